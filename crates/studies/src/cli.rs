@@ -32,27 +32,27 @@ pub(crate) enum Verb {
 pub(crate) enum Studies {
     /// All of them, and one page with a chapter each
     All(AllStudies),
-    /// Programs on poll() and select(), as they are and boosted, beside the same on epoll
+    /// Programs on poll() and select(), plain and boosted, and the same programs on epoll
     Boost(BoostStudy),
     /// The table walk of comm_select (1998): its CPU time, and the cache misses it causes elsewhere
     Dispatch(DispatchStudy),
-    /// Workers that share descriptors: who is woken, how often for nothing, and what a call costs
+    /// Workers that share descriptors: which ones wake, how often in vain, and what a call costs
     Herd(HerdStudy),
     /// The live days of 1998 in minutes: the load lines of an old and a new event notification
     Live(LiveStudy),
     /// Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput
     Runqueue(RunqueueStudy),
-    /// Cold connections (1998): what up to 10,000 cost on each backend, and another foretold
+    /// Cold connections (1998): what up to 10,000 cost on each backend, and a prediction
     Select(SelectStudy),
-    /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
+    /// The swap-in bug of 1997: delays and reads by object size, of our store and of a real Squid
     Swapin(Swapin),
-    /// A server of known costs, recorded: how often the truth lies in the intervals
+    /// Records a server of known costs: how often the truth lies within the intervals
     Truth(Truth),
-    /// A static tree of files under a closed loop: ours beside the peers, by clients and workers
+    /// A static tree of files under a closed loop: our server and its peers, by clients and workers
     Webbench(WebbenchStudy),
 }
 
-/// What every study can be told.
+/// The flags of every study.
 #[derive(Debug, Args)]
 pub(crate) struct Given {
     /// Write the result (NAME.json), its figures (SVG) and its trials to this directory
@@ -61,12 +61,27 @@ pub(crate) struct Given {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Seed of everything that is random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// How often a study measures everything.
+#[derive(Debug, Args)]
+pub(crate) struct Rounds {
+    /// Rounds, each over all combinations
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, even if more were requested
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
 }
 
 impl Studies {
-    /// The name of a study, and what it was told. All of them have a directory of their own.
+    /// The name of a study and its common flags. `all` has a directory for each study instead.
     pub(crate) fn given(&self) -> (&'static str, &Given) {
-        const NONE: &Given = &Given { out: None, json: false };
+        const NONE: &Given = &Given { out: None, json: false, seed: 1 };
         match self {
             Studies::All(_) => ("all", NONE),
             Studies::Boost(flags) => ("boost", &flags.given),
@@ -84,10 +99,10 @@ impl Studies {
 
 #[derive(Debug, Args)]
 pub(crate) struct AllStudies {
-    /// Some two minutes in place of half an hour: whether they run, not what they find
+    /// About two minutes instead of half an hour: checks that they run, gives no results
     #[arg(long)]
     pub(crate) quick: bool,
-    /// These alone
+    /// Only these
     #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',',
         value_parser = clap::builder::PossibleValuesParser::new(
             study::STUDIES.iter().map(|(name, _)| *name)))]
@@ -98,46 +113,36 @@ pub(crate) struct AllStudies {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("duration", |arg| arg.default_value("5m")))]
 pub(crate) struct BoostStudy {
     /// Numbers of cold connections [default: 0,1000,8000]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub(crate) cold: Vec<u32>,
-    /// Rounds, each over all servers and numbers
-    #[arg(long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-    /// No round begins after this time, however many were asked for
-    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) repeat: Rounds,
     /// Length of a visit: one server with one number of cold connections
     #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = parse_visit)]
     pub(crate) visit: Duration,
     /// Under a minute: one round, short visits, 0 and 1000 cold connections unless others are named
     #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
     pub(crate) quick: bool,
-    /// Seed of orders and arrivals
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Truth {
-    /// Runs, each with costs of its own; one takes a little more than two recordings
+    /// Runs, each with its own costs; one takes slightly longer than two recordings
     #[arg(long, value_name = "N", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,
-    /// Length of a recording, of which a run has two
+    /// Length of a recording; a run has two
     #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     pub(crate) interval: Duration,
-    /// Seed of the first run; the others follow
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
@@ -160,9 +165,6 @@ pub(crate) struct DispatchStudy {
     #[arg(long, value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) turns: u32,
-    /// Seed of who is ready when
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
@@ -173,7 +175,7 @@ pub(crate) struct RunqueueStudy {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) cpus: Vec<u32>,
-    /// Numbers of tasks that want to run
+    /// Numbers of runnable tasks
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "256,1024",
         value_parser = clap::value_parser!(u32).range(16..=8192))]
     pub(crate) runnable: Vec<u32>,
@@ -187,22 +189,19 @@ pub(crate) struct RunqueueStudy {
     /// A few seconds: two rounds of short cells
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     pub(crate) quick: bool,
-    /// Seed of orders, objects and frames
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TruthServer {
-    /// What its costs are drawn from
+    /// Seed of its costs
     #[arg(long)]
     pub(crate) seed: u64,
-    /// Where its access log goes
+    /// The file of its access log
     #[arg(long)]
     pub(crate) log: PathBuf,
-    /// Walk no table: the change that was foretold
+    /// Walk no table: the predicted change
     #[arg(long)]
     pub(crate) no_table: bool,
     /// Run on this CPU
@@ -210,7 +209,7 @@ pub(crate) struct TruthServer {
     pub(crate) cpu: Option<usize>,
 }
 
-/// The child that walks while it is recorded.
+/// The child process that walks while it is recorded.
 #[derive(Debug, Args)]
 pub(crate) struct RunqueueWalker {
     /// Tasks on the list
@@ -225,12 +224,13 @@ pub(crate) struct RunqueueWalker {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("rounds", |arg| arg.default_value("9")))]
 pub(crate) struct HerdStudy {
     /// Numbers of workers
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16",
         value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) workers: Vec<u32>,
-    /// Clients, each with one request under way
+    /// Clients, each with one request in flight
     #[arg(long, value_name = "N", default_value_t = 4,
         value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) clients: u32,
@@ -238,49 +238,38 @@ pub(crate) struct HerdStudy {
     #[arg(long, value_name = "N", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(..=20_000))]
     pub(crate) cold: u32,
-    /// Requests of each client in a visit; a quarter of it where each has a connection of its own
+    /// Requests of each client in a visit; a quarter of that if each has its own connection
     #[arg(long, value_name = "N", default_value_t = 400,
         value_parser = clap::value_parser!(u32).range(4..=10_000))]
     pub(crate) requests: u32,
-    /// Rounds, each over all ways of sharing, loads and numbers of workers
-    #[arg(long, value_name = "N", default_value_t = 9,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-    /// No round begins after this time, however many were asked for
-    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) repeat: Rounds,
     /// Seconds: two rounds with few requests
     #[arg(long, conflicts_with_all = ["rounds", "requests", "duration"])]
     pub(crate) quick: bool,
-    /// Seed of the order of visits, and of which calls are timed
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LiveStudy {
-    /// Hours of the day, from where it is quietest on: four samples an hour
+    /// Hours of the day, beginning at the quietest one: four samples an hour
     #[arg(long, value_name = "N", default_value_t = 24,
         value_parser = clap::value_parser!(u32).range(1..=24))]
     pub(crate) hours: u32,
-    /// How long an hour takes here, for each of the two: 24 hours take 48 times as long
+    /// How long an hour takes, for each of the two proxies: 24 hours take 48 times as long
     #[arg(long, value_name = "TIME", default_value = "6s", value_parser = parse_hour)]
     pub(crate) compressed: Duration,
-    /// The event notification in the place of the old select()
+    /// The backend that represents the old select()
     #[arg(long, value_name = "NAME", default_value = "select", value_parser = parse_backend)]
     pub(crate) old: readiness::Kind,
-    /// The event notification in the place of the new select()
+    /// The backend that represents the new select()
     #[arg(long, value_name = "NAME", default_value = "scalable_select",
         value_parser = parse_backend)]
     pub(crate) new: readiness::Kind,
-    /// Cold connections at the day's highest rate, fewer with the rate [default: 1581, as it was]
+    /// Cold connections at the day's highest rate, fewer at lower rates [default: 1581, as in 1998]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub(crate) cold: Option<u32>,
-    /// Seed of the arrivals
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
@@ -291,32 +280,26 @@ pub(crate) struct SelectStudy {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(..=100_000))]
     pub(crate) cold: Vec<u32>,
-    /// Rounds, each over all backends and numbers
-    #[arg(long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-    /// No round begins after this time, however many were asked for
-    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) repeat: Rounds,
     /// Requests a second of the light load
     #[arg(long, value_name = "RATE", default_value_t = 250.0, value_parser = parse_rate)]
     pub(crate) light: f64,
     /// Under a minute: two rounds, short loads, 0 and 1000 cold connections unless others are named
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     pub(crate) quick: bool,
-    /// Leave the prediction out: the recordings on poll and on epoll
+    /// Leave out the prediction with its recordings on poll and on epoll
     #[arg(long)]
     pub(crate) no_what_if: bool,
-    /// Seed of orders and arrivals
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("rounds", |arg| arg.default_value("20")))]
+#[command(mut_arg("duration", |arg| arg.default_value("90s")))]
 pub(crate) struct Swapin {
-    /// A directory on the file system to measure; what is made in it is removed again [default: the
+    /// A directory on the file system to measure; the study removes its files again [default: the
     /// directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) path: Option<PathBuf>,
@@ -324,17 +307,9 @@ pub(crate) struct Swapin {
     #[arg(long, value_name = "N", default_value_t = 720,
         value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub(crate) objects: u32,
-    /// How often each object is read, from a warm page cache and from a cold one
-    #[arg(long, value_name = "N", default_value_t = 20,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-    /// No round begins after this time, however many were asked for
-    #[arg(long = "for", value_name = "TIME", default_value = "90s", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
-    /// Seed of sizes and orders
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Leave the real Squid out
+    #[command(flatten)]
+    pub(crate) repeat: Rounds,
+    /// Leave out the real Squid
     #[arg(long)]
     pub(crate) no_squid: bool,
     #[command(flatten)]
@@ -355,51 +330,43 @@ pub(crate) struct WebbenchStudy {
     #[arg(long, value_name = "N", default_value_t = 1000,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) files: u32,
-    /// Rounds, each over all servers and numbers
-    #[arg(long, value_name = "N", default_value_t = 5,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-    /// No round begins after this time, however many were asked for
-    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) repeat: Rounds,
     /// Length of a visit: one server with one number of clients
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_visit)]
     pub(crate) visit: Duration,
     /// Seconds: two rounds, short visits, 1 and 32 clients unless others are named
     #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
     pub(crate) quick: bool,
-    /// Seed of sizes, of what is asked for, and of the order of visits
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) given: Given,
 }
 
-/// How long a visit takes: what is not counted of it, and a few looks at what is.
+/// The length of a visit: it has to be longer than its beginning, which does not count.
 fn parse_visit(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_millis(250);
     let visit = parse_duration(text)?;
     if visit < LEAST || visit > Duration::from_secs(600) {
-        return Err(format!("a visit takes {LEAST:?} at least, and 10m at most"));
+        return Err(format!("a visit takes at least {LEAST:?} and at most 10m"));
     }
     Ok(visit)
 }
 
-/// How long an hour takes: a sample of a quarter has at least one interval of the recorder in it.
+/// How long an hour takes: each quarter has to contain at least one interval of the recorder.
 fn parse_hour(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_secs(1);
     let hour = parse_duration(text)?;
     if hour < LEAST || hour > Duration::from_secs(3600) {
-        return Err(format!("an hour takes {LEAST:?} at least, and 1h at most"));
+        return Err(format!("an hour takes at least {LEAST:?} and at most 1h"));
     }
     Ok(hour)
 }
 
-/// Seconds of a cell: some thousands of steps at least, and no more than a minute.
+/// Seconds of a cell: some thousands of steps at least, and at most a minute.
 fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("{text:?} is no time for a cell: give seconds from 0.01 to 60")),
+        _ => Err(format!("{text:?} is not a valid time: give seconds from 0.01 to 60")),
     }
 }
 
@@ -407,7 +374,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if rate > 0.0 && rate <= ::load::RATE_MAX => Ok(rate),
-        _ => Err(format!("{text:?} is no rate: give requests a second, such as 1000")),
+        _ => Err(format!("{text:?} is not a rate: give requests a second, such as 1000")),
     }
 }
 
@@ -416,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_is_no_longer_than_an_hour() {
+    fn the_length_of_an_hour_has_bounds() {
         assert_eq!(parse_hour("1m"), Ok(Duration::from_secs(60)));
         for wrong in ["900ms", "61m", "x"] {
             assert!(parse_hour(wrong).is_err(), "{wrong:?}");
@@ -424,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_takes_a_while_and_no_hour() {
+    fn the_time_of_a_cell_has_bounds() {
         assert_eq!(parse_seconds("0.3"), Ok(0.3));
         for wrong in ["0", "-1", "61", "NaN", "1s", ""] {
             assert!(parse_seconds(wrong).is_err(), "{wrong:?}");
@@ -432,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_has_a_least_and_a_most() {
+    fn the_length_of_a_visit_has_bounds() {
         assert_eq!(parse_visit("250ms"), Ok(Duration::from_millis(250)));
         for wrong in ["249ms", "11m", "x"] {
             assert!(parse_visit(wrong).is_err(), "{wrong:?}");

@@ -1,4 +1,4 @@
-//! Each study: from its flags to its plan, and from its outcome to what is shown of it.
+//! Each study: its plan from the flags, and how its outcome is shown.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use command::failure::{Failure, misuse};
 use command::scratch::Scratch;
 use study::{boost, dispatch, herd, live, select, swapin, truth, webbench};
 
-use crate::cli::{self, Studies};
+use crate::cli::{self, Rounds, Studies};
 use crate::run::{By, Found, plimsoll, this_program};
 
-/// Runs one. [`Studies::All`] is not one.
+/// Runs a study. [`Studies::All`] is not one.
 pub(crate) fn run(which: &Studies, by: &By<'_>) -> Result<Found, Failure> {
     match which {
         Studies::All(_) => Err(misuse("all is not one of the studies")),
@@ -25,47 +25,42 @@ pub(crate) fn run(which: &Studies, by: &By<'_>) -> Result<Found, Failure> {
     }
 }
 
-/// Numbers in ascending order, each once.
-fn ascending<T: Ord>(mut numbers: Vec<T>) -> Vec<T> {
+/// The numbers, or the default ones, in ascending order and each once.
+fn ascending<T: Ord + Copy>(numbers: &[T], default: &[T]) -> Vec<T> {
+    let mut numbers = if numbers.is_empty() { default } else { numbers }.to_vec();
     numbers.sort_unstable();
     numbers.dedup();
     numbers
 }
 
-/// Requests of a client in a visit of a quick run.
-const HERD_QUICK: u32 = 20;
-/// Of each cell in the shortest form.
-const CELL_QUICK: Duration = Duration::from_millis(30);
-/// Numbers of cold connections, unless others are named.
+/// The number of rounds, which is given by the short form if that is chosen.
+fn rounds(repeat: &Rounds, quick: Option<usize>) -> usize {
+    quick.unwrap_or(repeat.rounds as usize)
+}
+
+/// The default numbers of cold connections, and those of the short form.
 const COLD: &[u32] = &[0, 500, 1000, 2000, 5000, 10_000];
+const COLD_BOOST: &[u32] = &[0, 1000, 8000];
 const COLD_QUICK: &[u32] = &[0, 1000];
-/// Numbers of cold connections beside boosted servers, unless others are named.
-const BOOST_COLD: &[u32] = &[0, 1000, 8000];
-const BOOST_QUICK: Duration = Duration::from_secs(1);
-/// Numbers of clients, unless others are named.
+/// The default numbers of clients, and those of the short form.
 const CLIENTS: &[u32] = &[1, 4, 16, 64, 256];
 const CLIENTS_QUICK: &[u32] = &[1, 32];
-const VISIT_QUICK: Duration = Duration::from_millis(250);
 
 fn boost(flags: &cli::BoostStudy, by: &By<'_>) -> Result<Found, Failure> {
-    let mut cold = flags.cold.clone();
-    if cold.is_empty() {
-        cold.extend(if flags.quick { COLD_QUICK } else { BOOST_COLD });
-    }
+    let quick = flags.quick;
     let plan = boost::Plan {
         program: plimsoll()?,
-        home: flags.given.out.clone().unwrap_or_else(std::env::temp_dir),
-        cold: ascending(cold),
-        rounds: if flags.quick { 1 } else { flags.rounds as usize },
-        time: flags.duration,
-        visit: if flags.quick { BOOST_QUICK } else { flags.visit },
-        seed: flags.seed,
+        out: flags.given.out.clone(),
+        cold: ascending(&flags.cold, if quick { COLD_QUICK } else { COLD_BOOST }),
+        rounds: rounds(&flags.repeat, quick.then_some(1)),
+        time: flags.repeat.duration,
+        visit: if quick { Duration::from_secs(1) } else { flags.visit },
+        seed: flags.given.seed,
     };
-    let outcome = by.run("boost", |stop, say| boost::run(&plan, stop, say))?;
-    let figure = boost::figure(&outcome);
-    let differ = (!outcome.differences.is_empty()).then_some("a boosted server answered otherwise");
-    let found = Found::of(boost::shown(&outcome), &outcome)?;
-    Ok(found.with("boost.svg", figure).failed(differ))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| boost::run(&plan, stop, say);
+    let (outcome, found) = by.found("boost", run, boost::shown, boost::figure)?;
+    let differ = !outcome.differences.is_empty();
+    Ok(found.failed(differ.then_some("a boosted server sent another response")))
 }
 
 fn dispatch(flags: &cli::DispatchStudy, by: &By<'_>) -> Result<Found, Failure> {
@@ -74,26 +69,24 @@ fn dispatch(flags: &cli::DispatchStudy, by: &By<'_>) -> Result<Found, Failure> {
         ready: flags.ready.clone(),
         rounds: flags.rounds as usize,
         turns: flags.turns as usize,
-        seed: flags.seed,
+        seed: flags.given.seed,
     };
-    let outcome = by.run("dispatch", |stop, say| dispatch::run(&plan, stop, say))?;
-    Ok(Found::of(dispatch::shown(&outcome), &outcome)?
-        .with("dispatch.svg", dispatch::figure(&outcome)))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| dispatch::run(&plan, stop, say);
+    Ok(by.found("dispatch", run, dispatch::shown, dispatch::figure)?.1)
 }
 
 fn herd(flags: &cli::HerdStudy, by: &By<'_>) -> Result<Found, Failure> {
-    let workers = ascending(flags.workers.clone());
     let plan = herd::Plan {
-        workers,
+        workers: ascending(&flags.workers, &[]),
         clients: flags.clients,
         cold: flags.cold,
-        requests: if flags.quick { HERD_QUICK } else { flags.requests },
-        rounds: if flags.quick { 2 } else { flags.rounds as usize },
-        time: flags.duration,
-        seed: flags.seed,
+        requests: if flags.quick { 20 } else { flags.requests },
+        rounds: rounds(&flags.repeat, flags.quick.then_some(2)),
+        time: flags.repeat.duration,
+        seed: flags.given.seed,
     };
-    let outcome = by.run("herd", |stop, say| herd::run(&plan, stop, say))?;
-    Ok(Found::of(herd::shown(&outcome), &outcome)?.with("herd.svg", herd::figure(&outcome)))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| herd::run(&plan, stop, say);
+    Ok(by.found("herd", run, herd::shown, herd::figure)?.1)
 }
 
 fn live(flags: &cli::LiveStudy, by: &By<'_>) -> Result<Found, Failure> {
@@ -105,71 +98,61 @@ fn live(flags: &cli::LiveStudy, by: &By<'_>) -> Result<Found, Failure> {
         old: flags.old,
         new: flags.new,
         cold: flags.cold,
-        seed: flags.seed,
+        seed: flags.given.seed,
     };
-    let outcome = by.run("live", |stop, say| live::run(&plan, stop, say))?;
-    Ok(Found::of(live::shown(&outcome), &outcome)?.with("live.svg", live::figure(&outcome)))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| live::run(&plan, stop, say);
+    Ok(by.found("live", run, live::shown, live::figure)?.1)
 }
 
 fn runqueue(flags: &cli::RunqueueStudy, by: &By<'_>) -> Result<Found, Failure> {
-    let runnable = ascending(flags.runnable.clone());
-    let (rounds, visit) = if flags.quick {
-        (2, CELL_QUICK)
-    } else {
-        (flags.rounds as usize, Duration::from_secs_f64(flags.seconds))
+    let (rounds, visit) = match flags.quick {
+        true => (2, Duration::from_millis(30)),
+        false => (flags.rounds as usize, Duration::from_secs_f64(flags.seconds)),
     };
     let plan = runqueue::Plan {
         program: this_program()?,
         cpus: flags.cpus.clone(),
-        runnable,
+        runnable: ascending(&flags.runnable, &[]),
         rounds,
         visit,
-        seed: flags.seed,
+        seed: flags.given.seed,
     };
-    let outcome = by.run("runqueue", |stop, say| runqueue::run(&plan, stop, say))?;
-    Ok(Found::of(runqueue::shown(&outcome), &outcome)?
-        .with("runqueue.svg", runqueue::figure(&outcome)))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| runqueue::run(&plan, stop, say);
+    Ok(by.found("runqueue", run, runqueue::shown, runqueue::figure)?.1)
 }
 
 fn select(flags: &cli::SelectStudy, by: &By<'_>) -> Result<Found, Failure> {
-    let mut cold = flags.cold.clone();
-    if cold.is_empty() {
-        cold.extend(if flags.quick { COLD_QUICK } else { COLD });
-    }
-    let cold = ascending(cold);
-    let (visit, recorded) = if flags.quick {
-        (Duration::from_millis(400), Duration::from_secs(8))
-    } else {
-        (Duration::from_millis(500), Duration::from_secs(30))
-    };
+    let quick = flags.quick;
+    let (visit_ms, recording_s) = if quick { (400, 8) } else { (500, 30) };
     let plan = select::Plan {
         program: plimsoll()?,
         out: flags.given.out.clone(),
-        cold,
-        rounds: if flags.quick { 2 } else { flags.rounds as usize },
-        time: flags.duration,
-        visit,
+        cold: ascending(&flags.cold, if quick { COLD_QUICK } else { COLD }),
+        rounds: rounds(&flags.repeat, quick.then_some(2)),
+        time: flags.repeat.duration,
+        visit: Duration::from_millis(visit_ms),
         light_rate: flags.light,
-        foretell: (!flags.no_what_if).then_some(recorded),
-        seed: flags.seed,
+        recording: (!flags.no_what_if).then_some(Duration::from_secs(recording_s)),
+        seed: flags.given.seed,
     };
-    let outcome = by.run("select", |stop, say| select::run(&plan, stop, say))?;
-    Ok(Found::of(select::shown(&outcome), &outcome)?.with("select.svg", select::figure(&outcome)))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| select::run(&plan, stop, say);
+    Ok(by.found("select", run, select::shown, select::figure)?.1)
 }
 
 fn swapin(flags: &cli::Swapin, by: &By<'_>) -> Result<Found, Failure> {
     let plan = swapin::Plan {
         path: flags.path.clone().unwrap_or_else(std::env::temp_dir),
         objects: flags.objects as usize,
-        rounds: flags.rounds as usize,
-        time: flags.duration,
-        seed: flags.seed,
+        rounds: rounds(&flags.repeat, None),
+        time: flags.repeat.duration,
+        seed: flags.given.seed,
         squid: !flags.no_squid,
     };
     let outcome = by.run("swapin", |stop, say| swapin::run(&plan, stop, say))?;
-    let warm = swapin::figure(&outcome, "warm");
-    let found = Found::of(swapin::shown(&outcome), &outcome)?.with("swapin.svg", warm);
-    Ok(found.with("swapin-cold.svg", swapin::figure(&outcome, "cold")))
+    let figure = |cache| swapin::figure(&outcome, cache);
+    let found = Found::of(swapin::shown(&outcome), &outcome)?;
+    let found = found.with("swapin.svg".into(), figure("warm"));
+    Ok(found.with("swapin-cold.svg".into(), figure("cold")))
 }
 
 fn truth(flags: &cli::Truth, by: &By<'_>) -> Result<Found, Failure> {
@@ -179,49 +162,37 @@ fn truth(flags: &cli::Truth, by: &By<'_>) -> Result<Found, Failure> {
         runs: flags.runs as usize,
         duration: flags.duration,
         interval: flags.interval,
-        seed: flags.seed,
+        seed: flags.given.seed,
         home: flags.given.out.clone().unwrap_or_else(|| scratch.path().to_owned()),
         keep: flags.given.out.is_some(),
     };
     let outcome = by.run("truth", |stop, say| truth::run(&plan, stop, say))?;
-    let missed = "the truth lay outside of the intervals more often than it may";
+    let missed = "the truth was outside of the intervals more often than allowed";
     let found = Found::of(truth::shown(&outcome), &outcome)?;
     Ok(found.failed((!outcome.held).then_some(missed)))
 }
 
 fn webbench(flags: &cli::WebbenchStudy, by: &By<'_>) -> Result<Found, Failure> {
-    let mut clients = flags.clients.clone();
-    if clients.is_empty() {
-        clients.extend(if flags.quick { CLIENTS_QUICK } else { CLIENTS });
-    }
-    let clients = ascending(clients);
-    let mut workers = flags.workers.clone();
-    if workers.is_empty() {
-        workers = up_to_all_cpus();
-    }
-    let workers = ascending(workers);
+    let quick = flags.quick;
     let plan = webbench::Plan {
         program: plimsoll()?,
         out: flags.given.out.clone(),
         files: flags.files,
-        workers,
-        clients,
-        rounds: if flags.quick { 2 } else { flags.rounds as usize },
-        time: flags.duration,
-        visit: if flags.quick { VISIT_QUICK } else { flags.visit },
-        seed: flags.seed,
+        workers: ascending(&flags.workers, &up_to_all_cpus()),
+        clients: ascending(&flags.clients, if quick { CLIENTS_QUICK } else { CLIENTS }),
+        rounds: rounds(&flags.repeat, quick.then_some(2)),
+        time: flags.repeat.duration,
+        visit: if quick { Duration::from_millis(250) } else { flags.visit },
+        seed: flags.given.seed,
     };
-    let outcome = by.run("webbench", |stop, say| webbench::run(&plan, stop, say))?;
-    Ok(Found::of(webbench::shown(&outcome), &outcome)?
-        .with("webbench.svg", webbench::figure(&outcome)))
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| webbench::run(&plan, stop, say);
+    Ok(by.found("webbench", run, webbench::shown, webbench::figure)?.1)
 }
 
-/// 1, 2, 4 and so on, and all.
+/// 1, 2, 4 and so on below the number of CPUs, and that number.
 fn up_to_all_cpus() -> Vec<u16> {
     let all = std::thread::available_parallelism().map_or(1, usize::from);
     let all = u16::try_from(all).unwrap_or(u16::MAX);
-    let mut numbers: Vec<u16> = (0..).map_while(|bit| 1u16.checked_shl(bit)).collect();
-    numbers.retain(|number| *number < all);
-    numbers.push(all);
-    numbers
+    let powers = (0..).map_while(|bit| 1u16.checked_shl(bit));
+    powers.take_while(|number| *number < all).chain([all]).collect()
 }

@@ -1,6 +1,6 @@
 //! `plimsoll-study`: the experiments of the papers, run on this machine. `plimsoll study` runs it.
 //!
-//! It is a package of its own, so that the server is built without the studies.
+//! It is a separate package, so that the server is built without the studies.
 #![forbid(unsafe_code)]
 
 mod cli;

@@ -26,17 +26,17 @@ pub(crate) fn list() -> Result<(), Failure> {
     output::print(text)
 }
 
-/// Runs a study or all.
+/// Runs a study, or all of them.
 pub(crate) fn study(which: &Studies) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     if let Studies::All(flags) = which {
         return all(flags, &stop);
     }
-    let (name, Given { out, json }) = which.given();
+    let (name, Given { out, json, .. }) = which.given();
     if let Some(out) = out {
         make_directory(out)?;
     }
-    let found = each::run(which, &By { stop: &stop, before: String::new() })?;
+    let found = each::run(which, &By { stop: &stop, prefix: String::new() })?;
     found.write(name, out.as_deref())?;
     if *json {
         output::print(found.pretty)?;
@@ -46,7 +46,7 @@ pub(crate) fn study(which: &Studies) -> Result<(), Failure> {
     found.failed.map_or(Ok(()), |why| Err(Failure::CheckFailed(why.into())))
 }
 
-/// This program, for a hidden verb of it as a process of its own.
+/// The path of this program, to run a hidden verb of it as a child process.
 pub(crate) fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(misuse)
 }
@@ -58,20 +58,20 @@ pub(crate) fn plimsoll() -> Result<PathBuf, Failure> {
         return Ok(beside);
     }
     Err(misuse(format!(
-        "{} is not there: build the server with cargo build --release -p plimsoll",
+        "{} is missing: build the server with cargo build --release -p plimsoll",
         beside.display()
     )))
 }
 
-/// What came of a study.
+/// The result of a study.
 pub(crate) struct Found {
     sheet: Sheet,
-    /// Its figures by the names of their files; `None` where nothing was measured for one.
-    figures: Vec<(&'static str, Option<String>)>,
-    /// All of it, as JSON for a file and for a reader.
+    /// Its figures by the names of their files; `None` if nothing was measured for a figure.
+    figures: Vec<(String, Option<String>)>,
+    /// The whole outcome as JSON, for a file and for a reader.
     json: String,
     pretty: String,
-    /// Why it counts as failed, if it does.
+    /// The reason why it counts as failed, if it does.
     failed: Option<&'static str>,
 }
 
@@ -86,8 +86,8 @@ impl Found {
         })
     }
 
-    pub(crate) fn with(mut self, file: &'static str, figure: impl Into<Option<String>>) -> Found {
-        self.figures.push((file, figure.into()));
+    pub(crate) fn with(mut self, file: String, figure: Option<String>) -> Found {
+        self.figures.push((file, figure));
         self
     }
 
@@ -96,8 +96,8 @@ impl Found {
         self
     }
 
-    /// The figures and the result, in the directory that was named. A figure of what was not
-    /// measured this time is none: one of an earlier run is removed.
+    /// Writes the figures and the result to the directory `out`. If a figure was not measured this
+    /// time, the one of an earlier run is removed.
     fn write(&self, name: &str, out: Option<&Path>) -> Result<(), Failure> {
         let Some(out) = out else { return Ok(()) };
         for (file, figure) in &self.figures {
@@ -113,15 +113,15 @@ impl Found {
     }
 }
 
-/// How a study is run: until it is stopped, with a line that says how far it is.
+/// How a study is run: until it is stopped, with a line that shows its progress.
 pub(crate) struct By<'s> {
     stop: &'s AtomicBool,
-    /// What stands before that line: which of how many this is.
-    before: String,
+    /// The beginning of that line: the number of the study.
+    prefix: String,
 }
 
 impl By<'_> {
-    /// On a terminal one line that changes; elsewhere nothing but what is asked for.
+    /// Shows the progress on a terminal; otherwise nothing but the result is printed.
     pub(crate) fn run<T, E: std::fmt::Display>(
         &self,
         name: &str,
@@ -132,7 +132,7 @@ impl By<'_> {
         } else {
             ProgressBar::hidden()
         };
-        let line = format!("{}{name}: {{msg}} ({{elapsed}})", self.before);
+        let line = format!("{}{name}: {{msg}} ({{elapsed}})", self.prefix);
         if let Ok(style) = ProgressStyle::with_template(&line) {
             progress.set_style(style);
         }
@@ -143,10 +143,24 @@ impl By<'_> {
         progress.finish_and_clear();
         worked.map_err(misuse)
     }
+
+    /// Runs a study that has one figure.
+    pub(crate) fn found<T: Serialize, E: std::fmt::Display>(
+        &self,
+        name: &str,
+        work: impl FnOnce(&AtomicBool, &mut dyn FnMut(&str)) -> Result<T, E>,
+        shown: fn(&T) -> Sheet,
+        figure: fn(&T) -> String,
+    ) -> Result<(T, Found), Failure> {
+        let outcome = self.run(name, work)?;
+        let found = Found::of(shown(&outcome), &outcome)?;
+        let found = found.with(format!("{name}.svg"), Some(figure(&outcome)));
+        Ok((outcome, found))
+    }
 }
 
-/// All studies, with what each is told so that all of them take less than half an hour, and in the
-/// short form.
+/// All studies with their flags: so that all of them take less than half an hour, and for the short
+/// form.
 const ALL: [(&str, &str, &str); 9] = [
     ("boost", "--for 3m", "--quick"),
     ("dispatch", "", "--descriptors 512 --ready 4 --rounds 2 --turns 20"),
@@ -159,7 +173,7 @@ const ALL: [(&str, &str, &str); 9] = [
     ("webbench", "--for 3m", "--quick"),
 ];
 
-/// Runs them one after the other. One that fails has a chapter that says so.
+/// Runs them one after the other. The chapter of a study that fails gives the reason.
 fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     let (mut chapters, mut failures) = (Vec::new(), Vec::new());
     let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
@@ -169,7 +183,7 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
         let home = flags.out.join(name);
         make_directory(&home)?;
         let words = if flags.quick { quick } else { full };
-        let by = By { stop, before: format!("{} of {}, ", number + 1, chosen.len()) };
+        let by = By { stop, prefix: format!("{} of {}, ", number + 1, chosen.len()) };
         let found = flags_of(name, words, &home).and_then(|which| each::run(&which, &by));
         if stop.load(Ordering::Relaxed) {
             return Err(misuse("interrupted"));
@@ -196,7 +210,7 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     let lead = format!(
         "plimsoll {}{}: what the papers of 1997 to 2002 measured, measured here.",
         env!("CARGO_PKG_VERSION"),
-        if flags.quick { ", in the short form: a look, no result" } else { "" }
+        if flags.quick { ", in the short form: a check, no result" } else { "" }
     );
     let index = flags.out.join("index.html");
     write(&index, &page("The studies", &lead, &chapters))?;
@@ -204,7 +218,7 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     if failures.is_empty() { Ok(()) } else { Err(Failure::CheckFailed(failures.join("; "))) }
 }
 
-/// The flags of a study as if they had been typed.
+/// Parses the flags of a study as if they had been typed.
 fn flags_of(name: &str, words: &str, home: &Path) -> Result<Studies, Failure> {
     let typed = ["plimsoll study", name].into_iter().chain(words.split_whitespace());
     let out = ["--out".as_ref(), home.as_os_str()];
@@ -212,11 +226,12 @@ fn flags_of(name: &str, words: &str, home: &Path) -> Result<Studies, Failure> {
     let cli = cli::Cli::try_parse_from(typed).map_err(misuse)?;
     match cli.verb {
         Some(cli::Verb::Study(which)) => Ok(which),
-        _ => Err(misuse(format!("{name} is no study"))),
+        _ => Err(misuse(format!("{name} is not a study"))),
     }
 }
 
-/// What [`runqueue`] records: it walks to the end of its input, and says over how many tasks.
+/// The process that [`runqueue`] records: it walks until its input ends, and prints over how many
+/// tasks.
 pub(crate) fn runqueue_walker(flags: &cli::RunqueueWalker) -> Result<(), Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&stop);
@@ -230,20 +245,20 @@ pub(crate) fn runqueue_walker(flags: &cli::RunqueueWalker) -> Result<(), Failure
     output::print(format!("{tasks}\n"))
 }
 
-/// The server of known costs, for [`truth`] to start: a line on its input starts its counting anew,
-/// the end of it ends it.
+/// The server of known costs, which [`truth`] starts: a line of input resets its counts, and the end
+/// of the input ends it.
 pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
     if let Some(cpu) = flags.cpu {
         load::sys::pin_to_cpu(cpu).map_err(misuse)?;
     }
     let server = truth::Truth { seed: flags.seed, walks: !flags.no_table };
     let control = Arc::new(truth::Control::default());
-    let asked = Arc::clone(&control);
+    let commands = Arc::clone(&control);
     let listen_to_input = move || {
         for _ in std::io::stdin().lines().map_while(Result::ok) {
-            asked.anew.store(true, Ordering::Relaxed);
+            commands.restart.store(true, Ordering::Relaxed);
         }
-        asked.stop.store(true, Ordering::Relaxed);
+        commands.stop.store(true, Ordering::Relaxed);
     };
     std::thread::Builder::new().name("input".into()).spawn(listen_to_input).map_err(misuse)?;
     let say = |listen| {
@@ -261,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_studies_are_run_with_flags_that_they_take() {
+    fn all_studies_are_run_with_valid_flags() {
         let named: Vec<&str> = ALL.iter().map(|(name, _, _)| *name).collect();
         let known: Vec<&str> = study::STUDIES.iter().map(|(name, _)| *name).collect();
         assert_eq!(named, known);

@@ -1,36 +1,45 @@
-//! The experiments of the papers, run again on the machine at hand.
+//! The experiments of the papers, repeated on this machine.
 //!
-//! What: each study is a module that measures, holds what it found against the patterns that were
-//! published, and says of each whether it holds, does not, or cannot be told. [`STUDIES`] lists
-//! them; what came of them on one machine, with the figures, is in `studies/` of the project.
-//! Why: a claim of 1997 is worth what it is worth on today's machines.
-//! Who owns: a study owns the directory it works in and the servers that it starts, and removes
-//! and ends them.
-//! What never happens: the mistakes of old that a study makes on purpose are never in the code that
-//! serves; a pattern that the data cannot tell is never said to hold or not to.
+//! Each study is a module that measures, compares its results with the published patterns, and
+//! says of each pattern whether it holds, does not hold, or is inconclusive. [`STUDIES`] lists
+//! them. Their results on one machine, with the figures, are in `studies/` of the project.
+//! Why: a claim of 1997 has to be checked on today's machines.
+//! Ownership: a study owns its working directory and the servers it starts. It removes the
+//! directory and ends the servers.
+//! What never happens: a historic mistake that a study reproduces on purpose is never part of the
+//! code that serves. An inconclusive pattern is never reported as holding or not holding.
 #![forbid(unsafe_code)]
 
 pub mod boost;
+mod conditions;
 pub mod dispatch;
 pub mod herd;
 pub mod live;
 mod published;
 pub mod select;
+mod servers;
+mod show;
 pub mod swapin;
 pub mod truth;
+mod visits;
 pub mod webbench;
 
-/// The studies there are: name, and what it asks.
+pub use conditions::Conditions;
+
+/// All studies: the name, and the question it answers.
 pub const STUDIES: &[(&str, &str)] = &[
     (
         "boost",
-        "what poll() and select() cost once an epoll set answers them, in programs as they are",
+        "what poll() and select() cost in unmodified programs once an epoll set answers them",
     ),
     (
         "dispatch",
-        "what the table walk of comm_select (1998) costs, and what it takes from others' caches",
+        "what the table walk of comm_select (1998) costs, and which cache misses it causes elsewhere",
     ),
-    ("herd", "who is woken when workers share descriptors (NetCache, 1998), and what that costs"),
+    (
+        "herd",
+        "which workers wake when they share descriptors (NetCache, 1998), and what that costs",
+    ),
     (
         "live",
         "the live days of 1998 in minutes: the load lines of an old and a new event notification",
@@ -41,15 +50,15 @@ pub const STUDIES: &[(&str, &str)] = &[
     ),
     (
         "select",
-        "what 10,000 silent connections cost on each backend (1998), and whether it was foretold",
+        "what 10,000 silent connections cost on each backend (1998), and whether that was predicted",
     ),
     (
         "swapin",
-        "what the extra read of Squid's swap-in bug (1997) costs today, and whether ours makes it",
+        "what the extra read of Squid's swap-in bug (1997) costs today, and whether our store has it",
     ),
-    ("truth", "whether the laboratory finds costs that are known, and how often it says so"),
+    ("truth", "whether the laboratory finds known costs, and how often its intervals contain them"),
     (
         "webbench",
-        "a static tree under a closed loop: ours beside the peers, by clients and by workers",
+        "a static tree under a closed loop: our server and its peers, by clients and by workers",
     ),
 ];

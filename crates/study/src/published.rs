@@ -1,13 +1,13 @@
-//! What Banga and Mogul published in 1998, read from `studies/select/facts.toml`: the one place
-//! where these figures stand.
+//! The figures that Banga and Mogul published in 1998, read from `studies/select/facts.toml`, the
+//! only place that contains them.
 
 use serde::Deserialize;
 
 const FACTS: &str = include_str!("../../../studies/select/facts.toml");
 
-/// The server whose day the studies are held against.
+/// The server with which the studies are compared.
 pub(crate) const SQUID: &str = "Squid 1.1.20Mod";
-/// The other one.
+/// The other server.
 pub(crate) const NETCACHE: &str = "NetCache 3.1.2c-OSF";
 
 #[derive(Debug, Deserialize)]
@@ -57,7 +57,7 @@ pub(crate) struct XIntercept {
     pub(crate) improvement_percent: Option<f64>,
 }
 
-/// A profile table: percent of all CPU time, percent of that which is not idle, procedure, mode.
+/// A profile table: percent of all CPU time, percent of the time that is not idle, procedure, mode.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Profile {
     server: String,
@@ -66,13 +66,13 @@ pub(crate) struct Profile {
     rows: Vec<(f64, f64, String, String)>,
 }
 
-/// Tables 6 and 7 as far as the text gives them: percent of the time that is not idle.
+/// The parts of tables 6 and 7 that the text gives: percent of the time that is not idle.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NetcacheProfile {
     /// Given in words.
     pub(crate) select_old_kernel: String,
     pub(crate) select_new_kernel: f64,
-    /// How many times as often it called the new `select()`.
+    /// How much more often it called the new `select()`.
     pub(crate) select_calls_new_over_old: f64,
 }
 
@@ -86,21 +86,21 @@ pub(crate) struct Synthetic {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Derived {
-    pub(crate) what_if: Foretold,
+    pub(crate) what_if: Predicted,
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Foretold {
+pub(crate) struct Predicted {
     pub(crate) capacity_if_select_were_new: f64,
 }
 
 impl Facts {
-    /// All of them.
+    /// Reads all facts.
     pub(crate) fn read() -> Facts {
         toml::from_str(FACTS).expect("the facts are part of the program, and a test reads them")
     }
 
-    /// A day of a server on the `old` or the `new` kernel.
+    /// The day of a server on the `old` or the `new` kernel.
     pub(crate) fn day(&self, server: &str, kernel: &str) -> Option<&Day> {
         self.trial.iter().find(|day| day.server == server && day.kernel == kernel)
     }

@@ -1,4 +1,4 @@
-//! The studies, run small: what is counted is asserted exactly, and no time is.
+//! The studies, run small: counts are asserted exactly, times are not.
 
 use std::process::Command;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn objects_are_read_at_their_exact_length_and_the_old_mistake_is_one_read_more()
     for (who, block_bytes) in [("store", 32 << 10), ("exact", 32 << 10), ("exact", 8 << 10)] {
         let reads = reads(&result, who, block_bytes);
         assert_eq!(reads["objects"], objects, "{who}: {reads}");
-        // One read for an object of one block, ceil(length / block) otherwise, none behind the end.
+        // One read for an object of one block, ceil(length / block) otherwise, none after the end.
         assert_eq!(reads["reads"], reads["blocks"], "{who}: {reads}");
         assert_eq!(reads["exact"], objects, "{who}: {reads}");
         assert_eq!(reads["zero"], 0, "{who}: {reads}");
@@ -50,7 +50,7 @@ fn objects_are_read_at_their_exact_length_and_the_old_mistake_is_one_read_more()
             assert_eq!(reads["one_more"], objects, "{who}: {reads}");
         }
     }
-    // From a cold page cache too nothing is asked for behind the end.
+    // From a cold page cache nothing after the end is requested either.
     for plot in result["plots"].as_array().unwrap() {
         let reads = &plot["reads"];
         if plot["direction"] == "in" && ["store", "exact"].iter().any(|who| plot["who"] == *who) {
@@ -58,12 +58,12 @@ fn objects_are_read_at_their_exact_length_and_the_old_mistake_is_one_read_more()
         }
     }
     assert_eq!(result["squid"], "left_out");
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing is left behind");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "nothing remains");
 }
 
-/// Only who may trace another process can look at Squid; elsewhere the result says why not.
+/// Squid can be observed only if tracing is permitted; otherwise the result gives the reason.
 #[test]
-fn a_real_squid_is_looked_at_or_the_reason_is_told() {
+fn a_real_squid_is_observed_or_the_reason_is_given() {
     let home = Home::new();
     program("squid", "squid");
     program("strace", "strace");
@@ -75,7 +75,7 @@ fn a_real_squid_is_looked_at_or_the_reason_is_told() {
     }
     assert!(result["squid"]["seen"].as_str().unwrap().starts_with("Squid "), "{result:#}");
     let seen = reads(&result, "squid", 4096);
-    // Each size is stored three times, and what was stored is asked for twice.
+    // Each size is stored three times, and each stored object is requested twice.
     assert_eq!(seen["objects"], 30 * 3 * 2, "{seen}");
     for file in ["swapin.svg", "swapin.json"] {
         assert!(home.has(&format!("out/{file}")), "{file}");
@@ -84,8 +84,8 @@ fn a_real_squid_is_looked_at_or_the_reason_is_told() {
     assert!(svg.contains("Our store as it is: swap-in") && svg.contains("under strace"), "{svg}");
 }
 
-/// Every backend that works here is visited with every number of cold connections, and what was
-/// foretold of another backend is in the ledger of the trial that is left.
+/// Every backend that works here is measured with every number of cold connections, and the
+/// prediction for another backend is in the ledger of the trial that is kept.
 #[test]
 fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
     let home = Home::alone();
@@ -108,17 +108,17 @@ fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
     assert!(result["bound"]["descriptors"].as_u64().unwrap() > 300, "{result:#}");
     let svg = home.read("out/select.svg");
     assert!(svg.contains("scalable_select") && svg.contains("cold connections"), "{svg}");
-    // Where the profile is not supported, the reason is told.
-    if let Some(why) = result["foretelling"]["not_told"].as_str() {
+    // If the profile is not supported, the result gives the reason.
+    if let Some(why) = result["prediction"]["inconclusive"].as_str() {
         assert!(!why.is_empty());
         return;
     }
-    let graded = &result["foretelling"]["graded"];
+    let graded = &result["prediction"]["graded"];
     let grade = graded["grade"].as_str().unwrap();
     assert!(["held", "missed", "inconclusive"].contains(&grade), "{graded:#}");
-    let foretold = graded["told"]["value"].as_f64().unwrap();
-    assert!(foretold > 0.0, "{graded:#}");
-    // On a busy machine what came may have no line: then it is not graded.
+    let predicted = graded["predicted"]["value"].as_f64().unwrap();
+    assert!(predicted > 0.0, "{graded:#}");
+    // On a busy machine the second trial may have no line: then the prediction is not graded.
     match graded["came"].as_f64() {
         Some(came) => assert!(came > 0.0, "{graded:#}"),
         None => assert_eq!(grade, "inconclusive", "{graded:#}"),
@@ -126,13 +126,13 @@ fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
     let report = plimsoll(&["report", &home.at("out/poll.trial"), "--json"]).succeeded().json();
     let kept = report["predictions"].as_array().unwrap();
     assert_eq!(kept.len(), 1, "{kept:?}");
-    assert_eq!(kept[0]["value"].as_f64(), Some(foretold));
+    assert_eq!(kept[0]["value"].as_f64(), Some(predicted));
     assert!(home.has("out/epoll.trial") && home.has("out/select.json"));
-    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 4, "nothing else is left");
+    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 4, "nothing else remains");
 }
 
 /// Half a day, each hour in little more than a second: both proxies have every sample, and no
-/// answer came from what was stored.
+/// response came from the cache.
 #[test]
 fn the_live_days_are_replayed_in_turns_with_caching_off() {
     let home = Home::alone();
@@ -160,19 +160,19 @@ fn the_live_days_are_replayed_in_turns_with_caching_off() {
     }
     let svg = home.read("out/live.svg");
     assert!(svg.contains("old: select") && svg.contains("new: scalable_select"), "{svg}");
-    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 4, "nothing else is left");
+    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 4, "nothing else remains");
 }
 
 #[test]
-fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
+fn the_walk_misses_more_than_tokens_and_causes_misses_elsewhere() {
     let home = Home::new();
     let args = ["study", "dispatch", "--descriptors", "1581", "--ready", "1", "--rounds", "2"];
     let said = plimsoll(&[&args[..], &["--turns", "50", "--json"]].concat()).succeeded();
     let result = said.json();
-    let misses = |machine: usize, way: &str, of: &str| {
+    let misses = |machine: usize, strategy: &str, of: &str| {
         let name = &result["machines"][machine]["name"];
         let all = result["simulated"].as_array().unwrap();
-        let row = all.iter().find(|row| row["machine"] == *name && row["way"] == way);
+        let row = all.iter().find(|row| row["machine"] == *name && row["strategy"] == strategy);
         row.unwrap()[of]["l1"].as_u64().unwrap()
     };
     for machine in [0, 1] {
@@ -182,13 +182,13 @@ fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
     assert!(misses(0, "walk", "rest") > misses(0, "tokens", "rest"), "{result:#}");
     let out = home.at("out");
     let said = plimsoll(&[&args[..], &["--turns", "5", "--out", &out]].concat()).succeeded();
-    // What was published stands beside what was measured.
+    // The published figures are shown next to the measured ones.
     assert!(said.stdout.contains("30.12 %") && said.stdout.contains("0.54 %"), "{}", said.stdout);
     assert!(home.has("out/dispatch.svg") && home.has("out/dispatch.json"));
 }
 
 #[test]
-fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
+fn colours_remove_the_misses_of_the_walk_and_every_table_exists() {
     let home = Home::new();
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
@@ -209,7 +209,7 @@ fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
         };
         assert_eq!((of("vanilla").len(), of("colours 32").len()), (2, 2), "{table}");
         for row in of("vanilla") {
-            // What was published of WebBench is of 256 servers.
+            // The published figures of WebBench are for 256 servers.
             let comparable = table == "table7" || row["runnable"] == 256;
             let known = comparable.then_some(published);
             assert_eq!(row["published_percent"], serde_json::json!(known), "{row}");
@@ -225,10 +225,10 @@ fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
     assert!(home.has("out/runqueue.svg") && home.has("out/runqueue.json"));
 }
 
-/// The shortest form: every way of sharing is there with every load and number of workers, all of
-/// them did the same work, and where nothing is shared no wait was in vain.
+/// The shortest form: every way of sharing is measured with every load and number of workers, all of
+/// them did the same work, and if nothing is shared no wait was in vain.
 #[test]
-fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
+fn workers_share_descriptors_in_every_way_and_every_figure_exists() {
     let home = Home::new();
     let out = home.at("out");
     let args = ["study", "herd", "--quick", "--workers", "3,1", "--clients", "4", "--cold", "10"];
@@ -236,7 +236,7 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
     let rows = result["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 7 * 2 * 2, "{result:#}");
     for row in rows {
-        for figure in ["waits", "told", "cpu_us", "to_ours", "busiest", "rate"] {
+        for figure in ["waits", "reported", "cpu_us", "to_ours", "busiest", "rate"] {
             assert!(row[figure]["value"].as_f64().unwrap() > 0.0, "{figure}: {row:#}");
             assert_eq!(row[figure]["rounds"], 2, "{figure}: {row:#}");
         }
@@ -256,7 +256,7 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
     assert!(more.iter().all(|more| more["ratio"]["rounds"] == 2), "{more:#?}");
     let svg = home.read("out/herd.svg");
     assert!(svg.contains("reuse port") && svg.contains("poll() (- -)"), "{svg}");
-    // What was published stands beside what was measured.
+    // The published figures are shown next to the measured ones.
     let said = plimsoll(&args).succeeded().stdout;
     for published in ["about 7", "43.64 %", "24.49 %", "almost 40 %", "30 %"] {
         assert!(said.contains(published), "{published}: {said}");
@@ -264,10 +264,10 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
     plimsoll(&["study", "herd", "--workers", "0"]).refused(&["--workers", "1..=256"]);
 }
 
-/// The shortest form, on whatever peers there are: each server that is here is in every table, and
-/// each that is not is named with the reason. OurServer answers all of it from what it has stored.
+/// The shortest form, with the installed peers: each server that exists is in every table, and each
+/// missing one is listed with the reason. Our server answers everything from its cache.
 #[test]
-fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
+fn a_static_tree_is_requested_from_our_server_and_the_peers() {
     let home = Home::alone();
     let out = home.at("out");
     let args = ["study", "webbench", "--quick", "--workers", "2,1", "--clients", "1,8"];
@@ -305,13 +305,12 @@ fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
     assert_eq!(ours.count(), 2 * 2, "{result:#}");
     let svg = home.read("out/webbench.svg");
     assert!(svg.contains("Requests a second: 2 workers") && svg.contains("plimsoll"), "{svg}");
-    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 2, "nothing else is left");
+    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 2, "nothing else remains");
     plimsoll(&["study", "webbench", "--visit", "10ms"]).refused(&["--visit", "250ms"]);
 }
 
-/// Some of them in the shortest form (the others have tests of their own), and of these the boosted
-/// servers: each way of waiting of each server that is here has its row, and answers as the plain
-/// one does.
+/// Some of the studies in the shortest form (the others have their own tests). For the boosted
+/// servers: each call of each installed server has its row, and the responses equal the plain ones.
 #[test]
 fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
     let home = Home::alone();
@@ -328,7 +327,7 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
         assert!(std::path::Path::new(&home.at(&format!("all/{name}/{name}.json"))).exists());
     }
     assert!(!page.contains("<dt>Failed</dt>"));
-    // A study keeps itself on one CPU; the next one has all of them again.
+    // A study pins itself to one CPU; the next one has all of them again.
     let cpus = std::thread::available_parallelism().unwrap().get();
     let runqueue: Value = serde_json::from_str(&home.read("all/runqueue/runqueue.json")).unwrap();
     let gains = runqueue["table4"].as_array().unwrap();
@@ -344,12 +343,12 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
         assert!(row["us"]["value"].as_f64().unwrap() > 0.0, "{row:#}");
         assert_eq!(row["boosted"].as_bool().unwrap(), row["to_plain"].is_object(), "{row:#}");
     }
-    let of_ours = |wait: &str| {
+    let plimsoll = |wait: &str| {
         let mut all = boost["library"].as_array().unwrap().iter();
         all.find(|one| one["of"] == format!("plimsoll on {wait}, boosted")).unwrap().clone()
     };
     for wait in ["poll", "select"] {
-        let counts = of_ours(wait);
+        let counts = plimsoll(wait);
         assert!(counts["calls"].as_u64() > counts["plain"].as_u64(), "{counts:#}");
         assert!(counts["hits"].as_u64().unwrap() > 0, "{counts:#}");
         assert_eq!(counts["audit_differences"], 0, "{counts:#}");
@@ -373,11 +372,11 @@ fn without_a_name_the_studies_are_listed() {
     plimsoll(&["study", "swapin", "--objects", "0"]).refused(&["--objects", "1..=20000"]);
 }
 
-/// One short run on a machine that does other things too: what is asserted is that every figure is
-/// there and of the right size, not that its interval is narrow or holds the truth; the study says
-/// how often it does, by its exit status, 0 or 1.
+/// One short run, on a machine with other work. The test asserts that every figure exists and has
+/// the right magnitude, not that its interval is narrow or contains the truth. The exit status of
+/// the study, 0 or 1, says whether the intervals did.
 #[test]
-fn costs_that_are_known_are_found() {
+fn known_costs_are_found() {
     let home = Home::new();
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "truth", "--json", "--runs", "1", "--for", "8s"]);
@@ -401,5 +400,5 @@ fn costs_that_are_known_are_found() {
     let kept = kept.map(|entry| entry.unwrap().file_name()).filter(|name| {
         std::path::Path::new(name).extension().is_some_and(|extension| extension == "trial")
     });
-    assert_eq!(kept.count(), 2, "both trials stay where they were asked for");
+    assert_eq!(kept.count(), 2, "both trials are in the requested directory");
 }

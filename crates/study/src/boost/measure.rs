@@ -1,25 +1,26 @@
-//! Visits of a closed loop beside cold connections, in rounds, and the figures over them.
+//! Visits of a closed loop with cold connections open, in rounds, and the figures over them.
 //!
-//! A round visits every server with every number of cold connections, in an order drawn anew;
-//! ratios are taken within a round.
+//! A round visits every server with every number of cold connections in a random order. Ratios are
+//! taken within a round.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use harness::rounds::{Figure, Rounds};
+use harness::{Error, Span, drive};
 use load::{Schedule, Target};
 use serde::Serialize;
 
 use super::Plan;
-use super::servers::{NATIVE, Running, Way};
-use harness::rounds::{Figure, Round, Rounds, in_round};
-use harness::{Error, Span, drive};
+use super::servers::{NATIVE, Running, Variant};
+use crate::visits::{Visits, cells};
 
-/// Connections that ask, each again as soon as it is answered.
+/// Connections that send requests, each the next as soon as the last is answered.
 const CONNECTIONS: u32 = 32;
-/// At the beginning of a visit so much is not counted: connections are still accepted.
+/// The first part of a visit does not count, because connections are still being accepted.
 const SETTLE_S: f64 = 0.15;
 
-/// One server that waits in one way, with one number of cold connections.
+/// One server that waits by one call, with one number of cold connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The server.
@@ -32,15 +33,15 @@ pub struct Row {
     pub cold: u32,
     /// CPU time a request, microseconds.
     pub us: Figure,
-    /// That, to the same server on epoll with as many cold connections in the same round.
+    /// The same relative to this server on epoll with as many cold connections in the same round.
     pub to_native: Figure,
-    /// That, to the same server on the same call without the library; none of it is.
+    /// For a boosted server, relative to this server on the same call without the library.
     pub to_plain: Option<Figure>,
     /// Requests a second.
     pub rate: Figure,
     /// Requests in all rounds.
     pub requests: u64,
-    /// Of them those that failed.
+    /// The requests that failed.
     pub errors: u64,
 }
 
@@ -52,7 +53,7 @@ struct Visit {
     errors: u64,
 }
 
-/// Measures all; the rows, and how many rounds there were.
+/// Measures all servers; gives the rows and the number of rounds.
 pub(super) fn measure(
     plan: &Plan,
     running: &[Running],
@@ -61,17 +62,16 @@ pub(super) fn measure(
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Row>, usize), Error> {
-    let cells: Vec<(usize, u32)> =
-        (0..running.len()).flat_map(|at| cold.iter().map(move |&cold| (at, cold))).collect();
     let begun = Instant::now();
     let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
-    let rounds = rounds.make(cells, |round, (at, cold), _| {
+    let visits = rounds.make(cells(running.len(), cold), |round, (at, cold), _| {
         let server = &running[at];
-        say(&format!("round {}: {}, {cold} cold", round + 1, server.way.name()));
+        say(&format!("round {}: {}, {cold} cold", round + 1, server.variant.name()));
         visit(server, cold, plan, pin_cpu, stop)
     })?;
-    let ways: Vec<Way> = running.iter().map(|one| one.way).collect();
-    Ok((rows(&ways, cold, &rounds), rounds.len()))
+    let variants: Vec<Variant> = running.iter().map(|one| one.variant).collect();
+    let visits = Visits(visits);
+    Ok((rows(&variants, cold, &visits), visits.rounds()))
 }
 
 fn visit(
@@ -84,7 +84,7 @@ fn visit(
     let target = Target {
         addr: server.address,
         authority: server.address.to_string(),
-        path: server.way.server.path().to_owned(),
+        path: server.variant.server.path().to_owned(),
         absolute: false,
     };
     let mut load = load::Plan::new(target, Schedule::ClosedLoop, plan.visit);
@@ -93,42 +93,34 @@ fn visit(
     load.pin_cpu = pin_cpu;
     load.seed = plan.seed;
     let whole = [(SETTLE_S, plan.visit.as_secs_f64())];
-    let (spans, outcome) = drive(server.pid(), &server.way.name(), &load, &whole, stop)?;
+    let (spans, outcome) = drive(server.pid(), &server.variant.name(), &load, &whole, stop)?;
     let counts = &outcome.counts;
     Ok(Visit { span: spans[0], requests: counts.completed, errors: counts.errors.total() })
 }
 
-fn rows(ways: &[Way], cold: &[u32], rounds: &[Round<(usize, u32), Visit>]) -> Vec<Row> {
-    let place =
-        |server, wait, boosted| ways.iter().position(|way| *way == Way { server, wait, boosted });
-    let mut rows = Vec::new();
-    for (at, way) in ways.iter().enumerate() {
-        let native = place(way.server, NATIVE, false);
-        let plain = place(way.server, way.wait, false).filter(|_| way.boosted);
-        for &cold in cold {
-            let each = || rounds.iter().filter_map(|round| in_round(round, (at, cold)));
-            let ratio = |other: usize| {
-                let within = |round: &Round<(usize, u32), Visit>| {
-                    let us = |at| Some(in_round(round, (at, cold))?.span.us);
-                    Some(us(at)? / us(other)?)
-                };
-                Figure::of(rounds.iter().filter_map(within))
-            };
-            rows.push(Row {
-                server: way.server.name().to_owned(),
-                wait: way.wait.to_owned(),
-                boosted: way.boosted,
+fn rows(variants: &[Variant], cold: &[u32], visits: &Visits<(usize, u32), Visit>) -> Vec<Row> {
+    let index = |wanted: Variant| variants.iter().position(|variant| *variant == wanted);
+    cells(variants.len(), cold)
+        .into_iter()
+        .map(|cell @ (at, cold)| {
+            let variant = variants[at];
+            let native = index(Variant { wait: NATIVE, boosted: false, ..variant });
+            let plain = index(Variant { boosted: false, ..variant }).filter(|_| variant.boosted);
+            let ratio = |other| visits.ratio(cell, (other, cold), |visit| visit.span.us);
+            Row {
+                server: variant.server.name().to_owned(),
+                wait: variant.wait.to_owned(),
+                boosted: variant.boosted,
                 cold,
-                us: Figure::of(each().map(|visit| visit.span.us)),
+                us: visits.figure(cell, |visit| visit.span.us),
                 to_native: native.map_or_else(|| Figure::of([]), ratio),
                 to_plain: plain.map(ratio),
-                rate: Figure::of(each().map(|visit| visit.span.rate)),
-                requests: each().map(|visit| visit.requests).sum(),
-                errors: each().map(|visit| visit.errors).sum(),
-            });
-        }
-    }
-    rows
+                rate: visits.figure(cell, |visit| visit.span.rate),
+                requests: visits.sum(cell, |visit| visit.requests),
+                errors: visits.sum(cell, |visit| visit.errors),
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -137,12 +129,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_of_the_same_server_cold_connections_and_round() {
-        let way = |wait, boosted| Way { server: Server::Haproxy, wait, boosted };
-        let other = Way { server: Server::Lighttpd, ..way("poll", true) };
-        let ways = [way(NATIVE, false), way("poll", false), way("poll", true), other];
+    fn a_ratio_is_within_a_server_a_number_of_cold_connections_and_a_round() {
+        let variant = |wait, boosted| Variant { server: Server::Haproxy, wait, boosted };
+        let other = Variant { server: Server::Lighttpd, ..variant("poll", true) };
+        let variants =
+            [variant(NATIVE, false), variant("poll", false), variant("poll", true), other];
         let visit = |us| Visit { span: Span { rate: 1e6 / us, us }, requests: 10, errors: 1 };
-        // The second round is twice as slow for everybody.
+        // The second round is twice as slow throughout.
         let round = |slow: f64| {
             let of = |at: usize, cold: u32, us: f64| ((at, cold), visit(us * slow));
             vec![
@@ -156,7 +149,7 @@ mod tests {
                 of(3, 8000, 5.0),
             ]
         };
-        let rows = rows(&ways, &[0, 8000], &[round(1.0), round(2.0)]);
+        let rows = rows(&variants, &[0, 8000], &Visits(vec![round(1.0), round(2.0)]));
         assert_eq!(rows.len(), 8);
         let near = |figure: &Figure, value: f64| (figure.value / value - 1.0).abs() < 1e-9;
         let poll = &rows[3];

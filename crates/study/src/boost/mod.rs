@@ -1,17 +1,18 @@
-//! The study `boost`: programs that wait by poll() or select(), as they are and with the preloaded
-//! library, beside the same programs on epoll.
+//! The study `boost`: programs that wait by poll() or select(), plain and with the preloaded
+//! library, and the same programs on epoll.
 //!
 //! ```text
 //!  HAProxy -de, lighttpd, ours ----- plain ---------.
-//!        the same under plimsoll boost -------------+-- load + cold connections (here)
+//!        the same under plimsoll boost -------------+-- load + cold connections (this process)
 //!        the same on epoll -------------------------'
 //! ```
 //!
 //! What: CPU time a request with 0, 1,000 and 8,000 silent connections, in one interleaved run, and
-//! whether every answer is the same. Debian's lighttpd has no select(): that is shown on our own
-//! server, below and above FD_SETSIZE. Why: what was done in the kernel in 1998 must pay in user
-//! space too, and change nothing. Who owns: the servers are processes of this study, each ended by
-//! its pid. What never happens: a ratio across rounds; an answer that differs and is not told.
+//! whether every response is the same. Debian's lighttpd has no select(), so select() is measured
+//! on our own server, below and above FD_SETSIZE. Why: the algorithm that was put into the kernel
+//! in 1998 must also pay off in user space, and must not change any result. Ownership: the servers
+//! are child processes, each ended by its pid. What never happens: a ratio across rounds; a
+//! response that differs and is not reported.
 
 mod answers;
 mod measure;
@@ -22,79 +23,74 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use harness::{Cpus, Error, Source, cold_max};
 use serde::Serialize;
 
 pub use self::answers::Difference;
 pub use self::measure::Row;
 pub use self::servers::LibraryStats;
-use self::servers::{Running, Stand, WAYS};
+use self::servers::{Running, Setup, VARIANTS};
 pub use self::show::{figure, shown};
-use harness::environment::{Environment, Temporary, load_average};
-use harness::{Cpus, Error, Source, cold_max};
+use crate::conditions::{Conditions, working_directory};
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program whose verbs `serve`, `origin` and `boost` are run: plimsoll itself.
+    /// The program `plimsoll`, whose verbs `serve`, `origin` and `boost` are run.
     pub program: PathBuf,
-    /// Where the directory of the servers is made; removed again.
-    pub home: PathBuf,
+    /// Where the working directory is made; it is removed at the end.
+    pub out: Option<PathBuf>,
     /// Numbers of cold connections, ascending.
     pub cold: Vec<u32>,
     /// Rounds, each over all servers and numbers.
     pub rounds: usize,
     /// No round begins later than this.
     pub time: Duration,
-    /// How long a visit is, without the opening of its connections.
+    /// Length of a visit, without the opening of its connections.
     pub visit: Duration,
     /// Seed of orders and arrivals.
     pub seed: u64,
 }
 
-/// What could not be measured, and why.
+/// Something that could not be measured, and why.
 #[derive(Clone, Debug, Serialize)]
 pub struct Missing {
-    /// What.
+    /// The server or the number of connections.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// All that was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
-    pub ground: Environment,
-    /// Processes that wanted to run, at the beginning and in the end.
-    pub load_average: (Option<f64>, Option<f64>),
+    /// Where it was measured.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// Rounds that were made.
     pub rounds: usize,
     /// Seconds of a visit.
     pub visit_s: f64,
-    /// By server, way of waiting and number of cold connections.
+    /// By server, call and number of cold connections.
     pub rows: Vec<Row>,
-    /// Answers that were compared, boosted with plain.
+    /// Responses of boosted servers that were compared with those of plain ones.
     pub compared: u64,
-    /// Those that differ.
+    /// The responses that differ.
     pub differences: Vec<Difference>,
-    /// What the library said of itself, by server and way.
+    /// The library's own statistics, by server and call.
     pub library: Vec<LibraryStats>,
     /// Servers and numbers that are not in the rows.
     pub missing: Vec<Missing>,
-    /// Seed of orders and arrivals.
-    pub seed: u64,
 }
 
-/// Measures. `say` is told what is being done.
+/// Measures. `say` is called with each step.
 ///
 /// # Errors
 /// Our own server does not start or nothing answers; the directory cannot be used; interrupted. A
-/// peer that is not installed is missing from the outcome.
+/// peer that is not installed is listed as missing.
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let at = |error| Error::Directory(plan.home.clone(), error);
-    let home = Temporary::new(&plan.home, "boost").map_err(at)?;
-    let ground = Environment::of(home.path());
-    let loaded = load_average();
+    let home = working_directory(plan.out.as_ref(), "boost")?;
+    let conditions = Conditions::at_start(home.path(), plan.seed);
     let (most, descriptors) = cold_max()?;
     let (cold, beyond): (Vec<u32>, Vec<u32>) = plan.cold.iter().partition(|cold| **cold <= most);
     let mut missing: Vec<Missing> = beyond
@@ -106,21 +102,21 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         .collect();
     let (cpus, _pinned) = Cpus::take()?;
     let source = Source::start(&plan.program, cpus)?;
-    let stand = Stand { program: &plan.program, home: home.path(), source: &source, cpus, most };
+    let origin = source.address();
+    let setup = Setup { program: &plan.program, home: home.path(), origin, cpus, most };
     say("starting the servers");
     let mut running: Vec<Running> = Vec::new();
-    for way in WAYS {
-        match servers::start(&stand, way)? {
+    for variant in VARIANTS {
+        match servers::start(&setup, variant)? {
             Ok(started) => running.push(started),
-            Err(why) => missing.push(Missing { what: way.name(), why }),
+            Err(why) => missing.push(Missing { what: variant.name(), why }),
         }
     }
     let (compared, differences) = answers::compare(&running)?;
     let (rows, rounds) = measure::measure(plan, &running, &cold, cpus.others, stop, say)?;
     let library = running.into_iter().filter_map(Running::end).collect();
     Ok(Outcome {
-        ground,
-        load_average: (loaded, load_average()),
+        conditions: conditions.at_end(),
         rounds,
         visit_s: plan.visit.as_secs_f64(),
         rows,
@@ -128,6 +124,5 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         differences,
         library,
         missing,
-        seed: plan.seed,
     })
 }

@@ -1,18 +1,18 @@
-//! The servers, each once for every way in which it waits.
+//! The servers, each once for every call by which it can wait.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use harness::{Cpus, Error, peer};
 use serde::{Deserialize, Serialize};
 
-use harness::peer::{self, Peer};
-use harness::{ANY, Cpus, Error, Process, Source, address};
+use crate::servers::{Guard, filled, not_installed, start_ours, start_peer};
 
-/// Of what every request asks, so many bytes.
+/// Length of the body of every response.
 const BODY_BYTES: usize = 1024;
-/// Descriptors beside those of connections.
-const BESIDE: u32 = 512;
+/// Descriptors that a server needs in addition to those of connections.
+const OTHER_DESCRIPTORS: u32 = 512;
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ impl Server {
         }
     }
 
-    /// What is asked for.
+    /// The path that is requested.
     pub(super) fn path(self) -> &'static str {
         match self {
             Server::Haproxy | Server::Lighttpd => "/body",
@@ -45,7 +45,7 @@ impl Server {
 
 /// A server and how it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Way {
+pub(super) struct Variant {
     pub(super) server: Server,
     /// The call.
     pub(super) wait: &'static str,
@@ -53,68 +53,63 @@ pub(super) struct Way {
     pub(super) boosted: bool,
 }
 
-/// The call that the others are measured by.
+/// The call that the others are compared with.
 pub(super) const NATIVE: &str = "epoll";
 
-const fn way(server: Server, wait: &'static str, boosted: bool) -> Way {
-    Way { server, wait, boosted }
+const fn plain(server: Server, wait: &'static str) -> Variant {
+    Variant { server, wait, boosted: false }
 }
 
-pub(super) const WAYS: [Way; 11] = [
-    way(Server::Haproxy, NATIVE, false),
-    way(Server::Haproxy, "poll", false),
-    way(Server::Haproxy, "poll", true),
-    way(Server::Lighttpd, NATIVE, false),
-    way(Server::Lighttpd, "poll", false),
-    way(Server::Lighttpd, "poll", true),
-    way(Server::Plimsoll, NATIVE, false),
-    way(Server::Plimsoll, "poll", false),
-    way(Server::Plimsoll, "poll", true),
-    way(Server::Plimsoll, "select", false),
-    way(Server::Plimsoll, "select", true),
+const fn boosted(server: Server, wait: &'static str) -> Variant {
+    Variant { server, wait, boosted: true }
+}
+
+pub(super) const VARIANTS: [Variant; 11] = [
+    plain(Server::Haproxy, NATIVE),
+    plain(Server::Haproxy, "poll"),
+    boosted(Server::Haproxy, "poll"),
+    plain(Server::Lighttpd, NATIVE),
+    plain(Server::Lighttpd, "poll"),
+    boosted(Server::Lighttpd, "poll"),
+    plain(Server::Plimsoll, NATIVE),
+    plain(Server::Plimsoll, "poll"),
+    boosted(Server::Plimsoll, "poll"),
+    plain(Server::Plimsoll, "select"),
+    boosted(Server::Plimsoll, "select"),
 ];
 
-impl Way {
+impl Variant {
     /// `haproxy on poll, boosted`
     pub(super) fn name(self) -> String {
-        format!("{} on {}", self.server.name(), self.waits())
-    }
-
-    /// `poll, boosted`
-    pub(super) fn waits(self) -> String {
-        format!("{}{}", self.wait, if self.boosted { ", boosted" } else { "" })
+        let boosted = if self.boosted { ", boosted" } else { "" };
+        format!("{} on {}{boosted}", self.server.name(), self.wait)
     }
 }
 
 /// What every server is started with.
-pub(super) struct Stand<'s> {
+pub(super) struct Setup<'s> {
     pub(super) program: &'s Path,
     pub(super) home: &'s Path,
-    pub(super) source: &'s Source,
+    pub(super) origin: SocketAddr,
     pub(super) cpus: Cpus,
-    /// The most cold connections.
+    /// The highest number of cold connections.
     pub(super) most: u32,
 }
 
-/// A server that runs.
+/// A running server.
 pub(super) struct Running {
-    pub(super) way: Way,
+    pub(super) variant: Variant,
     pub(super) address: SocketAddr,
     guard: Guard,
     stats: PathBuf,
 }
 
-enum Guard {
-    Ours(Process),
-    Peer(Peer),
-}
-
-/// What the library said of itself when the server ended.
+/// The statistics that the library wrote when the server ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct LibraryStats {
-    /// The server and how it waits.
+    /// The server and the call by which it waits.
     pub of: String,
-    /// Its own counts.
+    /// The library's counts.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -124,118 +119,106 @@ pub struct LibraryStats {
 pub struct Counts {
     /// Waits that the program made.
     pub calls: u64,
-    /// Of them, those that went straight to the original: too few descriptors.
+    /// Waits that went straight to the original, because of few descriptors.
     pub plain: u64,
-    /// Those that the original ended.
+    /// Waits that the original ended.
     pub fallbacks: u64,
-    /// Descriptors that were asked about one by one.
+    /// Descriptors that were checked one by one.
     pub probes: u64,
-    /// Of them, those that were ready.
+    /// Probed descriptors that were ready.
     pub hits: u64,
     /// Plain polls of everything.
     pub audits: u64,
-    /// Of them, those that knew better.
+    /// Audits that contradicted the epoll set.
     pub audit_differences: u64,
 }
 
 impl Running {
     pub(super) fn pid(&self) -> i32 {
-        let pid = match &self.guard {
-            Guard::Ours(process) => process.pid(),
-            Guard::Peer(peer) => peer.pid(),
-        };
-        pid.cast_signed()
+        self.guard.pid()
     }
 
-    /// Ends it; what the library said, if it was there.
+    /// Ends it and gives the statistics of the library, if it wrote them.
     pub(super) fn end(self) -> Option<LibraryStats> {
-        let Running { way, guard, stats, .. } = self;
+        let Running { variant, guard, stats, .. } = self;
         drop(guard);
         let text = std::fs::read_to_string(stats).ok()?;
-        // A line for each process that ended; the server's is the one that waited.
+        // Each process writes a line when it ends; the server is the one that waited most.
         let counts = text.lines().filter_map(|line| serde_json::from_str::<Counts>(line).ok());
         let counts = counts.max_by_key(|counts| counts.calls)?;
-        Some(LibraryStats { of: way.name(), counts })
+        Some(LibraryStats { of: variant.name(), counts })
     }
 }
 
-/// Starts a server. The inner error says why a peer cannot be had.
-pub(super) fn start(stand: &Stand<'_>, way: Way) -> Result<Result<Running, String>, Error> {
-    let home = stand.home.join(way.name().replace([' ', ','], "-"));
+/// Starts a server. The inner error says why a peer is missing.
+pub(super) fn start(setup: &Setup<'_>, variant: Variant) -> Result<Result<Running, String>, Error> {
+    let home = setup.home.join(variant.name().replace([' ', ','], "-"));
     std::fs::create_dir_all(&home).map_err(|error| Error::Directory(home.clone(), error))?;
     let stats = home.join("stats.json");
-    let boost: Vec<String> = if way.boosted {
-        ["boost", "--stats", &stats.display().to_string(), "--"].map(String::from).to_vec()
+    let mut boost = Vec::new();
+    if variant.boosted {
+        boost.extend(["boost", "--stats", &stats.display().to_string(), "--"].map(String::from));
+    }
+    let started = if variant.server == Server::Plimsoll {
+        if variant.boosted {
+            boost.push(setup.program.display().to_string());
+        }
+        let more = ["--workers", "1", "--backend", variant.wait].map(String::from);
+        Ok(start_ours(setup.program, &boost, setup.origin, setup.cpus.server, &more)?)
     } else {
-        Vec::new()
+        start_variant(setup, variant, &home, &boost)
     };
-    let running = |guard, address| Running { way, address, guard, stats };
-    if way.server == Server::Plimsoll {
-        let mut args = boost;
-        if way.boosted {
-            args.push(stand.program.display().to_string());
-        }
-        args.extend(["serve", "--workers", "1", "--json", "--listen", ANY].map(String::from));
-        args.extend(["--origin".into(), format!("http://{}", stand.source.address())]);
-        args.extend(["--backend".into(), way.wait.to_owned()]);
-        if let Some(cpu) = stand.cpus.server {
-            args.extend(["--cpu".into(), cpu.to_string()]);
-        }
-        let (process, told) = Process::start(stand.program, &args)?;
-        let address = address(&told)?;
-        return Ok(Ok(running(Guard::Ours(process), address)));
-    }
-    let started = peer(stand, way, &home, boost);
-    Ok(started.map(|(peer, address)| running(Guard::Peer(peer), address)))
+    Ok(started.map(|(guard, address)| Running { variant, address, guard, stats }))
 }
 
-fn peer(
-    stand: &Stand<'_>,
-    way: Way,
+fn start_variant(
+    setup: &Setup<'_>,
+    variant: Variant,
     home: &Path,
-    boost: Vec<String>,
-) -> Result<(Peer, SocketAddr), String> {
-    let name = way.server.name();
-    let path = peer::find(name).ok_or_else(|| format!("not installed: apt-get install {name}"))?;
-    let at = |error: std::io::Error| format!("{}: {error}", home.display());
+    boost: &[String],
+) -> Result<(Guard, SocketAddr), String> {
+    let name = variant.server.name();
+    let path = peer::find(name).ok_or_else(|| not_installed(name))?;
     let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
-    // One file for all: a server may make a tag of its inode.
-    let shared = stand.home.join("body");
+    // All servers share one file, because a server may derive an entity tag from its inode.
+    let shared = setup.home.join("body");
     if !shared.exists() {
-        std::fs::write(&shared, body).map_err(at)?;
+        std::fs::write(&shared, body).map_err(|error| format!("{}: {error}", shared.display()))?;
     }
-    let address = peer::free_address().map_err(|error| format!("no free port: {error}"))?;
-    let config = home.join("config");
-    std::fs::write(&config, fill(stand, way, home, address)).map_err(at)?;
-    let mut command = Command::new(if way.boosted { stand.program } else { &path });
-    command.args(&boost);
-    if way.boosted {
-        command.arg(&path);
-    }
-    match way.server {
-        Server::Haproxy => command.args(["-db", "-q"]).args((way.wait == "poll").then_some("-de")),
-        _ => command.arg("-D"),
+    let configure = |address| fill(setup, variant, home, address);
+    let command = |config: &Path, _| {
+        let mut command = Command::new(if variant.boosted { setup.program } else { &path });
+        command.args(boost);
+        if variant.boosted {
+            command.arg(&path);
+        }
+        match variant.server {
+            Server::Haproxy => {
+                command.args(["-db", "-q"]).args((variant.wait == "poll").then_some("-de"))
+            }
+            _ => command.arg("-D"),
+        };
+        command.arg("-f").arg(config);
+        command
     };
-    command.arg("-f").arg(&config);
-    Peer::start(command, home, address, stand.cpus.server).map(|peer| (peer, address))
+    start_peer(home, setup.cpus.server, configure, command)
 }
 
-fn fill(stand: &Stand<'_>, way: Way, home: &Path, address: SocketAddr) -> String {
-    let config = match way.server {
+fn fill(setup: &Setup<'_>, variant: Variant, home: &Path, address: SocketAddr) -> String {
+    let config = match variant.server {
         Server::Haproxy => include_str!("haproxy.cfg"),
         _ => include_str!("lighttpd.conf"),
     };
-    let handler = if way.wait == "poll" { "poll" } else { "linux-sysepoll" };
-    [
-        ("{home}", home.display().to_string()),
-        ("{body}", stand.home.join("body").display().to_string()),
-        ("{tree}", stand.home.display().to_string()),
-        ("{listen}", address.to_string()),
-        ("{host}", address.ip().to_string()),
-        ("{port}", address.port().to_string()),
-        ("{handler}", handler.to_owned()),
-        ("{connections}", (stand.most + BESIDE).to_string()),
-    ]
-    .iter()
-    .fold(config.to_owned(), |config, (name, value)| config.replace(name, value))
+    let handler = if variant.wait == "poll" { "poll" } else { "linux-sysepoll" };
+    let values = [
+        ("home", home.display().to_string()),
+        ("body", setup.home.join("body").display().to_string()),
+        ("tree", setup.home.display().to_string()),
+        ("listen", address.to_string()),
+        ("host", address.ip().to_string()),
+        ("port", address.port().to_string()),
+        ("handler", handler.to_owned()),
+        ("connections", (setup.most + OTHER_DESCRIPTORS).to_string()),
+    ];
+    filled(config, &values)
 }

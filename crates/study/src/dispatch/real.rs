@@ -1,10 +1,10 @@
 //! The same turns by a real program, on real descriptors, timed.
 //!
-//! One thread has both ends of a few TCP connections on loopback and, beside them, sockets that
-//! nothing ever comes to. A turn: requests are written (not counted); then *dispatch* before the
-//! wait, *wait*, dispatch after it, *handle*: read, look up, copy, answer, log; then the answers
-//! are read (not counted). What is counted is the time between the steps, and of the turns of a
-//! visit the median: a turn in which another process had the CPU is not the median.
+//! One thread has both ends of a few TCP connections on loopback, and sockets that never receive
+//! anything. A turn: write the requests (not timed); then *dispatch* before the wait, *wait*,
+//! dispatch after it, *handle*: read, look up, copy, respond, log; then read the responses (not
+//! timed). The result of a visit is its median turn, so that a turn in which another process had
+//! the CPU does not count.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -22,38 +22,40 @@ use super::layout::{
     COMMON_BYTES, ENTRY_BYTES, HOT, INDEX_BYTES, INDEX_LOOKS, LOG_BYTES, LOG_LINE_BYTES,
     OBJECT_BYTES, OBJECTS, REQUEST_BYTES, SLOT_BYTES, STATE_BYTES, descriptor_of,
 };
-use super::{Figure, Plan, Way};
+use super::{Plan, Strategy};
+use crate::visits::Visits;
 use harness::Error;
+use harness::rounds::Figure;
 
-/// One way on one backend.
+/// One strategy on one backend.
 #[derive(Clone, Debug, Serialize)]
 pub struct Timed {
     /// The backend that waits.
     pub backend: String,
-    /// How the ready ones are found.
-    pub way: Way,
+    /// How the ready connections are found.
+    pub strategy: Strategy,
     /// Open descriptors.
     pub descriptors: u32,
     /// Connections that are ready at each wait.
     pub ready: u32,
-    /// Microseconds a request of the dispatch.
+    /// Microseconds a request for the dispatch.
     pub dispatch_us: Figure,
-    /// Of the wait.
+    /// The same for the wait.
     pub wait_us: Figure,
-    /// Of everything else.
+    /// The same for everything else.
     pub rest_us: Figure,
-    /// The dispatch's part of the turn.
+    /// The part of the turn that the dispatch takes.
     pub share: Figure,
-    /// Everything else, to what it takes with tokens in the same round.
+    /// Everything else, relative to the same with tokens in the same round.
     pub rest_ratio: Figure,
 }
 
-/// The waits that are timed: as in 1998 before and after, and today's.
+/// The waits that are timed: the old and the new one of 1998, and today's.
 const KINDS: [Kind; 3] = [Kind::Select, Kind::ScalableSelect, Kind::Epoll];
-/// Turns before a visit's first that counts.
+/// Turns of a visit that are made before the ones that count.
 const WARM_TURNS: usize = 5;
 
-/// Seconds of the three parts of a turn, a request.
+/// Seconds a request of the three parts of a turn.
 #[derive(Clone, Copy, Default)]
 struct Parts {
     dispatch: f64,
@@ -67,18 +69,18 @@ impl Parts {
     }
 }
 
-/// Times all ways on all backends in interleaved rounds.
+/// Times all strategies on all backends in interleaved rounds.
 pub(super) fn measure(
     plan: &Plan,
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Timed>, Vec<String>), Error> {
     load::sys::raise_descriptor_limit()
-        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
+        .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
     let (mut timed, mut missing) = (Vec::new(), Vec::new());
     for &descriptors in &plan.descriptors {
         say(&format!("timing {descriptors} descriptors"));
-        let mut ground = Environment::new(descriptors)
+        let mut server = Server::new(descriptors)
             .map_err(|error| Error::System("sockets for the timed program", error))?;
         let mut pollers = Vec::new();
         for kind in KINDS {
@@ -88,10 +90,10 @@ pub(super) fn measure(
             }
         }
         for poller in &mut pollers {
-            ground.register(poller).map_err(|error| Error::System("registering", error))?;
+            server.register(poller).map_err(|error| Error::System("registering", error))?;
         }
         for &ready in &plan.ready {
-            timed.extend(rounds(&mut ground, &mut pollers, ready, plan, stop)?);
+            timed.extend(rounds(&mut server, &mut pollers, ready, plan, stop)?);
         }
     }
     missing.dedup();
@@ -99,50 +101,43 @@ pub(super) fn measure(
 }
 
 fn rounds(
-    ground: &mut Environment,
+    server: &mut Server,
     pollers: &mut [Poller],
     ready: u32,
     plan: &Plan,
     stop: &AtomicBool,
 ) -> Result<Vec<Timed>, Error> {
     let kinds: Vec<Kind> = pollers.iter().map(Poller::kind).collect();
-    let cells: Vec<(usize, Way)> =
-        (0..pollers.len()).flat_map(|at| Way::ALL.map(|way| (at, way))).collect();
-    let mut found: Vec<Vec<Parts>> = vec![Vec::new(); cells.len()];
+    let cells: Vec<(usize, Strategy)> =
+        (0..pollers.len()).flat_map(|at| Strategy::ALL.map(|strategy| (at, strategy))).collect();
+    let mut visits = Visits(Vec::new());
     for round in 0..plan.rounds.max(1) {
-        for (cell, (at, way)) in cells.iter().enumerate() {
+        let visit = |&cell @ (at, strategy): &(usize, Strategy)| {
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
             let seed = plan.seed + round as u64;
-            let parts = ground
-                .visit(&mut pollers[*at], *way, ready, plan.turns, seed)
-                .map_err(|error| Error::System("a socket of the timed program", error))?;
-            found[cell].push(parts);
-        }
+            let parts = server.visit(&mut pollers[at], strategy, ready, plan.turns, seed);
+            let failed = |error| Error::System("a socket of the timed program", error);
+            Ok((cell, parts.map_err(failed)?))
+        };
+        visits.0.push(cells.iter().map(visit).collect::<Result<_, _>>()?);
     }
-    let of = |cell: usize, value: fn(Parts) -> f64| -> Vec<f64> {
-        found[cell].iter().map(|parts| value(*parts)).collect()
-    };
-    let timed = cells.iter().enumerate().map(|(cell, (at, way))| {
-        let base = cells.iter().position(|other| *other == (*at, Way::Tokens)).unwrap_or(cell);
-        let rest = of(cell, |parts| parts.rest).into_iter().zip(of(base, |parts| parts.rest));
-        Timed {
-            backend: kinds[*at].to_string(),
-            way: *way,
-            descriptors: ground.descriptors,
-            ready,
-            dispatch_us: Figure::of(of(cell, |parts| 1e6 * parts.dispatch)),
-            wait_us: Figure::of(of(cell, |parts| 1e6 * parts.wait)),
-            rest_us: Figure::of(of(cell, |parts| 1e6 * parts.rest)),
-            share: Figure::of(of(cell, |parts| parts.dispatch / parts.whole())),
-            rest_ratio: Figure::of(rest.map(|(with, without)| with / without)),
-        }
+    let timed = cells.into_iter().map(|cell @ (at, strategy)| Timed {
+        backend: kinds[at].to_string(),
+        strategy,
+        descriptors: server.descriptors,
+        ready,
+        dispatch_us: visits.figure(cell, |parts| 1e6 * parts.dispatch),
+        wait_us: visits.figure(cell, |parts| 1e6 * parts.wait),
+        rest_us: visits.figure(cell, |parts| 1e6 * parts.rest),
+        share: visits.figure(cell, |parts| parts.dispatch / parts.whole()),
+        rest_ratio: visits.ratio(cell, (at, Strategy::Tokens), |parts| parts.rest),
     });
     Ok(timed.collect())
 }
 
-/// What is kept for a descriptor, as in 1998: large, and of it two words are asked each time.
+/// The state of a descriptor, as in 1998: a large structure of which the walk reads a few words.
 #[derive(Clone)]
 struct Entry {
     reads: u64,
@@ -151,7 +146,7 @@ struct Entry {
     _more: [u64; ENTRY_BYTES as usize / 8 - 3],
 }
 
-/// What a token leads to, ours.
+/// The slot that a token leads to (our server).
 #[derive(Clone)]
 struct Slot {
     hot: u32,
@@ -159,14 +154,15 @@ struct Slot {
 }
 
 /// The server's memory and its sockets.
-struct Environment {
+struct Server {
     descriptors: u32,
-    /// Both ends of each hot connection: the server's, the client's.
+    /// Both ends of each hot connection: the server's and the client's.
     hot: Vec<(TcpStream, TcpStream)>,
     cold: Vec<UnixDatagram>,
     table: Vec<Entry>,
     slots: Vec<Slot>,
-    /// Who reads and who writes: what is kept up to date, and what a call may write on.
+    /// The descriptors to read and to write: the bitmaps that are kept up to date, and the ones that
+    /// a call overwrites.
     kept: [Vec<u64>; 2],
     asked: [Vec<u64>; 2],
     index: Vec<u64>,
@@ -179,8 +175,8 @@ struct Environment {
     rng: Rng,
 }
 
-impl Environment {
-    fn new(descriptors: u32) -> std::io::Result<Environment> {
+impl Server {
+    fn new(descriptors: u32) -> std::io::Result<Server> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let mut hot = Vec::new();
@@ -205,7 +201,7 @@ impl Environment {
         for number in 0..HOT {
             slots[descriptor_of(number, descriptors) as usize].hot = number;
         }
-        Ok(Environment {
+        Ok(Server {
             descriptors,
             hot,
             cold,
@@ -230,17 +226,17 @@ impl Environment {
             poller.register(server.as_raw_fd(), Token::new(slot, 0), Interest::READ)?;
         }
         for cold in &self.cold {
-            // Nothing comes to it, so that its token is never seen.
+            // It never becomes ready, so its token never occurs.
             poller.register(cold.as_raw_fd(), Token::new(0, 0), Interest::READ)?;
         }
         Ok(())
     }
 
-    /// The median turn of so many.
+    /// Makes the turns of a visit and gives the median one.
     fn visit(
         &mut self,
         poller: &mut Poller,
-        way: Way,
+        strategy: Strategy,
         ready: u32,
         turns: usize,
         seed: u64,
@@ -250,7 +246,7 @@ impl Environment {
         let mut seen = Vec::with_capacity(turns);
         for turn in 0..turns + WARM_TURNS {
             let first = self.rng.below(HOT as usize) as u32;
-            let parts = self.turn(poller, way, first, ready)?;
+            let parts = self.turn(poller, strategy, first, ready)?;
             if turn >= WARM_TURNS {
                 seen.push(parts);
             }
@@ -268,7 +264,7 @@ impl Environment {
     fn turn(
         &mut self,
         poller: &mut Poller,
-        way: Way,
+        strategy: Strategy,
         first: u32,
         ready: u32,
     ) -> std::io::Result<Parts> {
@@ -279,14 +275,14 @@ impl Environment {
         }
         let mut parts = Parts::default();
         let begun = Instant::now();
-        self.before_the_wait(way);
+        self.before_the_wait(strategy);
         let before = Instant::now();
         poller.wait(&mut self.events, None)?;
-        self.as_bits(way);
+        self.as_bits(strategy);
         let waited = Instant::now();
-        let told = self.after_the_wait(way);
+        let found = self.after_the_wait(strategy);
         let handling = Instant::now();
-        for hot in &told {
+        for hot in &found {
             self.handle(*hot as usize)?;
         }
         let end = Instant::now();
@@ -294,16 +290,16 @@ impl Environment {
         parts.wait = (waited - before).as_secs_f64();
         parts.rest = (end - handling).as_secs_f64();
         let mut answer = [0; OBJECT_BYTES as usize];
-        for hot in told {
+        for hot in found {
             self.hot[hot as usize].1.read_exact(&mut answer)?;
         }
         Ok(parts)
     }
 
-    fn before_the_wait(&mut self, way: Way) {
+    fn before_the_wait(&mut self, strategy: Strategy) {
         let [reads, writes] = &mut self.asked;
-        match way {
-            Way::Walk => {
+        match strategy {
+            Strategy::Walk => {
                 reads.fill(0);
                 writes.fill(0);
                 for (descriptor, entry) in self.table.iter().enumerate() {
@@ -317,18 +313,18 @@ impl Environment {
                     }
                 }
             }
-            Way::Bitmaps => {
+            Strategy::Bitmaps => {
                 reads.copy_from_slice(&self.kept[0]);
                 writes.copy_from_slice(&self.kept[1]);
             }
-            Way::Tokens => {}
+            Strategy::Tokens => {}
         }
         black_box(&mut self.asked);
     }
 
-    /// Where bitmaps are read, those that `select()` itself would have written: part of the wait.
-    fn as_bits(&mut self, way: Way) {
-        if way == Way::Tokens {
+    /// Writes the bitmaps that `select()` itself would have written; this counts as the wait.
+    fn as_bits(&mut self, strategy: Strategy) {
+        if strategy == Strategy::Tokens {
             return;
         }
         let reads = &mut self.asked[0];
@@ -339,35 +335,35 @@ impl Environment {
         }
     }
 
-    /// The hot connections that are ready.
-    fn after_the_wait(&self, way: Way) -> Vec<u32> {
+    /// Finds the hot connections that are ready.
+    fn after_the_wait(&self, strategy: Strategy) -> Vec<u32> {
         let slots = &self.slots;
-        if way == Way::Tokens {
+        if strategy == Strategy::Tokens {
             let hot = |slot: u32| slots[slot as usize].hot;
             return self.events.iter().map(|event| hot(event.token.slot())).collect();
         }
         let reads = &self.asked[0];
-        let mut told = Vec::new();
-        if way == Way::Walk {
-            // Bit by bit, over all that may be open.
+        let mut found = Vec::new();
+        if strategy == Strategy::Walk {
+            // Bit by bit, over all descriptors that may be open.
             for descriptor in 0..self.descriptors as usize {
                 if black_box(reads[descriptor / 64]) & (1 << (descriptor % 64)) != 0 {
-                    told.push(slots[descriptor].hot);
+                    found.push(slots[descriptor].hot);
                 }
             }
         } else {
             for (at, word) in reads.iter().enumerate() {
                 let mut word = *word;
                 while word != 0 {
-                    told.push(slots[at * 64 + word.trailing_zeros() as usize].hot);
+                    found.push(slots[at * 64 + word.trailing_zeros() as usize].hot);
                     word &= word - 1;
                 }
             }
         }
-        told
+        found
     }
 
-    /// A request is read, looked up, answered and logged.
+    /// Reads a request, looks the object up, responds and logs.
     fn handle(&mut self, hot: usize) -> std::io::Result<()> {
         let mut request = [0; REQUEST_BYTES as usize];
         self.hot[hot].0.read_exact(&mut request)?;
@@ -396,29 +392,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_finds_the_ready_ones_and_no_others() {
-        let mut ground = Environment::new(200).unwrap();
+    fn every_strategy_finds_the_ready_connections_and_no_others() {
+        let mut server = Server::new(200).unwrap();
         for kind in KINDS {
             let Ok(mut poller) = Poller::open(Choice::Named(kind)) else { continue };
-            ground.register(&mut poller).unwrap();
-            for way in Way::ALL {
+            server.register(&mut poller).unwrap();
+            for strategy in Strategy::ALL {
                 for hot in [3usize, 63] {
-                    ground.hot[hot].1.write_all(&[b'q'; REQUEST_BYTES as usize]).unwrap();
+                    server.hot[hot].1.write_all(&[b'q'; REQUEST_BYTES as usize]).unwrap();
                 }
-                ground.before_the_wait(way);
-                if way != Way::Tokens {
-                    assert_eq!(ground.asked[0][0], u64::MAX, "all want to read");
-                    assert!(ground.asked[1].iter().all(|word| *word == 0), "none to write");
+                server.before_the_wait(strategy);
+                if strategy != Strategy::Tokens {
+                    assert_eq!(server.asked[0][0], u64::MAX, "all are to be read");
+                    assert!(server.asked[1].iter().all(|word| *word == 0), "none to be written");
                 }
-                poller.wait(&mut ground.events, None).unwrap();
-                ground.as_bits(way);
-                let mut told = ground.after_the_wait(way);
-                told.sort_unstable();
-                assert_eq!(told, [3, 63], "{kind} {way:?}");
-                for hot in told {
-                    ground.handle(hot as usize).unwrap();
+                poller.wait(&mut server.events, None).unwrap();
+                server.as_bits(strategy);
+                let mut found = server.after_the_wait(strategy);
+                found.sort_unstable();
+                assert_eq!(found, [3, 63], "{kind} {strategy:?}");
+                for hot in found {
+                    server.handle(hot as usize).unwrap();
                     let mut answer = [0; OBJECT_BYTES as usize];
-                    ground.hot[hot as usize].1.read_exact(&mut answer).unwrap();
+                    server.hot[hot as usize].1.read_exact(&mut answer).unwrap();
                     assert!(answer.iter().all(|byte| *byte == 7));
                 }
             }
@@ -426,14 +422,14 @@ mod tests {
     }
 
     #[test]
-    fn all_ways_are_timed_on_all_backends() {
+    fn all_strategies_are_timed_on_all_backends() {
         let plan = Plan { descriptors: vec![100], ready: vec![1, 2], rounds: 2, turns: 3, seed: 1 };
         let (timed, missing) = measure(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
-        assert_eq!(timed.len(), (KINDS.len() - missing.len()) * 2 * Way::ALL.len());
+        assert_eq!(timed.len(), (KINDS.len() - missing.len()) * 2 * Strategy::ALL.len());
         for row in timed {
             assert!(row.wait_us.value > 0.0 && row.rest_us.value > 0.0, "{row:?}");
             assert!(row.share.value < 1.0, "{row:?}");
-            assert!(row.way != Way::Tokens || row.rest_ratio.value == 1.0, "{row:?}");
+            assert!(row.strategy != Strategy::Tokens || row.rest_ratio.value == 1.0, "{row:?}");
         }
         assert!(matches!(
             measure(&plan, &AtomicBool::new(true), &mut |_| {}),

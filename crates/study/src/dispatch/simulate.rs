@@ -1,4 +1,4 @@
-//! Misses, by way and by who has them: the dispatch itself, or everything else.
+//! Cache misses by strategy: those of the dispatch itself, and those of everything else.
 
 use regress::Rng;
 use serde::Serialize;
@@ -8,16 +8,16 @@ use super::layout::{
     LOG_LINE_BYTES, OBJECT_BYTES, OBJECTS, Part, REQUEST_BYTES, SLOT_BYTES, STATE_BYTES,
     WALKED_BYTES, bitmap_bytes, descriptor_of,
 };
-use super::{Plan, Way};
+use super::{Plan, Strategy};
 use runqueue::cache::{Cache, Machine, Misses};
 
-/// What a way costs on a machine.
+/// What a strategy costs on a machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Simulated {
-    /// Whose cache.
+    /// The machine whose cache is simulated.
     pub machine: String,
-    /// How the ready ones are found.
-    pub way: Way,
+    /// How the ready connections are found.
+    pub strategy: Strategy,
     /// Open descriptors.
     pub descriptors: u32,
     /// Connections that are ready at each wait.
@@ -31,27 +31,27 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Misses of the first and of the second level a request: the dispatch's, everything else's.
+    /// Misses a request of the first and of the second level: of the dispatch, of everything else.
     #[must_use]
-    pub fn a_request(&self) -> [(f64, f64); 2] {
+    pub fn per_request(&self) -> [(f64, f64); 2] {
         let requests = self.requests.max(1) as f64;
         [self.dispatch, self.rest]
             .map(|misses| (misses.l1 as f64 / requests, misses.l2 as f64 / requests))
     }
 }
 
-/// Turns before anything is counted, so that what was never touched is not counted as a miss of
-/// this way: as many more as are counted.
+/// The simulation makes this many times the turns that count. The earlier ones fill the cache, so
+/// that first touches are not counted as misses of the strategy.
 const WARM: usize = 2;
 
-/// Takes so many turns of a server.
+/// Simulates the turns of a server.
 pub(super) fn simulate(
     machine: &Machine,
-    way: Way,
+    strategy: Strategy,
     (descriptors, ready): (u32, u32),
     plan: &Plan,
 ) -> Simulated {
-    let mut server = Server { cache: Cache::new(machine), way, descriptors, logged: 0 };
+    let mut server = Server { cache: Cache::new(machine), strategy, descriptors, logged: 0 };
     let mut rng = Rng::new(plan.seed);
     let (mut dispatch, mut rest) = (Misses::default(), Misses::default());
     let mut requests = 0;
@@ -68,12 +68,12 @@ pub(super) fn simulate(
         }
     }
     let machine = machine.name.clone();
-    Simulated { machine, way, descriptors, ready, requests, dispatch, rest }
+    Simulated { machine, strategy, descriptors, ready, requests, dispatch, rest }
 }
 
 struct Server {
     cache: Cache,
-    way: Way,
+    strategy: Strategy,
     descriptors: u32,
     logged: u64,
 }
@@ -81,8 +81,8 @@ struct Server {
 impl Server {
     fn before_the_wait(&mut self, misses: &mut Misses) {
         let bitmap = bitmap_bytes(self.descriptors);
-        match self.way {
-            Way::Walk => {
+        match self.strategy {
+            Strategy::Walk => {
                 for descriptor in 0..u64::from(self.descriptors) {
                     let entry = Part::Table.at(descriptor * ENTRY_BYTES);
                     self.cache.touch(entry, WALKED_BYTES, misses);
@@ -94,18 +94,18 @@ impl Server {
                     }
                 }
             }
-            Way::Bitmaps => {
-                // Two that are kept, copied to two that the call writes on.
+            Strategy::Bitmaps => {
+                // Two bitmaps that are kept up to date are copied to two that the call overwrites.
                 self.cache.touch(Part::Bitmaps.at(2 * bitmap), 2 * bitmap, misses);
                 self.cache.touch(Part::Bitmaps.at(0), 2 * bitmap, misses);
             }
-            Way::Tokens => {}
+            Strategy::Tokens => {}
         }
     }
 
     fn after_the_wait(&mut self, hot: &[u32], misses: &mut Misses) {
-        match self.way {
-            Way::Walk | Way::Bitmaps => {
+        match self.strategy {
+            Strategy::Walk | Strategy::Bitmaps => {
                 let bytes = 2 * bitmap_bytes(self.descriptors);
                 self.cache.touch(Part::Bitmaps.at(0), bytes, misses);
                 for hot in hot {
@@ -114,7 +114,7 @@ impl Server {
                     self.cache.touch(entry, WALKED_BYTES, misses);
                 }
             }
-            Way::Tokens => {
+            Strategy::Tokens => {
                 for (at, hot) in (0..).zip(hot) {
                     self.cache.touch(Part::Events.at(at * EVENT_BYTES), EVENT_BYTES, misses);
                     let slot = u64::from(descriptor_of(*hot, self.descriptors));
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// A request is read, looked up, answered and logged.
+    /// Reads a request, looks the object up, responds and logs.
     fn handle(&mut self, hot: u32, rng: &mut Rng, misses: &mut Misses) {
         let hot = u64::from(hot);
         self.cache.touch(Part::Common.at(0), COMMON_BYTES, misses);
@@ -151,43 +151,44 @@ mod tests {
         Plan { descriptors: vec![], ready: vec![], rounds: 1, turns: 200, seed: 1 }
     }
 
-    fn taken(way: Way, descriptors: u32, ready: u32) -> Simulated {
-        simulate(&Machine::of_1998(), way, (descriptors, ready), &plan())
+    fn simulated(strategy: Strategy, descriptors: u32, ready: u32) -> Simulated {
+        simulate(&Machine::of_1998(), strategy, (descriptors, ready), &plan())
     }
 
     #[test]
     fn the_walk_misses_once_an_entry_when_the_table_is_larger_than_the_cache() {
-        // 1,581 entries of 256 bytes, each in a line of its own: more than 96 KiB hold.
-        let walk = taken(Way::Walk, 1581, 1);
-        let [(l1, l2), _] = walk.a_request();
+        // 1,581 entries of 256 bytes, each in its own line, are larger than 96 KiB.
+        let walk = simulated(Strategy::Walk, 1581, 1);
+        let [(l1, l2), _] = walk.per_request();
         assert!(l1 >= 1581.0 && l2 >= 1570.0, "{walk:?}");
-        let cured = taken(Way::Bitmaps, 1581, 1);
-        let [(l1, _), _] = cured.a_request();
-        assert!(l1 < 60.0, "four bitmaps of 200 bytes: {cured:?}");
-        let ours = taken(Way::Tokens, 1581, 1);
-        let [(l1, _), _] = ours.a_request();
+        let fixed = simulated(Strategy::Bitmaps, 1581, 1);
+        let [(l1, _), _] = fixed.per_request();
+        assert!(l1 < 60.0, "four bitmaps of 200 bytes: {fixed:?}");
+        let ours = simulated(Strategy::Tokens, 1581, 1);
+        let [(l1, _), _] = ours.per_request();
         assert!(l1 <= 3.0, "an event and a slot: {ours:?}");
     }
 
     #[test]
-    fn everything_else_misses_more_behind_a_walk_and_reads_the_same() {
-        let [walk, cured, ours] = Way::ALL.map(|way| taken(way, 1581, 1));
+    fn everything_else_misses_more_after_a_walk_and_reads_the_same() {
+        let [walk, fixed, ours] = Strategy::ALL.map(|strategy| simulated(strategy, 1581, 1));
         assert_eq!(walk.rest.accesses, ours.rest.accesses);
         assert_eq!(walk.requests, ours.requests);
         assert!(walk.rest.l1 as f64 > 1.1 * ours.rest.l1 as f64, "{walk:?} {ours:?}");
         assert!(walk.rest.l2 as f64 > 1.5 * ours.rest.l2 as f64, "{walk:?} {ours:?}");
-        assert!(cured.rest.l2 as f64 <= 1.1 * ours.rest.l2 as f64, "{cured:?} {ours:?}");
+        assert!(fixed.rest.l2 as f64 <= 1.1 * ours.rest.l2 as f64, "{fixed:?} {ours:?}");
     }
 
     #[test]
-    fn many_ready_ones_share_a_walk() {
-        let [one, many] = [1, 16].map(|ready| taken(Way::Walk, 1581, ready).a_request()[0].0);
+    fn many_ready_connections_share_a_walk() {
+        let [one, many] =
+            [1, 16].map(|ready| simulated(Strategy::Walk, 1581, ready).per_request()[0].0);
         assert!(many < one / 12.0, "{one} {many}");
     }
 
     #[test]
     fn the_same_seed_gives_the_same_counts() {
-        let [one, other] = [(); 2].map(|()| taken(Way::Walk, 300, 4));
+        let [one, other] = [(); 2].map(|()| simulated(Strategy::Walk, 300, 4));
         assert_eq!((one.dispatch, one.rest), (other.dispatch, other.rest));
     }
 }

@@ -1,18 +1,20 @@
 //! System calls: every one is counted, one in [`SAMPLE_EVERY`] is timed by the thread's CPU clock.
 //!
-//! Why the CPU clock: a wait sleeps, and what it sleeps is no cost. Why not every call: to read
-//! that clock is a system call itself, twice for each call that is timed.
+//! Why the CPU clock: a wait sleeps, and sleeping costs nothing. Why not every call: reading that
+//! clock is a system call itself, and a timed call needs two of them.
+
+use std::ops::AddAssign;
 
 use load::sys::thread_cpu_ns;
 use regress::Rng;
 use serde::Serialize;
 
-/// One call in so many is timed, drawn by chance so that no rhythm of the server is followed.
+/// One call in so many is timed. The choice is random, so that it follows no rhythm of the server.
 pub const SAMPLE_EVERY: u64 = 8;
-/// Looks at the clock that tell what a look costs.
+/// Readings of the clock from which the cost of a reading is taken.
 const CLOCK_LOOKS: usize = 501;
 
-/// The calls that are told apart.
+/// The calls that are measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -34,15 +36,34 @@ impl Call {
         [Call::Wait, Call::Control, Call::Accept, Call::Read, Call::Write];
 }
 
-/// What is known of one call.
+/// The measurements of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// How often it was made.
+    /// How often it was called.
     pub(super) calls: u64,
     /// How often it was timed.
     pub(super) timed: u64,
-    /// Nanoseconds of those, the clock's own in them.
+    /// Nanoseconds of the timed calls, including those of the clock.
     pub(super) timed_ns: u64,
+}
+
+impl Counted {
+    /// CPU time of one call, nanoseconds, minus what the clock shows for an empty call. NaN if none
+    /// was timed.
+    pub(super) fn each_ns(&self, clock_ns: u64) -> f64 {
+        match self.timed {
+            0 => f64::NAN,
+            timed => (self.timed_ns as f64 / timed as f64 - clock_ns as f64).max(0.0),
+        }
+    }
+}
+
+impl AddAssign for Counted {
+    fn add_assign(&mut self, more: Counted) {
+        self.calls += more.calls;
+        self.timed += more.timed;
+        self.timed_ns += more.timed_ns;
+    }
 }
 
 /// The calls of one worker.
@@ -76,8 +97,8 @@ impl Meter {
     }
 }
 
-/// What the clock shows of nothing: the median of so many looks, nanoseconds. A timed call costs
-/// about twice that more than one that is not.
+/// What the clock shows for an empty call: the median of many readings, nanoseconds. A timed call
+/// costs about twice that more than an untimed one.
 pub(super) fn clock_ns() -> u64 {
     let mut seen: Vec<u64> = (0..CLOCK_LOOKS)
         .map(|_| {
@@ -102,7 +123,7 @@ mod tests {
         meter.call(Call::Write, || ());
         let [wait, _, _, read, write] = meter.counted();
         assert_eq!((wait.calls, read.calls, write.calls), (0, 8_000, 1));
-        // One in eight; the seed is fixed, so that this is the same every time.
+        // One in eight. The seed is fixed, so the number is always the same.
         assert!((800..1200).contains(&read.timed), "{read:?}");
         assert!(read.timed_ns > 0);
     }

@@ -1,26 +1,25 @@
-//! Many workers that wait for the same descriptors: who is woken, and how often for nothing.
+//! Many workers that wait for the same descriptors: which of them wake, and how often in vain.
 //!
-//! In 1998 a NetCache on a kernel with a faster `select()` called it about seven times as often:
-//! its threads waited for the same descriptors, a call that returned at once told of one event, and
-//! before that was dealt with other threads had asked and been told of it again. A slow call had
-//! gathered several events, and let fewer threads in.
+//! In 1998 a NetCache on a kernel with a faster `select()` called it about seven times as often.
+//! Its threads waited for the same descriptors. A call that returned at once reported one event,
+//! and before that event was handled, other threads had called `select()` and received it too. A
+//! slow call had collected several events, and fewer threads called it at the same time.
 //!
-//! What: the same small server with 1 to N workers, in the ways ([`Sharing`]) in which workers may
-//! share a listener and its connections today; waits, wakes and CPU time for each event of work,
-//! the part of the waits that gave nothing, and what each system call costs.
+//! What: the same small server with 1 to N workers, for each way ([`Sharing`]) in which workers can
+//! share a listener and its connections today. Measured are waits, wakes and CPU time for each
+//! event of work, the part of the waits that gave no work, and the cost of each system call.
 //!
 //! | module | what it owns |
 //! | --- | --- |
 //! | `visit` | the sockets and the clients of one measurement |
 //! | `worker` | a worker's loop, in every way of sharing |
-//! | `meter` | calls, counted all and timed in part |
+//! | `meter` | calls: all are counted, some are timed |
 //! | `judge` | figures over rounds |
 //! | `show` | all of it as text and as a figure |
 //!
-//! What never happens: a wait, a wake or a call is estimated from others: all are counted (times
-//! of calls are sampled, and the result says so); two ways of sharing are compared by what was not
-//! measured in the same round; a number of a socket is used again while a worker may hold an old
-//! event of it.
+//! What never happens: a number of waits, wakes or calls is estimated: all are counted (times of
+//! calls are sampled, and the result says so); two ways of sharing are compared by measurements of
+//! different rounds; the number of a socket is reused while a worker may hold a stale event for it.
 
 mod judge;
 mod meter;
@@ -31,35 +30,35 @@ mod worker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use harness::Error;
+use harness::rounds::Rounds;
 use serde::Serialize;
 
-pub use harness::Environment;
-pub use harness::Error;
-pub use harness::rounds::Figure;
 pub use judge::{CallCost, CalledMore, Part, Row};
 pub use meter::SAMPLE_EVERY;
 pub use show::{figure, shown};
 
-use harness::environment::load_average;
-use harness::rounds::Rounds;
+use crate::conditions::Conditions;
+use crate::visits::Visits;
 
 /// How workers share the listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// Every worker calls poll() on all descriptors: a wait that is slow, as the old select() was.
+    /// Every worker calls poll() on all descriptors: a slow wait, like the old select().
     Poll,
-    /// One epoll set for all, level-triggered: a wait that is fast, and what NetCache met.
+    /// One epoll set for all, level-triggered: a fast wait, as NetCache had it.
     OneSet,
-    /// One set for all, edge-triggered: told once, to one.
+    /// One set for all, edge-triggered: an event is reported once, to one worker.
     Edge,
-    /// One set for all, each event told to one until that one asks for more (EPOLLONESHOT).
+    /// One set for all, each event reported to one worker until that worker rearms it
+    /// (EPOLLONESHOT).
     OneShot,
     /// A set for each worker with its own connections; all sets have the one listener.
     OwnSets,
-    /// The same with EPOLLEXCLUSIVE: the kernel wakes one of those who wait for the listener.
+    /// The same with EPOLLEXCLUSIVE: the kernel wakes one of the workers that wait for the listener.
     Exclusive,
-    /// A set and a listener for each worker (SO_REUSEPORT): nothing is shared. Ours.
+    /// A set and a listener for each worker (SO_REUSEPORT): nothing is shared. Our server does this.
     ReusePort,
 }
 
@@ -74,7 +73,7 @@ impl Sharing {
         Sharing::Exclusive,
         Sharing::ReusePort,
     ];
-    /// What `crates/server` does, when the kernel lets it: see `server::sockets`.
+    /// The way of our server, if the kernel supports it: see `server::sockets`.
     pub const OURS: Sharing = Sharing::ReusePort;
 
     /// As it is printed.
@@ -91,7 +90,7 @@ impl Sharing {
         }
     }
 
-    /// Whether each worker has a set of its own.
+    /// Whether each worker has its own set.
     fn own_sets(self) -> bool {
         matches!(self, Sharing::OwnSets | Sharing::Exclusive | Sharing::ReusePort)
     }
@@ -103,7 +102,7 @@ impl Sharing {
 pub enum Load {
     /// Each keeps its connection: the events are requests.
     Kept,
-    /// A connection for each request: two events of three are of the listener and of an end.
+    /// A connection for each request: of three events, one is an accept and one an end.
     Fresh,
 }
 
@@ -128,8 +127,8 @@ impl Load {
         }
     }
 
-    /// Requests of a client in a visit of so many on kept connections: a connection costs several
-    /// times a request.
+    /// Requests of a client in a visit that has `kept` requests on a kept connection. With a
+    /// connection each there are fewer, because a connection costs several times a request.
     fn requests(self, kept: u32) -> u32 {
         match self {
             Load::Kept => kept,
@@ -138,17 +137,17 @@ impl Load {
     }
 }
 
-/// Of the requests on kept connections, one in so many is asked for when each has a connection.
+/// The divisor of the number of requests if each has its own connection.
 const FRESH_DIVISOR: u32 = 4;
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Numbers of workers.
     pub workers: Vec<u32>,
-    /// Clients, each with one request under way.
+    /// Clients, each with one request in flight.
     pub clients: u32,
-    /// Connections that stay silent: they make a poll() slow.
+    /// Connections that stay silent; they make a poll() slow.
     pub cold: u32,
     /// Requests of each client in a visit, on a kept connection.
     pub requests: u32,
@@ -160,29 +159,26 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// All that was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
-    pub ground: Environment,
-    /// Processes that wanted to run, at the beginning and in the end.
-    pub load_average: (Option<f64>, Option<f64>),
+    /// Where it was measured.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// Clients.
     pub clients: u32,
     /// Silent connections.
     pub cold: u32,
     /// Rounds that were made.
     pub rounds: usize,
-    /// Nanoseconds that the clock itself shows of an empty call; taken off.
+    /// Nanoseconds that the clock shows for an empty call; they are subtracted.
     pub clock_ns: u64,
-    /// One call in so many is timed.
+    /// One call in this many is timed.
     pub sample_every: u64,
     /// By load, workers and way of sharing.
     pub rows: Vec<Row>,
     /// How much more often the fast wait is called than the slow one.
     pub called_more: Vec<CalledMore>,
-    /// Seed of the order of visits.
-    pub seed: u64,
 }
 
 /// One combination that is measured.
@@ -193,18 +189,18 @@ struct Cell {
     sharing: Sharing,
 }
 
-/// Measures. `say` is told what is being done.
+/// Measures. `say` is called with each step.
 ///
 /// # Errors
-/// The system gives no sockets or threads; a client is not answered; interrupted.
+/// The system provides no sockets or threads; a client gets no response; interrupted.
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let begun = Instant::now();
-    let loaded = load_average();
+    let conditions = Conditions::at_start(&std::env::temp_dir(), plan.seed);
     load::sys::raise_descriptor_limit()
-        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
+        .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
     let clock_ns = meter::clock_ns();
     let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
-    let rounds = rounds.make(cells(plan), |round, cell, rng| {
+    let visits = rounds.make(cells(plan), |round, cell, rng| {
         if stop.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
@@ -213,18 +209,17 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         let what = "workers and clients of the study on loopback";
         visit::visit(cell, plan, rng.next_u64()).map_err(|error| Error::System(what, error))
     })?;
-    let rows = judge::rows(&cells(plan), &rounds, clock_ns);
+    let visits = Visits(visits);
+    let rows = judge::rows(&cells(plan), &visits, clock_ns);
     Ok(Outcome {
-        ground: Environment::of(&std::env::temp_dir()),
-        load_average: (loaded, load_average()),
+        conditions: conditions.at_end(),
         clients: plan.clients,
         cold: plan.cold,
-        rounds: rounds.len(),
+        rounds: visits.rounds(),
         clock_ns,
         sample_every: SAMPLE_EVERY,
         rows,
-        called_more: judge::called_more(plan, &rounds, clock_ns),
-        seed: plan.seed,
+        called_more: judge::called_more(plan, &visits, clock_ns),
     })
 }
 
@@ -244,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_is_measured_with_every_load_and_number() {
+    fn every_way_of_sharing_is_measured_with_every_load_and_number() {
         let plan = Plan {
             workers: vec![1, 3],
             clients: 3,

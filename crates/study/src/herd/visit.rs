@@ -1,8 +1,8 @@
-//! One visit: sockets are opened, workers and clients run, and all is closed again.
+//! One visit: it opens the sockets, runs workers and clients, and closes everything again.
 //!
-//! Each client has a thread of its own with blocking sockets, on the last CPU if there are several;
-//! the workers run where the scheduler puts them. A visit ends by a count of requests and not by
-//! the clock, so that all ways of sharing do the same work.
+//! Each client is a thread with blocking sockets, on the last CPU if there are several. The
+//! scheduler places the workers. A visit ends after a fixed number of requests, not after a time,
+//! so that all ways of sharing do the same work.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,29 +14,23 @@ use std::time::{Duration, Instant};
 use runtime::net::ListenOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::meter::{Call, Counted};
 use super::worker::{ANSWER_BYTES, REQUEST_BYTES, Shared, Tally, Worker};
 use super::{Cell, Load, Plan, Sharing};
 
-/// A client that is not answered for so long gives up: then the study fails.
+/// Timeout of a response. When it passes, the study fails.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long the workers may take to see the last ends.
+/// How long the workers may take to notice that the last connections have ended.
 const ENDS_MAX: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 
-/// What a visit came to, all workers together.
+/// The result of a visit, all workers together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    pub(super) waits: u64,
-    pub(super) told: u64,
-    pub(super) vain: u64,
-    pub(super) work: u64,
-    pub(super) wakes: u64,
-    pub(super) cpu_ns: u64,
-    pub(super) calls: [Counted; Call::ALL.len()],
-    /// Work of the worker with the most, in times of an equal share.
+    /// The sum over the workers.
+    pub(super) tally: Tally,
+    /// Work of the busiest worker relative to an equal share.
     pub(super) busiest: f64,
-    /// Seconds until the last client had its last answer.
+    /// Seconds until the last client had its last response.
     pub(super) seconds: f64,
 }
 
@@ -69,20 +63,20 @@ pub(super) fn visit(cell: Cell, plan: &Plan, seed: u64) -> io::Result<Seen> {
         }
         ready.wait();
         let begun = Instant::now();
-        let asked = clients(plan.clients, || ask(address, cell.load, requests));
+        let answered = clients(plan.clients, || request(address, cell.load, requests));
         let seconds = begun.elapsed().as_secs_f64();
-        let ended = asked.and_then(|()| until_ended(&shared, connections));
-        // Whatever happened, the workers are to leave: else the scope never ends.
-        shared.leave()?;
+        let ended = answered.and_then(|()| until_ended(&shared, connections));
+        // The workers have to stop in any case; otherwise the scope never ends.
+        shared.stop()?;
         let tallies = running.into_iter().map(joined).collect::<io::Result<Vec<Tally>>>();
-        // A worker that failed is why a client was not answered.
+        // If a worker failed, that explains why a client got no response.
         let tallies = tallies?;
         ended.map(|()| (tallies, seconds))
     })?;
     Ok(Seen::of(&tallies, seconds))
 }
 
-/// One, or one for each worker.
+/// One listener, or one for each worker.
 fn listeners(cell: Cell) -> io::Result<Vec<TcpListener>> {
     let each = cell.sharing == Sharing::ReusePort;
     let options = ListenOptions::default().with_reuse_port(each);
@@ -98,7 +92,7 @@ fn listeners(cell: Cell) -> io::Result<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-/// None, one, or one for each worker; those share the silent connections out.
+/// No epoll set, one, or one for each worker; the silent connections are distributed over the sets.
 fn sets(
     cell: Cell,
     shared: &Shared,
@@ -116,7 +110,7 @@ fn sets(
         .collect()
 }
 
-/// All clients at once; the first failure.
+/// Runs all clients at once, and gives the first failure.
 fn clients(count: u32, work: impl Fn() -> io::Result<()> + Sync) -> io::Result<()> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
@@ -138,7 +132,7 @@ fn joined<T>(thread: ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the study failed")))
 }
 
-fn ask(address: SocketAddr, load: Load, requests: u32) -> io::Result<()> {
+fn request(address: SocketAddr, load: Load, requests: u32) -> io::Result<()> {
     let connect = || {
         let stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
         stream.set_nodelay(true)?;
@@ -156,7 +150,7 @@ fn ask(address: SocketAddr, load: Load, requests: u32) -> io::Result<()> {
         let mut answer = [0; ANSWER_BYTES];
         used.read_exact(&mut answer)?;
         if answer != [mark; ANSWER_BYTES] {
-            return Err(io::Error::other("an answer was another request's"));
+            return Err(io::Error::other("a response belongs to another request"));
         }
         stream = (load == Load::Kept).then_some(used);
     }
@@ -167,7 +161,7 @@ fn until_ended(shared: &Shared, connections: usize) -> io::Result<()> {
     let begun = Instant::now();
     while shared.ended() < connections {
         if begun.elapsed() > ENDS_MAX {
-            return Err(io::Error::other("the workers did not see every connection end"));
+            return Err(io::Error::other("the workers did not notice the end of every connection"));
         }
         thread::sleep(LOOK_AGAIN);
     }
@@ -176,28 +170,10 @@ fn until_ended(shared: &Shared, connections: usize) -> io::Result<()> {
 
 impl Seen {
     fn of(tallies: &[Tally], seconds: f64) -> Seen {
-        let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>();
-        let mut calls = [Counted::default(); Call::ALL.len()];
-        for tally in tallies {
-            for (all, one) in calls.iter_mut().zip(tally.calls) {
-                all.calls += one.calls;
-                all.timed += one.timed;
-                all.timed_ns += one.timed_ns;
-            }
-        }
-        let work = sum(|tally| tally.work);
+        let tally: Tally = tallies.iter().copied().sum();
         let most = tallies.iter().map(|tally| tally.work).max().unwrap_or(0);
-        Seen {
-            waits: sum(|tally| tally.waits),
-            told: sum(|tally| tally.told),
-            vain: sum(|tally| tally.vain),
-            work,
-            wakes: sum(|tally| tally.wakes),
-            cpu_ns: sum(|tally| tally.cpu_ns),
-            calls,
-            busiest: most as f64 * tallies.len() as f64 / work.max(1) as f64,
-            seconds,
-        }
+        let busiest = most as f64 * tallies.len() as f64 / tally.work.max(1) as f64;
+        Seen { tally, busiest, seconds }
     }
 }
 
@@ -222,17 +198,18 @@ mod tests {
         for sharing in Sharing::ALL {
             for workers in [1, 2, 7] {
                 let kept = visit(Cell { load: Load::Kept, workers, sharing }, &plan(), 1).unwrap();
-                // 40 requests, a connection and its end, of five clients.
-                assert_eq!(kept.work, 5 * 42, "{sharing:?} with {workers}");
+                // 40 requests, a connection and its end, for each of five clients.
+                assert_eq!(kept.tally.work, 5 * 42, "{sharing:?} with {workers}");
                 let fresh =
                     visit(Cell { load: Load::Fresh, workers, sharing }, &plan(), 2).unwrap();
-                assert_eq!(fresh.work, 5 * 10 * 3, "{sharing:?} with {workers}");
+                assert_eq!(fresh.tally.work, 5 * 10 * 3, "{sharing:?} with {workers}");
                 for seen in [kept, fresh] {
-                    assert!(seen.vain <= seen.waits && seen.waits > 0, "{sharing:?}: {seen:?}");
+                    let Tally { waits, vain, calls, .. } = seen.tally;
+                    assert!(vain <= waits && waits > 0, "{sharing:?}: {seen:?}");
                     assert!((1.0..=7.0).contains(&seen.busiest), "{sharing:?}: {seen:?}");
-                    let [wait, control, accept, read, write] = seen.calls.map(|call| call.calls);
-                    // One wait of each worker more, in which it was told to leave.
-                    assert_eq!(wait, seen.waits + u64::from(workers), "{sharing:?}");
+                    let [wait, control, accept, read, write] = calls.map(|call| call.calls);
+                    // Each worker made one more wait, the one that the stop event ended.
+                    assert_eq!(wait, waits + u64::from(workers), "{sharing:?}");
                     assert_eq!(control == 0, sharing == Sharing::Poll);
                     assert!(accept >= 5 && read > write && write >= 50, "{sharing:?}: {seen:?}");
                 }
@@ -240,21 +217,21 @@ mod tests {
         }
     }
 
-    /// A connection of a worker's own set is nobody else's: no wait for it is in vain.
+    /// A connection in a worker's own set concerns no other worker, so no wait for it is in vain.
     #[test]
     fn with_nothing_shared_no_wait_is_in_vain() {
         for load in Load::ALL {
             let cell = Cell { load, workers: 4, sharing: Sharing::ReusePort };
             let seen = visit(cell, &plan(), 3).unwrap();
-            assert_eq!(seen.vain, 0, "{seen:?}");
+            assert_eq!(seen.tally.vain, 0, "{seen:?}");
         }
     }
 
     #[test]
-    fn what_a_visit_came_to_is_the_sum_and_the_busiest_is_told() {
+    fn a_visit_is_the_sum_of_its_workers_and_names_the_busiest() {
         let tally = |work: u64| Tally { work, waits: 2 * work, ..Tally::default() };
         let seen = Seen::of(&[tally(30), tally(10)], 1.0);
-        assert_eq!((seen.work, seen.waits), (40, 80));
+        assert_eq!((seen.tally.work, seen.tally.waits), (40, 80));
         assert_eq!(seen.busiest, 1.5);
         assert_eq!(Seen::of(&[], 1.0).busiest, 0.0);
     }

@@ -1,16 +1,17 @@
-//! A worker: it waits, and deals with what it is told of, in every way of sharing.
+//! A worker: it waits and handles the reported events, in every way of sharing.
 //!
 //! ```text
-//!  wait --told--> listener?   accept, register        --> work, or nothing was left
-//!    ^            connection? read, answer / its end  --> work, or nothing was left
-//!    |            stop?       leave
-//!    '-----------------------------------------------'
+//!  wait --event--> listener?   accept, register        --> work, or nothing remained
+//!    ^             connection? read, respond / its end --> work, or nothing remained
+//!    |             stop?       return
+//!    '------------------------------------------------'
 //! ```
 //!
-//! A piece of *work* is a connection accepted, a request answered, or an end seen: what a visit has
-//! of it is known beforehand. A wait that gave no work was in vain.
+//! A piece of *work* is a connection accepted, a request answered, or an end seen. The amount of
+//! work in a visit is known in advance. A wait that gave no work was in vain.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::iter::Sum;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -23,41 +24,41 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::Sharing;
 use super::meter::{Call, Counted, Meter};
 
-/// Bytes of a request, written and read at once: loopback does not part them.
+/// Bytes of a request, written and read at once: loopback does not split them.
 pub(super) const REQUEST_BYTES: usize = 64;
-/// Bytes of an answer.
+/// Bytes of a response.
 pub(super) const ANSWER_BYTES: usize = 512;
-/// Events that one wait may tell of.
+/// The most events that one wait may report.
 const EVENTS_MAX: usize = 64;
 /// Tokens that no connection has.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
-/// A connection. Its socket stays open until the visit ends, so that a worker with an old event of
-/// it never reads from another.
+/// A connection. Its socket stays open until the visit ends, so that a worker with a stale event
+/// for it never reads from another connection.
 #[derive(Default)]
 struct Slot {
     stream: OnceLock<TcpStream>,
     ended: AtomicBool,
 }
 
-/// What all workers of a visit see.
+/// The state that all workers of a visit share.
 pub(super) struct Shared {
     sharing: Sharing,
     slots: Box<[Slot]>,
     taken: AtomicUsize,
-    /// Below it all have ended.
+    /// All connections below this index have ended.
     ended_below: AtomicUsize,
     ended: AtomicUsize,
-    /// Moves when a connection comes or ends: lists for poll() are made anew.
+    /// Changes when a connection begins or ends; the lists for poll() are then rebuilt.
     version: AtomicU64,
-    /// Readable when all are to leave.
-    stop: OwnedFd,
+    /// Readable when all workers have to stop.
+    stop_event: OwnedFd,
 }
 
 impl Shared {
-    /// Room for so many connections in all.
-    pub(super) fn new(sharing: Sharing, connections: usize, stop: OwnedFd) -> Shared {
+    /// With room for a number of connections in all.
+    pub(super) fn new(sharing: Sharing, connections: usize, stop_event: OwnedFd) -> Shared {
         Shared {
             sharing,
             slots: (0..connections).map(|_| Slot::default()).collect(),
@@ -65,7 +66,7 @@ impl Shared {
             ended_below: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
             version: AtomicU64::new(0),
-            stop,
+            stop_event,
         }
     }
 
@@ -74,29 +75,29 @@ impl Shared {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Tells all workers to leave.
-    pub(super) fn leave(&self) -> io::Result<()> {
-        rustix::io::write(&self.stop, &1u64.to_ne_bytes())?;
+    /// Stops all workers.
+    pub(super) fn stop(&self) -> io::Result<()> {
+        rustix::io::write(&self.stop_event, &1u64.to_ne_bytes())?;
         Ok(())
     }
 
     /// An epoll set with the listener and these silent ones.
     pub(super) fn set(&self, listener: &TcpListener, cold: &[impl AsFd]) -> io::Result<OwnedFd> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&set, &self.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(&set, &self.stop_event, EventData::new_u64(STOP), EventFlags::IN)?;
         let flags = match self.sharing {
             Sharing::Exclusive => EventFlags::IN | EventFlags::EXCLUSIVE,
             _ => self.flags(),
         };
         epoll::add(&set, listener, EventData::new_u64(LISTENER), flags)?;
         for silent in cold {
-            // Nothing comes to it: its token is never seen.
+            // It never becomes ready, so its token never occurs.
             epoll::add(&set, silent, EventData::new_u64(0), EventFlags::IN)?;
         }
         Ok(set)
     }
 
-    /// What is asked for with a connection.
+    /// The flags with which a connection is registered.
     fn flags(&self) -> EventFlags {
         match self.sharing {
             Sharing::Edge => EventFlags::IN | EventFlags::ET,
@@ -120,14 +121,14 @@ impl Shared {
     }
 }
 
-/// What a worker did.
+/// The counts of a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
     /// Waits that returned.
     pub(super) waits: u64,
-    /// Events that they told of.
-    pub(super) told: u64,
-    /// Of the waits, those that gave no work.
+    /// Events that they reported.
+    pub(super) reported: u64,
+    /// Waits that gave no work.
     pub(super) vain: u64,
     /// Work.
     pub(super) work: u64,
@@ -139,6 +140,31 @@ pub(super) struct Tally {
     pub(super) calls: [Counted; Call::ALL.len()],
 }
 
+impl Tally {
+    /// CPU time without that of measuring: each timed call reads the clock twice.
+    pub(super) fn own_cpu_ns(&self, clock_ns: u64) -> f64 {
+        let timed: u64 = self.calls.iter().map(|call| call.timed).sum();
+        (self.cpu_ns as f64 - 2.0 * (timed * clock_ns) as f64).max(1.0)
+    }
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Tally>>(tallies: I) -> Tally {
+        tallies.fold(Tally::default(), |mut all, one| {
+            all.waits += one.waits;
+            all.reported += one.reported;
+            all.vain += one.vain;
+            all.work += one.work;
+            all.wakes += one.wakes;
+            all.cpu_ns += one.cpu_ns;
+            for (all, one) in all.calls.iter_mut().zip(one.calls) {
+                *all += one;
+            }
+            all
+        })
+    }
+}
+
 /// How a worker waits.
 enum Waiter<'w> {
     Set {
@@ -148,7 +174,7 @@ enum Waiter<'w> {
     List {
         list: Vec<PollFd<'w>>,
         tokens: Vec<u64>,
-        /// Which version of the connections the list is of.
+        /// The version of the connections that the list represents.
         version: Option<u64>,
         cold: &'w [OwnedFd],
     },
@@ -164,7 +190,7 @@ pub(super) struct Worker<'w> {
 }
 
 impl<'w> Worker<'w> {
-    /// One that waits with an epoll set; without one, by poll() on everything.
+    /// A worker that waits with an epoll set or, without one, by poll() on everything.
     pub(super) fn new(
         shared: &'w Shared,
         listener: &'w TcpListener,
@@ -179,19 +205,19 @@ impl<'w> Worker<'w> {
         Worker { shared, listener, waiter, meter: Meter::new(seed), tally: Tally::default() }
     }
 
-    /// Works until all are told to leave; that last wait is not counted.
+    /// Works until the workers are stopped. The wait that the stop event ends is not counted.
     pub(super) fn run(mut self) -> io::Result<Tally> {
         let begun = (thread_cpu_ns(), sleeps()?);
-        let mut told = Vec::with_capacity(EVENTS_MAX);
+        let mut events = Vec::with_capacity(EVENTS_MAX);
         loop {
-            self.wait(&mut told)?;
-            if told.contains(&STOP) {
+            self.wait(&mut events)?;
+            if events.contains(&STOP) {
                 break;
             }
             self.tally.waits += 1;
-            self.tally.told += told.len() as u64;
+            self.tally.reported += events.len() as u64;
             let mut work = 0;
-            for token in &told {
+            for token in &events {
                 work += match *token {
                     LISTENER => self.accept()?,
                     token => self.serve(token as usize)?,
@@ -201,38 +227,38 @@ impl<'w> Worker<'w> {
             self.tally.vain += u64::from(work == 0);
         }
         self.tally.cpu_ns = thread_cpu_ns() - begun.0;
-        // It slept once more, until it was told to leave.
+        // The last sleep ended with the stop event.
         self.tally.wakes = (sleeps()? - begun.1).saturating_sub(1);
         self.tally.calls = self.meter.counted();
         Ok(self.tally)
     }
 
-    fn wait(&mut self, told: &mut Vec<u64>) -> io::Result<()> {
-        told.clear();
+    fn wait(&mut self, events: &mut Vec<u64>) -> io::Result<()> {
+        events.clear();
         let returned = match &mut self.waiter {
             Waiter::Set { set, room } => {
                 room.clear();
                 let spare = rustix::buffer::spare_capacity(room);
                 let returned = self.meter.call(Call::Wait, || epoll::wait(set, spare, None));
-                told.extend(room.iter().map(|event| event.data.u64()));
+                events.extend(room.iter().map(|event| event.data.u64()));
                 returned
             }
             Waiter::List { list, tokens, version, cold } => {
                 let now = self.shared.version.load(Ordering::Acquire);
                 if *version != Some(now) {
-                    list_anew((list, tokens), self.shared, self.listener, cold);
+                    rebuild((list, tokens), self.shared, self.listener, cold);
                     *version = Some(now);
                 }
                 let returned = self.meter.call(Call::Wait, || poll(list, None));
                 let ready = list.iter().zip(tokens).filter(|(one, _)| !one.revents().is_empty());
-                told.extend(ready.map(|(_, token)| *token));
+                events.extend(ready.map(|(_, token)| *token));
                 returned
             }
         };
         match returned {
-            // A signal: a wait that returned nothing.
+            // Interrupted by a signal: the wait reports nothing.
             Err(error) if error == rustix::io::Errno::INTR => {
-                told.clear();
+                events.clear();
                 Ok(())
             }
             other => Ok(other.map(drop)?),
@@ -253,7 +279,7 @@ impl<'w> Worker<'w> {
                     self.register(stream)?;
                     work += 1;
                 }
-                Err(error) if nothing_left(&error) => break,
+                Err(error) if is_taken(&error) => break,
                 Err(error) => return Err(error),
             }
             if self.shared.sharing != Sharing::Edge {
@@ -261,7 +287,7 @@ impl<'w> Worker<'w> {
             }
         }
         if self.shared.sharing == Sharing::OneShot {
-            self.ask_again(self.listener, LISTENER)?;
+            self.rearm(self.listener, LISTENER)?;
         }
         Ok(work)
     }
@@ -292,12 +318,12 @@ impl<'w> Worker<'w> {
             match self.meter.call(Call::Read, || stream.read(&mut request)) {
                 Ok(0) => return Ok(work + self.end(slot, stream)?),
                 Ok(REQUEST_BYTES) => {
-                    let answer = [request[0]; ANSWER_BYTES];
-                    self.meter.call(Call::Write, || stream.write_all(&answer))?;
+                    let response = [request[0]; ANSWER_BYTES];
+                    self.meter.call(Call::Write, || stream.write_all(&response))?;
                     work += 1;
                 }
-                Ok(_) => return Err(io::Error::other("a request came in parts")),
-                Err(error) if nothing_left(&error) => break,
+                Ok(_) => return Err(io::Error::other("a request arrived in parts")),
+                Err(error) if is_taken(&error) => break,
                 Err(error) => return Err(error),
             }
             if shared.sharing != Sharing::Edge {
@@ -305,12 +331,12 @@ impl<'w> Worker<'w> {
             }
         }
         if shared.sharing == Sharing::OneShot {
-            self.ask_again(stream, at as u64)?;
+            self.rearm(stream, at as u64)?;
         }
         Ok(work)
     }
 
-    /// The first who sees the end takes the connection out of the set.
+    /// The first worker that sees the end takes the connection out of the set.
     fn end(&mut self, slot: &Slot, stream: &TcpStream) -> io::Result<u64> {
         if !self.shared.end(slot) {
             return Ok(0);
@@ -322,19 +348,19 @@ impl<'w> Worker<'w> {
         Ok(1)
     }
 
-    fn ask_again(&mut self, what: impl AsFd, token: u64) -> io::Result<()> {
+    fn rearm(&mut self, what: impl AsFd, token: u64) -> io::Result<()> {
         let Waiter::Set { set, .. } = &self.waiter else { return Ok(()) };
         let (set, data, flags) = (*set, EventData::new_u64(token), self.shared.flags());
         Ok(self.meter.call(Call::Control, || epoll::modify(set, what, data, flags))?)
     }
 }
 
-/// Others have taken it.
-fn nothing_left(error: &io::Error) -> bool {
+/// Whether another worker has handled the event.
+fn is_taken(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn list_anew<'w>(
+fn rebuild<'w>(
     (list, tokens): (&mut Vec<PollFd<'w>>, &mut Vec<u64>),
     shared: &'w Shared,
     listener: &'w TcpListener,
@@ -346,7 +372,7 @@ fn list_anew<'w>(
         list.push(one);
         tokens.push(token);
     };
-    put(PollFd::new(&shared.stop, PollFlags::IN), STOP);
+    put(PollFd::new(&shared.stop_event, PollFlags::IN), STOP);
     put(PollFd::new(listener, PollFlags::IN), LISTENER);
     for silent in cold {
         put(PollFd::new(silent, PollFlags::IN), 0);
@@ -363,10 +389,10 @@ fn list_anew<'w>(
     }
 }
 
-/// How often the calling thread has gone to sleep of its own will: each was ended by a wake.
+/// How often the calling thread has gone to sleep voluntarily. Each sleep ended with a wake.
 fn sleeps() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/thread-self/status")?;
-    sleeps_in(&status).ok_or_else(|| io::Error::other("/proc does not tell of context switches"))
+    sleeps_in(&status).ok_or_else(|| io::Error::other("/proc does not show context switches"))
 }
 
 fn sleeps_in(status: &str) -> Option<u64> {
@@ -389,9 +415,9 @@ mod tests {
     }
 
     #[test]
-    fn an_end_counts_once_and_a_list_for_poll_leaves_it_out() {
-        let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
-        let shared = Shared::new(Sharing::Poll, 3, stop);
+    fn an_end_counts_once_and_is_removed_from_the_list_for_poll() {
+        let stop_event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        let shared = Shared::new(Sharing::Poll, 3, stop_event);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for slot in &shared.slots[..2] {
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -399,11 +425,11 @@ mod tests {
             shared.taken.fetch_add(1, Ordering::Relaxed);
         }
         let mut list = (Vec::new(), Vec::new());
-        list_anew((&mut list.0, &mut list.1), &shared, &listener, &[]);
+        rebuild((&mut list.0, &mut list.1), &shared, &listener, &[]);
         assert_eq!(list.1, [STOP, LISTENER, 0, 1]);
         assert!(shared.end(&shared.slots[0]));
         assert!(!shared.end(&shared.slots[0]), "another worker has seen it");
-        list_anew((&mut list.0, &mut list.1), &shared, &listener, &[]);
+        rebuild((&mut list.0, &mut list.1), &shared, &listener, &[]);
         assert_eq!(list.1, [STOP, LISTENER, 1]);
         assert_eq!((shared.ended(), shared.ended_below.load(Ordering::Relaxed)), (1, 1));
     }

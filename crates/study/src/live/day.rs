@@ -1,5 +1,5 @@
-//! The samples: two proxies take turns under the day's rates, both are recorded throughout, and of
-//! the recorder's intervals those that lie within a sample are gathered into it.
+//! The samples: two proxies take turns under the day's rates, and both are recorded throughout. The
+//! recorder's intervals that lie within a sample are gathered into it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use load::Schedule;
 use serde::Serialize;
-use trial::{Interval, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
+use trial::{Interval, ThreadTimes, Trial, Writer};
 
 use super::shape::SAMPLES_AN_HOUR;
 use super::{Plan, Shape};
 use harness::{Caching, Error, Server};
 
-/// Intervals of the recorder in a sample, where they are not too short for it.
+/// Intervals of the recorder in a sample, unless they would be too short.
 const INTERVALS: u32 = 6;
 
-/// A day that is to be replayed.
+/// A day to be replayed.
 pub(super) struct Day<'p> {
     pub(super) plan: &'p Plan,
     pub(super) shape: Shape,
@@ -25,26 +25,26 @@ pub(super) struct Day<'p> {
     pub(super) home: &'p Path,
 }
 
-/// A quarter of an hour.
+/// A sample: a quarter of an hour of the day.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     /// Its middle, in hours of the day.
     pub hour: f64,
     /// The rate that was offered.
     pub offered: f64,
-    /// Cold connections meanwhile.
+    /// Cold connections during it.
     pub cold: u32,
     /// Requests a second, by the access log.
     pub rate: f64,
-    /// Percent of the proxy's thread that were idle, in kernel mode and in user mode.
+    /// Percent of the time that the proxy's thread was idle.
     pub idle: f64,
-    /// Kernel mode.
+    /// Percent of the time in kernel mode.
     pub kernel: f64,
-    /// User mode.
+    /// Percent of the time in user mode.
     pub user: f64,
 }
 
-/// When a sample was loaded.
+/// The load of a sample, and when it ran.
 pub(super) struct Loaded {
     pub(super) sample: u32,
     pub(super) offered: f64,
@@ -53,7 +53,8 @@ pub(super) struct Loaded {
     end_ns: i64,
 }
 
-/// What the load of one proxy came to, and the recording of it.
+/// The results of the load on one proxy, and its recording.
+#[derive(Default)]
 pub(super) struct Raw {
     pub(super) backend: String,
     pub(super) loaded: Vec<Loaded>,
@@ -64,17 +65,17 @@ pub(super) struct Raw {
 }
 
 impl Day<'_> {
-    /// How long a sample is here.
+    /// Length of a sample in this run.
     pub(super) fn sample(&self) -> Duration {
         self.plan.compressed / SAMPLES_AN_HOUR
     }
 
-    /// How long an interval of the recorder is.
+    /// Length of an interval of the recorder.
     pub(super) fn interval(&self) -> Duration {
         (self.sample() / INTERVALS).max(record::INTERVAL_MIN)
     }
 
-    /// Both days, turn by turn.
+    /// Replays both days, turn by turn.
     pub(super) fn replay(
         &self,
         servers: &[Server; 2],
@@ -91,15 +92,12 @@ impl Day<'_> {
         ];
         let mut raw = [0, 1].map(|at: usize| Raw {
             backend: servers[at].kind.to_string(),
-            loaded: Vec::new(),
-            requests: 0,
-            errors: 0,
-            hits: 0,
             trial: paths[at].clone(),
+            ..Raw::default()
         });
         let samples = self.plan.hours * SAMPLES_AN_HOUR;
         for sample in 0..samples {
-            // A B, B A, A B: what drifts touches both alike.
+            // A B, B A, A B: a drift affects both alike.
             let order = if sample % 2 == 0 { [0, 1] } else { [1, 0] };
             for at in order {
                 let hour = self.shape.hour_of(sample);
@@ -129,12 +127,12 @@ impl Day<'_> {
         let part = self.shape.at(self.shape.hour_of(sample));
         let offered = (part * self.rate_top).max(1.0 / self.sample().as_secs_f64());
         let mut load = server.plan(Caching::Off, Schedule::Constant(offered), self.sample());
-        // A client that is slow stays open, and silent: as many as requests come.
+        // A slow client stays open and silent: their number follows the rate.
         load.cold = (part * f64::from(self.cold_top)).round() as u32;
         load.seed = self.plan.seed + u64::from(sample);
         let cold = load.cold;
         let outcome = match server.drive(&load, &[], stop) {
-            // At the quietest no request may fall into a short sample: it counts all the same.
+            // In the quietest hour a short sample may have no request; it counts all the same.
             Err(Error::Silent(_)) => return Ok(()),
             driven => driven?.1,
         };
@@ -147,12 +145,12 @@ impl Day<'_> {
     }
 }
 
-/// Gathers a recording's intervals into samples, and writes these as a trial of their own: an
-/// interval a sample, as they were logged in 1998.
+/// Gathers a recording's intervals into samples and writes these as another trial, with an interval
+/// for each sample, as in the logs of 1998.
 pub(super) fn gather(raw: &Raw, out: &Path) -> Result<Vec<(usize, Interval)>, Error> {
     let trial = Trial::open(&raw.trial)?;
     let mut manifest = trial.manifest().clone();
-    manifest.notes.push("gathered from shorter intervals: one a sample of the day".into());
+    manifest.notes.push("gathered from shorter intervals: one for each sample of the day".into());
     let mut gathered: Vec<(usize, Interval)> = Vec::new();
     for (at, loaded) in raw.loaded.iter().enumerate() {
         let within = |interval: &&Interval| {
@@ -185,54 +183,34 @@ pub(super) fn gather(raw: &Raw, out: &Path) -> Result<Vec<(usize, Interval)>, Er
     Ok(gathered)
 }
 
-/// Adds what a later interval of the same sample has.
+/// Adds the named fields of one value to those of another.
+macro_rules! add_fields {
+    ($sum:expr, $more:expr, $($field:ident)+) => {{ $($sum.$field += $more.$field;)+ }};
+}
+
+/// Adds a later interval of the same sample.
 fn add(sum: &mut Interval, more: &Interval) {
-    sum.length_ns += more.length_ns;
-    sum.requests += more.requests;
-    sum.requests_ended += more.requests_ended;
-    sum.recorder_ns += more.recorder_ns;
-    add_modes(&mut sum.machine, &more.machine);
+    add_fields!(sum, more, length_ns requests requests_ended recorder_ns);
+    add_fields!(sum.machine, more.machine, user_ns nice_ns system_ns irq_ns softirq_ns idle_ns);
+    add_fields!(sum.machine, more.machine, iowait_ns steal_ns guest_ns);
     if let (Some(sum), Some(more)) = (&mut sum.server, &more.server) {
-        add_times(sum, more);
+        add_fields!(sum, more, user_ns kernel_ns total_ns voluntary_switches involuntary_switches);
+        sum.rss_bytes = sum.rss_bytes.max(more.rss_bytes);
+        sum.descriptors = sum.descriptors.max(more.descriptors);
     }
     for thread in &more.threads {
         let same = |other: &&mut ThreadTimes| (other.pid, other.tid) == (thread.pid, thread.tid);
         match sum.threads.iter_mut().find(same) {
-            Some(sum) => {
-                sum.total_ns += thread.total_ns;
-                sum.user_ns += thread.user_ns;
-                sum.kernel_ns += thread.kernel_ns;
-                sum.wakes += thread.wakes;
-            }
+            Some(sum) => add_fields!(sum, thread, total_ns user_ns kernel_ns wakes),
             None => sum.threads.push(thread.clone()),
         }
     }
 }
 
-fn add_modes(sum: &mut Modes, more: &Modes) {
-    sum.user_ns += more.user_ns;
-    sum.nice_ns += more.nice_ns;
-    sum.system_ns += more.system_ns;
-    sum.irq_ns += more.irq_ns;
-    sum.softirq_ns += more.softirq_ns;
-    sum.idle_ns += more.idle_ns;
-    sum.iowait_ns += more.iowait_ns;
-    sum.steal_ns += more.steal_ns;
-    sum.guest_ns += more.guest_ns;
-}
-
-fn add_times(sum: &mut ProcessTimes, more: &ProcessTimes) {
-    sum.user_ns += more.user_ns;
-    sum.kernel_ns += more.kernel_ns;
-    sum.total_ns += more.total_ns;
-    sum.voluntary_switches += more.voluntary_switches;
-    sum.involuntary_switches += more.involuntary_switches;
-    sum.rss_bytes = sum.rss_bytes.max(more.rss_bytes);
-    sum.descriptors = sum.descriptors.max(more.descriptors);
-}
-
 #[cfg(test)]
 mod tests {
+    use trial::ProcessTimes;
+
     use super::*;
 
     fn interval(index: u64, start_ns: i64, requests: f64, valid: bool) -> Interval {
@@ -270,7 +248,7 @@ mod tests {
         let path = home.path().join("raw.trial");
         let mut writer = Writer::create(&path, &trial::Manifest::default()).unwrap();
         for index in 0..10 {
-            // The fifth is not to be trusted.
+            // The rate of the fifth is invalid.
             let valid = index != 5;
             writer.append(&interval(index, 100 * index as i64, 7.0, valid)).unwrap();
         }
@@ -279,12 +257,10 @@ mod tests {
             |sample, start_ns, end_ns| Loaded { sample, offered: 1.0, cold: 0, start_ns, end_ns };
         let raw = Raw {
             backend: "poll".into(),
-            // The first from within interval 1 to within 6; the second has no whole one.
+            // The first begins within interval 1 and ends within 6; the second contains no interval.
             loaded: vec![loaded(0, 150, 650), loaded(1, 710, 850), loaded(2, 800, 1000)],
-            requests: 0,
-            errors: 0,
-            hits: 0,
             trial: path,
+            ..Raw::default()
         };
         let out = home.path().join("samples.trial");
         let gathered = gather(&raw, &out).unwrap();

@@ -1,4 +1,4 @@
-//! The lines through the samples, by the report's own code.
+//! The lines through the samples, computed by the report's own code.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub struct Lines {
     pub x_intercept: Option<f64>,
     /// The interval of it (Fieller's, by the robust line).
     pub x_interval: Option<(f64, f64)>,
-    /// What speaks against the line.
+    /// The reason to doubt the line, if there is one.
     pub distrust: Option<String>,
 }
 
@@ -48,13 +48,13 @@ impl Lines {
     }
 }
 
-/// The thread that serves is what is used up: the rest of the machine is the load's.
+/// The serving thread is the resource that saturates; the rest of the machine runs the load.
 fn options(above: f64) -> Options {
     Options { above, resource: Some(ResourceKind::HottestThread), ..Options::default() }
 }
 
-/// Both days with their lines, and where their trials of samples are; and the rate below which
-/// samples are left out for Table 5: as 20 requests/s were of the highest that was served.
+/// Both days with their lines, and the paths of their trials of samples. Samples below a rate are
+/// left out for Table 5: the same part of the highest rate as 20 requests/s were in 1998.
 pub(super) fn sides(day: &Day<'_>, raw: [Raw; 2]) -> Result<(Sides, [PathBuf; 2]), Error> {
     let path = |name: &str| day.home.join(format!("{name}.trial"));
     let paths = [path("old"), path("new")];
@@ -69,7 +69,7 @@ pub(super) fn sides(day: &Day<'_>, raw: [Raw; 2]) -> Result<(Sides, [PathBuf; 2]
     Ok((Sides { both, above }, paths))
 }
 
-/// Both days, and the bound of Table 5.
+/// Both days, and the rate below which samples are left out for Table 5.
 pub(super) struct Sides {
     pub(super) both: [Side; 2],
     pub(super) above: f64,
@@ -139,7 +139,7 @@ fn lines(analysis: &report::Analysis) -> Lines {
     }
 }
 
-/// The new beside the old. They took turns: no two runs stand between them.
+/// Compares the new with the old. They took turns, so that there is no difference between runs.
 pub(super) fn compared(paths: &[PathBuf; 2]) -> Result<Comparison, Error> {
     let (old, new) = (Trial::open(&paths[0])?, Trial::open(&paths[1])?);
     let terms =

@@ -1,21 +1,21 @@
 //! The live days of 1998 in minutes: load lines of an old and a new event notification.
 //!
 //! Banga and Mogul ran a proxy for a day with the old kernel and for a day with the new one, logged
-//! the CPU modes every 15 minutes, and drew lines through the 96 samples: where the line of idle
-//! time meets zero is the capacity. Here our own proxy does the same on two of its backends: 96
-//! samples each, the rate following a day's shape, caching off, as many cold connections as the
-//! rate brings with it. The two take turns, sample by sample, so that what else the machine does
-//! touches both alike.
+//! the CPU modes every 15 minutes, and fitted lines to the 96 samples: the capacity is where the
+//! line of idle time meets zero. Here our own proxy does the same on two of its backends: 96
+//! samples each, with caching off. The rate follows the shape of a day, and the number of cold
+//! connections follows the rate. The two take turns, sample by sample, so that other work on the
+//! machine affects both alike.
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `shape` | the day's shape, from what was published of it |
+//! | `shape` | the shape of the day, from the published figures |
 //! | `day` | the samples: load, recordings, intervals gathered into samples |
-//! | `lines` | the lines through them, by the report's own code |
-//! | `show` | the tables of 1998 beside ours, and the scatter |
+//! | `lines` | the lines through them, computed by the report's own code |
+//! | `show` | the tables of 1998 next to ours, and the scatter plots |
 //!
-//! What never happens: a sample of an interval in which the other proxy was loaded; a line that is
-//! not the report's.
+//! What never happens: a sample contains an interval in which the other proxy was loaded; a line is
+//! computed by code other than the report's.
 
 mod day;
 mod lines;
@@ -26,36 +26,34 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use harness::{Caching, Cpus, Error, Server, Source, cold_max};
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
 
 pub use day::Sample;
-pub use harness::Environment;
-pub use harness::Error;
 pub use lines::{Lines, ModeOf};
 pub use shape::{SAMPLES_AN_HOUR, Shape};
 pub use show::{figure, shown};
 
+use crate::conditions::{Conditions, keep, working_directory};
 use crate::published::{Facts, SQUID};
-use harness::environment::{Temporary, load_average};
-use harness::{Caching, Cpus, Server, Source, cold_max};
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program whose verbs `serve` and `origin` are run: plimsoll itself.
+    /// The program `plimsoll`, whose verbs `serve` and `origin` are run.
     pub program: PathBuf,
-    /// Where the two trials of samples are left; they are removed with all else without it.
+    /// Where the two trials of samples are kept. Without it they are removed with everything else.
     pub out: Option<PathBuf>,
-    /// Hours of the day, from where it is quietest on.
+    /// Hours of the day, beginning at the quietest one.
     pub hours: u32,
-    /// How long an hour takes here, for each of the two.
+    /// How long an hour takes in this run, for each of the two proxies.
     pub compressed: Duration,
-    /// The event notification in the place of the old `select()`.
+    /// The backend that represents the old `select()`.
     pub old: Kind,
-    /// And of the new.
+    /// The backend that represents the new one.
     pub new: Kind,
-    /// Cold connections at the day's highest rate; as many as were published without it.
+    /// Cold connections at the day's highest rate; by default the published number.
     pub cold: Option<u32>,
     /// Seed of the arrivals.
     pub seed: u64,
@@ -72,25 +70,24 @@ pub struct Side {
     pub requests: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// Answers from what was stored: none, for caching is off.
+    /// Responses from the cache: none, because caching is off.
     pub hits: u64,
-    /// The most descriptors that the proxy had open.
+    /// The highest number of descriptors that the proxy had open.
     pub descriptors_max: Option<u64>,
     /// The highest rate of an interval of the recorder.
     pub rate_peak: f64,
     /// The lines through all samples.
     pub all: Lines,
-    /// The lines without the quiet samples, as in Table 5; none if too few are left.
+    /// The lines without the quiet samples, as in Table 5; none if too few samples remain.
     pub above: Option<Lines>,
 }
 
-/// All that was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
-    pub ground: Environment,
-    /// Processes that wanted to run, at the beginning and in the end.
-    pub load_average: (Option<f64>, Option<f64>),
+    /// Where it was measured.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// The day's shape.
     pub shape: Shape,
     /// Hours that were replayed.
@@ -99,7 +96,7 @@ pub struct Outcome {
     pub sample_s: f64,
     /// Seconds of an interval of the recorder.
     pub interval_s: f64,
-    /// The highest rate that was offered.
+    /// The highest offered rate.
     pub rate_top: f64,
     /// Samples below this rate are left out for Table 5.
     pub rate_above: f64,
@@ -107,19 +104,17 @@ pub struct Outcome {
     pub cold_top: u32,
     /// The old and the new.
     pub sides: [Side; 2],
-    /// Everything that `plimsoll compare` says of the two trials.
+    /// The comparison of the two trials by `plimsoll compare`.
     pub comparison: Option<report::Comparison>,
-    /// Why it says nothing.
+    /// The reason if there is no comparison.
     pub comparison_why: Option<String>,
-    /// Seed of the arrivals.
-    pub seed: u64,
 }
 
-/// Use of its CPU at which the old one's day has its highest rate: the busiest hour of 1998 had
-/// 89 %, and a sample beyond 100 % is none.
+/// CPU use of the old backend at the day's highest rate. The busiest hour of 1998 had 89 %, and a
+/// sample beyond 100 % would be useless.
 const USE_TOP: f64 = 0.85;
 
-/// Measures. `say` is told what is being done.
+/// Measures. `say` is called with each step.
 ///
 /// # Errors
 /// A backend does not work here; a server does not start or does not answer; the directory cannot
@@ -129,10 +124,8 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         drop(Poller::open(Choice::Named(kind))?);
     }
     let facts = Facts::read();
-    let parent = plan.out.clone().unwrap_or_else(std::env::temp_dir);
-    let home = Temporary::new(&parent, "live").map_err(|e| Error::Directory(parent, e))?;
-    let ground = Environment::of(home.path());
-    let loaded = load_average();
+    let home = working_directory(plan.out.as_ref(), "live")?;
+    let conditions = Conditions::at_start(home.path(), plan.seed);
     let (cold_bound, _) = cold_max()?;
     let of_1998 = facts.day(SQUID, "old").and_then(|day| day.descriptors_max);
     let cold_top = plan.cold.unwrap_or(of_1998.unwrap_or(0.0) as u32).min(cold_bound);
@@ -145,7 +138,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         Ok::<_, Error>(server)
     };
     let servers = [start(plan.old, "old")?, start(plan.new, "new")?];
-    say("how much the old one bears");
+    say("finding the capacity of the old backend");
     let rate_top = servers[0].rate_at(USE_TOP, Caching::Off, cold_top, stop)?;
     let shape = Shape::of_1998(&facts);
     let day = day::Day { plan, shape, rate_top, cold_top, home: home.path() };
@@ -156,16 +149,11 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         Ok(comparison) => (Some(comparison), None),
         Err(why) => (None, Some(why.to_string())),
     };
-    if let Some(out) = &plan.out {
-        for path in &paths {
-            let name = path.file_name().unwrap_or(path.as_os_str());
-            std::fs::copy(path, out.join(name))
-                .map_err(|error| Error::Directory(out.clone(), error))?;
-        }
+    for path in &paths {
+        keep(path, plan.out.as_ref())?;
     }
     Ok(Outcome {
-        ground,
-        load_average: (loaded, load_average()),
+        conditions: conditions.at_end(),
         shape,
         hours: plan.hours,
         sample_s: day.sample().as_secs_f64(),
@@ -176,6 +164,5 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         sides: sides.both,
         comparison,
         comparison_why,
-        seed: plan.seed,
     })
 }

@@ -1,20 +1,20 @@
-//! The synthetic experiment of 1998 on the machine at hand: what open and silent connections cost.
+//! The synthetic experiment of 1998 on this machine: what open and silent connections cost.
 //!
-//! Banga and Mogul opened up to 2,000 *cold* connections to a proxy and measured what was left of
-//! its throughput: with the old `select()` 44 % were gone. Here our own proxy is given up to 10,000
-//! of them, on each of its backends, and the change that they made, another event notification in
-//! the place of `select()`, is foretold from a recording on `poll` before it is made.
+//! Banga and Mogul opened up to 2,000 *cold* connections to a proxy and measured the remaining
+//! throughput: with the old `select()` 44 % were lost. Here our own proxy gets up to 10,000 of them,
+//! on each of its backends. The authors replaced `select()` by another event notification; the
+//! study predicts the effect of such a change from a recording on `poll`, before it is made.
 //!
 //! | module | what it owns |
 //! | --- | --- |
 //! | `sweep` | throughput and CPU time a request, by backend and number of cold connections |
-//! | `foretell` | record on `poll`, foretell `epoll`, record that, grade |
+//! | `predict` | record on `poll`, predict `epoll`, record that, grade |
 //! | `show` | all of it in sentences, tables and a figure |
 //!
-//! What never happens: a backend that does not work here is left out in silence; two backends are
-//! compared by what was not measured in the same rounds.
+//! What never happens: a backend that does not work here is left out silently; two backends are
+//! compared by measurements of different rounds.
 
-mod foretell;
+mod predict;
 mod show;
 mod sweep;
 
@@ -22,38 +22,35 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use harness::{Cpus, Error, Source, cold_max};
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
 
-pub use foretell::{Foretelling, Graded};
-pub use harness::Environment;
-pub use harness::Error;
-pub use harness::rounds::Figure;
+pub use predict::{Graded, Prediction};
 pub use show::{figure, shown};
 pub use sweep::{Point, Sweep};
 
-use harness::environment::{Temporary, load_average};
-use harness::{Cpus, Source, cold_max};
+use crate::conditions::{Conditions, working_directory};
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program whose verbs `serve` and `origin` are run: plimsoll itself.
+    /// The program `plimsoll`, whose verbs `serve` and `origin` are run.
     pub program: PathBuf,
-    /// Where the two trials are left; they are removed with all else without it.
+    /// Where the two trials are kept. Without it they are removed with everything else.
     pub out: Option<PathBuf>,
-    /// Numbers of cold connections, ascending; ratios are to the first.
+    /// Numbers of cold connections, ascending; ratios are relative to the first.
     pub cold: Vec<u32>,
     /// Rounds, each over all backends and numbers.
     pub rounds: usize,
     /// No round begins later than this.
     pub time: Duration,
-    /// How long each of the two loads of a visit is.
+    /// Length of each of the two loads of a visit.
     pub visit: Duration,
     /// Requests a second of the light load.
     pub light_rate: f64,
-    /// How long each of the two recordings of the what-if is; none without it.
-    pub foretell: Option<Duration>,
+    /// Length of each of the two recordings for the prediction. Without it nothing is predicted.
+    pub recording: Option<Duration>,
     /// Seed of orders and arrivals.
     pub seed: u64,
 }
@@ -67,77 +64,64 @@ pub struct Missing {
     pub why: String,
 }
 
-/// What bounds the number of cold connections here.
+/// The limit of the number of cold connections here.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bound {
     /// Descriptors that a process may have.
     pub descriptors: u64,
-    /// Cold connections that leaves.
+    /// Cold connections that this allows.
     pub cold: u32,
-    /// Numbers that were asked for and are beyond it.
+    /// Requested numbers beyond it.
     pub left_out: Vec<u32>,
 }
 
-/// All that was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
-    pub ground: Environment,
-    /// Processes that wanted to run, at the beginning and in the end.
-    pub load_average: (Option<f64>, Option<f64>),
-    /// What bounds the number of connections.
+    /// Where it was measured.
+    #[serde(flatten)]
+    pub conditions: Conditions,
+    /// The limit of the number of connections.
     pub bound: Bound,
     /// Backends that do not work here.
     pub missing: Vec<Missing>,
     /// The synthetic experiment.
     pub sweep: Sweep,
-    /// The what-if across backends.
-    pub foretelling: Option<Foretelling>,
-    /// Seed of orders and arrivals.
-    pub seed: u64,
+    /// The prediction from one backend to another.
+    pub prediction: Option<Prediction>,
 }
 
-/// Measures. `say` is told what is being done.
+/// Measures. `say` is called with each step.
 ///
 /// # Errors
 /// A server does not start or does not answer; the directory cannot be used; interrupted.
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let parent = plan.out.clone().unwrap_or_else(std::env::temp_dir);
-    let home = Temporary::new(&parent, "select").map_err(|e| Error::Directory(parent, e))?;
-    let ground = Environment::of(home.path());
-    let loaded = load_average();
+    let home = working_directory(plan.out.as_ref(), "select")?;
+    let conditions = Conditions::at_start(home.path(), plan.seed);
     let (cold, descriptors) = cold_max()?;
     let (within, left_out) = plan.cold.iter().copied().partition(|number| *number <= cold);
     let bound = Bound { descriptors, cold, left_out };
     let (kinds, missing) = backends();
     let (cpus, _pinned) = Cpus::take()?;
     let source = Source::start(&plan.program, cpus)?;
-    let stand = Stand { plan, home: home.path(), source, cpus };
-    let sweep = sweep::sweep(&stand, &kinds, within, stop, say)?;
-    let foretelling = match plan.foretell {
-        Some(time) => Some(foretell::foretell(&stand, time, cold, stop, say)?),
+    let setup = Setup { plan, home: home.path(), source, cpus };
+    let sweep = sweep::sweep(&setup, &kinds, within, stop, say)?;
+    let prediction = match plan.recording {
+        Some(time) => Some(predict::predict(&setup, time, cold, stop, say)?),
         None => None,
     };
-    Ok(Outcome {
-        ground,
-        load_average: (loaded, load_average()),
-        bound,
-        missing,
-        sweep,
-        foretelling,
-        seed: plan.seed,
-    })
+    Ok(Outcome { conditions: conditions.at_end(), bound, missing, sweep, prediction })
 }
 
-/// What both parts of the study stand on.
-struct Stand<'p> {
+/// What both parts of the study use.
+struct Setup<'p> {
     plan: &'p Plan,
     home: &'p Path,
     source: Source,
     cpus: Cpus,
 }
 
-/// The backends that work here, and why the others do not.
+/// The backends that work here, and the reasons why others do not.
 fn backends() -> (Vec<Kind>, Vec<Missing>) {
     let mut missing = Vec::new();
     let mut kinds = Kind::ALL_REAL.to_vec();

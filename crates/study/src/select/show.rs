@@ -1,28 +1,28 @@
-//! What was found, as text and as a figure.
+//! The results as text and as a figure.
 
+use harness::rounds::{Figure, digits};
 use report::Grade;
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
+use report::sheet::{Panel, Rows, Sheet, Stroke, Ticks, Tone};
 
-use super::foretell::Graded;
-use super::{Foretelling, Outcome, Point};
+use super::predict::Graded;
+use super::{Outcome, Point, Prediction};
 use crate::published::{Facts, SQUID};
-use harness::environment::load_averages;
-use harness::rounds::{Figure, digits};
+use crate::show::{NONE, curve, fact, number, or_none, panel, range, table, with_interval};
 
-/// The number of cold connections that the published figures are for.
+/// The number of cold connections of the published figures.
 const COLD_1998: u32 = 2000;
-/// The backend that is what each of 1998 was.
+/// The backends that correspond to the two implementations of 1998.
 const OLD_1998: &str = "select";
 const NEW_1998: &str = "scalable_select";
 
-/// What is said of it: sentences and tables.
+/// The results: sentences and tables.
 #[must_use]
 pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "Cold connections: the synthetic experiment of 1998 on this machine".to_owned();
     let mut tables = vec![points(outcome), published(outcome)];
-    if let Some(Foretelling::Graded(graded)) = &outcome.foretelling {
-        tables.push(foretold(graded));
+    if let Some(Prediction::Graded(graded)) = &outcome.prediction {
+        tables.push(predicted(graded));
     }
     tables.retain(|table| !table.rows.is_empty());
     Sheet { title, facts: facts(outcome), tables }
@@ -31,86 +31,60 @@ pub fn shown(outcome: &Outcome) -> Sheet {
 /// The figure: CPU time a request and throughput by number of cold connections.
 #[must_use]
 pub fn figure(outcome: &Outcome) -> String {
-    let ground = &outcome.ground;
-    let title =
-        format!("Cold connections, by backend: {}, Linux {}", ground.processor, ground.kernel);
     let light = format!("CPU time a request at {} requests/s", digits(outcome.sweep.light_rate));
     let panels = [
-        panel(outcome, &light, "µs", |point| &point.light_us),
-        panel(outcome, "CPU time a request, saturated", "µs", |point| &point.full_us),
-        panel(outcome, "Throughput, saturated", "requests/s", |point| &point.full_rate),
-        panel(outcome, "Throughput, to that without cold ones", "times", |point| &point.kept),
+        backends(outcome, &light, "µs", |point| &point.light_us),
+        backends(outcome, "CPU time a request, saturated", "µs", |point| &point.full_us),
+        backends(outcome, "Throughput, saturated", "requests/s", |point| &point.full_rate),
+        backends(outcome, "Throughput, relative to no cold ones", "times", |point| &point.kept),
     ];
     let description = "CPU time a request and throughput of a proxy by the number of cold \
                        connections, for each of its backends.";
-    svg_curves(&title, description, &panels)
+    let ground = &outcome.conditions.ground;
+    crate::show::figure("Cold connections, by backend", ground, description, &panels)
 }
 
-fn panel(outcome: &Outcome, title: &str, unit: &str, of: fn(&Point) -> &Figure) -> Panel {
+fn backends(outcome: &Outcome, title: &str, unit: &str, of: fn(&Point) -> &Figure) -> Panel {
     let looks = [
-        ("epoll", "epoll", Tone::First, Stroke::Joined),
-        ("io_uring", "io_uring (- -)", Tone::First, Stroke::Dashed),
-        ("scalable_select", "scalable_select", Tone::Third, Stroke::Joined),
-        ("select", "select", Tone::Second, Stroke::Joined),
-        ("poll", "poll (- -)", Tone::Second, Stroke::Dashed),
+        ("epoll", "epoll", (Tone::First, Stroke::Joined)),
+        ("io_uring", "io_uring (- -)", (Tone::First, Stroke::Dashed)),
+        ("scalable_select", "scalable_select", (Tone::Third, Stroke::Joined)),
+        ("select", "select", (Tone::Second, Stroke::Joined)),
+        ("poll", "poll (- -)", (Tone::Second, Stroke::Dashed)),
     ];
-    let curves = looks.into_iter().map(|(backend, name, tone, stroke)| Curve {
-        name: name.to_owned(),
-        tone,
-        stroke,
-        points: outcome
-            .sweep
-            .of(backend)
-            .map(|point| {
-                let figure = of(point);
-                let said = format!("{backend}, {} cold: {} {unit}", point.cold, figure.text());
-                (f64::from(point.cold), figure.value, said)
-            })
-            .collect(),
+    let curves = looks.into_iter().map(|(backend, name, look)| {
+        let points = outcome.sweep.of(backend).map(|point| {
+            let figure = of(point);
+            let label = format!("{backend}, {} cold: {} {unit}", point.cold, figure.text());
+            (f64::from(point.cold), figure.value, label)
+        });
+        curve(name, look, points)
     });
-    Panel {
-        title: title.to_owned(),
-        x: "cold connections".into(),
-        ticks: Ticks::Decimal,
-        y: unit.to_owned(),
-        marks: Vec::new(),
-        curves: curves.filter(|curve| !curve.points.is_empty()).collect(),
-        note: "not measured".into(),
-    }
-}
-
-fn columns(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+    panel(title, ("cold connections", Ticks::Decimal), unit, curves)
 }
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
-    let fact = |label: &str, text: String| (label.to_owned(), text);
     let (sweep, bound) = (&outcome.sweep, &outcome.bound);
-    let mut facts = vec![
-        fact("Environment", outcome.ground.machine()),
-        fact(
-            "Others",
-            format!(
-                "{}: CPU time stands beside the clock's throughput for that",
-                load_averages(outcome.load_average)
-            ),
-        ),
+    let left_out = match bound.left_out.as_slice() {
+        [] => String::new(),
+        out => format!("; left out: {out:?}; raise ulimit -n for them"),
+    };
+    let mut facts = outcome.conditions.facts(
+        ": because of them the CPU time is shown in addition to the throughput by the clock",
+    );
+    facts.extend([
         fact(
             "Bound",
             format!(
-                "{} descriptors a process: at most {} cold connections{}",
+                "{} descriptors a process: at most {} cold connections{left_out}",
                 thousands(bound.descriptors as f64),
-                thousands(f64::from(bound.cold)),
-                match bound.left_out.as_slice() {
-                    [] => String::new(),
-                    out => format!("; left out: {out:?}; raise ulimit -n for them"),
-                }
+                number(bound.cold)
             ),
         ),
         fact(
             "Measured",
             format!(
-                "{} rounds over all backends and numbers, orders drawn anew; {:.1} s of {} \
+                "{} rounds over all backends and numbers, in random order; {:.1} s of {} \
                  requests/s, then {:.1} s of more than can be answered; {} connections, cached \
                  objects of 1 KiB; {} requests, {} failed; seed {}",
                 sweep.rounds,
@@ -120,47 +94,45 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
                 harness::HOT,
                 thousands(sweep.requests as f64),
                 sweep.errors,
-                outcome.seed
+                outcome.conditions.seed
             ),
         ),
-    ];
+    ]);
     for missing in &outcome.missing {
         facts.push(fact(&missing.backend, format!("not supported here: {}", missing.why)));
     }
     facts.extend(headline(outcome).map(|text| fact("Cost", text)));
-    match &outcome.foretelling {
-        Some(Foretelling::Graded(graded)) => facts.push(fact("What if", graded_text(graded))),
-        Some(Foretelling::NotTold(why)) => {
-            facts.push(fact("What if", format!("nothing foretold: {why}")));
+    match &outcome.prediction {
+        Some(Prediction::Graded(graded)) => facts.push(fact("What if", graded_text(graded))),
+        Some(Prediction::Inconclusive(why)) => {
+            facts.push(fact("What if", format!("no prediction: {why}")));
         }
         None => {}
     }
     facts
 }
 
-/// What the most cold connections do to each backend.
+/// The effect of the most cold connections on each backend.
 fn headline(outcome: &Outcome) -> Option<String> {
-    let most = outcome.sweep.points.iter().map(|point| point.cold).max()?;
-    let each: Vec<String> = outcome
-        .sweep
-        .points
-        .iter()
+    let points = || outcome.sweep.points.iter();
+    let most = points().map(|point| point.cold).max()?;
+    let each: Vec<String> = points()
         .filter(|point| point.cold == most)
         .map(|point| format!("{} {}", point.backend, digits(point.light_ratio.value)))
         .collect();
     Some(format!(
-        "with {} cold connections a request of the light load costs, in times of epoll without \
+        "with {} cold connections a request of the light load costs, relative to epoll without \
          any: {}",
-        thousands(f64::from(most)),
+        number(most),
         each.join(", ")
     ))
 }
 
 fn points(outcome: &Outcome) -> Rows {
     let rows = outcome.sweep.points.iter().map(|point| {
-        vec![
+        [
             point.backend.clone(),
-            thousands(f64::from(point.cold)),
+            number(point.cold),
             digits(point.light_us.value),
             point.light_ratio.text(),
             thousands(point.full_rate.value),
@@ -168,144 +140,117 @@ fn points(outcome: &Outcome) -> Rows {
             point.full_ratio.text(),
         ]
     });
-    Rows {
-        title: "CPU time a request and throughput, by number of cold connections".into(),
-        columns: columns(&[
-            "<backend",
-            "cold",
-            "light, µs",
-            "<to epoll at 0",
-            "full, /s",
-            "full, µs",
-            "<to epoll at 0",
-        ]),
-        rows: rows.collect(),
-        note: "Light: a few requests, each wait tells of one. Full: more than can be answered, a \
-               wait tells of many. In brackets 95 % intervals by Student's t over rounds; ratios \
-               are taken within a round. The intervals of the rest are in the JSON."
-            .into(),
-    }
+    let to_epoll = "<to epoll at 0";
+    table(
+        "CPU time a request and throughput, by number of cold connections",
+        &["<backend", "cold", "light, µs", to_epoll, "full, /s", "full, µs", to_epoll],
+        rows,
+        "Light: a few requests, each wait reports one. Full: more than can be answered, a wait \
+         reports many. In brackets 95 % intervals by Student's t over rounds; ratios are taken \
+         within a round. The intervals of the rest are in the JSON.",
+    )
 }
 
-/// What was published for 2,000 cold connections, beside ours.
+/// The published results for 2,000 cold connections, next to ours.
 fn published(outcome: &Outcome) -> Rows {
     let synthetic = Facts::read().synthetic;
-    let found = |backend: &str| {
-        outcome.sweep.of(backend).find(|point| point.cold == COLD_1998).map(|point| {
-            [&point.kept, &point.kept_by_cpu].map(|kept| {
-                let percent = |kept: f64| format!("{:+.0} %", 100.0 * (kept - 1.0));
-                match kept.interval {
-                    Some((low, high)) => {
-                        format!("{} ({} to {})", percent(kept.value), percent(low), percent(high))
-                    }
-                    None => percent(kept.value),
-                }
-            })
-        })
-    };
+    let change = |kept: &Figure| with_interval(kept, |k| format!("{:+.0} %", 100.0 * (k - 1.0)));
     let rows = [
-        ("old select()", synthetic.original_percent, OLD_1998),
-        ("new select() and ufalloc()", synthetic.new_select_and_ufalloc_percent, NEW_1998),
-        ("-", f64::NAN, "poll"),
-        ("-", f64::NAN, "epoll"),
-        ("-", f64::NAN, "io_uring"),
+        ("old select()", Some(synthetic.original_percent), OLD_1998),
+        ("new select() and ufalloc()", Some(synthetic.new_select_and_ufalloc_percent), NEW_1998),
+        (NONE, None, "poll"),
+        (NONE, None, "epoll"),
+        (NONE, None, "io_uring"),
     ];
     let rows = rows.into_iter().filter_map(|(name, percent, backend)| {
-        let [by_clock, by_cpu] = found(backend)?;
-        let percent = if percent.is_finite() { format!("{percent:+.0} %") } else { "-".to_owned() };
-        Some(vec![name.to_owned(), percent, backend.to_owned(), by_clock, by_cpu])
+        let point = outcome.sweep.of(backend).find(|point| point.cold == COLD_1998)?;
+        Some([
+            name.to_owned(),
+            percent.map_or(NONE.to_owned(), |percent| format!("{percent:+.0} %")),
+            backend.to_owned(),
+            change(&point.kept),
+            change(&point.kept_by_cpu),
+        ])
     });
-    Rows {
-        title: "Throughput with 2,000 cold connections, to that without".into(),
-        columns: columns(&["<1998, Squid", "published", "<here", "<measured", "<by CPU time"]),
-        rows: rows.collect(),
-        note: format!(
+    table(
+        "Throughput with 2,000 cold connections, relative to none",
+        &["<1998, Squid", "published", "<here", "<measured", "<by CPU time"],
+        rows,
+        format!(
             "Published: throughput; the best gain of the new one over the old was {:.0} %. By CPU \
-             time: what a request costs without cold connections over what it costs with them, \
-             which others at work on the machine do not change.",
+             time: the cost of a request without cold connections divided by its cost with them, \
+             which other work on the machine does not change.",
             synthetic.best_throughput_gain_percent
         ),
-    }
+    )
 }
 
 fn graded_text(graded: &Graded) -> String {
     let grade = match graded.grade {
         Grade::Held => "held",
         Grade::Missed => "missed",
-        Grade::Inconclusive => "cannot be told",
+        Grade::Inconclusive => "inconclusive",
     };
-    let came = graded.came.map_or("nothing".to_owned(), thousands);
+    let predicted = &graded.predicted;
     format!(
         "with {} cold connections poll's capacity is {} requests/s; with epoll's waits {} were \
-         foretold ({}), and {came} came ({}): {grade}",
-        thousands(f64::from(graded.cold)),
-        thousands(graded.told.before),
-        thousands(graded.told.value),
-        between(graded.told.low, graded.told.high),
+         predicted ({}), and the result was {} ({}): {grade}",
+        number(graded.cold),
+        thousands(predicted.before),
+        thousands(predicted.value),
+        range((predicted.low, predicted.high), thousands),
+        or_none(graded.came),
         if graded.measured { "measured" } else { "by its own line" },
     )
 }
 
-fn between(low: Option<f64>, high: Option<f64>) -> String {
-    let end = |end: Option<f64>| end.map_or("no bound".to_owned(), thousands);
-    format!("{} to {}", end(low), end(high))
-}
-
-fn foretold(graded: &Graded) -> Rows {
-    let told = &graded.told;
-    let row = |what: &str, cells: [String; 3]| {
-        let mut row = vec![what.to_owned()];
-        row.extend(cells);
-        row
-    };
-    let us = |us: f64| if us.is_finite() { format!("{us:.2}") } else { "-".to_owned() };
+fn predicted(graded: &Graded) -> Rows {
+    let predicted = &graded.predicted;
     let after = &graded.comparison.after.capacity;
-    let mut rows = vec![
+    let us = |us: f64| if us.is_finite() { format!("{us:.2}") } else { NONE.to_owned() };
+    let row = |what: &str, [poll, predicted, result]: [String; 3]| {
+        [what.to_owned(), poll, predicted, result]
+    };
+    let with_range =
+        |value, low, high| format!("{} ({})", thousands(value), range((low, high), thousands));
+    let rows = [
         row(
             "capacity, requests/s",
             [
-                thousands(told.before),
-                format!("{} ({})", thousands(told.value), between(told.low, told.high)),
-                graded.came.map_or("-".to_owned(), thousands),
+                thousands(predicted.before),
+                with_range(predicted.value, predicted.low, predicted.high),
+                or_none(graded.came),
             ],
         ),
         row(
             "capacity by the line, requests/s",
             [
-                thousands(told.before),
-                thousands(told.value),
-                match after.value {
-                    Some(value) => {
-                        format!("{} ({})", thousands(value), between(after.low, after.high))
-                    }
-                    None => "-".to_owned(),
-                },
+                thousands(predicted.before),
+                thousands(predicted.value),
+                after.value.map_or(NONE.to_owned(), |v| with_range(v, after.low, after.high)),
             ],
         ),
         row(
-            "a request more, µs",
-            [us(graded.us.0), us(graded.us.0 + told.us_after - told.us), us(graded.us.1)],
+            "one more request, µs",
+            [graded.us.0, graded.us.0 + predicted.us_after - predicted.us, graded.us.1].map(us),
         ),
         row(
-            "of these, select functions, µs",
-            [us(graded.group_us.0), us(told.group_us_after), us(graded.group_us.1)],
+            "in select functions, µs",
+            [graded.group_us.0, predicted.group_us_after, graded.group_us.1].map(us),
         ),
+        row("one wait alone, µs", [graded.poll_wait_us, graded.epoll_wait_us, f64::NAN].map(us)),
     ];
-    rows.push(row(
-        "one wait by itself, µs",
-        [us(graded.poll_wait_us), us(graded.epoll_wait_us), "-".to_owned()],
-    ));
     let facts = Facts::read();
-    let foretold_1998 = facts.derived.what_if.capacity_if_select_were_new;
-    let came_1998 = facts.x_intercept(SQUID, "new").map_or(f64::NAN, |x| x.rate);
-    Rows {
-        title: format!("From poll to epoll with {} cold connections", graded.cold),
-        columns: columns(&["<what", "<on poll", "<foretold for epoll", "<came"]),
+    let predicted_1998 = facts.derived.what_if.capacity_if_select_were_new;
+    let measured_1998 = facts.x_intercept(SQUID, "new").map_or(f64::NAN, |x| x.rate);
+    table(
+        format!("From poll to epoll with {} cold connections", graded.cold),
+        &["<what", "<on poll", "<predicted for epoll", "<on epoll"],
         rows,
-        note: format!(
-            "One wait a request is put in the place of poll's select functions; first-order. From \
-             the figures of 1998 the same arithmetic foretells {foretold_1998:.0} requests/s, and \
-             {came_1998:.0} were measured."
+        format!(
+            "One wait for each request replaces poll's select functions; first-order. From the \
+             figures of 1998 the same arithmetic predicts {predicted_1998:.0} requests/s, and \
+             {measured_1998:.0} were measured."
         ),
-    }
+    )
 }

@@ -1,8 +1,9 @@
 //! Throughput and CPU time a request, by backend and number of cold connections.
 //!
-//! Each visit opens the cold connections, asks at a light rate, where each wait tells of one ready
-//! connection, and then for more than the proxy can answer, where one wait tells of many. A round
-//! visits every backend with every number, in an order drawn anew; ratios are taken within a round.
+//! Each visit opens the cold connections. First it sends requests at a light rate, where each wait
+//! reports one ready connection; then more than the proxy can answer, where one wait reports many.
+//! A round visits every backend with every number in a random order. Ratios are taken within a
+//! round.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -11,13 +12,14 @@ use load::Schedule;
 use readiness::Kind;
 use serde::Serialize;
 
-use super::Stand;
-use harness::rounds::{Figure, Round, Rounds, in_round};
+use super::Setup;
+use crate::visits::{Visits, cells};
+use harness::rounds::{Figure, Rounds};
 use harness::{Caching, Error, Server, Span};
 
-/// At the beginning of a load so much is not counted: what was just opened is still accepted.
+/// The first part of a load does not count, because connections are still being accepted.
 const SETTLE_S: f64 = 0.1;
-/// More than the proxy can answer, in times of what `epoll` answers.
+/// The offered rate of the full load, relative to what `epoll` can answer.
 const TOO_MUCH: f64 = 2.0;
 
 /// One backend with one number of cold connections.
@@ -29,22 +31,22 @@ pub struct Point {
     pub cold: u32,
     /// CPU time a request at the light rate, microseconds.
     pub light_us: Figure,
-    /// That, to `epoll` without cold connections in the same round.
+    /// The same relative to `epoll` without cold connections in the same round.
     pub light_ratio: Figure,
-    /// Requests a second when more are asked for than can be answered.
+    /// Requests a second when more are sent than can be answered.
     pub full_rate: Figure,
     /// CPU time a request then, microseconds.
     pub full_us: Figure,
-    /// That, to `epoll` without cold connections in the same round.
+    /// The same relative to `epoll` without cold connections in the same round.
     pub full_ratio: Figure,
-    /// Throughput, to the same backend without cold connections in the same round.
+    /// Throughput relative to the same backend without cold connections in the same round.
     pub kept: Figure,
-    /// What CPU time alone would leave of the throughput: how little a request costs without cold
-    /// connections, over what it costs with them, by the same backend in the same round.
+    /// The same by CPU time alone: the cost of a request without cold connections, divided by its
+    /// cost with them, on the same backend in the same round.
     pub kept_by_cpu: Figure,
 }
 
-/// All of them.
+/// All measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sweep {
     /// Requests a second of the light load.
@@ -55,7 +57,7 @@ pub struct Sweep {
     pub visit_s: f64,
     /// By backend, then by number of cold connections.
     pub points: Vec<Point>,
-    /// Requests that failed, of all.
+    /// Requests that failed.
     pub errors: u64,
     /// All requests.
     pub requests: u64,
@@ -77,24 +79,22 @@ struct Visit {
 
 /// Measures all backends with all numbers of cold connections.
 pub(super) fn sweep(
-    stand: &Stand<'_>,
+    setup: &Setup<'_>,
     kinds: &[Kind],
     cold: Vec<u32>,
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<Sweep, Error> {
-    let plan = stand.plan;
+    let plan = setup.plan;
     let begun = Instant::now();
     let servers = kinds
         .iter()
-        .map(|kind| Server::start(&plan.program, *kind, &stand.source, None, stand.cpus))
+        .map(|kind| Server::start(&plan.program, *kind, &setup.source, None, setup.cpus))
         .collect::<Result<Vec<_>, _>>()?;
     let limit = warm_up(&servers, stop, say)?;
-    let cells: Vec<(usize, u32)> =
-        (0..servers.len()).flat_map(|at| cold.iter().map(move |cold| (at, *cold))).collect();
     let (mut errors, mut requests) = (0, 0);
     let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
-    let rounds = rounds.make(cells, |round, (at, cold), _| {
+    let visits = rounds.make(cells(servers.len(), &cold), |round, (at, cold), _| {
         let server = &servers[at];
         say(&format!("round {}: {} with {cold} cold connections", round + 1, server.kind));
         let mut load = server.plan(
@@ -111,18 +111,18 @@ pub(super) fn sweep(
         requests += outcome.counts.completed;
         Ok::<_, Error>(Visit { light: spans[0], full: spans[1] })
     })?;
-    let points = points(kinds, &cold, &rounds);
+    let visits = Visits(visits);
     Ok(Sweep {
         light_rate: plan.light_rate,
-        rounds: rounds.len(),
+        rounds: visits.rounds(),
         visit_s: plan.visit.as_secs_f64(),
-        points,
+        points: points(kinds, &cold, &visits),
         errors,
         requests,
     })
 }
 
-/// Every proxy fetches every object once; the most that one of them answers a second is told.
+/// Lets every proxy fetch every object once. Gives the highest rate that one of them answered.
 fn warm_up(servers: &[Server], stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<f64, Error> {
     let mut most: f64 = 0.0;
     for server in servers {
@@ -134,42 +134,30 @@ fn warm_up(servers: &[Server], stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> 
     Ok(most.max(1.0))
 }
 
-fn points(kinds: &[Kind], cold: &[u32], rounds: &[Round<(usize, u32), Visit>]) -> Vec<Point> {
-    let of = |round: &Round<(usize, u32), Visit>, at: usize, cold: u32| {
-        in_round(round, (at, cold)).copied()
-    };
+fn points(kinds: &[Kind], cold: &[u32], visits: &Visits<(usize, u32), Visit>) -> Vec<Point> {
     let first = cold.first().copied().unwrap_or(0);
-    let reference = kinds.iter().position(|kind| *kind == Kind::Epoll).unwrap_or(0);
-    let mut points = Vec::new();
-    for (at, kind) in kinds.iter().enumerate() {
-        for &number in cold {
-            let over = |value: fn(Visit, Visit) -> f64, base: (usize, u32)| {
-                Figure::of(rounds.iter().filter_map(|round| {
-                    Some(value(of(round, at, number)?, of(round, base.0, base.1)?))
-                }))
-            };
-            let own = |value: fn(Visit) -> f64| {
-                Figure::of(rounds.iter().filter_map(|round| of(round, at, number)).map(value))
-            };
-            points.push(Point {
-                backend: kind.to_string(),
-                cold: number,
-                light_us: own(|visit| visit.light.us),
-                light_ratio: over(|one, base| one.light.us / base.light.us, (reference, first)),
-                full_rate: own(|visit| visit.full.rate),
-                full_us: own(|visit| visit.full.us),
-                full_ratio: over(|one, base| one.full.us / base.full.us, (reference, first)),
-                kept: over(|one, base| one.full.rate / base.full.rate, (at, first)),
-                kept_by_cpu: over(|one, base| base.full.us / one.full.us, (at, first)),
-            });
-        }
-    }
-    points
+    let epoll = kinds.iter().position(|kind| *kind == Kind::Epoll).unwrap_or(0);
+    let reference = (epoll, first);
+    cells(kinds.len(), cold)
+        .into_iter()
+        .map(|cell @ (at, number)| Point {
+            backend: kinds[at].to_string(),
+            cold: number,
+            light_us: visits.figure(cell, |visit| visit.light.us),
+            light_ratio: visits.ratio(cell, reference, |visit| visit.light.us),
+            full_rate: visits.figure(cell, |visit| visit.full.rate),
+            full_us: visits.figure(cell, |visit| visit.full.us),
+            full_ratio: visits.ratio(cell, reference, |visit| visit.full.us),
+            kept: visits.ratio(cell, (at, first), |visit| visit.full.rate),
+            kept_by_cpu: visits.ratio((at, first), cell, |visit| visit.full.us),
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::visits::assert_constant;
 
     #[test]
     fn ratios_are_taken_within_a_round() {
@@ -184,21 +172,17 @@ mod tests {
                 ((1, 500), visit(10.0 * slow)),
             ]
         };
-        let found = points(&[Kind::Poll, Kind::Epoll], &[0, 500], &[round(1.0), round(3.0)]);
+        let found =
+            points(&[Kind::Poll, Kind::Epoll], &[0, 500], &Visits(vec![round(1.0), round(3.0)]));
         let of = |backend: &str, cold: u32| {
             found.iter().find(|point| point.backend == backend && point.cold == cold).unwrap()
         };
-        let close = |figure: &Figure, wanted: f64| {
-            assert!((figure.value - wanted).abs() < 1e-9, "{figure:?}");
-            let (low, high) = figure.interval.unwrap();
-            assert!(high - low < 1e-9, "{figure:?}");
-        };
-        close(&of("poll", 500).light_ratio, 8.0);
-        close(&of("poll", 0).light_ratio, 2.0);
-        close(&of("epoll", 500).full_ratio, 1.0);
-        close(&of("poll", 500).kept, 0.25);
-        close(&of("poll", 500).kept_by_cpu, 0.25);
+        assert_constant(&of("poll", 500).light_ratio, 8.0);
+        assert_constant(&of("poll", 0).light_ratio, 2.0);
+        assert_constant(&of("epoll", 500).full_ratio, 1.0);
+        assert_constant(&of("poll", 500).kept, 0.25);
+        assert_constant(&of("poll", 500).kept_by_cpu, 0.25);
         let (low, high) = of("poll", 500).light_us.interval.unwrap();
-        assert!(low < 80.0 && high > 240.0, "the times themselves are not");
+        assert!(low < 80.0 && high > 240.0, "the times themselves differ");
     }
 }

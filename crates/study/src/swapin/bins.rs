@@ -1,24 +1,26 @@
-//! The bins of the plot of 1997, the medians in them, and objects that fill them evenly.
+//! The bins of the plot of 1997, their medians, and sizes of objects that fill them evenly.
+
+use std::collections::BTreeMap;
 
 use regress::Rng;
 use serde::Serialize;
 
 const KIB: u64 = 1024;
-/// Below this a bin is 1 KiB wide.
+/// Below this size a bin is 1 KiB wide.
 const FINE_KIB_MAX: u64 = 16;
-/// From there on it is so wide.
+/// Above it a bin is this wide.
 const COARSE_KIB: u64 = 2;
 /// The smallest object.
 const SIZE_BYTES_MIN: u64 = 512;
 
-/// One bin of the plot: sizes from `low_kib` up to, and without, `high_kib`.
+/// One bin of the plot: sizes from `low_kib` up to, but not including, `high_kib`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bin {
     /// Lower end, in KiB.
     pub low_kib: u64,
     /// Upper end, in KiB.
     pub high_kib: u64,
-    /// Samples in it.
+    /// Number of samples.
     pub n: usize,
     /// Median delay of the first block, in microseconds.
     pub first_us: f64,
@@ -49,8 +51,7 @@ fn bins_up_to(size_kib_max: u64) -> Vec<(u64, u64)> {
     bins
 }
 
-/// Sizes of so many objects, spread over the bins evenly; within a bin they are drawn. In the order
-/// of size.
+/// Sizes of objects, spread evenly over the bins and random within a bin, in ascending order.
 pub(super) fn sizes(objects: usize, size_kib_max: u64, rng: &mut Rng) -> Vec<u64> {
     let bins = bins_up_to(size_kib_max);
     (0..objects)
@@ -63,11 +64,10 @@ pub(super) fn sizes(objects: usize, size_kib_max: u64, rng: &mut Rng) -> Vec<u64
         .collect()
 }
 
-/// Medians by bin of samples (size in bytes, first, total). Bins without a sample are left out.
+/// Medians by bin of samples (size in bytes, first, total). Empty bins are left out.
 #[must_use]
 pub fn binned(samples: &[(u64, f64, f64)]) -> Vec<Bin> {
-    let mut of_bin: std::collections::BTreeMap<(u64, u64), Vec<(f64, f64)>> =
-        std::collections::BTreeMap::new();
+    let mut of_bin: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     for (size, first, total) in samples {
         of_bin.entry(bin_of(*size)).or_default().push((*first, *total));
     }
@@ -83,7 +83,7 @@ pub fn binned(samples: &[(u64, f64, f64)]) -> Vec<Bin> {
         .collect()
 }
 
-/// The median; of an even number, the mean of the middle two. NaN if there is none.
+/// The median; of an even number of values the mean of the middle two; NaN without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,13 +1,13 @@
-//! The readers of 1997: an object a file, read block by block, with the old mistake and without.
+//! The readers of 1997: each object is a file, read block by block, with the old mistake or without.
 //!
-//! What: [`Way::Exact`] asks for what there is, as our store does. [`Way::Again`] asks for a whole
-//! block, takes the short read for an unfinished one, reads again and is told 0, the end of the
-//! file. [`Way::Scheduled`] does the same and waits a turn of the event loop before each further
-//! read of a block, as `diskHandleRead` of Squid 1.1.15 did. All three go through the runtime's
-//! files, as the store does, so that they differ in nothing else.
-//! Why a file each: behind an object in a segment stands the next one and not the end of a file;
-//! on our store's files the mistake would read a stranger's bytes and not be told 0.
-//! What never happens: any of this in the store or in what serves.
+//! What: [`Reader::Exact`] requests the bytes that exist, as our store does. [`Reader::Again`]
+//! requests a whole block, takes the short read for an unfinished one, reads again and gets 0, the
+//! end of the file. [`Reader::Scheduled`] does the same, but waits for a turn of the event loop
+//! before each further read of a block, as `diskHandleRead` of Squid 1.1.15 did. All three use the
+//! runtime's files, as the store does, so that they differ in nothing else.
+//! Why a file for each object: in a segment of our store the next object follows, not the end of a
+//! file. There the mistake would read the bytes of another object instead of getting 0.
+//! What never happens: any of this is part of the store or of the code that serves.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,15 +18,36 @@ use runtime::fs::File;
 
 use super::sample::{Sample, Took};
 
-/// How an object is read.
+/// What reads the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// The cure.
+pub(super) enum Reader {
+    /// Our store.
+    Store,
+    /// A reader of files without the mistake.
     Exact,
-    /// The extra read, at once.
+    /// A reader with the extra read, made at once.
     Again,
-    /// The extra read, after a turn of the event loop.
+    /// A reader with the extra read, made after a turn of the event loop.
     Scheduled,
+}
+
+impl Reader {
+    pub(super) const ALL: [Reader; 4] =
+        [Reader::Store, Reader::Exact, Reader::Again, Reader::Scheduled];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Reader::Store => "store",
+            Reader::Exact => "exact",
+            Reader::Again => "again",
+            Reader::Scheduled => "scheduled",
+        }
+    }
+
+    /// Whether it has the mistake of 1997.
+    fn reads_again(self) -> bool {
+        matches!(self, Reader::Again | Reader::Scheduled)
+    }
 }
 
 /// A directory of objects.
@@ -45,9 +66,9 @@ impl Files {
         self.directory.join(format!("{object:06}"))
     }
 
-    /// Writes an object, anew: the first delay is that of making the file and writing its first
-    /// block, the total that of all blocks. Each is written at its exact length, into the page
-    /// cache.
+    /// Writes an object to a new file. The first delay is that of creating the file and writing its
+    /// first block; the total is that of all blocks. Each block is written at its exact length, into
+    /// the page cache.
     pub(super) fn write(&self, object: usize, body: &[u8]) -> io::Result<Sample> {
         let path = self.path(object);
         match fs::remove_file(&path) {
@@ -65,12 +86,12 @@ impl Files {
         Ok(Sample::new(first.unwrap_or(total), total, Took::default()))
     }
 
-    /// Reads an object of so many bytes, block by block.
+    /// Reads an object of `len` bytes, block by block.
     pub(super) async fn read(
         &self,
         object: usize,
         len: usize,
-        way: Way,
+        reader: Reader,
         buffer: &mut [u8],
     ) -> io::Result<Sample> {
         let path = self.path(object);
@@ -79,10 +100,10 @@ impl Files {
         let mut took = Took::default();
         let mut first = None;
         let (mut at, mut ended) = (0, false);
-        while !ended && (way != Way::Exact || at < len) {
-            let wanted = match way {
-                Way::Exact => self.block_bytes.min(len - at),
-                Way::Again | Way::Scheduled => self.block_bytes,
+        while !ended && (reader.reads_again() || at < len) {
+            let wanted = match reader.reads_again() {
+                true => self.block_bytes,
+                false => self.block_bytes.min(len - at),
             };
             let mut have = 0;
             while have < wanted {
@@ -95,7 +116,7 @@ impl Files {
                     break;
                 }
                 took.short += u32::from(have < wanted && at + have < len);
-                if have < wanted && way == Way::Scheduled {
+                if have < wanted && reader == Reader::Scheduled {
                     runtime::yield_now().await;
                 }
             }
@@ -110,13 +131,13 @@ impl Files {
         Ok(Sample::new(first.unwrap_or(total), total, took))
     }
 
-    /// Blocks of an object of so many bytes.
+    /// Blocks of an object of `len` bytes.
     pub(super) fn blocks(&self, len: u64) -> u32 {
         u32::try_from(len.div_ceil(self.block_bytes as u64)).unwrap_or(u32::MAX)
     }
 }
 
-/// Takes a file out of the page cache, as far as it is on the disk already.
+/// Removes the parts of a file from the page cache that are already on the disk.
 pub(super) fn forget_cached(path: &Path) -> io::Result<()> {
     let file = fs::File::open(path)?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
@@ -128,23 +149,23 @@ mod tests {
     use super::*;
     use runtime::Runtime;
 
-    fn took(len: usize, way: Way) -> (u32, u32) {
+    fn took(len: usize, reader: Reader) -> (u32, u32) {
         let home = tempfile::tempdir().unwrap();
         let files = Files::new(home.path().join("files"), 1000).unwrap();
         files.write(7, &vec![1; len]).unwrap();
         let mut runtime = Runtime::new(runtime::Options::default()).unwrap();
         let mut buffer = vec![0; 1000];
-        let sample = runtime.block_on(files.read(7, len, way, &mut buffer)).unwrap();
+        let sample = runtime.block_on(files.read(7, len, reader, &mut buffer)).unwrap();
         (sample.took.reads, sample.took.zero)
     }
 
     #[test]
-    fn the_mistake_is_one_read_more_that_gives_nothing_and_the_cure_has_none() {
+    fn the_mistake_is_one_more_read_that_gives_nothing_and_the_fix_has_none() {
         for len in [1_usize, 999, 1000, 1001, 2000, 3500] {
             let blocks = len.div_ceil(1000) as u32;
-            assert_eq!(took(len, Way::Exact), (blocks, 0), "{len}");
-            for way in [Way::Again, Way::Scheduled] {
-                assert_eq!(took(len, way), (blocks + 1, 1), "{len} {way:?}");
+            assert_eq!(took(len, Reader::Exact), (blocks, 0), "{len}");
+            for reader in [Reader::Again, Reader::Scheduled] {
+                assert_eq!(took(len, reader), (blocks + 1, 1), "{len} {reader:?}");
             }
         }
     }

@@ -1,11 +1,11 @@
 //! The rounds: objects are written, then read by all readers in turn, from a warm page cache and
 //! from a cold one.
 //!
-//! What is compared is measured side by side: each object by each reader, the order of objects and
-//! of readers drawn anew, so that what drifts with time or warms up meets all alike. Warm: all was
-//! read once before the round. Cold: before each single read, its file (of the store: all segments)
-//! is taken out of the page cache; whether that worked is told by the bytes that the kernel fetched
-//! from the device. Names and inodes stay in memory, and what the device itself keeps is not known.
+//! Results that are compared are measured side by side: each object by each reader, in a random
+//! order of objects and readers, so that drift and warming up affect all alike. Warm: everything
+//! was read once before the round. Cold: before each read, its file (for the store: all segments) is
+//! removed from the page cache. The number of bytes that the kernel fetched from the device shows
+//! whether that worked. Names and inodes stay in memory, and the device's own cache is unknown.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use regress::Rng;
 use runtime::Runtime;
 use store::disk::BLOCK_BYTES;
 
-use super::files::{self, Files, forget_cached};
+use super::files::{Files, Reader, forget_cached};
 use super::ours::{self, Ours};
 use super::sample::{Rows, Sample};
 use super::{Error, Plan, bins};
@@ -24,59 +24,37 @@ use harness::rounds::shuffle;
 
 /// How often each object is written.
 const WRITES: usize = 3;
-/// Of the bytes that were read in the cold, so many must have come from the device.
+/// The part of the bytes read in the cold rounds that must have come from the device.
 const COLD_PART_MIN: f64 = 0.9;
 
-/// Objects, and the blocks they are read by.
+/// A set of objects, and the size of the blocks in which they are read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
     pub(super) name: &'static str,
     pub(super) block_bytes: u64,
     pub(super) size_kib_max: u64,
-    /// Our store is among the readers: its blocks are so long.
+    /// Whether our store is one of the readers: its blocks have this length.
     pub(super) ours: bool,
 }
 
 impl Set {
-    /// Up to four blocks of our store.
+    /// Objects of up to four blocks of our store.
     pub(super) const OURS: Set = Set {
         name: "blocks of 32 KiB",
         block_bytes: BLOCK_BYTES as u64,
         size_kib_max: 4 * BLOCK_BYTES as u64 / 1024,
         ours: true,
     };
-    /// Up to four blocks of the Squid of 1997.
+    /// Objects of up to four blocks of the Squid of 1997.
     pub(super) const OF_1997: Set =
         Set { name: "blocks of 8 KiB", block_bytes: 8192, size_kib_max: 32, ours: false };
 }
 
-/// A reader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    Store,
-    Exact,
-    Again,
-    Scheduled,
-}
-
-impl Way {
-    const ALL: [Way; 4] = [Way::Store, Way::Exact, Way::Again, Way::Scheduled];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Way::Store => "store",
-            Way::Exact => "exact",
-            Way::Again => "again",
-            Way::Scheduled => "scheduled",
-        }
-    }
-}
-
-/// What was measured of a set.
+/// The measurements of a set.
 pub(super) struct Found {
-    pub(super) warm: Vec<(Way, Rows)>,
-    pub(super) cold: Vec<(Way, Rows)>,
-    pub(super) out: Vec<(Way, Rows)>,
+    pub(super) warm: Vec<(Reader, Rows)>,
+    pub(super) cold: Vec<(Reader, Rows)>,
+    pub(super) out: Vec<(Reader, Rows)>,
     pub(super) cold_asked_bytes: u64,
     pub(super) cold_fetched_bytes: Option<u64>,
 }
@@ -88,7 +66,7 @@ impl Found {
     }
 }
 
-/// Measures a set on a runtime of its own.
+/// Measures a set on a new runtime.
 pub(super) fn measure(
     set: &Set,
     home: &Path,
@@ -117,9 +95,9 @@ pub(super) fn measure(
 }
 
 struct Bench {
-    ways: Vec<Way>,
+    readers: Vec<Reader>,
     sizes: Vec<u64>,
-    /// The bodies are beginnings of it.
+    /// All bodies are prefixes of it.
     content: Vec<u8>,
     ours: Option<Ours>,
     files: Files,
@@ -138,36 +116,36 @@ impl Bench {
             true => Some(Ours::open(&home.join("store"), sizes.iter().sum()).await?),
             false => None,
         };
-        let ways: Vec<Way> =
-            Way::ALL.into_iter().filter(|way| set.ours || *way != Way::Store).collect();
-        let rows = |way: &Way| {
-            let blocks = |size: u64| match way {
-                Way::Store => ours::blocks(size),
+        let all = Reader::ALL.into_iter();
+        let readers: Vec<Reader> = all.filter(|r| set.ours || *r != Reader::Store).collect();
+        let rows = |reader: &Reader| {
+            let blocks = |size: u64| match reader {
+                Reader::Store => ours::blocks(size),
                 _ => files.blocks(size),
             };
-            (*way, Rows::new(sizes.iter().map(|size| (*size, blocks(*size))).collect()))
+            (*reader, Rows::new(sizes.iter().map(|size| (*size, blocks(*size))).collect()))
         };
-        let written = |way: &&Way| matches!(way, Way::Store | Way::Exact);
+        let writes = |reader: &&Reader| matches!(reader, Reader::Store | Reader::Exact);
         let found = Found {
-            warm: ways.iter().map(rows).collect(),
-            cold: ways.iter().map(rows).collect(),
-            out: ways.iter().filter(written).map(rows).collect(),
+            warm: readers.iter().map(rows).collect(),
+            cold: readers.iter().map(rows).collect(),
+            out: readers.iter().filter(writes).map(rows).collect(),
             cold_asked_bytes: 0,
             cold_fetched_bytes: fetched_bytes().map(|_| 0),
         };
         let content = (0..set.size_kib_max * 1024).map(|_| rng.next_u64() as u8).collect();
         let buffer = vec![0; block_bytes];
-        Ok(Bench { ways, sizes, content, ours, files, buffer, found })
+        Ok(Bench { readers, sizes, content, ours, files, buffer, found })
     }
 
     async fn write_all(&mut self, rng: &mut Rng, stop: &AtomicBool) -> Result<(), Error> {
         for _ in 0..WRITES {
             for object in shuffled(self.sizes.len(), rng) {
-                go_on(stop)?;
+                check(stop)?;
                 let body = &self.content[..self.sizes[object] as usize];
-                for (way, rows) in &mut self.found.out {
-                    let sample = match (*way, &self.ours) {
-                        (Way::Store, Some(ours)) => ours.write(object, body).await?,
+                for (reader, rows) in &mut self.found.out {
+                    let sample = match (*reader, &self.ours) {
+                        (Reader::Store, Some(ours)) => ours.write(object, body).await?,
                         _ => self.files.write(object, body)?,
                     };
                     rows.add(object, sample);
@@ -178,7 +156,7 @@ impl Bench {
             ours.sync().await?;
         }
         for object in 0..self.sizes.len() {
-            // Only what is on the disk can be taken out of the page cache.
+            // Only data that is on the disk can be removed from the page cache.
             std::fs::File::open(self.files.path(object))?.sync_data()?;
         }
         Ok(())
@@ -186,14 +164,14 @@ impl Bench {
 
     async fn warm_round(&mut self, rng: &mut Rng, stop: &AtomicBool) -> Result<(), Error> {
         for object in 0..self.sizes.len() {
-            for at in 0..self.ways.len() {
-                self.read(self.ways[at], object).await?;
+            for at in 0..self.readers.len() {
+                self.read(self.readers[at], object).await?;
             }
         }
         for object in shuffled(self.sizes.len(), rng) {
-            go_on(stop)?;
-            for at in shuffled(self.ways.len(), rng) {
-                let sample = self.read(self.ways[at], object).await?;
+            check(stop)?;
+            for at in shuffled(self.readers.len(), rng) {
+                let sample = self.read(self.readers[at], object).await?;
                 self.found.warm[at].1.add(object, sample);
             }
         }
@@ -203,13 +181,13 @@ impl Bench {
     async fn cold_round(&mut self, rng: &mut Rng, stop: &AtomicBool) -> Result<(), Error> {
         let before = fetched_bytes();
         for object in shuffled(self.sizes.len(), rng) {
-            go_on(stop)?;
-            for at in shuffled(self.ways.len(), rng) {
-                match (self.ways[at], &self.ours) {
-                    (Way::Store, Some(ours)) => forget_cached(ours.segments())?,
+            check(stop)?;
+            for at in shuffled(self.readers.len(), rng) {
+                match (self.readers[at], &self.ours) {
+                    (Reader::Store, Some(ours)) => forget_cached(ours.segments())?,
                     _ => forget_cached(&self.files.path(object))?,
                 }
-                let sample = self.read(self.ways[at], object).await?;
+                let sample = self.read(self.readers[at], object).await?;
                 self.found.cold[at].1.add(object, sample);
                 self.found.cold_asked_bytes += self.sizes[object];
             }
@@ -220,18 +198,12 @@ impl Bench {
         Ok(())
     }
 
-    async fn read(&mut self, way: Way, object: usize) -> Result<Sample, Error> {
+    async fn read(&mut self, reader: Reader, object: usize) -> Result<Sample, Error> {
         let len = self.sizes[object];
         let before = runtime::counters().file_reads_would_block;
-        let way = match (way, &self.ours) {
-            (Way::Store, Some(ours)) => Err(ours.read(object, len).await?),
-            (Way::Again, _) => Ok(files::Way::Again),
-            (Way::Scheduled, _) => Ok(files::Way::Scheduled),
-            (Way::Store | Way::Exact, _) => Ok(files::Way::Exact),
-        };
-        let mut sample = match way {
-            Err(of_store) => of_store,
-            Ok(way) => self.files.read(object, len as usize, way, &mut self.buffer).await?,
+        let mut sample = match (reader, &self.ours) {
+            (Reader::Store, Some(ours)) => ours.read(object, len).await?,
+            _ => self.files.read(object, len as usize, reader, &mut self.buffer).await?,
         };
         let would_block = runtime::counters().file_reads_would_block - before;
         sample.took.would_block = u32::try_from(would_block).unwrap_or(u32::MAX);
@@ -246,11 +218,11 @@ impl Bench {
     }
 }
 
-fn go_on(stop: &AtomicBool) -> Result<(), Error> {
+fn check(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// The numbers below `count`, in an order that is drawn.
+/// The numbers below `count` in a random order.
 pub(super) fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     shuffle(&mut order, rng);
@@ -262,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_that_is_drawn_has_each_once() {
+    fn a_random_order_has_each_number_once() {
         let mut order = shuffled(100, &mut Rng::new(3));
         assert_ne!(order, (0..100).collect::<Vec<_>>());
         order.sort_unstable();

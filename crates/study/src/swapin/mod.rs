@@ -1,14 +1,14 @@
-//! The swap-in bug of 1997, and its cure, on the machine at hand.
+//! The swap-in bug of 1997 and its fix, on this machine.
 //!
 //! In 1997 Rousskov and Soloviev plotted the median disk response time of Squid 1.1.15 by object
-//! size: the delay of the first block and of the whole object, in and out. The first block of a
-//! swap-in, and of it alone, came sooner for objects of more than one block. The reader asked for
-//! a whole block, got the shorter object, took that for an unfinished read, read again and was told
-//! 0. Our store asks for the exact length.
+//! size: the delays of the first block and of the whole object, in and out. The first block of a
+//! swap-in, and only that, came sooner for objects of more than one block. The reader requested a
+//! whole block, got the shorter object, took that for an unfinished read, read again and got 0. Our
+//! store requests the exact length.
 //!
-//! What: the same plot ([`Plot`]) for our store as it is; for readers of files with the old mistake
-//! and with the cure, in blocks of our size and of those of 1997; and for a real Squid, seen from
-//! outside. Reads are counted exactly; delays are medians; [`patterns`] says what holds today.
+//! What: the same plot ([`Plot`]) for our store; for readers of files with the old mistake and with
+//! the fix, in blocks of our size and of the size of 1997; and for a real Squid, observed from
+//! outside. Reads are counted exactly, delays are medians, and [`patterns`] says what holds today.
 //!
 //! | module | what it owns |
 //! | --- | --- |
@@ -17,8 +17,8 @@
 //! | `ours` | our store |
 //! | `files` | the readers of 1997 |
 //! | `measure` | the rounds: warm and cold, all readers in turn |
-//! | `squid`, `trace` | a real Squid, and what strace saw of it |
-//! | [`patterns`] | what holds, what does not, what cannot be told |
+//! | `squid`, `trace` | a real Squid, and its trace by strace |
+//! | [`patterns`] | what holds, what does not, what is inconclusive |
 //! | `show` | all of it in sentences, tables and a figure |
 
 mod bins;
@@ -43,50 +43,51 @@ pub use harness::Environment;
 pub use sample::Reads;
 pub use show::{figure, shown};
 
+use files::Reader;
 use harness::environment::Temporary;
-use measure::{Set, Way};
+use measure::Set;
 use patterns::{Figure, Pattern};
 use sample::{Rows, Sample, Took};
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// A directory on the file system to be measured; one of ours is made in it.
+    /// A directory on the file system to measure. The working directory is made in it.
     pub path: PathBuf,
     /// Objects of each of the two sets.
     pub objects: usize,
-    /// How often each is read, warm and cold.
+    /// How often each object is read, warm and cold.
     pub rounds: usize,
     /// No round begins later than this.
     pub time: Duration,
     /// Seed of sizes and orders.
     pub seed: u64,
-    /// Look at a real Squid too.
+    /// Whether to observe a real Squid too.
     pub squid: bool,
 }
 
-/// Why there is no result.
+/// Why the study failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file system refuses.
+    /// The file system refused an operation.
     #[error("{0} cannot be used: {1}; choose another directory with --path")]
     Directory(PathBuf, std::io::Error),
     /// A file of the study cannot be read or written.
     #[error("the study's files: {0}")]
     Files(#[from] std::io::Error),
-    /// The store did not do what it was asked for.
+    /// The store failed.
     #[error("the store: {0}")]
     Store(String),
-    /// The user has had enough.
+    /// The user interrupted the study.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// One plot: medians by size, what was read, and what holds of the patterns.
+/// One plot: medians by size, the reads, and the patterns that hold.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plot {
-    /// Who: `store`, `exact`, `again`, `scheduled` or `squid`.
+    /// The reader: `store`, `exact`, `again`, `scheduled` or `squid`.
     pub who: &'static str,
     /// `in` or `out`.
     pub direction: &'static str,
@@ -96,15 +97,15 @@ pub struct Plot {
     pub block_bytes: u64,
     /// Samples of each object.
     pub rounds: usize,
-    /// System calls, of swap-ins.
+    /// System calls of swap-ins.
     pub reads: Option<Reads>,
     /// Medians by bin.
     pub bins: Vec<Bin>,
-    /// What holds.
+    /// The patterns.
     pub patterns: Vec<Pattern>,
 }
 
-/// What the old mistake costs, against the same files read well in the same rounds.
+/// The cost of the old mistake, relative to reading the same files without it in the same rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// `again` or `scheduled`.
@@ -115,39 +116,39 @@ pub struct Cost {
     pub block_bytes: u64,
     /// Microseconds an object, all sizes.
     pub us: Figure,
-    /// In percent of what an object of one block takes.
+    /// In percent of the delay of an object of one block.
     pub loss: Pattern,
 }
 
-/// Whether the page cache was cold when it was meant to be.
+/// Whether the page cache was really cold in the cold rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cold {
     /// Bytes of a block of the set.
     pub block_bytes: u64,
     /// Bytes of objects read in the cold rounds.
     pub asked_bytes: u64,
-    /// Bytes the kernel fetched from the device meanwhile; none if it does not tell.
+    /// Bytes that the kernel fetched from the device in these rounds, if it reports them.
     pub fetched_bytes: Option<u64>,
-    /// Enough of them for the delays to be those of the device.
+    /// Whether that is enough for the delays to be those of the device.
     pub cold: bool,
 }
 
-/// What came of looking at a real Squid.
+/// The result of observing a real Squid.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Peer {
-    /// It was looked at; its plots are there.
+    /// It was observed, and there are plots. The value is its version.
     Seen(String),
-    /// It was not asked for.
+    /// It was not requested.
     LeftOut,
-    /// It could not be, and why.
+    /// It could not be observed, and why.
     NotSupported(String),
 }
 
-/// All that was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
+    /// Where it was measured.
     pub ground: Environment,
     /// Objects of each set.
     pub objects: usize,
@@ -155,21 +156,21 @@ pub struct Outcome {
     pub seed: u64,
     /// The plots.
     pub plots: Vec<Plot>,
-    /// What the mistake costs.
+    /// The cost of the mistake.
     pub costs: Vec<Cost>,
-    /// Was it cold?
+    /// Whether the page cache was cold.
     pub cold: Vec<Cold>,
     /// The real Squid.
     pub squid: Peer,
 }
 
-/// Sizes that the real Squid is asked for, how often each is stored, and how often what was stored
-/// is asked for again: under strace all is slow.
+/// The number of sizes requested from the real Squid, how often each is stored, and how often each
+/// stored object is requested again. Under strace everything is slow.
 const SQUID_SIZES_MAX: usize = 240;
 const SQUID_WRITES: usize = 3;
 const SQUID_ROUNDS_MAX: usize = 2;
 
-/// Measures. `say` is told what is being done.
+/// Measures. `say` is called with each step.
 ///
 /// # Errors
 /// The directory cannot be used; the store fails; interrupted.
@@ -195,7 +196,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     }
     if plan.squid {
         let until = begun + plan.time.max(Duration::from_secs(10));
-        outcome.look_at_squid(plan, home.path(), until, &mut rng, stop, say);
+        outcome.observe_squid(plan, home.path(), until, &mut rng, stop, say);
     }
     if stop.load(std::sync::atomic::Ordering::Relaxed) {
         return Err(Error::Interrupted);
@@ -215,16 +216,16 @@ impl Outcome {
             if cache == "cold" && !cold.cold {
                 continue;
             }
-            for (way, rows) in rows {
-                self.plots.push(plot(way.name(), "in", cache, set.block_bytes, rows));
+            for (reader, rows) in rows {
+                self.plots.push(plot(reader.name(), "in", cache, set.block_bytes, rows));
             }
-            let of = |wanted: Way| rows.iter().find(|(way, _)| *way == wanted).map(|(_, r)| r);
-            let Some(well) = of(Way::Exact) else { continue };
-            for way in [Way::Again, Way::Scheduled] {
-                let Some(ill) = of(way) else { continue };
-                let pairs = well.longer_in(ill);
+            let of = |wanted: Reader| rows.iter().find(|(r, _)| *r == wanted).map(|(_, rows)| rows);
+            let Some(fixed) = of(Reader::Exact) else { continue };
+            for reader in [Reader::Again, Reader::Scheduled] {
+                let Some(broken) = of(reader) else { continue };
+                let pairs = fixed.longer_in(broken);
                 self.costs.push(Cost {
-                    who: way.name(),
+                    who: reader.name(),
                     cache,
                     block_bytes: set.block_bytes,
                     us: patterns::cost(&pairs),
@@ -232,13 +233,13 @@ impl Outcome {
                 });
             }
         }
-        for (way, rows) in &found.out {
-            self.plots.push(plot(way.name(), "out", "warm", set.block_bytes, rows));
+        for (reader, rows) in &found.out {
+            self.plots.push(plot(reader.name(), "out", "warm", set.block_bytes, rows));
         }
         self.cold.push(cold);
     }
 
-    fn look_at_squid(
+    fn observe_squid(
         &mut self,
         plan: &Plan,
         home: &Path,
@@ -269,7 +270,7 @@ impl Outcome {
         }
     }
 
-    /// The plot of one way in one direction.
+    /// The plot of one reader in one direction.
     #[must_use]
     pub fn plot(&self, who: &str, direction: &str, cache: &str, block_bytes: u64) -> Option<&Plot> {
         self.plots.iter().find(|plot| {
@@ -298,8 +299,8 @@ fn plot(
     }
 }
 
-/// What was seen of Squid, an object a row. Its file has a head of its own before the response, so
-/// that the blocks are those of the file.
+/// The observations of Squid, a row for each object. Its files have a header before the response, so
+/// the blocks are those of the file.
 fn rows_of(sizes: &[u64], swaps: &[(u64, trace::Swap)], out: bool) -> Rows {
     let of_size = |size: u64| sizes.iter().position(|other| *other == size);
     let blocks = |size: u64| {

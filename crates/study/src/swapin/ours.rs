@@ -1,10 +1,10 @@
-//! Our store as it is: objects put, and got again.
+//! Our store: objects are put into it and read back.
 //!
 //! The first delay of a swap-in is that of finding the object and verifying its first block, which
-//! holds the head and the beginning of the body; the total ends with the last byte verified. The
-//! first delay of a swap-out ends when the object is found by everybody, out of memory: what a
-//! request waits for; the total when it has been written into the page cache. No sync is in it:
-//! nothing waits for one.
+//! holds the head and the beginning of the body. The total ends when the last byte is verified. The
+//! first delay of a swap-out ends when every look-up finds the object in memory, which is what a
+//! request waits for. The total ends when the object is in the page cache. It includes no sync,
+//! because nothing waits for one.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,12 +16,12 @@ use store::disk::{About, BLOCK_BYTES, DiskStore, Geometry, Options};
 use super::Error;
 use super::sample::{Sample, Took};
 
-/// A head of a response, about as long as they are.
+/// A typical length of a response head.
 const META_BYTES: usize = 300;
-/// What a record takes beside metadata and body, and a block beside its payload: docs/disk.md.
+/// Overhead of a record and of a block: see docs/disk.md.
 const HEADER_BYTES: u64 = 64;
 const SUM_BYTES: u64 = 8;
-/// Room for all objects, as often as they are written, without an eviction.
+/// The size of the store relative to the bodies: rewriting all objects evicts none.
 const ROOM: u64 = 8;
 const ROOM_BYTES_MIN: u64 = 64 << 20;
 
@@ -32,7 +32,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// Begins a store with room for so many bytes of bodies. To be called on a runtime.
+    /// Opens a store for `body_bytes` of bodies. Must be called on a runtime.
     pub(super) async fn open(directory: &Path, body_bytes: u64) -> Result<Ours, Error> {
         let room = (ROOM * body_bytes).max(ROOM_BYTES_MIN);
         let geometry = Geometry::for_bytes(room).ok_or(Error::Store("no room".into()))?;
@@ -45,12 +45,12 @@ impl Ours {
         Ok(Ours { store, flusher, segments: directory.join("segments") })
     }
 
-    /// The file that the records are in.
+    /// The file of the records.
     pub(super) fn segments(&self) -> &Path {
         &self.segments
     }
 
-    /// Puts an object, and waits until it is written.
+    /// Puts an object and waits until it is written.
     pub(super) async fn write(&self, object: usize, body: &[u8]) -> Result<Sample, Error> {
         let begun = Instant::now();
         let put = self.store.put(&key(object), About::default(), &[b'h'; META_BYTES], body);
@@ -66,15 +66,15 @@ impl Ours {
         Ok(Sample::new(first, begun.elapsed(), Took::default()))
     }
 
-    /// Has all that was written on the disk.
+    /// Syncs everything to the disk.
     pub(super) async fn sync(&self) -> Result<(), Error> {
         self.store.flush().await.map_err(|error| Error::Store(error.to_string()))
     }
 
-    /// Gets an object of so many bytes.
+    /// Reads an object of `len` bytes.
     pub(super) async fn read(&self, object: usize, len: u64) -> Result<Sample, Error> {
         let before = self.store.counters();
-        let gone = || Error::Store(format!("object {object} is not there any more"));
+        let gone = || Error::Store(format!("object {object} is missing"));
         let begun = Instant::now();
         let hit = self.store.get(&key(object)).await.ok_or_else(gone)?;
         let mut body = hit.body();
@@ -98,14 +98,14 @@ impl Ours {
         Ok(Sample::new(first.unwrap_or(total), total, took))
     }
 
-    /// Ends the store.
+    /// Closes the store.
     pub(super) async fn close(self) {
         self.store.close();
         self.flusher.await;
     }
 }
 
-/// Blocks of an object of so many bytes.
+/// Blocks of an object of `len` bytes.
 pub(super) fn blocks(len: u64) -> u32 {
     let payload = HEADER_BYTES + META_BYTES as u64 + len;
     u32::try_from(payload.div_ceil(u64::from(BLOCK_BYTES) - SUM_BYTES)).unwrap_or(u32::MAX)

@@ -1,11 +1,11 @@
-//! The patterns that were published in 1997, asked of medians: each holds, does not, or cannot be
-//! told.
+//! The patterns that were published in 1997, tested on medians: each holds, does not hold, or is
+//! inconclusive.
 //!
 //! What: an [`Object`] is one object with the medians of its delays over all rounds. A pattern is
-//! a figure with an interval by the bootstrap over objects: objects are drawn again, not samples,
-//! because the samples of one object resemble each other. A verdict is given by where the interval
-//! lies, never by the figure alone; "alike" needs an interval within a margin.
-//! What never happens: a verdict from fewer objects than [`OBJECTS_MIN`] a side.
+//! a figure with an interval by the bootstrap over objects. Objects are resampled, not samples,
+//! because the samples of one object resemble each other. The verdict depends on the position of
+//! the interval, never on the figure alone; "alike" needs an interval within a margin.
+//! What never happens: a verdict from fewer than [`OBJECTS_MIN`] objects on a side.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +19,24 @@ use super::bins::{bin_of, median};
 pub struct Object {
     /// Bytes of its body.
     pub size: u64,
-    /// Blocks it is read by.
+    /// Blocks in which it is read.
     pub blocks: u32,
     /// Delay of the first block.
     pub first_us: f64,
-    /// Delay of all of it.
+    /// Delay of the whole object.
     pub total_us: f64,
 }
 
-/// What the data say of a pattern.
+/// The verdict of the data on a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is there.
+    /// The pattern exists.
     Holds,
-    /// It is not there, and the interval leaves no room for it.
+    /// The pattern does not exist, and the interval excludes it.
     DoesNot,
-    /// The interval leaves room for both, or there are too few objects.
-    CannotTell,
+    /// The interval allows both, or there are too few objects.
+    Inconclusive,
 }
 
 impl Verdict {
@@ -46,7 +46,7 @@ impl Verdict {
         match self {
             Verdict::Holds => "holds",
             Verdict::DoesNot => "does not",
-            Verdict::CannotTell => "cannot be told",
+            Verdict::Inconclusive => "inconclusive",
         }
     }
 }
@@ -58,42 +58,42 @@ pub struct Figure {
     pub value: f64,
     /// Its interval, if there is one.
     pub interval: Option<(f64, f64)>,
-    /// Objects it comes from.
+    /// Number of objects.
     pub objects: usize,
 }
 
-/// A pattern, and what was found.
+/// A pattern and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pattern {
-    /// Which.
+    /// Its name.
     pub name: &'static str,
-    /// What the data say of it.
+    /// The verdict of the data.
     pub verdict: Verdict,
-    /// The figure that says so.
+    /// The figure behind the verdict.
     pub figure: Figure,
-    /// The figure as it stands in a table.
+    /// The figure as a cell of a table.
     pub short: String,
-    /// The same in words.
+    /// The figure in words.
     pub text: String,
 }
 
-/// Fewer objects on a side of a comparison tell nothing.
+/// With fewer objects on a side a comparison is inconclusive.
 pub const OBJECTS_MIN: usize = 5;
-/// Delays are alike if their ratio lies within one such factor, both ways.
+/// Delays are alike if their ratio lies within this factor in both directions.
 const ALIKE: f64 = 1.2;
-/// A drop of less than this part is not sharp.
+/// A smaller drop is not sharp.
 const DROP_MIN: f64 = 0.1;
-/// A step of less than this part of what an object of one block takes is none.
+/// A step below this part of the delay of an object of one block is no step.
 const STEP_MIN: f64 = 0.03;
-/// The loss below one block that was published, in percent.
+/// The published loss below one block, in percent.
 const LOSS_PERCENT_1997: f64 = 80.0;
-/// The boundary, counted in blocks, beyond which the steps of 1997 were blurred.
+/// The number of blocks beyond which the steps of 1997 were blurred.
 const BLURRED_BEYOND: u32 = 3;
 const RESAMPLES: usize = 1000;
 const LEVEL: f64 = 0.95;
 const SEED: u64 = 1997;
 
-/// All patterns of one plot whose blocks are so long.
+/// All patterns of a plot with blocks of this length.
 #[must_use]
 pub fn patterns(objects: &[Object], block_bytes: u64) -> Vec<Pattern> {
     vec![
@@ -106,13 +106,13 @@ pub fn patterns(objects: &[Object], block_bytes: u64) -> Vec<Pattern> {
     ]
 }
 
-/// Does the total step up at each block, beyond what more bytes cost?
+/// Does the total step up at each block, in addition to the cost of more bytes?
 #[must_use]
 pub fn steps(objects: &[Object]) -> Pattern {
     let figure = step(objects, |_| true);
     let verdict = of_step(&figure, one_block_us(objects));
     let text = format!(
-        "a further block costs {} at equal size, {} of what an object of one block takes",
+        "one more block costs {} at equal size, {} of the delay of an object of one block",
         in_us(&figure),
         percent(figure.value / one_block_us(objects))
     );
@@ -120,7 +120,7 @@ pub fn steps(objects: &[Object]) -> Pattern {
     Pattern { name: "totals step up at each block", verdict, figure, short, text }
 }
 
-/// Can the step behind the third block not be seen any more?
+/// Has the step after the third block disappeared?
 #[must_use]
 pub fn blurred(objects: &[Object]) -> Pattern {
     let name = "steps are blurred beyond three blocks";
@@ -129,9 +129,9 @@ pub fn blurred(objects: &[Object]) -> Pattern {
     let verdict = match of_step(&figure, one_block_us(objects)) {
         Verdict::Holds => Verdict::DoesNot,
         Verdict::DoesNot => Verdict::Holds,
-        Verdict::CannotTell => Verdict::CannotTell,
+        Verdict::Inconclusive => Verdict::Inconclusive,
     };
-    let text = format!("the step behind the third block is {}", in_us(&figure));
+    let text = format!("the step after the third block is {}", in_us(&figure));
     Pattern { name, verdict, short: short_us(&figure), figure, text }
 }
 
@@ -139,30 +139,29 @@ fn of_step(figure: &Figure, one_block_us: f64) -> Verdict {
     match figure.interval {
         Some((low, _)) if low > 0.0 => Verdict::Holds,
         Some((_, high)) if high < STEP_MIN * one_block_us => Verdict::DoesNot,
-        _ => Verdict::CannotTell,
+        _ => Verdict::Inconclusive,
     }
 }
 
-/// Is the first delay the whole one for objects of one block?
+/// Is the first delay the total for objects of one block?
 #[must_use]
 pub fn first_is_total(objects: &[Object]) -> Pattern {
     let one: Vec<&Object> = objects.iter().filter(|object| object.blocks == 1).collect();
     let figure = with_interval(one.len(), |rows| {
         Some(median(rows.iter().map(|row| one[*row].total_us / one[*row].first_us)))
     });
-    let verdict = if one.len() < OBJECTS_MIN { Verdict::CannotTell } else { alike(&figure) };
-    let text = format!("the total is {} of the first delay", times(&figure));
+    let verdict = if one.len() < OBJECTS_MIN { Verdict::Inconclusive } else { alike(&figure) };
+    let text = format!("the total is {} the first delay", times(&figure));
     let short = short_times(&figure);
     Pattern { name: "below one block the first delay is the total", verdict, figure, short, text }
 }
 
-/// Is the first delay of larger objects that of the ones of one block?
+/// Is the first delay of larger objects the same as that of objects of one block?
 #[must_use]
 pub fn equal_first(objects: &[Object]) -> Pattern {
     let figure = first_ratio(objects, |object| object.blocks == 1, |object| object.blocks > 1);
     let verdict = alike(&figure);
-    let text =
-        format!("beyond one block it is {} of what objects of one block take", times(&figure));
+    let text = format!("beyond one block it is {} that of objects of one block", times(&figure));
     let short = short_times(&figure);
     Pattern { name: "the first delay is the same for every size", verdict, figure, short, text }
 }
@@ -173,7 +172,7 @@ pub fn equal_first(objects: &[Object]) -> Pattern {
 pub fn equal_beyond(objects: &[Object]) -> Pattern {
     let figure = first_ratio(objects, |object| object.blocks == 2, |object| object.blocks > 2);
     let verdict = alike(&figure);
-    let text = format!("of three blocks and more it is {} that of two", times(&figure));
+    let text = format!("for three blocks and more it is {} that for two", times(&figure));
     let short = short_times(&figure);
     let name = "the first delay is the same for every size beyond one block";
     Pattern { name, verdict, figure, short, text }
@@ -183,12 +182,12 @@ fn alike(ratio: &Figure) -> Verdict {
     match ratio.interval {
         Some((low, high)) if low >= 1.0 / ALIKE && high <= ALIKE => Verdict::Holds,
         Some((low, high)) if low > ALIKE || high < 1.0 / ALIKE => Verdict::DoesNot,
-        _ => Verdict::CannotTell,
+        _ => Verdict::Inconclusive,
     }
 }
 
-/// Does the first delay drop just behind the end of the first block? That is what betrays a second
-/// read of what one read could have had.
+/// Does the first delay drop just after the end of the first block? Such a drop reveals a second
+/// read where one would have sufficed.
 #[must_use]
 pub fn drop_beyond(objects: &[Object], block_bytes: u64) -> Pattern {
     let window = block_bytes / 4;
@@ -203,11 +202,11 @@ pub fn drop_beyond(objects: &[Object], block_bytes: u64) -> Pattern {
     let verdict = match figure.interval {
         Some((low, _)) if low > 0.0 && figure.value >= DROP_MIN => Verdict::Holds,
         Some((_, high)) if high < DROP_MIN => Verdict::DoesNot,
-        _ => Verdict::CannotTell,
+        _ => Verdict::Inconclusive,
     };
     let (low, high) = figure.interval.unwrap_or((f64::NAN, f64::NAN));
     let text = format!(
-        "across the end of the first block it falls by {} ({} to {})",
+        "across the end of the first block it drops by {} ({} to {})",
         percent(figure.value),
         percent(low),
         percent(high)
@@ -216,14 +215,14 @@ pub fn drop_beyond(objects: &[Object], block_bytes: u64) -> Pattern {
     Pattern { name: "the first delay drops beyond one block", verdict, figure, short, text }
 }
 
-/// What a mistake costs, an object at a time: `pairs` are what the object takes when it is read
-/// well, and by how much longer it takes with the mistake.
+/// The cost of a mistake for an object. Each pair is an object read without the mistake, and how much
+/// longer it takes with it.
 #[must_use]
 pub fn cost(pairs: &[(Object, f64)]) -> Figure {
     with_interval(pairs.len(), |rows| Some(median(rows.iter().map(|row| pairs[*row].1))))
 }
 
-/// Is more than that lost which was published, of objects of one block?
+/// Is the loss for objects of one block larger than the published one?
 #[must_use]
 pub fn loss(pairs: &[(Object, f64)]) -> Pattern {
     let one: Vec<&(Object, f64)> = pairs.iter().filter(|(object, _)| object.blocks == 1).collect();
@@ -231,10 +230,10 @@ pub fn loss(pairs: &[(Object, f64)]) -> Pattern {
         Some(median(rows.iter().map(|row| 100.0 * one[*row].1 / one[*row].0.total_us)))
     });
     let verdict = match figure.interval {
-        _ if one.len() < OBJECTS_MIN => Verdict::CannotTell,
+        _ if one.len() < OBJECTS_MIN => Verdict::Inconclusive,
         Some((low, _)) if low > LOSS_PERCENT_1997 => Verdict::Holds,
         Some((_, high)) if high <= LOSS_PERCENT_1997 => Verdict::DoesNot,
-        _ => Verdict::CannotTell,
+        _ => Verdict::Inconclusive,
     };
     let (low, high) = figure.interval.unwrap_or((f64::NAN, f64::NAN));
     let text = format!("the loss is {:.1} % ({low:.1} to {high:.1})", figure.value);
@@ -247,7 +246,7 @@ fn one_block_us(objects: &[Object]) -> f64 {
     median(objects.iter().filter(|object| object.blocks == 1).map(|object| object.total_us))
 }
 
-/// What one more block costs at equal size: least squares of the bins' medians on size and blocks.
+/// The cost of one more block at equal size: least squares of the bins' medians on size and blocks.
 fn step(objects: &[Object], which: impl Fn(&Object) -> bool) -> Figure {
     let objects: Vec<Object> = objects.iter().filter(|object| which(object)).copied().collect();
     let of_blocks = |blocks: u32| objects.iter().filter(|object| object.blocks == blocks).count();
@@ -262,7 +261,7 @@ fn step(objects: &[Object], which: impl Fn(&Object) -> bool) -> Figure {
 }
 
 fn step_of(objects: impl Iterator<Item = Object>) -> Option<f64> {
-    // By bin and number of blocks: a bin may lie across the end of a block.
+    // By bin and number of blocks, because a bin may contain the end of a block.
     let mut cells: BTreeMap<((u64, u64), u32), Vec<Object>> = BTreeMap::new();
     for object in objects {
         cells.entry((bin_of(object.size), object.blocks)).or_default().push(object);
@@ -301,7 +300,7 @@ fn first_ratio(
     figure
 }
 
-/// A statistic of all rows, with its interval over rows that are drawn again.
+/// A statistic of all rows, with its interval by resampling the rows.
 fn with_interval(rows: usize, statistic: impl Fn(&[usize]) -> Option<f64>) -> Figure {
     let all: Vec<usize> = (0..rows).collect();
     if rows == 0 {
@@ -365,7 +364,7 @@ mod tests {
             .collect()
     }
 
-    /// As it was in 1997: 30 us to open and read, 20 for each further read, one of them for
+    /// As in 1997: 30 us to open and read, and 20 for each further read, one of which gives
     /// nothing.
     fn of_1997() -> Vec<Object> {
         made(|_, blocks| {
@@ -374,11 +373,11 @@ mod tests {
         })
     }
 
-    fn cured() -> Vec<Object> {
+    fn fixed() -> Vec<Object> {
         made(|_, blocks| (30.0, 30.0 + 20.0 * (blocks - 1.0)))
     }
 
-    /// Bytes cost, blocks do not.
+    /// Bytes have a cost, blocks do not.
     fn smooth() -> Vec<Object> {
         made(|size, _| ((10.0 + size.min(8192.0) / 100.0), 10.0 + size / 100.0))
     }
@@ -398,15 +397,15 @@ mod tests {
     }
 
     #[test]
-    fn the_cure_has_steps_and_no_drop() {
+    fn the_fix_has_steps_and_no_drop() {
         use Verdict::{DoesNot, Holds};
-        assert_eq!(verdicts(&cured()), [Holds, DoesNot, Holds, Holds, Holds, DoesNot]);
+        assert_eq!(verdicts(&fixed()), [Holds, DoesNot, Holds, Holds, Holds, DoesNot]);
     }
 
     #[test]
     fn without_a_cost_of_blocks_there_are_no_steps() {
         use Verdict::{DoesNot, Holds};
-        // One in a hundred, so that what is left of the noise is no room for a step.
+        // Without noise in the total, so that the noise cannot hide a step.
         let quiet: Vec<Object> = smooth()
             .into_iter()
             .map(|object| Object { total_us: 10.0 + object.size as f64 / 100.0, ..object })
@@ -418,22 +417,22 @@ mod tests {
     }
 
     #[test]
-    fn a_few_objects_tell_nothing() {
+    fn few_objects_are_inconclusive() {
         let few: Vec<Object> = of_1997().into_iter().step_by(60).collect();
-        assert!(verdicts(&few).iter().all(|verdict| *verdict == Verdict::CannotTell));
-        assert!(patterns(&[], BLOCK).iter().all(|p| p.verdict == Verdict::CannotTell));
+        assert!(verdicts(&few).iter().all(|verdict| *verdict == Verdict::Inconclusive));
+        assert!(patterns(&[], BLOCK).iter().all(|p| p.verdict == Verdict::Inconclusive));
     }
 
     #[test]
     fn a_cost_is_the_median_of_the_differences_with_its_interval() {
         let mut rng = Rng::new(2);
         let pairs: Vec<(Object, f64)> =
-            cured().into_iter().map(|object| (object, 12.0 + rng.normal())).collect();
+            fixed().into_iter().map(|object| (object, 12.0 + rng.normal())).collect();
         let found = cost(&pairs);
         let (low, high) = found.interval.unwrap();
         assert!(low < 12.0 && 12.0 < high && high - low < 1.0, "{found:?}");
         assert_eq!(loss(&pairs).verdict, Verdict::DoesNot, "12 of 30 us");
-        let dear: Vec<(Object, f64)> = pairs.iter().map(|(o, d)| (*o, 3.0 * d)).collect();
-        assert_eq!(loss(&dear).verdict, Verdict::Holds, "36 of 30 us");
+        let tripled: Vec<(Object, f64)> = pairs.iter().map(|(o, d)| (*o, 3.0 * d)).collect();
+        assert_eq!(loss(&tripled).verdict, Verdict::Holds, "36 of 30 us");
     }
 }

@@ -1,4 +1,4 @@
-//! One object, read or written once; and all of that over the rounds.
+//! One object, read or written once, and the samples of all rounds.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::patterns::Object;
 pub(super) struct Took {
     /// Reads.
     pub(super) reads: u32,
-    /// Of these, such as gave nothing.
+    /// Reads that gave nothing.
     pub(super) zero: u32,
-    /// Of these, such as gave a part only, because no more was in the page cache.
+    /// Reads that gave only a part, because the page cache had no more.
     pub(super) short: u32,
-    /// Of these, such as would have blocked and went to the pool.
+    /// Reads that would have blocked and went to the pool.
     pub(super) would_block: u32,
 }
 
@@ -30,41 +30,35 @@ pub(super) struct Sample {
 
 impl Sample {
     pub(super) fn new(first: Duration, total: Duration, took: Took) -> Sample {
+        let us = |duration: Duration| duration.as_secs_f64() * 1e6;
         Sample { first_us: us(first), total_us: us(total), took }
     }
-
-    pub(super) fn total_us(&self) -> f64 {
-        self.total_us
-    }
-}
-
-fn us(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e6
 }
 
 /// Reads, counted exactly.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Reads {
-    /// Objects that were read, in all rounds.
+    /// Objects read in all rounds.
     pub objects: u64,
-    /// Blocks they have: what must be read.
+    /// Their blocks, which have to be read.
     pub blocks: u64,
     /// Reads that were made.
     pub reads: u64,
-    /// Of these, such as gave nothing: the end of the file was passed.
+    /// Reads at the end of a file, which gave nothing.
     pub zero: u64,
-    /// Of these, such as gave a part of what was asked for, because the page cache had no more;
-    /// another brought the rest.
+    /// Reads that gave a part of the requested bytes, because the page cache had no more; another
+    /// read gave the rest.
     pub short: u64,
-    /// Reads that would have blocked the core, and were made by the pool.
+    /// Reads that would have blocked the core and were made by the pool.
     pub would_block: u64,
-    /// Objects for which one read a block was made, short ones not counted, and none more.
+    /// Objects with exactly one read for each block, not counting short ones.
     pub exact: u64,
-    /// Objects for which one read more was made, that gave nothing.
+    /// Objects with one more read, which gave nothing.
     pub one_more: u64,
 }
 
-/// One way of one direction through the cache in one state: an object a row, a sample a round.
+/// The samples of one reader in one direction with the cache in one state: a row for each object, a
+/// sample for each round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
     sizes: Vec<(u64, u32)>,
@@ -103,7 +97,7 @@ impl Rows {
         binned(&all)
     }
 
-    /// The most samples that an object has.
+    /// The highest number of samples of an object.
     pub(super) fn rounds(&self) -> usize {
         self.samples.iter().map(Vec::len).max().unwrap_or(0)
     }
@@ -126,11 +120,11 @@ impl Rows {
         reads
     }
 
-    /// Each object as it is read well, with the median of what it takes longer in `other`, round
-    /// by round.
+    /// Each object of these rows, with the median of how much longer it takes in `other`, compared
+    /// round by round.
     pub(super) fn longer_in(&self, other: &Rows) -> Vec<(Object, f64)> {
-        let differences = self.samples.iter().zip(&other.samples).map(|(well, ill)| {
-            median(well.iter().zip(ill).map(|(well, ill)| ill.total_us() - well.total_us()))
+        let differences = self.samples.iter().zip(&other.samples).map(|(fixed, broken)| {
+            median(fixed.iter().zip(broken).map(|(fixed, broken)| broken.total_us - fixed.total_us))
         });
         self.objects().into_iter().zip(differences).collect()
     }
@@ -146,22 +140,22 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_its_medians_and_reads_are_counted_exactly() {
-        let mut well = Rows::new(vec![(100, 1), (9000, 2)]);
-        let mut ill = well.clone();
+    fn an_object_has_the_medians_of_its_samples_and_reads_are_counted_exactly() {
+        let mut fixed = Rows::new(vec![(100, 1), (9000, 2)]);
+        let mut broken = fixed.clone();
         for round in 0..3 {
-            well.add(0, sample(10 + round, 10 + round, 1, 0));
-            well.add(1, sample(10, 20, 2, 0));
-            ill.add(0, sample(15 + round, 15 + round, 2, 1));
-            ill.add(1, sample(10, 24 + 10 * round, 3, 1));
+            fixed.add(0, sample(10 + round, 10 + round, 1, 0));
+            fixed.add(1, sample(10, 20, 2, 0));
+            broken.add(0, sample(15 + round, 15 + round, 2, 1));
+            broken.add(1, sample(10, 24 + 10 * round, 3, 1));
         }
         let object = Object { size: 100, blocks: 1, first_us: 11.0, total_us: 11.0 };
-        assert_eq!(well.objects()[0], object);
+        assert_eq!(fixed.objects()[0], object);
         let all = Reads { objects: 6, blocks: 9, ..Reads::default() };
-        assert_eq!(well.reads(), Reads { reads: 9, exact: 6, ..all.clone() });
-        assert_eq!(ill.reads(), Reads { reads: 15, zero: 6, one_more: 6, ..all });
-        let longer = well.longer_in(&ill);
+        assert_eq!(fixed.reads(), Reads { reads: 9, exact: 6, ..all.clone() });
+        assert_eq!(broken.reads(), Reads { reads: 15, zero: 6, one_more: 6, ..all });
+        let longer = fixed.longer_in(&broken);
         assert_eq!([longer[0].1, longer[1].1], [5.0, 14.0]);
-        assert_eq!(well.bins().len(), 2);
+        assert_eq!(fixed.bins().len(), 2);
     }
 }

@@ -1,16 +1,16 @@
 //! A real Squid with a ufs cache_dir, observed from outside.
 //!
-//! What: a Squid of ours on loopback, with an origin of ours behind it and without a memory cache,
-//! so that each hit comes from its disk store; `strace` looks at its system calls while objects are
-//! asked for, first to be stored and then to be found. What it reads of each file is counted
-//! exactly; the delays are those seen under strace, which adds to each call.
-//! Who owns: Squid and strace are children, ended by their pids when this is done or fails.
-//! What never happens: a Squid that cannot be looked at passes for one that was; the reason is
-//! told.
+//! What: a Squid on loopback in front of our origin, without a memory cache, so that each hit comes
+//! from its disk store. `strace` records its system calls while objects are requested, first to be
+//! stored and then to be hit. The reads of each file are counted exactly. The delays are those under
+//! strace, which slows down each call.
+//! Ownership: Squid and strace are children, ended by their pids at the end or on a failure.
+//! What never happens: a Squid that could not be observed is reported as observed. The outcome gives
+//! the reason.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -18,25 +18,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use harness::peer::{self, Peer};
+
 use super::trace::{Swap, swaps};
+use crate::servers::{not_installed, response};
 
-/// What is waited for comes within this, or is told not to have come.
+/// The longest wait for anything; after that the study reports that it did not happen.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Squid reads and writes by pages of so many bytes.
+/// Squid reads and writes pages of this many bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Where servers live that are not in every user's PATH.
-const SBIN: &str = ":/usr/local/sbin:/usr/sbin:/sbin";
+/// How long strace may take to end.
+const END_MAX: Duration = Duration::from_secs(5);
 
-/// What was seen.
+/// The observations.
 pub(super) struct Seen {
-    /// As it names itself.
+    /// As Squid prints it.
     pub(super) version: String,
     /// The size of the body of each swap, and the swap.
     pub(super) swaps: Vec<(u64, Swap)>,
 }
 
-/// Runs Squid in a directory and asks it for objects of these sizes: once each, then `rounds`
-/// times more. `Err` says why it cannot be looked at here.
+/// Runs Squid in a directory and requests objects of these sizes from it: once each, then `rounds`
+/// times more. `Err` says why it cannot be observed here.
 pub(super) fn observe(
     home: &Path,
     sizes: &[u64],
@@ -44,13 +47,13 @@ pub(super) fn observe(
     until: Instant,
     stop: &AtomicBool,
 ) -> Result<Seen, String> {
-    let squid = program("squid").ok_or("squid is not installed: apt-get install squid")?;
-    let strace = program("strace").ok_or("strace is not installed: apt-get install strace")?;
+    let squid = peer::find("squid").ok_or_else(|| not_installed("squid"))?;
+    let strace = peer::find("strace").ok_or_else(|| not_installed("strace"))?;
     let version = version_of(&squid)?;
     let origin = Source::start()?;
     let running = Running::start(&squid, home)?;
     let traced = home.join("trace");
-    let tracer = Tracer::start(&strace, running.child.id(), &traced)?;
+    let tracer = Tracer::start(&strace, running.squid.pid(), &traced)?;
     for round in 0..=rounds {
         for (object, size) in sizes.iter().enumerate() {
             if stop.load(Ordering::Relaxed) || Instant::now() > until {
@@ -60,20 +63,20 @@ pub(super) fn observe(
             get(running.address, &url, *size)?;
         }
         if round == 0 {
-            // Objects are closed when the last of them is written.
+            // Squid closes the files of the last objects.
             std::thread::sleep(Duration::from_millis(200));
         }
     }
     drop(tracer);
     drop(running);
     let text = fs::read(&traced).map_err(|error| format!("strace wrote nothing: {error}"))?;
-    let cache = running_cache(home).display().to_string();
+    let cache = cache_directory(home).display().to_string();
     let seen = swaps(&String::from_utf8_lossy(&text), &cache);
     assign(seen, sizes).map(|swaps| Seen { version, swaps })
 }
 
-/// Which swap is of which object: the files are made in the order in which the objects were asked
-/// for, and what is read later has the name that was written.
+/// Assigns each swap to an object. The files are created in the order in which the objects were
+/// requested, and a later read has the name of the written file.
 fn assign(seen: Vec<Swap>, sizes: &[u64]) -> Result<Vec<(u64, Swap)>, String> {
     let mut names: Vec<String> = Vec::new();
     let mut assigned = Vec::new();
@@ -86,33 +89,33 @@ fn assign(seen: Vec<Swap>, sizes: &[u64]) -> Result<Vec<(u64, Swap)>, String> {
             }
             None => continue,
         };
-        // Its file has Squid's own head and the response's beside the body.
+        // The file contains Squid's header and the response head in addition to the body.
         match sizes.get(object) {
             Some(size) if swap.bytes() > *size && swap.bytes() < *size + PAGE_BYTES => {
                 assigned.push((*size, swap));
             }
-            _ => return Err(format!("a file of Squid's has {} bytes unlike ours", swap.bytes())),
+            _ => {
+                return Err(format!(
+                    "a file of Squid has {} bytes, which fits no object",
+                    swap.bytes()
+                ));
+            }
         }
     }
     if !assigned.iter().any(|(_, swap)| !swap.out) {
-        return Err("strace saw Squid read nothing from its cache_dir".into());
+        return Err("strace saw no read from the cache_dir of Squid".into());
     }
     Ok(assigned)
 }
 
-fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var("PATH").unwrap_or_default() + SBIN;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|there| there.is_file())
-}
-
 fn version_of(squid: &Path) -> Result<String, String> {
-    let said = Command::new(squid).arg("-v").output().map_err(|error| error.to_string())?;
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let output = Command::new(squid).arg("-v").output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().next().unwrap_or_default();
     Ok(line.replace("Squid Cache: Version", "Squid").trim().to_owned())
 }
 
-/// An origin in a thread of its own.
+/// An origin in a thread.
 struct Source {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -129,7 +132,7 @@ impl Source {
         let thread = std::thread::Builder::new()
             .name("origin".into())
             .spawn(move || {
-                // Without it Squid answers 503, and that is told.
+                // If it fails, Squid answers 503, which is reported.
                 let _ = origin.run(&of_thread);
             })
             .map_err(refused)?;
@@ -146,65 +149,48 @@ impl Drop for Source {
     }
 }
 
-/// A Squid of ours.
+/// A Squid that this study started.
 struct Running {
-    child: Child,
+    squid: Peer,
     address: SocketAddr,
-}
-
-fn running_cache(home: &Path) -> PathBuf {
-    home.join("cache")
 }
 
 impl Running {
     fn start(squid: &Path, home: &Path) -> Result<Running, String> {
-        let told = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-        let cache = running_cache(home);
-        fs::create_dir(&cache).map_err(|error| told("Squid's directory", &error))?;
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| listener.local_addr())
-            .map_err(|error| told("no port for Squid", &error))?;
+        let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+        fs::create_dir(cache_directory(home))
+            .map_err(|error| failed("Squid's directory", &error))?;
+        let address = peer::free_address().map_err(|error| failed("no port for Squid", &error))?;
         let configuration = home.join("squid.conf");
-        fs::write(&configuration, configuration_of(home, port))
-            .map_err(|error| told("Squid's configuration", &error))?;
-        // Started by root it becomes this user, who must own what it writes.
+        fs::write(&configuration, configuration_of(home, address))
+            .map_err(|error| failed("Squid's configuration", &error))?;
+        // If root starts it, Squid becomes this user, who must own the directory.
         if rustix::process::geteuid().is_root() {
             let owned = Command::new("chown").arg("-R").arg("proxy").arg(home).status();
             if !owned.is_ok_and(|status| status.success()) {
                 return Err("there is no user proxy for Squid to become".into());
             }
         }
-        let mut command = Command::new(squid);
-        command.arg("-N").arg("-f").arg(&configuration).current_dir(home);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut make = Command::new(squid);
-        make.args(["-N", "-z", "-f"]).arg(&configuration).current_dir(home);
-        make.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let made = make.status().map_err(|error| told("squid -z", &error))?;
+        let command = |flags: &[&str]| {
+            let mut command = Command::new(squid);
+            command.args(flags).arg("-f").arg(&configuration).current_dir(home);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            command
+        };
+        let made = command(&["-N", "-z"]).status().map_err(|error| failed("squid -z", &error))?;
         if !made.success() {
             return Err(format!("squid -z ended with {made}"));
         }
-        let child = command.spawn().map_err(|error| told("squid", &error))?;
-        let mut running = Running { child, address: port };
-        running.wait()?;
-        Ok(running)
-    }
-
-    fn wait(&mut self) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
-        while TcpStream::connect(self.address).is_err() {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("squid did not start: it ended with {status}"));
-            }
-            if Instant::now() > until {
-                return Err("squid did not listen in time".into());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        // It reads its cache_dir anew in the background, and stores nothing until then.
+        let squid = Peer::start(command(&["-N"]), home, address, None)
+            .map_err(|why| failed("squid did not start", &why))?;
+        // Squid rebuilds the index of its cache_dir in the background, and stores nothing before.
         std::thread::sleep(Duration::from_millis(2500));
-        Ok(())
+        Ok(Running { squid, address })
     }
+}
+
+fn cache_directory(home: &Path) -> PathBuf {
+    home.join("cache")
 }
 
 fn configuration_of(home: &Path, address: SocketAddr) -> String {
@@ -219,13 +205,7 @@ fn configuration_of(home: &Path, address: SocketAddr) -> String {
     )
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        end(&mut self.child);
-    }
-}
-
-/// strace, looking at Squid.
+/// strace, attached to Squid.
 struct Tracer(Child);
 
 impl Tracer {
@@ -263,41 +243,26 @@ fn is_traced(pid: u32) -> bool {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        end(&mut self.0);
-    }
-}
-
-/// Asks a child to end, and waits; one that does not is killed.
-fn end(child: &mut Child) {
-    if child.try_wait().is_ok_and(|ended| ended.is_some()) {
-        return;
-    }
-    if let Ok(pid) = i32::try_from(child.id()) {
-        let _ = load::sys::terminate(pid);
-    }
-    let until = Instant::now() + Duration::from_secs(5);
-    while Instant::now() < until {
-        if child.try_wait().is_ok_and(|ended| ended.is_some()) {
+        if self.0.try_wait().is_ok_and(|ended| ended.is_some()) {
             return;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        if let Ok(pid) = i32::try_from(self.0.id()) {
+            let _ = load::sys::terminate(pid);
+        }
+        let until = Instant::now() + END_MAX;
+        while self.0.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
-/// One request through Squid, on a connection of its own.
+/// Sends one request through Squid.
 fn get(squid: SocketAddr, url: &str, size: u64) -> Result<(), String> {
-    let asked = || -> std::io::Result<Vec<u8>> {
-        let mut stream = TcpStream::connect(squid)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let head = format!("GET {url} HTTP/1.1\r\nHost: study\r\nConnection: close\r\n\r\n");
-        stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = asked().map_err(|error| format!("Squid does not answer: {error}"))?;
+    let request = format!("GET {url} HTTP/1.1\r\nHost: study\r\nConnection: close\r\n\r\n");
+    let answer = response(squid, &request, PATIENCE)
+        .map_err(|error| format!("Squid does not answer: {error}"))?;
     let head = String::from_utf8_lossy(&answer[..answer.len().min(64)]).into_owned();
     let status = head.split(' ').nth(1).unwrap_or_default();
     if status != "200" || (answer.len() as u64) < size {
@@ -315,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn a_swap_is_of_the_object_whose_file_it_is() {
+    fn a_swap_belongs_to_the_object_of_its_file() {
         let seen = vec![swap("A", true, 700), swap("B", true, 5300), swap("B", false, 5300)];
         let assigned = assign(seen, &[500, 5000]).unwrap();
         assert_eq!(assigned.iter().map(|(size, _)| *size).collect::<Vec<_>>(), [500, 5000, 5000]);
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
+    fn a_swap_that_fits_no_object_is_an_error() {
         assert!(assign(vec![swap("A", true, 100), swap("A", false, 100)], &[500]).is_err());
         assert!(assign(vec![swap("A", true, 700)], &[500]).is_err(), "nothing was read");
         assert!(assign(Vec::new(), &[]).is_err());

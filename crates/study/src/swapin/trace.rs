@@ -1,24 +1,24 @@
-//! The swap-ins and swap-outs of a server, out of what `strace` saw of it.
+//! The swap-ins and swap-outs of a server, extracted from the output of `strace`.
 //!
-//! What: between the opening of a file under the cache's directory and its close, the reads (or
-//! writes) of that descriptor, with the instants at which they began and how long they took.
-//! What never happens: a guess: a line that is not understood is left out, and a swap whose open or
-//! close was not seen is none.
+//! What: the reads (or writes) of a descriptor between the opening of a file in the cache's directory
+//! and its close, with the time at which each began and how long it took.
+//! What never happens: a guess. A line that is not understood is left out, and a swap without its
+//! open or close does not count.
 
 use std::collections::HashMap;
 
-/// One object that went in or out.
+/// One object read from the cache or written to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Swap {
     /// The file's name.
     pub(super) file: String,
-    /// Written, not read.
+    /// Whether it was written, not read.
     pub(super) out: bool,
     /// Bytes of each read or write, in order.
     pub(super) calls: Vec<u64>,
     /// Microseconds from the open to the end of the call with the first block.
     pub(super) first_us: f64,
-    /// And to the end of the last one.
+    /// Microseconds to the end of the last call.
     pub(super) total_us: f64,
 }
 
@@ -27,7 +27,7 @@ impl Swap {
         self.calls.iter().sum()
     }
 
-    /// Calls that gave nothing.
+    /// Calls that transferred nothing.
     pub(super) fn zero(&self) -> u64 {
         self.calls.iter().filter(|bytes| **bytes == 0).count() as u64
     }
@@ -42,8 +42,8 @@ struct Call<'t> {
     result: i64,
 }
 
-/// The swaps of files under `directory`, in the order of their ends. The trace was made by
-/// `strace -f -ttt -T`.
+/// The swaps of files under `directory`, in the order in which they ended. The trace is the output
+/// of `strace -f -ttt -T`.
 pub(super) fn swaps(trace: &str, directory: &str) -> Vec<Swap> {
     let mut open: HashMap<i64, (f64, Swap)> = HashMap::new();
     let mut done = Vec::new();
@@ -70,7 +70,7 @@ pub(super) fn swaps(trace: &str, directory: &str) -> Vec<Swap> {
                 };
                 let Ok(bytes) = u64::try_from(call.result) else { continue };
                 swap.total_us = (call.begun_s + call.took_s - *begun_s) * 1e6;
-                // A file that is written begins with a head of Squid's own.
+                // A file that is written begins with Squid's own header.
                 if swap.calls.len() <= usize::from(swap.out) {
                     swap.first_us = swap.total_us;
                 }
@@ -88,12 +88,12 @@ pub(super) fn swaps(trace: &str, directory: &str) -> Vec<Swap> {
 
 /// `20944 1795326969.421016 openat(AT_FDCWD, "/c/00/00/00000004", O_RDONLY) = 17 <0.000008>`
 fn parsed(line: &str) -> Option<Call<'_>> {
-    // The number of the process is padded to a width.
+    // The process id is padded to a fixed width.
     let (_pid, rest) = line.split_once(' ')?;
     let (begun, call) = rest.trim_start().split_once(' ')?;
     let begun_s = begun.parse().ok()?;
     let (name, rest) = call.split_once('(')?;
-    // What was read may hold anything, and stands before the result.
+    // The data comes before the result and may contain anything.
     let (arguments, tail) = rest.rsplit_once(" = ")?;
     let result = tail.split(' ').next()?.parse().ok()?;
     let took_s = tail.rsplit_once('<')?.1.trim_end_matches('>').parse().ok()?;
@@ -104,7 +104,7 @@ fn parsed(line: &str) -> Option<Call<'_>> {
 mod tests {
     use super::*;
 
-    /// As Squid 5.7 with a ufs cache_dir was seen by strace 6.1.
+    /// The trace of Squid 5.7 with a ufs cache_dir by strace 6.1.
     const SEEN: &str = include_str!("seen.strace");
 
     #[test]

@@ -1,4 +1,4 @@
-//! Estimates beside the truth.
+//! Compares estimates with the truth.
 
 use std::path::Path;
 
@@ -23,24 +23,24 @@ pub struct Side {
 /// One figure of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judged {
-    /// Which.
+    /// Its name.
     pub what: &'static str,
-    /// What was estimated; nothing if the report gave no such figure.
+    /// The estimate; none if the report gave no such figure.
     pub found: Option<Side>,
-    /// What it truly was, in the same unit.
+    /// The true value, in the same unit.
     pub truth: f64,
-    /// Whether the interval holds the truth.
+    /// Whether the interval contains the truth.
     pub held: bool,
 }
 
 /// One figure over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tally {
-    /// Which.
+    /// Its name.
     pub what: &'static str,
     /// Runs.
     pub runs: usize,
-    /// Of these, such as held.
+    /// Runs in which it held.
     pub held: usize,
     /// Mean error of the estimates, percent of the truth.
     pub error_percent: f64,
@@ -51,21 +51,21 @@ pub struct Tally {
 /// The figures of one trial, before the truth is known.
 pub(super) struct Estimated(Vec<(Figure, Option<Side>)>);
 
-/// What is judged: its name, and how the truth of it follows from what was spent, with the group
-/// and without.
+/// A figure to judge: its name, and how its true value follows from the CPU time that was spent with
+/// the group and without.
 type Figure = (&'static str, fn(&[Spent; 2]) -> f64);
 
-/// Microseconds for each of so many.
+/// Microseconds for each of `count`.
 fn each_us(ns: u64, count: u64) -> f64 {
     ns as f64 / 1e3 / count as f64
 }
 
-/// What a request costs, of either class.
+/// The cost of a request of either class.
 fn request_us(spent: &Spent) -> f64 {
     each_us(spent.hits_ns + spent.misses_ns, spent.requests)
 }
 
-/// Requests a second of one CPU that does nothing else.
+/// Requests a second that one CPU can serve.
 fn capacity(spent: &Spent) -> f64 {
     let house = spent.house_ns as f64 / spent.length_ns as f64;
     1e6 * (1.0 - house) / request_us(spent)
@@ -81,7 +81,7 @@ const COPY: Figure = ("group that copies, us", |[with, _]| each_us(with.copy_ns,
 const HIT: Figure = ("a hit, us", |[with, _]| each_us(with.hits_ns, with.requests - with.misses));
 const MISS: Figure = ("a miss, us", |[with, _]| each_us(with.misses_ns, with.misses));
 const CAPACITY: Figure = ("capacity, requests/s", |[with, _]| capacity(with));
-const WITHOUT: Figure = ("capacity without it, foretold", |[_, without]| capacity(without));
+const WITHOUT: Figure = ("capacity without it, predicted", |[_, without]| capacity(without));
 
 /// Analyses the first trial, and adds the prediction to its ledger.
 pub(super) fn estimate(path: &Path, options: &Options) -> Result<Estimated, Error> {
@@ -105,9 +105,9 @@ pub(super) fn estimate(path: &Path, options: &Options) -> Result<Estimated, Erro
     };
     let whole = &costs.whole;
     let fixed = Side { value: whole.fixed_percent, low: whole.fixed_low, high: whole.fixed_high };
-    let told = report::what_if(&trial, options, REMOVED, Instead::Scale(0.0))?;
+    let predicted = report::what_if(&trial, options, REMOVED, Instead::Scale(0.0))?;
     let mut writer = Writer::reopen(path)?;
-    writer.prediction(&told.prediction(load::sys::wall_ns()))?;
+    writer.prediction(&predicted.prediction(load::sys::wall_ns()))?;
     writer.finish()?;
     let capacity = &analysis.capacity;
     Ok(Estimated(vec![
@@ -119,11 +119,11 @@ pub(super) fn estimate(path: &Path, options: &Options) -> Result<Estimated, Erro
         (HIT, class("hit")),
         (MISS, class("miss")),
         (CAPACITY, side(capacity.value, capacity.low, capacity.high)),
-        (WITHOUT, side(Some(told.value), told.low, told.high)),
+        (WITHOUT, side(Some(predicted.value), predicted.low, predicted.high)),
     ]))
 }
 
-/// What `compare` says of the prediction, the change being there.
+/// The grade that `compare` gives the prediction after the change.
 pub(super) fn grade(before: &Path, after: &Path, options: &Options) -> Result<Grade, Error> {
     let options = CompareOptions { analysis: options.clone(), ..CompareOptions::default() };
     let compared = report::compare(&Trial::open(before)?, &Trial::open(after)?, &options)?;
@@ -135,7 +135,7 @@ fn side(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> Option<Side>
 }
 
 impl Estimated {
-    /// Holds the truth against it.
+    /// Compares the estimates with the truth.
     pub(super) fn judge(self, spent: &[Spent; 2]) -> Vec<Judged> {
         let judged = |((what, truth), found): (Figure, Option<Side>)| {
             let truth = truth(spent);
@@ -146,7 +146,7 @@ impl Estimated {
     }
 }
 
-/// Each figure over the runs.
+/// The tally of each figure over the runs.
 pub(super) fn tallies(runs: &[Run]) -> Vec<Tally> {
     let Some(first) = runs.first() else { return Vec::new() };
     let tally = |(at, figure): (usize, &Judged)| {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_of_each_figure_follows_from_what_was_spent() {
+    fn the_truth_of_each_figure_follows_from_the_cpu_time_spent() {
         let both = [spent(), Spent { misses_ns: 280_000_000, table_ns: 0, ..spent() }];
         let truth = |(_, truth): Figure| truth(&both);
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9 * b, "{a} is not {b}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_was_not_given_has_not_held() {
+    fn a_missing_figure_does_not_hold() {
         let judged = Estimated(vec![
             (HIT, None),
             (MISS, Some(Side { value: 1_400.0, low: 1_300.0, high: 1_500.0 })),

@@ -1,16 +1,16 @@
-//! The study `truth`: whether the laboratory finds costs that are known.
+//! The study `truth`: whether the laboratory finds known costs.
 //!
 //! ```text
-//!  server whose costs are drawn (child) <--load that rises-- generator (here)
-//!        |   \--access log--> recorder, profile (here) --> trial --> report --> estimates
-//!        '--- when it is stopped: what was truly spent ---> held against the estimates
+//!  server with random costs (child) <--rising load-- generator (this process)
+//!        |   \--access log--> recorder, profile (this process) --> trial --> report --> estimates
+//!        '--- when it stops: the CPU time really spent ---> compared with the estimates
 //! ```
 //!
-//! What: each run draws costs, records the server under a load that rises several times, fits,
-//! foretells the capacity without one procedure group, records the server without it, and grades
-//! the prediction. Why: an interval of 95 % that holds the truth in less than 95 % of runs is no
-//! interval. Who owns: the server is a process of its own, which draws its costs and tells them
-//! only at its end. What never happens: an estimate that was made after the truth was told.
+//! What: each run draws random costs, records the server under a load that rises several times,
+//! fits the model, predicts the capacity without one procedure group, records the server without
+//! it, and grades the prediction. Why: an interval of 95 % that contains the truth in less than
+//! 95 % of runs is no interval. Ownership: the server is a child process that draws its costs and
+//! prints them only when it ends. What never happens: an estimate is made after the truth is known.
 
 mod judge;
 mod server;
@@ -24,27 +24,29 @@ use std::time::Duration;
 
 use load::{Plan as Load, Population, Schedule, Target};
 use record::{ProfileSpec, Spec};
-use report::sheet::{Rows, Sheet};
+use report::sheet::Sheet;
 use report::{Groups, Options};
 use serde::{Deserialize, Serialize};
+
+use crate::show::{fact, table};
 
 pub use judge::{Judged, Side, Tally};
 pub use server::{Control, Spent, Truth};
 
-/// Of so many runs, at most one in ten may miss: 18 of 20.
+/// The part of the runs that may miss: 2 of 20.
 const MISSED_SHARE_MAX: f64 = 0.1;
-/// The rising load ends at this part of what the server can.
+/// The rising load ends at this part of the server's capacity.
 const TOP: f64 = 0.75;
-/// Times that the load rises during a recording.
+/// How often the load rises during a recording.
 const RISES: usize = 3;
-/// How long the look for what the server can takes.
+/// Length of the load that finds the server's capacity.
 const LOOK: Duration = Duration::from_millis(1_500);
-/// Before the recording and behind it, the load runs alone.
+/// The load runs this long before and after the recording.
 const MARGIN: Duration = Duration::from_millis(600);
 const CONNECTIONS: u32 = 32;
-/// Samples a second of the profile: more than by default, for the recordings are short.
+/// Samples a second of the profile: more than the default, because the recordings are short.
 const PROFILE_HZ: u32 = 499;
-/// The group whose cost the change removes.
+/// The group that the change removes.
 const REMOVED: &str = "table";
 
 /// What to do.
@@ -52,21 +54,21 @@ const REMOVED: &str = "table";
 pub struct Plan {
     /// The program whose hidden verb `truth-server` is [`Truth::serve`].
     pub program: PathBuf,
-    /// Runs, each with costs of its own.
+    /// Runs, each with its own costs.
     pub runs: usize,
     /// Length of a recording.
     pub duration: Duration,
     /// Length of its intervals.
     pub interval: Duration,
-    /// Seed of the first run; the others follow.
+    /// Seed of the first run; the next runs have the next seeds.
     pub seed: u64,
-    /// Where trials and logs go; they are removed again unless `keep`.
+    /// Where trials and logs are written. They are removed again unless `keep`.
     pub home: PathBuf,
-    /// Whether the trials stay.
+    /// Whether the trials are kept.
     pub keep: bool,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Level of the intervals.
@@ -77,7 +79,7 @@ pub struct Outcome {
     pub intervals: usize,
     /// Each quantity over the runs.
     pub tallies: Vec<Tally>,
-    /// Predictions: how many held, missed, or could not be told, by `compare`.
+    /// Predictions: how many held, missed, or were inconclusive, by `compare`.
     pub graded: [usize; 3],
     /// The runs.
     pub runs: Vec<Run>,
@@ -90,47 +92,47 @@ pub struct Outcome {
 pub struct Run {
     /// Its seed.
     pub seed: u64,
-    /// What was truly spent, with the group and without.
+    /// The CPU time really spent, with the group and without.
     pub spent: [Spent; 2],
-    /// The estimates beside the truth.
+    /// The estimates and the truth.
     pub judged: Vec<Judged>,
-    /// What `compare` said of the prediction.
+    /// The grade that `compare` gave the prediction.
     pub grade: report::Grade,
 }
 
-/// Why there is no outcome.
+/// Why the study failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user stopped it.
+    /// The user interrupted it.
     #[error("interrupted")]
     Interrupted,
-    /// Of the system.
+    /// A system call failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    /// The child did not do what was asked.
+    /// The child misbehaved.
     #[error("the server of known costs {0}")]
     Server(&'static str),
-    /// The generator's.
+    /// The load generator failed.
     #[error("the load: {0}")]
     Load(#[from] load::Error),
-    /// The recorder's.
+    /// The recorder failed.
     #[error("the recording: {0}")]
     Record(#[from] record::Error),
-    /// The trial's.
+    /// The trial cannot be read or written.
     #[error("{0}")]
     Trial(#[from] trial::Error),
-    /// The report's.
+    /// The analysis failed.
     #[error("{0}")]
     Report(#[from] report::Error),
-    /// The profile is what is judged; without one there is nothing to judge.
+    /// There is no profile, which is what the study judges.
     #[error("there is no profile: {0}")]
     NoProfile(String),
 }
 
-/// Runs it; `say` is told each step.
+/// Runs the study. `say` is called with each step.
 ///
 /// # Errors
-/// As [`Error`] says; the first ends the study.
+/// See [`Error`]; the first error ends the study.
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let options = Options {
         groups: Groups::read(server::RULES, "the rules of this study")?,
@@ -192,8 +194,8 @@ impl Once<'_> {
         let running = Running::start(self, false)?;
         let spent_after = running.record(self, after)?;
         let grade = judge::grade(before, after, self.options)?;
-        // Only now is the truth read.
-        let spent = [spent_before.told()?, spent_after.told()?];
+        // The truth is read only now.
+        let spent = [spent_before.read()?, spent_after.read()?];
         Ok(Run { seed: self.seed, judged: estimated.judge(&spent), spent, grade })
     }
 
@@ -202,29 +204,30 @@ impl Once<'_> {
     }
 }
 
-/// The line that the server says first.
+/// The first line that the server prints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Listening {
-    /// Where.
+    /// Its address.
     pub listen: SocketAddr,
 }
 
-/// The server of one recording, ended when this is dropped.
+/// The server of one recording. It ends when this is dropped.
 struct Running {
     child: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     address: SocketAddr,
     log: PathBuf,
     /// The CPU for the generator and the recorder, if there are two.
     other_cpu: Option<usize>,
 }
 
-/// What the server said at its end, not yet read.
-struct Untold(String);
+/// The last line of the server, not yet read.
+struct Unread(String);
 
-impl Untold {
-    fn told(&self) -> Result<Spent, Error> {
-        serde_json::from_str(&self.0).map_err(|_| Error::Server("did not tell what it had spent"))
+impl Unread {
+    fn read(&self) -> Result<Spent, Error> {
+        serde_json::from_str(&self.0)
+            .map_err(|_| Error::Server("did not print the CPU time it had spent"))
     }
 }
 
@@ -251,16 +254,16 @@ impl Running {
             command.args(["--cpu", "0"]);
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let said = child.stdout.take().ok_or(Error::Server("has no output"))?;
-        let mut said = BufReader::new(said);
+        let output = child.stdout.take().ok_or(Error::Server("has no output"))?;
+        let mut output = BufReader::new(output);
         let mut line = String::new();
-        said.read_line(&mut line)?;
+        output.read_line(&mut line)?;
         let Ok(listening) = serde_json::from_str::<Listening>(&line) else {
             let _ = child.kill();
             let _ = child.wait();
             return Err(Error::Server("did not start"));
         };
-        Ok(Running { child, said, address: listening.listen, log, other_cpu })
+        Ok(Running { child, output, address: listening.listen, log, other_cpu })
     }
 
     fn load(&self, schedule: Schedule, duration: Duration, seed: u64) -> Load {
@@ -278,17 +281,17 @@ impl Running {
         load
     }
 
-    /// Finds what the server can, records it under a load that rises to a part of that, and ends
-    /// it.
-    fn record(mut self, once: &Once<'_>, trial: &Path) -> Result<Untold, Error> {
+    /// Finds the capacity of the server, records it under a load that rises to a part of that, and
+    /// ends it.
+    fn record(mut self, once: &Once<'_>, trial: &Path) -> Result<Unread, Error> {
         let look = self.load(Schedule::ClosedLoop, LOOK, once.seed);
         let looked = load::run(&look, once.stop, &mut |_| {})?;
         once.interrupted()?;
         let length = once.plan.duration + 2 * MARGIN;
         let rises = Schedule::rises(TOP * looked.rate(), length, RISES);
         let rising = self.load(rises, length, once.seed);
-        if let Some(asked) = &mut self.child.stdin {
-            asked.write_all(b"count anew\n")?;
+        if let Some(input) = &mut self.child.stdin {
+            input.write_all(b"restart the counts\n")?;
         }
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -304,9 +307,9 @@ impl Running {
         })?;
         once.interrupted()?;
         drop(self.child.stdin.take());
-        let mut told = String::new();
-        self.said.read_to_string(&mut told)?;
-        Ok(Untold(told))
+        let mut last = String::new();
+        self.output.read_to_string(&mut last)?;
+        Ok(Unread(last))
     }
 
     fn recording(&self, once: &Once<'_>, trial: &Path, done: &AtomicBool) -> Result<(), Error> {
@@ -321,15 +324,15 @@ impl Running {
     }
 }
 
-/// What is said of it: sentences and a table.
+/// The results: sentences and a table.
 #[must_use]
 pub fn shown(outcome: &Outcome) -> Sheet {
-    let fact = |label: &str, text: String| (label.to_owned(), text);
+    let [held, missed, inconclusive] = outcome.graded;
     let facts = vec![
         fact(
             "Measured",
             format!(
-                "{} runs, each with costs of its own: {:.0} s recorded at {} intervals, with the \
+                "{} runs, each with its own costs: {:.0} s recorded at {} intervals, with the \
                  group and without",
                 outcome.runs.len(),
                 outcome.recorded_s,
@@ -337,39 +340,38 @@ pub fn shown(outcome: &Outcome) -> Sheet {
             ),
         ),
         fact(
-            "Foretold",
+            "Predicted",
             format!(
-                "capacity without the group, graded by compare: {} held, {} missed, {} not told",
-                outcome.graded[0], outcome.graded[1], outcome.graded[2]
+                "capacity without the group, graded by compare: {held} held, {missed} missed, \
+                 {inconclusive} inconclusive"
             ),
         ),
         fact(
             "Verdict",
-            if outcome.held {
-                "each figure held in nine runs of ten or more".into()
-            } else {
-                "NOT each figure held in nine runs of ten".into()
+            match outcome.held {
+                true => "each figure held in at least nine runs of ten",
+                false => "NOT every figure held in nine runs of ten",
             },
         ),
     ];
-    let row = |tally: &Tally| {
-        vec![
+    let rows = outcome.tallies.iter().map(|tally| {
+        [
             tally.what.to_owned(),
             format!("{} of {}", tally.held, tally.runs),
             format!("{:+.1}", tally.error_percent),
             format!("{:.1}", tally.width_percent),
         ]
-    };
-    let table = Rows {
-        title: "Figures and their truth".into(),
-        columns: ["<figure", "held", "error %", "half width %"].map(String::from).to_vec(),
-        rows: outcome.tallies.iter().map(row).collect(),
-        note: format!(
-            "Held: the truth lay within the interval of {:.0} %. Error: mean over the runs, of the \
+    });
+    let table = table(
+        "Figures and their truth",
+        &["<figure", "held", "error %", "half width %"],
+        rows,
+        format!(
+            "Held: the truth was within the interval of {:.0} %. Error: mean over the runs, of the \
              truth. Half width of the interval: median over the runs, of the truth.",
             100.0 * outcome.level
         ),
-    };
-    let title = "Costs that are known, and what the laboratory made of them".to_owned();
+    );
+    let title = "Known costs, and what the laboratory found".to_owned();
     Sheet { title, facts, tables: vec![table] }
 }

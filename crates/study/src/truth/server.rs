@@ -1,15 +1,16 @@
 //! The server whose costs are known, because it sets them.
 //!
-//! One thread, one epoll set. A request burns CPU time in procedures with names of their own, of
-//! which each stands for a procedure group: reading the request, walking a table, copying the
-//! answer (which a miss does longer). Besides, it keeps house at a steady pace, whatever the rate.
-//! How long each takes, and how the share of misses moves, is drawn from a seed.
+//! One thread, one epoll set. A request burns CPU time in several named procedures, each of which
+//! represents a procedure group: reading the request, walking a table, copying the response (which
+//! takes longer for a miss). In addition the server does periodic work ("house") that does not
+//! depend on the rate. The duration of each, and the changing share of misses, are drawn from a
+//! seed.
 //!
-//! What the kernel takes to wake it, to receive and to send differs with the rate and with whatever
-//! else the machine does. That would bend the line: so each request, and each turn of the house,
-//! fills up to what it is to cost by a last burner, and all CPU time since the one before counts as
-//! its own. What was truly spent is counted by the thread's own clock and told when the server is
-//! stopped; whoever records it cannot know it before.
+//! The CPU time that the kernel needs to wake the thread, to receive and to send depends on the rate
+//! and on other work on the machine. That would bend the line. Therefore each request, and each
+//! turn of the house, ends with a burner that fills it up to its exact cost, and all CPU time since
+//! the previous one counts as part of it. The CPU time really spent is counted by the thread's own
+//! clock and printed when the server stops, so that the recorder cannot know it before.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -26,8 +27,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
-/// The burners: what each is called, and the rule that finds its samples. What stands below it (the
-/// reading of the clock) counts as its own.
+/// The groups of the burners, and the rules that find their samples. The functions that a burner
+/// calls (to read the clock) count as part of it.
 pub(super) const RULES: &str = r#"
 [[group]]
 name = "request"
@@ -43,11 +44,11 @@ name = "house"
 rule = [{ symbol = "truth_keeps_house", anywhere = true }]
 "#;
 
-/// How often it keeps house.
+/// The period of the house.
 const HOUSE: Duration = Duration::from_millis(20);
-/// How long one share of misses lasts.
+/// How long the share of misses stays the same.
 const MIX: Duration = Duration::from_millis(250);
-/// A head that is longer is no request of ours.
+/// The longest request head.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 const EVENTS_MAX: usize = 256;
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -57,8 +58,8 @@ const LISTENER: u64 = u64::MAX;
 const HIT_BYTES: usize = 500;
 const MISS_BYTES: usize = 5_000;
 
-/// Burns CPU time and gives how much. Each has a constant of its own, so that no two are the same
-/// code, which a linker would fold into one.
+/// Burns CPU time and returns how much. Each burner has a different constant, so that the linker
+/// cannot fold two of them into one.
 macro_rules! burner {
     ($name:ident, $turn:literal) => {
         #[inline(never)]
@@ -66,7 +67,7 @@ macro_rules! burner {
             let begin = thread_cpu_ns();
             let mut sum = 0_u64;
             loop {
-                // Some microseconds: the time is spent here and not in looking at the clock.
+                // Some microseconds: most time is spent here, not in reading the clock.
                 for step in 0..4_000_u64 {
                     sum = std::hint::black_box(sum.rotate_left($turn) ^ step);
                 }
@@ -85,20 +86,20 @@ burner!(truth_copies_the_answer, 7);
 burner!(truth_keeps_house, 11);
 burner!(truth_fills_up, 13);
 
-/// What one request costs, as drawn.
+/// The random costs of a request.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
     request_ns: u64,
     table_ns: u64,
     copy_hit_ns: u64,
     copy_miss_ns: u64,
-    /// All that is in none of the groups: what the kernel does, filled up.
+    /// Everything outside of the groups: the work of the kernel, filled up.
     other_ns: u64,
     house_ns: u64,
 }
 
 impl Costs {
-    /// A millisecond or two for a request, of which each part is a good share.
+    /// Draws costs of one or two milliseconds a request, to which each part contributes much.
     fn draw(random: &mut Rng) -> Costs {
         let mut us = |least: u64, more: u64| 1_000 * (least + random.below(more));
         Costs {
@@ -112,53 +113,53 @@ impl Costs {
     }
 }
 
-/// What was spent, and on what.
+/// The CPU time spent on each part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
     /// Requests answered, of both classes.
     pub requests: u64,
-    /// Of these, misses.
+    /// Misses among them.
     pub misses: u64,
-    /// For hits, with all around them, ns of CPU time.
+    /// CPU time of hits including everything around them, ns.
     pub hits_ns: u64,
-    /// The same of misses.
+    /// The same for misses.
     pub misses_ns: u64,
-    /// In the procedures of each group, ns.
+    /// CPU time in the group that reads requests, ns.
     pub request_ns: u64,
-    /// The table's.
+    /// CPU time in the group that walks the table, ns.
     pub table_ns: u64,
-    /// The copies'.
+    /// CPU time in the group that copies, ns.
     pub copy_ns: u64,
-    /// For the house, with all around it, ns.
+    /// CPU time of the house including everything around it, ns.
     pub house_ns: u64,
-    /// Wall time that all of this took, ns.
+    /// Wall time of all of this, ns.
     pub length_ns: u64,
 }
 
-/// What the server is to be.
+/// The parameters of the server.
 #[derive(Clone, Debug)]
 pub struct Truth {
-    /// Costs and shares of misses come from it.
+    /// Seed of the costs and of the shares of misses.
     pub seed: u64,
-    /// Whether it walks its table: the burn that a change removes.
+    /// Whether it walks its table, which is the cost that the change removes.
     pub walks: bool,
 }
 
-/// What is asked of a running server.
+/// Commands to a running server.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// To end.
+    /// Stop.
     pub stop: AtomicBool,
-    /// To count what is spent from here on.
-    pub anew: AtomicBool,
+    /// Reset the counts.
+    pub restart: AtomicBool,
 }
 
-/// A client's connection, with the part of a head that has come.
+/// A client's connection, with the received part of a head.
 struct Peer {
     stream: TcpStream,
     head: Vec<u8>,
-    /// Bytes of answers that the socket has not taken.
-    owed: Vec<u8>,
+    /// Bytes of responses that the socket has not accepted yet.
+    unsent: Vec<u8>,
 }
 
 struct Server {
@@ -169,19 +170,19 @@ struct Server {
     costs: Costs,
     walks: bool,
     random: Rng,
-    /// Of a thousand requests, so many are misses.
+    /// Misses in a thousand requests.
     misses_permille: u64,
-    /// CPU time of the thread until which all is accounted for, ns.
+    /// CPU time of the thread up to which everything is accounted for, ns.
     accounted_ns: u64,
     spent: Spent,
 }
 
 impl Truth {
-    /// Serves until it is told to stop, writing Squid's log format to `log`; `ready` is told the
-    /// address. What was spent is counted from when that was last asked for.
+    /// Serves until it is stopped, and writes Squid's log format to `log`. `ready` is called with
+    /// the address. Gives the CPU time spent since the last reset of the counts.
     ///
     /// # Errors
-    /// The system refuses a socket, a descriptor, or the log.
+    /// The system provides no socket or descriptor, or the log cannot be written.
     pub fn serve(
         &self,
         log: &Path,
@@ -221,7 +222,7 @@ impl Server {
         let (mut house, mut mix) = (Instant::now(), Instant::now());
         while !control.stop.load(Ordering::Relaxed) {
             let now = Instant::now();
-            if control.anew.swap(false, Ordering::Relaxed) {
+            if control.restart.swap(false, Ordering::Relaxed) {
                 self.account();
                 self.spent = Spent::default();
                 began = now;
@@ -255,7 +256,7 @@ impl Server {
         Ok(())
     }
 
-    /// CPU time since what was accounted for last; it is accounted for now.
+    /// CPU time since the last call.
     fn account(&mut self) -> u64 {
         let now = thread_cpu_ns();
         now - std::mem::replace(&mut self.accounted_ns, now)
@@ -273,11 +274,11 @@ impl Server {
             let token = stream.as_raw_fd() as u64;
             let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(token), events)?;
-            self.peers.insert(token, Peer { stream, head: Vec::new(), owed: Vec::new() });
+            self.peers.insert(token, Peer { stream, head: Vec::new(), unsent: Vec::new() });
         }
     }
 
-    /// Answers what has come on a connection; one that ended is dropped.
+    /// Answers the requests received on a connection. A connection that ended is dropped.
     fn serve(&mut self, token: u64) -> io::Result<()> {
         let Some(mut peer) = self.peers.remove(&token) else { return Ok(()) };
         let mut buffer = [0; 4096];
@@ -315,8 +316,8 @@ impl Server {
             (costs.copy_hit_ns, HIT_BYTES, "HIT")
         };
         self.spent.copy_ns += truth_copies_the_answer(copy_ns);
-        write!(peer.owed, "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n")?;
-        peer.owed.resize(peer.owed.len() + bytes, b'x');
+        write!(peer.unsent, "HTTP/1.1 200 OK\r\nContent-Length: {bytes}\r\n\r\n")?;
+        peer.unsent.resize(peer.unsent.len() + bytes, b'x');
         send(peer);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (s, ms) = (now.as_secs(), now.subsec_millis());
@@ -343,11 +344,11 @@ impl Server {
     }
 }
 
-/// Sends what is owed as far as the socket takes it; whether the connection stays.
+/// Sends as much as the socket accepts. Gives whether the connection stays open.
 fn send(peer: &mut Peer) -> bool {
-    while !peer.owed.is_empty() {
-        match peer.stream.write(&peer.owed) {
-            Ok(n) => drop(peer.owed.drain(..n)),
+    while !peer.unsent.is_empty() {
+        match peer.stream.write(&peer.unsent) {
+            Ok(n) => drop(peer.unsent.drain(..n)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
             Err(_) => return false,
         }
@@ -362,16 +363,16 @@ mod tests {
 
     use super::*;
 
-    /// Asks so many times and gives what was spent and the log.
-    fn asked(truth: &Truth, times: u64) -> (Spent, String) {
+    /// Sends requests and gives the CPU time spent and the log.
+    fn served(truth: &Truth, times: u64) -> (Spent, String) {
         let home = tempfile::tempdir().unwrap();
         let log = home.path().join("log");
         let control = Control::default();
         let spent = std::thread::scope(|scope| {
-            let (tell, told) = mpsc::channel();
+            let (sender, receiver) = mpsc::channel();
             let server =
-                scope.spawn(|| truth.serve(&log, &control, move |at| tell.send(at).unwrap()));
-            let stream = TcpStream::connect(told.recv().unwrap()).unwrap();
+                scope.spawn(|| truth.serve(&log, &control, move |at| sender.send(at).unwrap()));
+            let stream = TcpStream::connect(receiver.recv().unwrap()).unwrap();
             let mut answers = BufReader::new(stream.try_clone().unwrap());
             for number in 0..times {
                 write!(&stream, "GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -387,17 +388,17 @@ mod tests {
         let (mut line, mut length) = (String::new(), 0);
         while line != "\r\n" {
             line.clear();
-            assert!(from.read_line(&mut line).unwrap() > 0, "the answer ended");
-            if let Some(told) = line.strip_prefix("Content-Length: ") {
-                length = told.trim().parse().unwrap();
+            assert!(from.read_line(&mut line).unwrap() > 0, "the response ended");
+            if let Some(value) = line.strip_prefix("Content-Length: ") {
+                length = value.trim().parse().unwrap();
             }
         }
         from.read_exact(&mut vec![0; length]).unwrap();
     }
 
     #[test]
-    fn it_tells_what_it_spent_and_logs_every_request() {
-        let (spent, log) = asked(&Truth { seed: 7, walks: true }, 40);
+    fn it_counts_the_cpu_time_spent_and_logs_every_request() {
+        let (spent, log) = served(&Truth { seed: 7, walks: true }, 40);
         assert_eq!(spent.requests, 40);
         assert_eq!(log.lines().count(), 40);
         assert_eq!(log.matches("TCP_MISS").count() as u64, spent.misses);
@@ -410,8 +411,8 @@ mod tests {
     }
 
     #[test]
-    fn without_its_table_it_walks_none() {
-        let (spent, _) = asked(&Truth { seed: 7, walks: false }, 5);
+    fn without_the_table_nothing_is_walked() {
+        let (spent, _) = served(&Truth { seed: 7, walks: false }, 5);
         assert_eq!(spent.table_ns, 0);
         assert!(spent.request_ns > 0);
     }

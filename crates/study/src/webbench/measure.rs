@@ -1,29 +1,30 @@
 //! Visits of a closed loop, in rounds, and the figures over them.
 //!
-//! A visit opens so many connections to one server, each asking again as soon as it is answered. A
-//! round visits every server with every number of clients, in an order drawn anew; ratios are taken
-//! within a round.
+//! A visit opens the connections of all clients to one server; each sends the next request as soon
+//! as the last is answered. A round visits every server with every number of clients in a random
+//! order. Ratios are taken within a round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use harness::Error;
+use harness::rounds::{Figure, Rounds};
 use load::{Phase, Schedule, Target, family};
 use serde::Serialize;
 
 use super::servers::{From, OURS, Running};
 use super::{Plan, tree};
-use harness::Error;
-use harness::rounds::{Figure, Round, Rounds, in_round};
+use crate::visits::{Visits, cells};
 
-/// At the beginning of a visit so much is not counted: connections are still accepted.
+/// The first part of a visit does not count, because connections are still being accepted.
 const SETTLE_S: f64 = 0.1;
 
-/// One server with so many workers and clients.
+/// One server with a number of workers and a number of clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Which.
+    /// The server.
     pub server: String,
-    /// Where it has the bodies.
+    /// Where it takes the bodies from.
     pub from: From,
     /// Its workers: threads, or processes.
     pub workers: u16,
@@ -35,24 +36,21 @@ pub struct Row {
     pub megabytes: Figure,
     /// CPU time of all its processes a request, microseconds.
     pub us: Figure,
-    /// That, to ours with as many workers and clients in the same round.
+    /// The same relative to our server with as many workers and clients in the same round.
     pub us_to_ours: Figure,
-    /// Requests a second, to the same with the fewest workers in the same round.
+    /// Requests a second relative to the fewest workers of this server in the same round.
     pub scaling: Figure,
-    /// CPU time a request, to the same with the fewest workers in the same round.
+    /// CPU time a request relative to the fewest workers of this server in the same round.
     pub us_scaling: Figure,
     /// Processors that it used.
     pub busy: Figure,
     /// Requests in all rounds.
     pub requests: u64,
-    /// Of them those that failed.
+    /// The requests that failed.
     pub errors: u64,
-    /// Answers that said they came from a cache.
+    /// Responses that the server marked as cache hits.
     pub hits: u64,
 }
-
-/// What is visited: a place in the list of servers, and clients.
-type Cell = (usize, u32);
 
 /// One visit.
 #[derive(Clone, Copy, Debug)]
@@ -65,15 +63,15 @@ struct Visit {
     hits: u64,
 }
 
-/// A server, as the figures know it.
+/// The identity of a server in the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Who {
+struct Id {
     name: &'static str,
     from: From,
     workers: u16,
 }
 
-/// Measures all; gives the rows and how many rounds there were.
+/// Measures all servers; gives the rows and the number of rounds.
 pub(super) fn measure(
     plan: &Plan,
     running: &[Running],
@@ -81,24 +79,20 @@ pub(super) fn measure(
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Row>, usize), Error> {
-    let cells: Vec<Cell> = (0..running.len())
-        .flat_map(|at| plan.clients.iter().map(move |clients| (at, *clients)))
-        .collect();
     let begun = Instant::now();
     let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
-    let rounds = rounds.make(cells, |round, (at, clients), _| {
+    let visits = rounds.make(cells(running.len(), &plan.clients), |round, (at, clients), _| {
         let (name, workers) = (running[at].name, running[at].workers);
         say(&format!("round {}: {name}, {workers} workers, {clients} clients", round + 1));
         visit(&running[at], clients, plan, pin_cpu, stop)
     })?;
-    let who: Vec<Who> = running
-        .iter()
-        .map(|one| Who { name: one.name, from: one.from, workers: one.workers })
-        .collect();
-    Ok((rows(&who, &plan.clients, &rounds), rounds.len()))
+    let id = |one: &Running| Id { name: one.name, from: one.from, workers: one.workers };
+    let ids: Vec<Id> = running.iter().map(id).collect();
+    let visits = Visits(visits);
+    Ok((rows(&ids, &plan.clients, &visits), visits.rounds()))
 }
 
-/// What was seen at a tick of the load.
+/// The state at a tick of the load.
 #[derive(Clone, Copy)]
 struct Look {
     at_s: f64,
@@ -123,7 +117,7 @@ fn visit(
     let mut load = load::Plan::new(target, Schedule::ClosedLoop, plan.visit);
     load.connections = clients;
     load.population = tree::population(plan.files);
-    // The sizes are drawn from it too: it is the tree's.
+    // The sizes are drawn from the seed too, so that it has to be the tree's.
     load.seed = plan.seed;
     load.pin_cpu = pin_cpu;
     let processes = server.family();
@@ -149,17 +143,10 @@ fn visit(
 }
 
 impl Visit {
-    /// Not a number where nothing was answered between two looks.
+    /// NaN if no response arrived between the two looks.
     fn between(looks: Option<(Look, Look)>) -> Visit {
-        let nothing = f64::NAN;
-        let none = Visit {
-            rate: nothing,
-            megabytes: nothing,
-            us: nothing,
-            requests: 0,
-            errors: 0,
-            hits: 0,
-        };
+        let (rate, megabytes, us) = (f64::NAN, f64::NAN, f64::NAN);
+        let none = Visit { rate, megabytes, us, requests: 0, errors: 0, hits: 0 };
         let Some((first, last)) = looks else { return none };
         let (seconds, requests) = (last.at_s - first.at_s, last.requests - first.requests);
         if seconds <= 0.0 || requests == 0 {
@@ -174,53 +161,48 @@ impl Visit {
     }
 }
 
-fn rows(who: &[Who], clients: &[u32], rounds: &[Round<Cell, Visit>]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (at, one) in who.iter().enumerate() {
-        let place = |name: &str, workers: u16| {
-            who.iter().position(|other| (other.name, other.workers) == (name, workers))
-        };
-        let fewest = who.iter().filter(|other| other.name == one.name).map(|other| other.workers);
-        let fewest = fewest.min().and_then(|workers| place(one.name, workers)).unwrap_or(at);
-        let ours = place(OURS, one.workers);
-        for &clients in clients {
-            let all = || rounds.iter().filter_map(|round| in_round(round, (at, clients)));
-            let figure = |value: fn(&Visit) -> f64| Figure::of(all().map(value));
-            let over = |value: fn(&Visit) -> f64, base: Option<usize>| {
-                Figure::of(rounds.iter().filter_map(|round| {
-                    let base = in_round(round, (base?, clients))?;
-                    Some(value(in_round(round, (at, clients))?) / value(base))
-                }))
-            };
-            rows.push(Row {
-                server: one.name.to_owned(),
-                from: one.from,
-                workers: one.workers,
+fn rows(ids: &[Id], clients: &[u32], visits: &Visits<(usize, u32), Visit>) -> Vec<Row> {
+    let index = |name: &str, workers: u16| {
+        ids.iter().position(|other| (other.name, other.workers) == (name, workers))
+    };
+    cells(ids.len(), clients)
+        .into_iter()
+        .map(|cell @ (at, clients)| {
+            let Id { name, from, workers } = ids[at];
+            let fewest = ids.iter().filter(|other| other.name == name).map(|other| other.workers);
+            let fewest = fewest.min().and_then(|workers| index(name, workers)).unwrap_or(at);
+            let base = (fewest, clients);
+            let ours = index(OURS, workers);
+            let to_ours = |ours| visits.ratio(cell, (ours, clients), |visit| visit.us);
+            Row {
+                server: name.to_owned(),
+                from,
+                workers,
                 clients,
-                rate: figure(|visit| visit.rate),
-                megabytes: figure(|visit| visit.megabytes),
-                us: figure(|visit| visit.us),
-                us_to_ours: over(|visit| visit.us, ours),
-                scaling: over(|visit| visit.rate, Some(fewest)),
-                us_scaling: over(|visit| visit.us, Some(fewest)),
-                busy: figure(|visit| visit.us * visit.rate / 1e6),
-                requests: all().map(|visit| visit.requests).sum(),
-                errors: all().map(|visit| visit.errors).sum(),
-                hits: all().map(|visit| visit.hits).sum(),
-            });
-        }
-    }
-    rows
+                rate: visits.figure(cell, |visit| visit.rate),
+                megabytes: visits.figure(cell, |visit| visit.megabytes),
+                us: visits.figure(cell, |visit| visit.us),
+                us_to_ours: ours.map_or_else(|| Figure::of([]), to_ours),
+                scaling: visits.ratio(cell, base, |visit| visit.rate),
+                us_scaling: visits.ratio(cell, base, |visit| visit.us),
+                busy: visits.figure(cell, |visit| visit.us * visit.rate / 1e6),
+                requests: visits.sum(cell, |visit| visit.requests),
+                errors: visits.sum(cell, |visit| visit.errors),
+                hits: visits.sum(cell, |visit| visit.hits),
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::visits::assert_constant;
 
     #[test]
-    fn ratios_are_to_ours_and_to_the_fewest_workers_in_the_same_round() {
-        let who = |name, workers| Who { name, from: From::Files, workers };
-        let all = [who(OURS, 1), who("nginx", 1), who(OURS, 2), who("nginx", 2)];
+    fn ratios_are_relative_to_ours_and_to_the_fewest_workers_in_the_same_round() {
+        let id = |name, workers| Id { name, from: From::Files, workers };
+        let all = [id(OURS, 1), id("nginx", 1), id(OURS, 2), id("nginx", 2)];
         let visit = |rate: f64, us: f64| {
             let megabytes = rate / 100.0;
             Visit { rate, megabytes, us, requests: 10, errors: 1, hits: 5 }
@@ -234,28 +216,23 @@ mod tests {
                 ((3, 16), visit(3000.0 / slow, 22.0 * slow)),
             ]
         };
-        let rows = rows(&all, &[16], &[round(1.0), round(2.0)]);
-        let close = |figure: &Figure, wanted: f64| {
-            assert!((figure.value - wanted).abs() < 1e-9, "{figure:?} {wanted}");
-            let (low, high) = figure.interval.unwrap();
-            assert!(high - low < 1e-9, "{figure:?}");
-        };
-        close(&rows[1].us_to_ours, 0.5);
-        close(&rows[3].us_to_ours, 2.0);
-        close(&rows[2].scaling, 1.8);
-        close(&rows[3].scaling, 1.5);
-        close(&rows[3].us_scaling, 4.4);
-        close(&rows[0].scaling, 1.0);
-        close(&rows[1].busy, 0.01);
+        let rows = rows(&all, &[16], &Visits(vec![round(1.0), round(2.0)]));
+        assert_constant(&rows[1].us_to_ours, 0.5);
+        assert_constant(&rows[3].us_to_ours, 2.0);
+        assert_constant(&rows[2].scaling, 1.8);
+        assert_constant(&rows[3].scaling, 1.5);
+        assert_constant(&rows[3].us_scaling, 4.4);
+        assert_constant(&rows[0].scaling, 1.0);
+        assert_constant(&rows[1].busy, 0.01);
         assert_eq!((rows[1].requests, rows[1].errors, rows[1].hits), (20, 2, 10));
     }
 
     #[test]
-    fn a_visit_without_answers_is_no_measurement() {
+    fn a_visit_without_responses_is_no_measurement() {
         let look = |at_s, requests| Look { at_s, cpu_ns: 1000 * requests, requests, bytes: 0 };
         assert!(Visit::between(None).rate.is_nan());
         assert!(Visit::between(Some((look(0.1, 5), look(0.1, 5)))).us.is_nan());
-        let seen = Visit::between(Some((look(0.1, 5), look(0.6, 505))));
-        assert!((seen.rate - 1000.0).abs() < 1e-9 && (seen.us - 1.0).abs() < 1e-9, "{seen:?}");
+        let visit = Visit::between(Some((look(0.1, 5), look(0.6, 505))));
+        assert!((visit.rate - 1000.0).abs() < 1e-9 && (visit.us - 1.0).abs() < 1e-9, "{visit:?}");
     }
 }

@@ -1,9 +1,10 @@
-//! A static tree of files and clients in a closed loop, as WebBench asks: ours beside the peers.
+//! A static tree of files under a closed loop, as in WebBench: our server and its peers.
 //!
 //! The study of 2002 measured its scheduler under WebBench: 256 processes of a web server, files of
-//! many sizes, clients that ask again as soon as they are answered, 1 to 8 processors. What was
-//! published of it is what another kernel gains. Here the same kind of load is put on today's
-//! servers: what they answer, what a request costs, and how both change with the workers.
+//! many sizes, clients that send the next request as soon as the last is answered, 1 to 8
+//! processors. It published what another kernel gains. This study puts the same kind of load on
+//! today's servers: how many requests they answer, what a request costs, and how both change with
+//! the number of workers.
 //!
 //! ```text
 //!  tree of files ------> nginx, lighttpd -------.
@@ -13,13 +14,13 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `tree` | the files, which are the origin's objects too |
-//! | `servers` | ours and the peers as processes |
+//! | `tree` | the files, which are also the origin's objects |
+//! | `servers` | our server and the peers as processes |
 //! | `measure` | visits in rounds, and figures over them |
 //! | `show` | all of it as text and as a figure |
 //!
-//! What never happens: an answer of another length counts; a server is compared with ours by what
-//! was not measured in the same round; two servers are loaded at once.
+//! What never happens: a response of another length counts; a server is compared with ours by
+//! measurements of different rounds; two servers are loaded at once.
 
 mod measure;
 mod servers;
@@ -30,30 +31,27 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use harness::{Cpus, Error, Source};
 use serde::Serialize;
 
-pub use harness::Environment;
-pub use harness::Error;
-pub use harness::rounds::Figure;
 pub use measure::Row;
 pub use servers::{From, Missing};
 pub use show::{figure, shown};
 pub use tree::Tree;
 
-use harness::environment::{Temporary, load_average};
-use harness::{Cpus, Source};
-use servers::Stand;
+use crate::conditions::{Conditions, working_directory};
+use servers::Setup;
 
-/// What is to be done.
+/// What to do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program whose verbs `serve` and `origin` are run: plimsoll itself.
+    /// The program `plimsoll`, whose verbs `serve` and `origin` are run.
     pub program: PathBuf,
-    /// Where the study works; what it makes is removed again.
+    /// Where the working directory is made; it is removed at the end.
     pub out: Option<PathBuf>,
-    /// Files of the tree.
+    /// Number of files in the tree.
     pub files: u32,
-    /// Numbers of workers, ascending; scaling is to the first.
+    /// Numbers of workers, ascending; scaling is relative to the first.
     pub workers: Vec<u16>,
     /// Numbers of clients, ascending.
     pub clients: Vec<u32>,
@@ -61,24 +59,23 @@ pub struct Plan {
     pub rounds: usize,
     /// No round begins later than this.
     pub time: Duration,
-    /// How long a visit is.
+    /// Length of a visit.
     pub visit: Duration,
-    /// Seed of sizes, of what is asked for, and of the order of visits.
+    /// Seed of the sizes, of the requested files, and of the order of visits.
     pub seed: u64,
 }
 
-/// All that was found.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
-    pub ground: Environment,
-    /// Processes that wanted to run, at the beginning and in the end.
-    pub load_average: (Option<f64>, Option<f64>),
+    /// Where it was measured.
+    #[serde(flatten)]
+    pub conditions: Conditions,
     /// The files.
     pub tree: Tree,
     /// The peers that are installed, with their versions.
     pub versions: Vec<String>,
-    /// Servers that are not measured, and why.
+    /// Servers that were not measured, and why.
     pub missing: Vec<Missing>,
     /// Rounds that were made.
     pub rounds: usize,
@@ -86,28 +83,24 @@ pub struct Outcome {
     pub visit_s: f64,
     /// By workers, server and clients.
     pub rows: Vec<Row>,
-    /// Seed.
-    pub seed: u64,
 }
 
-/// Measures. `say` is told what is being done.
+/// Measures. `say` is called with each step.
 ///
 /// # Errors
-/// Our own server does not start, or answers nothing; the directory cannot be used; interrupted.
+/// Our own server does not start or does not answer; the directory cannot be used; interrupted.
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let parent = plan.out.clone().unwrap_or_else(std::env::temp_dir);
-    let home = Temporary::new(&parent, "webbench").map_err(|e| Error::Directory(parent, e))?;
-    let ground = Environment::of(home.path());
-    let loaded = load_average();
+    let home = working_directory(plan.out.as_ref(), "webbench")?;
+    let conditions = Conditions::at_start(home.path(), plan.seed);
     load::sys::raise_descriptor_limit()
-        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
+        .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
     say("writing the tree");
     let (tree, files) = (Tree::of(plan.files, plan.seed), home.path().join("tree"));
     tree.write(&files).map_err(|error| Error::Directory(files.clone(), error))?;
-    let cpus = ground.processors;
+    let cpus = conditions.ground.processors;
     let others = (cpus > 1).then(|| cpus - 1);
     let source = Source::start(&plan.program, Cpus { server: None, others })?;
-    let stand = Stand {
+    let setup = Setup {
         program: &plan.program,
         home: home.path(),
         files: &files,
@@ -116,22 +109,20 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         cpus,
     };
     let (mut running, mut missing) = (Vec::new(), Vec::new());
-    // All before the first load, which keeps this thread, and what it starts, on one CPU.
+    // All of them start before the first load, which pins this thread, and its children, to a CPU.
     for workers in &plan.workers {
         say(&format!("starting servers with {workers} workers"));
-        running.extend(servers::start(&stand, *workers, &mut missing)?);
+        running.extend(servers::start(&setup, *workers, &mut missing)?);
     }
     missing.dedup_by(|one, other| (&one.server, &one.why) == (&other.server, &other.why));
     let (rows, rounds) = measure::measure(plan, &running, others, stop, say)?;
     Ok(Outcome {
-        ground,
-        load_average: (loaded, load_average()),
+        conditions: conditions.at_end(),
         tree,
         versions: servers::versions(),
         missing,
         rounds,
         visit_s: plan.visit.as_secs_f64(),
         rows,
-        seed: plan.seed,
     })
 }

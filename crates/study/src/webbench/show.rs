@@ -1,21 +1,21 @@
-//! What was found, as text and as a figure.
+//! The results as text and as a figure.
 
+use harness::rounds::{Figure, digits};
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
+use report::sheet::{Panel, Rows, Sheet, Stroke, Ticks, Tone};
 
 use super::servers::OURS;
 use super::{From, Outcome, Row};
-use harness::environment::load_averages;
-use harness::rounds::{Figure, digits};
+use crate::show::{NONE, curve, distinct, fact, number, panel, table};
 
-/// What is said of it: sentences and tables.
+/// The results: sentences and tables.
 #[must_use]
 pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "A static tree and clients in a closed loop".to_owned();
     let tables = vec![
         by_clients(
             outcome,
-            ("Requests a second", "Bodies of the same lengths to all; every length is checked."),
+            ("Requests a second", "All servers send bodies of the same lengths; each is checked."),
             |row| thousands(row.rate.value),
         ),
         by_clients(outcome, ("Megabytes a second", "Of bodies, 10^6 bytes each."), |row| {
@@ -30,8 +30,8 @@ pub fn shown(outcome: &Outcome) -> Sheet {
             outcome,
             (
                 "Processors used",
-                "CPU time a second of the clock. The generator has one processor for itself, if \
-                 there are two: a server of as many workers as processors shares it.",
+                "CPU time per second of wall time. If there are two processors, the generator has \
+                 one: a server with as many workers as processors shares it.",
             ),
             |row| digits(row.busy.value),
         ),
@@ -45,24 +45,22 @@ pub fn shown(outcome: &Outcome) -> Sheet {
 #[must_use]
 pub fn figure(outcome: &Outcome) -> String {
     let mut panels = Vec::new();
-    for workers in workers(outcome) {
+    for workers in ascending(outcome, |row| row.workers) {
         let title = |what: &str| match workers {
             1 => format!("{what}: 1 worker"),
             _ => format!("{what}: {workers} workers"),
         };
         let rate = |row: &Row| row.rate.value;
-        panels.push(panel(outcome, workers, (title("Requests a second"), "1/s"), rate));
+        panels.push(workers_panel(outcome, workers, (title("Requests a second"), "1/s"), rate));
         let us = |row: &Row| row.us.value;
-        panels.push(panel(outcome, workers, (title("CPU time a request"), "µs"), us));
+        panels.push(workers_panel(outcome, workers, (title("CPU time a request"), "µs"), us));
     }
-    let ground = &outcome.ground;
-    let title = format!("A static tree: {}, Linux {}", ground.processor, ground.kernel);
     let description = "Requests a second and CPU time a request of each server, by the number of \
                        clients in a closed loop and by the number of workers.";
-    svg_curves(&title, description, &panels)
+    crate::show::figure("A static tree", &outcome.conditions.ground, description, &panels)
 }
 
-/// By place in the list.
+/// The colours and lines, in the order of the servers.
 const LOOKS: [(Tone, Stroke); 5] = [
     (Tone::First, Stroke::Joined),
     (Tone::Second, Stroke::Joined),
@@ -71,83 +69,57 @@ const LOOKS: [(Tone, Stroke); 5] = [
     (Tone::Fourth, Stroke::Joined),
 ];
 
-fn panel(
+fn workers_panel(
     outcome: &Outcome,
     workers: u16,
     (title, unit): (String, &str),
     value: impl Fn(&Row) -> f64,
 ) -> Panel {
-    let curve = |(at, server): (usize, &String)| {
-        let (tone, stroke) = LOOKS[at % LOOKS.len()];
-        let rows =
-            outcome.rows.iter().filter(|row| (&row.server, row.workers) == (server, workers));
-        let point = |row: &Row| {
+    let servers = servers(outcome);
+    let curves = servers.iter().zip(LOOKS.into_iter().cycle()).map(|(server, look)| {
+        let wanted = |row: &&Row| (row.server.as_str(), row.workers) == (server, workers);
+        let points = outcome.rows.iter().filter(wanted).map(|row| {
             let value = value(row);
             (f64::from(row.clients), value, format!("{} clients: {}", row.clients, digits(value)))
-        };
-        let name = match stroke {
+        });
+        let name = match look.1 {
             Stroke::Dashed => format!("{server} (- -)"),
-            _ => server.clone(),
+            _ => (*server).to_owned(),
         };
-        Curve { name, tone, stroke, points: rows.map(point).collect() }
-    };
-    Panel {
-        title,
-        x: "clients".into(),
-        ticks: Ticks::Binary,
-        y: unit.to_owned(),
-        marks: Vec::new(),
-        curves: servers(outcome).iter().enumerate().map(curve).collect(),
-        note: "not measured".into(),
-    }
+        curve(&name, look, points)
+    });
+    panel(title, ("clients", Ticks::Binary), unit, curves)
 }
 
-fn servers(outcome: &Outcome) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for row in &outcome.rows {
-        if !names.contains(&row.server) {
-            names.push(row.server.clone());
-        }
-    }
-    names
+fn servers(outcome: &Outcome) -> Vec<&str> {
+    distinct(outcome.rows.iter().map(|row| row.server.as_str()))
 }
 
-fn workers(outcome: &Outcome) -> Vec<u16> {
-    let mut numbers: Vec<u16> = outcome.rows.iter().map(|row| row.workers).collect();
+/// The numbers that occur in the rows.
+fn ascending<T: Ord>(outcome: &Outcome, number: impl Fn(&Row) -> T) -> Vec<T> {
+    let mut numbers: Vec<T> = outcome.rows.iter().map(number).collect();
     numbers.sort_unstable();
     numbers.dedup();
     numbers
 }
 
 fn clients(outcome: &Outcome) -> Vec<u32> {
-    let mut numbers: Vec<u32> = outcome.rows.iter().map(|row| row.clients).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers
-}
-
-fn from(from: From) -> &'static str {
-    match from {
-        From::Files => "files",
-        From::Cache => "cache",
-    }
+    ascending(outcome, |row| row.clients)
 }
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
-    let fact = |label: &str, text: String| (label.to_owned(), text);
     let tree = &outcome.tree;
-    let mut facts = vec![
-        fact("Environment", outcome.ground.machine()),
-        fact("Others", format!("{}, this study's own in it", load_averages(outcome.load_average))),
+    let mut facts = outcome.conditions.facts(", including this study");
+    facts.extend([
         fact(
             "Tree",
             format!(
                 "{} files, the median {} bytes, the longest {}, {} in all; seed {}",
-                thousands(f64::from(tree.files)),
+                number(tree.files),
                 thousands(tree.median_bytes as f64),
                 thousands(tree.longest_bytes as f64),
                 thousands(tree.bytes as f64),
-                outcome.seed
+                outcome.conditions.seed
             ),
         ),
         fact(
@@ -158,13 +130,12 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
             ),
         ),
         fact("Visits", format!("{} rounds of {} s each visit", outcome.rounds, outcome.visit_s)),
-    ];
+    ]);
     if !outcome.versions.is_empty() {
         facts.push(fact("Peers", outcome.versions.join(", ")));
     }
-    let missing = &outcome.missing;
-    facts
-        .extend(missing.iter().map(|one| fact("Not here", format!("{}: {}", one.server, one.why))));
+    let missing = outcome.missing.iter();
+    facts.extend(missing.map(|one| fact("Not here", format!("{}: {}", one.server, one.why))));
     let failed: Vec<String> = outcome.rows.iter().filter_map(failures).collect();
     if !failed.is_empty() {
         facts.push(fact("Failures", failed.join("; ")));
@@ -172,7 +143,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     facts
 }
 
-/// What a row is told with, if requests of it failed.
+/// The failed requests of a row, if there are any.
 fn failures(row: &Row) -> Option<String> {
     let Row { server, workers, clients, errors, requests, .. } = row;
     (*errors > 0).then(|| {
@@ -187,28 +158,35 @@ fn by_clients(
     value: impl Fn(&Row) -> String,
 ) -> Rows {
     let clients = clients(outcome);
-    let mut columns: Vec<String> = ["<server", "<from", "workers"].map(String::from).to_vec();
-    columns.extend(clients.iter().map(|clients| match clients {
-        1 => "1 client".to_owned(),
-        _ => clients.to_string(),
-    }));
     let mut rows = Vec::new();
-    for workers in workers(outcome) {
+    for workers in ascending(outcome, |row| row.workers) {
         for server in servers(outcome) {
             let of = |clients: u32| {
-                let wanted = (&server, workers, clients);
-                outcome.rows.iter().find(|row| (&row.server, row.workers, row.clients) == wanted)
+                let wanted = (server, workers, clients);
+                outcome
+                    .rows
+                    .iter()
+                    .find(|row| (row.server.as_str(), row.workers, row.clients) == wanted)
             };
             let Some(first) = clients.iter().find_map(|clients| of(*clients)) else { continue };
-            let mut row = vec![server.clone(), from(first.from).to_owned(), workers.to_string()];
-            row.extend(clients.iter().map(|clients| of(*clients).map_or("-".into(), &value)));
+            let from = match first.from {
+                From::Files => "files",
+                From::Cache => "cache",
+            };
+            let mut row = vec![server.to_owned(), from.to_owned(), workers.to_string()];
+            row.extend(clients.iter().map(|clients| of(*clients).map_or(NONE.into(), &value)));
             rows.push(row);
         }
     }
-    Rows { title: title.into(), columns, rows, note: note.into() }
+    let mut table = table(title, &["<server", "<from", "workers"], rows, note);
+    table.columns.extend(clients.iter().map(|clients| match clients {
+        1 => "1 client".to_owned(),
+        _ => clients.to_string(),
+    }));
+    table
 }
 
-/// Figures with their intervals, of the fewest and the most clients.
+/// Figures with their intervals, for the fewest and the most clients.
 fn at_the_ends(
     outcome: &Outcome,
     figures: &[fn(&Row) -> Figure],
@@ -225,34 +203,30 @@ fn at_the_ends(
     rows.map(cells).collect()
 }
 
-fn columns(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
 fn ratios(outcome: &Outcome) -> Rows {
-    Rows {
-        title: "CPU time a request, to ours".into(),
-        columns: columns(&["<server", "workers", "clients", "<times ours"]),
-        rows: at_the_ends(outcome, &[|row| row.us_to_ours], |row| row.server != OURS),
-        note: "Within a round, as many workers and clients; 95 % intervals.".into(),
-    }
+    table(
+        "CPU time a request, relative to ours",
+        &["<server", "workers", "clients", "<times ours"],
+        at_the_ends(outcome, &[|row| row.us_to_ours], |row| row.server != OURS),
+        "Within a round, as many workers and clients; 95 % intervals.",
+    )
 }
 
 fn scaling(outcome: &Outcome) -> Rows {
-    let fewest = workers(outcome).first().copied().unwrap_or(1);
+    let fewest = ascending(outcome, |row| row.workers).first().copied().unwrap_or(1);
+    let title = match fewest {
+        1 => "Scaling, relative to one worker on one processor".to_owned(),
+        _ => format!("Scaling, relative to {fewest} workers"),
+    };
     let more = |row: &Row| row.workers != fewest;
-    Rows {
-        title: match fewest {
-            1 => "Scaling, to one worker on one processor".to_owned(),
-            _ => format!("Scaling, to {fewest} workers"),
-        },
-        columns: columns(&["<server", "workers", "clients", "<requests a second", "<µs a request"]),
-        rows: at_the_ends(outcome, &[|row| row.scaling, |row| row.us_scaling], more),
-        note: "Within a round, as many clients; 95 % intervals. Where the generator has no \
-               processor of its own, the CPU time tells what more workers cost, and the rate does \
-               not tell what they give."
-            .into(),
-    }
+    table(
+        title,
+        &["<server", "workers", "clients", "<requests a second", "<µs a request"],
+        at_the_ends(outcome, &[|row| row.scaling, |row| row.us_scaling], more),
+        "Within a round, as many clients; 95 % intervals. Where the generator shares a processor \
+         with the server, the CPU time shows the cost of more workers, but the rate does not show \
+         their gain.",
+    )
 }
 
 #[cfg(test)]
@@ -260,6 +234,7 @@ mod tests {
     use report::sheet::sheet;
 
     use super::*;
+    use crate::Conditions;
 
     fn row(server: &str, workers: u16, clients: u32, errors: u64) -> Row {
         let one = Figure { value: 2.0, interval: Some((1.5, 2.5)), rounds: 2 };
@@ -282,20 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_and_a_lack_is_a_dash() {
+    fn failures_are_reported_and_a_missing_cell_is_a_dash() {
         assert_eq!(failures(&row("nginx", 1, 4, 0)), None);
-        let told = failures(&row("nginx", 1, 4, 3)).unwrap();
-        assert_eq!(told, "nginx, 1 workers, 4 clients: 3 of 100 requests");
+        let text = failures(&row("nginx", 1, 4, 3)).unwrap();
+        assert_eq!(text, "nginx, 1 workers, 4 clients: 3 of 100 requests");
         let outcome = Outcome {
-            ground: harness::Environment::of(std::path::Path::new("/")),
-            load_average: (None, None),
+            conditions: Conditions::at_start(std::path::Path::new("/"), 1),
             tree: super::super::Tree::of(3, 1),
             versions: Vec::new(),
             missing: Vec::new(),
             rounds: 2,
             visit_s: 0.5,
             rows: vec![row(OURS, 1, 1, 0), row(OURS, 2, 1, 0), row("nginx", 1, 1, 0)],
-            seed: 1,
         };
         let mut with = outcome.clone();
         with.rows.push(row("nginx", 1, 8, 2));

@@ -1,67 +1,56 @@
 //! The static tree: files whose names, sizes and bytes are those of the origin's objects.
 //!
-//! A request is `/obj/N?size=BYTES`. A server of files leaves the query out and finds `obj/N`; the
-//! origin of the caches makes the same bytes from it. So all servers answer the same requests with
-//! the same bodies, and the generator checks every length.
+//! A request is `/obj/N?size=BYTES`. A server of files ignores the query and finds `obj/N`; the
+//! origin of the caches generates the same bytes. So all servers answer the same requests with the
+//! same bodies, and the generator checks every length.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use load::{Population, Size, content};
 use serde::Serialize;
 
-/// What is asked for.
+use crate::servers::response;
+
+/// The path of a request.
 pub(super) const PATH: &str = "/obj/{n}?size={size}";
-/// All files are asked for alike: else the length of the most popular one would be the result.
+/// All files are requested equally often. Otherwise the length of the most popular one would
+/// decide the result.
 const ZIPF: f64 = 0.0;
-/// No file is longer.
+/// The longest file.
 const FILE_BYTES_MAX: u64 = 512 << 10;
-/// An answer of the first asking takes no longer.
+/// Timeout of a response when the caches are filled.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// The tree.
+/// A description of the tree.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Tree {
-    /// Files.
+    /// Number of files.
     pub files: u32,
-    /// Of the median file.
+    /// Size of the median file.
     pub median_bytes: u64,
-    /// Of the longest.
+    /// Size of the longest file.
     pub longest_bytes: u64,
-    /// Of all.
+    /// Size of all files together.
     pub bytes: u64,
     #[serde(skip)]
     seed: u64,
 }
 
-/// The population of so many files.
+/// The population of a tree with this many files.
 pub(super) fn population(files: u32) -> Population {
-    let size = match Size::web() {
-        Size::LogNormalPareto {
-            median_bytes,
-            sigma,
-            tail_part,
-            tail_from_bytes,
-            tail_alpha,
-            ..
-        } => Size::LogNormalPareto {
-            median_bytes,
-            sigma,
-            tail_part,
-            tail_from_bytes,
-            tail_alpha,
-            bytes_max: FILE_BYTES_MAX,
-        },
-        fixed @ Size::Fixed { .. } => fixed,
-    };
+    let mut size = Size::web();
+    if let Size::LogNormalPareto { bytes_max, .. } = &mut size {
+        *bytes_max = FILE_BYTES_MAX;
+    }
     Population { objects: files, zipf_s: ZIPF, size }
 }
 
 impl Tree {
-    /// What a tree of so many files is.
+    /// Describes the tree with this many files.
     pub(super) fn of(files: u32, seed: u64) -> Tree {
         let size = population(files).size;
         let mut sizes: Vec<u64> = (0..files).map(|file| size.of(file, seed)).collect();
@@ -79,7 +68,7 @@ impl Tree {
         population(self.files).size.of(file, self.seed)
     }
 
-    /// Writes it below `home`.
+    /// Writes the files below `home`.
     pub(super) fn write(&self, home: &Path) -> io::Result<()> {
         let directory = home.join("obj");
         fs::create_dir_all(&directory)?;
@@ -96,14 +85,19 @@ impl Tree {
         Ok(())
     }
 
-    /// Asks a server for every file once, and holds each against what it should be: what a cache
-    /// stores is stored then, and what the page cache may hold is there.
-    pub(super) fn ask_for_all(&self, address: SocketAddr) -> io::Result<()> {
+    /// Requests every file once from a server and checks every body. After that a cache has stored
+    /// all of them, and the page cache has the files.
+    pub(super) fn request_all(&self, address: SocketAddr) -> io::Result<()> {
         for file in 0..self.files {
             let size = self.size(file);
-            let answer = ask(address, &format!("/obj/{file}?size={size}"))?;
+            // The Host field is part of the cache key: it must be the one that the generator sends.
+            let request = format!(
+                "GET /obj/{file}?size={size} HTTP/1.1\r\nHost: {address}\r\n\
+                 Connection: close\r\n\r\n"
+            );
+            let answer = response(address, &request, ANSWER_MAX)?;
             let wrong = |what: &str| {
-                io::Error::other(format!("obj/{file} was answered with {what} ({size} bytes)"))
+                io::Error::other(format!("obj/{file} answered with {what} ({size} bytes)"))
             };
             let at = answer.windows(4).position(|part| part == b"\r\n\r\n");
             let body = &answer[at.ok_or_else(|| wrong("no head"))? + 4..];
@@ -116,18 +110,6 @@ impl Tree {
         }
         Ok(())
     }
-}
-
-/// One request on a connection of its own.
-fn ask(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
-    // The Host is part of what a cache stores an answer by: it must be the generator's.
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(answer)
 }
 
 #[cfg(test)]
@@ -159,13 +141,13 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&stop);
         let serving = std::thread::spawn(move || origin.run(&of_thread));
-        tree.ask_for_all(address).unwrap();
+        tree.request_all(address).unwrap();
         assert_eq!(counters.requests.load(Ordering::Relaxed), 50);
-        // Another seed asks for other lengths, and is answered with them: the bodies are held
-        // against the tree that asks.
-        Tree::of(3, 8).ask_for_all(address).unwrap();
+        // Another seed requests other lengths and receives them: the bodies are compared with the
+        // tree that sends the requests.
+        Tree::of(3, 8).request_all(address).unwrap();
         stop.store(true, Ordering::Relaxed);
         serving.join().unwrap().unwrap();
-        assert!(tree.ask_for_all(address).is_err(), "nobody answers");
+        assert!(tree.request_all(address).is_err(), "the origin has stopped");
     }
 }
