@@ -1,4 +1,4 @@
-//! The codes of format strings: each stands once, with its meaning and what it writes.
+//! The codes of format strings: each is listed once, with its help and its value.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use super::record::{Record, split_port, squid_code};
 use super::text::{self, Civil, Quote, address, quoted};
 use transport::tls::{Peer, name_text};
 
-/// A value that a format can ask for.
+/// A value of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Nothing,
@@ -20,11 +20,11 @@ pub(super) enum What {
     ListenerPort,
     Clf(Moment),
     Time(Moment, Box<[u8]>),
-    /// Units since the epoch, so many of them a second.
+    /// Units since the epoch, with the number of units in a second.
     Since(Moment, u64),
-    /// The part of a second, in so many digits.
+    /// The fraction of a second, with the number of digits.
     Fraction(Moment, u32),
-    /// Units so many of which are a second.
+    /// The duration, with the number of units in a second.
     Elapsed(u64),
     Outcome,
     Status,
@@ -62,14 +62,14 @@ pub(super) enum What {
     ProcessId,
 }
 
-/// Which end of an exchange a time is of.
+/// The beginning or the end of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
     Start,
     End,
 }
 
-/// What there is to tell of the client's TLS.
+/// A property of the client's TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfTls {
     /// `TLS/1.3`
@@ -80,7 +80,7 @@ pub(super) enum OfTls {
     ServerName,
     Subject,
     Issuer,
-    /// `NONE`, or `SUCCESS`: a certificate that does not verify has no connection.
+    /// `NONE` or `SUCCESS`: with an invalid certificate there is no connection.
     Verified,
     /// `Initial` or `Resumed`.
     Session,
@@ -88,7 +88,7 @@ pub(super) enum OfTls {
     IsOn,
 }
 
-/// What stands in a code's braces.
+/// The argument in a code's braces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Argument {
     None,
@@ -102,7 +102,7 @@ pub(super) struct Code {
     pub(super) name: &'static str,
     pub(super) argument: Argument,
     pub(super) help: &'static str,
-    /// The value for an argument; empty if there is none.
+    /// Makes the value from the argument, which is empty if there is none.
     pub(super) make: fn(&str) -> Result<What, String>,
 }
 
@@ -128,7 +128,7 @@ const VARIABLE: Argument = Needed(
      SSL_SESSION_RESUMED, HTTPS; outcome, cache-status, rule, hierarchy, upstream or url",
 );
 
-/// Squid's.
+/// Squid's codes.
 pub(super) const SQUID: &[Code] = codes! {
     ">a" => What::ClientAddress, "the client's address";
     ">p" => What::ClientPort, "the client's port";
@@ -149,16 +149,16 @@ pub(super) const SQUID: &[Code] = codes! {
     "tr" => What::Elapsed(1000), "the time it took, ms";
     ">Hs" => What::Status, "the status that the client got";
     "Hs" => What::Status, "the status that the client got";
-    "<Hs" => What::UpstreamStatus, "the status that the upstream answered with";
-    "Ss" => What::Outcome, "what the cache had to do with it (TCP_MEM_HIT and its kin)";
+    "<Hs" => What::UpstreamStatus, "the status of the upstream's response";
+    "Ss" => What::Outcome, "how the cache took part (TCP_MEM_HIT and others)";
     "Sh" => What::Hierarchy, "where it came from (HIER_NONE, HIER_DIRECT)";
     "mt" => What::ContentType, "the response's media type";
     "rm" => What::Method, "the method";
     ">rm" => What::Method, "the method";
     "ru" => What::Url, "the URL";
     ">ru" => What::Url, "the URL";
-    "rp" => What::PathAndQuery, "the URL from its path on";
-    ">rp" => What::PathAndQuery, "the URL from its path on";
+    "rp" => What::PathAndQuery, "the URL's path and query";
+    ">rp" => What::PathAndQuery, "the URL's path and query";
     "rv" => What::Version, "the version of HTTP: 1.1 or 1.0";
     ">rv" => What::Version, "the version of HTTP: 1.1 or 1.0";
     "rs" => What::Scheme, "the URL's scheme";
@@ -172,20 +172,20 @@ pub(super) const SQUID: &[Code] = codes! {
     ">sh" => What::ReceivedHeadBytes, "bytes of the request's head";
     "st" => What::Traffic, "bytes received and sent";
     ">h"(FIELD) => request_field, "a field of the request";
-    ">ha"(FIELD) => request_field, "the same: nothing adapts requests before they are judged";
+    ">ha"(FIELD) => request_field, "the same, because requests are not adapted";
     "<h"(FIELD) => response_field, "a field of the response as it was sent";
     "err_code" => What::Rule, "the rule that refused the request";
     "ssl::>negotiated_version" => What::Tls(OfTls::SquidVersion),
         "the client's version of TLS: TLS/1.3 or TLS/1.2";
     "ssl::>negotiated_cipher" => What::Tls(OfTls::Cipher), "the client's cipher suite, by IANA";
-    "ssl::>sni" => What::Tls(OfTls::ServerName), "the name that the client's TLS asked for";
-    "ssl::>cert_subject" => What::Tls(OfTls::Subject), "whom the client's certificate is for";
-    "ssl::>cert_issuer" => What::Tls(OfTls::Issuer), "who issued the client's certificate";
-    "us" => What::Tls(OfTls::Subject), "whom the client's certificate is for";
+    "ssl::>sni" => What::Tls(OfTls::ServerName), "the server name in the client's TLS";
+    "ssl::>cert_subject" => What::Tls(OfTls::Subject), "the subject of the client's certificate";
+    "ssl::>cert_issuer" => What::Tls(OfTls::Issuer), "the issuer of the client's certificate";
+    "us" => What::Tls(OfTls::Subject), "the subject of the client's certificate";
     "x"(OURS) => ours, "plimsoll's own values by name";
 };
 
-/// Apache's.
+/// Apache's codes.
 pub(super) const APACHE: &[Code] = codes! {
     "a" => What::ClientAddress, "the client's address";
     "h" => What::ClientAddress, "the client's address";
@@ -206,74 +206,33 @@ pub(super) const APACHE: &[Code] = codes! {
     "U" => What::Path, "the URL's path";
     "q" => What::Query, "the query with its question mark, or nothing";
     "H" => What::Protocol, "the protocol: HTTP/1.1 or HTTP/1.0";
-    "v" => What::Host, "the host that was asked for";
-    "V" => What::Host, "the host that was asked for";
+    "v" => What::Host, "the requested host";
+    "V" => What::Host, "the requested host";
     "p"(Optional("canonical, local or remote")) => apache_port,
-        "the port that was asked for; {local}: the listener's; {remote}: the client's";
-    "X" => What::ConnectionState, "+ the connection goes on, - it does not";
+        "the requested port; {local}: the listener's; {remote}: the client's";
+    "X" => What::ConnectionState, "+ if the connection stays open, otherwise -";
     "I" => What::ReceivedBytes, "bytes received from the client, head and body";
     "O" => What::SentBytes, "bytes sent to the client, heads and body";
     "S" => What::Traffic, "bytes received and sent";
     "P"(Optional("pid")) => process, "the server's process id";
     "C"(Needed("the cookie's name")) => cookie, "a cookie of the request";
     "c"(Needed("version, cipher or subjectdn")) => of_connection,
-        "the client's TLS: its version, its cipher suite, whom its certificate is for";
+        "the client's TLS: its version, cipher suite, or the subject of the certificate";
     "x"(VARIABLE) => variable, "the client's TLS, by Apache's names; plimsoll's own values by name";
 };
 
-/// Squid's codes for which there is no value here.
-pub(super) const SQUID_WITHOUT: &[&str] = &[
-    "sn",
-    "err_detail",
-    "note",
-    ">A",
-    ">eui",
-    ">qos",
-    "<qos",
-    ">nfmark",
-    "<nfmark",
-    "<A",
-    "<la",
-    "<lp",
-    ">handshake",
-    "transport::>connection_id",
-    "dt",
-    "busy_time",
-    "master_xaction",
-    "et",
-    "ea",
-    "ue",
-    "credentials",
-    "<rm",
-    "<ru",
-    "<rs",
-    "<rd",
-    "<rP",
-    "<rp",
-    "<rv",
-    "<bs",
-    "<sS",
-    "<pt",
-    "<tt",
-    "request_attempts",
-    "ssl::bump_mode",
-    "ssl::<cert_errors",
-    "ssl::<cert_subject",
-    "ssl::<cert_issuer",
-    "ssl::<cert",
-    "ssl::<negotiated_version",
-    "ssl::<negotiated_cipher",
-    "ssl::>received_hello_version",
-    "ssl::<received_hello_version",
-    "ssl::>received_supported_version",
-    "ssl::<received_supported_version",
-    "proxy_protocol::>h",
-    "icap::",
-    "adapt::",
-];
+/// Codes of Squid that have no value here.
+pub(super) const SQUID_WITHOUT: &str = "\
+    sn err_detail note >A >eui >qos <qos >nfmark <nfmark <A <la <lp >handshake \
+    transport::>connection_id dt busy_time master_xaction et ea ue credentials <rm <ru <rs \
+    <rd <rP <rp <rv <bs <sS <pt <tt request_attempts ssl::bump_mode ssl::<cert_errors \
+    ssl::<cert_subject ssl::<cert_issuer ssl::<cert ssl::<negotiated_version \
+    ssl::<negotiated_cipher ssl::>received_hello_version ssl::<received_hello_version \
+    ssl::>received_supported_version ssl::<received_supported_version proxy_protocol::>h \
+    icap:: adapt::";
 
-/// Apache's.
-pub(super) const APACHE_WITHOUT: &[&str] = &["e", "f", "k", "L", "n", "R", "^"];
+/// Codes of Apache that have no value here.
+pub(super) const APACHE_WITHOUT: &str = "e f k L n R ^";
 
 fn time(moment: Moment, format: &str) -> Result<What, String> {
     if format.is_empty() {
@@ -283,7 +242,7 @@ fn time(moment: Moment, format: &str) -> Result<What, String> {
         None => Ok(What::Time(moment, format.as_bytes().into())),
         Some(at) => {
             let conversion: String = format[at..].chars().take(2).collect();
-            Err(format!("{conversion} is no time; there are {}", text::CONVERSIONS))
+            Err(format!("{conversion} is not a time; known are {}", text::CONVERSIONS))
         }
     }
 }
@@ -338,7 +297,7 @@ fn cookie(name: &str) -> Result<What, String> {
 fn process(which: &str) -> Result<What, String> {
     match which {
         "" | "pid" => Ok(What::ProcessId),
-        _ => Err(format!("%P knows pid, not {which:?}: cores have no ids of their own")),
+        _ => Err(format!("%P knows pid, not {which:?}: cores have no ids")),
     }
 }
 
@@ -351,7 +310,7 @@ fn of_connection(name: &str) -> Result<What, String> {
     }
 }
 
-/// Apache's variables of mod_ssl that there is a value for.
+/// The variables of Apache's mod_ssl that have a value.
 const VARIABLES: &[(&str, OfTls)] = &[
     ("SSL_PROTOCOL", OfTls::Version),
     ("SSL_CIPHER", OfTls::Cipher),
@@ -372,7 +331,7 @@ fn variable(name: &str) -> Result<What, String> {
     }
     let distance = |known: &&(&str, OfTls)| strsim::damerau_levenshtein(known.0, name);
     let nearest = VARIABLES.iter().min_by_key(distance).map_or("", |(known, _)| known);
-    Err(format!("there is no {name} here; the nearest is %{{{nearest}}}x"))
+    Err(format!("there is no value for {name}; the nearest is %{{{nearest}}}x"))
 }
 
 fn field_name(name: &str) -> Result<Box<[u8]>, String> {
@@ -380,7 +339,7 @@ fn field_name(name: &str) -> Result<Box<[u8]>, String> {
     if !name.is_empty() && name.bytes().all(token) {
         Ok(name.as_bytes().into())
     } else {
-        Err(format!("{name:?} is no name of a field"))
+        Err(format!("{name:?} is not a field name"))
     }
 }
 
@@ -397,7 +356,7 @@ fn ours(name: &str) -> Result<What, String> {
                 Needed(known) | Optional(known) => known,
                 Argument::None => "",
             };
-            Err(format!("{name:?} is none of plimsoll's own values: {known}"))
+            Err(format!("{name:?} is not one of plimsoll's own values: {known}"))
         }
     }
 }
@@ -452,7 +411,7 @@ pub(super) fn value(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote
     }
 }
 
-/// What comes of the client's TLS; a dash where it speaks none.
+/// Appends a property of the client's TLS; a dash without TLS.
 fn of_tls(out: &mut Vec<u8>, r: &Record<'_>, of: OfTls, quote: Quote) {
     let Some(tls) = r.tls else {
         let nothing: &[u8] = match of {
@@ -494,12 +453,12 @@ fn of_tls(out: &mut Vec<u8>, r: &Record<'_>, of: OfTls, quote: Quote) {
     });
 }
 
-/// What comes from the client or the origin, and is escaped.
+/// Appends a value from the client or the origin, escaped.
 fn piece_of_the_messages(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote) {
     let target = r.path_and_query();
     let query_at = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (text, otherwise): (&[u8], &[u8]) = match what {
-        // One word, wherever it stands.
+        // Always one word.
         What::User => return quoted(out, r.user, Quote::Url, b"-"),
         What::Url => return url(out, r, quote),
         What::RequestLine => return request_line(out, r, quote),
@@ -530,7 +489,7 @@ fn word(r: &Record<'_>, what: &What) -> &'static [u8] {
     }
 }
 
-/// Squid's word for where a response came from.
+/// Squid's code for the source of a response.
 pub(super) fn hierarchy(r: &Record<'_>) -> &'static [u8] {
     if r.upstream.is_some() { b"HIER_DIRECT" } else { b"HIER_NONE" }
 }
@@ -547,7 +506,7 @@ pub(super) fn upstream(out: &mut Vec<u8>, upstream: Option<SocketAddr>) {
     }
 }
 
-/// Appends the URL that was asked for.
+/// Appends the requested URL.
 pub(super) fn url(out: &mut Vec<u8>, r: &Record<'_>, quote: Quote) {
     let authority = r.authority_before();
     let is_path = r.request.is_some_and(|head| matches!(head.target, Target::Origin { .. }));

@@ -1,5 +1,5 @@
-//! The formats that have a name. They are written by hand: the same as a format string, faster
-//! (a test holds the one against the other).
+//! The named formats. They are written by hand: the result is that of a format string, but faster (a
+//! test compares the two).
 
 use http1::Name;
 use http1::write::decimal;
@@ -39,7 +39,7 @@ pub(super) fn squid(out: &mut Vec<u8>, r: &Record<'_>) {
     out.push(b'\n');
 }
 
-/// The common log format; `end` is when it ended.
+/// The common log format; `end` is the time of the end.
 pub(super) fn common(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     common_part(out, r, end);
     out.push(b'\n');
@@ -73,7 +73,7 @@ fn common_part(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     }
 }
 
-/// A JSON object: its time is the end. A value that is not there is null.
+/// A JSON object with the time of the end. A missing value is null.
 pub(super) fn json(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     let mut object = Object { out, first: true };
     object.quoted("time", |out| end.iso_ms(out, r.end_wall_ms));
@@ -171,7 +171,7 @@ impl Object<'_> {
         }
     }
 
-    /// For text that needs no escapes.
+    /// A string that needs no escapes.
     fn quoted(&mut self, name: &str, append: impl FnOnce(&mut Vec<u8>)) {
         self.name(name);
         self.out.push(b'"');

@@ -1,11 +1,12 @@
-//! The access log: one line a request, in a format with a name or in one of the operator's own.
+//! The access log: one line for each request, in a named format or in a format string of the
+//! operator.
 //!
-//! A core formats its lines into a buffer of its own and hands full buffers to one thread that
-//! writes the file, so that a slow disk never holds a core. [`record`] is all that is known of an
-//! exchange; [`formats`] are those with a name; [`template`] understands format strings, whose
-//! codes stand in [`codes`]; [`writer`] is the thread.
+//! Each core formats its lines into its own buffer and hands full buffers to one thread that writes
+//! the file, so that a slow disk never blocks a core. [`record`] holds the data of an exchange;
+//! [`formats`] has the named formats; [`template`] parses format strings, whose codes are listed in
+//! [`codes`]; [`writer`] is the thread.
 //!
-//! What never happens: a line is lost uncounted; bytes of a client break a line in two.
+//! What never happens: a line is lost and not counted; bytes of a client break a line in two.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +36,7 @@ pub use template::Template as LogTemplate;
 pub use writer::LogWriter;
 pub use writer::{Queue, Sink};
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum LogFormat {
     /// Squid's native format: stamps the end of the request, in milliseconds, with its duration.
@@ -45,16 +46,16 @@ pub enum LogFormat {
     Common,
     /// Apache's combined format; stamps the end of the request, in seconds.
     Combined,
-    /// One JSON object a line.
+    /// One JSON object for each line.
     Json,
-    /// A format of the operator's own.
+    /// A format string of the operator.
     Custom(Arc<Template>),
 }
 
 impl FromStr for LogFormat {
     type Err = String;
 
-    /// A name, or a format string behind the name of its dialect: `squid:…`, `apache:…`.
+    /// A name, or a format string after the name of its dialect: `squid:…`, `apache:…`.
     fn from_str(text: &str) -> Result<LogFormat, String> {
         let custom = |dialect, format| {
             Template::parse(dialect, format).map(|template| LogFormat::Custom(Arc::new(template)))
@@ -70,8 +71,8 @@ impl FromStr for LogFormat {
             "combined" => Ok(LogFormat::Combined),
             "json" => Ok(LogFormat::Json),
             _ => Err(format!(
-                "unknown log format {text:?}: it is squid, common, combined or json, or a format \
-                 string behind squid: or apache:, whose codes it is in"
+                "unknown log format {text:?}: use squid, common, combined or json, or a format string \
+                 after squid: or apache:, in the codes of that dialect"
             )),
         }
     }
@@ -82,9 +83,9 @@ impl FromStr for LogFormat {
 pub struct LogCode {
     /// `squid` or `apache`.
     pub dialect: &'static str,
-    /// As it is written, such as `%>a` or `%{the field's name}i`.
+    /// The code as it is written, such as `%>a` or `%{the field's name}i`.
     pub code: String,
-    /// One line.
+    /// One line of help.
     pub help: &'static str,
 }
 
@@ -104,7 +105,7 @@ pub fn log_codes() -> Vec<LogCode> {
     of("squid", SQUID).chain(of("apache", APACHE)).collect()
 }
 
-/// A core's end of the log.
+/// The part of the log that belongs to a core.
 #[derive(Debug)]
 pub struct CoreLog {
     sink: Sink,
@@ -114,18 +115,18 @@ pub struct CoreLog {
 }
 
 impl CoreLog {
-    /// A core with nothing to write yet.
+    /// A log without lines.
     pub fn new(sink: Sink, format: LogFormat) -> CoreLog {
         CoreLog { sink, format, lines: RefCell::default(), second: Cell::new(Civil::of(0)) }
     }
 
-    /// Whether lines are wanted at all.
+    /// Whether there is an access log.
     #[inline]
     pub fn is_on(&self) -> bool {
         !matches!(self.sink, Sink::Off)
     }
 
-    /// Adds a line. Full batches are handed over; a tick hands over the rest.
+    /// Adds a line. Full batches are handed over at once, the rest at the next tick.
     pub fn record(&self, record: &Record<'_>) {
         let mut lines = self.lines.borrow_mut();
         match &self.format {
@@ -142,7 +143,7 @@ impl CoreLog {
         }
     }
 
-    /// Hands over what there is.
+    /// Hands over the remaining lines.
     pub fn flush(&self) {
         let lines = std::mem::take(&mut *self.lines.borrow_mut());
         if !lines.is_empty() {
@@ -160,7 +161,7 @@ impl CoreLog {
         }
     }
 
-    /// The end's civil time, made once a second.
+    /// The civil time of the end, computed once a second.
     fn civil(&self, record: &Record<'_>) -> Civil {
         let made = self.second.get();
         if made.second() == record.end_wall_ms / 1000 {

@@ -1,4 +1,4 @@
-//! What is known of one exchange when it is over: all that any format can tell.
+//! The data of one exchange after its end: everything that a format can write.
 
 use std::net::SocketAddr;
 
@@ -7,51 +7,51 @@ use http1::{Name, RequestHead, Scheme, Target};
 use outcome::{Outcome, Refusal};
 use transport::tls::TlsFacts;
 
-/// One exchange. Byte strings come from the client or the origin: every format escapes what would
-/// break its lines.
+/// One exchange. Byte strings come from the client or the origin: every format escapes the bytes
+/// that would break its lines.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    /// Unix milliseconds at its end.
+    /// Unix milliseconds at the end.
     pub end_wall_ms: u64,
     /// From the end of the request's head to the last byte that was sent.
     pub elapsed_us: u64,
     /// The address of the client.
     pub client: SocketAddr,
-    /// The address of the listener that it came in by, as configured.
+    /// The address of the listener, as configured.
     pub listener: SocketAddr,
-    /// The scheme of URIs that are asked for there in origin-form.
+    /// The scheme of targets in origin-form on that listener.
     pub scheme: Scheme,
-    /// Who asked, as the credentials say that were verified; empty if nobody was asked for any.
+    /// The user of the verified credentials; empty if none were required.
     pub user: &'a [u8],
-    /// `None`: what came was no request.
+    /// `None` if the bytes were no request.
     pub request: Option<RequestHead<'a>>,
-    /// Bytes of the request, its head and what was read of its body.
+    /// Bytes of the request: its head and the part of its body that was read.
     pub request_bytes: u64,
-    /// What the cache had to do with it.
+    /// How the cache took part.
     pub outcome: Outcome,
-    /// The status that was sent; 0: none.
+    /// The status that was sent; 0 if none.
     pub status: u16,
     /// The head as it was sent.
     pub response_head: &'a [u8],
-    /// Its `Content-Type`; empty when there is none.
+    /// Its `Content-Type`; empty if it has none.
     pub content_type: &'a [u8],
     /// Bytes sent, heads and body ...
     pub bytes: u64,
     /// ... and of the body alone.
     pub body_bytes: u64,
-    /// Whom the response is from, when it is not from the store alone.
+    /// The server of the response, if it is not only from the store.
     pub upstream: Option<SocketAddr>,
-    /// The connection goes on.
+    /// Whether the connection stays open.
     pub keep: bool,
-    /// The name of the rule that refused the request; empty when none did.
+    /// The name of the rule that refused the request; empty if none did.
     pub rule: &'a str,
-    /// The client's TLS; `None` where it speaks none.
+    /// The client's TLS; `None` without TLS.
     pub tls: Option<&'a dyn TlsFacts>,
 }
 
 impl<'a> Record<'a> {
-    /// Of a client that was refused before it had sent a request. `response` is what it was told:
-    /// a head and a text, or nothing, which the log shows as status 000.
+    /// The record of a client that was refused before it sent a request. `response` is what it got: a
+    /// head and a text, or nothing, which the log shows as status 000.
     pub fn of_none(
         client: SocketAddr,
         (listener, scheme): (SocketAddr, Scheme),
@@ -83,7 +83,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The status that the upstream answered with: our own `Cache-Status` says it.
+    /// The status of the upstream's response, taken from our own `Cache-Status`.
     pub(super) fn upstream_status(&self) -> Option<u16> {
         if self.status == 101 {
             return Some(101);
@@ -104,12 +104,12 @@ impl<'a> Record<'a> {
         values.next().unwrap_or_default()
     }
 
-    /// Unix milliseconds at its beginning.
+    /// Unix milliseconds at the beginning.
     pub(super) fn start_wall_ms(&self) -> u64 {
         self.end_wall_ms.saturating_sub(self.elapsed_us / 1000)
     }
 
-    /// Of the request; empty when it is not there.
+    /// A field of the request; empty if it is missing.
     pub(super) fn request_field(&self, name: Name) -> &'a [u8] {
         self.request.and_then(|head| head.fields.get(name)).unwrap_or_default()
     }
@@ -127,7 +127,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The last field of the response with this name: ours, where a cache before us has one too.
+    /// The last field of the response with this name: ours, if another cache has added one too.
     pub(super) fn response_field(&self, name: &[u8]) -> &'a [u8] {
         last_field(self.response_head, name)
     }
@@ -137,7 +137,7 @@ impl<'a> Record<'a> {
         self.bytes.saturating_sub(self.body_bytes)
     }
 
-    /// The scheme of what was asked for.
+    /// The scheme of the requested URL.
     pub(super) fn scheme(&self) -> &'static str {
         self.scheme.name()
     }
@@ -146,10 +146,9 @@ impl<'a> Record<'a> {
         self.request.map_or(b"", |head| head.method_bytes)
     }
 
-    /// Authority to put before a target in origin-form; empty when the target is absolute.
+    /// The authority that belongs before a target in origin-form; empty if the target is absolute.
     pub(super) fn authority_before(&self) -> &'a [u8] {
         match self.request {
-            // An authority, which CONNECT asks for, is all there is.
             None => b"",
             Some(head) => match head.target {
                 Target::Absolute { .. } | Target::Authority { .. } => b"",
@@ -158,7 +157,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The authority that was asked for, wherever it stood.
+    /// The requested authority, from the target or from `Host`.
     pub(super) fn authority(&self) -> &'a [u8] {
         match self.request.map(|head| head.target) {
             Some(Target::Absolute { authority, .. }) => authority,
@@ -210,7 +209,7 @@ pub(super) fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// The last field of a head with this name; empty when there is none.
+/// The last field of a head with this name; empty if it is missing.
 pub fn last_field<'h>(head: &'h [u8], name: &[u8]) -> &'h [u8] {
     let mut found: &[u8] = b"";
     let mut rest = head;

@@ -1,13 +1,13 @@
-//! A format of the operator's own, in Squid's `logformat` codes or in Apache's `LogFormat` ones.
+//! A format string of the operator, in Squid's `logformat` codes or in Apache's `LogFormat` codes.
 //!
-//! The text is parsed once, into a list of pieces; a line is written by going through the list,
-//! without allocation. The codes of both dialects stand in two tables ([`SQUID`], [`APACHE`]):
-//! what is understood, what the reference documents, and what an error suggests, are the same list.
+//! The text is parsed once into a list of pieces. Writing a line walks the list and does not
+//! allocate. The codes of both dialects are in two tables ([`SQUID`], [`APACHE`]), from which the
+//! parser, the reference and the suggestions in errors are made.
 //!
 //! Squid's grammar: `%`, a quoting (`"` `[` `#` `'`), `-` for left, a width with `0` for zeros, `.`
-//! and a longest length, `{argument}`, the code (the longest that fits). Without a quoting, what
-//! stands between `"` or `[` in the text is escaped for that place. Apache's: `%`, `!` and a list
-//! of statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
+//! and a maximum length, `{argument}`, the code (the longest that fits). Without a quoting, a value
+//! between `"` or `[` in the text is escaped for that place. Apache's grammar: `%`, `!` and a list of
+//! statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
 
 use super::codes::{APACHE, APACHE_WITHOUT, Argument, Code, SQUID, SQUID_WITHOUT, What, value};
 use super::record::Record;
@@ -28,8 +28,8 @@ impl Dialect {
         }
     }
 
-    /// Those that others know and we have nothing to tell for.
-    fn without(self) -> &'static [&'static str] {
+    /// Codes of the dialect that have no value here.
+    fn without(self) -> &'static str {
         match self {
             Dialect::Squid => SQUID_WITHOUT,
             Dialect::Apache => APACHE_WITHOUT,
@@ -44,12 +44,12 @@ impl Dialect {
     }
 }
 
-/// Whether a code is this one, or one of a family whose common beginning is named.
+/// Whether a code is `name`, or begins with it if `name` is the prefix of a family.
 fn is_or_begins(asked: &str, name: &str) -> bool {
     asked == name || (name.ends_with("::") && asked.starts_with(name))
 }
 
-/// A format, parsed.
+/// A parsed format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -69,7 +69,7 @@ struct Value {
     only: Option<Box<Only>>,
 }
 
-/// Squid's width and its kin.
+/// Squid's width, alignment and maximum length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Layout {
     left: bool,
@@ -85,7 +85,7 @@ struct Only {
     statuses: Vec<u16>,
 }
 
-/// A width above this is a slip of the hand.
+/// A larger width is a mistake.
 const WIDTH_MAX: usize = 1024;
 
 impl Template {
@@ -100,7 +100,7 @@ impl Template {
         out.push(b'\n');
     }
 
-    /// Understands a format.
+    /// Parses a format.
     ///
     /// # Errors
     /// One line: the column, what is wrong there, and the nearest code.
@@ -148,9 +148,9 @@ struct Parser<'t> {
     text: &'t str,
     at: usize,
     pieces: Vec<Piece>,
-    /// Text that no piece holds yet.
+    /// Text that is not in a piece yet.
     pending: Vec<u8>,
-    /// Between which marks of the text we are.
+    /// The open quote or bracket of the text.
     inside: Option<u8>,
 }
 
@@ -161,7 +161,9 @@ impl<'t> Parser<'t> {
                 b'%' if self.take(b"%") => self.pending.push(b'%'),
                 b'%' => self.code()?,
                 b'\\' => self.escape()?,
-                b'\n' | b'\r' => return Err(self.wrong(self.at - 1, "a line cannot hold another")),
+                b'\n' | b'\r' => {
+                    return Err(self.wrong(self.at - 1, "a line cannot contain a line break"));
+                }
                 _ => {
                     self.pending.push(byte);
                     self.inside = match (self.inside, byte) {
@@ -192,7 +194,7 @@ impl<'t> Parser<'t> {
         is_next
     }
 
-    /// One line; what it quotes of the text may hold control characters, which are escaped.
+    /// An error in one line. Control characters in quoted text are escaped.
     fn wrong(&self, at: usize, what: impl std::fmt::Display) -> String {
         let column = self.text.get(..at).map_or(at, |before| before.chars().count()) + 1;
         let mut line = format!("log format, column {column}: ");
@@ -215,7 +217,7 @@ impl<'t> Parser<'t> {
                 }
             }
             _ => {
-                return Err(self.wrong(self.at - 1, "behind \\ there may be t, a quote or \\"));
+                return Err(self.wrong(self.at - 1, "only t, a quote or \\ may follow \\"));
             }
         }
         Ok(())
@@ -281,7 +283,9 @@ impl<'t> Parser<'t> {
         if self.take(b".") {
             layout.longest = self.number(start)?;
             if layout.longest.is_none() {
-                return Err(self.wrong(start, "behind the . of a code stands its longest length"));
+                return Err(
+                    self.wrong(start, "the . of a code must be followed by its maximum length")
+                );
             }
         }
         Ok((self.at != before).then_some(layout))
@@ -305,14 +309,14 @@ impl<'t> Parser<'t> {
         let mut statuses = Vec::new();
         while let Some(status) = self.number(start)? {
             if !(100..=599).contains(&status) {
-                return Err(self.wrong(start, format!("{status} is no status")));
+                return Err(self.wrong(start, format!("{status} is not a status")));
             }
             statuses.push(status as u16);
             if !self.take(b",") {
                 break;
             }
         }
-        // Before and behind internal redirects: there are none.
+        // Before and after internal redirects, which do not exist here.
         self.take(b"<>");
         let argument = self.argument(start)?;
         let letter: String = self.rest().chars().take(1).collect();
@@ -325,7 +329,7 @@ impl<'t> Parser<'t> {
         Ok(Value { what, quote: Quote::Apache, layout: None, only })
     }
 
-    /// `{argument}`, if one stands here.
+    /// Parses `{argument}`, if there is one.
     fn argument(&mut self, start: usize) -> Result<Option<&'t str>, String> {
         if !self.rest().starts_with('{') {
             return Ok(None);
@@ -359,11 +363,10 @@ impl<'t> Parser<'t> {
             format!("; the nearest is %{}: {}", code.name, code.help)
         });
         let dialect = self.dialect.name();
-        if self.dialect.without().iter().any(|name| is_or_begins(asked, name)) {
-            let text =
-                format!("%{asked} is one of {dialect} codes that has no value here{nearest}");
+        if self.dialect.without().split(' ').any(|name| is_or_begins(asked, name)) {
+            let text = format!("%{asked} is one of {dialect} codes but has no value here{nearest}");
             return self.wrong(start, text);
         }
-        self.wrong(start, format!("%{asked} is none of {dialect} codes that are known{nearest}"))
+        self.wrong(start, format!("%{asked} is not one of {dialect} codes{nearest}"))
     }
 }

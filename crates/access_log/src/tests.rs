@@ -1,4 +1,4 @@
-//! Each format against a golden line.
+//! Each format compared with a golden line.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -100,7 +100,7 @@ fn json_is_one_object_a_line() {
 }
 
 #[test]
-fn what_was_no_request_has_its_line_too() {
+fn bytes_that_were_no_request_have_a_line_too() {
     let refused = with_record(REQUEST, |record| {
         Record {
             request: None,
@@ -132,7 +132,7 @@ impl Record<'_> {
     }
 }
 
-/// The lines that other programs are held to understand (`plimsoll record` reads the same file).
+/// Lines that other programs must understand (`plimsoll record` reads the same file).
 #[test]
 fn golden_lines() {
     let mut golden = String::new();
@@ -157,7 +157,7 @@ fn golden_lines() {
     assert_eq!(golden, include_str!("golden.log"), "{golden}");
 }
 
-/// Squid's own definitions of its formats, as its documentation gives them.
+/// The definitions of Squid's formats from its documentation.
 #[test]
 fn squids_codes() {
     for (text, expected) in [
@@ -209,31 +209,28 @@ fn apaches_codes() {
 }
 
 #[test]
-fn what_is_wrong_names_its_column_and_the_nearest_code() {
+fn an_error_names_the_column_and_the_nearest_code() {
     for (text, expected) in [
-        (
-            "squid:%ts %>q",
-            "column 5: %>q is none of Squid's codes that are known; the nearest is %>a",
-        ),
-        ("squid:é%{X}", "column 2: % is none of Squid's"),
+        ("squid:%ts %>q", "column 5: %>q is not one of Squid's codes; the nearest is %>a"),
+        ("squid:é%{X}", "column 2: % is not one of Squid's"),
         ("squid:a%{X", "column 2: the { of a code has no }"),
         ("squid:%>h", "column 1: %>h needs {the field's name}"),
         ("squid:%{x}ts", "column 1: %ts takes no such argument"),
-        ("squid:%{a b}>h", "column 1: \"a b\" is no name of a field"),
-        ("squid:%{%Q}tl", "column 1: %Q is no time; there are %a"),
+        ("squid:%{a b}>h", "column 1: \"a b\" is not a field name"),
+        ("squid:%{%Q}tl", "column 1: %Q is not a time; known are %a"),
         ("squid:%99999tr", "column 1: a width of 99999 is above 1024"),
-        ("squid:%.tr", "behind the . of a code stands its longest length"),
-        ("squid:%ts\n", "column 4: a line cannot hold another"),
-        ("squid:\\n", "column 2: behind \\ there may be t, a quote or \\"),
+        ("squid:%.tr", "the . of a code must be followed by its maximum length"),
+        ("squid:%ts\n", "column 4: a line cannot contain a line break"),
+        ("squid:\\n", "column 2: only t, a quote or \\ may follow \\"),
         ("squid:", "the log format is empty"),
-        ("squid:%{nothing}x", "\"nothing\" is none of plimsoll's own values: outcome, "),
-        ("apache:%h %Z", "column 4: %Z is none of Apache's codes that are known; the nearest is %"),
-        ("apache:%42s", "42 is no status"),
+        ("squid:%{nothing}x", "\"nothing\" is not one of plimsoll's own values: outcome, "),
+        ("apache:%h %Z", "column 4: %Z is not one of Apache's codes; the nearest is %"),
+        ("apache:%42s", "42 is not a status"),
         ("apache:%{ns}T", "%T knows s, ms and us"),
-        ("apache:%\n", "column 1: %\\n is none of Apache's codes"),
-        ("apache:%", "column 1: % is none of Apache's codes"),
-        ("jsn", "unknown log format \"jsn\": it is squid, common, combined or json, or a format"),
-        ("%h %t", "behind squid: or apache:"),
+        ("apache:%\n", "column 1: %\\n is not one of Apache's codes"),
+        ("apache:%", "column 1: % is not one of Apache's codes"),
+        ("jsn", "unknown log format \"jsn\": use squid, common, combined or json, or a format"),
+        ("%h %t", "after squid: or apache:"),
     ] {
         let wrong = text.parse::<LogFormat>().unwrap_err();
         assert!(wrong.contains(expected), "{text}: {wrong}");
@@ -266,7 +263,7 @@ fn nothing_is_lost_at_exit() {
 }
 
 #[test]
-fn a_file_that_refuses_lines_counts_them() {
+fn lines_that_cannot_be_written_are_counted() {
     let writer = LogWriter::open(Path::new("/dev/full")).unwrap();
     let log = CoreLog::new(writer.sink(), LogFormat::Squid);
     with_record(REQUEST, |record| log.record(&record));
@@ -276,7 +273,7 @@ fn a_file_that_refuses_lines_counts_them() {
 
 /// Rotation: the file is moved away and opened again under its name; no line is lost or doubled.
 #[test]
-fn a_log_that_is_moved_away_goes_on_under_its_name() {
+fn a_log_that_is_moved_away_continues_under_its_name() {
     let home = std::env::temp_dir().join(format!("plimsoll-rotate-{}", std::process::id()));
     std::fs::create_dir_all(&home).unwrap();
     let (path, moved) = (home.join("access.log"), home.join("access.log.1"));
@@ -298,9 +295,9 @@ fn a_log_that_is_moved_away_goes_on_under_its_name() {
 }
 
 proptest! {
-    /// The formats written by hand are what their format strings say, for any client.
+    /// The formats written by hand equal their format strings, for any client.
     #[test]
-    fn formats_with_a_name_are_their_format_strings(
+    fn named_formats_equal_their_format_strings(
         path in "/[!-~]{0,20}", agent in "[ -~]{0,20}", referer in "[!-~é]{1,20}",
         elapsed_us in 0u64..100_000_000, status in 200u16..600, body_bytes in 0u64..3,
     ) {
@@ -330,9 +327,9 @@ proptest! {
         })?;
     }
 
-    /// Whatever an operator writes: an error or a format, and its lines are lines.
+    /// Any text is an error or a format whose records are single lines.
     #[test]
-    fn any_text_is_understood_or_refused(text in "(squid|apache):[ -~]{0,40}") {
+    fn any_text_is_parsed_or_refused(text in "(squid|apache):[ -~]{0,40}") {
         if let Ok(format) = text.parse::<LogFormat>() {
             let line = with_record(REQUEST, |record| line(&format, &record));
             prop_assert_eq!(line.matches('\n').count(), 1);
@@ -340,10 +337,10 @@ proptest! {
     }
 }
 
-/// A client's TLS as a test says.
-struct Spoken;
+/// A client's TLS with fixed properties.
+struct FixedTls;
 
-impl TlsFacts for Spoken {
+impl TlsFacts for FixedTls {
     fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>)) {
         // SET { SEQUENCE { 2.5.4.3, UTF8String } }
         let subject = b"\x31\x0c\x30\x0a\x06\x03\x55\x04\x03\x0c\x03a b";
@@ -358,23 +355,23 @@ impl TlsFacts for Spoken {
 }
 
 #[test]
-fn the_tls_of_a_client_is_told_in_the_words_of_each_dialect() {
-    let told = |text: &str, tls: Option<&dyn TlsFacts>| {
+fn the_tls_of_a_client_is_logged_in_the_terms_of_each_dialect() {
+    let logged = |text: &str, tls: Option<&dyn TlsFacts>| {
         with_record(REQUEST, |record| line(&format(text), &Record { tls, ..record }))
     };
     let squid = "squid:%ssl::>negotiated_version %ssl::>negotiated_cipher %ssl::>sni \
                  %ssl::>cert_subject %ssl::>cert_issuer \"%us\"";
     let expected = "TLS/1.3 TLS_AES_256_GCM_SHA384 www.example.com CN=a%20b - \"CN=a b\"\n";
-    assert_eq!(told(squid, Some(&Spoken)), expected);
-    assert_eq!(told(squid, None), "- - - - - \"-\"\n");
+    assert_eq!(logged(squid, Some(&FixedTls)), expected);
+    assert_eq!(logged(squid, None), "- - - - - \"-\"\n");
     let apache = "apache:%{SSL_PROTOCOL}x %{SSL_CIPHER}x %{SSL_TLS_SNI}x %{SSL_CLIENT_S_DN}x \
                   %{SSL_CLIENT_VERIFY}x %{SSL_SESSION_RESUMED}x %{HTTPS}x %{version}c";
     let expected = "TLSv1.3 TLS_AES_256_GCM_SHA384 www.example.com CN=a b SUCCESS Resumed on \
                     TLSv1.3\n";
-    assert_eq!(told(apache, Some(&Spoken)), expected);
-    assert_eq!(told(apache, None), "- - - - NONE - off -\n");
+    assert_eq!(logged(apache, Some(&FixedTls)), expected);
+    assert_eq!(logged(apache, None), "- - - - NONE - off -\n");
     let json = with_record(REQUEST, |record| {
-        line(&LogFormat::Json, &Record { tls: Some(&Spoken), ..record })
+        line(&LogFormat::Json, &Record { tls: Some(&FixedTls), ..record })
     });
     let expected = "\"tls\":{\"version\":\"TLSv1.3\",\"cipher\":\"TLS_AES_256_GCM_SHA384\",\
                     \"sni\":\"www.example.com\",\"resumed\":true,\"client_subject\":\"CN=a b\",\
@@ -386,28 +383,28 @@ fn the_tls_of_a_client_is_told_in_the_words_of_each_dialect() {
 fn cookies_and_the_upstreams_status_are_found() {
     let request = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; sid=x=y\r\nCookie: b= 2 \r\n\r\n";
     let response = b"HTTP/1.1 200 OK\r\nCache-Status: plimsoll; fwd=stale; fwd-status=304\r\n\r\n";
-    let told = |text: &str| {
+    let logged = |text: &str| {
         with_record(request, |record| {
             line(&format(text), &Record { response_head: response, ..record })
         })
     };
     assert_eq!(
-        told("apache:%{a}C %{sid}C %{b}C %{c}C %{pid}P").split(' ').take(4).collect::<Vec<_>>(),
+        logged("apache:%{a}C %{sid}C %{b}C %{c}C %{pid}P").split(' ').take(4).collect::<Vec<_>>(),
         ["1", "x=y", "2", "-"]
     );
-    assert_eq!(told("squid:%<Hs %>Hs %<sh %<sH %tS"), "304 200 300 1024 1431857103.030\n");
+    assert_eq!(logged("squid:%<Hs %>Hs %<sh %<sH %tS"), "304 200 300 1024 1431857103.030\n");
     let hit = with_record(REQUEST, |record| line(&format("squid:%<Hs"), &record));
     assert_eq!(hit, "-\n");
 }
 
 #[test]
-fn codes_without_a_value_are_told_from_those_that_are_none() {
+fn codes_without_a_value_are_distinguished_from_unknown_codes() {
     for (text, words) in [
-        ("squid:%<la", "one of Squid's codes that has no value here; the nearest is"),
+        ("squid:%<la", "one of Squid's codes but has no value here; the nearest is"),
         ("squid:%ssl::bump_mode", "has no value here"),
         ("squid:%icap::<service_name", "has no value here"),
-        ("squid:%zz", "none of Squid's codes"),
-        ("apache:%f", "one of Apache's codes that has no value here"),
+        ("squid:%zz", "not one of Squid's codes"),
+        ("apache:%f", "one of Apache's codes but has no value here"),
         ("apache:%{X}e", "has no value here"),
         ("apache:%{SSL_PROTOCL}x", "the nearest is %{SSL_PROTOCOL}x"),
         ("apache:%{x}c", "version, cipher and subjectdn"),
@@ -418,7 +415,7 @@ fn codes_without_a_value_are_told_from_those_that_are_none() {
 }
 
 #[test]
-fn who_is_refused_before_a_request_has_a_line_too() {
+fn a_client_refused_before_its_request_has_a_line_too() {
     let listener = ("127.0.0.1:443".parse().unwrap(), Scheme::Https);
     let client = "192.0.2.1:5".parse().unwrap();
     let logged = |refusal, response: &[u8]| {

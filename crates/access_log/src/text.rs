@@ -1,5 +1,5 @@
-//! How values become text: escapes, numbers, addresses, times. Appends only; nothing allocates but
-//! the growing of the buffer.
+//! Values as text: escapes, numbers, addresses, times. Everything is appended; only the growth of the
+//! buffer allocates.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -9,20 +9,19 @@ use http1::write::decimal;
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 const HEX_LOWER: &[u8; 16] = b"0123456789abcdef";
 
-/// How what a client sent is kept from breaking a line.
+/// How bytes from a client are escaped so that they cannot break a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quote {
-    /// Between spaces: `%XX` for spaces, quotes and what is not printable.
+    /// Between spaces: `%XX` for spaces, quotes and unprintable bytes.
     Url,
-    /// Within brackets: the same, spaces stay, brackets do not.
+    /// Within brackets: the same, but spaces stay and brackets are escaped.
     Bracket,
-    /// Within quotes, as Squid does it: a backslash before quotes and backslashes, `\r \n \t`,
-    /// and `%XX` for other controls.
+    /// Within quotes, as in Squid: a backslash before quotes and backslashes, `\r \n \t`, and `%XX`
+    /// for other control characters.
     Quotes,
-    /// As Apache does it: a backslash before quotes and backslashes, `\xhh` for what is not
-    /// printable.
+    /// As in Apache: a backslash before quotes and backslashes, `\xhh` for unprintable bytes.
     Apache,
-    /// As it came, but for line ends.
+    /// Unchanged except for line ends.
     Raw,
 }
 
@@ -54,7 +53,7 @@ impl Quote {
     }
 }
 
-/// Appends `text`, or `otherwise` when it is empty.
+/// Appends `text`, or `otherwise` if it is empty.
 #[inline]
 pub(super) fn quoted(out: &mut Vec<u8>, text: &[u8], quote: Quote, otherwise: &[u8]) {
     if text.is_empty() {
@@ -68,8 +67,8 @@ pub(super) fn quoted(out: &mut Vec<u8>, text: &[u8], quote: Quote, otherwise: &[
     }
 }
 
-/// Appends what stands between the quotes of a JSON string. Bytes that are not UTF-8 stand as
-/// `\u00XX`, so that they can be told.
+/// Appends the content of a JSON string, without the quotes. Bytes that are not UTF-8 become
+/// `\u00XX`, so that they stay recognisable.
 pub(super) fn json_chars(out: &mut Vec<u8>, text: &[u8]) {
     let plain = |byte: &u8| matches!(byte, b' ' | b'!' | b'#'..=b'[' | b']'..=b'~');
     if text.iter().all(plain) {
@@ -111,7 +110,7 @@ pub(super) fn address(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-/// Appends `n` in so many digits at least, the last ones if there are more.
+/// Appends the last `count` digits of `n`, with leading zeros.
 pub(super) fn digits(out: &mut Vec<u8>, n: u64, count: u32) {
     for place in (0..count).rev() {
         out.push(b'0' + (n / 10u64.pow(place) % 10) as u8);
@@ -127,7 +126,7 @@ pub(super) fn padded(out: &mut Vec<u8>, n: u64, width: usize) {
     decimal(out, n);
 }
 
-/// A moment in UTC, taken apart.
+/// A time in UTC, by its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Civil {
     /// `Sun, 17 May 2015 10:05:03 GMT`
@@ -136,13 +135,13 @@ pub(super) struct Civil {
 }
 
 impl Civil {
-    /// The moment, in Unix milliseconds.
+    /// The time given in Unix milliseconds.
     pub(super) fn of(unix_ms: u64) -> Civil {
         let second = unix_ms / 1000;
         Civil { imf: caching::date::format(second * 1000), second }
     }
 
-    /// The second since the epoch that it was made for.
+    /// The second since the epoch.
     pub(super) fn second(&self) -> u64 {
         self.second
     }
@@ -185,7 +184,7 @@ impl Civil {
         out.push(b'Z');
     }
 
-    /// Conversions by their letter, other bytes as they are.
+    /// Appends conversions by their letter and other bytes unchanged.
     fn parts(&self, out: &mut Vec<u8>, letters: &[u8]) {
         for &letter in letters {
             if !self.conversion(out, letter) {
@@ -194,7 +193,7 @@ impl Civil {
         }
     }
 
-    /// One conversion of strftime(3), in UTC; false if there is none of this letter.
+    /// Appends one conversion of strftime(3), in UTC; false if the letter has none.
     fn conversion(&self, out: &mut Vec<u8>, letter: u8) -> bool {
         match letter {
             b'Y' => out.extend_from_slice(self.part(12, 4)),
@@ -230,7 +229,7 @@ impl Civil {
         true
     }
 
-    /// A format of strftime(3) that [`bad_conversion`] has nothing against.
+    /// Appends a format of strftime(3) that [`bad_conversion`] accepts.
     pub(super) fn strftime(&self, out: &mut Vec<u8>, format: &[u8]) {
         let mut bytes = format.iter();
         while let Some(&byte) = bytes.next() {
@@ -245,10 +244,10 @@ impl Civil {
     }
 }
 
-/// The conversions that a time's format may have.
+/// The conversions that a time format may have.
 pub(super) const CONVERSIONS: &str = "%a %b %d %e %F %h %H %j %m %M %R %s %S %T %y %Y %z %Z %%";
 
-/// The first conversion of a time's format that is not understood: where it stands.
+/// The position of the first unknown conversion in a time format.
 pub(super) fn bad_conversion(format: &[u8]) -> Option<usize> {
     let civil = Civil::of(0);
     let mut at = 0;
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn each_quoting_keeps_its_own_marks_and_the_line_whole() {
+    fn each_quoting_escapes_its_own_marks_and_keeps_the_line_whole() {
         let text = b"a b\"c\\[d]\t\n\x01\xe9";
         for (quote, expected) in [
             (Quote::Url, "a%20b%22c%5C[d]%09%0A%01%E9"),
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn json_strings_are_utf_8_and_tell_bytes_that_are_not() {
+    fn json_strings_are_utf_8_and_show_other_bytes() {
         let text = "a\"b\\é\u{1}\n".bytes().chain([0xff]).collect::<Vec<u8>>();
         let expected = "a\\\"b\\\\é\\u0001\\u000a\\u00ff";
         assert_eq!(written(|out| json_chars(out, &text)), expected);

@@ -1,8 +1,8 @@
-//! The thread that writes the access log, and the way to it.
+//! The thread that writes the access log, and its queue.
 //!
-//! Lines are lost only when the thread is behind by [`QUEUE_BYTES_MAX`] or the file refuses
-//! them, and then they are counted. At exit every buffer is handed over and the thread is joined:
-//! nothing is lost there.
+//! Lines are lost only if the queue has reached [`QUEUE_BYTES_MAX`] or the file cannot be written,
+//! and then they are counted. At exit every buffer is handed over and the thread is joined, so that
+//! nothing is lost.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,20 +16,20 @@ use runtime::sync::{Lock, LockKind};
 
 use crate::limits::QUEUE_BYTES_MAX;
 
-/// Where finished lines go.
+/// The destination of finished lines.
 #[derive(Clone, Debug)]
 pub enum Sink {
     /// No access log.
     Off,
     /// To the writing thread.
     Thread(Arc<Queue>),
-    /// Kept in memory; the simulated twin's tests read it.
+    /// Memory, for the tests on the simulated twin.
     Memory(Arc<Mutex<Vec<u8>>>),
 }
 
-static SENDER: LockKind = LockKind::new("access log: way to the writer");
+static SENDER: LockKind = LockKind::new("access log: queue of the writer");
 
-/// The way to the writing thread.
+/// The queue of the writing thread.
 #[derive(Debug)]
 pub struct Queue {
     sender: Lock<Sender<Message>>,
@@ -45,7 +45,7 @@ enum Message {
 }
 
 impl Queue {
-    /// Lines that the file refused or that found the queue full.
+    /// Lines lost because the file could not be written or the queue was full.
     pub fn lines_lost(&self) -> u64 {
         self.lines_lost.load(Ordering::Relaxed)
     }
@@ -81,7 +81,7 @@ fn count_lines(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-/// The writing thread and its file. [`LogWriter::finish`] writes all that was handed over.
+/// The writing thread and its file. [`LogWriter::finish`] writes everything that was handed over.
 #[derive(Debug)]
 pub struct LogWriter {
     queue: Arc<Queue>,
@@ -109,17 +109,17 @@ impl LogWriter {
         Ok(LogWriter { queue, thread, path: path.to_path_buf() })
     }
 
-    /// Where cores hand their lines over.
+    /// The sink for the cores.
     pub fn sink(&self) -> Sink {
         Sink::Thread(Arc::clone(&self.queue))
     }
 
-    /// Opens the file again under its name (after a rotation).
+    /// Reopens the file under its name (after a rotation).
     pub fn reopen(&self) {
         self.queue.send(Message::Reopen);
     }
 
-    /// Writes what is waiting and ends the thread. Says how many lines were lost in all.
+    /// Writes the waiting lines and ends the thread. Gives the number of lines lost in all.
     pub fn finish(self) -> u64 {
         self.queue.send(Message::End);
         if self.thread.join().is_err() {

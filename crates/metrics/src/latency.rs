@@ -1,8 +1,8 @@
-//! How long answers took, by the class of their status and by what the cache had to do with them.
+//! Durations of responses, by the class of their status and by how the cache took part.
 //!
-//! A core's own table of counters: counting is one addition (and a second one when time has
-//! passed). The times are those of the loop's clock, which is read once a turn: what is answered in
-//! the turn in which it was read took no time. The bounds are powers of two.
+//! Each core has its own table of counters: counting is one addition (and a second one if time has
+//! passed). The times are those of the loop's clock, which is read once a turn: a request that is
+//! answered in the turn in which it was read took no time. The bounds are powers of two.
 
 use outcome::Outcome;
 
@@ -10,14 +10,14 @@ use super::Count;
 
 /// The first bound is 2 to the power of this, in microseconds: 256 us.
 const FIRST_BITS: u32 = 8;
-/// Bounds: up to 2^25 us, which is 33 s; one bucket more for what is above.
+/// Bounds: up to 2^25 us, which is 33 s; one more bucket for longer times.
 const BOUNDS: usize = 18;
 /// A row: the buckets, then the sum in microseconds.
 const ROW: usize = BOUNDS + 2;
 /// The classes of status.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// The values of the label `cache`.
+/// The values of the label `cache`, in the order of [`Outcome`]. `Denied` counts as `refused`.
 const CACHES: [&str; 10] = [
     "hit",
     "not_modified",
@@ -26,24 +26,13 @@ const CACHES: [&str; 10] = [
     "revalidated",
     "replaced",
     "pass",
+    "tunnel",
     "own",
     "refused",
-    "tunnel",
 ];
 
 fn place(outcome: Outcome) -> usize {
-    match outcome {
-        Outcome::Hit => 0,
-        Outcome::NotModified => 1,
-        Outcome::Miss => 2,
-        Outcome::Collapsed => 3,
-        Outcome::Revalidated => 4,
-        Outcome::Replaced => 5,
-        Outcome::Pass => 6,
-        Outcome::Own => 7,
-        Outcome::Refused | Outcome::Denied => 8,
-        Outcome::Tunnel => 9,
-    }
+    (outcome as usize).min(Outcome::Refused as usize)
 }
 
 /// The table of one core.
@@ -64,23 +53,23 @@ impl Default for Latency {
 pub struct Histogram {
     /// The class of the status, such as `2xx`.
     pub status: &'static str,
-    /// What the cache had to do with them.
+    /// How the cache took part.
     pub cache: &'static str,
-    /// Upper bounds in seconds, and how many fell into each; the last bound is infinity.
+    /// Upper bounds in seconds, and the count of each bucket; the last bound is infinity.
     pub buckets: Vec<(f64, u64)>,
-    /// All times together.
+    /// The sum of all times.
     pub sum_seconds: f64,
 }
 
 impl Histogram {
-    /// How many there are.
+    /// The number of responses.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, count)| count).sum()
     }
 }
 
 impl Latency {
-    /// Counts one answer.
+    /// Counts one response.
     #[inline]
     pub fn count(&self, outcome: Outcome, status: u16, elapsed_us: u64) {
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
@@ -91,7 +80,7 @@ impl Latency {
         }
     }
 
-    /// What has been counted by any of these cores.
+    /// The sums of the tables of these cores, without empty histograms.
     pub fn histograms<'c>(cores: impl Iterator<Item = &'c Latency> + Clone) -> Vec<Histogram> {
         let mut all = Vec::new();
         for (class, status) in CLASSES.into_iter().enumerate() {
@@ -131,7 +120,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_time_is_in_the_first_bucket_that_holds_it() {
+    fn each_outcome_has_its_label() {
+        let label = |outcome| CACHES[place(outcome)];
+        for (outcome, name) in [
+            (Outcome::Hit, "hit"),
+            (Outcome::NotModified, "not_modified"),
+            (Outcome::Miss, "miss"),
+            (Outcome::Collapsed, "collapsed"),
+            (Outcome::Revalidated, "revalidated"),
+            (Outcome::Replaced, "replaced"),
+            (Outcome::Pass, "pass"),
+            (Outcome::Tunnel, "tunnel"),
+            (Outcome::Own, "own"),
+            (Outcome::Refused, "refused"),
+            (Outcome::Denied, "refused"),
+        ] {
+            assert_eq!(label(outcome), name);
+        }
+    }
+
+    #[test]
+    fn each_time_is_in_the_first_bucket_that_contains_it() {
         for us in [0, 1, 255, 256, 257, 511, 512, 513, 1 << 20, (1 << 25) - 1, 1 << 25] {
             let at = bucket(us);
             assert!(us as f64 / 1e6 <= bound_seconds(at), "{us}");
@@ -149,8 +158,8 @@ mod tests {
         b.count(Outcome::Refused, 503, 40_000_000);
         b.count(Outcome::Pass, 999, 1);
         let all = Latency::histograms([&a, &b].into_iter());
-        let told: Vec<_> = all.iter().map(|h| (h.status, h.cache, h.count())).collect();
-        assert_eq!(told, [("2xx", "hit", 2), ("5xx", "pass", 1), ("5xx", "refused", 1)]);
+        let counts: Vec<_> = all.iter().map(|h| (h.status, h.cache, h.count())).collect();
+        assert_eq!(counts, [("2xx", "hit", 2), ("5xx", "pass", 1), ("5xx", "refused", 1)]);
         assert_eq!(all[0].buckets[..2], [(0.000_256, 1), (0.000_512, 1)]);
         assert_eq!(all[0].sum_seconds, 0.0003);
         assert_eq!(all[2].buckets[BOUNDS], (f64::INFINITY, 1));

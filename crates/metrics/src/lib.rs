@@ -1,10 +1,10 @@
-//! What the server counts, each counter declared once: name, labels, help, and where it is kept.
+//! What the server counts. Each counter is declared once: name, labels, help, and storage.
 //! A name that ends in `_seconds`, `_bytes` or `_ratio` has that unit.
 //!
 //! A core has its own [`Counters`] and is their only writer, so that counting costs one load and
-//! one store on a line that no other core touches; readers add the cores up. The text that
-//! `/metrics` serves, `plimsoll metrics --list` and the reference in `docs/` are all made from
-//! the same lists.
+//! one store on a cache line that no other core touches; readers add up the cores. The text of
+//! `/metrics`, `plimsoll metrics --list` and the reference in `docs/` are generated from the same
+//! lists.
 #![forbid(unsafe_code)]
 
 mod latency;
@@ -20,23 +20,23 @@ use prometheus_client::registry::Unit;
 
 pub use self::latency::{Histogram, Latency};
 
-/// Whether a counter only grows.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Only grows; `_total` is added to its name on the wire.
+    /// A value that only grows; `_total` is appended to its name on the wire.
     Counter,
     /// A level.
     Gauge,
-    /// Counters that differ in the values of these labels.
+    /// Counters with these labels.
     CounterBy(&'static [&'static str]),
-    /// Levels that do.
+    /// Levels with these labels.
     GaugeBy(&'static [&'static str]),
-    /// Histograms that do.
+    /// Histograms with these labels.
     HistogramBy(&'static [&'static str]),
 }
 
 impl Shape {
-    /// The word of OpenMetrics for it.
+    /// Its type in OpenMetrics.
     pub fn name(self) -> &'static str {
         match self {
             Shape::Counter | Shape::CounterBy(_) => "counter",
@@ -45,7 +45,7 @@ impl Shape {
         }
     }
 
-    /// The same, in members that differ in the values of these labels.
+    /// The same kind with these labels.
     pub const fn by(self, labels: &'static [&'static str]) -> Shape {
         match self {
             Shape::Counter | Shape::CounterBy(_) => Shape::CounterBy(labels),
@@ -54,7 +54,7 @@ impl Shape {
         }
     }
 
-    /// What tells its members apart.
+    /// Its labels.
     pub fn labels(self) -> &'static [&'static str] {
         match self {
             Shape::Counter | Shape::Gauge => &[],
@@ -94,7 +94,7 @@ impl Described {
         named.into_iter().find(of_name).unwrap_or_default()
     }
 
-    /// Whether the system may have nothing to tell of it; then it is absent from the text.
+    /// Whether the system may not provide it; then it is absent from the text.
     pub fn depends_on_the_system(&self) -> bool {
         self.name == STALLED.name || OF_PROCESS.iter().any(|of| of.name == self.name)
     }
@@ -105,7 +105,7 @@ impl Described {
         format!("plimsoll_{}{total}", self.name)
     }
 
-    /// The value on the wire: times are kept in nanoseconds, ratios in millionths.
+    /// The value on the wire: times are stored in nanoseconds, ratios in millionths.
     fn wire(&self, value: u64) -> f64 {
         let kept_in = match self.unit() {
             "seconds" => 1e9,
@@ -123,11 +123,11 @@ macro_rules! counters {
         #[repr(align(128))]
         pub struct Counters {
             $(#[doc = $help] pub $field: Count,)*
-            /// How long answers took.
+            /// Durations of responses.
             pub latency: Latency,
-            /// What connections are at.
+            /// States of connections.
             pub states: States,
-            /// What is told of each core apart.
+            /// Figures of this core alone.
             pub core: OfCore,
         }
 
@@ -156,7 +156,7 @@ counters! {
     hits: Counter, "Requests answered from the store without asking the origin";
     misses: Counter, "Requests that a fetch from the origin answered and that may be stored";
     revalidated: Counter, "Requests answered from the store after the origin said 304";
-    collapsed: Counter, "Requests that waited for a fetch that was already under way";
+    collapsed: Counter, "Requests that waited for a fetch that was already in flight";
     passed: Counter, "Requests passed through: method, request or response may not be stored";
     not_modified: Counter, "304 responses to a client's own validators";
     bodies_repaired: Counter,
@@ -172,28 +172,28 @@ counters! {
     connections_denied: Counter, "Client connections that a rule ended before their first request; \
         the log names the rule";
     connections_open: Gauge, "Client connections open now";
-    connections_busy: Gauge, "Of these, those with a request that waits: for an upstream, or for \
-        either body";
+    connections_busy: Gauge, "Client connections with a request that waits: for an upstream, or \
+        for either body";
     connections_shed: Counter, "Client connections closed at once: overload, or memory pressure";
     connections_closed_for_room: Counter, "Idle client connections closed because no descriptor \
         was left";
-    held_bytes as "client_held_bytes": Gauge, "Bytes of answers that clients have not taken yet";
+    held_bytes as "client_held_bytes": Gauge, "Bytes of responses that clients have not read yet";
     upstream_connects: Counter, "Connections opened to upstreams";
     upstream_reuses: Counter, "Requests sent on a pooled upstream connection";
-    upstream_retries: Counter, "Requests repeated because a pooled connection had gone";
+    upstream_retries: Counter, "Requests repeated because a pooled connection was closed";
     upstream_idle: Gauge, "Idle upstream connections in the pool now";
     tunnels: Counter, "Tunnels opened: CONNECT, and upgraded connections";
     tunnels_open: Gauge, "Tunnels open now";
     tunnel_bytes_sent: Counter, "Bytes written to clients through tunnels";
     tunnel_bytes_received: Counter, "Bytes read from clients and written on through tunnels";
-    timeouts: Counter, "Client connections cut by a time-out other than idle keep-alive";
+    timeouts: Counter, "Client connections cut by a timeout other than idle keep-alive";
     proxy_headers_refused: Counter,
-        "Client connections closed for want of a PROXY header from a network that may send one";
+        "Client connections closed because a PROXY header from an allowed network was missing";
     tls_handshakes: Counter, "TLS handshakes with clients that were completed";
-    tls_resumptions: Counter, "Of these, those that took up an earlier session";
+    tls_resumptions: Counter, "TLS handshakes with clients that resumed a session";
     tls_failures_plain_http: Counter,
-        "Clients told that they spoke HTTP in the clear to a TLS port";
-    tls_failures_slow: Counter, "TLS handshakes with clients cut by the time-out";
+        "Requests in plain HTTP to a TLS port, answered with an error";
+    tls_failures_slow: Counter, "TLS handshakes with clients cut by the timeout";
     tls_failures_closed: Counter, "TLS handshakes that clients broke off";
     tls_failures_protocol: Counter,
         "TLS handshakes that failed: no version, cipher, certificate or protocol in common, or no \
@@ -203,10 +203,10 @@ counters! {
     tls_failures_rejected: Counter,
         "TLS handshakes that clients ended because they do not accept our certificate";
     upstream_tls_handshakes: Counter, "TLS handshakes with upstreams that were completed";
-    upstream_tls_resumptions: Counter, "Of these, those that took up an earlier session";
+    upstream_tls_resumptions: Counter, "TLS handshakes with upstreams that resumed a session";
     upstream_tls_failures: Counter,
-        "TLS handshakes with upstreams that failed, certificates that were not accepted included";
-    log_lines: Counter, "Access log lines made";
+        "TLS handshakes with upstreams that failed, including certificates that were not accepted";
+    log_lines: Counter, "Access log lines written";
     waits: Counter, "Calls of the event notification's wait";
     events: Counter, "Events that those waits delivered";
     empty_waits: Counter, "Waits that delivered nothing";
@@ -215,9 +215,9 @@ counters! {
     wakes: Counter, "Wakes of a core by another thread";
     recv_calls: Counter, "System calls that read from a socket";
     send_calls: Counter, "System calls that write to a socket";
-    allocations: Counter, "Blocks of memory that the cores have asked the allocator for; 0 where \
-        the program has an allocator that does not count";
-    allocated_bytes: Counter, "Bytes that the cores have asked for, given back or not";
+    allocations: Counter, "Blocks of memory that the cores have allocated; 0 if the allocator of \
+        the program does not count";
+    allocated_bytes: Counter, "Bytes that the cores have allocated, freed or not";
 }
 
 /// A number with one writer.
@@ -246,10 +246,8 @@ impl Count {
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
-}
 
-impl Count {
-    /// One more, until what this gives back is dropped; gauges only.
+    /// Adds one until the returned guard is dropped; gauges only.
     pub fn while_here(&self) -> Here<'_> {
         self.add(1);
         Here(self)
@@ -266,37 +264,37 @@ impl Drop for Here<'_> {
     }
 }
 
-/// Client connections that are in a state of their own; see [`CONNECTIONS`].
+/// Client connections in states that are counted directly; see [`CONNECTIONS`].
 #[derive(Debug, Default)]
 pub struct States {
     /// Before the first request.
     pub arriving: Count,
-    /// A head has come in part.
+    /// Part of a head has arrived.
     pub reading: Count,
-    /// The client is waited for to take bytes.
+    /// Waiting for the client to read.
     pub sending: Count,
-    /// Outside of an exchange, with bytes left to send or a close to wait for.
+    /// Outside of an exchange, with bytes to send or a close to wait for.
     pub finishing: Count,
 }
 
-/// Connections by what they do; their label is `state`. Together they are `connections_open`.
+/// Connections by state, with the label `state`. Their sum is `connections_open`.
 pub const CONNECTIONS: Described = Described {
     name: "connections",
-    help: "Client connections by state: arriving (PROXY header, TLS handshake), idle, reading (a \
-           head has come in part), waiting (for an upstream, for a body, for the client's close), \
-           sending (the client does not take bytes as fast as there are any), tunnel",
+    help: "Client connections by state: arriving (PROXY header, TLS handshake), idle, reading \
+           (part of a head has arrived), waiting (for an upstream, for a body, for the client's \
+           close), sending (the client reads more slowly than we could send), tunnel",
     shape: Shape::GaugeBy(&["state"]),
 };
 
-/// The values of [`CONNECTIONS`], of the counters of a core. A hit pays nothing for them: what it
-/// is in is known from what the others are not.
+/// The values of [`CONNECTIONS`] from the counters of a core. They cost a hit nothing: the states
+/// that are not counted follow from the others.
 pub fn states(of: &Counters) -> [(&'static str, u64); 6] {
     let (states, tunnels) = (&of.states, of.tunnels_open.get());
     let (arriving, reading, sending) =
         (states.arriving.get(), states.reading.get(), states.sending.get());
-    let under_way = of.connections_busy.get() + states.finishing.get();
-    let idle = of.connections_open.get().saturating_sub(arriving + reading + under_way);
-    let waiting = under_way.saturating_sub(sending + tunnels);
+    let active = of.connections_busy.get() + states.finishing.get();
+    let idle = of.connections_open.get().saturating_sub(arriving + reading + active);
+    let waiting = active.saturating_sub(sending + tunnels);
     [
         ("arriving", arriving),
         ("idle", idle),
@@ -307,7 +305,7 @@ pub fn states(of: &Counters) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// What a core tells of itself, and nobody adds up: its place on its load line.
+/// The figures of one core, which are not added up: its position on its load line.
 #[derive(Debug, Default)]
 pub struct OfCore {
     /// Millionths of the last tick that the core was busy.
@@ -322,84 +320,76 @@ pub struct OfCore {
     pub cpu_ns: Count,
 }
 
-/// A figure of one core, and where it stands.
+/// A figure of one core, and its field.
 type OneOfCore = (Described, fn(&OfCore) -> &Count);
+
+/// A metric of one core.
+const fn of_core(name: &'static str, help: &'static str, shape: Shape) -> Described {
+    Described { name, help, shape: shape.by(&["core"]) }
+}
 
 /// The figures of [`OfCore`], by the label `core`.
 pub const OF_CORE: &[OneOfCore] = &[
     (
-        Described {
-            name: "core_busy_ratio",
-            help: "Share of the last tick in which the core's processor was busy",
-            shape: Shape::GaugeBy(&["core"]),
-        },
+        of_core(
+            "core_busy_ratio",
+            "Share of the last tick in which the core's processor was busy",
+            Shape::Gauge,
+        ),
         |of| &of.busy_ppm,
     ),
     (
-        Described {
-            name: "core_delay_seconds",
-            help: "How long ready events waited in the last tick, if the core was busy throughout",
-            shape: Shape::GaugeBy(&["core"]),
-        },
+        of_core(
+            "core_delay_seconds",
+            "How long ready events waited in the last tick, if the core was busy throughout",
+            Shape::Gauge,
+        ),
         |of| &of.delay_ns,
     ),
     (
-        Described {
-            name: "core_request_cpu_seconds",
-            help: "Processor time that one more request costs: the slope of the core's load line",
-            shape: Shape::GaugeBy(&["core"]),
-        },
+        of_core(
+            "core_request_cpu_seconds",
+            "Processor time that one more request costs: the slope of the core's load line",
+            Shape::Gauge,
+        ),
         |of| &of.marginal_ns,
     ),
     (
-        Described {
-            name: "core_shed_ratio",
-            help: "Share of the requests that need an upstream which is answered 503: overload",
-            shape: Shape::GaugeBy(&["core"]),
-        },
+        of_core(
+            "core_shed_ratio",
+            "Share of the requests for an upstream that are answered with 503 because of overload",
+            Shape::Gauge,
+        ),
         |of| &of.shed_ppm,
     ),
-    (
-        Described {
-            name: "core_cpu_seconds",
-            help: "Processor time that the core has used",
-            shape: Shape::CounterBy(&["core"]),
-        },
-        |of| &of.cpu_ns,
-    ),
+    (of_core("core_cpu_seconds", "Processor time that the core has used", Shape::Counter), |of| {
+        &of.cpu_ns
+    }),
 ];
 
-/// Of [`Latency`].
+/// The metric of [`Latency`].
 pub const LATENCY: Described = Described {
     name: "request_duration_seconds",
-    help: "From the end of a request's head to the last byte of its answer",
+    help: "From the end of a request's head to the last byte of its response",
     shape: Shape::HistogramBy(&["status", "cache"]),
 };
 
-/// What the system says of the process when it is asked.
+const fn of_process(name: &'static str, help: &'static str) -> Described {
+    Described { name, help, shape: Shape::Gauge }
+}
+
+/// Figures of the process, from the system.
 pub const OF_PROCESS: &[Described] = &[
-    Described {
-        name: "process_descriptors",
-        help: "Descriptors that the process has open",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "process_descriptors_max",
-        help: "Descriptors that it may have open",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "process_resident_bytes",
-        help: "Memory of the process that is in use",
-        shape: Shape::Gauge,
-    },
+    of_process("process_descriptors", "Descriptors that the process has open"),
+    of_process("process_descriptors_max", "Descriptors that the process may have open"),
+    of_process("process_resident_bytes", "Resident memory of the process"),
 ];
 
-/// Of [`stalled`]; its label is `tasks`.
+/// The time of memory stalls, with the label `tasks`.
 pub const STALLED: Described = Described {
     name: "memory_stall_seconds",
     help: "Time in which some tasks, or all at once (full), waited for memory, in our control \
-           group or on the machine (pressure stall information); none where the kernel tells none",
+           group or on the machine (pressure stall information); absent if the kernel has none",
     shape: Shape::CounterBy(&["tasks"]),
 };
 
@@ -414,12 +404,12 @@ impl Default for RefusalCounts {
 }
 
 impl RefusalCounts {
-    /// Counts one.
+    /// Counts a refusal.
     pub fn count(&self, refusal: Refusal) {
         self.0[refusal.place()].fetch_add(1, Relaxed);
     }
 
-    /// The names of the rules and how many requests each has refused.
+    /// The names of the rules, and how many requests each has refused.
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         COUNTED.iter().copied().zip(self.0.iter().map(|count| count.load(Relaxed))).collect()
     }
@@ -427,7 +417,7 @@ impl RefusalCounts {
 
 static RATIO: LazyLock<Unit> = LazyLock::new(|| Unit::Other("ratio".to_owned()));
 
-/// Begins a family: its name, unit, kind and help.
+/// Begins a metric family: its name, unit, type and help.
 pub fn describe<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     described: &'e Described,
@@ -437,7 +427,7 @@ pub fn describe<'e>(
         "gauge" => MetricType::Gauge,
         _ => MetricType::Histogram,
     };
-    // The encoder puts the unit behind the name.
+    // The encoder appends the unit to the name.
     let unit = described.unit();
     let name = described.name.strip_suffix(unit).unwrap_or_default();
     let name = name.strip_suffix('_').unwrap_or(name);

@@ -1,8 +1,8 @@
 //! How an exchange ended.
 //!
-//! What: [`Outcome`] says what the cache had to do with a request, [`Fault`] what went wrong
-//! between us and an upstream, [`Refusal`] by which rule a request was refused. Why one crate: the
-//! access log, the metrics and the answer itself name each of them by the same list.
+//! What: [`Outcome`] says how the cache took part in a request, [`Fault`] what went wrong between us
+//! and an upstream, [`Refusal`] which rule refused a request. Why one crate: the access log, the
+//! metrics and the response use the same list of names.
 //!
 //! What never happens: I/O.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! What the cache had to do with a request.
+//! How the cache took part in a request.
 
 use crate::{Class, Refusal};
 
-/// What the store had to do with a request, in Squid's words.
+/// How the store took part in a request, in Squid's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A fresh stored response.
@@ -11,7 +11,7 @@ pub enum Outcome {
     NotModified,
     /// Fetched from the origin.
     Miss,
-    /// Answered by a fetch that another request had begun.
+    /// Answered by a fetch that another request had started.
     Collapsed,
     /// The origin confirmed a stored response.
     Revalidated,
@@ -21,16 +21,16 @@ pub enum Outcome {
     Pass,
     /// A tunnel: CONNECT, or an upgraded connection.
     Tunnel,
-    /// Answered by ourselves: a purge.
+    /// Answered by the proxy itself: a purge.
     Own,
-    /// Answered with an error of our own.
+    /// Answered with an error from the proxy.
     Refused,
-    /// The same, because a rule of access says so.
+    /// Refused by an access rule.
     Denied,
 }
 
 impl Outcome {
-    /// Of a request that was refused.
+    /// The outcome of a refused request.
     pub fn of_refusal(refusal: Refusal) -> Outcome {
         match refusal.class() {
             Class::Access => Outcome::Denied,

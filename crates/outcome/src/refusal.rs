@@ -1,21 +1,21 @@
 //! Why a request is refused: one list, so that each refusal has a rule with a name.
 //!
-//! The name stands in the log, in the metrics and, for a rule that an operator can change, in the
-//! body of the answer, which says what to change. A refusal is of one of three classes: a rule of
-//! access (Squid's `TCP_DENIED`), the request itself, or the state that we or the upstream are in.
+//! The name is in the log, in the metrics and, for a rule that an operator can change, in the body
+//! of the response, which says what to change. A refusal is in one of three classes: an access rule
+//! (Squid's `TCP_DENIED`), the request itself, or the state of the proxy or the upstream.
 
 use std::borrow::Cow;
 
 use crate::Fault;
 
-/// Whose doing a refusal is.
+/// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A rule says who may ask for what, and this is not it.
+    /// An access rule forbids the request.
     Access,
-    /// The request asks for what nobody can do here.
+    /// The request cannot be served here.
     Request,
-    /// Another time, or by another way, it would have been answered.
+    /// The request could have been served at another time or in another way.
     State,
 }
 
@@ -28,13 +28,13 @@ macro_rules! refusals {
         #[non_exhaustive]
         pub enum Refusal {
             $(#[doc = $text] $variant,)*
-            /// What was sent is not HTTP, or more than a limit allows.
+            /// The bytes are not HTTP, or exceed a limit.
             Malformed(http1::Reject),
-            /// There is no answer from the upstream, or the request's body did not come.
+            /// There is no response from the upstream, or the request's body did not arrive.
             Fault(Fault),
         }
 
-        /// The rules by which refusals are counted: those of the list, then one for all that is
+        /// The rules by which refusals are counted: those of the list, then one for everything
         /// malformed and one for all faults.
         pub const COUNTED: &[&str] = &[$($name,)* "malformed", "fault"];
 
@@ -43,7 +43,7 @@ macro_rules! refusals {
         enum Place { $($variant,)* Malformed, Fault }
 
         impl Refusal {
-            /// The status of the answer.
+            /// The status of the response.
             pub fn status(self) -> u16 {
                 match self {
                     $(Refusal::$variant => $status,)*
@@ -61,7 +61,7 @@ macro_rules! refusals {
                 }
             }
 
-            /// What is wrong and, where there is one, the mend.
+            /// What is wrong and, if possible, how to fix it.
             pub fn text(self) -> &'static str {
                 match self {
                     $(Refusal::$variant => $text,)*
@@ -70,7 +70,7 @@ macro_rules! refusals {
                 }
             }
 
-            /// Whose doing it is.
+            /// The cause.
             pub fn class(self) -> Class {
                 match self {
                     $(Refusal::$variant => Class::$class,)*
@@ -79,7 +79,7 @@ macro_rules! refusals {
                 }
             }
 
-            /// Whether the connection may carry another request behind it.
+            /// Whether the connection may carry another request after this one.
             pub fn keeps(self) -> bool {
                 match self {
                     $(Refusal::$variant => After::$after == After::Keep,)*
@@ -102,14 +102,14 @@ macro_rules! refusals {
 }
 
 impl Refusal {
-    /// What kind of error it is, as `Proxy-Status` names them (RFC 9209, 2.3).
+    /// The kind of error, as `Proxy-Status` names it (RFC 9209, 2.3).
     pub fn error_type(self) -> &'static str {
         match self {
             Refusal::Fault(fault) => fault.error_type(),
             Refusal::Loop => "proxy_loop_detected",
             Refusal::Address | Refusal::OwnAddress => "destination_ip_prohibited",
             Refusal::NoRoute => "destination_not_found",
-            // They have come to their end, and are answered as they should be.
+            // These requests end here as intended.
             Refusal::OptionsEnd | Refusal::TraceEnd => "proxy_internal_response",
             other => match other.class() {
                 Class::Access => "http_request_denied",
@@ -119,7 +119,7 @@ impl Refusal {
         }
     }
 
-    /// The text of the answer: a rule that an operator may change is named.
+    /// The body of the response. It names a rule that an operator may change.
     pub fn body(self) -> Cow<'static, str> {
         match self.class() {
             Class::Access => {
@@ -130,7 +130,7 @@ impl Refusal {
     }
 }
 
-/// What becomes of the connection.
+/// Whether the connection stays open.
 #[derive(PartialEq, Eq)]
 enum After {
     Keep,
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_has_a_name_of_its_own() {
+    fn each_rule_has_its_own_name() {
         for (at, name) in COUNTED.iter().enumerate() {
             assert!(!COUNTED[..at].contains(name), "{name}");
             assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{name}");

@@ -48,25 +48,25 @@ bugs! {
     CollapsedAcrossVary = "collapsed-across-vary", "a waiting request gets the variant of another",
         "twin: caching_rules::variants_are_kept_apart";
     HitLeavesBody = "hit-leaves-body", "a hit leaves the request's body on the connection",
-        "twin: bodies::a_body_behind_a_get_is_not_the_next_request";
+        "twin: bodies::the_body_of_a_get_is_not_the_next_request";
     AgeTwice = "age-twice", "the age of a response is counted twice",
-        "twin: caching_rules::a_hit_is_what_the_origin_said_and_asks_nobody";
+        "twin: caching_rules::a_hit_is_the_response_of_the_origin_and_sends_no_request";
     HopByHopPassedOn = "hop-by-hop", "fields that Connection names are passed on",
-        "twin: caching_rules::a_hit_is_what_the_origin_said_and_asks_nobody";
+        "twin: caching_rules::a_hit_is_the_response_of_the_origin_and_sends_no_request";
     UpdateForgotten = "update-forgotten", "a 304 does not update the stored response",
         "caching: update::tests::rfc9111_3_2_the_update_replaces_all_lines_of_a_name";
     AuthorizationIgnored = "authorization", "a response to Authorization is stored",
         "twin: caching_rules::a_response_to_an_authorized_request_is_not_for_others";
     PrivateForOthers = "private", "a private response is given to waiting requests",
-        "twin: collapsing::what_turns_out_private_releases_all_at_once";
+        "twin: collapsing::a_response_that_is_private_releases_all_waiting_requests_at_once";
     MustRevalidateIgnored = "must-revalidate", "must-revalidate is ignored",
         "twin: stale::a_cache_that_is_cut_off_serves_stale_unless_a_directive_forbids";
     NothingInvalidated = "invalidation", "an unsafe method invalidates nothing",
-        "twin: caching_rules::a_post_takes_what_it_changes_out_of_the_store";
+        "twin: caching_rules::a_post_removes_the_responses_that_it_changes";
     ChangeOvertaken = "overtaken", "a response requested before a change is stored after it",
-        "twin: changes::nobody_sees_what_was_before_a_change_that_was_answered";
+        "twin: changes::after_an_answered_change_no_client_gets_an_older_version";
     OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served",
-        "twin: variants::of_several_that_match_the_most_recent_is_used";
+        "twin: variants::the_most_recent_of_several_matching_variants_is_used";
     LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused",
         "suite: refusals::request_framing";
     ChunkEndUnchecked = "chunk-end", "the end of a chunk is not checked",
@@ -74,9 +74,9 @@ bugs! {
     ShortBodyWhole = "short-body", "a truncated body is taken for complete",
         "twin: faults::a_body_that_breaks_off_is_never_taken_for_whole";
     BytesLeftOnPooled = "bytes-left", "a connection with bytes left on it is used again",
-        "twin: faults::a_connection_with_bytes_behind_the_answer_is_not_used_again";
+        "twin: faults::a_connection_with_bytes_after_the_response_is_not_reused";
     UnaskedAnswer = "unasked-answer", "bytes on an idle connection are taken for a response",
-        "twin: faults::an_answer_that_nobody_asked_for_is_given_to_nobody";
+        "twin: faults::an_unsolicited_response_reaches_no_client";
     UnsafeRepeated = "unsafe-repeated", "a request that must not be repeated is repeated",
         "twin: faults::a_request_that_may_not_be_repeated_is_not";
     DiskSumUnchecked = "disk-sum", "a block's checksum is not compared",

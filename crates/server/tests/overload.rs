@@ -1,5 +1,5 @@
-//! Overload on a real core: clients that pipeline without end keep it busy; what needs an upstream
-//! is shed, hits are served, and it passes when they leave.
+//! Overload on a real core: clients that pipeline endlessly keep it busy. Requests for an upstream
+//! are shed, hits are served, and the overload ends when the clients leave.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use runtime::Options;
 use server::{Config, LogTo, Origin, Server};
 
-/// Nobody waits longer for anything: a test that hangs should fail and say where.
+/// The longest wait for anything, so that a test that hangs fails and says where.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests that a flooding client sends in one go.
+/// Requests that a flooding client sends at once.
 const BATCH: usize = 500;
 
 /// Answers every request with the same few bytes, which may be stored.
@@ -42,7 +42,7 @@ fn origin() -> SocketAddr {
     address
 }
 
-/// Asks once; the status and the head.
+/// Sends one request; gives the status and the head.
 fn ask(stream: &mut TcpStream, target: &str) -> (u16, String) {
     let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -61,7 +61,7 @@ fn ask(stream: &mut TcpStream, target: &str) -> (u16, String) {
     }
 }
 
-/// Sends hits and reads the answers, both as fast as can be, until told to stop.
+/// Sends requests for hits and reads the responses, as fast as possible, until it is stopped.
 fn flood(at: SocketAddr, goes_on: &AtomicBool, answered: &AtomicU64) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_nonblocking(true).unwrap();
@@ -86,10 +86,10 @@ fn flood(at: SocketAddr, goes_on: &AtomicBool, answered: &AtomicU64) {
 }
 
 #[test]
-fn an_overloaded_core_sheds_what_needs_an_upstream_serves_hits_and_recovers() {
+fn an_overloaded_core_sheds_requests_for_an_upstream_serves_hits_and_recovers() {
     let url = Origin::from_url(&format!("http://{}", origin())).unwrap();
     let mut config = Config::reverse([url], &["127.0.0.1:0".parse().unwrap()]);
-    // So that a few clients are enough.
+    // A low objective, so that a few clients are enough.
     config.limits.overload_objective = Duration::from_micros(200);
     let server = Server::start(config, 1, None, LogTo::Off, &Options::default()).unwrap();
     let at = server.bound().listen[0];
@@ -129,7 +129,7 @@ fn an_overloaded_core_sheds_what_needs_an_upstream_serves_hits_and_recovers() {
     goes_on.store(false, Relaxed);
     flooding.into_iter().for_each(|client| client.join().unwrap());
     until(200);
-    // All the way: nothing is shed any more.
+    // Until nothing is shed any more.
     let start = Instant::now();
     let mut in_a_row = 0;
     while in_a_row < 64 {

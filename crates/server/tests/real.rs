@@ -1,7 +1,7 @@
 //! The contract in short over real sockets on the loopback, on every backend: each case is a test
-//! of its own for each of them, and one that the system forbids is left out aloud.
+//! for each backend. If the system forbids a backend, its tests print that they are left out.
 //!
-//! What needs exact moments, faults or thousands of runs is in the suite on the twin.
+//! Tests that need exact times, faults or thousands of runs are in the suite on the twin.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -21,10 +21,10 @@ use common::{Response, content, read_log_line, read_metrics, read_response};
 
 mod common;
 
-/// Nobody waits longer for anything: a test that hangs should fail and say where.
+/// The longest wait for anything, so that a test that hangs fails and says where.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An origin of one thread a connection: content by target, `?delay=MS` before the answer.
+/// An origin with a thread for each connection: content by target, `?delay=MS` before the answer.
 struct Origin {
     address: SocketAddr,
     fetches: Arc<Mutex<HashMap<String, usize>>>,
@@ -110,22 +110,22 @@ fn fill<T>(
         let mut piece = [0; 16 * 1024];
         match stream.read(&mut piece) {
             Ok(read) if read > 0 => buf.extend_from_slice(&piece[..read]),
-            // The test's own thread has just let go of a ring: the kernel may interrupt it once.
+            // The test's own thread has just closed a ring, and the kernel may interrupt it once.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(_) | Err(_) => return None,
         }
     }
 }
 
-/// A server before an origin, with its log.
-struct Site {
+/// A proxy in front of an origin, with its log.
+struct Proxy {
     origin: Origin,
     server: Server,
     log: PathBuf,
 }
 
-impl Site {
-    fn start(kind: Kind, workers: usize, format: LogFormat) -> Site {
+impl Proxy {
+    fn start(kind: Kind, workers: usize, format: LogFormat) -> Proxy {
         let origin = Origin::start();
         let url = OriginUrl::from_url(&format!("http://{}", origin.address)).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
@@ -139,7 +139,7 @@ impl Site {
         let options = Options::default().with_backend(Choice::Named(kind));
         let server = Server::start(config, workers, Some(any), to, &options).unwrap();
         assert_eq!(server.bound().backend, kind);
-        Site { origin, server, log }
+        Proxy { origin, server, log }
     }
 
     fn client(&self) -> Client {
@@ -155,7 +155,7 @@ impl Site {
         samples.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1
     }
 
-    /// Asks `metric` until it says `value`: what it counts happens on another thread.
+    /// Waits until a metric has this value: the counted events happen on another thread.
     fn wait_for(&self, name: &str, value: u64) {
         for _ in 0..600 {
             if self.metric(name) == value {
@@ -215,9 +215,9 @@ impl Client {
     }
 }
 
-fn answers_what_the_origin_says(kind: Kind) {
-    let site = Site::start(kind, 1, LogFormat::Squid);
-    let mut client = site.client();
+fn answers_like_the_origin(kind: Kind) {
+    let proxy = Proxy::start(kind, 1, LogFormat::Squid);
+    let mut client = proxy.client();
     for size in [0, 10, 4096, 4097, 300_000] {
         let target = format!("/a?size={size}&cc=max-age=600");
         for _ in 0..3 {
@@ -227,7 +227,7 @@ fn answers_what_the_origin_says(kind: Kind) {
         assert_eq!(client.get(&target, "If-None-Match: \"e\"\r\n").status, 304);
         let head = client.ask("HEAD", &format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n"));
         assert_eq!(head.field("content-length"), Some(&size.to_string()[..]));
-        assert_eq!(site.origin.count(&target), 1);
+        assert_eq!(proxy.origin.count(&target), 1);
         let passed = format!("/p?size={size}");
         assert_eq!(client.get(&passed, "").body, expected(&passed));
     }
@@ -246,37 +246,37 @@ fn answers_what_the_origin_says(kind: Kind) {
     let refused = client.ask("GET", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
     assert_eq!(refused.status, 400);
     assert!(client.ends());
-    assert_eq!(site.metric("plimsoll_revalidated_total"), 2);
-    assert_eq!(site.stop().len(), 5 * 6 + 1 + 3 + 50 + 1);
+    assert_eq!(proxy.metric("plimsoll_revalidated_total"), 2);
+    assert_eq!(proxy.stop().len(), 5 * 6 + 1 + 3 + 50 + 1);
 }
 
 fn two_workers_make_one_fetch_of_a_key(kind: Kind) {
-    let site = Site::start(kind, 2, LogFormat::Squid);
+    let proxy = Proxy::start(kind, 2, LogFormat::Squid);
     for target in
         ["/k?size=100&cc=max-age=600&delay=300", "/k?size=200000&cc=max-age=600&delay=300"]
     {
         let asking: Vec<_> = (0..40)
             .map(|_| {
-                let mut client = site.client();
+                let mut client = proxy.client();
                 thread::spawn(move || assert_eq!(client.get(target, "").body, expected(target)))
             })
             .collect();
         for one in asking {
             one.join().unwrap();
         }
-        assert_eq!(site.origin.count(target), 1);
+        assert_eq!(proxy.origin.count(target), 1);
     }
-    assert_eq!(site.metric("plimsoll_misses_total"), 2);
-    assert_eq!(site.stop().len(), 80);
+    assert_eq!(proxy.metric("plimsoll_misses_total"), 2);
+    assert_eq!(proxy.stop().len(), 80);
 }
 
-/// Fetches that begin and end all the time, with readers on both cores: a wake that is lost would
-/// leave somebody waiting.
-fn two_workers_lose_nobody_who_waits(kind: Kind) {
-    let site = Site::start(kind, 2, LogFormat::Squid);
+/// Fetches that begin and end all the time, with readers on both cores: a lost wake would leave a
+/// client waiting.
+fn two_workers_wake_every_waiting_client(kind: Kind) {
+    let proxy = Proxy::start(kind, 2, LogFormat::Squid);
     let asking: Vec<_> = (0..8)
         .map(|_| {
-            let mut client = site.client();
+            let mut client = proxy.client();
             thread::spawn(move || {
                 for round in 0..120 {
                     let size = [0, 300, 70_000][round % 3];
@@ -290,29 +290,29 @@ fn two_workers_lose_nobody_who_waits(kind: Kind) {
     for one in asking {
         one.join().unwrap();
     }
-    assert!(site.metric("plimsoll_revalidated_total") > 0);
-    assert_eq!(site.metric("plimsoll_upstream_errors_total"), 0);
-    assert_eq!(site.metric("plimsoll_arriving_bytes"), 0);
-    assert_eq!(site.stop().len(), 8 * 120);
+    assert!(proxy.metric("plimsoll_revalidated_total") > 0);
+    assert_eq!(proxy.metric("plimsoll_upstream_errors_total"), 0);
+    assert_eq!(proxy.metric("plimsoll_arriving_bytes"), 0);
+    assert_eq!(proxy.stop().len(), 8 * 120);
 }
 
-fn a_stop_finishes_what_is_under_way_and_the_log(kind: Kind) {
-    let site = Site::start(kind, 2, LogFormat::Combined);
-    let mut idle: Vec<_> = (0..10).map(|_| site.client()).collect();
+fn a_stop_finishes_requests_in_flight_and_the_log(kind: Kind) {
+    let proxy = Proxy::start(kind, 2, LogFormat::Combined);
+    let mut idle: Vec<_> = (0..10).map(|_| proxy.client()).collect();
     for client in &mut idle {
         client.get("/i?size=5&cc=max-age=600", "");
     }
     let asked: Vec<_> = (0..8)
         .map(|at| {
-            let mut client = site.client();
+            let mut client = proxy.client();
             let target = format!("/slow{}?size=100&delay=700&cc=max-age=600", at / 2);
             let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
             client.stream.write_all(request.as_bytes()).unwrap();
             (client, target)
         })
         .collect();
-    site.wait_for("plimsoll_fetches_in_flight", 4);
-    site.server.stopper().stop();
+    proxy.wait_for("plimsoll_fetches_in_flight", 4);
+    proxy.server.stopper().stop();
     for (mut client, target) in asked {
         let got = client.response("GET");
         assert_eq!((got.status, &got.body), (200, &expected(&target)));
@@ -320,33 +320,34 @@ fn a_stop_finishes_what_is_under_way_and_the_log(kind: Kind) {
         assert!(client.ends());
     }
     assert!(idle.iter_mut().all(Client::ends));
-    let lines = site.stop();
+    let lines = proxy.stop();
     assert_eq!(lines.len(), 18);
     assert!(lines.iter().all(|(status, _)| *status == 200));
 }
 
 fn the_counts_agree(kind: Kind) {
-    let site = Site::start(kind, 2, LogFormat::Squid);
-    let mut open: Vec<_> = (0..6).map(|_| site.client()).collect();
+    let proxy = Proxy::start(kind, 2, LogFormat::Squid);
+    let mut open: Vec<_> = (0..6).map(|_| proxy.client()).collect();
     for client in &mut open {
         for target in ["/c?size=9&cc=max-age=600", "/c?size=9000&cc=max-age=600", "/c?size=9"] {
             client.get(target, "");
             client.get(target, "");
         }
     }
-    let (hits, misses) = (site.metric("plimsoll_hits_total"), site.metric("plimsoll_misses_total"));
-    assert_eq!((hits, misses, site.metric("plimsoll_passed_total")), (22, 2, 12));
-    assert_eq!(site.metric("plimsoll_requests_total"), 36);
-    assert_eq!(site.metric("plimsoll_log_lines_total"), 36);
-    assert_eq!(site.metric("plimsoll_connections_open"), 6);
-    assert_eq!(site.metric("plimsoll_connections_accepted_total"), 6);
-    assert_eq!(site.metric("plimsoll_store_objects"), 3);
+    let (hits, misses) =
+        (proxy.metric("plimsoll_hits_total"), proxy.metric("plimsoll_misses_total"));
+    assert_eq!((hits, misses, proxy.metric("plimsoll_passed_total")), (22, 2, 12));
+    assert_eq!(proxy.metric("plimsoll_requests_total"), 36);
+    assert_eq!(proxy.metric("plimsoll_log_lines_total"), 36);
+    assert_eq!(proxy.metric("plimsoll_connections_open"), 6);
+    assert_eq!(proxy.metric("plimsoll_connections_accepted_total"), 6);
+    assert_eq!(proxy.metric("plimsoll_store_objects"), 3);
     drop(open);
-    site.wait_for("plimsoll_connections_open", 0);
-    assert_eq!(site.stop().len(), 36);
+    proxy.wait_for("plimsoll_connections_open", 0);
+    assert_eq!(proxy.stop().len(), 36);
 }
 
-fn a_port_in_use_is_told_in_one_line(kind: Kind) {
+fn a_port_in_use_is_reported_in_one_line(kind: Kind) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
@@ -368,12 +369,12 @@ fn a_port_in_use_is_told_in_one_line(kind: Kind) {
     server.wait();
 }
 
-fn silent_connections_cost_the_busy_ones_nothing_they_see(kind: Kind) {
-    let site = Site::start(kind, 1, LogFormat::Squid);
+fn silent_connections_do_not_disturb_busy_ones(kind: Kind) {
+    let proxy = Proxy::start(kind, 1, LogFormat::Squid);
     let target = "/h?size=1000&cc=max-age=600";
-    site.client().get(target, "");
-    let mut cold: Vec<_> = (0..2000).map(|_| site.client()).collect();
-    let mut hot: Vec<_> = (0..64).map(|_| site.client()).collect();
+    proxy.client().get(target, "");
+    let mut cold: Vec<_> = (0..2000).map(|_| proxy.client()).collect();
+    let mut hot: Vec<_> = (0..64).map(|_| proxy.client()).collect();
     for _ in 0..10 {
         let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
         for client in &mut hot {
@@ -383,15 +384,15 @@ fn silent_connections_cost_the_busy_ones_nothing_they_see(kind: Kind) {
             assert_eq!(client.response("GET").body, expected(target));
         }
     }
-    site.wait_for("plimsoll_connections_open", 2064);
-    // The silent ones are served like any other when they speak, and told when it is over.
+    proxy.wait_for("plimsoll_connections_open", 2064);
+    // The silent connections are served when they send a request, and closed at the end.
     for client in cold.iter_mut().step_by(100) {
         assert_eq!(client.get(target, "").body, expected(target));
     }
-    let stopper = site.server.stopper();
+    let stopper = proxy.server.stopper();
     stopper.stop();
     assert!(cold.iter_mut().chain(&mut hot).all(Client::ends));
-    assert_eq!(site.stop().len(), 1 + 640 + 20);
+    assert_eq!(proxy.stop().len(), 1 + 640 + 20);
 }
 
 macro_rules! on_every_backend {
@@ -417,12 +418,12 @@ on_every_backend! {
     scalable_select = readiness::Kind::ScalableSelect;
     io_uring = readiness::Kind::IoUring;
     , [
-        answers_what_the_origin_says
+        answers_like_the_origin
         two_workers_make_one_fetch_of_a_key
-        two_workers_lose_nobody_who_waits
-        a_stop_finishes_what_is_under_way_and_the_log
+        two_workers_wake_every_waiting_client
+        a_stop_finishes_requests_in_flight_and_the_log
         the_counts_agree
-        a_port_in_use_is_told_in_one_line
-        silent_connections_cost_the_busy_ones_nothing_they_see
+        a_port_in_use_is_reported_in_one_line
+        silent_connections_do_not_disturb_busy_ones
     ]
 }

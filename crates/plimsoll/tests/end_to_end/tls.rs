@@ -246,7 +246,7 @@ fn nginx_with_tls_is_an_origin_if_its_certificate_is_valid() {
     );
     for (name, tls, words) in [
         ("name.toml", "ca = \"ca.pem\"", "another name"),
-        ("root.toml", "server_name = \"origin.test\"", "not to be trusted"),
+        ("root.toml", "server_name = \"origin.test\"", "not trusted"),
     ] {
         let wrong = OurServer::configured(&config(name, tls));
         let answer = get(wrong.address(), "/index.html");

@@ -1,4 +1,4 @@
-//! Certificates for tests: a root of our own, and what it signs.
+//! Certificates for tests: our own root, and the certificates it signs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), root: der, root_pem }
     }
 
-    /// Signs what is asked for, and leaves it in two files.
+    /// Signs a certificate and writes it and its key to two files.
     pub(crate) fn sign(
         &self,
         directory: &Path,

@@ -1,8 +1,8 @@
-//! What both suites know of responses: the bytes that the origin has for a name, and a strict
-//! reader of what came back.
+//! What both suites use for responses: the content that the origin has for a name, and a strict
+//! reader of responses.
 //!
-//! The reader is written apart from `http1`, so that a mistake there is not believed here. It does
-//! no I/O: it is given all that has come so far and whether the connection has ended.
+//! The reader does not use `http1`, so that a mistake there is not repeated here. It does no I/O:
+//! its arguments are all received bytes and whether the connection has ended.
 
 /// The content that the origin has for a name. Any two names differ from the first bytes on.
 pub(crate) fn content(name: &str, size: usize) -> Vec<u8> {
@@ -40,10 +40,10 @@ impl Response {
     }
 }
 
-/// Reads the first response in `got`. Gives it with the bytes it took; `None` if it is not whole.
+/// Reads the first response in `got`. Gives it with its length; `None` if it is incomplete.
 ///
 /// # Panics
-/// When no server may send such bytes.
+/// If no server may send such bytes.
 pub(crate) fn read_response(got: &[u8], to_head: bool, ended: bool) -> Option<(Response, usize)> {
     let head_end = got.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&got[..head_end - 4]).expect("a head is text");
@@ -112,7 +112,7 @@ fn read_chunks(rest: &[u8]) -> Option<(Vec<u8>, usize)> {
 /// The status and the URL or target of an access-log line, in either format.
 ///
 /// # Panics
-/// When a reader of the format could not read it.
+/// If the text is not in the format.
 pub(crate) fn read_log_line(line: &str) -> (u16, String) {
     if line.contains("] \"") {
         // host - - [time] "METHOD target HTTP/1.x" status bytes "referer" "agent"
@@ -143,7 +143,7 @@ pub(crate) fn read_log_line(line: &str) -> (u16, String) {
 /// The samples of an OpenMetrics text.
 ///
 /// # Panics
-/// When a reader of the format could not read it.
+/// If the text is not in the format.
 pub(crate) fn read_metrics(text: &str) -> Vec<(String, u64)> {
     let (lines, end) = text.split_at(text.len().checked_sub(6).expect("a text"));
     assert_eq!(end, "# EOF\n");

@@ -1,4 +1,4 @@
-//! Bodies in every framing, both ways, and whose connection lives on after them.
+//! Bodies in every framing, both ways, and which connections stay open after them.
 
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -110,7 +110,7 @@ fn a_client_that_waits_for_100_gets_it_and_then_its_answer() {
             assert_eq!(client.ask(b"hello").await.body, b"hello");
             assert_eq!(client.interim, vec![100; round]);
         }
-        // One of HTTP/1.0 never sees it.
+        // A client of HTTP/1.0 never gets it.
         let old = "POST /e HTTP/1.0\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello";
         assert_eq!(client.ask(old.as_bytes()).await.body, b"hello");
         assert_eq!(client.interim, [100, 100]);
@@ -126,7 +126,7 @@ fn an_answer_before_the_body_ends_the_connection_and_the_client_sees_it() {
                     Content-Length: 5000\r\n\r\n";
         client.send(head.as_bytes()).await.unwrap();
         sleep(Duration::from_secs(1)).await;
-        // The client goes on sending without looking, as many do.
+        // The client keeps sending without reading, as many do.
         let _ = client.send(&[b'x'; 1000]).await;
         let got = client.response().await.unwrap();
         assert_eq!((got.status, got.field("connection")), (413, Some("close")));
@@ -135,8 +135,8 @@ fn an_answer_before_the_body_ends_the_connection_and_the_client_sees_it() {
     });
 }
 
-/// The origin answers and keeps its connection, but what it still waits for there is the rest of a
-/// body: the next request would be taken for it.
+/// The origin answers and keeps its connection, but there it still waits for the rest of a body: it
+/// would take the next request for that.
 #[test]
 fn a_connection_with_half_a_request_is_not_used_again() {
     each_way(reverse, async |world: Rc<World>| {
@@ -191,7 +191,7 @@ fn a_head_does_not_wait_for_its_body() {
 }
 
 #[test]
-fn whoever_sends_no_date_gets_one_from_us() {
+fn a_response_without_a_date_gets_ours() {
     each_way(reverse, async |_: Rc<World>| {
         let mut client = Client::new().await;
         for target in ["/d?nodate=1&cc=no-store", "/d?nodate=1&cc=max-age=9", "/d?garbage=1"] {
@@ -201,9 +201,9 @@ fn whoever_sends_no_date_gets_one_from_us() {
     });
 }
 
-/// We forward no Upgrade, so nobody may switch: the client would wait for another protocol.
+/// We forward no Upgrade, so the origin may not switch: the client would wait for another protocol.
 #[test]
-fn a_switch_of_protocols_that_nobody_asked_for_is_502() {
+fn an_unrequested_switch_of_protocols_is_502() {
     each_way(reverse, async |_: Rc<World>| {
         let mut client = Client::new().await;
         for cc in ["no-store", "max-age=60"] {
@@ -273,7 +273,7 @@ fn pipelined_requests_are_answered_in_order() {
     });
 }
 
-/// More hits than one turn may gather: the answers leave in several turns.
+/// More hits than one turn may answer: the responses leave in several turns.
 #[test]
 fn many_pipelined_hits_are_all_answered() {
     each_way(reverse, async |world: Rc<World>| {
@@ -306,7 +306,7 @@ fn a_client_that_closes_its_direction_is_still_answered() {
     });
 }
 
-/// Neither waits for the other's end: more than all buffers hold goes around.
+/// Neither side waits for the other to finish: the body is larger than all buffers.
 #[test]
 fn a_body_comes_back_while_it_is_sent() {
     each_way(reverse, async |world: Rc<World>| {
@@ -325,9 +325,9 @@ fn a_body_comes_back_while_it_is_sent() {
     });
 }
 
-/// A hit that left it there would take it for a request that nobody made.
+/// If a hit left the body unread, it would be parsed as a request that no client sent.
 #[test]
-fn a_body_behind_a_get_is_not_the_next_request() {
+fn the_body_of_a_get_is_not_the_next_request() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/g?size=20&cc=max-age=60";
         let mut client = Client::new().await;
@@ -352,8 +352,8 @@ fn with_body(method: &str, target: &str, body_bytes: usize) -> Vec<u8> {
     format!("{head}\r\n\r\n{body}").into_bytes()
 }
 
-/// What may be sent twice, body and all, takes a connection that has been used before; what may not
-/// has one of its own, whatever is idle.
+/// A request that may be sent twice, with its body, uses a pooled connection. Any other request gets
+/// a new connection even if one is idle.
 #[test]
 fn a_body_that_may_be_sent_twice_goes_on_a_used_connection_and_no_other_does() {
     each_way(reverse, async |world: Rc<World>| {
@@ -375,7 +375,7 @@ fn a_body_that_may_be_sent_twice_goes_on_a_used_connection_and_no_other_does() {
             assert_eq!(seen.body.len(), body_bytes);
             assert_eq!(world.origin.connections.get() == before, used, "{method} {body_bytes}");
         }
-        // One that breaks off has reached nobody.
+        // A request that broke off has reached no origin.
         client
             .send(b"PUT /half HTTP/1.1\r\nHost: s\r\nContent-Length: 9\r\n\r\nhal")
             .await

@@ -1,4 +1,4 @@
-//! What is served from the store, what is asked for again, and how often the origin hears of it.
+//! What is served from the store, what is fetched again, and how many requests reach the origin.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use runtime::time::sleep;
 use crate::origin::expected;
 use crate::world::{Client, World, combined, each_way, forward, reverse};
 
-/// One request on a connection of its own, in a task.
+/// Sends one request on a new connection, in a task.
 fn spawned(target: &str, fields: &str) -> runtime::JoinHandle<crate::common::Response> {
     let (target, fields) = (target.to_owned(), fields.to_owned());
     runtime::spawn(async move { Client::new().await.get(&target, &fields).await })
 }
 
 #[test]
-fn a_hit_is_what_the_origin_said_and_asks_nobody() {
+fn a_hit_is_the_response_of_the_origin_and_sends_no_request() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/a?size=900&cc=max-age=60";
         let mut client = Client::new().await;
@@ -55,7 +55,7 @@ fn concurrent_misses_of_a_key_are_one_fetch() {
 }
 
 #[test]
-fn a_stale_key_is_one_revalidation_however_many_ask() {
+fn a_stale_key_is_revalidated_once_for_many_clients() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/r?size=500&cc=max-age=1&etag=x&delay=100";
         Client::new().await.get(target, "").await;
@@ -71,7 +71,7 @@ fn a_stale_key_is_one_revalidation_however_many_ask() {
 }
 
 #[test]
-fn what_may_not_be_stored_is_asked_for_each_time() {
+fn an_uncacheable_response_is_fetched_each_time() {
     for cc in ["no-store", "private,max-age=60", "max-age=60,no-store", "no-store,s-maxage=60"] {
         each_way(reverse, async |world: Rc<World>| {
             let target = format!("/p?size=700&cc={cc}");
@@ -86,7 +86,7 @@ fn what_may_not_be_stored_is_asked_for_each_time() {
 }
 
 #[test]
-fn concurrent_requests_for_what_may_not_be_stored_do_not_wait_for_each_other_twice() {
+fn concurrent_requests_for_an_uncacheable_response_wait_for_each_other_at_most_once() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/p?size=700&cc=no-store&delay=1000";
         let start = runtime::time::now();
@@ -163,7 +163,7 @@ fn variants_are_kept_apart() {
                 assert_eq!(got.body, expected(target, Some(language)));
             }
         }
-        // Nobody knew before the first answer that it varies; after it every variant is one fetch.
+        // Before the first response it was unknown that it varies; after that each variant is one fetch.
         assert!((4..=7).contains(&world.origin.count(target)), "{}", world.origin.count(target));
     });
 }
@@ -186,7 +186,7 @@ fn hosts_are_kept_apart() {
 }
 
 #[test]
-fn expires_is_obeyed_and_max_age_goes_before_it() {
+fn expires_is_obeyed_and_max_age_overrides_it() {
     each_way(reverse, async |world: Rc<World>| {
         let mut client = Client::new().await;
         let (short, long) = ("/x?size=10&expires=5", "/x?size=10&expires=5&cc=max-age=100");
@@ -240,7 +240,7 @@ fn head_is_answered_from_what_get_has_stored() {
 }
 
 #[test]
-fn a_post_takes_what_it_changes_out_of_the_store() {
+fn a_post_removes_the_responses_that_it_changes() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/i?size=30&cc=max-age=600";
         let mut client = Client::new().await;
@@ -266,7 +266,7 @@ fn a_response_to_an_authorized_request_is_not_for_others() {
 }
 
 #[test]
-fn stale_content_stands_in_for_an_origin_that_fails() {
+fn a_stale_response_is_served_if_the_origin_fails() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/sie?size=30&cc=max-age=1,stale-if-error=600&etag=q";
         let mut client = Client::new().await;
@@ -324,7 +324,7 @@ fn both_log_formats_have_a_line_for_each_request() {
     }
 }
 
-/// An origin that fails once does not cost the key its place in the store, nor its collapsing.
+/// If the origin fails once, the key keeps its place in the store and its collapsing.
 #[test]
 fn a_failure_is_passed_on_and_forgotten() {
     each_way(reverse, async |world: Rc<World>| {
@@ -339,7 +339,7 @@ fn a_failure_is_passed_on_and_forgotten() {
     });
 }
 
-/// RFC 9111, 3.1 and 5.2: what we know and what we do not goes on, from the store too.
+/// RFC 9111, 3.1 and 5.2: known and unknown fields are passed on, from the store too.
 #[test]
 fn directives_and_unknown_fields_pass_both_ways() {
     each_way(reverse, async |world: Rc<World>| {

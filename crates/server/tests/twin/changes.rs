@@ -1,5 +1,5 @@
-//! What was asked for before an unsafe method was answered is not served to who asks afterwards
-//! (RFC 9111, 4.4), whichever of them the origin's answers reach first.
+//! A response fetched before an unsafe method was answered is not served to later requests (RFC
+//! 9111, 4.4), in whatever order the origin's responses arrive.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,21 +16,21 @@ async fn get(at: &str, target: &str, fields: &str) -> Response {
     Client::to(at).await.unwrap().get(target, fields).await
 }
 
-/// By the other core, which knows of the fetch only by the table.
+/// From the other core, which knows the fetch only from the table.
 pub(crate) async fn change(method: &str, target: &str) -> Response {
     let request = format!("{method} {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 0\r\n\r\n");
     Client::to(PROXY_TOO).await.unwrap().ask(request.as_bytes()).await
 }
 
-/// The version that a response is of.
+/// The version of a response.
 pub(crate) fn version(response: &Response) -> u32 {
     let tag = response.field("etag").expect("the origin tags what it says").trim_matches('"');
     tag.rsplit('.').next().unwrap().parse().expect("a version")
 }
 
 #[test]
-fn a_fetch_under_way_does_not_bring_back_what_a_change_has_taken() {
-    // The answer is made, or half of it sent, when the change comes.
+fn a_fetch_in_flight_does_not_restore_what_a_change_removed() {
+    // The response is ready, or half of it is sent, when the change arrives.
     for (method, way) in [
         ("POST", "late=1000"),
         ("PUT", "pause=1000"),
@@ -53,13 +53,13 @@ fn a_fetch_under_way_does_not_bring_back_what_a_change_has_taken() {
             for at in [PROXY, PROXY_TOO] {
                 assert_eq!(version(&get(at, &target, "").await), 1);
             }
-            assert_eq!(world.origin.count(&target), 3, "what was asked for since is kept");
+            assert_eq!(world.origin.count(&target), 3, "a later fetch is kept");
         });
     }
 }
 
 #[test]
-fn a_validation_under_way_does_not_confirm_what_a_change_has_taken() {
+fn a_validation_in_flight_does_not_confirm_what_a_change_removed() {
     for cc in ["max-age=1", "max-age=1,stale-while-revalidate=600"] {
         each_way(reverse, async |_world: Rc<World>| {
             let target = format!("/v?size=30&cc={cc}&etag=e&bump=1&late=1000");
@@ -81,7 +81,7 @@ fn a_validation_under_way_does_not_confirm_what_a_change_has_taken() {
 }
 
 #[test]
-fn a_part_and_a_head_under_way_do_not_either() {
+fn neither_does_a_part_or_a_head_in_flight() {
     each_way(reverse, async |_world: Rc<World>| {
         let target = "/p?size=300&cc=max-age=600&etag=e&bump=1&late=1000&ranges=1";
         let early =
@@ -125,7 +125,7 @@ fn a_post_keeps_its_own_answer_unless_another_has_changed_it_since() {
             one.await;
         }
         let last = world.origin.version.get();
-        assert_eq!(version(&get(PROXY, &slow, "").await), last, "nobody can tell which was last");
+        assert_eq!(version(&get(PROXY, &slow, "").await), last, "the last version");
     });
 }
 
@@ -143,7 +143,7 @@ fn a_change_that_failed_overtakes_nothing() {
     });
 }
 
-/// One client of either core, which asks and changes as its seed has it.
+/// A client of one of the cores, which reads and changes at random.
 async fn busy(seed: u64, at: &'static str) {
     let mut draw = Draw::new(seed);
     for _ in 0..12 {
@@ -166,7 +166,7 @@ async fn busy(seed: u64, at: &'static str) {
 }
 
 #[test]
-fn nobody_sees_what_was_before_a_change_that_was_answered() {
+fn after_an_answered_change_no_client_gets_an_older_version() {
     sim::check(0..4, |seed| {
         run(sim::Options::rough(seed), reverse(), async |_world: Rc<World>| {
             let clients: Vec<_> = (0..16)

@@ -1,5 +1,5 @@
-//! What a request is must not depend on what is stored: every request of a corpus is sent once with
-//! a fresh stored response and once without. The explanation must say what then happens.
+//! The class of a request must not depend on stored responses: every request of a corpus is sent
+//! once with a fresh stored response and once without. The explanation must match the result.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,19 +20,19 @@ struct Case {
     /// Field lines, each with its CRLF.
     fields: &'static str,
     body: &'static str,
-    /// What becomes of it, whatever is stored.
+    /// How it is handled, with or without a stored response.
     becomes: Becomes,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Becomes {
-    /// Answered from the store if that has a response, else by the origin.
+    /// Answered from the store if possible, otherwise by the origin.
     Cacheable,
-    /// As before, but the origin is never asked: 504 where nothing is stored.
+    /// Answered from the store, otherwise with 504, never by the origin.
     OnlyFromStore,
     /// The origin answers each time.
     PassedOn,
-    /// We refuse it with this status.
+    /// Refused with this status.
     Refused(u16),
 }
 
@@ -76,7 +76,7 @@ struct Happened {
     asked_origin: bool,
 }
 
-/// A proxy named `cache-1`, before a server of this test's own in reverse mode.
+/// A proxy named `cache-1`; in reverse mode in front of the server of this test.
 fn named(mut config: Config) -> Config {
     config.via.name = Some("cache-1".parse().unwrap());
     let origin =
@@ -88,7 +88,7 @@ fn named(mut config: Config) -> Config {
     config
 }
 
-/// An origin that takes whatever comes, and answers each request the same.
+/// An origin that accepts any request and answers all alike.
 #[derive(Default)]
 struct Server {
     asked: RefCell<HashMap<String, usize>>,
@@ -110,7 +110,7 @@ impl Server {
         server
     }
 
-    /// One request a connection.
+    /// One request for each connection.
     async fn serve(self: Rc<Self>, stream: TcpStream) {
         let mut got = Vec::new();
         let mut piece = [0; 4096];
@@ -133,7 +133,7 @@ impl Server {
              Content-Length: 10\r\nConnection: close\r\n\r\n{body}"
         );
         let _ = stream.write_all(answer.as_bytes()).await;
-        // What is left of the request's body must not turn the close into a reset.
+        // An unread rest of the request's body must not turn the close into a reset.
         while stream.read(&mut piece).await.is_ok_and(|read| read > 0) {}
     }
 
@@ -142,7 +142,7 @@ impl Server {
     }
 }
 
-/// Sends a request for a target of its own, after a response has been stored for it or not.
+/// Sends a request for a new target, with or without storing a response for it first.
 async fn send(server: &Server, base: &str, (case, at): (&Case, usize), stored: bool) -> Happened {
     let path = format!("/c/{at}-{stored}");
     let target = format!("{base}{path}");
@@ -168,7 +168,7 @@ async fn send(server: &Server, base: &str, (case, at): (&Case, usize), stored: b
     happened
 }
 
-/// What the admin address says of the request before it is sent.
+/// The explanation of the request by the admin address, before it is sent.
 async fn explain(path: &str, base: &str, case: &Case) -> Explained {
     let encoded = |text: &str| text.bytes().map(|b| format!("%{b:02x}")).collect::<String>();
     let url =
@@ -212,7 +212,7 @@ async fn check(base: &str) {
 }
 
 #[test]
-fn what_is_stored_does_not_change_what_a_request_is() {
+fn stored_responses_do_not_change_the_class_of_a_request() {
     sim::check(0..2, |seed| {
         run(sim::Options::new(seed), named(reverse()), async |_: Rc<World>| {
             check("").await;
@@ -221,7 +221,7 @@ fn what_is_stored_does_not_change_what_a_request_is() {
 }
 
 #[test]
-fn nor_does_it_for_a_forward_proxy() {
+fn nor_do_they_for_a_forward_proxy() {
     sim::check(0..2, |seed| {
         run(sim::Options::new(seed), named(forward()), async |_: Rc<World>| {
             check("http://10.0.0.3").await;

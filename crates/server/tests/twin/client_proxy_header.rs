@@ -1,4 +1,5 @@
-//! The PROXY protocol on a listener: whose address counts, who is believed, and what is refused.
+//! The PROXY protocol on a listener: which address counts, which peers are trusted, and what is
+//! refused.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use crate::tls_client::{TlsClient, client_config, reverse_tls};
 use crate::world::{Client, World, each_way, reverse, run};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// As the twin's clients have it.
+/// The network of the twin's clients.
 const CLIENTS: &str = "127.0.0.0/8";
 
-fn behind(mut config: Config, networks: &str) -> Config {
+fn trusting(mut config: Config, networks: &str) -> Config {
     for listener in &mut config.listeners {
         listener.proxies = Some(vec![networks.parse().unwrap()]);
     }
@@ -32,23 +33,23 @@ fn header(append: fn(&mut Vec<u8>, Ends)) -> Vec<u8> {
 const REQUEST: &[u8] = b"GET /p?size=9 HTTP/1.1\r\nHost: site\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn the_client_that_the_header_tells_is_the_one_in_the_log() {
+fn the_client_of_the_header_is_logged() {
     each_way(
-        || behind(reverse(), CLIENTS),
+        || trusting(reverse(), CLIENTS),
         async |world: Rc<World>| {
             for append in [append_v1, append_v2] {
                 let mut client = Client::new().await;
                 assert_eq!(client.ask(&[&header(append), REQUEST].concat()).await.status, 200);
             }
-            // The proxy before us speaks for itself: a health check.
+            // The proxy in front of us sends its own request: a health check.
             for own in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
                 let mut client = Client::new().await;
                 assert_eq!(client.ask(&[own, REQUEST].concat()).await.status, 200);
             }
             world.stopped().await;
             let log = String::from_utf8(world.log.lock().unwrap().clone()).unwrap();
-            let told = |line: &str| line.contains(" 192.0.2.7 ");
-            assert_eq!(log.lines().map(told).collect::<Vec<_>>(), [true, true, false, false]);
+            let named = |line: &str| line.contains(" 192.0.2.7 ");
+            assert_eq!(log.lines().map(named).collect::<Vec<_>>(), [true, true, false, false]);
         },
     );
 }
@@ -67,13 +68,13 @@ fn a_header_cut_at_every_byte() {
             }
         }
     };
-    run(sim::Options::new(1), behind(reverse(), CLIENTS), run_it);
+    run(sim::Options::new(1), trusting(reverse(), CLIENTS), run_it);
 }
 
 #[test]
 fn a_connection_without_its_header_is_refused() {
     each_way(
-        || behind(reverse(), CLIENTS),
+        || trusting(reverse(), CLIENTS),
         async |world: Rc<World>| {
             for wrong in [REQUEST, b"PROXY TCP4 1.2.3.4\r\n", b"PROXY TCP4 1.2.3.4 2.3.4.5 1 2\n"] {
                 let mut client = Client::new().await;
@@ -82,7 +83,7 @@ fn a_connection_without_its_header_is_refused() {
             }
             assert_eq!(world.counter("proxy_headers_refused"), 3);
             assert_eq!((world.counter("connections_denied"), world.counter("requests")), (3, 0));
-            // Nor does one that takes too long have a connection.
+            // A header that takes too long ends the connection too.
             let begun = now();
             let mut slow = Client::new().await;
             slow.send(b"PROXY ").await.unwrap();
@@ -93,9 +94,9 @@ fn a_connection_without_its_header_is_refused() {
 }
 
 #[test]
-fn a_header_from_elsewhere_is_not_believed() {
+fn a_header_from_another_network_is_refused() {
     each_way(
-        || behind(reverse(), "192.0.2.0/24"),
+        || trusting(reverse(), "192.0.2.0/24"),
         async |world: Rc<World>| {
             let mut client = Client::new().await;
             let _ = client.send(&[&header(append_v1), REQUEST].concat()).await;
@@ -108,7 +109,7 @@ fn a_header_from_elsewhere_is_not_believed() {
 #[test]
 fn the_header_comes_before_tls() {
     each_way(
-        || behind(reverse_tls(), CLIENTS),
+        || trusting(reverse_tls(), CLIENTS),
         async |world: Rc<World>| {
             let mut client = TlsClient::connect(&client_config()).await;
             client.stream.write_all(&header(append_v2)).await.unwrap();

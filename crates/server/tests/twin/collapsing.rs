@@ -1,5 +1,5 @@
-//! Collapsed forwarding: who waits for another's fetch, who is released, who is held by nobody; and
-//! what `Cache-Status` says of every way that a response can come.
+//! Collapsed forwarding: which requests wait for another's fetch, which are released, which never
+//! wait; and what `Cache-Status` says for every origin of a response.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ fn spawned(target: &str, fields: &str) -> runtime::JoinHandle<Response> {
     runtime::spawn(async move { Client::new().await.get(&target, &fields).await })
 }
 
-/// Each use needs an answer of its own: nobody gets another's, and nobody waits in a row.
+/// Each use needs its own response: no request gets another's, and they do not wait one by one.
 #[test]
-fn what_is_for_one_request_at_a_time_is_never_shared() {
+fn a_response_for_one_request_is_never_shared() {
     for cc in ["no-cache", "max-age=0", "no-cache,max-age=60"] {
         each_way(reverse, async |world: Rc<World>| {
             let target = format!("/one?size=700&cc={cc}&etag=a&cookie=1&delay=1000");
@@ -42,7 +42,7 @@ fn what_is_for_one_request_at_a_time_is_never_shared() {
 }
 
 #[test]
-fn what_turns_out_private_releases_all_at_once() {
+fn a_response_that_is_private_releases_all_waiting_requests_at_once() {
     for cc in ["private,max-age=60", "no-store"] {
         each_way(reverse, async |world: Rc<World>| {
             let target = format!("/private?size=700&cc={cc}&cookie=1&delay=1000");
@@ -60,9 +60,9 @@ fn what_turns_out_private_releases_all_at_once() {
     }
 }
 
-/// A reload wants an answer that was asked for after it came.
+/// A reload needs a response that was fetched after the reload arrived.
 #[test]
-fn a_reload_does_not_get_what_was_asked_for_before_it() {
+fn a_reload_does_not_get_the_response_of_an_earlier_fetch() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/reload?size=700&cc=max-age=60&etag=a&delay=2000";
         let first = spawned(target, "");
@@ -75,21 +75,21 @@ fn a_reload_does_not_get_what_was_asked_for_before_it() {
         for one in reloads {
             assert_eq!(one.await.body, expected(target, None));
         }
-        // One for them all, but where the body was still coming when they had to ask.
+        // One for all of them, unless the body was still arriving when they had to send a request.
         let asked = world.origin.count(target);
         assert!((2..=6).contains(&asked), "{asked}");
     });
 }
 
 #[test]
-fn a_slow_first_client_holds_nobody() {
+fn a_slow_first_client_delays_no_other() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/slow?size=100000&cc=max-age=60";
         let slow = Client::new().await;
         let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
         slow.send(request.as_bytes()).await.unwrap();
         sleep(Duration::from_millis(100)).await;
-        // It reads nothing; the others read all.
+        // It reads nothing; the others read everything.
         for one in [spawned(target, ""), spawned(target, "")] {
             assert_eq!(one.await.body, expected(target, None));
         }
@@ -98,7 +98,7 @@ fn a_slow_first_client_holds_nobody() {
 }
 
 #[test]
-fn a_client_that_has_it_already_does_not_wait_for_the_body() {
+fn a_client_with_the_current_version_does_not_wait_for_the_body() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/have?size=3000&cc=max-age=60&etag=a&pause=20000";
         let first = spawned(target, "");
@@ -133,9 +133,9 @@ fn a_response_to_post_that_says_so_answers_a_get() {
     });
 }
 
-/// A field that `no-cache` or `private` names is for the client that asked, and for nobody else.
+/// A field that `no-cache` or `private` names is only for the client that sent the request.
 #[test]
-fn a_field_that_is_for_one_client_reaches_that_one_alone() {
+fn a_field_for_one_client_reaches_only_that_client() {
     each_way(reverse, async |world: Rc<World>| {
         for own in ["no-cache", "private"] {
             let target = format!("/own?size=10&cc=max-age=60&own={own}&cookie=1");
@@ -151,7 +151,7 @@ fn a_field_that_is_for_one_client_reaches_that_one_alone() {
 }
 
 #[test]
-fn cache_status_tells_every_way_apart() {
+fn cache_status_names_every_origin_of_a_response() {
     each_way(reverse, async |_: Rc<World>| {
         let mut client = Client::new().await;
         let fresh = "/s?size=10&cc=max-age=60&etag=a";

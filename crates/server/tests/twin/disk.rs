@@ -56,7 +56,7 @@ async fn get_all() {
 }
 
 #[test]
-fn what_is_stored_outlives_the_process() {
+fn stored_responses_outlive_the_process() {
     enum End {
         Orderly,
         Kill,
@@ -129,7 +129,7 @@ fn a_range_of_a_long_body_reads_only_its_blocks() {
 }
 
 #[test]
-fn who_comes_at_once_is_served_by_one_read() {
+fn concurrent_requests_are_served_by_one_read() {
     sim::check(0..3, |seed| {
         let disk = Disk::new(seed);
         let target = KINDS[1].0;
@@ -153,7 +153,7 @@ fn who_comes_at_once_is_served_by_one_read() {
 }
 
 #[test]
-fn a_validation_writes_the_head_anew() {
+fn a_validation_rewrites_the_head() {
     for target in [
         "/n?size=900&cc=max-age=100&etag=e&ranges=1",
         "/l?size=60000&cc=max-age=100&etag=e&ranges=1",
@@ -171,7 +171,7 @@ fn a_validation_writes_the_head_anew() {
             live(seed, &disk, little_memory(), async |world: Rc<World>| {
                 let got = get(target, "").await;
                 let age: u64 = got.field("age").map_or(0, |age| age.parse().unwrap());
-                // Virtual time begins anew with each life.
+                // Virtual time restarts with each process.
                 assert!(got.body == expected(target, None) && age < 5, "{age}");
                 assert_eq!(world.origin.count(target), 0, "it is fresh");
             });
@@ -180,7 +180,7 @@ fn a_validation_writes_the_head_anew() {
 }
 
 #[test]
-fn a_validation_that_holds_for_a_moment_writes_nothing() {
+fn a_validation_for_a_moment_writes_nothing() {
     let target = "/m?size=900&cc=max-age=5&etag=e";
     sim::check(0..2, |seed| {
         live(seed, &Disk::new(seed), little_memory(), async |world: Rc<World>| {
@@ -243,9 +243,9 @@ fn a_purge_that_was_answered_outlives_a_power_cut() {
                 get(target, "").await;
                 get(other, "").await;
                 sleep(Duration::from_secs(10)).await;
-                let told = purge(query).await;
-                let text = String::from_utf8(told.body).unwrap();
-                assert!(told.status == 200 && text.contains("\"durable\":true"), "{text}");
+                let got = purge(query).await;
+                let text = String::from_utf8(got.body).unwrap();
+                assert!(got.status == 200 && text.contains("\"durable\":true"), "{text}");
                 sim::disk().crash();
             });
             live(seed, &disk, on_disk(reverse()), async |world: Rc<World>| {
@@ -260,11 +260,11 @@ fn a_purge_that_was_answered_outlives_a_power_cut() {
 }
 
 #[test]
-fn a_body_that_broke_off_is_mended_by_the_origin() {
+fn a_truncated_body_is_completed_from_the_origin() {
     let whole = "/w?size=100000&cc=max-age=600&etag=e&ranges=1";
     let weak = "/w?size=100000&cc=max-age=600";
-    for (target, mends) in [(whole, true), (weak, false)] {
-        let (mended, cut) = (Cell::new(0), Cell::new(0));
+    for (target, completes) in [(whole, true), (weak, false)] {
+        let (completed, cut) = (Cell::new(0), Cell::new(0));
         sim::check(0..12, |seed| {
             let disk = Disk::new(seed);
             live(seed, &disk, little_memory(), async |_| drop(get(target, "").await));
@@ -280,12 +280,16 @@ fn a_body_that_broke_off_is_mended_by_the_origin() {
                     Err(Broken::Within) => cut.set(cut.get() + 1),
                     Err(other) => panic!("{other:?}"),
                 }
-                mended.set(mended.get() + world.counter("bodies_repaired"));
+                completed.set(completed.get() + world.counter("bodies_repaired"));
                 assert!(get(target, "").await.body == expected(target, None), "it is a miss then");
             });
         });
-        let (mended, cut) = (mended.get(), cut.get());
-        assert_eq!((mended > 0, cut > 0), (mends, !mends), "{target}: {mended} mended, {cut} cut");
+        let (completed, cut) = (completed.get(), cut.get());
+        assert_eq!(
+            (completed > 0, cut > 0),
+            (completes, !completes),
+            "{target}: {completed}, {cut}"
+        );
     }
 }
 
@@ -320,7 +324,7 @@ fn a_disk_that_fails_costs_hits_and_no_request() {
 
 /// It was remembered as uncacheable for two minutes, and fetched each time.
 #[test]
-fn what_the_disk_could_not_take_for_a_moment_is_stored_the_next_time() {
+fn a_response_that_the_disk_refused_for_a_moment_is_stored_the_next_time() {
     sim::check(0..3, |seed| {
         let disk = Disk::new(seed);
         live(seed, &disk, little_memory(), async |world: Rc<World>| {
@@ -350,7 +354,7 @@ fn what_the_disk_could_not_take_for_a_moment_is_stored_the_next_time() {
 /// Lives of a server that end by kills and power cuts, and in between clients that read, change and
 /// purge. What is served is right, and no older than the last change or purge that was answered.
 #[test]
-fn no_life_serves_what_an_earlier_one_has_changed() {
+fn no_process_serves_what_an_earlier_one_changed() {
     const TARGETS: [(&str, &str); 5] = [
         ("/a?size=200&cc=max-age=600&etag=e&bump=1&key=k", "\r\n"),
         ("/b?size=7000&cc=max-age=600&etag=e&bump=1&key=k", "\r\n"),
@@ -365,9 +369,9 @@ fn no_life_serves_what_an_earlier_one_has_changed() {
         let (mut now, mut floors) = (0, [0; TARGETS.len()]);
         for life in 0..5 {
             let chosen = draw.below(1 << 40);
-            let told = Rc::new((Cell::new(now), Cell::new(floors)));
+            let versions = Rc::new((Cell::new(now), Cell::new(floors)));
             live(seed * 10 + life, &disk, little_memory(), async |world: Rc<World>| {
-                world.origin.version.set(told.0.get());
+                world.origin.version.set(versions.0.get());
                 let mut draw = Draw::new(chosen);
                 for _ in 0..40 {
                     let at = draw.below(TARGETS.len() as u64) as usize;
@@ -376,37 +380,37 @@ fn no_life_serves_what_an_earlier_one_has_changed() {
                         0..7 => {
                             let fields = fields.trim_start();
                             let got = get(target, fields).await;
-                            let (is, floor) = (version(&got), told.1.get()[at]);
+                            let (is, floor) = (version(&got), versions.1.get()[at]);
                             assert!(is >= floor, "{target}: version {is} after {floor}");
                             let variant = fields.strip_prefix("x-v: ").map(str::trim);
                             assert!(got.body == expected(target, variant), "{target}");
                         }
                         7..9 => {
                             assert_eq!(change("POST", target).await.status, 200);
-                            let mut floors = told.1.get();
+                            let mut floors = versions.1.get();
                             floors[at] = world.origin.version.get();
-                            told.1.set(floors);
+                            versions.1.set(floors);
                         }
                         _ => {
                             let before = world.origin.version.get();
                             assert_eq!(purge("tag=k").await.status, 200);
-                            let mut floors = told.1.get();
+                            let mut floors = versions.1.get();
                             (floors[0], floors[1]) = (before, before);
-                            told.1.set(floors);
+                            versions.1.set(floors);
                         }
                     }
                     if draw.below(4) == 0 {
                         sleep(Duration::from_millis(draw.below(4000))).await;
                     }
                 }
-                told.0.set(world.origin.version.get());
+                versions.0.set(world.origin.version.get());
                 match draw.below(3) {
                     0 => sim::disk().kill(),
                     1 => sim::disk().crash(),
                     _ => {}
                 }
             });
-            (now, floors) = (told.0.get(), told.1.get());
+            (now, floors) = (versions.0.get(), versions.1.get());
         }
     });
 }

@@ -28,9 +28,9 @@ const OTHER_ORIGIN: &str = "10.0.0.3:80";
 struct Manner {
     /// It says nothing to so many questions first.
     silent: usize,
-    /// Replies with another id, to another question, and with records nobody asked for come first.
+    /// Replies with another id, to another question, and with unsolicited records come first.
     lies: bool,
-    /// UDP replies are cut short: the rest is told by TCP.
+    /// UDP replies are truncated: the whole reply comes over TCP.
     truncates: bool,
     refuses: bool,
 }
@@ -58,7 +58,7 @@ impl NameServer {
         server
     }
 
-    pub(crate) fn tells(&self, name: &'static str, last: &[u8], ttl: u32) {
+    pub(crate) fn resolves(&self, name: &'static str, last: &[u8], ttl: u32) {
         let ips = last.iter().map(|last| Ipv4Addr::new(10, 0, 0, *last)).collect();
         self.zone.borrow_mut().insert(name, (ips, ttl));
     }
@@ -172,11 +172,11 @@ fn an_answer_holds_for_its_ttl_and_no_longer() {
     each_way(asking, async |world: Rc<World>| {
         let server = NameServer::start();
         let other = Origin::start(address(OTHER_ORIGIN));
-        server.tells("site.example", &[2], 30);
+        server.resolves("site.example", &[2], 30);
         assert_eq!(get("site.example", "/a?size=9&cc=no-store").await, 200);
         assert_eq!(get("SITE.example", "/b?size=9&cc=no-store").await, 200);
         assert_eq!(server.asked.get(), 2, "A and AAAA, once");
-        server.tells("site.example", &[3], 30);
+        server.resolves("site.example", &[3], 30);
         sleep(Duration::from_secs(20)).await;
         assert_eq!(get("site.example", "/c?size=9&cc=no-store").await, 200);
         assert_eq!((world.origin.seen.borrow().len(), other.seen.borrow().len()), (3, 0));
@@ -188,10 +188,10 @@ fn an_answer_holds_for_its_ttl_and_no_longer() {
 }
 
 #[test]
-fn many_who_ask_at_once_ask_once_and_what_is_in_use_is_asked_for_before_its_end() {
+fn concurrent_lookups_share_a_query_and_a_used_name_is_refreshed_before_it_expires() {
     each_way(asking, async |world: Rc<World>| {
         let server = NameServer::start();
-        server.tells("site.example", &[2], 100);
+        server.resolves("site.example", &[2], 100);
         let all: Vec<_> = (0..20)
             .map(|at| format!("/{at}?size=3"))
             .map(|path| runtime::spawn(async move { get("site.example", &path).await }))
@@ -207,16 +207,16 @@ fn many_who_ask_at_once_ask_once_and_what_is_in_use_is_asked_for_before_its_end(
         sleep(Duration::from_secs(6)).await;
         assert_eq!(server.asked.get(), 6);
         assert_eq!(get("site.example", "/y?size=3").await, 200);
-        assert_eq!(server.asked.get(), 6, "it is known anew");
+        assert_eq!(server.asked.get(), 6, "it is looked up again");
         assert_eq!(world.counter("upstream_errors"), 0);
     });
 }
 
 #[test]
-fn lies_are_not_believed() {
+fn forged_replies_are_ignored() {
     each_way(asking, async |world: Rc<World>| {
         let server = NameServer::start();
-        server.tells("site.example", &[2], 30);
+        server.resolves("site.example", &[2], 30);
         for manner in [
             Manner { lies: true, ..Manner::default() },
             Manner { lies: true, truncates: true, ..Manner::default() },
@@ -225,7 +225,7 @@ fn lies_are_not_believed() {
             assert_eq!(get("site.example", "/a?size=9&cc=no-store").await, 200);
             sleep(Duration::from_secs(40)).await;
         }
-        // What was told of the other name is not known.
+        // The record of the other name is ignored.
         server.behaves(Manner::default());
         assert_eq!(get("bank.example", "/b?size=9").await, 502);
         assert_eq!(world.origin.seen.borrow().len(), 2);
@@ -233,14 +233,14 @@ fn lies_are_not_believed() {
 }
 
 #[test]
-fn that_there_is_nothing_is_remembered_for_a_while() {
+fn a_negative_reply_is_cached_for_a_while() {
     each_way(asking, async |_: Rc<World>| {
         let server = NameServer::start();
         for _ in 0..3 {
             assert_eq!(get("none.example", "/a?size=9").await, 502);
         }
         assert_eq!(server.asked.get(), 2);
-        server.tells("none.example", &[2], 30);
+        server.resolves("none.example", &[2], 30);
         sleep(Duration::from_secs(2)).await;
         assert_eq!(get("none.example", "/a?size=9").await, 200);
     });
@@ -251,28 +251,28 @@ fn a_silent_or_refusing_server_costs_time_and_the_next_is_asked() {
     let servers = || NameServers::At(vec![address(SILENT_SERVER), address(SERVER)]);
     let config = || Config { name_servers: servers(), ..forward() };
     each_way(config, async |_: Rc<World>| {
-        // A socket that nobody reads.
+        // A socket that is never read.
         let _silent = UdpSocket::bind(address(SILENT_SERVER)).unwrap();
         let server = NameServer::start();
-        server.tells("site.example", &[2], 30);
+        server.resolves("site.example", &[2], 30);
         assert_eq!(get("site.example", "/a?size=9").await, 200);
         server.behaves(Manner { refuses: true, ..Manner::default() });
         assert_eq!(get("other.example", "/a?size=9").await, 504);
     });
-    // Nobody there at all.
+    // No server at all.
     each_way(asking, async |_: Rc<World>| {
         assert_eq!(get("site.example", "/a?size=9").await, 504);
     });
 }
 
 #[test]
-fn lost_datagrams_are_asked_again() {
+fn a_query_is_repeated_if_its_datagram_is_lost() {
     sim::check(0..8, |seed| {
         let mut options = sim::Options::new(seed);
         options.loss = 0.1;
         run(options, asking(), async |_: Rc<World>| {
             let server = NameServer::start();
-            server.tells("site.example", &[2], 1);
+            server.resolves("site.example", &[2], 1);
             let mut answered = 0;
             for at in 0..10 {
                 answered += usize::from(get("site.example", &format!("/{at}?size=9")).await == 200);
@@ -284,7 +284,7 @@ fn lost_datagrams_are_asked_again() {
 }
 
 #[test]
-fn a_server_with_a_name_is_followed_to_where_it_moves() {
+fn a_server_with_a_name_is_followed_to_its_new_address() {
     let config = || {
         let first = vec![address(ORIGIN)];
         let server = OriginUrl { authority: "site.example:80".into(), addresses: first, tls: None };
@@ -294,7 +294,7 @@ fn a_server_with_a_name_is_followed_to_where_it_moves() {
     each_way(config, async |world: Rc<World>| {
         let server = NameServer::start();
         let other = Origin::start(address(OTHER_ORIGIN));
-        server.tells("site.example", &[2], 10);
+        server.resolves("site.example", &[2], 10);
         let mut client = Client::new().await;
         let mut counts = Vec::new();
         for round in 0..4 {
@@ -302,8 +302,8 @@ fn a_server_with_a_name_is_followed_to_where_it_moves() {
             assert_eq!(got.status, 200);
             counts.push((world.origin.seen.borrow().len(), other.seen.borrow().len()));
             match round {
-                0 => server.tells("site.example", &[3], 10),
-                // Its old address serves while nobody can be asked, and when it is gone.
+                0 => server.resolves("site.example", &[3], 10),
+                // Its old address is used while no server answers, and when the name is gone.
                 1 => server.behaves(Manner { silent: 1000, ..Manner::default() }),
                 _ => {}
             }
@@ -316,9 +316,9 @@ fn a_server_with_a_name_is_followed_to_where_it_moves() {
 #[test]
 fn the_addresses_of_a_server_are_tried_in_turn() {
     let config = || {
-        let nobody = address("10.0.0.9:80");
+        let unused = address("10.0.0.9:80");
         let six = address("[fd00::9]:80");
-        let addresses = vec![six, nobody, address(ORIGIN)];
+        let addresses = vec![six, unused, address(ORIGIN)];
         let server = OriginUrl { authority: "10.0.0.9:80".into(), addresses, tls: None };
         Config { groups: vec![Group::of("g", [server])], ..reverse() }
     };

@@ -85,19 +85,19 @@ fn each_decision_names_its_rule_and_its_numbers() {
 }
 
 #[test]
-fn variants_are_listed_and_the_one_for_the_request_is_told() {
+fn variants_are_listed_and_the_selected_one_is_named() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/v?size=9&cc=max-age=60&vary=x-v";
         let about = "url=http://site/v%3fsize=9%26cc=max-age=60%26vary=x-v";
         for variant in ["x-v: 1\r\n", "x-v: 2\r\n", "x-v: 1\r\n"] {
             get(target, variant).await;
         }
-        let told = explain(&format!("{about}&header=x-v:%202")).await;
-        assert_eq!((rule(&told), told.variants.len()), (("serve", "fresh"), 2));
-        assert_eq!(told.varies_by, ["x-v"]);
-        let selected = told.selected.unwrap();
-        assert_eq!(selected.key, told.variants[1].key);
-        assert_ne!(Some(selected.key), told.key);
+        let explained = explain(&format!("{about}&header=x-v:%202")).await;
+        assert_eq!((rule(&explained), explained.variants.len()), (("serve", "fresh"), 2));
+        assert_eq!(explained.varies_by, ["x-v"]);
+        let selected = explained.selected.unwrap();
+        assert_eq!(selected.key, explained.variants[1].key);
+        assert_ne!(Some(selected.key), explained.key);
         let other = explain(&format!("{about}&header=x-v:%203")).await;
         assert_eq!(rule(&other), ("fetch", "vary-miss"));
         assert_eq!(world.origin.count(target), 2);
@@ -105,11 +105,11 @@ fn variants_are_listed_and_the_one_for_the_request_is_told() {
 }
 
 #[test]
-fn a_forward_proxy_explains_and_what_is_no_question_is_refused() {
+fn a_forward_proxy_explains_and_an_invalid_question_is_refused() {
     each_way(forward, async |_world: Rc<World>| {
         get("http://10.0.0.2/f?cc=max-age=60", "").await;
-        let told = explain("url=http://10.0.0.2/f%3fcc=max-age=60").await;
-        assert_eq!((rule(&told), told.role.as_str()), (("serve", "fresh"), "forward"));
+        let explained = explain("url=http://10.0.0.2/f%3fcc=max-age=60").await;
+        assert_eq!((rule(&explained), explained.role.as_str()), (("serve", "fresh"), "forward"));
         for wrong in ["", "url=h", "url=http://h/&url=http://h/", "url=http://h/&x=1"] {
             assert_eq!(call(&format!("GET /explain?{wrong}")).await.0, 400, "{wrong}");
         }
@@ -206,26 +206,26 @@ impl Asked {
 }
 
 /// What is said, against what happens then. Gives what and by which rule.
-async fn held_to(world: &World, asked: &Asked) -> (String, String) {
-    let told = explain(&asked.about).await;
+async fn explained_and_sent(world: &World, asked: &Asked) -> (String, String) {
+    let explained = explain(&asked.about).await;
     let seen_before = world.origin.seen.borrow().len();
     let mut client = Client::new().await;
     client.send(asked.request.as_bytes()).await.unwrap();
     let got = match client.response_to(asked.method).await {
         Err(_) if asked.target.contains("breaks") => {
-            return (told.decision.does, told.decision.rule);
+            return (explained.decision.does, explained.decision.rule);
         }
         got => got.unwrap(),
     };
-    let context = format!("{}\n{told:#?}\n{got:?}", asked.request);
+    let context = format!("{}\n{explained:#?}\n{got:?}", asked.request);
     // What a failing origin makes of it was said too.
-    let failed = told.on_failure.as_ref().filter(|_| asked.target.contains("sick"));
-    let stands_in = failed.is_some_and(|rule| {
+    let failed = explained.on_failure.as_ref().filter(|_| asked.target.contains("sick"));
+    let serves_stale = failed.is_some_and(|rule| {
         got.field("cache-status").is_some_and(|value| value.ends_with(&rule.rule))
     });
-    if !stands_in {
+    if !serves_stale {
         let status = got.field("cache-status").map(str::to_owned);
-        match (&told.answer.cache_status, told.answer.exact) {
+        match (&explained.answer.cache_status, explained.answer.exact) {
             (expected, true) => assert_eq!(&status, expected, "{context}"),
             (Some(begins), false) => {
                 let status = status.unwrap_or_default();
@@ -233,24 +233,24 @@ async fn held_to(world: &World, asked: &Asked) -> (String, String) {
             }
             (None, false) => {}
         }
-        if let Some(status) = told.answer.status {
+        if let Some(status) = explained.answer.status {
             assert_eq!(got.status, status, "{context}");
         }
     }
-    if told.answer.exact {
+    if explained.answer.exact {
         let refusal = got.field("proxy-status").map(str::to_owned);
-        assert_eq!(refusal, told.answer.proxy_status, "{context}");
-        let age = told.answer.age_seconds.map(|age| age.to_string());
+        assert_eq!(refusal, explained.answer.proxy_status, "{context}");
+        let age = explained.answer.age_seconds.map(|age| age.to_string());
         assert_eq!(got.field("age").map(str::to_owned), age, "{context}");
     }
-    if let [range] = &told.answer.ranges[..] {
+    if let [range] = &explained.answer.ranges[..] {
         let expected = format!("bytes {}-{}/", range.first, range.last);
         assert!(got.field("content-range").unwrap().starts_with(&expected), "{context}");
     }
     let seen = world.origin.seen.borrow();
-    match told.request.as_ref().filter(|request| !request.background) {
+    match explained.request.as_ref().filter(|request| !request.background) {
         None => {
-            let behind = usize::from(told.request.is_some());
+            let behind = usize::from(explained.request.is_some());
             assert!(seen.len() <= seen_before + behind, "{context}");
         }
         Some(request) => {
@@ -265,18 +265,18 @@ async fn held_to(world: &World, asked: &Asked) -> (String, String) {
             assert_eq!(lines, said, "{context}");
         }
     }
-    (told.decision.does, told.decision.rule)
+    (explained.decision.does, explained.decision.rule)
 }
 
 #[test]
-fn what_is_said_is_what_then_happens() {
+fn an_explanation_matches_what_then_happens() {
     let rules = RefCell::new(BTreeSet::new());
     sim::check(0..24, |seed| {
         run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
             let mut draw = Draw::new(seed);
             for _ in 0..40 {
-                let told = held_to(&world, &Asked::of(&mut draw)).await;
-                rules.borrow_mut().insert(told);
+                let explained = explained_and_sent(&world, &Asked::of(&mut draw)).await;
+                rules.borrow_mut().insert(explained);
                 match draw.below(30) {
                     0 => drop(call("POST /purge?tag=t&soft").await),
                     1 => drop(call("POST /purge?url=http://site/a%3fsize%3d900%26cc%3dmax-age%3d60%26etag%3dx%26ranges%3d1").await),
@@ -295,7 +295,7 @@ fn what_is_said_is_what_then_happens() {
 const RULES_MIN: usize = 25;
 
 #[test]
-fn asking_changes_nothing() {
+fn explaining_changes_nothing() {
     run(sim::Options::new(7), reverse(), async |world: Rc<World>| {
         let mut draw = Draw::new(7);
         for _ in 0..60 {
@@ -331,8 +331,13 @@ fn asking_changes_nothing() {
             for target in TARGETS {
                 for field in FIELDS {
                     let about = encoded(&format!("http://site{target}"));
-                    let told = explain(&format!("url={about}&header={}", encoded(field))).await;
-                    all.push((told.decision, told.answer.cache_status, told.variants.len()));
+                    let explained =
+                        explain(&format!("url={about}&header={}", encoded(field))).await;
+                    all.push((
+                        explained.decision,
+                        explained.answer.cache_status,
+                        explained.variants.len(),
+                    ));
                 }
             }
             all
@@ -346,7 +351,7 @@ fn asking_changes_nothing() {
 }
 
 #[test]
-fn rules_of_a_forward_listener_are_told_by_name() {
+fn rules_of_a_forward_listener_are_named() {
     let config = || {
         let mut config = forward();
         config.forward.deny_domains = vec!["bad.example".parse().unwrap()];
@@ -365,10 +370,10 @@ fn rules_of_a_forward_listener_are_told_by_name() {
             ("url=http://10.0.0.2/&method=PURGE", "purge", "purge"),
             ("url=http://10.0.0.2/&method=POST", "pass", "method"),
         ] {
-            let told = explain(about).await;
-            assert_eq!(rule(&told), (does, name), "{about}");
+            let explained = explain(about).await;
+            assert_eq!(rule(&explained), (does, name), "{about}");
             let status = (does == "refuse").then_some(if name == "scheme" { 400 } else { 403 });
-            assert!(status.is_none() || told.answer.status == status, "{about}");
+            assert!(status.is_none() || explained.answer.status == status, "{about}");
         }
     });
 }

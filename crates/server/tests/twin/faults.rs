@@ -26,7 +26,7 @@ fn an_origin_that_is_not_there_is_502() {
 }
 
 #[test]
-fn many_who_wait_for_an_origin_that_fails_are_all_told() {
+fn all_requests_waiting_for_a_failing_origin_get_the_error() {
     each_way(reverse, async |world: Rc<World>| {
         for (target, status) in [("/g?garbage=1&delay=100", 502), ("/z?silent=1", 504)] {
             let asked: Vec<_> = (0..5)
@@ -50,7 +50,7 @@ fn a_body_that_breaks_off_is_never_taken_for_whole() {
         for ending in ["cut=2000", "reset=2000"] {
             for frame in ["length", "chunked", "close"] {
                 if (ending, frame) == ("cut=2000", "close") {
-                    continue; // nobody can tell
+                    continue; // unknown
                 }
                 for cc in ["no-store", "max-age=60"] {
                     for version in ["1.0", "1.1"] {
@@ -74,7 +74,7 @@ fn a_body_that_breaks_off_is_never_taken_for_whole() {
 }
 
 #[test]
-fn those_who_read_along_see_the_break_too() {
+fn requests_that_share_a_broken_fetch_see_the_break_too() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/b?size=4000&cc=max-age=60&delay=300&reset=2000";
         let asked: Vec<_> = (0..8)
@@ -118,7 +118,7 @@ fn a_pooled_connection_that_has_gone_is_replaced() {
     });
 }
 
-/// The close is under way to us when the request goes out: it is sent once more, and only once.
+/// The close is in flight to us when the request goes out: it is repeated, but only once.
 #[test]
 fn a_request_is_repeated_once_when_its_pooled_connection_was_closing() {
     let repeated = Cell::new(0);
@@ -179,7 +179,7 @@ fn an_origin_that_crashes_and_comes_back_is_asked_again() {
 
 /// One who asked first and went away does not take the fetch with him.
 #[test]
-fn a_leader_that_leaves_does_not_spoil_it_for_the_others() {
+fn a_fetch_goes_on_for_the_others_if_its_first_client_leaves() {
     each_way(reverse, async |world: Rc<World>| {
         for target in
             ["/l?size=3000&cc=max-age=60&delay=500", "/l?size=3000&cc=max-age=60&pause=500"]
@@ -206,9 +206,9 @@ fn a_leader_that_leaves_does_not_spoil_it_for_the_others() {
     });
 }
 
-/// Bytes that nobody asked for, on a connection that rests in the pool, are not the next answer.
+/// Unsolicited bytes on a pooled connection are not the next response.
 #[test]
-fn an_answer_that_nobody_asked_for_is_given_to_nobody() {
+fn an_unsolicited_response_reaches_no_client() {
     each_way(reverse, async |world: Rc<World>| {
         let mut client = Client::new().await;
         for round in 0..20 {
@@ -240,9 +240,9 @@ fn a_post_never_meets_a_connection_that_was_closing() {
     });
 }
 
-/// What else would come on it nobody could tell from the answer to the next request.
+/// Further bytes on it could not be distinguished from the response to the next request.
 #[test]
-fn a_connection_with_bytes_behind_the_answer_is_not_used_again() {
+fn a_connection_with_bytes_after_the_response_is_not_reused() {
     each_way(reverse, async |world: Rc<World>| {
         for round in 1..4 {
             let target = format!("/b?size=200&cc=no-store&behind=1&n={round}");

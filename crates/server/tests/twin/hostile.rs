@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_bytes_harm_nobody(
+    fn arbitrary_requests_do_no_harm(
         seed in any::<u64>(),
         parts in prop::collection::vec(part(), 1..7),
     ) {
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_answers_harm_nobody(
+    fn arbitrary_responses_do_no_harm(
         seed in any::<u64>(),
         parts in prop::collection::vec(answer_part(), 0..6),
         closes in any::<bool>(),

@@ -53,7 +53,7 @@ fn an_origin_that_stops_within_a_body_breaks_the_response() {
 /// To a client of HTTP/1.0 a body without a length ends with the connection: one that is cut for
 /// its slowness must not see an orderly end.
 #[test]
-fn a_client_cut_for_its_slowness_does_not_take_half_for_the_whole() {
+fn a_client_cut_for_being_slow_sees_that_the_response_is_incomplete() {
     each_way(reverse, async |_: Rc<World>| {
         for cc in ["no-store", "max-age=60"] {
             let mut client = Client::new().await;
@@ -314,9 +314,9 @@ fn no_connection_of_a_burst_is_lost() {
 }
 
 /// Bodies on their way into the store have a bound of their own: clients that ask for many at once
-/// and leave do not fill the memory with what nobody reads.
+/// and leave do not fill the memory with unread data.
 #[test]
-fn bodies_under_way_stay_within_their_bound() {
+fn bodies_in_flight_stay_within_their_bound() {
     sim::check(0..2, |seed| {
         run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
             let target =
@@ -353,9 +353,9 @@ fn bodies_under_way_stay_within_their_bound() {
 }
 
 #[test]
-fn connections_are_told_by_what_they_do() {
+fn connections_are_counted_by_state() {
     run(sim::Options::new(1), reverse(), async |world: Rc<World>| {
-        let told = async || {
+        let states = async || {
             let metrics = world.metrics().await;
             let of = |state: &str| {
                 let name = format!("plimsoll_connections{{state=\"{state}\"}}");
@@ -376,14 +376,14 @@ fn connections_are_told_by_what_they_do() {
         let target = "/slow?size=400000&cc=max-age=60";
         slow.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
         sleep(SECOND).await;
-        assert_eq!(told().await, [0, 2, 1, 1, 1, 0]);
+        assert_eq!(states().await, [0, 2, 1, 1, 1, 0]);
         // A hit that the client does not take is no exchange.
         let hit = Client::new().await;
         hit.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
         sleep(SECOND).await;
-        assert_eq!(told().await, [0, 2, 1, 1, 2, 0]);
+        assert_eq!(states().await, [0, 2, 1, 1, 2, 0]);
         drop((idle, new, half, waits, slow, hit));
         sleep(SECOND * 6).await;
-        assert_eq!(told().await, [0, 0, 0, 0, 0, 0]);
+        assert_eq!(states().await, [0, 0, 0, 0, 0, 0]);
     });
 }

@@ -5,11 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
-mod arrival;
 mod bodies;
 mod caching_rules;
 mod changes;
 mod classifying;
+mod client_proxy_header;
 mod collapsing;
 mod disk;
 mod dns;

@@ -1,4 +1,4 @@
-//! The simulated origin: what it answers stands in the target's query, so that a test reads as what
+//! The simulated origin: the target's query says how it answers, so that a test reads as what
 //! it asks for, and the checker knows what is right without asking.
 //!
 //! | in the query | meaning |
@@ -6,7 +6,7 @@
 //! | `size=N` | the content's length |
 //! | `cc=V`, `expires=S`, `etag=V`, `vary=NAME`, `status=N` | fields and status |
 //! | `key=V`, `tag=V` | `Surrogate-Key`, `Cache-Tag` |
-//! | `frame=chunked`, `frame=close` | how the end of the content is told; else by length |
+//! | `frame=chunked`, `frame=close` | how the end of the content is marked; by length otherwise |
 //! | `delay=MS`, `pause=MS` | before the head; in the middle of the content |
 //! | `ranges=1` | `Range` is answered with a part, by `If-Range` if there is one |
 //! | `breaks=N` | the answer to the first request for it breaks off after N bytes of content |
@@ -28,7 +28,7 @@
 //! | `nodate=1` | no `Date` |
 //! | `drip=MS` | so long between any two pieces of 500 bytes |
 //! | `duplex=1` | the body is sent back while it comes |
-//! | `extra=1` | a second response that nobody asked for, a while behind the first |
+//! | `extra=1` | a second, unsolicited response, a while after the first |
 //! | `behind=1` | the beginning of another response comes with the end of the content |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
@@ -56,7 +56,7 @@ pub(crate) struct Seen {
     /// Which of its connections it came on.
     pub(crate) connection: usize,
     /// The PROXY header that this connection began with.
-    pub(crate) told: Option<Header>,
+    pub(crate) proxy_header: Option<Header>,
 }
 
 impl Seen {
@@ -135,9 +135,9 @@ impl Origin {
 
     async fn serve(self: Rc<Self>, stream: TcpStream, connection: usize) {
         let mut line = Line { stream, buf: Vec::new() };
-        let told = line.proxy_header().await;
+        let header = line.proxy_header().await;
         while let Some(mut seen) = line.head(connection).await {
-            seen.told = told;
+            seen.proxy_header = header;
             if seen.asks("duplex").is_some() {
                 self.seen.borrow_mut().push(seen.clone());
                 self.echo(&mut line, &seen).await;
@@ -432,7 +432,7 @@ impl Line {
         let count = |name: &str| fields.iter().filter(|(n, _)| n == name).count();
         assert_eq!(count("host"), 1, "{head}");
         assert!(count("content-length") + count("transfer-encoding") <= 1, "{head}");
-        // A health check is our own question, passed on for nobody.
+        // A health check is our own request, not forwarded for a client.
         let passed_on = !head.contains("plimsoll-health-check");
         // A test that has turned it off says so.
         let named = passed_on && count("x-via-off") == 0;
@@ -441,7 +441,7 @@ impl Line {
             assert!(count(hop) == 0 || !passed_on, "{head}");
         }
         let (method, target) = (request[0].to_owned(), request[1].to_owned());
-        Some(Seen { method, target, fields, body: Vec::new(), connection, told: None })
+        Some(Seen { method, target, fields, body: Vec::new(), connection, proxy_header: None })
     }
 
     /// The request's body; `None` if it breaks off.
@@ -470,7 +470,7 @@ impl Line {
                 }
             };
             let size = std::str::from_utf8(&line[..line.len() - 2]).unwrap();
-            let size = usize::from_str_radix(size, 16).expect("the proxy frames anew");
+            let size = usize::from_str_radix(size, 16).expect("the proxy makes its own chunks");
             while self.buf.len() < size + 2 {
                 if !self.more().await {
                     return None;

@@ -13,7 +13,7 @@ fn range(range: &str) -> String {
 }
 
 #[test]
-fn a_part_is_stored_and_serves_what_lies_within_it() {
+fn a_stored_part_serves_the_ranges_within_it() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/p?size=1000&cc=max-age=60&ranges=1";
         let content = expected(target, None);
@@ -58,7 +58,7 @@ fn parts_with_the_same_strong_validator_become_the_whole() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for_and_nothing_more() {
+fn only_the_missing_bytes_are_fetched() {
     each_way(reverse, async |world: Rc<World>| {
         for (part, rest) in [("0-599", "bytes=600-"), ("600-", "bytes=0-599")] {
             let target = format!("/m?size=1000&cc=max-age=60&etag=a&ranges=1&{rest}");
@@ -83,7 +83,7 @@ fn what_is_missing_is_asked_for_and_nothing_more() {
 
 /// The representation has changed since the part was stored: nothing of it is mixed in.
 #[test]
-fn a_part_of_another_version_is_never_put_to_this_one() {
+fn parts_of_different_versions_are_never_combined() {
     each_way(reverse, async |world: Rc<World>| {
         let mut client = Client::new().await;
         for again in ["0", "1"] {
@@ -161,7 +161,7 @@ fn a_herd_for_one_range_is_one_fetch() {
 }
 
 #[test]
-fn what_cannot_be_stored_in_part_goes_through_as_it_is() {
+fn a_part_that_cannot_be_stored_is_passed_through() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/t?size=1000&cc=max-age=60&etag=a&ranges=1";
         let mut client = Client::new().await;

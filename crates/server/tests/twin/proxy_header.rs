@@ -1,5 +1,5 @@
-//! The PROXY protocol towards servers: whose connection they are told it is, and that no connection
-//! which told of one client is ever used for another.
+//! The PROXY protocol towards servers: which client the header names, and that no connection whose
+//! header named one client is ever used for another.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -19,15 +19,15 @@ fn group(name: &str, at: &str, proxy_header: ProxyHeader) -> Group {
     Group { proxy_header, ..Group::of(name, [OriginUrl::at(address(at))]) }
 }
 
-fn telling(header: ProxyHeader) -> Config {
+fn with_header(header: ProxyHeader) -> Config {
     Config { groups: vec![group("g", ORIGIN, header)], ..reverse() }
 }
 
-/// The connections that requests came on, with what each told.
-fn told(world: &World) -> Vec<(usize, Option<Ends>)> {
+/// The connections on which requests arrived, with the ends that each header named.
+fn named_ends(world: &World) -> Vec<(usize, Option<Ends>)> {
     let seen = world.origin.seen.borrow();
-    let told = |header: transport::proxy_protocol::Header| header.ends;
-    seen.iter().map(|seen| (seen.connection, told(seen.told.expect("a header")))).collect()
+    let ends = |header: transport::proxy_protocol::Header| header.ends;
+    seen.iter().map(|seen| (seen.connection, ends(seen.proxy_header.expect("a header")))).collect()
 }
 
 fn ends_of(client: &Client) -> Option<Ends> {
@@ -36,10 +36,10 @@ fn ends_of(client: &Client) -> Option<Ends> {
 }
 
 #[test]
-fn each_request_has_a_connection_of_its_own_that_tells_its_client() {
+fn each_request_has_its_own_connection_that_names_its_client() {
     for header in BOTH {
         each_way(
-            || telling(header),
+            || with_header(header),
             async |world: Rc<World>| {
                 let (mut one, mut other) = (Client::new().await, Client::new().await);
                 let post = "POST /p HTTP/1.1\r\nHost: s\r\nContent-Length: 5\r\n\r\nhello";
@@ -52,7 +52,7 @@ fn each_request_has_a_connection_of_its_own_that_tells_its_client() {
                     assert_eq!(client.ask(post.as_bytes()).await.body, b"hello");
                     expected.extend([at; 3]);
                 }
-                // What is stored is fetched for the one who asked first.
+                // A stored response is fetched for the first client.
                 for client in [&mut one, &mut other] {
                     let got = client.get("/s?size=30&cc=max-age=60", "").await;
                     assert_eq!(got.status, 200);
@@ -60,7 +60,7 @@ fn each_request_has_a_connection_of_its_own_that_tells_its_client() {
                 expected.push(ends_of(&one));
                 let expected: Vec<_> = expected.into_iter().enumerate().collect();
                 let numbered: Vec<_> = expected.iter().map(|(at, ends)| (at + 1, *ends)).collect();
-                assert_eq!(told(&world), numbered);
+                assert_eq!(named_ends(&world), numbered);
                 let counted = ["upstream_connects", "upstream_reuses", "upstream_idle"];
                 assert_eq!(counted.map(|name| world.counter(name)), [7, 0, 0]);
             },
@@ -68,11 +68,11 @@ fn each_request_has_a_connection_of_its_own_that_tells_its_client() {
     }
 }
 
-/// What was told to us is told on, as it was: both ends of the client's connection.
+/// The received header is passed on unchanged: both ends of the client's connection.
 #[test]
-fn a_client_that_a_header_told_of_is_told_on() {
+fn the_client_of_a_received_header_is_passed_on() {
     let config = |header| {
-        let mut config = telling(header);
+        let mut config = with_header(header);
         for listener in &mut config.listeners {
             listener.proxies = Some(vec!["127.0.0.0/8".parse().unwrap()]);
         }
@@ -85,7 +85,7 @@ fn a_client_that_a_header_told_of_is_told_on() {
     let known = [
         ends("192.0.2.7:4711", "198.51.100.1:443"),
         ends("[2001:db8::7]:4711", "[2001:db8::1]:443"),
-        // The port is told even where it is none.
+        // The port is passed on even if it is 0.
         ends("192.0.2.8:0", "198.51.100.1:65535"),
     ];
     for header in BOTH {
@@ -100,21 +100,21 @@ fn a_client_that_a_header_told_of_is_told_on() {
                         let mut client = Client::new().await;
                         client.send(&bytes).await.unwrap();
                         assert_eq!(client.ask(request).await.status, 200);
-                        assert_eq!(told(&world).last().unwrap().1, Some(ends));
+                        assert_eq!(named_ends(&world).last().unwrap().1, Some(ends));
                     }
                 }
-                // A proxy before us that speaks for itself is itself the client.
+                // A proxy in front of us that sends its own request is itself the client.
                 let mut client = Client::new().await;
                 client.send(b"PROXY UNKNOWN\r\n").await.unwrap();
                 assert_eq!(client.ask(request).await.status, 200);
-                assert_eq!(told(&world).last().unwrap().1, ends_of(&client));
+                assert_eq!(named_ends(&world).last().unwrap().1, ends_of(&client));
             },
         );
     }
 }
 
 #[test]
-fn a_health_check_speaks_for_nobody() {
+fn a_health_check_names_no_client() {
     let check = HealthCheck { path: "/health?size=3".into(), ..HealthCheck::default() };
     for header in BOTH {
         let config = || {
@@ -123,37 +123,37 @@ fn a_health_check_speaks_for_nobody() {
         };
         each_way(config, async |world: Rc<World>| {
             sleep(Duration::from_secs(9)).await;
-            let told = told(&world);
-            assert!(told.len() >= 3, "{told:?}");
-            assert!(told.iter().all(|(_, ends)| ends.is_none()), "{told:?}");
+            let ends = named_ends(&world);
+            assert!(ends.len() >= 3, "{ends:?}");
+            assert!(ends.iter().all(|(_, ends)| ends.is_none()), "{ends:?}");
         });
     }
 }
 
-/// Two groups with the same server: neither takes what the other's requests have left.
+/// Two groups with the same server: neither uses a connection of the other.
 #[test]
-fn connections_with_and_without_a_header_never_stand_for_each_other() {
+fn connections_with_and_without_a_header_are_never_mixed() {
     let route =
         |prefix: &str, to: &str| Route { path: Path::Prefix(prefix.into()), ..Route::to(to) };
     let config = || {
         let plain = group("plain", ORIGIN, ProxyHeader::None);
-        let groups = vec![plain, group("told", ORIGIN, ProxyHeader::V2)];
-        Config { groups, routes: vec![route("/", "plain"), route("/told", "told")], ..reverse() }
+        let groups = vec![plain, group("named", ORIGIN, ProxyHeader::V2)];
+        Config { groups, routes: vec![route("/", "plain"), route("/named", "named")], ..reverse() }
     };
     each_way(config, async |world: Rc<World>| {
         let mut client = Client::new().await;
         for _ in 0..3 {
-            for (target, with) in [("/plain?cc=no-store", false), ("/told?cc=no-store", true)] {
+            for (target, with) in [("/plain?cc=no-store", false), ("/named?cc=no-store", true)] {
                 assert_eq!(client.get(target, "").await.status, 200);
-                assert_eq!(world.origin.last().told.is_some(), with, "{target}");
+                assert_eq!(world.origin.last().proxy_header.is_some(), with, "{target}");
             }
         }
         assert_eq!(world.origin.connections.get(), 4, "one for the plain, one each for the others");
     });
 }
 
-/// A server that agrees to any upgrade and sends back what comes, behind a header.
-fn start_agreeing(at: SocketAddr, told: Rc<std::cell::RefCell<Vec<Option<Ends>>>>) {
+/// A server that accepts any upgrade after a PROXY header and echoes what it receives.
+fn start_agreeing(at: SocketAddr, received: Rc<std::cell::RefCell<Vec<Option<Ends>>>>) {
     let listener = TcpListener::bind(at, &ListenOptions::default()).unwrap();
     let serving = async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -163,7 +163,7 @@ fn start_agreeing(at: SocketAddr, told: Rc<std::cell::RefCell<Vec<Option<Ends>>>
                 let read = stream.read(&mut piece).await.unwrap();
                 got.extend_from_slice(&piece[..read]);
             }
-            told.borrow_mut().push(parse_header(&got).unwrap().unwrap().ends);
+            received.borrow_mut().push(parse_header(&got).unwrap().unwrap().ends);
             let answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
                            Connection: Upgrade\r\n\r\n";
             stream.write_all(answer).await.unwrap();
@@ -180,8 +180,8 @@ fn a_tunnel_begins_with_the_header_too() {
     const AGREEING: &str = "10.0.0.3:80";
     let config = || Config { groups: vec![group("g", AGREEING, ProxyHeader::V1)], ..reverse() };
     each_way(config, async |_: Rc<World>| {
-        let told = Rc::default();
-        start_agreeing(address(AGREEING), Rc::clone(&told));
+        let received = Rc::default();
+        start_agreeing(address(AGREEING), Rc::clone(&received));
         let client = Client::new().await;
         let request = b"GET /ws HTTP/1.1\r\nHost: s\r\nConnection: Upgrade\r\n\
                         Upgrade: websocket\r\n\r\n";
@@ -196,6 +196,6 @@ fn a_tunnel_begins_with_the_header_too() {
             }
         }
         assert!(got.starts_with(b"HTTP/1.1 101 "), "{}", got.escape_ascii());
-        assert_eq!(*told.borrow(), [ends_of(&client)]);
+        assert_eq!(*received.borrow(), [ends_of(&client)]);
     });
 }

@@ -1,4 +1,4 @@
-//! What a purge takes, what it leaves, and that nothing from before it is served to who asks after.
+//! What a purge removes, what it keeps, and that no older response is served after it.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,9 +42,9 @@ fn a_purged_url_is_gone_with_its_variants_and_no_other_is() {
             get(other, "").await;
         }
         assert_eq!((world.origin.count(target), world.origin.count(other)), (2, 1));
-        let told = purge(target, "").await;
-        assert_eq!((told.status, told.field("content-type")), (200, Some("application/json")));
-        let text = String::from_utf8(told.body).unwrap();
+        let got = purge(target, "").await;
+        assert_eq!((got.status, got.field("content-type")), (200, Some("application/json")));
+        let text = String::from_utf8(got.body).unwrap();
         let url = format!("\"site{target}\"");
         assert_eq!(
             text,
@@ -81,7 +81,7 @@ fn a_softly_purged_response_is_validated() {
 }
 
 #[test]
-fn a_softly_purged_response_may_stand_in_for_an_error() {
+fn a_softly_purged_response_may_be_served_on_an_error() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/e?size=50&cc=max-age=600,stale-if-error=60&drop=1";
         get(target, "").await;
@@ -96,7 +96,7 @@ fn a_softly_purged_response_may_stand_in_for_an_error() {
 }
 
 #[test]
-fn a_fetch_that_began_before_a_purge_is_not_taken_for_what_came_after_it() {
+fn a_fetch_that_began_before_a_purge_is_not_used_after_it() {
     for (way, asked) in [("delay=1000", 2), ("pause=1000", 2)] {
         each_way(reverse, async |world: Rc<World>| {
             let target = format!("/f?size=3000&cc=max-age=600&{way}");
@@ -123,7 +123,7 @@ fn a_fetch_that_began_before_a_purge_is_not_taken_for_what_came_after_it() {
 }
 
 #[test]
-fn who_may_not_purge_is_told_so_and_changes_nothing() {
+fn a_purge_without_permission_is_refused_and_changes_nothing() {
     let elsewhere = || {
         let from = vec!["192.0.2.0/24".parse().unwrap()];
         Config { purge: PurgeRules { from, ..PurgeRules::default() }, ..reverse() }
@@ -141,7 +141,7 @@ fn who_may_not_purge_is_told_so_and_changes_nothing() {
 }
 
 #[test]
-fn a_forward_proxy_purges_what_it_has_of_others() {
+fn a_forward_proxy_purges_its_stored_responses() {
     each_way(forward, async |world: Rc<World>| {
         let (target, path) = ("http://10.0.0.2/a?cc=max-age=600", "/a?cc=max-age=600");
         get(target, "").await;
@@ -155,7 +155,7 @@ fn a_forward_proxy_purges_what_it_has_of_others() {
 }
 
 #[test]
-fn tags_are_for_us_and_not_for_the_clients_of_a_reverse_proxy() {
+fn a_reverse_proxy_does_not_pass_tags_to_clients() {
     each_way(reverse, async |_world: Rc<World>| {
         for cc in ["max-age=60", "no-store"] {
             let target = format!("/t?cc={cc}&key=a+b&tag=c");
@@ -165,11 +165,11 @@ fn tags_are_for_us_and_not_for_the_clients_of_a_reverse_proxy() {
             }
         }
     });
-    let told = || {
+    let config = || {
         let purge = PurgeRules { tags_to_clients: Some(true), ..PurgeRules::default() };
         Config { purge, ..reverse() }
     };
-    each_way(told, async |_world: Rc<World>| {
+    each_way(config, async |_world: Rc<World>| {
         let target = "/t?cc=max-age=60&key=a+b&etag=e";
         for _ in 0..2 {
             assert_eq!(get(target, "").await.field("surrogate-key"), Some("a b"));
@@ -204,8 +204,8 @@ fn the_admin_address_purges_by_tag_by_prefix_by_url_and_everything() {
             get(target, "").await;
         }
         for (call_target, body, again) in purges {
-            let (status, told) = call("POST", call_target, "", body).await;
-            assert_eq!(status, 200, "{told}");
+            let (status, text) = call("POST", call_target, "", body).await;
+            assert_eq!(status, 200, "{text}");
             for (at, target) in targets.iter().enumerate() {
                 for _ in 0..2 {
                     get(target, "").await;
@@ -227,7 +227,7 @@ fn the_admin_address_purges_by_tag_by_prefix_by_url_and_everything() {
 }
 
 #[test]
-fn a_sweep_frees_what_nobody_asks_for_again() {
+fn a_sweep_frees_responses_that_are_not_requested_again() {
     in_memory(reverse, async |world: Rc<World>| {
         for n in 0..30 {
             get(&format!("/{n}?size=100&cc=max-age=600&key=k{}", n % 3), "").await;
@@ -240,13 +240,13 @@ fn a_sweep_frees_what_nobody_asks_for_again() {
 }
 
 #[test]
-fn a_fetch_whose_tags_were_purged_meanwhile_is_asked_for_again() {
+fn a_fetch_whose_tags_were_purged_meanwhile_is_repeated() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/t?size=900&cc=max-age=600&key=news&delay=1000";
         let early = runtime::spawn(async move { get(target, "").await });
         sleep(Duration::from_millis(300)).await;
         call("POST", "/purge?tag=news", "", "").await;
-        // Nobody knows its tags yet: this one waits for the fetch, and then for another.
+        // Its tags are unknown yet: this request waits for the fetch, and then for another.
         let late = runtime::spawn(async move { get(target, "").await });
         assert_eq!(early.await.status, 200);
         assert_eq!(late.await.body, expected(target, None));
@@ -257,7 +257,7 @@ fn a_fetch_whose_tags_were_purged_meanwhile_is_asked_for_again() {
 }
 
 #[test]
-fn calls_to_the_admin_address_that_are_none_say_what_is_wrong() {
+fn invalid_calls_to_the_admin_address_say_what_is_wrong() {
     each_way(reverse, async |_world: Rc<World>| {
         for (method, target, fields, body, status) in [
             ("POST", "/purge", "", "", 400),

@@ -1,4 +1,4 @@
-//! Ranges of what is stored whole, or arrives (RFC 9110, 14).
+//! Ranges of responses that are stored whole or still arriving (RFC 9110, 14).
 
 use std::rc::Rc;
 
@@ -7,12 +7,12 @@ use crate::origin::expected;
 use crate::world::{Client, World, each_way, reverse};
 
 /// What a response is, in one line: status, `Content-Range`, and the body as text of numbers.
-fn told(got: &Response) -> (u16, Option<&str>, usize) {
+fn summary(got: &Response) -> (u16, Option<&str>, usize) {
     (got.status, got.field("content-range"), got.body.len())
 }
 
 #[test]
-fn ranges_are_cut_from_what_is_stored() {
+fn ranges_are_cut_from_the_stored_response() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/r?size=1000&cc=max-age=60&etag=a";
         let content = expected(target, None);
@@ -28,13 +28,13 @@ fn ranges_are_cut_from_what_is_stored() {
         ] {
             let got = client.get(target, &format!("Range: bytes={range}\r\n")).await;
             let place = format!("bytes {first}-{last}/1000");
-            assert_eq!(told(&got), (206, Some(&place[..]), last - first + 1), "{range}");
+            assert_eq!(summary(&got), (206, Some(&place[..]), last - first + 1), "{range}");
             assert_eq!(got.body, content[first..=last]);
             assert_eq!(got.field("cache-status"), Some("plimsoll; hit"));
             assert_eq!((got.field("etag"), got.field("x-target")), (Some("\"a.0\""), Some(target)));
         }
         let got = client.get(target, "Range: bytes=1000-\r\n").await;
-        assert_eq!(told(&got), (416, Some("bytes */1000"), 0));
+        assert_eq!(summary(&got), (416, Some("bytes */1000"), 0));
         for ignored in ["lines=0-1", "bytes=5-1", "bytes=x"] {
             let got = client.get(target, &format!("Range: {ignored}\r\n")).await;
             assert_eq!((got.status, &got.body), (200, &content), "{ignored}");
@@ -48,7 +48,7 @@ fn ranges_are_cut_from_what_is_stored() {
 }
 
 #[test]
-fn a_condition_goes_before_a_range() {
+fn a_condition_comes_before_a_range() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/c?size=1000&cc=max-age=60&etag=a";
         let mut client = Client::new().await;
@@ -62,7 +62,7 @@ fn a_condition_goes_before_a_range() {
             ("If-None-Match: \"b\"\r\n", (206, Some("bytes 0-9/1000"), 10)),
         ] {
             let got = client.get(target, &format!("Range: bytes=0-9\r\n{fields}")).await;
-            assert_eq!(told(&got), want, "{fields}");
+            assert_eq!(summary(&got), want, "{fields}");
         }
         assert_eq!(world.origin.count(target), 1);
     });
@@ -92,7 +92,7 @@ fn parts(got: &Response) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn several_ranges_come_in_one_body_each_with_its_place() {
+fn several_ranges_come_in_one_body_each_with_its_position() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/m?size=1000&cc=max-age=60";
         let content = expected(target, None);
@@ -116,7 +116,7 @@ fn several_ranges_come_in_one_body_each_with_its_place() {
 
 /// A small request must not bring more than the whole (RFC 9110, 17.15).
 #[test]
-fn many_ranges_bring_no_more_than_the_whole() {
+fn many_ranges_give_no_more_than_the_whole() {
     each_way(reverse, async |_: Rc<World>| {
         let target = "/many?size=4000&cc=max-age=60";
         let mut client = Client::new().await;
@@ -143,9 +143,9 @@ fn an_origin_without_ranges_is_asked_once_and_its_clients_get_theirs() {
                 let got = client.get(&target, &format!("Range: bytes={range}\r\n")).await;
                 let (first, last) = [(1000, 1999), (0, 0), (2999, 2999)][at];
                 let place = format!("bytes {first}-{last}/3000");
-                assert_eq!(told(&got), (206, Some(&place[..]), last - first + 1));
+                assert_eq!(summary(&got), (206, Some(&place[..]), last - first + 1));
                 assert_eq!(got.body, content[first..=last]);
-                // The rest of the body comes though nobody waits for it.
+                // The rest of the body arrives although no request waits for it.
                 runtime::time::sleep(std::time::Duration::from_secs(2)).await;
             }
             assert_eq!(client.get(&target, "").await.body, content);

@@ -54,7 +54,7 @@ fn bytes(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_malformed_is_refused_and_reaches_nobody() {
+fn a_malformed_request_is_refused_and_reaches_no_origin() {
     each_way(reverse, async |world: Rc<World>| {
         for (status, text) in REFUSED {
             let mut client = Client::new().await;
@@ -70,7 +70,7 @@ fn what_is_malformed_is_refused_and_reaches_nobody() {
 
 /// The refusal comes behind the answers to what was asked before it, and nothing comes behind it.
 #[test]
-fn a_refusal_keeps_its_place() {
+fn a_refusal_keeps_its_place_among_pipelined_responses() {
     each_way(reverse, async |world: Rc<World>| {
         let hit = "/hit?size=20&cc=max-age=600";
         Client::new().await.get(hit, "").await;
@@ -120,7 +120,7 @@ fn heads_over_the_limits_are_refused() {
 
 /// What one hop says to the next does not go further, and what names a field takes it along.
 #[test]
-fn fields_of_one_hop_stay_there() {
+fn hop_by_hop_fields_are_not_forwarded() {
     each_way(reverse, async |world: Rc<World>| {
         let mut client = Client::new().await;
         let fields = "Connection: keep-alive, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nTE: x\r\n\
@@ -165,7 +165,7 @@ fn options_and_trace_go_as_far_as_they_may() {
 
 /// A request that comes back to us goes in a circle; one of another proxy of our kind does not.
 #[test]
-fn a_request_that_has_been_here_is_a_loop() {
+fn a_request_that_has_passed_this_proxy_is_a_loop() {
     each_way(reverse, async |world: Rc<World>| {
         let mut client = Client::new().await;
         let target = "/loop?size=3&cc=no-store";
@@ -185,10 +185,10 @@ fn a_request_that_has_been_here_is_a_loop() {
     });
 }
 
-/// What came neither from an origin nor out of the store tells of no cache (RFC 9211, 2): a refusal
+/// A response neither from an origin nor from the store has no Cache-Status (RFC 9211, 2): a refusal
 /// says in `Proxy-Status` why it is one (RFC 9209), and no other answer does.
 #[test]
-fn what_we_say_ourselves_has_no_cache_status_and_a_refusal_has_a_proxy_status() {
+fn our_own_responses_have_no_cache_status_and_refusals_have_a_proxy_status() {
     let config = || {
         let site = Group::of("site", [OriginUrl::at(address(ORIGIN))]);
         let gone = Group::of("gone", [OriginUrl::at(address("10.0.0.9:80"))]);

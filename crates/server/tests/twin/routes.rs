@@ -70,7 +70,7 @@ fn host_and_path_lead_to_a_group() {
 }
 
 #[test]
-fn a_route_may_answer_by_itself_and_what_has_no_route_is_refused() {
+fn a_route_may_answer_itself_and_a_request_without_a_route_is_refused() {
     let redirect = Action::Redirect {
         status: 308,
         location: "https://new.example.org".into(),
@@ -97,14 +97,14 @@ fn a_route_may_answer_by_itself_and_what_has_no_route_is_refused() {
         let mut poster = Client::new().await;
         assert_eq!(poster.ask(post.as_bytes()).await.status, 403);
         assert!(poster.ends().await, "its body was not read");
-        assert_eq!(get(&mut client, "nobody", "/", "").await.status, 404);
+        assert_eq!(get(&mut client, "unknown", "/", "").await.status, 404);
         assert_eq!(get(&mut client, "site", "/a?size=3", "").await.status, 200);
         assert_eq!(world.origin.seen.borrow().len(), 1);
     });
 }
 
 #[test]
-fn what_a_route_keeps_out_of_the_store_is_asked_for_each_time() {
+fn a_response_that_a_route_excludes_from_the_store_is_fetched_each_time() {
     let config = || with(vec![Route { store: false, ..route(&[], "/", "first") }]);
     each_way(config, async |world: Rc<World>| {
         let mut client = Client::new().await;
@@ -120,7 +120,7 @@ fn set(name: &str, value: &str) -> FieldRule {
 }
 
 #[test]
-fn fields_are_changed_on_the_way_and_stored_as_they_were_made() {
+fn fields_are_changed_and_stored_changed() {
     let config = || {
         let mut route = route(&[], "/", "first");
         route.request = vec![
@@ -162,7 +162,7 @@ fn fields_are_changed_on_the_way_and_stored_as_they_were_made() {
 }
 
 #[test]
-fn servers_are_told_of_the_client_as_configured() {
+fn servers_learn_about_the_client_as_configured() {
     let config = |forwarded, host: Option<&str>| {
         let host = host.map_or(HostSent::Client, |host| HostSent::Named(host.into()));
         let group = Group { forwarded, host, ..group("g", ORIGIN) };

@@ -1,4 +1,4 @@
-//! What other sizes would give, as the admin address tells it.
+//! The hit ratios of other sizes, as the admin address reports them.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use server::WhatIfReport;
 
 use crate::world::{ADMIN, Client, World, each_way, reverse};
 
-async fn told() -> WhatIfReport {
+async fn report() -> WhatIfReport {
     let mut client = Client::to(ADMIN).await.unwrap();
     let got = client.ask(b"GET /what-if HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!((got.status, got.field("content-type")), (200, Some("application/json")));
@@ -18,7 +18,7 @@ async fn told() -> WhatIfReport {
 #[test]
 fn each_hit_and_each_stored_response_is_an_access() {
     each_way(reverse, async |_world: Rc<World>| {
-        let before = told().await;
+        let before = report().await;
         assert_eq!(
             before.sizes.iter().map(|size| size.memory).collect::<Vec<_>>(),
             [0.5, 1.0, 2.0, 4.0]
@@ -34,11 +34,11 @@ fn each_hit_and_each_stored_response_is_an_access() {
         }
         client.get("/none?cc=no-store", "").await;
         sleep(Duration::from_secs(1)).await;
-        let after = told().await;
+        let after = report().await;
         assert!((after.accesses - 80.0).abs() < 1e-6, "{after:?}");
         assert_eq!((after.real.hit_ratio, after.real.byte_hit_ratio), (Some(0.75), Some(0.75)));
-        let told = after.sizes.iter().any(|size| size.hit_ratio.is_some());
-        assert!(!told, "so few objects stand for nobody: {after:?}");
+        let known = after.sizes.iter().any(|size| size.hit_ratio.is_some());
+        assert!(!known, "so few objects are no sample: {after:?}");
         assert!(after.sampled_objects < 20, "{after:?}");
     });
 }

@@ -14,7 +14,7 @@ async fn seconds(seconds: u64) {
 }
 
 #[test]
-fn stale_while_revalidate_serves_at_once_and_validates_once_behind() {
+fn stale_while_revalidate_serves_at_once_and_validates_once_in_the_background() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/swr?size=500&cc=max-age=10,stale-while-revalidate=100&etag=a&delay=500";
         let content = expected(target, None);
@@ -51,7 +51,7 @@ fn stale_while_revalidate_serves_at_once_and_validates_once_behind() {
 }
 
 #[test]
-fn a_validation_behind_that_fails_is_tried_again() {
+fn a_failed_background_validation_is_repeated() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/swr?size=50&cc=max-age=10,stale-while-revalidate=100&gone=2";
         let mut client = Client::new().await;
@@ -61,7 +61,7 @@ fn a_validation_behind_that_fails_is_tried_again() {
             assert_eq!(client.get(target, "").await.body, expected(target, None));
             seconds(1).await;
         }
-        // Each is tried once more on a connection of its own.
+        // Each is repeated once on a new connection.
         assert!(world.origin.count(target) >= 4, "{}", world.origin.count(target));
         assert!(world.counter("upstream_errors") >= 3);
     });
@@ -85,7 +85,7 @@ fn a_cache_that_is_cut_off_serves_stale_unless_a_directive_forbids() {
             let got = client.get(&target, "").await;
             assert_eq!(got.status, status, "{cc}");
             match got.field("cache-status") {
-                Some(told) => assert!(told.ends_with("; detail=stale-by-policy"), "{told}"),
+                Some(status) => assert!(status.ends_with("; detail=stale-by-policy"), "{status}"),
                 None => {
                     assert!(got.field("proxy-status").unwrap().ends_with("\"upstream-broken\""))
                 }
@@ -121,7 +121,7 @@ fn an_error_of_the_origin_is_passed_on_unless_stale_if_error_says_otherwise() {
 }
 
 #[test]
-fn who_waits_for_a_fetch_that_fails_gets_what_it_may_have() {
+fn requests_waiting_for_a_fetch_that_fails_get_the_stale_response_they_allow() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/wait?size=30&cc=max-age=1,stale-if-error=600&etag=q&delay=1000";
         let mut client = Client::new().await;
@@ -160,7 +160,7 @@ fn head_makes_a_stored_response_fresh_or_stale() {
         assert_eq!(got.field("cache-status"), Some("plimsoll; hit"));
         assert_eq!(got.body, expected(target, None));
         assert_eq!(world.origin.count(target), 2);
-        // Another version: what is stored is not to be trusted, however fresh it was.
+        // Another version: the stored response is outdated, however fresh it was.
         world.origin.version.set(1);
         let reload = head.replace("\r\n\r\n", "\r\nCache-Control: no-cache\r\n\r\n");
         client.send(reload.as_bytes()).await.unwrap();
@@ -173,7 +173,7 @@ fn head_makes_a_stored_response_fresh_or_stale() {
 }
 
 #[test]
-fn a_reload_of_what_is_immutable_asks_nobody() {
+fn a_reload_of_an_immutable_response_sends_no_request() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/im?size=30&cc=max-age=100,immutable&etag=a";
         let mut client = Client::new().await;

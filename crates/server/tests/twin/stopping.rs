@@ -1,4 +1,4 @@
-//! The stop: what is under way ends, what is idle closes, and nobody is left without an answer.
+//! The stop: requests in flight finish, idle connections close, and every request gets a response.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::origin::{Origin, expected};
 use crate::world::{Client, ORIGIN, PROXY, PROXY_TOO, World, address, each_way, reverse, run};
 
 #[test]
-fn requests_under_way_finish_and_idle_connections_close() {
+fn requests_in_flight_finish_and_idle_connections_close() {
     each_way(reverse, async |world: Rc<World>| {
         let mut idle = Client::new().await;
         idle.get("/i?size=3&cc=max-age=60", "").await;
@@ -40,14 +40,14 @@ fn requests_under_way_finish_and_idle_connections_close() {
         assert!(idle.ends().await);
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
         for (at, one) in tasks.into_iter().enumerate() {
-            let told = one.await;
-            // Those whose head had not been sent could still be told.
-            assert!(at >= 6 || told.as_deref() == Some("close"), "{at}: {told:?}");
+            let connection = one.await;
+            // Responses whose head had not been sent could still announce the close.
+            assert!(at >= 6 || connection.as_deref() == Some("close"), "{at}: {connection:?}");
         }
         world.stopped().await;
         // What could not be stored was asked for again by those who had waited for it.
         assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
-        assert!(Client::to(PROXY).await.is_err(), "nobody listens any more");
+        assert!(Client::to(PROXY).await.is_err(), "the listener is closed");
     });
 }
 
@@ -99,7 +99,7 @@ fn a_connection_in_the_backlog_is_answered() {
                 client.get("/b?size=4&cc=max-age=60", "").await.status
             }));
         }
-        // They have connected and sent; the core is told to stop in the same turn.
+        // They have connected and sent; the core is stopped in the same turn.
         while world.counter("connections_accepted") == 0 {
             runtime::yield_now().await;
         }
@@ -123,17 +123,17 @@ fn a_drain_ends_after_its_time() {
         let start = now();
         world.stopped().await;
         assert!((30..=31).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-        // The unfinished head had its own time; what is left goes with the runtime.
+        // The unfinished head had its own timeout; the rest ends with the runtime.
         assert_eq!(world.counter("connections_open"), 1);
         world.cut.set(true);
         drop((client, partial));
     });
 }
 
-/// Two cores that share their fetches; the one that fetches has no clients left when it is told to
+/// Two cores that share their fetches; the one that fetches has no clients left when it has to
 /// stop, but the other's client is still reading along.
 #[test]
-fn a_core_does_not_end_before_those_who_read_along_with_its_fetch() {
+fn a_core_does_not_end_before_the_requests_that_share_its_fetch() {
     sim::check(0..4, |seed| {
         let mut runtime = runtime::Runtime::simulated(sim::Options::new(seed));
         runtime.block_on(async {

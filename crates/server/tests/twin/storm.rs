@@ -161,7 +161,7 @@ pub(crate) async fn everybody(world: Rc<World>, seed: u64) -> u64 {
     whole
 }
 
-/// Seeds that nobody has tried.
+/// Seeds that were not tried before.
 fn fresh(count: u64) -> impl Iterator<Item = u64> {
     use std::hash::{BuildHasher, RandomState};
     let first = RandomState::new().hash_one(0) >> 16;
@@ -169,7 +169,7 @@ fn fresh(count: u64) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn on_a_rough_network_everybody_is_served() {
+fn on_a_rough_network_every_request_is_served() {
     sim::check((0..2).chain(fresh(1)), |seed| {
         run(sim::Options::rough(seed), reverse(), async |world: Rc<World>| {
             let whole = everybody(world, seed).await;
@@ -179,7 +179,7 @@ fn on_a_rough_network_everybody_is_served() {
 }
 
 #[test]
-fn in_a_storm_nobody_gets_a_wrong_byte() {
+fn in_a_storm_no_client_gets_a_wrong_byte() {
     sim::check((0..3).chain(fresh(1)), |seed| {
         run(sim::Options::stormy(seed), reverse(), async |world: Rc<World>| {
             let whole = everybody(world, seed).await;
@@ -190,7 +190,7 @@ fn in_a_storm_nobody_gets_a_wrong_byte() {
 
 /// The store and the descriptors are scarce.
 #[test]
-fn in_a_storm_with_little_room_nobody_gets_a_wrong_byte() {
+fn in_a_storm_with_little_memory_no_client_gets_a_wrong_byte() {
     sim::check((0..1).chain(fresh(1)), |seed| {
         let mut config = reverse();
         config.memory_bytes = 128 << 10;

@@ -194,7 +194,7 @@ fn idle_connections_make_room_for_an_upstream() {
             assert!(room(&world) > 0);
             drop(taken);
         });
-        // Nobody can make room: it is said whose fault that is, and the server is not blamed.
+        // No room can be made: the error names the cause, and the server is not blamed.
         run(few(seed), reverse(), async |world: Rc<World>| {
             let mut asking = Client::new().await;
             sleep(60 * SECOND).await;
@@ -216,7 +216,7 @@ fn idle_connections_make_room_for_an_upstream() {
     });
 }
 
-/// The core computes for 90 of each 91 ms until told otherwise.
+/// The core computes for 90 of each 91 ms until it is changed.
 fn burning() -> Rc<Cell<bool>> {
     let burns = Rc::new(Cell::new(true));
     let goes_on = Rc::clone(&burns);
@@ -231,7 +231,7 @@ fn burning() -> Rc<Cell<bool>> {
 }
 
 #[test]
-fn a_core_with_a_standing_queue_sheds_what_needs_an_upstream_and_recovers() {
+fn a_core_with_a_persistent_queue_sheds_requests_for_an_upstream_and_recovers() {
     sim::check(0..3, |seed| {
         run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
             let mut client = Client::new().await;

@@ -1,4 +1,4 @@
-//! TLS on a listener: records cut anywhere, handshakes that never end, and ends that are told.
+//! TLS on a listener: records cut anywhere, handshakes that never end, and ends of connections.
 
 use std::net::Shutdown;
 use std::rc::Rc;
@@ -121,7 +121,7 @@ fn a_large_hit_is_sent_as_the_client_takes_it() {
 }
 
 #[test]
-fn the_end_is_told_inside_tls_when_the_response_is_whole() {
+fn the_end_of_a_whole_response_is_marked_inside_tls() {
     each_way(reverse_tls, async |_: Rc<World>| {
         let config = client_config();
         let mut client = TlsClient::new(&config).await;
@@ -221,7 +221,7 @@ fn half_a_record_does_not_keep_a_connection() {
 }
 
 #[test]
-fn what_is_no_tls_is_refused_and_http_is_told_why() {
+fn bytes_that_are_no_tls_are_refused_and_http_gets_the_reason() {
     each_way(reverse_tls, async |world: Rc<World>| {
         let mut plain = Client::new().await;
         let response = plain.get("/", "").await;
@@ -237,7 +237,7 @@ fn what_is_no_tls_is_refused_and_http_is_told_why() {
             while client.stream.read(&mut buf).await.is_ok_and(|read| read > 0) {}
         }
         assert_eq!(world.counter("tls_failures_protocol"), 2);
-        // Each of them has a line in the log; only the first was told anything.
+        // Each of them has a line in the log; only the first got a response.
         assert_eq!(world.counter("connections_denied"), 3);
         let refusals = world.metrics().await;
         let of = |rule: &str| {

@@ -155,7 +155,7 @@ impl TlsClient {
         self.flush().await;
     }
 
-    /// Sends each piece in a record of its own and reads the answers while it sends.
+    /// Sends each piece in its own record and reads the responses while it sends.
     pub(crate) async fn ask_in_records(
         &mut self,
         bytes: &[u8],

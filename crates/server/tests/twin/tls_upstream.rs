@@ -29,7 +29,7 @@ fn expected(target: &str) -> Vec<u8> {
 /// Speaks TLS in front of the simulated origin.
 struct Front {
     config: Arc<ServerConfig>,
-    /// Ends are told inside TLS.
+    /// Whether the end is marked inside TLS.
     farewell: bool,
 }
 
@@ -113,7 +113,7 @@ fn files(file: &str, names: &[&str]) -> CertificateFiles {
     SIGNED.authority.issue(SIGNED.directory(), file, names)
 }
 
-/// What trusts our authority, and nobody else.
+/// A configuration that trusts only our authority.
 fn trusting() -> UpstreamTls {
     let ca = SIGNED.directory().join("root.pem");
     UpstreamTls { ca: Some(ca), ..UpstreamTls::default() }
@@ -141,7 +141,7 @@ fn requests_go_over_one_connection() {
             let head = b"POST /up HTTP/1.1\r\nHost: site\r\nContent-Length: 50000\r\n\r\n";
             let upload = [&head[..], &body].concat();
             assert!(client.pipeline(&upload, 1).await[0].body == body, "it is sent back");
-            // What has a body is sent on a connection of its own.
+            // A request with a body is sent on its own connection.
             assert_eq!(world.counter("upstream_tls_handshakes"), 2);
             assert_eq!(world.counter("upstream_reuses"), 2);
         },
@@ -165,7 +165,7 @@ fn a_session_is_taken_up_by_the_next_connection() {
 }
 
 #[test]
-fn the_end_of_a_body_that_has_no_length_must_be_told() {
+fn a_body_without_a_length_needs_an_end_inside_tls() {
     for farewell in [true, false] {
         each_way(
             || secured(&trusting()),
@@ -186,13 +186,13 @@ fn the_end_of_a_body_that_has_no_length_must_be_told() {
 }
 
 /// Status and text of what a client gets.
-async fn told() -> (u16, String) {
+async fn failure() -> (u16, String) {
     let response = Client::new().await.get("/x?size=3", "").await;
     (response.status, String::from_utf8_lossy(&response.body).into_owned())
 }
 
 #[test]
-fn a_certificate_that_is_not_valid_is_told_apart() {
+fn each_invalid_certificate_has_its_own_error() {
     let expired = {
         let mut params = CertificateParams::new(vec!["site".to_owned()]).unwrap();
         params.not_before = date_time_ymd(2020, 1, 1);
@@ -203,27 +203,27 @@ fn a_certificate_that_is_not_valid_is_told_apart() {
     let unknown = Authority::new().issue(SIGNED.directory(), "unknown", &["site"]);
     for (files, word) in [
         (expired, "expired"),
-        (unknown, "not to be trusted"),
+        (unknown, "not trusted"),
         (files("other", &["elsewhere"]), "another name"),
     ] {
         each_way(
             || secured(&trusting()),
             async |world: Rc<World>| {
                 Front::start(&files, true);
-                let (status, text) = told().await;
+                let (status, text) = failure().await;
                 assert_eq!(status, 502);
                 assert!(text.contains(word), "{text}");
                 assert!(world.counter("upstream_tls_failures") > 0);
             },
         );
-        // Told not to look, it does not.
+        // If configured not to verify, it does not.
         let blind = UpstreamTls { verify: false, ..UpstreamTls::default() };
         assert!(secured(&blind).warnings()[0].contains("verify = false"));
         each_way(
             || secured(&blind),
             async |_: Rc<World>| {
                 Front::start(&files, true);
-                assert_eq!(told().await.0, 200);
+                assert_eq!(failure().await.0, 200);
             },
         );
     }
@@ -242,7 +242,7 @@ fn an_upstream_that_speaks_no_tls_is_a_failure() {
                 }
             };
             runtime::spawn(serving).detach();
-            let (status, text) = told().await;
+            let (status, text) = failure().await;
             assert!(status == 502 && text.contains("handshake"), "{status} {text}");
         },
     );

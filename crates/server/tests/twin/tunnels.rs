@@ -179,7 +179,7 @@ fn a_tunnel_that_is_silent_both_ways_is_closed_and_no_other() {
     });
 }
 
-/// Whoever does not read makes the other side wait, not the proxy collect.
+/// If one side does not read, the other side waits and the proxy does not buffer.
 #[test]
 fn a_tunnel_holds_no_more_than_its_bound() {
     sim::check(0..4, |seed| {
@@ -248,7 +248,7 @@ const ALERT: &[u8] = b"\x15\x03\x03\0\x02\x02\x70";
 #[test]
 fn a_client_hello_for_the_host_goes_on_untouched() {
     each_way(named, async |world: Rc<World>| {
-        NameServer::start().tells("a.test", &[5], 600);
+        NameServer::start().resolves("a.test", &[5], 600);
         let peer = Peer::echo(PEER);
         let hello = hello("a.test");
         for together in [0, 1, 7, hello.len()] {
@@ -271,7 +271,7 @@ fn named() -> Config {
 #[test]
 fn another_name_no_name_and_no_tls_are_refused() {
     each_way(named, async |world: Rc<World>| {
-        NameServer::start().tells("a.test", &[5], 600);
+        NameServer::start().resolves("a.test", &[5], 600);
         let peer = Peer::echo(PEER);
         let record = |name: &str| hello(name)[..hello(name).len() - 6].to_vec();
         let rows: [(Vec<u8>, &[u8]); 4] = [
@@ -318,7 +318,7 @@ async fn is_refused(request: &str, status: u16, words: &[&str]) {
 }
 
 #[test]
-fn what_a_rule_forbids_is_refused_by_its_name_and_reaches_nobody() {
+fn a_forbidden_request_is_refused_with_the_name_of_the_rule_and_reaches_no_server() {
     let config = || {
         let mut config = named();
         config.forward.allow_to = vec!["10.0.0.5/32".parse().unwrap()];
@@ -327,8 +327,8 @@ fn what_a_rule_forbids_is_refused_by_its_name_and_reaches_nobody() {
     };
     each_way(config, async |world: Rc<World>| {
         let names = NameServer::start();
-        names.tells("a.test", &[5], 600);
-        names.tells("inside.test", &[2], 600);
+        names.resolves("a.test", &[5], 600);
+        names.resolves("inside.test", &[2], 600);
         let peer = Peer::echo(PEER);
         let rows: [(&str, u16, &[&str]); 9] = [
             ("GET http://a.test:25/", 403, &["`port`", "ports"]),
@@ -364,11 +364,11 @@ fn a_name_that_changes_its_address_gains_nothing() {
         let peer = Peer::echo(WEB);
         let names = NameServer::start();
         for last in [[2, 5], [5, 2]] {
-            names.tells("a.test", &last, 1);
+            names.resolves("a.test", &last, 1);
             let mut client = Client::new().await;
             let got = client.get("http://a.test/r?size=5&cc=no-store", "").await;
             assert_eq!(got.status, 200);
-            names.tells("a.test", &[5], 1);
+            names.resolves("a.test", &[5], 1);
             sleep(Duration::from_secs(5)).await;
             assert_eq!(client.get("http://a.test:8080/", "").await.status, 403);
             sleep(Duration::from_secs(5)).await;
@@ -550,7 +550,7 @@ fn an_upgrade_that_is_not_agreed_to_is_an_ordinary_response() {
 }
 
 #[test]
-fn whom_a_request_is_from_is_told_as_configured() {
+fn the_client_of_a_request_is_named_as_configured() {
     use server::ClientField::{Add, Delete, Off, Replace};
     for (tell, xff, forwarded) in [
         (Off, Some("1.2.3.4"), Some("for=1.2.3.4")),
@@ -582,7 +582,7 @@ fn whom_a_request_is_from_is_told_as_configured() {
 }
 
 #[test]
-fn a_hop_of_an_old_client_is_told_as_such() {
+fn via_names_the_version_of_an_old_client() {
     each_way(forward, async |world: Rc<World>| {
         let mut client = Client::new().await;
         let ask = b"GET http://10.0.0.2/old?size=9&cc=no-store HTTP/1.0\r\n\

@@ -19,8 +19,8 @@ use crate::world::{ADMIN, Broken, Client, ORIGIN, World, address, each_way, reve
 /// The second and the third server; the first is the world's own.
 const SECOND: &str = "10.0.0.3:80";
 const THIRD: &str = "10.0.0.4:80";
-/// Nobody is there.
-const NOBODY: &str = "10.0.0.9:80";
+/// No server listens here.
+const MISSING: &str = "10.0.0.9:80";
 
 fn group(servers: &[&str]) -> Group {
     Group::of("g", servers.iter().map(|at| OriginUrl::at(address(at))))
@@ -88,7 +88,7 @@ fn requests_are_shared_out_by_weight() {
 #[test]
 fn a_url_has_always_the_same_server_until_that_one_is_gone() {
     let config = || Config {
-        groups: vec![Group { balance: Balance::HASH, ..group(&[ORIGIN, SECOND, NOBODY]) }],
+        groups: vec![Group { balance: Balance::HASH, ..group(&[ORIGIN, SECOND, MISSING]) }],
         ..reverse()
     };
     each_way(config, async |world: Rc<World>| {
@@ -108,16 +108,16 @@ fn a_url_has_always_the_same_server_until_that_one_is_gone() {
 }
 
 #[test]
-fn a_server_that_is_not_there_costs_nobody_an_answer_and_soon_no_attempts() {
+fn a_missing_server_costs_no_client_a_response_and_soon_no_attempts() {
     each_way(
-        || before(group(&[ORIGIN, NOBODY])),
+        || before(group(&[ORIGIN, MISSING])),
         async |world: Rc<World>| {
             ask(0, 40).await;
             assert_eq!(seen(&world.origin), 40);
             assert_eq!(world.counter("upstream_retries"), 5, "then it is left alone");
             assert_eq!(world.counter("upstream_errors"), 0);
             // It comes back, and gets its share when its time is over.
-            let back = Origin::start(address(NOBODY));
+            let back = Origin::start(address(MISSING));
             sleep(Duration::from_secs(6)).await;
             ask(40, 40).await;
             assert_eq!(seen(&back), 20);
@@ -126,7 +126,7 @@ fn a_server_that_is_not_there_costs_nobody_an_answer_and_soon_no_attempts() {
 }
 
 #[test]
-fn what_may_be_repeated_goes_to_another_server_and_what_may_not_does_not() {
+fn only_repeatable_requests_go_to_another_server() {
     each_way(
         || before(group(&[ORIGIN, SECOND])),
         async |world: Rc<World>| {
@@ -147,7 +147,7 @@ fn what_may_be_repeated_goes_to_another_server_and_what_may_not_does_not() {
     );
     // Nothing was sent to one who is not there: then also what may not be repeated goes on.
     each_way(
-        || before(group(&[ORIGIN, NOBODY])),
+        || before(group(&[ORIGIN, MISSING])),
         async |world: Rc<World>| {
             for body in ["", "with a body"] {
                 let length = body.len();
@@ -185,23 +185,23 @@ fn retries_do_not_multiply_an_outage() {
 #[test]
 fn a_check_takes_a_server_out_and_brings_it_back() {
     let check = HealthCheck { path: "/health?size=3".into(), ..HealthCheck::default() };
-    let config = || before(Group { health: Some(check.clone()), ..group(&[ORIGIN, NOBODY]) });
+    let config = || before(Group { health: Some(check.clone()), ..group(&[ORIGIN, MISSING]) });
     each_way(config, async |world: Rc<World>| {
         sleep(Duration::from_secs(10)).await;
         ask(0, 20).await;
         assert_eq!((seen(&world.origin), world.counter("upstream_retries")), (20, 0));
         assert_eq!(world.origin.last().field("host"), Some("site"));
-        let back = Origin::start(address(NOBODY));
+        let back = Origin::start(address(MISSING));
         sleep(Duration::from_secs(5)).await;
         ask(20, 20).await;
         assert_eq!((seen(&world.origin), seen(&back)), (30, 10));
         assert!(back.count("/health?size=3") >= 2);
-        assert_eq!(back.seen.borrow()[0].field("host"), Some(NOBODY));
+        assert_eq!(back.seen.borrow()[0].field("host"), Some(MISSING));
     });
 }
 
 #[test]
-fn with_all_servers_down_it_is_503_and_what_is_stored_still_serves() {
+fn with_all_servers_down_it_is_503_and_stored_responses_are_still_served() {
     let check = HealthCheck { path: "/h?status=500".into(), ..HealthCheck::default() };
     let config = || before(Group { health: Some(check.clone()), ..group(&[ORIGIN]) });
     each_way(config, async |world: Rc<World>| {
@@ -250,7 +250,7 @@ fn a_server_gets_no_more_than_it_may_and_the_others_wait_their_turn() {
 }
 
 #[test]
-fn who_waits_for_too_long_is_told_and_one_who_leaves_holds_nobody() {
+fn a_request_that_waits_too_long_gets_503_and_one_that_leaves_holds_no_place() {
     let config = || {
         let mut group = group(&[ORIGIN]);
         group.servers[0].outstanding_max = Some(1);
@@ -289,7 +289,7 @@ fn a_server_that_dies_within_its_answer_breaks_that_answer_alone() {
         },
     );
     // Killed again and again while requests come: who had nothing of an answer yet gets one from
-    // the other server; nobody gets a wrong one.
+    // the other server; no client gets a wrong response.
     sim::check(0..8, |seed| {
         let options = sim::Options::new(seed);
         run(options, before(group(&[ORIGIN, SECOND])), async |_: Rc<World>| {
@@ -341,7 +341,7 @@ fn each_time_out_is_the_groups_own() {
 }
 
 #[test]
-fn failures_by_status_leave_a_server_alone_if_told_so() {
+fn failures_by_status_do_not_count_if_configured_so() {
     let ejection = Ejection { failures: 3, statuses: vec![503], ..Ejection::default() };
     let config = || before(Group { ejection: ejection.clone(), ..group(&[ORIGIN, SECOND]) });
     each_way(config, async |world: Rc<World>| {
@@ -358,9 +358,9 @@ fn failures_by_status_leave_a_server_alone_if_told_so() {
 }
 
 #[test]
-fn what_is_known_of_the_servers_is_told() {
+fn the_state_of_the_servers_is_reported() {
     let config = || {
-        let mut group = group(&[ORIGIN, NOBODY]);
+        let mut group = group(&[ORIGIN, MISSING]);
         group.servers[0].weight = 2;
         before(group)
     };
@@ -371,20 +371,20 @@ fn what_is_known_of_the_servers_is_told() {
             let name = format!("plimsoll_upstream_{name}{{group=\"g\",server=\"{server}\"}}");
             metrics.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
         };
-        assert_eq!((value("server_up", ORIGIN), value("server_up", NOBODY)), (1, 0));
+        assert_eq!((value("server_up", ORIGIN), value("server_up", MISSING)), (1, 0));
         assert_eq!(value("server_requests_total", ORIGIN), 30);
         assert_eq!(value("server_connects_total", ORIGIN), 1);
         assert_eq!(value("server_reuses_total", ORIGIN), 29);
-        assert_eq!(value("server_failures_total", NOBODY), 5);
-        assert_eq!(value("server_ejections_total", NOBODY), 1);
+        assert_eq!(value("server_failures_total", MISSING), 5);
+        assert_eq!(value("server_ejections_total", MISSING), 1);
         let mut admin = Client::to(ADMIN).await.unwrap();
         let got = admin.ask(b"GET /upstreams HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert_eq!(got.field("content-type"), Some("application/json"));
-        let told: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
-        let servers = &told["groups"][0]["servers"];
+        let report: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+        let servers = &report["groups"][0]["servers"];
         assert_eq!(servers[0]["state"], "up");
         assert_eq!(servers[1]["state"], "ejected");
-        assert_eq!(servers[1]["addresses"][0], NOBODY);
-        assert_eq!(told["groups"][0]["retries"], 5);
+        assert_eq!(servers[1]["addresses"][0], MISSING);
+        assert_eq!(report["groups"][0]["retries"], 5);
     });
 }

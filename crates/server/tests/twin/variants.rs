@@ -52,7 +52,7 @@ fn more_sets_than_are_kept_cost_hits_and_nothing_else() {
 }
 
 #[test]
-fn of_several_that_match_the_most_recent_is_used() {
+fn the_most_recent_of_several_matching_variants_is_used() {
     for first in ["x-a", "x-b"] {
         each_way(reverse, async |world: Rc<World>| {
             let target = "/r?size=90&cc=max-age=600&either=x-a,x-b";
@@ -125,7 +125,7 @@ fn the_origin_may_say_which_variant_is_the_answer() {
 }
 
 #[test]
-fn what_the_origin_says_is_none_of_the_variants_is_asked_for() {
+fn a_response_that_matches_no_variant_is_fetched() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/o?size=90&cc=max-age=600&etag=e&group=x-v";
         get(target, "x-v: 1\r\n").await;
@@ -172,7 +172,7 @@ fn a_304_that_may_not_be_stored_is_not() {
 }
 
 #[test]
-fn via_tells_the_version_that_the_origin_spoke() {
+fn via_names_the_version_of_the_origin() {
     for (how, version) in [("&old=1", "1.0"), ("", "1.1")] {
         each_way(reverse, async |_world: Rc<World>| {
             let target = format!("/v?size=90&cc=max-age=1&etag=e{how}");

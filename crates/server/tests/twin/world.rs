@@ -1,5 +1,5 @@
-//! One run: the proxy's own code between a simulated origin and simulated clients, and what must
-//! hold at the end of every run, whatever happened in it.
+//! One run: the proxy's own code between a simulated origin and simulated clients, and the checks
+//! that must hold at the end of every run.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::common::{Response, read_log_line, read_metrics, read_response};
 use crate::origin::Origin;
 
 pub(crate) const PROXY: &str = "10.0.0.1:80";
-/// The second core's, in a run with two: they share the store and the fetches.
+/// The address of the second core, which shares the store and the fetches.
 pub(crate) const PROXY_TOO: &str = "10.0.0.1:81";
 pub(crate) const ORIGIN: &str = "10.0.0.2:80";
 pub(crate) const ADMIN: &str = "10.0.0.1:9090";
@@ -30,7 +30,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// Reverse mode before the simulated origin.
+/// Reverse mode in front of the simulated origin.
 pub(crate) fn reverse() -> Config {
     let origin =
         OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)], tls: None };
@@ -49,16 +49,16 @@ pub(crate) fn forward() -> Config {
     config
 }
 
-/// A run under way.
+/// A running scenario.
 pub(crate) struct World {
     pub(crate) origin: Rc<Origin>,
     pub(crate) stop: StopSource,
     pub(crate) log: Arc<Mutex<Vec<u8>>>,
     cores: Vec<Core>,
     running: RefCell<Vec<JoinHandle<()>>>,
-    /// The network may lose what was sent: fewer promises hold.
+    /// The network may lose data, so that fewer checks hold.
     pub(crate) storm: bool,
-    /// The drain's time was too short for what was under way.
+    /// The drain's time was too short for the requests in flight.
     pub(crate) cut: Cell<bool>,
 }
 
@@ -67,17 +67,17 @@ pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnO
     let mut runtime = Runtime::simulated(options.clone());
     runtime.block_on(async {
         let world = World::start(config, &options).await;
-        // The core ticks for ever, so a scenario that hangs would not end by itself.
+        // The core ticks forever, so a scenario that hangs would not end by itself.
         let ended = timeout(SCENARIO_MAX, scenario(Rc::clone(&world))).await;
         ended.expect("a scenario that hangs says so");
         world.end().await;
     });
 }
 
-/// Runs a scenario on a smooth network and on rough ones: whatever the delays and the splits.
+/// Runs a scenario on a smooth network and on rough ones, with different delays and splits.
 pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     in_memory(&config, &scenario);
-    // What is stored goes through to a disk, which changes nothing that can be seen.
+    // With a store on disk nothing that a client can see changes.
     sim::check(7..9, |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario));
 }
 
@@ -130,7 +130,7 @@ impl World {
         self.cores.iter().map(of).sum()
     }
 
-    /// Tells the proxy to stop and waits until it has.
+    /// Stops the proxy and waits until it has stopped.
     pub(crate) async fn stopped(&self) {
         self.stop.stop();
         let running = self.running.take();
@@ -157,11 +157,11 @@ impl World {
 
     async fn end(&self) {
         if !self.storm && !self.stop.token().is_stopped() {
-            // Fetches end with their readers, or with the upstream's time-out.
+            // Fetches end with their readers or with the upstream's timeout.
             sleep(Duration::from_secs(70)).await;
-            let under_way = "plimsoll_fetches_in_flight";
+            let in_flight = "plimsoll_fetches_in_flight";
             let metrics = self.metrics().await;
-            assert_eq!(metrics.iter().find(|(name, _)| name == under_way).unwrap().1, 0);
+            assert_eq!(metrics.iter().find(|(name, _)| name == in_flight).unwrap().1, 0);
         }
         self.stopped().await;
         if !self.cut.get() {
@@ -196,7 +196,7 @@ pub(crate) struct Client {
     pub(crate) stream: Rc<TcpStream>,
     buf: Vec<u8>,
     ended: bool,
-    /// Interim responses that came.
+    /// The interim responses received.
     pub(crate) interim: Vec<u16>,
 }
 
@@ -215,19 +215,19 @@ impl Client {
         self.stream.write_all(bytes).await
     }
 
-    /// Asks for a target with more fields (each line with its CRLF) and reads the response.
+    /// Sends a GET with more fields (each line with its CRLF) and reads the response.
     pub(crate) async fn get(&mut self, target: &str, fields: &str) -> Response {
         let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
         self.ask(request.as_bytes()).await
     }
 
-    /// The same, on the network as it is there must be a response.
+    /// Sends a request and reads the response, which must arrive.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> Response {
         self.send(request).await.unwrap();
         self.response().await.unwrap()
     }
 
-    /// Sends requests in one go and reads the answers while it sends.
+    /// Sends requests at once and reads the responses while it sends.
     pub(crate) async fn pipeline(&mut self, requests: &[u8], answers: usize) -> Vec<Response> {
         let stream = Rc::clone(&self.stream);
         let reading = async {
@@ -278,12 +278,12 @@ impl Client {
         Ok(read)
     }
 
-    /// Waits for the end of the connection: true if nothing more came and it was no reset.
+    /// Waits for the end of the connection: true if nothing more arrived and it was no reset.
     pub(crate) async fn ends(&mut self) -> bool {
         self.response().await.unwrap_err() == Broken::Ended
     }
 
-    /// True if the connection says nothing for so long.
+    /// True if nothing arrives for this long.
     pub(crate) async fn is_silent_for(&mut self, long: Duration) -> bool {
         timeout(long, self.read()).await.is_err()
     }

@@ -324,12 +324,12 @@ fn random_bytes_in_the_segments_are_never_served() {
         }
     });
     scene.is_well();
-    let [bad, hits, mended] = ["disk_bad_blocks", "disk_hits", "bodies_repaired"]
+    let [bad, hits, completed] = ["disk_bad_blocks", "disk_hits", "bodies_repaired"]
         .map(|name| metric(admin, &format!("plimsoll_{name}_total")));
     let [compared, cut] = [&scene.compared, &scene.cut].map(|count| count.load(Ordering::Relaxed));
     eprintln!(
         "{compared} responses compared, {hits} hits of the disk, {bad} bad blocks, \
-         {mended} bodies mended, {cut} cut off"
+         {completed} bodies completed, {cut} cut off"
     );
     assert!(bad > 0 && hits > 0 && compared > 500);
     assert_eq!(stopped(&scene, server), "");
