@@ -1,10 +1,10 @@
-//! What must hold of the parsers of caching fields, whatever the bytes. Run by the fuzz target and,
-//! over the checked-in corpus, by the stable tests of `caching`.
+//! Checks of the parsers of caching fields, for any bytes. The fuzz target runs them and, over the
+//! checked-in corpus, the stable tests of `caching`.
 
 use caching::etag::{self, EntityTag};
 use caching::{CacheControl, date};
 
-/// Parses the bytes as each of the fields and panics where something that must hold does not.
+/// Parses the bytes as each of the fields and panics if a check fails.
 pub(crate) fn caching_fields(data: &[u8]) {
     a_date_survives_being_written(data);
     a_tag_is_part_of_the_value(data);
@@ -29,7 +29,7 @@ fn a_tag_is_part_of_the_value(data: &[u8]) {
 }
 
 /// RFC 9110, section 5.3: lines of one name may be joined by commas. A quoted string must not be
-/// cut for it, so the cut is made only where there is no quote at all.
+/// split, so only texts without quotes are split.
 fn directives_of_lines_are_those_of_the_list(data: &[u8]) {
     let whole = CacheControl::parse(data);
     if data.contains(&b'"') {

@@ -1,24 +1,24 @@
-//! Histories of messages, held against the plain model: what `caching` decides at each step is what
-//! the model decides. Run by the fuzz target over any bytes and by the stable tests of `caching`
-//! over seeded ones.
+//! Histories of messages, compared with the plain model: `caching` has to decide like the model at
+//! each step. The fuzz target runs them over any bytes, the stable tests of `caching` over seeded
+//! ones.
 //!
-//! A history is of one stored response; a choice is among several of one URI.
+//! A history has one stored response; a choice selects among several of one URI.
 //!
-//! Bytes are read as choices: which message, which fields with which values out of small
-//! vocabularies that the rules turn on, how much time passes.
+//! Bytes are read as choices: the message, its fields with values from small vocabularies that matter
+//! to the rules, and how much time passes.
 
 use caching::range::{Selection, select_range};
 use caching::{Evaluator, Failure, Policy, Precondition, Reuse, StoredMeta, Validators, Vary};
 
 use crate::model::{
     Asked, Conditions, Doing, Entry, Failed, Keeping, Line, Message, chosen, conditions, date,
-    meant, offered, range, reuse, selects, stands_in, updated,
+    may_serve_on_error, offered, range, reuse, selected_by, selects, updated,
 };
 
 /// Some day in 2026, in seconds.
 const EPOCH: i128 = 1_780_000_000;
 
-/// Bytes as choices; when they have run out, the first of each.
+/// Bytes as choices; after the last byte, always the first option.
 struct Choices<'d> {
     bytes: &'d [u8],
 }
@@ -42,7 +42,7 @@ impl Choices<'_> {
         of[self.below(of.len())]
     }
 
-    /// Some milliseconds: none, less than a second, about a lifetime, days.
+    /// A number of milliseconds: none, less than a second, about a lifetime, days.
     fn span_ms(&mut self) -> i128 {
         let count = i128::from(self.byte());
         match self.below(6) {
@@ -55,7 +55,7 @@ impl Choices<'_> {
         }
     }
 
-    /// An instant around the one given, as a field's value; now and then none.
+    /// A time near the given one, as a field's value; sometimes none.
     fn date(&mut self, around_s: i128) -> String {
         let away = self.span_ms() / 1000;
         match self.below(8) {
@@ -65,7 +65,7 @@ impl Choices<'_> {
         }
     }
 
-    /// A field name in some case.
+    /// A field name in random case.
     fn name(&mut self, name: &str) -> String {
         match self.below(4) {
             0 => name.to_ascii_uppercase(),
@@ -118,7 +118,7 @@ const OF_REQUESTS: [&str; 8] = [
 const FIELD_ARGUMENTS: [&str; 6] =
     ["\"set-cookie\"", "\"X-A, x-b\"", "set-cookie", "\"\"", "\" , \"", "\"x y\""];
 
-/// A value of Cache-Control: directives with and without arguments, and odd ones among them.
+/// A value of Cache-Control: directives with and without arguments, some of them odd.
 fn cache_control(choices: &mut Choices<'_>, of: &[&str]) -> String {
     let mut members = Vec::new();
     for _ in 0..=choices.below(3) {
@@ -144,7 +144,7 @@ fn cache_control(choices: &mut Choices<'_>, of: &[&str]) -> String {
 
 const TAGS: [&str; 8] = ["\"a\"", "\"b\"", "W/\"a\"", "W/\"b\"", "a", "\"a,b\"", "", "\"a\\\""];
 
-/// The negotiated, and one field that is not.
+/// The fields of content negotiation, and another one.
 const SELECTING: [&str; 4] = ["Accept-Encoding", "Accept-Language", "X-A", "Cookie"];
 const SELECTED: [&str; 10] = [
     "gzip, br",
@@ -250,7 +250,7 @@ fn vary(choices: &mut Choices<'_>) -> String {
     }
 }
 
-/// A dictionary, or nearly one.
+/// A dictionary, or almost one.
 fn targeted(choices: &mut Choices<'_>) -> String {
     let mut members = Vec::new();
     for _ in 0..=choices.below(2) {
@@ -285,7 +285,7 @@ fn came(message: &Message) -> caching::Response<'_, Vec<Line>> {
     caching::Response { status: message.status, fields: &message.lines }
 }
 
-/// One response, and what happens to it.
+/// The history of one response.
 pub(crate) fn caching_history(data: &[u8]) {
     let mut choices = Choices { bytes: data };
     let asked_ms = EPOCH * 1000 + i128::from(choices.byte()) * 7;
@@ -322,8 +322,8 @@ pub(crate) fn caching_history(data: &[u8]) {
         if choices.below(3) == 0 {
             let asked_ms = now_ms;
             now_ms += choices.span_ms().min(5_000);
-            let told = self::response(&mut choices, now_ms / 1000, 304);
-            (entry, meta) = update(entry, &meta, &told, asked_ms, now_ms);
+            let validation = self::response(&mut choices, now_ms / 1000, 304);
+            (entry, meta) = update(entry, &meta, &validation, asked_ms, now_ms);
         }
     }
 }
@@ -331,7 +331,7 @@ pub(crate) fn caching_history(data: &[u8]) {
 const CODINGS: [&str; 4] = ["gzip", "GZIP", "br", "gzip, br"];
 const ACCEPTED: [&str; 6] = ["gzip", "br;q=0, GZIP", "gzip;q=0.0", "br , gzip;q=0.1", "*", "q=1"];
 
-/// Several responses of one URI, a request, and what the origin says of them.
+/// Several responses of one URI, a request, and the 304 of the origin.
 pub(crate) fn caching_choice(data: &[u8]) {
     let mut choices = Choices { bytes: data };
     let mut now_ms = EPOCH * 1000;
@@ -393,12 +393,12 @@ fn the_304_means_what_the_model_says(
             offers.push((entry, &meta.validators));
         }
     }
-    let told = response(choices, now_ms / 1000, 304);
-    let update = Validators::of(&told.lines, ms(now_ms));
+    let validation = response(choices, now_ms / 1000, 304);
+    let update = Validators::of(&validation.lines, ms(now_ms));
     let validators = offers.iter().map(|(_, validators)| *validators);
     let models: Vec<&Entry> = offers.iter().map(|(entry, _)| *entry).collect();
     let found = caching::meant_by_304(validators, &update);
-    assert_eq!(found, meant(&models, &told), "{told:#?} of {models:#?}");
+    assert_eq!(found, selected_by(&models, &validation), "{validation:#?} of {models:#?}");
 }
 
 fn the_numbers_are_the_models(meta: &StoredMeta, entry: &Entry, now_ms: i128) {
@@ -406,9 +406,9 @@ fn the_numbers_are_the_models(meta: &StoredMeta, entry: &Entry, now_ms: i128) {
     assert_eq!(i128::from(meta.freshness.lifetime_ms), entry.lifetime_ms(), "lifetime, {at}");
     let age_ms = i128::from(meta.freshness.current_age_ms(ms(now_ms)));
     assert_eq!(age_ms, entry.age_ms(now_ms), "age, {at}");
-    let told = i128::from(meta.freshness.age_seconds(ms(now_ms)));
-    assert_eq!(told, (entry.age_ms(now_ms) / 1000).min(1 << 31), "Age, {at}");
-    // The way of a hit asks this alone.
+    let age = i128::from(meta.freshness.age_seconds(ms(now_ms)));
+    assert_eq!(age, (entry.age_ms(now_ms) / 1000).min(1 << 31), "Age, {at}");
+    // The path of a hit asks only this.
     let plain = Message { method: "GET", status: 0, lines: Vec::new() };
     let served = reuse(entry, &plain, now_ms) == Doing::Serve;
     assert_eq!(meta.is_fresh(ms(now_ms)), served, "fresh, {at}");
@@ -445,7 +445,7 @@ fn reuse_is_the_models(meta: &StoredMeta, entry: &Entry, later: &Message, now_ms
     ] {
         let (request, policy) = (asked(later), &Policy::SHARED);
         let decided = caching::stale_on_error(&request, meta, failure, ms(now_ms), policy);
-        let expected = stands_in(entry, later, failed, now_ms);
+        let expected = may_serve_on_error(entry, later, failed, now_ms);
         assert_eq!(decided.is_ok(), expected, "{failure:?} {decided:?} {at}");
     }
 }
@@ -464,8 +464,8 @@ fn conditions_are_the_models(validators: &Validators, entry: &Entry, later: &Mes
     }
 }
 
-/// Parts may be joined, so they may bring more than was asked for, up to the head of a part; they
-/// never bring less, and never anything twice.
+/// Parts may be joined, so they may contain more than the requested bytes, up to the head of a part.
+/// They never contain less, and never a byte twice.
 fn range_is_the_models(validators: &Validators, entry: &Entry, later: &Message, bytes: usize) {
     let selected = select_range(&asked(later), entry.response.status, validators, bytes as u64);
     let expected = range(entry, later, bytes);
@@ -489,27 +489,27 @@ fn range_is_the_models(validators: &Validators, entry: &Entry, later: &Message, 
     }
 }
 
-/// Both after a 304, which has to be of what is stored for both.
+/// Both entries after a 304, which has to match the stored response in both.
 fn update(
     entry: Entry,
     meta: &StoredMeta,
-    told: &Message,
+    validation: &Message,
     asked_ms: i128,
     came_ms: i128,
 ) -> (Entry, StoredMeta) {
-    let theirs = Validators::of(&told.lines, ms(came_ms));
+    let theirs = Validators::of(&validation.lines, ms(came_ms));
     let fits = caching::fits_304(&meta.validators, &theirs, true);
-    let after = updated(&entry, told, asked_ms, came_ms);
-    assert_eq!(fits, after.is_some(), "{told:#?} of {entry:#?}");
+    let after = updated(&entry, validation, asked_ms, came_ms);
+    assert_eq!(fits, after.is_some(), "{validation:#?} of {entry:#?}");
     let Some(after) = after else { return (entry, meta.clone()) };
-    let lines: Vec<Line> = caching::updated(&entry.response.lines, &told.lines)
+    let lines: Vec<Line> = caching::updated(&entry.response.lines, &validation.lines)
         .into_iter()
         .map(|(name, value)| {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             (text(name), text(value))
         })
         .collect();
-    assert_eq!(lines, after.response.lines, "{told:#?} on {entry:#?}");
+    assert_eq!(lines, after.response.lines, "{validation:#?} on {entry:#?}");
     let exchange = exchange(&after);
     let meta = StoredMeta::of(&came(&after.response), exchange, &Policy::SHARED);
     (after, meta)

@@ -1,10 +1,10 @@
-//! The caching rules once more, from RFC 9111, 9110, 9213, 5861 and 8246, as plainly as can be: a
-//! cache of one URI that keeps whole messages and works everything out anew each time it is asked.
+//! The caching rules of RFC 9111, 9110, 9213, 5861 and 8246 once more, as plainly as possible: a
+//! cache of one URI that keeps whole messages and computes everything from scratch for each request.
 //!
-//! Slow on purpose: lists are split by a loop over characters, instants are signed seconds and
+//! Slow on purpose: lists are split by a loop over characters, times are signed seconds and
 //! milliseconds that never wrap, ranges are sets of positions. It shares no line with `caching`,
-//! whose answers `caching_histories` holds against it. Where the RFCs leave a choice it takes the
-//! one that the crate's documentation names.
+//! whose results `caching_histories` compares with it. If the RFCs leave a choice, the model follows
+//! the documentation of the crate.
 
 /// A field line.
 pub(crate) type Line = (String, String);
@@ -33,13 +33,13 @@ impl Message {
     }
 }
 
-/// Without spaces and tabs around.
+/// Trims spaces and tabs.
 fn bare(text: &str) -> &str {
     text.trim_matches([' ', '\t'])
 }
 
-/// The members of a list (RFC 9110, 5.6.1). A comma within quotes does not part them; a quote that
-/// is never closed is an ordinary character. `escapes`: a backslash hides what follows it.
+/// The members of a list (RFC 9110, 5.6.1). A comma within quotes does not split; a quote that is
+/// never closed is an ordinary character. `escapes`: a backslash hides what follows it.
 fn list(value: &str, escapes: bool) -> Vec<String> {
     let chars: Vec<char> = value.chars().collect();
     let mut members = vec![String::new()];
@@ -118,7 +118,7 @@ fn seconds(of: &[Directive], name: &str) -> Option<Option<i128>> {
     Some(argument.as_deref().and_then(number))
 }
 
-/// Digits only; what is too large is 2^31 (RFC 9111, 1.2.2).
+/// Digits only; a number that is too large is 2^31 (RFC 9111, 1.2.2).
 fn number(text: &str) -> Option<i128> {
     if text.is_empty() || !text.chars().all(|c| c.is_ascii_digit()) {
         return None;
@@ -130,7 +130,7 @@ fn says(of: &[Directive], name: &str) -> bool {
     of.iter().any(|(n, _)| n == name)
 }
 
-/// A directive with field names restricts them only; without, or with none that is one, the whole.
+/// A directive with field names restricts only those fields; without a valid name, the whole response.
 fn says_of_the_whole(of: &[Directive], name: &str) -> bool {
     let named = |argument: &Option<String>| {
         let names = argument.as_deref().map(|text| list(text, true)).unwrap_or_default();
@@ -139,7 +139,7 @@ fn says_of_the_whole(of: &[Directive], name: &str) -> bool {
     of.iter().any(|(n, argument)| n == name && !named(argument))
 }
 
-/// The field names it restricts; none of them apart where it restricts the whole.
+/// The field names that it restricts; none if it restricts the whole response.
 fn restricted(of: &[Directive], name: &str) -> Vec<String> {
     let mut names = Vec::new();
     if says_of_the_whole(of, name) {
@@ -157,7 +157,7 @@ fn is_token(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
-/// The directives that count for this cache, and whether they are for it alone (RFC 9213, 2.1).
+/// The directives that apply to this cache, and whether they are only for it (RFC 9213, 2.1).
 fn directives_for_us(response: &Message) -> (Vec<Directive>, bool) {
     let joined = response.values("cdn-cache-control").join(", ");
     match dictionary(&joined) {
@@ -166,7 +166,7 @@ fn directives_for_us(response: &Message) -> (Vec<Directive>, bool) {
     }
 }
 
-/// A dictionary of keys, integers, strings without escapes, and tokens: no more is written here.
+/// A dictionary of keys, integers, strings without escapes, and tokens; the histories contain nothing else.
 fn dictionary(text: &str) -> Option<Vec<Directive>> {
     if text.trim_matches(' ').is_empty() {
         return None;
@@ -188,7 +188,7 @@ fn dictionary(text: &str) -> Option<Vec<Directive>> {
         if !value.is_empty() && !is_integer && !is_token && !is_string {
             return None;
         }
-        // The last of several counts here (RFC 8941, 4.2.2).
+        // Of several, the last applies here (RFC 8941, 4.2.2).
         read.retain(|(known, _)| known != key);
         read.push((key.to_owned(), value.to_owned()));
     }
@@ -209,7 +209,7 @@ fn dictionary(text: &str) -> Option<Vec<Directive>> {
     Some(read.iter().filter(|e| usable(e)).map(|(k, v)| (k.clone(), argument(v))).collect())
 }
 
-/// Seconds since 1970 of an IMF-fixdate; no other form is written here.
+/// Seconds since 1970 of an IMF-fixdate; the histories contain no other form.
 pub(crate) fn instant(text: &str) -> Option<i128> {
     let text = bare(text);
     let parts: Vec<&str> = text.split(' ').collect();
@@ -240,7 +240,7 @@ fn seconds_of(year: i128, month: usize, day: i128, hour: i128, min: i128, sec: i
     ((days * 24 + hour) * 60 + min) * 60 + sec
 }
 
-/// The IMF-fixdate of an instant from 1970 on.
+/// The IMF-fixdate of a time from 1970 on.
 pub(crate) fn date(seconds: i128) -> String {
     let (mut days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let weekday = WEEKDAYS[usize::try_from(days.rem_euclid(7)).expect("less than seven")];
@@ -257,7 +257,7 @@ pub(crate) fn date(seconds: i128) -> String {
     format!("{weekday}, {:02} {name} {year} {hour:02}:{minute:02}:{second:02} GMT", days + 1)
 }
 
-/// What was asked, what came back, and when (unix milliseconds).
+/// A request, its response, and their times (Unix milliseconds).
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) request: Message,
@@ -266,18 +266,18 @@ pub(crate) struct Entry {
     pub(crate) came_ms: i128,
 }
 
-/// What becomes of a response that came.
+/// Whether a received response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeping {
     Forbidden,
-    /// Allowed, and of no use: never fresh, and nothing to validate it by.
+    /// Allowed but useless: never fresh, and without a validator.
     Useless,
     Kept,
 }
 
 const HEURISTIC: [u16; 12] = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501];
 
-/// RFC 9110, 15: those whose meaning it defines.
+/// RFC 9110, 15: the status codes that it defines.
 fn understood(status: u16) -> bool {
     let defined = [200..=206, 300..=304, 307..=308, 400..=417, 421..=422, 426..=426, 500..=505];
     defined.iter().any(|range| range.contains(&status))
@@ -290,7 +290,7 @@ impl Entry {
         let status = self.response.status;
         let mut allowed = self.request.method == "GET";
         allowed &= status >= 200;
-        // A part needs a Content-Range that is whole, which nothing here has.
+        // A part needs a complete Content-Range, which nothing here has.
         allowed &= ![206, 304, 416].contains(&status);
         allowed &= !says(&directives(&self.request), "no-store");
         if says(&control, "must-understand") {
@@ -331,7 +331,7 @@ impl Entry {
         date.map_or(self.came_ms, |seconds| seconds * 1000)
     }
 
-    /// What the origin states (4.2.1); what nobody can understand is 0.
+    /// The explicit lifetime (4.2.1); an invalid value is 0.
     fn explicit_lifetime_ms(&self) -> Option<i128> {
         let (control, for_us_alone) = directives_for_us(&self.response);
         for name in ["s-maxage", "max-age"] {
@@ -364,7 +364,7 @@ impl Entry {
         a_tenth.min(24 * 3600 * 1000)
     }
 
-    /// `current_age` (4.2.3). Date has a grain of a second, so what it is compared with has it too.
+    /// `current_age` (4.2.3). Date is in whole seconds, so it is compared with whole seconds.
     pub(crate) fn age_ms(&self, now_ms: i128) -> i128 {
         let age_value = self
             .response
@@ -387,7 +387,7 @@ impl Entry {
     }
 }
 
-/// What a response varies by.
+/// The fields by which a response varies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Varies {
     By(Vec<String>),
@@ -405,7 +405,7 @@ fn vary(response: &Message) -> Varies {
     Varies::By(names)
 }
 
-/// Does a request select the response that another brought (RFC 9111, 4.1)?
+/// Does a request select the response to another request (RFC 9111, 4.1)?
 pub(crate) fn selects(entry: &Entry, request: &Message) -> bool {
     match vary(&entry.response) {
         Varies::Always => false,
@@ -415,8 +415,8 @@ pub(crate) fn selects(entry: &Entry, request: &Message) -> bool {
     }
 }
 
-/// Of several stored responses that a request selects, the one to use (RFC 9111, 4): one that is
-/// fresh before one that is not, then the one with the latest date, then the one that came last.
+/// Of several stored responses that a request selects, the one to use (RFC 9111, 4): a fresh one
+/// before a stale one, then the one with the latest date, then the one received last.
 pub(crate) fn chosen(entries: &[Entry], request: &Message, now_ms: i128) -> Option<usize> {
     let plain = Message { method: "GET", status: 0, lines: Vec::new() };
     let mut best = None;
@@ -434,7 +434,7 @@ pub(crate) fn chosen(entries: &[Entry], request: &Message, now_ms: i128) -> Opti
 }
 
 /// The tag by which a response that was not selected is offered (4.3.1): a strong one, of a 200 in
-/// codings that the client names.
+/// codings that the client accepts.
 pub(crate) fn offered<'e>(entry: &'e Entry, request: &Message) -> Option<&'e str> {
     let readable = |coding: &String| {
         members(request, "accept-encoding", true).iter().any(|member| {
@@ -457,16 +457,15 @@ fn refuses(parameter: &str) -> bool {
     })
 }
 
-/// Of the responses that were offered, the one that a 304 means (4.3.4): the first with its strong
-/// tag.
-pub(crate) fn meant(offered: &[&Entry], told: &Message) -> Option<usize> {
-    let tag = told.first("etag").map(bare).filter(|tag| !tag.is_empty() && *tag != "W/")?;
+/// Of the offered responses, the one that a 304 selects (4.3.4): the first with its strong tag.
+pub(crate) fn selected_by(offered: &[&Entry], validation: &Message) -> Option<usize> {
+    let tag = validation.first("etag").map(bare).filter(|tag| !tag.is_empty() && *tag != "W/")?;
     let is_it = |entry: &&Entry| entry.etag() == Some(tag) && !tag.starts_with("W/");
     offered.iter().position(is_it)
 }
 
 /// A selecting field: absent, or its members. Those of content negotiation are alternatives: their
-/// order, their case and a weight of 1 say nothing.
+/// order, their case and a weight of 1 do not matter.
 fn selecting(request: &Message, name: &str) -> Option<Vec<String>> {
     if !request.has(name) {
         return None;
@@ -488,17 +487,17 @@ fn selecting(request: &Message, name: &str) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// What a cache does with a request that selects what it has.
+/// What a cache does with a request that selects a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     Serve,
     ServeStale,
     Ask,
-    /// 504.
+    /// Answers with 504.
     Refuse,
 }
 
-/// RFC 9111, 4, with the wishes of the request (5.2.1).
+/// RFC 9111, 4, with the directives of the request (5.2.1).
 pub(crate) fn reuse(entry: &Entry, request: &Message, now_ms: i128) -> Doing {
     let doing = reuse_if_asking_is_allowed(entry, request, now_ms);
     let only_stored = says(&directives(request), "only-if-cached");
@@ -515,7 +514,7 @@ fn reuse_if_asking_is_allowed(entry: &Entry, request: &Message, now_ms: i128) ->
     }
     if let Some(stated) = seconds(&wishes, "max-age") {
         let limit = stated.unwrap_or(0) * 1000;
-        // Age is told in whole seconds: what must not be older than 0 is asked for (5.2.1.1).
+        // Age is in whole seconds: a response that must not be older than 0 is fetched (5.2.1.1).
         let too_old = age > limit || limit == 0;
         let immutable = limit == 0 && fresh && says(&control, "immutable");
         if too_old && !immutable {
@@ -544,22 +543,27 @@ fn reuse_if_asking_is_allowed(entry: &Entry, request: &Message, now_ms: i128) ->
     Doing::Ask
 }
 
-/// `no-cache`, or its old form where there is no new one (5.2.1.4, 5.4).
+/// `no-cache`, or its old form if the new one is absent (5.2.1.4, 5.4).
 fn is_a_reload(request: &Message) -> bool {
     let old =
         || members(request, "pragma", true).iter().any(|m| m.eq_ignore_ascii_case("no-cache"));
     says(&directives(request), "no-cache") || (!request.has("cache-control") && old())
 }
 
-/// Why asking gave nothing.
+/// Why a fetch failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     Unreachable,
     With(u16),
 }
 
-/// May what is stored stand in for an origin that failed (RFC 5861, 4; RFC 9111, 4.2.4)?
-pub(crate) fn stands_in(entry: &Entry, request: &Message, failed: Failed, now_ms: i128) -> bool {
+/// May the stored response be served if the origin failed (RFC 5861, 4; RFC 9111, 4.2.4)?
+pub(crate) fn may_serve_on_error(
+    entry: &Entry,
+    request: &Message,
+    failed: Failed,
+    now_ms: i128,
+) -> bool {
     if let Failed::With(status) = failed
         && ![500, 502, 503, 504].contains(&status)
     {
@@ -570,7 +574,7 @@ pub(crate) fn stands_in(entry: &Entry, request: &Message, failed: Failed, now_ms
     }
     let (age, lifetime) = (entry.age_ms(now_ms), entry.lifetime_ms());
     let (control, _) = directives_for_us(&entry.response);
-    // It was to be asked for another reason than its age.
+    // It had to be validated for another reason than its age.
     let wishes = directives(request);
     let too_old = seconds(&wishes, "max-age").is_some_and(|limit| {
         let limit = limit.unwrap_or(0) * 1000;
@@ -588,31 +592,33 @@ pub(crate) fn stands_in(entry: &Entry, request: &Message, failed: Failed, now_ms
     allowed(of_response) || allowed(of_request) || (cut_off && allowed(Some(24 * 3600)))
 }
 
-/// RFC 9111, 4.3.4 and 3.2: the entry after a 304, if the 304 is of what is stored.
+/// RFC 9111, 4.3.4 and 3.2: the entry after a 304, if the 304 matches the stored response.
 pub(crate) fn updated(
     entry: &Entry,
-    told: &Message,
+    validation: &Message,
     asked_ms: i128,
     came_ms: i128,
 ) -> Option<Entry> {
-    let is_of_it = match (entry.etag(), told.first("etag").map(bare).filter(|t| !t.is_empty())) {
-        (Some(ours), Some(theirs)) => opaque(ours) == opaque(theirs),
-        (None, Some(_)) => false,
-        (_, None) => {
-            let theirs = told.first("last-modified").map(bare).filter(|d| !d.is_empty());
-            match (entry.modified(), theirs) {
-                (Some(ours), Some(theirs)) => {
-                    ours == theirs || (instant(ours).is_some() && instant(ours) == instant(theirs))
+    let is_of_it =
+        match (entry.etag(), validation.first("etag").map(bare).filter(|t| !t.is_empty())) {
+            (Some(ours), Some(theirs)) => opaque(ours) == opaque(theirs),
+            (None, Some(_)) => false,
+            (_, None) => {
+                let theirs = validation.first("last-modified").map(bare).filter(|d| !d.is_empty());
+                match (entry.modified(), theirs) {
+                    (Some(ours), Some(theirs)) => {
+                        ours == theirs
+                            || (instant(ours).is_some() && instant(ours) == instant(theirs))
+                    }
+                    (None, Some(_)) => false,
+                    (_, None) => true,
                 }
-                (None, Some(_)) => false,
-                (_, None) => true,
             }
-        }
-    };
+        };
     if !is_of_it {
         return None;
     }
-    let governing = if told.has("cache-control") { told } else { &entry.response };
+    let governing = if validation.has("cache-control") { validation } else { &entry.response };
     let governing = directives(governing);
     let of_the_connection = [
         "connection",
@@ -627,7 +633,8 @@ pub(crate) fn updated(
         "upgrade",
     ];
     let of_the_content = ["content-encoding", "content-length", "content-range", "content-type"];
-    let hops: Vec<String> = told.values("connection").iter().flat_map(|v| list(v, false)).collect();
+    let hops: Vec<String> =
+        validation.values("connection").iter().flat_map(|v| list(v, false)).collect();
     let taken = |name: &str| {
         let name = name.to_ascii_lowercase();
         !of_the_connection.contains(&name.as_str())
@@ -637,11 +644,12 @@ pub(crate) fn updated(
             && !hops.iter().any(|hop| hop.eq_ignore_ascii_case(&name))
     };
     let replaced = |name: &str| {
-        ["age", "date"].contains(&&*name.to_ascii_lowercase()) || (taken(name) && told.has(name))
+        ["age", "date"].contains(&&*name.to_ascii_lowercase())
+            || (taken(name) && validation.has(name))
     };
     let mut lines: Vec<Line> = entry.response.lines.clone();
     lines.retain(|(name, _)| !replaced(name));
-    lines.extend(told.lines.iter().filter(|(name, _)| taken(name)).cloned());
+    lines.extend(validation.lines.iter().filter(|(name, _)| taken(name)).cloned());
     let response = Message { lines, ..entry.response.clone() };
     Some(Entry { response, asked_ms, came_ms, ..entry.clone() })
 }
@@ -650,7 +658,7 @@ fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// What the conditions of a request come to (RFC 9110, 13.2.2).
+/// The result of the conditions of a request (RFC 9110, 13.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conditions {
     Hold,
@@ -658,7 +666,7 @@ pub(crate) enum Conditions {
     Fail,
 }
 
-/// `as_origin`: the two conditions that a cache leaves to the origin are answered too.
+/// `as_origin`: the two conditions that a cache leaves to the origin are evaluated too.
 pub(crate) fn conditions(entry: &Entry, request: &Message, as_origin: bool) -> Conditions {
     if !(200..300).contains(&entry.response.status) {
         return Conditions::Hold;
@@ -707,11 +715,11 @@ fn one_instant(request: &Message, name: &str) -> Option<i128> {
     }
 }
 
-/// The positions of a representation that a Range asks for (RFC 9110, 14.2).
+/// The positions of a representation that a Range requests (RFC 9110, 14.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Everything,
-    /// None of them is there.
+    /// None of them exists.
     Nothing,
     /// In the order of the positions.
     Positions(Vec<bool>),

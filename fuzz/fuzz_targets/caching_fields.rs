@@ -1,6 +1,6 @@
 //! Dates, entity tags and Cache-Control directives.
 //!
-//! What must hold is in `checks/`, so that the stable tests run the same over the corpus.
+//! The checks are in `checks/`, so that the stable tests run them over the corpus too.
 #![no_main]
 
 #[path = "../checks/caching_fields.rs"]

@@ -1,6 +1,6 @@
-//! The caching rules against the plain model, over histories that the bytes choose.
+//! The caching rules compared with the plain model, over histories that the bytes choose.
 //!
-//! The model and what must hold are in `checks/`, so that the stable tests run the same.
+//! The model and the checks are in `checks/`, so that the stable tests run them too.
 #![no_main]
 
 #[path = "../checks/caching_histories.rs"]

@@ -1,5 +1,5 @@
-//! A ClientHello: the verdict does not depend on how the bytes come, nor on what is behind the
-//! message, and every byte that came is passed on.
+//! A ClientHello: the verdict does not depend on how the bytes are split, nor on the bytes after the
+//! message, and every received byte is passed on.
 #![no_main]
 
 use policy::client_hello::{ClientHello, Verdict};
@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             break;
         }
     }
-    // More that comes may be wrong where less was whole; never the other way round.
+    // More bytes may be invalid after a valid message, but never the other way round.
     match (&verdict, &whole) {
         (Verdict::Whole { .. }, Verdict::Never(_)) => {}
         _ => assert_eq!(verdict, whole),

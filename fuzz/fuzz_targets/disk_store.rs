@@ -1,9 +1,9 @@
 //! The files of a disk store: superblock, journals, saved indexes, records.
 //!
-//! What must hold is in `store::fuzzing`, so that the stable tests run the same over the corpus.
+//! The checks are in `store::fuzzing`, so that the stable tests run them over the corpus too.
 #![no_main]
 
-/// What a start asks for is counted.
+/// Counts the allocations of a start.
 #[global_allocator]
 static COUNTING: runtime::CountingAllocator = runtime::CountingAllocator;
 

@@ -1,6 +1,6 @@
-//! What name servers answer, and what the system's files say of names.
+//! Replies of name servers, and the system's files of names.
 //!
-//! What must hold is in `dns::fuzzing`, so that the stable tests run the same over the corpus.
+//! The checks are in `dns::fuzzing`, so that the stable tests run them over the corpus too.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! A whole connection: requests with their bodies, one behind the other.
+//! A whole connection: requests with their bodies, one after the other.
 //!
 //! The checks are in `checks/http1.rs`, so that the stable tests run them over the corpus too.
 #![no_main]
