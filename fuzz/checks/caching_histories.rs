@@ -4,8 +4,8 @@
 //!
 //! A history has one stored response; a choice selects among several of one URI.
 //!
-//! Bytes are read as choices: the message, its fields with values from small vocabularies that matter
-//! to the rules, and how much time passes.
+//! Bytes are read as choices: the message, its fields with values from small vocabularies that
+//! matter to the rules, and how much time passes.
 
 use caching::range::{Selection, select_range};
 use caching::{Evaluator, Failure, Policy, Precondition, Reuse, StoredMeta, Validators, Vary};
@@ -464,8 +464,8 @@ fn conditions_are_the_models(validators: &Validators, entry: &Entry, later: &Mes
     }
 }
 
-/// Parts may be joined, so they may contain more than the requested bytes, up to the head of a part.
-/// They never contain less, and never a byte twice.
+/// Parts may be joined, so they may contain more than the requested bytes, up to the head of a
+/// part. They never contain less, and never a byte twice.
 fn range_is_the_models(validators: &Validators, entry: &Entry, later: &Message, bytes: usize) {
     let selected = select_range(&asked(later), entry.response.status, validators, bytes as u64);
     let expected = range(entry, later, bytes);

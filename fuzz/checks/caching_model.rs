@@ -1,10 +1,11 @@
 //! The caching rules of RFC 9111, 9110, 9213, 5861 and 8246 once more, as plainly as possible: a
-//! cache of one URI that keeps whole messages and computes everything from scratch for each request.
+//! cache of one URI that keeps whole messages and computes everything from scratch for each
+//! request.
 //!
 //! Slow on purpose: lists are split by a loop over characters, times are signed seconds and
 //! milliseconds that never wrap, ranges are sets of positions. It shares no line with `caching`,
-//! whose results `caching_histories` compares with it. If the RFCs leave a choice, the model follows
-//! the documentation of the crate.
+//! whose results `caching_histories` compares with it. If the RFCs leave a choice, the model
+//! follows the documentation of the crate.
 
 /// A field line.
 pub(crate) type Line = (String, String);
@@ -130,7 +131,8 @@ fn says(of: &[Directive], name: &str) -> bool {
     of.iter().any(|(n, _)| n == name)
 }
 
-/// A directive with field names restricts only those fields; without a valid name, the whole response.
+/// A directive with field names restricts only those fields; without a valid name, the whole
+/// response.
 fn says_of_the_whole(of: &[Directive], name: &str) -> bool {
     let named = |argument: &Option<String>| {
         let names = argument.as_deref().map(|text| list(text, true)).unwrap_or_default();
@@ -166,7 +168,8 @@ fn directives_for_us(response: &Message) -> (Vec<Directive>, bool) {
     }
 }
 
-/// A dictionary of keys, integers, strings without escapes, and tokens; the histories contain nothing else.
+/// A dictionary of keys, integers, strings without escapes, and tokens; the histories contain
+/// nothing else.
 fn dictionary(text: &str) -> Option<Vec<Directive>> {
     if text.trim_matches(' ').is_empty() {
         return None;

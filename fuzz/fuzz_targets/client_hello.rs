@@ -1,5 +1,5 @@
-//! A ClientHello: the verdict does not depend on how the bytes are split, nor on the bytes after the
-//! message, and every received byte is passed on.
+//! A ClientHello: the verdict does not depend on how the bytes are split, nor on the bytes after
+//! the message, and every received byte is passed on.
 #![no_main]
 
 use policy::client_hello::{ClientHello, Verdict};

@@ -1,5 +1,5 @@
-//! The header of the PROXY protocol: parsing never consumes more than its input, a part of a header is
-//! never taken for the whole, and the bytes after it change nothing.
+//! The header of the PROXY protocol: parsing never consumes more than its input, a part of a header
+//! is never taken for the whole, and the bytes after it change nothing.
 #![no_main]
 
 use transport::proxy_protocol::parse_header;

@@ -71,8 +71,8 @@ impl FromStr for LogFormat {
             "combined" => Ok(LogFormat::Combined),
             "json" => Ok(LogFormat::Json),
             _ => Err(format!(
-                "unknown log format {text:?}: use squid, common, combined or json, or a format string \
-                 after squid: or apache:, in the codes of that dialect"
+                "unknown log format {text:?}: use squid, common, combined or json, or a format \
+                 string after squid: or apache:, in the codes of that dialect"
             )),
         }
     }

@@ -50,8 +50,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record of a client that was refused before it sent a request. `response` is what it got: a
-    /// head and a text, or nothing, which the log shows as status 000.
+    /// The record of a client that was refused before it sent a request. `response` is what it got:
+    /// a head and a text, or nothing, which the log shows as status 000.
     pub fn of_none(
         client: SocketAddr,
         (listener, scheme): (SocketAddr, Scheme),

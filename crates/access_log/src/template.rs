@@ -6,8 +6,8 @@
 //!
 //! Squid's grammar: `%`, a quoting (`"` `[` `#` `'`), `-` for left, a width with `0` for zeros, `.`
 //! and a maximum length, `{argument}`, the code (the longest that fits). Without a quoting, a value
-//! between `"` or `[` in the text is escaped for that place. Apache's grammar: `%`, `!` and a list of
-//! statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
+//! between `"` or `[` in the text is escaped for that place. Apache's grammar: `%`, `!` and a list
+//! of statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
 
 use super::codes::{APACHE, APACHE_WITHOUT, Argument, Code, SQUID, SQUID_WITHOUT, What, value};
 use super::record::Record;

@@ -1,5 +1,5 @@
-//! Values as text: escapes, numbers, addresses, times. Everything is appended; only the growth of the
-//! buffer allocates.
+//! Values as text: escapes, numbers, addresses, times. Everything is appended; only the growth of
+//! the buffer allocates.
 
 use std::io::Write;
 use std::net::IpAddr;

@@ -96,6 +96,11 @@ impl Peer {
         Ok(())
     }
 
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The last line that it wrote to stderr.
     pub fn last_words(&self) -> String {
         let text = fs::read_to_string(&self.errors).unwrap_or_default();
@@ -159,7 +164,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(None)) {
+        if self.has_ended() {
             return; // The pid may belong to another process by now.
         }
         let family = self.family();

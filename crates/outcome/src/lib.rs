@@ -1,7 +1,7 @@
 //! How an exchange ended.
 //!
-//! What: [`Outcome`] says how the cache took part in a request, [`Fault`] what went wrong between us
-//! and an upstream, [`Refusal`] which rule refused a request. Why one crate: the access log, the
+//! What: [`Outcome`] says how the cache took part in a request, [`Fault`] what went wrong between
+//! us and an upstream, [`Refusal`] which rule refused a request. Why one crate: the access log, the
 //! metrics and the response use the same list of names.
 //!
 //! What never happens: I/O.

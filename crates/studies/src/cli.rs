@@ -1,10 +1,18 @@
 //! The flags of `plimsoll study NAME`, each declared once with its help.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use command::flags::{parse_backend, parse_duration};
+use command::flags::{duration_within, number_within, parse_backend, parse_duration};
+
+/// The length of a visit: it has to be longer than its beginning, which does not count.
+const VISIT: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(600);
+/// How long an hour takes: each quarter has to contain at least one interval of the recorder.
+const HOUR: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+/// The lowest rate of the light load, in requests a second.
+const RATE_MIN: f64 = 0.001;
 
 /// Repeat an experiment of the papers on this machine; without a name, list them.
 #[derive(Debug, Parser)]
@@ -122,7 +130,8 @@ pub(crate) struct BoostStudy {
     #[command(flatten)]
     pub(crate) repeat: Rounds,
     /// Length of a visit: one server with one number of cold connections
-    #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = parse_visit)]
+    #[arg(long, value_name = "TIME", default_value = "700ms",
+        value_parser = duration_within(VISIT))]
     pub(crate) visit: Duration,
     /// Under a minute: one round, short visits, 0 and 1000 cold connections unless others are named
     #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
@@ -184,7 +193,8 @@ pub(crate) struct RunqueueStudy {
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: u32,
     /// Seconds of each cell in a round
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3,
+        value_parser = number_within(0.01..=60.0))]
     pub(crate) seconds: f64,
     /// A few seconds: two rounds of short cells
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
@@ -258,7 +268,7 @@ pub(crate) struct LiveStudy {
         value_parser = clap::value_parser!(u32).range(1..=24))]
     pub(crate) hours: u32,
     /// How long an hour takes, for each of the two proxies: 24 hours take 48 times as long
-    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = parse_hour)]
+    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = duration_within(HOUR))]
     pub(crate) compressed: Duration,
     /// The backend that represents the old select()
     #[arg(long, value_name = "NAME", default_value = "select", value_parser = parse_backend)]
@@ -283,7 +293,8 @@ pub(crate) struct SelectStudy {
     #[command(flatten)]
     pub(crate) repeat: Rounds,
     /// Requests a second of the light load
-    #[arg(long, value_name = "RATE", default_value_t = 250.0, value_parser = parse_rate)]
+    #[arg(long, value_name = "RATE", default_value_t = 250.0,
+        value_parser = number_within(RATE_MIN..=::load::RATE_MAX))]
     pub(crate) light: f64,
     /// Under a minute: two rounds, short loads, 0 and 1000 cold connections unless others are named
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
@@ -333,7 +344,8 @@ pub(crate) struct WebbenchStudy {
     #[command(flatten)]
     pub(crate) repeat: Rounds,
     /// Length of a visit: one server with one number of clients
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_visit)]
+    #[arg(long, value_name = "TIME", default_value = "500ms",
+        value_parser = duration_within(VISIT))]
     pub(crate) visit: Duration,
     /// Seconds: two rounds, short visits, 1 and 32 clients unless others are named
     #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
@@ -342,75 +354,25 @@ pub(crate) struct WebbenchStudy {
     pub(crate) given: Given,
 }
 
-/// The length of a visit: it has to be longer than its beginning, which does not count.
-fn parse_visit(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_millis(250);
-    let visit = parse_duration(text)?;
-    if visit < LEAST || visit > Duration::from_secs(600) {
-        return Err(format!("a visit takes at least {LEAST:?} and at most 10m"));
-    }
-    Ok(visit)
-}
-
-/// How long an hour takes: each quarter has to contain at least one interval of the recorder.
-fn parse_hour(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_secs(1);
-    let hour = parse_duration(text)?;
-    if hour < LEAST || hour > Duration::from_secs(3600) {
-        return Err(format!("an hour takes at least {LEAST:?} and at most 1h"));
-    }
-    Ok(hour)
-}
-
-/// Seconds of a cell: some thousands of steps at least, and at most a minute.
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("{text:?} is not a valid time: give seconds from 0.01 to 60")),
-    }
-}
-
-/// Requests a second, above zero.
-fn parse_rate(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(rate) if rate > 0.0 && rate <= ::load::RATE_MAX => Ok(rate),
-        _ => Err(format!("{text:?} is not a rate: give requests a second, such as 1000")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_length_of_an_hour_has_bounds() {
-        assert_eq!(parse_hour("1m"), Ok(Duration::from_secs(60)));
-        for wrong in ["900ms", "61m", "x"] {
-            assert!(parse_hour(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn the_time_of_a_cell_has_bounds() {
-        assert_eq!(parse_seconds("0.3"), Ok(0.3));
-        for wrong in ["0", "-1", "61", "NaN", "1s", ""] {
-            assert!(parse_seconds(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn the_length_of_a_visit_has_bounds() {
-        assert_eq!(parse_visit("250ms"), Ok(Duration::from_millis(250)));
-        for wrong in ["249ms", "11m", "x"] {
-            assert!(parse_visit(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn a_rate_is_above_zero() {
-        assert_eq!(parse_rate("0.5"), Ok(0.5));
-        for wrong in ["0", "-1", "NaN", "inf", "x", ""] {
-            assert!(parse_rate(wrong).is_err(), "{wrong:?}");
+    fn times_and_rates_have_bounds() {
+        let parsed = |study: &str, flag: &str, value: &str| {
+            Cli::try_parse_from(["plimsoll study", study, &format!("{flag}={value}")]).is_ok()
+        };
+        for (study, flag, right, wrong) in [
+            ("live", "--compressed", "1m", &["900ms", "61m", "x"][..]),
+            ("runqueue", "--seconds", "0.3", &["0", "-1", "61", "NaN", "1s", ""]),
+            ("boost", "--visit", "250ms", &["249ms", "11m", "x"]),
+            ("select", "--light", "0.5", &["0", "-1", "NaN", "inf", "x", ""]),
+        ] {
+            assert!(parsed(study, flag, right), "{flag} {right}");
+            for wrong in wrong {
+                assert!(!parsed(study, flag, wrong), "{flag} {wrong:?}");
+            }
         }
     }
 }

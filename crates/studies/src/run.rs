@@ -245,8 +245,8 @@ pub(crate) fn runqueue_walker(flags: &cli::RunqueueWalker) -> Result<(), Failure
     output::print(format!("{tasks}\n"))
 }
 
-/// The server of known costs, which [`truth`] starts: a line of input resets its counts, and the end
-/// of the input ends it.
+/// The server of known costs, which [`truth`] starts: a line of input resets its counts, and the
+/// end of the input ends it.
 pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
     if let Some(cpu) = flags.cpu {
         load::sys::pin_to_cpu(cpu).map_err(misuse)?;

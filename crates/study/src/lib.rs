@@ -34,7 +34,7 @@ pub const STUDIES: &[(&str, &str)] = &[
     ),
     (
         "dispatch",
-        "what the table walk of comm_select (1998) costs, and which cache misses it causes elsewhere",
+        "what the table walk of comm_select (1998) costs, and which misses it causes elsewhere",
     ),
     (
         "herd",
@@ -50,11 +50,11 @@ pub const STUDIES: &[(&str, &str)] = &[
     ),
     (
         "select",
-        "what 10,000 silent connections cost on each backend (1998), and whether that was predicted",
+        "what 10,000 silent connections cost on each backend (1998), and a prediction of it",
     ),
     (
         "swapin",
-        "what the extra read of Squid's swap-in bug (1997) costs today, and whether our store has it",
+        "what the extra read of Squid's swap-in bug (1997) costs today, and if our store has it",
     ),
     ("truth", "whether the laboratory finds known costs, and how often its intervals contain them"),
     (

@@ -115,15 +115,8 @@ const REMAINING: &[(&str, usize)] = &[
 ];
 
 /// Files and types whose names are to be replaced yet, or are right.
-const NAMES_KEPT: &[(&str, &str)] = &[
-    ("crates/http1/src/hop.rs", "hop-by-hop is the term of RFC 9110"),
-    ("crates/server/tests/real.rs", "to be renamed"),
-    ("crates/server/tests/twin/arrival.rs", "to be renamed"),
-    ("crates/study/src/boost/servers.rs", "to be renamed"),
-    ("crates/study/src/dispatch/mod.rs", "to be renamed"),
-    ("crates/study/src/swapin/files.rs", "to be renamed"),
-    ("crates/study/src/swapin/measure.rs", "to be renamed"),
-];
+const NAMES_KEPT: &[(&str, &str)] =
+    &[("crates/http1/src/hop.rs", "hop-by-hop is the term of RFC 9110")];
 
 /// The file of this rule has to spell the words.
 const OWN_FILE: &str = "xtask/src/tidy/words.rs";

@@ -352,8 +352,8 @@ fn with_body(method: &str, target: &str, body_bytes: usize) -> Vec<u8> {
     format!("{head}\r\n\r\n{body}").into_bytes()
 }
 
-/// A request that may be sent twice, with its body, uses a pooled connection. Any other request gets
-/// a new connection even if one is idle.
+/// A request that may be sent twice, with its body, uses a pooled connection. Any other request
+/// gets a new connection even if one is idle.
 #[test]
 fn a_body_that_may_be_sent_twice_goes_on_a_used_connection_and_no_other_does() {
     each_way(reverse, async |world: Rc<World>| {

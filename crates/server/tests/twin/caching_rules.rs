@@ -163,7 +163,8 @@ fn variants_are_kept_apart() {
                 assert_eq!(got.body, expected(target, Some(language)));
             }
         }
-        // Before the first response it was unknown that it varies; after that each variant is one fetch.
+        // Before the first response it was unknown that it varies; after that each variant is one
+        // fetch.
         assert!((4..=7).contains(&world.origin.count(target)), "{}", world.origin.count(target));
     });
 }

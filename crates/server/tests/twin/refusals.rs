@@ -185,8 +185,8 @@ fn a_request_that_has_passed_this_proxy_is_a_loop() {
     });
 }
 
-/// A response neither from an origin nor from the store has no Cache-Status (RFC 9211, 2): a refusal
-/// says in `Proxy-Status` why it is one (RFC 9209), and no other answer does.
+/// A response neither from an origin nor from the store has no Cache-Status (RFC 9211, 2): a
+/// refusal says in `Proxy-Status` why it is one (RFC 9209), and no other answer does.
 #[test]
 fn our_own_responses_have_no_cache_status_and_refusals_have_a_proxy_status() {
     let config = || {

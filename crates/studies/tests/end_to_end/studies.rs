@@ -225,8 +225,8 @@ fn colours_remove_the_misses_of_the_walk_and_every_table_exists() {
     assert!(home.has("out/runqueue.svg") && home.has("out/runqueue.json"));
 }
 
-/// The shortest form: every way of sharing is measured with every load and number of workers, all of
-/// them did the same work, and if nothing is shared no wait was in vain.
+/// The shortest form: every way of sharing is measured with every load and number of workers, all
+/// of them did the same work, and if nothing is shared no wait was in vain.
 #[test]
 fn workers_share_descriptors_in_every_way_and_every_figure_exists() {
     let home = Home::new();

@@ -44,8 +44,8 @@ use runqueue::cache::Machine;
 pub enum Strategy {
     /// As in 1998: walk the whole table before each wait, and all bits after it.
     Walk,
-    /// The fix: bitmaps that are kept up to date, copied before the wait and read word by word after
-    /// it.
+    /// The fix: bitmaps that are kept up to date, copied before the wait and read word by word
+    /// after it.
     Bitmaps,
     /// Ours: nothing before the wait, and a token with each event after it.
     Tokens,

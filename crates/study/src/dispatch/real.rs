@@ -161,8 +161,8 @@ struct Server {
     cold: Vec<UnixDatagram>,
     table: Vec<Entry>,
     slots: Vec<Slot>,
-    /// The descriptors to read and to write: the bitmaps that are kept up to date, and the ones that
-    /// a call overwrites.
+    /// The descriptors to read and to write: the bitmaps that are kept up to date, and the ones
+    /// that a call overwrites.
     kept: [Vec<u64>; 2],
     asked: [Vec<u64>; 2],
     index: Vec<u64>,

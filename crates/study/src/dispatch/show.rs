@@ -177,7 +177,7 @@ fn misses(outcome: &Outcome) -> Rows {
         "Simulated misses a request, first level / second",
         &["<cache", "<strategy", "open", "ready", "<dispatch", "<rest", "<to tokens"],
         rows,
-        "To tokens: misses of the rest relative to those with tokens. The counts are the same every \
-         time; instructions, prefetching and the kernel are left out.",
+        "To tokens: misses of the rest relative to those with tokens. The counts never \
+         change; instructions, prefetching and the kernel are left out.",
     )
 }

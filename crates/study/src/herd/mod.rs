@@ -56,9 +56,11 @@ pub enum Sharing {
     OneShot,
     /// A set for each worker with its own connections; all sets have the one listener.
     OwnSets,
-    /// The same with EPOLLEXCLUSIVE: the kernel wakes one of the workers that wait for the listener.
+    /// The same with EPOLLEXCLUSIVE: the kernel wakes one of the workers that wait for the
+    /// listener.
     Exclusive,
-    /// A set and a listener for each worker (SO_REUSEPORT): nothing is shared. Our server does this.
+    /// A set and a listener for each worker (SO_REUSEPORT): nothing is shared. Our server does
+    /// this.
     ReusePort,
 }
 

@@ -196,8 +196,8 @@ fn breakdown(outcome: &Outcome) -> [Rows; 3] {
     };
     let mut times = by_call(
         "CPU time an event by system call, µs",
-        "Counted calls times the sampled cost of one. The rest is the difference to the whole, with \
-         the error of all of them.",
+        "Counted calls times the sampled cost of one. The rest is the difference to the whole, \
+         with the error of all of them.",
         |cost| cost.us,
     );
     times.columns.push("the rest".to_owned());
@@ -247,8 +247,8 @@ fn wait_parts(outcome: &Outcome) -> Rows {
         &["<server", "workers", "<part"],
         rows,
         "Published: all select functions, of all time that was not idle, on live proxies. Here: of \
-         the workers' CPU time, requests on kept connections, without the work that the kernel does \
-         for them elsewhere; in brackets the least and the most of a round.",
+         the workers' CPU time, requests on kept connections, without the kernel's work for them \
+         elsewhere; in brackets the least and the most of a round.",
     )
 }
 

@@ -257,7 +257,8 @@ mod tests {
             |sample, start_ns, end_ns| Loaded { sample, offered: 1.0, cold: 0, start_ns, end_ns };
         let raw = Raw {
             backend: "poll".into(),
-            // The first begins within interval 1 and ends within 6; the second contains no interval.
+            // The first begins within interval 1 and ends within 6; the second contains no
+            // interval.
             loaded: vec![loaded(0, 150, 650), loaded(1, 710, 850), loaded(2, 800, 1000)],
             trial: path,
             ..Raw::default()

@@ -1,9 +1,9 @@
 //! The synthetic experiment of 1998 on this machine: what open and silent connections cost.
 //!
 //! Banga and Mogul opened up to 2,000 *cold* connections to a proxy and measured the remaining
-//! throughput: with the old `select()` 44 % were lost. Here our own proxy gets up to 10,000 of them,
-//! on each of its backends. The authors replaced `select()` by another event notification; the
-//! study predicts the effect of such a change from a recording on `poll`, before it is made.
+//! throughput: with the old `select()` 44 % were lost. Here our own proxy gets up to 10,000 of
+//! them, on each of its backends. The authors replaced `select()` by another event notification;
+//! the study predicts the effect of such a change from a recording on `poll`, before it is made.
 //!
 //! | module | what it owns |
 //! | --- | --- |

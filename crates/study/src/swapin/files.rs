@@ -1,4 +1,5 @@
-//! The readers of 1997: each object is a file, read block by block, with the old mistake or without.
+//! The readers of 1997: each object is a file, read block by block, with the old mistake or
+//! without.
 //!
 //! What: [`Reader::Exact`] requests the bytes that exist, as our store does. [`Reader::Again`]
 //! requests a whole block, takes the short read for an unfinished one, reads again and gets 0, the
@@ -67,8 +68,8 @@ impl Files {
     }
 
     /// Writes an object to a new file. The first delay is that of creating the file and writing its
-    /// first block; the total is that of all blocks. Each block is written at its exact length, into
-    /// the page cache.
+    /// first block; the total is that of all blocks. Each block is written at its exact length,
+    /// into the page cache.
     pub(super) fn write(&self, object: usize, body: &[u8]) -> io::Result<Sample> {
         let path = self.path(object);
         match fs::remove_file(&path) {

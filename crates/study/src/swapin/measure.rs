@@ -3,9 +3,10 @@
 //!
 //! Results that are compared are measured side by side: each object by each reader, in a random
 //! order of objects and readers, so that drift and warming up affect all alike. Warm: everything
-//! was read once before the round. Cold: before each read, its file (for the store: all segments) is
-//! removed from the page cache. The number of bytes that the kernel fetched from the device shows
-//! whether that worked. Names and inodes stay in memory, and the device's own cache is unknown.
+//! was read once before the round. Cold: before each read, its file (for the store: all segments)
+//! is removed from the page cache. The number of bytes that the kernel fetched from the device
+//! shows whether that worked. Names and inodes stay in memory, and the device's own cache is
+//! unknown.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

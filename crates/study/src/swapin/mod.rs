@@ -299,8 +299,8 @@ fn plot(
     }
 }
 
-/// The observations of Squid, a row for each object. Its files have a header before the response, so
-/// the blocks are those of the file.
+/// The observations of Squid, a row for each object. Its files have a header before the response,
+/// so the blocks are those of the file.
 fn rows_of(sizes: &[u64], swaps: &[(u64, trace::Swap)], out: bool) -> Rows {
     let of_size = |size: u64| sizes.iter().position(|other| *other == size);
     let blocks = |size: u64| {

@@ -215,8 +215,8 @@ pub fn drop_beyond(objects: &[Object], block_bytes: u64) -> Pattern {
     Pattern { name: "the first delay drops beyond one block", verdict, figure, short, text }
 }
 
-/// The cost of a mistake for an object. Each pair is an object read without the mistake, and how much
-/// longer it takes with it.
+/// The cost of a mistake for an object. Each pair is an object read without the mistake, and how
+/// much longer it takes with it.
 #[must_use]
 pub fn cost(pairs: &[(Object, f64)]) -> Figure {
     with_interval(pairs.len(), |rows| Some(median(rows.iter().map(|row| pairs[*row].1))))

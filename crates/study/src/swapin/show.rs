@@ -121,7 +121,7 @@ fn headline(outcome: &Outcome) -> Vec<(String, String)> {
     let ours = outcome.plot("store", "in", "warm", Set::OURS.block_bytes);
     if let Some(reads) = ours.and_then(|plot| plot.reads.as_ref()) {
         let text = format!(
-            "our store read {} of {} objects by exactly one read a block, and {} reads gave nothing",
+            "our store read {} of {} objects by exactly one read a block; {} reads gave nothing",
             reads.exact, reads.objects, reads.zero
         );
         facts.push(fact("Fix", text));

@@ -2,22 +2,19 @@
 //!
 //! What: a Squid on loopback in front of our origin, without a memory cache, so that each hit comes
 //! from its disk store. `strace` records its system calls while objects are requested, first to be
-//! stored and then to be hit. The reads of each file are counted exactly. The delays are those under
-//! strace, which slows down each call.
-//! Ownership: Squid and strace are children, ended by their pids at the end or on a failure.
-//! What never happens: a Squid that could not be observed is reported as observed. The outcome gives
-//! the reason.
+//! stored and then to be hit. The reads of each file are counted exactly. The delays are those
+//! under strace, which slows down each call. Ownership: Squid and strace are children, ended by
+//! their pids at the end or on a failure. What never happens: a Squid that could not be observed is
+//! reported as observed. The outcome gives the reason.
 
 use std::fs;
-use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use harness::origin::OriginThread;
 use harness::peer::{self, Peer};
 
 use super::trace::{Swap, swaps};
@@ -27,8 +24,6 @@ use crate::servers::{not_installed, response};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Squid reads and writes pages of this many bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// How long strace may take to end.
-const END_MAX: Duration = Duration::from_secs(5);
 
 /// The observations.
 pub(super) struct Seen {
@@ -50,16 +45,16 @@ pub(super) fn observe(
     let squid = peer::find("squid").ok_or_else(|| not_installed("squid"))?;
     let strace = peer::find("strace").ok_or_else(|| not_installed("strace"))?;
     let version = version_of(&squid)?;
-    let origin = Source::start()?;
+    let origin = OriginThread::start(None)?;
     let running = Running::start(&squid, home)?;
     let traced = home.join("trace");
-    let tracer = Tracer::start(&strace, running.squid.pid(), &traced)?;
+    let tracer = attach(&strace, running.squid.pid(), &home.join("strace"), &traced)?;
     for round in 0..=rounds {
         for (object, size) in sizes.iter().enumerate() {
             if stop.load(Ordering::Relaxed) || Instant::now() > until {
                 break;
             }
-            let url = format!("http://{}/obj/{object}?size={size}", origin.address);
+            let url = format!("http://{}/obj/{object}?size={size}", origin.address());
             get(running.address, &url, *size)?;
         }
         if round == 0 {
@@ -113,40 +108,6 @@ fn version_of(squid: &Path) -> Result<String, String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().next().unwrap_or_default();
     Ok(line.replace("Squid Cache: Version", "Squid").trim().to_owned())
-}
-
-/// An origin in a thread.
-struct Source {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Source {
-    fn start() -> Result<Source, String> {
-        let refused = |error: std::io::Error| format!("the origin cannot start: {error}");
-        let origin = load::Origin::bind((Ipv4Addr::LOCALHOST, 0).into()).map_err(refused)?;
-        let address = origin.local_addr();
-        let stop = Arc::new(AtomicBool::new(false));
-        let of_thread = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("origin".into())
-            .spawn(move || {
-                // If it fails, Squid answers 503, which is reported.
-                let _ = origin.run(&of_thread);
-            })
-            .map_err(refused)?;
-        Ok(Source { address, stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 /// A Squid that this study started.
@@ -205,57 +166,32 @@ fn configuration_of(home: &Path, address: SocketAddr) -> String {
     )
 }
 
-/// strace, attached to Squid.
-struct Tracer(Child);
-
-impl Tracer {
-    fn start(strace: &Path, pid: u32, trace: &Path) -> Result<Tracer, String> {
-        let mut command = Command::new(strace);
-        command.args(["-f", "-ttt", "-T", "-s", "0", "-e"]);
-        command.arg("trace=openat,open,read,pread64,preadv,write,pwrite64,writev,close");
-        command.arg("-o").arg(trace).arg("-p").arg(pid.to_string());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(|error| format!("strace: {error}"))?;
-        let mut tracer = Tracer(child);
-        let until = Instant::now() + PATIENCE;
-        while !is_traced(pid) {
-            if tracer.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-                let mut words = String::new();
-                if let Some(mut stderr) = tracer.0.stderr.take() {
-                    let _ = stderr.read_to_string(&mut words);
-                }
-                return Err(words.lines().next().unwrap_or("strace ended at once").to_owned());
-            }
-            if Instant::now() > until {
-                return Err("strace did not attach in time".into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
+/// Attaches strace to a process.
+fn attach(strace: &Path, pid: u32, home: &Path, trace: &Path) -> Result<Peer, String> {
+    fs::create_dir(home).map_err(|error| format!("strace's directory: {error}"))?;
+    let mut command = Command::new(strace);
+    command.args(["-f", "-ttt", "-T", "-s", "0", "-e"]);
+    command.arg("trace=openat,open,read,pread64,preadv,write,pwrite64,writev,close");
+    command.arg("-o").arg(trace).arg("-p").arg(pid.to_string());
+    let mut tracer =
+        Peer::launch(command, home, None).map_err(|error| format!("strace: {error}"))?;
+    let until = Instant::now() + PATIENCE;
+    while !is_traced(pid) {
+        if tracer.has_ended() {
+            return Err(tracer.last_words());
         }
-        Ok(tracer)
+        if Instant::now() > until {
+            return Err("strace did not attach in time".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
+    Ok(tracer)
 }
 
 fn is_traced(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|pid| pid.trim() != "0")
-}
-
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        if self.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-            return;
-        }
-        if let Ok(pid) = i32::try_from(self.0.id()) {
-            let _ = load::sys::terminate(pid);
-        }
-        let until = Instant::now() + END_MAX;
-        while self.0.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Sends one request through Squid.

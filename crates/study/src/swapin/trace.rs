@@ -1,9 +1,9 @@
 //! The swap-ins and swap-outs of a server, extracted from the output of `strace`.
 //!
-//! What: the reads (or writes) of a descriptor between the opening of a file in the cache's directory
-//! and its close, with the time at which each began and how long it took.
-//! What never happens: a guess. A line that is not understood is left out, and a swap without its
-//! open or close does not count.
+//! What: the reads (or writes) of a descriptor between the opening of a file in the cache's
+//! directory and its close, with the time at which each began and how long it took. What never
+//! happens: a guess. A line that is not understood is left out, and a swap without its open or
+//! close does not count.
 
 use std::collections::HashMap;
 

@@ -51,8 +51,8 @@ pub struct Tally {
 /// The figures of one trial, before the truth is known.
 pub(super) struct Estimated(Vec<(Figure, Option<Side>)>);
 
-/// A figure to judge: its name, and how its true value follows from the CPU time that was spent with
-/// the group and without.
+/// A figure to judge: its name, and how its true value follows from the CPU time that was spent
+/// with the group and without.
 type Figure = (&'static str, fn(&[Spent; 2]) -> f64);
 
 /// Microseconds for each of `count`.

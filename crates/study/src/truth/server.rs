@@ -6,11 +6,12 @@
 //! depend on the rate. The duration of each, and the changing share of misses, are drawn from a
 //! seed.
 //!
-//! The CPU time that the kernel needs to wake the thread, to receive and to send depends on the rate
-//! and on other work on the machine. That would bend the line. Therefore each request, and each
-//! turn of the house, ends with a burner that fills it up to its exact cost, and all CPU time since
-//! the previous one counts as part of it. The CPU time really spent is counted by the thread's own
-//! clock and printed when the server stops, so that the recorder cannot know it before.
+//! The CPU time that the kernel needs to wake the thread, to receive and to send depends on the
+//! rate and on other work on the machine. That would bend the line. Therefore each request, and
+//! each turn of the house, ends with a burner that fills it up to its exact cost, and all CPU time
+//! since the previous one counts as part of it. The CPU time really spent is counted by the
+//! thread's own clock and printed when the server stops, so that the recorder cannot know it
+//! before.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -114,10 +114,9 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::Ordering;
 
-    use load::Origin;
+    use harness::origin::OriginThread;
 
     use super::*;
 
@@ -136,18 +135,14 @@ mod tests {
         assert_eq!(bytes, tree.bytes);
         assert!(tree.median_bytes < tree.longest_bytes && tree.longest_bytes <= FILE_BYTES_MAX);
 
-        let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let (address, counters) = (origin.local_addr(), origin.counters());
-        let stop = Arc::new(AtomicBool::new(false));
-        let of_thread = Arc::clone(&stop);
-        let serving = std::thread::spawn(move || origin.run(&of_thread));
+        let origin = OriginThread::start(None).unwrap();
+        let address = origin.address();
         tree.request_all(address).unwrap();
-        assert_eq!(counters.requests.load(Ordering::Relaxed), 50);
+        assert_eq!(origin.counters().requests.load(Ordering::Relaxed), 50);
         // Another seed requests other lengths and receives them: the bodies are compared with the
         // tree that sends the requests.
         Tree::of(3, 8).request_all(address).unwrap();
-        stop.store(true, Ordering::Relaxed);
-        serving.join().unwrap().unwrap();
+        origin.stop().unwrap();
         assert!(tree.request_all(address).is_err(), "the origin has stopped");
     }
 }
