@@ -211,7 +211,8 @@ fn counters_by_procedure<'f>(found: &'f HardwareCounters) -> Option<Table> {
     let misses = |row: &&'f CountedProcedure| {
         or_none(row.of(Kind::CacheMisses).map(|share| share.percent), percent)
     };
-    let mut columns: Vec<(&str, &dyn Fn(&&'f CountedProcedure) -> String)> = vec![
+    type Column<'c, 'f> = (&'c str, &'c dyn Fn(&&'f CountedProcedure) -> String);
+    let mut columns: Vec<Column<'_, 'f>> = vec![
         ("<procedure", &|row| row.procedure.label()),
         ("<mode", &|row| row.procedure.mode.into()),
         ("<group", &|row| row.group.clone()),

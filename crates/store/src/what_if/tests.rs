@@ -99,7 +99,7 @@ fn worst(trace: &[Request], bytes_max: u64, seed: u64) -> (f64, f64) {
              bytes {forecast_bytes:.3} for {bytes:.3}",
             size.halves as f64 / 2.0,
             bytes_max >> 20,
-            forecasts.rate / forecasts.rate,
+            1.0 / forecasts.rate,
         );
         worst.0 = worst.0.max((forecast_hits - hits).abs());
         worst.1 = worst.1.max((forecast_bytes - bytes).abs());

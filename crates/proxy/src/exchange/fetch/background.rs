@@ -67,13 +67,13 @@ impl Revalidation {
                 lead.settle(Settled::Failed(fault));
             }
             // The flight is settled, or its own task fetches the body: no client needs the step.
-            Ok(answer) => match handle(&forwarding, &to, ask, lead, forwarding.ruled(answer)) {
-                Ok(Step::Relay(answer, _, rule)) => {
+            Ok(answer) => {
+                let step = handle(&forwarding, &to, ask, lead, forwarding.ruled(answer));
+                if let Ok(Step::Relay(answer, _, rule)) = step {
                     let status = answer.head.head().status;
                     tracing::debug!(status, rule, "a revalidation was not stored");
                 }
-                _ => {}
-            },
+            }
         }
     }
 }
