@@ -1,19 +1,9 @@
-//! Parsers for flag values, and flags that several commands share.
+//! Parsers for flag values.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
-
-use clap::Args;
-
-/// The seed flag.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Seed {
-    /// Seed of the random numbers: the same seed gives the same sequence
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-}
 
 /// Parses a duration such as `500ms`, `1s`, `2m` or `1h`; a bare number is in seconds.
 ///
@@ -46,7 +36,7 @@ pub fn duration_within(
         let duration = parse_duration(text)?;
         match bounds.contains(&duration) {
             true => Ok(duration),
-            false => Err(format!("not within {:?} and {:?}", bounds.start(), bounds.end())),
+            false => Err(format!("must be between {:?} and {:?}", bounds.start(), bounds.end())),
         }
     }
 }
@@ -57,7 +47,7 @@ pub fn number_within<T: FromStr + PartialOrd + Display + Clone>(
 ) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| match text.parse() {
         Ok(number) if bounds.contains(&number) => Ok(number),
-        _ => Err(format!("not a number from {} to {}", bounds.start(), bounds.end())),
+        _ => Err(format!("must be a number from {} to {}", bounds.start(), bounds.end())),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
-use command::flags::{Seed, parse_backend, parse_bytes, parse_duration};
+use command::flags::{number_within, parse_backend, parse_bytes, parse_duration};
 
 /// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
@@ -237,8 +237,9 @@ pub(crate) struct Load {
     /// Busy-poll instead of sleeping: uses a whole core, but adds no delay to measurements
     #[arg(long)]
     pub(crate) busy_poll: bool,
-    #[command(flatten)]
-    pub(crate) seed: Seed,
+    /// Seed of the random numbers: the same seed gives the same sequence
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Run on this CPU
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<usize>,
@@ -382,7 +383,7 @@ pub(crate) struct Recording {
     pub(crate) duration: Option<Duration>,
     /// Profile samples per second and CPU: 49 to 999
     #[arg(long, value_name = "HZ", default_value_t = ::record::ProfileSpec::default().hz,
-        value_parser = parse_profile_hz)]
+        value_parser = number_within(::record::PROFILE_HZ_MIN..=::record::PROFILE_HZ_MAX))]
     pub(crate) profile: u32,
     /// Do not record a profile
     #[arg(long, conflicts_with = "profile")]
@@ -741,14 +742,6 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
     }
 }
 
-fn parse_profile_hz(text: &str) -> Result<u32, String> {
-    let (least, most) = (::record::PROFILE_HZ_MIN, ::record::PROFILE_HZ_MAX);
-    match text.parse() {
-        Ok(hz) if (least..=most).contains(&hz) => Ok(hz),
-        _ => Err(format!("{text:?} is not a sampling rate: use {least} to {most} per second")),
-    }
-}
-
 /// A number of bytes, or `web`.
 fn parse_size(text: &str) -> Result<::load::Size, String> {
     match text {
@@ -772,9 +765,13 @@ mod tests {
 
     #[test]
     fn the_sampling_rate_has_bounds() {
-        assert_eq!((parse_profile_hz("49"), parse_profile_hz("999")), (Ok(49), Ok(999)));
+        let parsed = |text: &str| {
+            let command = ["plimsoll", "record", "--pid=1", "--access-log=a", "-oa.trial"];
+            Cli::try_parse_from(command.into_iter().chain([format!("--profile={text}").as_str()]))
+        };
+        assert!(parsed("49").is_ok() && parsed("999").is_ok());
         for text in ["48", "1000", "0", "-99", "99Hz", ""] {
-            assert!(parse_profile_hz(text).unwrap_err().contains("49 to 999"), "{text}");
+            assert!(parsed(text).unwrap_err().to_string().contains("49 to 999"), "{text}");
         }
     }
 

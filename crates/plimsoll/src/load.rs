@@ -52,7 +52,7 @@ fn plan(flags: &cli::Load) -> Result<Plan, Failure> {
         plan.population.zipf_s = flags.zipf;
     }
     plan.population.size = flags.size;
-    plan.seed = flags.seed.seed;
+    plan.seed = flags.seed;
     plan.busy_poll = flags.busy_poll;
     plan.timeout = flags.timeout;
     plan.pin_cpu = flags.cpu;

@@ -137,7 +137,7 @@ fn invalid_arguments_are_refused_with_a_fix() {
     plimsoll(&["top", "--pid", "1"]).refused(&["--access-log", "--requests-from"]);
     let empty = home.at("empty.trial");
     let writer = Writer::create(&empty, &Manifest::default()).unwrap();
-    plimsoll(&["top", &empty, "--once"]).refused(&["empty.trial", "no interval"]);
+    plimsoll(&["top", &empty, "--once"]).refused(&["empty.trial", "no complete interval"]);
     drop(writer);
 }
 
