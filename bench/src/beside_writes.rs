@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use load::{Outcome, Plan, Schedule, Size, family};
 use serde::Serialize;
 
-use crate::asking::HOST;
+use crate::client::HOST;
 use crate::measure::Context;
 use crate::process::{self, Awake};
 use crate::servers::{BESIDE_WRITES, Running, Server};

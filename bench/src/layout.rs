@@ -23,7 +23,7 @@ use harness::rounds::shuffle;
 use load::sys;
 use regress::Rng;
 
-use crate::asking::{self, Asker};
+use crate::client::{self, Client};
 use crate::servers::free_address;
 use crate::{process, table};
 
@@ -234,7 +234,7 @@ impl Stage<'_> {
         let stem = self.program.file_name().unwrap_or_default().to_string_lossy();
         let out = self.dir.join(format!("{stem}.{}.{rounds}", self.caches.name));
         let server = self.start(addr, origin.address(), &out)?;
-        let asked = self.ask(addr, rounds);
+        let asked = self.send_requests(addr, rounds);
         let asked = asked.map_err(|why| format!("{why}; the server: {}", server.last_words()));
         asked.and_then(|()| server.end(END_MAX).map_err(|why| format!("the server: {why}")))?;
         origin.stop()?;
@@ -265,16 +265,18 @@ impl Stage<'_> {
     }
 
     /// Fills the cache, opens the connections, and sends one request on each per round.
-    fn ask(&self, addr: SocketAddr, rounds: u32) -> Result<(), String> {
+    fn send_requests(&self, addr: SocketAddr, rounds: u32) -> Result<(), String> {
         let Flags { connections, objects, size, .. } = *self.flags;
         let path = format!("/obj/{{n}}?size={size}&cc=max-age%3D86400");
-        let mut asker = Asker::new(addr);
+        let mut client = Client::new(addr);
         for object in 0..objects {
-            asker.ask(&asking::of(&path, object)).map_err(|e| format!("object {object}: {e}"))?;
+            client
+                .get(&client::object_path(&path, object))
+                .map_err(|e| format!("object {object}: {e}"))?;
         }
         let mut clients = Vec::new();
         for number in 0..connections {
-            let client = Asker::connected(addr, ANSWER_MAX);
+            let client = Client::connected(addr, ANSWER_MAX);
             clients.push(client.map_err(|e| format!("connection {number}: {e}"))?);
         }
         let mut random = Rng::new(SEED);
@@ -283,7 +285,7 @@ impl Stage<'_> {
         let drawn: Vec<u32> = order.iter().map(|_| random.below(objects as usize) as u32).collect();
         for _ in 0..rounds {
             for (number, object) in order.iter().zip(&drawn) {
-                let head = clients[*number as usize].ask(&asking::of(&path, *object));
+                let head = clients[*number as usize].get(&client::object_path(&path, *object));
                 let head = head.map_err(|e| format!("connection {number}: {e}"))?;
                 if !head.contains("plimsoll; hit") {
                     return Err(format!("connection {number}: the response is not a hit"));

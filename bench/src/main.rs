@@ -6,8 +6,8 @@
 //! server's in the same round. Run this first after a change to the data plane. No row is left out
 //! silently, and no server is left running.
 
-mod asking;
 mod beside_writes;
+mod client;
 mod generators;
 mod layout;
 mod measure;
@@ -275,7 +275,7 @@ fn started(server: &Server, scenario: &Scenario, context: &Context<'_>) -> Resul
     let running = server.start(context.ground, size_of(server, scenario))?;
     if server.tier == Tier::Disk {
         let place = (context.pace.cpu, context.stop);
-        asking::fill(running.addr, scenario.path, scenario.objects, place)?;
+        client::fill(running.addr, scenario.path, scenario.objects, place)?;
     }
     Ok(running)
 }

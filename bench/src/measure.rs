@@ -17,7 +17,7 @@ use std::time::Duration;
 use load::{OriginCounters, Outcome, Phase, Plan, Schedule, Tick, family};
 use serde::Serialize;
 
-use crate::asking::{self, HOST};
+use crate::client::{self, HOST};
 use crate::process;
 use crate::servers::{Ground, Running, Server, Tier};
 
@@ -241,7 +241,7 @@ pub(crate) fn visit(
     // must leave CPU time to the origin, which shares its CPU.
     plan.busy_poll = scenario.cached;
     let family = server.process.family();
-    let disk_hits = || server.admin.and_then(|admin| asking::figure(admin, DISK_HITS));
+    let disk_hits = || server.admin.and_then(|admin| client::metric(admin, DISK_HITS));
     let hits_before = disk_hits();
     let mut memory_before = None;
     let mut memory_after = None;

@@ -14,7 +14,7 @@ use load::family;
 use regress::Rng;
 use serde::Serialize;
 
-use crate::asking::{self, Asker};
+use crate::client::{self, Client};
 use crate::measure::Context;
 use crate::servers::{Running, Server, Tier};
 use crate::table::{Spread, spread_text};
@@ -101,7 +101,7 @@ impl Bench<'_> {
         let began = Instant::now();
         let Context { ground, pace, stop, .. } = *self.context;
         let running = server.start(ground, OWN_FILES).and_then(|running| {
-            asking::fill(running.addr, PATH, self.objects, (pace.cpu, stop))?;
+            client::fill(running.addr, PATH, self.objects, (pace.cpu, stop))?;
             Ok(running)
         });
         self.context.check_stop()?;
@@ -120,13 +120,13 @@ impl Bench<'_> {
     ) -> Result<(Start, Running), String> {
         before.process.kill()?;
         let running = server.launch(self.context.ground, OWN_FILES)?;
-        let mut next = || asking::of(PATH, random.below(self.objects as usize) as u32);
-        let mut asker = Asker::new(running.addr);
+        let mut next = || client::object_path(PATH, random.below(self.objects as usize) as u32);
+        let mut client = Client::new(running.addr);
         let mut answer_ms = None;
         let since_ms = || running.began.elapsed().as_secs_f64() * 1e3;
         let hit_ms = loop {
             let fetched = self.fetched();
-            if asker.ask(&next()).is_ok() {
+            if client.get(&next()).is_ok() {
                 let now_ms = since_ms();
                 answer_ms.get_or_insert(now_ms);
                 if self.fetched() == fetched {
@@ -139,20 +139,20 @@ impl Bench<'_> {
                 return Err(format!("no hit within {} s", FIRST_HIT_MAX.as_secs()));
             }
         };
-        let hits_at_once = self.hits(&mut asker, &mut next)?;
+        let hits_at_once = self.hits(&mut client, &mut next)?;
         rest(&running, self.context.stop);
         let rest_ms = since_ms();
-        let hits_at_rest = self.hits(&mut asker, &mut next)?;
+        let hits_at_rest = self.hits(&mut client, &mut next)?;
         let answer_ms = answer_ms.unwrap_or(hit_ms);
         let start = Start { answer_ms, hit_ms, hits_at_once, rest_ms, hits_at_rest };
         Ok((start, running))
     }
 
     /// The share of hits in a sample.
-    fn hits(&self, asker: &mut Asker, next: &mut impl FnMut() -> String) -> Result<f64, String> {
+    fn hits(&self, client: &mut Client, next: &mut impl FnMut() -> String) -> Result<f64, String> {
         let before = self.fetched();
         for _ in 0..SAMPLE {
-            asker.ask(&next()).map_err(|e| format!("after its start: {e}"))?;
+            client.get(&next()).map_err(|e| format!("after its start: {e}"))?;
         }
         Ok(1.0 - (self.fetched() - before) as f64 / f64::from(SAMPLE))
     }

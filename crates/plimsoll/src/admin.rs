@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use command::failure::{Failure, misuse};
+use command::output;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For an answer. A restart answers only when the new process serves, which may take a minute.
@@ -38,6 +39,22 @@ pub(crate) fn call(
         (200, _) => Ok(value),
         (_, Some(error)) => Err(misuse(error)),
         (_, None) => Err(unexpected()),
+    }
+}
+
+/// Posts to a path and prints the answer. A refusal by the server is a failed check.
+pub(crate) fn post(admin: SocketAddr, path: &str) -> Result<(), Failure> {
+    let answer = exchange(admin, "POST", path)
+        .map_err(|error| misuse(format!("no answer from the admin address {admin}: {error}")))?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    match head.split(' ').nth(1) {
+        Some("200") => output::print(text),
+        Some("409") => Err(Failure::CheckFailed(text.trim_end().to_owned())),
+        _ => {
+            let line = head.lines().next().unwrap_or_default();
+            Err(misuse(format!("{admin} is not a plimsoll admin address: it answered {line:?}")))
+        }
     }
 }
 

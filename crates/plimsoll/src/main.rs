@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod ask;
 mod boost;
 mod check;
 mod cli;
@@ -50,8 +49,8 @@ fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Serve(flags) => serve::serve(&flags),
         Verb::Check(flags) => check::check(&flags),
-        Verb::Reload(flags) => ask::ask(flags.admin, "/reload"),
-        Verb::Restart(flags) => ask::ask(flags.admin, "/restart"),
+        Verb::Reload(flags) => admin::post(flags.admin, "/reload"),
+        Verb::Restart(flags) => admin::post(flags.admin, "/restart"),
         Verb::Explain(flags) => explain::explain(&flags),
         Verb::Purge(flags) => purge::purge(&flags),
         Verb::Metrics(flags) => metrics::metrics(&flags),

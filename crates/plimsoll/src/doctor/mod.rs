@@ -27,7 +27,7 @@ use trial::profile::Owner;
 use trial::waits::{LockKind, WaitRow};
 
 pub(crate) use self::truth::do_known_work;
-use self::truth::{BURNER, Did, LOG};
+use self::truth::{BURNER, LOG, Work};
 use crate::cli;
 
 /// A longer recording has failed.
@@ -88,13 +88,13 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     abilities.push(machine::descriptors());
     abilities.extend(machine::disk(&flags.disk.clone().unwrap_or_else(std::env::temp_dir)));
     let home = Scratch::new("doctor")?;
-    let (trial, did) = recorded(home.path())?;
+    let (trial, work) = recorded(home.path())?;
     let laboratory =
         trial.manifest().capabilities.iter().map(|capability| {
             Ability::new(&capability.name, capability.supported, &capability.reason)
         });
     abilities.extend(laboratory);
-    let examination = Examination { abilities, truths: truths(&trial, &did) };
+    let examination = Examination { abilities, truths: truths(&trial, &work) };
     output::show(flags.json, &examination, |examination| {
         examination.to_text(output::columns().unwrap_or(100))
     })?;
@@ -124,7 +124,7 @@ impl Drop for TestProcess {
 }
 
 /// Records the test process. Returns the recording and the work that was done.
-fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
+fn recorded(home: &Path) -> Result<(Trial, Work), Failure> {
     let program = std::env::current_exe().map_err(misuse)?;
     let child = Command::new(program)
         .arg("doctor-truth")
@@ -153,11 +153,11 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
             // The trial covers everything from the first whole interval on.
             begins.recv().ok()?;
             writeln!(stdin, "go").ok()?;
-            let did = lines.next()?.ok();
+            let work = lines.next()?.ok();
             // Wait for the interval that contains the end of the work.
             std::thread::sleep(2 * INTERVAL);
             stop.store(true, Ordering::Relaxed);
-            did
+            work
         });
         let recorded = ::record::record(&spec, stop, &mut |_| {
             let _ = began.send(());
@@ -165,15 +165,15 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
         // If there was no interval, this ends the wait for the first one.
         drop(began);
         recorded.map_err(misuse)?;
-        let did = asked.join().ok().flatten();
-        let did = did.ok_or_else(|| misuse("the test process ended early"))?;
-        let did: Did = serde_json::from_str(&did).map_err(misuse)?;
-        Ok((Trial::open(&out).map_err(misuse)?, did))
+        let work = asked.join().ok().flatten();
+        let work = work.ok_or_else(|| misuse("the test process ended early"))?;
+        let work: Work = serde_json::from_str(&work).map_err(misuse)?;
+        Ok((Trial::open(&out).map_err(misuse)?, work))
     })
 }
 
 /// Compares each sampler's figure with the truth.
-fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
+fn truths(trial: &Trial, work: &Work) -> Vec<Truth> {
     let of_server = |row: &&WaitRow| row.kind == LockKind::Futex && row.owner == Owner::Server;
     let intervals = trial.intervals().iter();
     let process_ns: i64 =
@@ -182,11 +182,11 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
     let waits: u64 = trial.waits().iter().filter(of_server).map(|row| row.waits).sum();
     let reads = trial.files().iter().filter(|row| row.direction == Direction::Read);
     let needless: u64 = reads.map(|row| row.needless).sum();
-    let burned_s = did.burned_ns as f64 / 1e9;
+    let burned_s = work.burned_ns as f64 / 1e9;
     let [process_truth_s, process_s, found_burned_s] =
-        [did.process_ns as f64, process_ns as f64, burned_ns(trial) as f64].map(|ns| ns / 1e9);
+        [work.process_ns as f64, process_ns as f64, burned_ns(trial) as f64].map(|ns| ns / 1e9);
     let [waits_truth, waits, needless_truth, needless, requests_truth, requests] =
-        [did.waits, waits, did.needless, needless, did.requests, requests].map(|n| n as f64);
+        [work.waits, waits, work.needless, needless, work.requests, requests].map(|n| n as f64);
     // The number of samples is Poisson distributed at worst. The sampler's clock stops while a
     // hypervisor takes the CPU.
     let burned_error_s = 0.05 * burned_s + 2.0 * (burned_s / 99.0).sqrt();
@@ -206,18 +206,18 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
         Truth::new(what, unit, truth, found, error, missing.map(|missing| missing.reason.clone()))
     };
     let mut truths: Vec<Truth> = figures.into_iter().map(compare).collect();
-    truths.insert(2, known_loop(trial, did));
+    truths.insert(2, known_loop(trial, work));
     truths
 }
 
 /// The instructions of the known loop, if the processor counts instructions.
-fn known_loop(trial: &Trial, did: &Did) -> Truth {
+fn known_loop(trial: &Trial, work: &Work) -> Truth {
     let millions = |count: u64| count as f64 / 1e6;
     let server = trial.counters().iter().filter(|row| row.whose == Whose::Server);
     let counted: Vec<u64> = server.filter_map(|row| row.counts.instructions).collect();
     let capability = trial.manifest().capabilities.iter().find(|c| c.name == "hardware counters");
     let reason = capability.map(|capability| capability.reason.clone());
-    let truth = millions(did.instructions);
+    let truth = millions(work.instructions);
     Truth::new(
         "instructions in a known loop",
         "millions",

@@ -34,7 +34,7 @@ const HELD: Duration = Duration::from_millis(3);
 
 /// The work that was done.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Did {
+pub(crate) struct Work {
     /// CPU time in [`BURNER`], ns.
     pub(crate) burned_ns: u64,
     /// CPU time of the whole process, ns.
@@ -58,13 +58,13 @@ pub(crate) fn do_known_work(flags: &cli::DoctorTruth) -> Result<(), Failure> {
     println!("ready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(misuse)?;
-    let did = everything(&object, &mut log).map_err(misuse)?;
-    println!("{}", serde_json::to_string(&did).map_err(misuse)?);
+    let work = everything(&object, &mut log).map_err(misuse)?;
+    println!("{}", serde_json::to_string(&work).map_err(misuse)?);
     std::io::stdin().read_to_string(&mut line).map_err(misuse)?;
     Ok(())
 }
 
-fn everything(object: &Path, log: &mut File) -> std::io::Result<Did> {
+fn everything(object: &Path, log: &mut File) -> std::io::Result<Work> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut random = Rng::new(now.as_nanos() as u64);
     let mut drawn = |least: u64, more: u64| least + random.below(more);
@@ -81,7 +81,7 @@ fn everything(object: &Path, log: &mut File) -> std::io::Result<Did> {
         thread::sleep(Duration::from_millis(1));
     }
     let process_ns = load::sys::process_cpu_ns(std::process::id().cast_signed())?;
-    Ok(Did { burned_ns, process_ns, instructions, waits, needless, requests })
+    Ok(Work { burned_ns, process_ns, instructions, waits, needless, requests })
 }
 
 /// Returns the CPU time that it spent, ns, and the instructions of its loop, if they are known.

@@ -27,16 +27,16 @@ const LOOK: Duration = Duration::from_millis(20);
 const LINE_BYTES_MAX: u64 = 512;
 
 /// A started command. Dropping it ends it.
-pub(super) struct Begun {
+pub(super) struct StartedCommand {
     child: Child,
     text: String,
     ended: Option<ExitStatus>,
     last_line: Arc<Mutex<String>>,
 }
 
-impl Begun {
+impl StartedCommand {
     /// Runs it with the shell.
-    pub(super) fn new(text: &str) -> Result<Begun, Failure> {
+    pub(super) fn new(text: &str) -> Result<StartedCommand, Failure> {
         let mut child = Command::new("/bin/sh")
             .args(["-c", text])
             .process_group(0)
@@ -51,7 +51,7 @@ impl Begun {
             // The thread ends with the last process that has the other end open.
             std::thread::spawn(move || keep_last_line(stderr, &kept));
         }
-        Ok(Begun { child, text: text.to_owned(), ended: None, last_line })
+        Ok(StartedCommand { child, text: text.to_owned(), ended: None, last_line })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -149,7 +149,7 @@ fn lives(group: i32) -> bool {
     std::fs::read_dir("/proc").is_ok_and(|all| all.filter_map(of_group).next().is_some())
 }
 
-impl Drop for Begun {
+impl Drop for StartedCommand {
     fn drop(&mut self) {
         self.end();
     }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_command_that_exits_is_waited_for() {
-        let mut begun = Begun::new("true").unwrap();
+        let mut begun = StartedCommand::new("true").unwrap();
         assert!(begun.wait(Duration::from_secs(20), &NEVER).unwrap());
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let pid_file = home.path().join("pid");
         let text = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
-        let mut begun = Begun::new(&text).unwrap();
+        let mut begun = StartedCommand::new(&text).unwrap();
         let mut inner = String::new();
         for _ in 0..500 {
             assert!(!begun.wait(LOOK, &NEVER).unwrap());
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_failed_command_is_reported_with_its_last_line() {
-        let mut begun = Begun::new("echo no such host >&2; exit 3").unwrap();
+        let mut begun = StartedCommand::new("echo no such host >&2; exit 3").unwrap();
         let failed = loop {
             match begun.wait(Duration::from_secs(20), &NEVER) {
                 Ok(_) => {}

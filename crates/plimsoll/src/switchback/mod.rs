@@ -34,7 +34,7 @@ use regress::{Switchback, SwitchbackTerms, SwitchbackVerdict};
 use serde::Serialize;
 use trial::Trial;
 
-use self::command::Begun;
+use self::command::StartedCommand;
 use crate::{cli, join, output, progress};
 
 /// The measured part of a period is at least this long.
@@ -188,7 +188,7 @@ impl<'a> Experiment<'a> {
         self.bar.finish_and_clear();
         // Restore the setting of A, which an even number of rounds would also end with.
         if in_force == Some(Which::B) {
-            Begun::new(&self.flags.a)?.wait(self.flags.settle, &AtomicBool::new(false))?;
+            StartedCommand::new(&self.flags.a)?.wait(self.flags.settle, &AtomicBool::new(false))?;
         }
         done.map(|()| rounds)
     }
@@ -229,28 +229,28 @@ impl<'a> Experiment<'a> {
             return Ok(None);
         }
         let text = if which == Which::A { &self.flags.a } else { &self.flags.b };
-        let mut begun = Begun::new(text)?;
+        let mut started = StartedCommand::new(text)?;
         // The command may change the setting at once, even if it fails afterwards.
         *in_force = self.target.as_ref().map(|_| which);
         let settled = Instant::now() + self.flags.settle;
         if let Some(plan) = &self.plan {
-            begun.wait_for_server(plan.target.addr, stop)?;
+            started.wait_for_server(plan.target.addr, stop)?;
         }
         let measured = match &self.plan {
-            Some(plan) => self.measure_with_load(plan, &mut begun, label, stop),
+            Some(plan) => self.measure_with_load(plan, &mut started, label, stop),
             None => {
                 let left = settled.saturating_duration_since(Instant::now());
                 self.bar.set_message(format!("{label}: settling"));
                 pause(left, stop);
-                self.record(&mut begun, label, stop).map(|trial| (trial, None))
+                self.record(&mut started, label, stop).map(|trial| (trial, None))
             }
         };
         let (trial, outcome) = measured?;
-        if begun.is_running()? {
+        if started.is_running()? {
             // It is a server, which ends now; there is no setting to restore.
             *in_force = None;
         }
-        drop(begun);
+        drop(started);
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -261,7 +261,7 @@ impl<'a> Experiment<'a> {
     fn measure_with_load(
         &self,
         plan: &Plan,
-        begun: &mut Begun,
+        started: &mut StartedCommand,
         label: &str,
         stop: &AtomicBool,
     ) -> Result<(Trial, Option<Outcome>), Failure> {
@@ -270,7 +270,7 @@ impl<'a> Experiment<'a> {
         std::thread::scope(|scope| {
             let load = scope.spawn(|| ::load::run(plan, &over, &mut |_| {}));
             pause(self.flags.settle, stop);
-            let recorded = self.record(begun, label, stop);
+            let recorded = self.record(started, label, stop);
             if recorded.is_err() || stop.load(Ordering::Relaxed) {
                 over.store(true, Ordering::Relaxed);
             }
@@ -280,13 +280,18 @@ impl<'a> Experiment<'a> {
     }
 
     /// Records the measured part of a period.
-    fn record(&self, begun: &mut Begun, label: &str, stop: &AtomicBool) -> Result<Trial, Failure> {
+    fn record(
+        &self,
+        started: &mut StartedCommand,
+        label: &str,
+        stop: &AtomicBool,
+    ) -> Result<Trial, Failure> {
         let target = match &self.target {
             Some(target) => target.clone(),
-            None if begun.is_running()? => Target::Pid(begun.pid()),
+            None if started.is_running()? => Target::Pid(started.pid()),
             None => {
                 let why = "it exited, but without --name and --pid it must be a running server";
-                return Err(begun.failed(why));
+                return Err(started.failed(why));
             }
         };
         let home = Scratch::new("switchback")?;

@@ -122,6 +122,6 @@ fn needs(reason: &str) -> String {
     match reason.strip_prefix("not identifiable: ") {
         Some("the rate did not vary enough") => "needs more spread in the rate".to_owned(),
         Some(other) => other.to_owned(),
-        None => reason.replace(" (nothing left out)", ""),
+        None => reason.replace(" (none excluded)", ""),
     }
 }

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
-mod asking;
+mod admin_calls;
 mod bad_input;
 mod boost;
 mod demo;
@@ -16,10 +16,10 @@ mod proxy_header;
 mod settings;
 mod smuggling;
 mod support;
+mod switchback;
 mod tls;
 mod tools;
 mod top;
-mod turns;
 mod upstreams;
 mod verbs;
 

@@ -24,30 +24,30 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A client with one connection.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Client {
     addr: SocketAddr,
     patience: Duration,
     stream: Option<TcpStream>,
 }
 
-impl Asker {
-    pub(crate) fn new(addr: SocketAddr) -> Asker {
-        Asker { addr, patience: ANSWER_MAX, stream: None }
+impl Client {
+    pub(crate) fn new(addr: SocketAddr) -> Client {
+        Client { addr, patience: ANSWER_MAX, stream: None }
     }
 
     /// A client that is connected at once, with this timeout for responses.
     ///
     /// # Errors
     /// There is no connection.
-    pub(crate) fn connected(addr: SocketAddr, patience: Duration) -> io::Result<Asker> {
-        Ok(Asker { addr, patience, stream: Some(connect(addr, patience)?) })
+    pub(crate) fn connected(addr: SocketAddr, patience: Duration) -> io::Result<Client> {
+        Ok(Client { addr, patience, stream: Some(connect(addr, patience)?) })
     }
 
     /// Requests a path and reads the response. Returns its head.
     ///
     /// # Errors
     /// There is no connection, or the response is incomplete or not a 200.
-    pub(crate) fn ask(&mut self, path: &str) -> io::Result<String> {
+    pub(crate) fn get(&mut self, path: &str) -> io::Result<String> {
         self.exchange(path, |_| ())
     }
 
@@ -125,12 +125,12 @@ pub(crate) fn fill(
 ) -> Result<(), String> {
     let part = |first: u32| {
         sys::pin_to_cpu(cpu)?;
-        let mut asker = Asker::new(addr);
+        let mut client = Client::new(addr);
         for object in (first..objects).step_by(FILLING as usize) {
             if stop.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            insist(&mut asker, &of(path, object))?;
+            retry(&mut client, &object_path(path, object))?;
         }
         Ok(())
     };
@@ -144,25 +144,25 @@ pub(crate) fn fill(
 }
 
 /// Retries until there is a response, because a busy server may refuse requests.
-fn insist(asker: &mut Asker, path: &str) -> io::Result<String> {
+fn retry(client: &mut Client, path: &str) -> io::Result<String> {
     for _ in 1..TRIES_MAX {
-        if let Ok(head) = asker.ask(path) {
+        if let Ok(head) = client.get(path) {
             return Ok(head);
         }
         thread::sleep(TRY_AGAIN);
     }
-    asker.ask(path)
+    client.get(path)
 }
 
 /// The path of an object.
-pub(crate) fn of(path: &str, object: u32) -> String {
+pub(crate) fn object_path(path: &str, object: u32) -> String {
     path.replace("{n}", &object.to_string())
 }
 
 /// A metric of our server, by name.
-pub(crate) fn figure(admin: SocketAddr, name: &str) -> Option<f64> {
+pub(crate) fn metric(admin: SocketAddr, name: &str) -> Option<f64> {
     let mut page = Vec::new();
-    Asker::new(admin).exchange("/metrics", |part| page.extend_from_slice(part)).ok()?;
+    Client::new(admin).exchange("/metrics", |part| page.extend_from_slice(part)).ok()?;
     let page = String::from_utf8_lossy(&page);
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -180,7 +180,7 @@ mod tests {
         let filled = fill(addr, "/obj/{n}?size=100000", 37, (0, &AtomicBool::new(false)));
         assert_eq!(filled, Ok(()));
         assert_eq!(origin.counters().requests.load(Ordering::Relaxed), 37);
-        assert!(Asker::new(addr).ask("/nothing").is_err());
+        assert!(Client::new(addr).get("/nothing").is_err());
         assert!(fill(addr, "/obj/{n}", 37, (0, &AtomicBool::new(true))).is_err());
         origin.stop().unwrap();
     }
