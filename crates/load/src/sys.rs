@@ -60,6 +60,14 @@ pub fn terminate(pid: i32) -> io::Result<()> {
     Ok(process::kill_process(number_of(pid, 1)?, Signal::TERM)?)
 }
 
+/// Ends one of our processes (SIGKILL).
+///
+/// # Errors
+/// As [`terminate`].
+pub fn kill(pid: i32) -> io::Result<()> {
+    Ok(process::kill_process(number_of(pid, 1)?, Signal::KILL)?)
+}
+
 /// Asks all processes of one of our groups to end (SIGTERM).
 ///
 /// # Errors
