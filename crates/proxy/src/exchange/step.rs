@@ -1,4 +1,8 @@
 //! What an exchange does next, and how it ends. `run.rs` draws the steps.
+//!
+//! These two and [`Refusal`] are all that an exchange branches by. Two other subjects keep their
+//! own states: a flight and those who join it (`cache::flight`), and the turn of a connection
+//! (`h1::connection`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
