@@ -124,10 +124,10 @@ impl Weighting {
 ///
 /// # Errors
 /// Those of [`mm`]; a part with another length than the total, or not finite.
-pub fn costs(
+pub fn costs<R: AsRef<[f64]>>(
     design: &Design,
     whole: &[f64],
-    parts: &[&[f64]],
+    parts: &[R],
     level: f64,
     seed: u64,
 ) -> Result<Costs, Unfit> {
@@ -137,7 +137,7 @@ pub fn costs(
     }
     let Robust { weights, set_aside, .. } = mm(design, whole, seed)?;
     let mut responses = vec![whole];
-    responses.extend_from_slice(parts);
+    responses.extend(parts.iter().map(AsRef::as_ref));
     let fits = shared_fit(design, &responses, &weights)?;
     let n = weights.len();
     let weighting = Weighting { weights, residuals: fits[0].residuals.clone() };
@@ -162,7 +162,11 @@ impl Costs {
     ///
     /// # Errors
     /// A response with another length than the total, or not finite.
-    pub fn of(&self, design: &Design, responses: &[&[f64]]) -> Result<Vec<Cost>, Unfit> {
+    pub fn of<R: AsRef<[f64]>>(
+        &self,
+        design: &Design,
+        responses: &[R],
+    ) -> Result<Vec<Cost>, Unfit> {
         let fits = shared_fit(design, responses, &self.weighting.weights)?;
         Ok(fits.iter().map(|fit| cost(design, fit, &self.weighting, self.level)).collect())
     }

@@ -76,9 +76,9 @@ pub fn modes_fit_weighted(
 ///
 /// # Errors
 /// Those of [`crate::least_squares`].
-pub fn shared_fit(
+pub fn shared_fit<R: AsRef<[f64]>>(
     design: &Design,
-    responses: &[&[f64]],
+    responses: &[R],
     weights: &[f64],
 ) -> Result<Vec<LinearFit>, Unfit> {
     let n = check_weights(Some(weights), design.rows())?;
@@ -88,7 +88,8 @@ pub fn shared_fit(
     let solver = Solver::new(design, Some(weights))?;
     responses
         .iter()
-        .map(|y| {
+        .map(|response| {
+            let y = response.as_ref();
             check_column(y, design.rows())?;
             Ok(solver.fit(design, y, Some(weights), n))
         })

@@ -106,13 +106,13 @@ pub struct Side {
     pub saturation: Option<Saturation>,
     /// Marginal cost of a request by the straight line, microseconds.
     pub us_per_request: f64,
-    /// Idle time at no load by the straight line, percent.
+    /// Idle time at zero load by the straight line, percent.
     pub idle_at_zero: Option<f64>,
     /// Lower end of its interval.
     pub idle_at_zero_low: Option<f64>,
     /// Upper end of it.
     pub idle_at_zero_high: Option<f64>,
-    /// False if that is more than all the time.
+    /// False if that is more than 100 %.
     pub physical: bool,
 }
 
@@ -146,7 +146,7 @@ pub struct ModeChange {
     pub t: f64,
     /// Its p.
     pub p: f64,
-    /// Whether p is below one less the level.
+    /// Whether p is below 1 minus the level.
     pub significant: bool,
 }
 
@@ -161,7 +161,7 @@ pub struct PartChange {
     pub us_before: f64,
     /// After.
     pub us_after: f64,
-    /// After less before.
+    /// After minus before.
     pub us_change: f64,
     /// p of the difference.
     pub p: f64,
@@ -276,17 +276,15 @@ pub fn compare(
 
 fn check(options: &CompareOptions) -> Result<(), Error> {
     super::check(&options.analysis)?;
-    let wrong = |what: &str| Err(Error::Option { what: what.to_string() });
-    if !(options.margin > 0.0 && options.margin < 1.0) {
-        return wrong("the margin must lie between 0 and 100 %");
-    }
-    if !(options.between_run >= 0.0 && options.between_run < 1.0) {
-        return wrong("the sd between runs must lie between 0 and 100 %");
-    }
-    if !(options.false_alarms > 0.0 && options.false_alarms < 1.0) {
-        return wrong("the rate of false alarms must lie between 0 and 1");
-    }
-    Ok(())
+    let CompareOptions { margin, between_run, false_alarms, .. } = *options;
+    super::require(&[
+        (margin > 0.0 && margin < 1.0, "the margin must lie between 0 and 100 %"),
+        ((0.0..1.0).contains(&between_run), "the sd between runs must lie between 0 and 100 %"),
+        (
+            false_alarms > 0.0 && false_alarms < 1.0,
+            "the rate of false alarms must lie between 0 and 1",
+        ),
+    ])
 }
 
 fn side(trial: &Trial, fits: &Fits, options: &CompareOptions) -> Side {

@@ -185,13 +185,12 @@ impl<'a> Divided<'a> {
         seed: u64,
     ) -> Result<Vec<Cost>, regress::Unfit> {
         let design = Design::new(&[self.main.rates()])?;
-        let found = regress::costs(&design, &self.main.cost(), &[], level, seed)?;
+        let found = regress::costs::<&[f64]>(&design, &self.main.cost(), &[], level, seed)?;
         let wanted = |procedure: &Procedure| {
             self.series(|cell| cell.procedure == *procedure && self.inside(&cell.place))
         };
         let series: Vec<Vec<f64>> = procedures.iter().map(wanted).collect();
-        let views: Vec<&[f64]> = series.iter().map(Vec::as_slice).collect();
-        found.of(&design, &views)
+        found.of(&design, &series)
     }
 
     /// The table of costs.
@@ -204,8 +203,7 @@ impl<'a> Divided<'a> {
         let seen = |row: usize| parts.iter().map(|part| part[row]).sum::<f64>();
         let unseen: Vec<f64> = (0..whole.len()).map(|row| whole[row] - seen(row)).collect();
         parts.push(unseen);
-        let views: Vec<&[f64]> = parts.iter().map(Vec::as_slice).collect();
-        let found = regress::costs(&design, &whole, &views, level, seed)?;
+        let found = regress::costs(&design, &whole, &parts, level, seed)?;
         let fit = Fit { design: &design, costs: &found, divided: self };
         let plain = |name: &str, group: &str, cost: &Cost| {
             CostRow::new(name.to_string(), group.to_string(), None, cost)
@@ -278,8 +276,7 @@ impl Fit<'_> {
                 .iter()
                 .map(|cell| self.divided.series(|other| std::ptr::eq(other, *cell)))
                 .collect();
-            let views: Vec<&[f64]> = series.iter().map(Vec::as_slice).collect();
-            let fits = self.costs.of(self.design, &views)?;
+            let fits = self.costs.of(self.design, &series)?;
             let mut procedures: Vec<CostRow> = listed
                 .iter()
                 .zip(&fits)
@@ -314,8 +311,7 @@ impl Fit<'_> {
                 divided.samples.series(divided.intervals, divided.main.rows(), wanted)
             })
             .collect();
-        let views: Vec<&[f64]> = series.iter().map(Vec::as_slice).collect();
-        let fits = self.costs.of(self.design, &views)?;
+        let fits = self.costs.of(self.design, &series)?;
         let row = |(place, cost): (&Place, &Cost)| {
             CostRow::new(divided.groups.title(place), divided.groups.name(place), None, cost)
         };

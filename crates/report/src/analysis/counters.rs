@@ -40,7 +40,7 @@ pub struct HardwareCounters {
 /// The counters of one procedure of the server.
 #[derive(Clone, Debug, Serialize)]
 pub struct CountedProcedure {
-    /// Which.
+    /// The procedure.
     pub procedure: Procedure,
     /// Its group.
     pub group: String,
@@ -232,7 +232,7 @@ fn one_more(
         }
     }
     let design = Design::new(&[&rates]).ok()?;
-    let weighted = regress::costs(&design, &whole, &[], level, seed).ok()?;
+    let weighted = regress::costs::<&[f64]>(&design, &whole, &[], level, seed).ok()?;
     let found = weighted.of(&design, &[&series]).ok()?;
     let (marginal, fixed) = (found.first()?.marginal(), found.first()?.fixed());
     Some(OneMore {

@@ -21,7 +21,7 @@ use trial::resources::{Device, DeviceKind, DeviceUse};
 use trial::{Interval, Modes, Trial};
 
 use super::fit::MACHINE_SHARE_MIN;
-use super::resource::{Series, Use, WORKER_SHARE_MIN};
+use super::resource::{Series, Use, WORKER_SHARE_MIN, share_of};
 use super::{Resource, ResourceKind};
 use crate::format::bytes;
 
@@ -185,16 +185,7 @@ fn cpus(trial: &Trial) -> Vec<Series> {
     }
     let pinned = Pinned::of(trial);
     let line = |cpu: u32| {
-        let uses = intervals.iter().map(|interval| {
-            let modes = modes_of(interval, cpu)?;
-            let percent = |ns: i64| 100.0 * ns as f64 / modes.total_ns() as f64;
-            Some(Use {
-                user: percent(modes.user_mode_ns()),
-                kernel: percent(modes.kernel_mode_ns()),
-                idle: percent(modes.idle_ns + modes.iowait_ns),
-                wakes: None,
-            })
-        });
+        let uses = intervals.iter().map(|interval| modes_of(interval, cpu).map(Use::of));
         Series {
             kind: ResourceKind::Cpu,
             name: format!("CPU {cpu}"),
@@ -264,10 +255,7 @@ fn interrupts(intervals: &[Interval]) -> Vec<Series> {
 
 /// The server's share of the machine's busy time without interrupts.
 fn share_of_the_rest(intervals: &[Interval]) -> Option<f64> {
-    let both = || intervals.iter().filter_map(|i| Some((i.server?.total_ns, &i.machine)));
-    let server: i64 = both().map(|(server, _)| server).sum();
-    let rest: i64 = both().map(|(_, modes)| modes.busy_ns() - interrupts_ns(modes)).sum();
-    (rest > 0).then(|| server as f64 / rest as f64)
+    share_of(intervals, |modes| modes.busy_ns() - interrupts_ns(modes))
 }
 
 /// The busiest resources that were not idle, those that may limit first.

@@ -241,23 +241,32 @@ fn all_intervals(trial: &Trial, options: &Options, kind: ResourceKind) -> Option
 }
 
 fn check(options: &Options) -> Result<(), Error> {
-    let wrong = |what: &str| Err(Error::Option { what: what.to_string() });
-    if !(options.level > 0.0 && options.level < 1.0) {
-        return wrong("the level of an interval must lie between 0 and 1");
+    let is_positive = |value: f64| value.is_finite() && value > 0.0;
+    let Options { level, objective_quantile, .. } = *options;
+    require(&[
+        (level > 0.0 && level < 1.0, "the level of an interval must lie between 0 and 1"),
+        (
+            options.cap.is_none_or(is_positive),
+            "the cap must be a positive number of CPU seconds per second",
+        ),
+        (
+            options.objective_ms.is_none_or(is_positive),
+            "the latency objective must be a positive number of milliseconds",
+        ),
+        (
+            objective_quantile > 0.0 && objective_quantile <= 1.0,
+            "the quantile of the latency objective must lie between 0 and 1",
+        ),
+        (!options.above.is_nan(), "the lowest rate of the fit must be a number"),
+    ])
+}
+
+/// Fails with the message of the first condition that does not hold.
+fn require(conditions: &[(bool, &str)]) -> Result<(), Error> {
+    match conditions.iter().find(|(holds, _)| !holds) {
+        Some((_, what)) => Err(Error::Option { what: (*what).to_string() }),
+        None => Ok(()),
     }
-    if options.cap.is_some_and(|cap| !(cap.is_finite() && cap > 0.0)) {
-        return wrong("the cap must be a positive number of CPU seconds per second");
-    }
-    if options.objective_ms.is_some_and(|ms| !(ms.is_finite() && ms > 0.0)) {
-        return wrong("the latency objective must be a positive number of milliseconds");
-    }
-    if !(options.objective_quantile > 0.0 && options.objective_quantile <= 1.0) {
-        return wrong("the quantile of the latency objective must lie between 0 and 1");
-    }
-    if options.above.is_nan() {
-        return wrong("the lowest rate of the fit must be a number");
-    }
-    Ok(())
 }
 
 /// Moves the limiting resource to the front.

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use trial::{Interval, Trial};
+use trial::{Interval, Modes, Trial};
 
 /// A resource of the server or the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Default)]
@@ -67,6 +67,17 @@ pub(super) struct Use {
 }
 
 impl Use {
+    /// The modes of one CPU or of all, in percent of their total.
+    pub(super) fn of(modes: &Modes) -> Use {
+        let percent = |ns: i64| 100.0 * ns as f64 / modes.total_ns() as f64;
+        Use {
+            user: percent(modes.user_mode_ns()),
+            kernel: percent(modes.kernel_mode_ns()),
+            idle: percent(modes.idle_ns + modes.iowait_ns),
+            wakes: None,
+        }
+    }
+
     pub(super) fn busy(self) -> f64 {
         self.user + self.kernel
     }
@@ -122,9 +133,13 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
 
 /// The server's share of the machine's busy time, if both were recorded.
 pub(super) fn server_share(intervals: &[Interval]) -> Option<f64> {
-    let both = || intervals.iter().filter_map(|i| Some((i.server?.total_ns, i.machine.busy_ns())));
-    let server: i64 = both().map(|(server, _)| server).sum();
-    let machine: i64 = both().map(|(_, machine)| machine).sum();
+    share_of(intervals, Modes::busy_ns)
+}
+
+/// The server's CPU time as a share of a part of the machine's, over the intervals with both.
+pub(super) fn share_of(intervals: &[Interval], part: impl Fn(&Modes) -> i64) -> Option<f64> {
+    let both = intervals.iter().filter_map(|i| Some((i.server?.total_ns, part(&i.machine))));
+    let (server, machine) = both.fold((0, 0), |sum, both| (sum.0 + both.0, sum.1 + both.1));
     (machine > 0).then(|| server as f64 / machine as f64)
 }
 
@@ -143,13 +158,7 @@ fn whole_server(intervals: &[Interval], cap: f64) -> Series {
 fn machine(intervals: &[Interval], cap: f64) -> Series {
     let uses = intervals.iter().map(|interval| {
         let modes = &interval.machine;
-        let total = modes.total_ns() as f64;
-        (total > 0.0).then(|| Use {
-            user: 100.0 * modes.user_mode_ns() as f64 / total,
-            kernel: 100.0 * modes.kernel_mode_ns() as f64 / total,
-            idle: 100.0 * (modes.idle_ns + modes.iowait_ns) as f64 / total,
-            wakes: None,
-        })
+        (modes.total_ns() > 0).then(|| Use::of(modes))
     });
     let detail = counted(cap, "CPU");
     Series::of_cpu_time(ResourceKind::Machine, cap, detail, uses.collect())

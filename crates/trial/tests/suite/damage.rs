@@ -106,9 +106,9 @@ proptest! {
         cases: 120, failure_persistence: None, ..Default::default()
     })]
 
-    /// A damaged page gives an error or, if it is unused, the same trial, but never different data.
+    /// A damaged page gives an error or, if it is unused, the same trial, but never other data.
     #[test]
-    fn damage_never_gives_different_data(
+    fn damage_never_gives_other_data(
         hits in proptest::collection::vec((any::<u32>(), 1..=255u8), 1..4),
     ) {
         let home = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn a_page_of_noise_never_gives_different_data(page in any::<u16>(), noise in any::<[u8; 32]>()) {
+    fn a_page_of_noise_never_gives_other_data(page in any::<u16>(), noise in any::<[u8; 32]>()) {
         let home = tempfile::tempdir().unwrap();
         let path = finished(home.path());
         let before = Trial::open(&path).unwrap();
