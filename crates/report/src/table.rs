@@ -33,7 +33,7 @@ pub struct Table {
 }
 
 /// The header of a column, parsed.
-pub(crate) struct Column<'a> {
+pub(crate) struct Header<'a> {
     pub(crate) name: &'a str,
     pub(crate) is_numeric: bool,
     pub(crate) wraps: bool,
@@ -42,8 +42,8 @@ pub(crate) struct Column<'a> {
 /// Indentation of a cell, in a terminal and on a page: no-break spaces.
 pub(crate) const INDENT: &str = "\u{a0}\u{a0}";
 
-/// What the cell of a row shows in one column.
-type Cell<'a, T> = &'a dyn Fn(&T) -> String;
+/// A column of a table with a row for each `T`: its name and its cells.
+pub(crate) type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
 
 impl Table {
     pub(crate) fn new(
@@ -59,11 +59,11 @@ impl Table {
         }
     }
 
-    /// A table with a row for each item. Each column is given as its name and its cells.
+    /// A table with a row for each item.
     pub(crate) fn of<T>(
         title: impl Into<String>,
         items: impl IntoIterator<Item = T>,
-        columns: &[(&str, Cell<'_, T>)],
+        columns: &[Column<'_, T>],
         note: impl Into<String>,
     ) -> Table {
         let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
@@ -74,8 +74,8 @@ impl Table {
     }
 
     /// The headers of the columns.
-    pub(crate) fn headers(&self) -> impl Iterator<Item = Column<'_>> {
-        self.columns.iter().map(|name| Column {
+    pub(crate) fn headers(&self) -> impl Iterator<Item = Header<'_>> {
+        self.columns.iter().map(|name| Header {
             name: name.trim_start_matches(['<', '~']),
             is_numeric: !name.starts_with(['<', '~']),
             wraps: name.starts_with('~'),

@@ -7,7 +7,7 @@ use crate::analysis::{
     RowKind,
 };
 use crate::format::{NONE, fixed, instant, level, or_none, percent, rate, thousands, three};
-use crate::table::{INDENT, Table};
+use crate::table::{Column, INDENT, Table};
 
 /// The profile table of 1998.
 pub(super) fn profile(profile: &Profile) -> Table {
@@ -211,8 +211,7 @@ fn counters_by_procedure<'f>(found: &'f HardwareCounters) -> Option<Table> {
     let misses = |row: &&'f CountedProcedure| {
         or_none(row.of(Kind::CacheMisses).map(|share| share.percent), percent)
     };
-    type Column<'c, 'f> = (&'c str, &'c dyn Fn(&&'f CountedProcedure) -> String);
-    let mut columns: Vec<Column<'_, 'f>> = vec![
+    let mut columns: Vec<Column<'_, &'f CountedProcedure>> = vec![
         ("<procedure", &|row| row.procedure.label()),
         ("<mode", &|row| row.procedure.mode.into()),
         ("<group", &|row| row.group.clone()),

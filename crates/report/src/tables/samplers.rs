@@ -6,7 +6,7 @@ use trial::waits::LockKind;
 
 use crate::analysis::{Files, FilesOfSize, WaitFigures, Waits, WaitsAtPlace, owner_name};
 use crate::format::{fixed, latency, latency_fine, or_none, percent, thousands};
-use crate::table::Table;
+use crate::table::{Column, Table};
 
 /// Procedures of a stack that are shown, starting with the one that requested the lock.
 const PROCEDURES_SHOWN: usize = 4;
@@ -64,14 +64,13 @@ fn stack(row: &WaitsAtPlace) -> String {
 
 /// Files read and files written, by size.
 pub(crate) fn files<'f>(files: &'f Files) -> Vec<Table> {
-    type Column<'f> = (&'f str, &'f dyn Fn(&&'f FilesOfSize) -> String);
     let of =
         |direction: Direction| files.sizes.iter().filter(move |row| row.direction == direction);
     let objects = |direction| thousands(of(direction).map(|row| row.objects).sum::<u64>() as f64);
     let what = "calls and bytes are per file; first: median time in the open and the first call; \
                 total: median time in all calls, and its 99th percentile; accurate to 6 %; %: the \
                 share of needless reads in that time";
-    let columns = |calls: &'static str| -> [Column<'f>; 7] {
+    let columns = |calls: &'static str| -> [Column<'f, &'f FilesOfSize>; 7] {
         [
             ("<KiB", &|row| size(row)),
             ("files", &|row| thousands(row.objects as f64)),
@@ -82,7 +81,7 @@ pub(crate) fn files<'f>(files: &'f Files) -> Vec<Table> {
             ("99 %", &|row| or_none(row.total_p99_us, fine)),
         ]
     };
-    let needless: [Column<'f>; 2] = [
+    let needless: [Column<'f, &'f FilesOfSize>; 2] = [
         ("needless", &|row| thousands(row.needless.needless as f64)),
         ("%", &|row| percent(row.needless.needless_percent)),
     ];
