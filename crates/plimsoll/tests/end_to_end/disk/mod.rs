@@ -365,8 +365,8 @@ fn a_body_corrupted_in_the_middle_is_completed_from_the_origin_or_truncated() {
         segments.write_all_at(&[body[900_000] ^ 1], at).unwrap();
     }
     let before = scene.origin.requests();
-    let mended = scene.one(certain);
-    assert!(mended.whole && mended.is_hit());
+    let completed = scene.one(certain);
+    assert!(completed.whole && completed.is_hit());
     assert_eq!(scene.origin.requests(), before + 1, "the remainder was requested");
     assert_eq!(metric(server.admin(), "plimsoll_bodies_repaired_total"), 1);
     let cut = scene.one(bare);
