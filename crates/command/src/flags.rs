@@ -10,22 +10,13 @@ use std::time::Duration;
 /// # Errors
 /// The text is not a duration, or it is zero.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits]
-        .parse()
-        .map_err(|_| format!("{text:?} is not a duration: write 500ms, 10s, 5m or 1h"))?;
-    let unit = match &text[digits..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        unit => return Err(format!("unknown unit {unit:?}: use us, ms, s, m or h")),
-    };
-    Duration::try_from_secs_f64(number * unit)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a duration above zero"))
+    let has_unit = text.ends_with(|c: char| !c.is_ascii_digit() && c != '.');
+    let duration =
+        if has_unit { units::duration(text) } else { units::duration(&format!("{text}s")) };
+    match duration? {
+        Duration::ZERO => Err(format!("{text:?} is not a duration above zero")),
+        duration => Ok(duration),
+    }
 }
 
 /// A parser for durations within bounds.
@@ -51,25 +42,6 @@ pub fn number_within<T: FromStr + PartialOrd + Display + Clone>(
     }
 }
 
-/// Parses a number of bytes such as `1024`, `64K`, `256M` or `2G`; units are powers of 1024.
-///
-/// # Errors
-/// The text is not a number of bytes, or it does not fit into 64 bits.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits]
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number of bytes: write 65536, 64K, 256M or 2G"))?;
-    let shift = match &text[digits..] {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        unit => return Err(format!("unknown unit {unit:?}: use K, M or G")),
-    };
-    number.checked_shl(shift).filter(|n| n >> shift == number).ok_or(format!("{text} is too large"))
-}
-
 /// Parses the name of an event notification backend of this platform.
 ///
 /// # Errors
@@ -91,13 +63,13 @@ mod tests {
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        for wrong in ["", "0s", "s", "5d", "-1s", "1e999s", "99999999999999999999h"] {
+        for wrong in ["", "0s", "s", "5w", "-1s", "1e999s", "99999999999999999999h"] {
             assert!(parse_duration(wrong).is_err(), "{wrong:?}");
         }
-        assert_eq!(parse_bytes("64K"), Ok(65536));
-        assert_eq!(parse_bytes("2G"), Ok(2 << 30));
-        for wrong in ["", "K", "1T", "-1", "99999999999G", "18446744073709551616"] {
-            assert!(parse_bytes(wrong).is_err(), "{wrong:?}");
+        assert_eq!(units::bytes("64K"), Ok(65536));
+        assert_eq!(units::bytes("2G"), Ok(2 << 30));
+        for wrong in ["", "K", "1P", "-1", "99999999999G", "18446744073709551616"] {
+            assert!(units::bytes(wrong).is_err(), "{wrong:?}");
         }
     }
 

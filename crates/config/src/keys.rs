@@ -22,7 +22,7 @@ use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
-/// A count that nobody has a reason to exceed.
+/// A count that no one has a reason to exceed.
 const MANY: u64 = 1_000_000;
 /// A share in percent.
 const PERCENT: Kind = Kind::Count(0, 100);

@@ -18,7 +18,6 @@ mod reference;
 mod routes;
 mod table;
 mod tls_keys;
-mod units;
 mod upstreams;
 mod value;
 mod via;

@@ -44,7 +44,8 @@ impl Table for UpstreamTls {
              the system.", example "\"roots.pem\"";
         (certificate): certificate, "The client certificate for servers that request one.";
         server_name: Kind::Text, server_name,
-            "The name sent as SNI, which the certificate must have. Default: the host of the URL.", example "\"www.example.org\"";
+            "The name sent as SNI, which the certificate must have. Default: the host of the URL.",
+            example "\"www.example.org\"";
         verify: Kind::Flag, verify,
             "Whether a server's certificate is verified. Without verification an attacker on the \
              path can read and change everything on the connection.";

@@ -10,7 +10,6 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::table::{Here, a_type, listed};
-use super::units;
 use super::{Host, Origin};
 
 /// Type, unit and bounds of a value.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
-use command::flags::{number_within, parse_backend, parse_bytes, parse_duration};
+use command::flags::{number_within, parse_backend, parse_duration};
 
 /// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
@@ -137,14 +137,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME", value_parser = parse_backend)]
     pub(crate) backend: Option<readiness::Kind>,
     /// Memory for stored responses; accepts K, M and G
-    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = units::bytes)]
     pub(crate) memory: u64,
     /// Directory for a disk cache, which survives restarts; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
     /// Size of the disk cache, allocated at startup; accepts K, M and G
     #[arg(long, value_name = "BYTES", default_value = "1G", requires = "disk",
-        value_parser = parse_bytes)]
+        value_parser = units::bytes)]
     pub(crate) disk_bytes: u64,
     /// When to verify the checksums of disk blocks: once, when they are read into the page cache,
     /// so that long bodies are sent from there without a copy; or always, before each send
@@ -718,7 +718,7 @@ pub(crate) struct NullServer {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8001")]
     pub(crate) listen: SocketAddr,
     /// Body size of every response
-    #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = units::bytes)]
     pub(crate) size: u64,
     /// Run on this CPU
     #[arg(long, value_name = "CPU")]
@@ -746,7 +746,7 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
 fn parse_size(text: &str) -> Result<::load::Size, String> {
     match text {
         "web" => Ok(::load::Size::web()),
-        _ => parse_bytes(text).map(|bytes| ::load::Size::Fixed { bytes }),
+        _ => units::bytes(text).map(|bytes| ::load::Size::Fixed { bytes }),
     }
 }
 

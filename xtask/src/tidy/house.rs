@@ -9,7 +9,7 @@ use crate::tree::Tree;
 /// The floors, from the ground up. A crate may use only crates on lower floors.
 const FLOORS: &[&[&str]] = &[
     &["planted"],
-    &["readiness", "http1", "caching", "regress", "trial"],
+    &["readiness", "http1", "caching", "regress", "trial", "units"],
     &["runtime", "command"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],

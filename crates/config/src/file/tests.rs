@@ -99,7 +99,7 @@ fn all_mistakes_are_reported_in_order() {
         (2, "not a length of time"),
         (3, "`address` is missing in [[listen]]"),
         (4, "must be one of `reverse` and `forward`"),
-        (5, "no unit of bytes"),
+        (5, "not a unit of bytes"),
         (6, "expected a whole number, found a string"),
     ] {
         assert!(found[at].2.contains(what), "{what}: {}", found[at].2);
