@@ -84,14 +84,6 @@ pub fn kill_group(group: i32) -> io::Result<()> {
     Ok(process::kill_process_group(number_of(group, 2)?, Signal::KILL)?)
 }
 
-/// Ends a process with SIGKILL.
-///
-/// # Errors
-/// There is no such process, or it belongs to another user.
-pub fn kill(pid: i32) -> io::Result<()> {
-    Ok(process::kill_process(number_of(pid, 2)?, Signal::KILL)?)
-}
-
 /// A number that is at least `least`: smaller ones have a special meaning to kill(2). Group 0 is
 /// our own, and signalling group 1 would signal every process.
 fn number_of(number: i32, least: i32) -> io::Result<Pid> {
