@@ -223,9 +223,7 @@ fn head_and_statuses_without_content_have_none() {
         for frame in FRAMES {
             for cc in ["no-store", "max-age=60"] {
                 let target = format!("/h?size=77&frame={frame}&cc={cc}");
-                let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
-                client.send(head.as_bytes()).await.unwrap();
-                let got = client.response_to("HEAD").await.unwrap();
+                let got = client.head(&target, "").await;
                 let length = got.field("content-length");
                 assert_eq!(length.is_some(), frame == "length", "{got:?}");
                 for status in [204, 304] {
@@ -278,8 +276,7 @@ fn pipelined_requests_are_answered_in_order() {
 fn many_pipelined_hits_are_all_answered() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/many?size=900&cc=max-age=600";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         let one = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
         for got in client.pipeline(one.repeat(150).as_bytes(), 150).await {
             assert_eq!(got.body, expected(target, None));
@@ -330,8 +327,7 @@ fn a_body_comes_back_while_it_is_sent() {
 fn the_body_of_a_get_is_not_the_next_request() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/g?size=20&cc=max-age=60";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         let hidden = "GET /hidden?size=5 HTTP/1.1\r\nHost: site\r\n\r\n";
         let length = hidden.len();
         let wire = format!(

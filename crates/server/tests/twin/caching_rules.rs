@@ -227,10 +227,8 @@ fn head_is_answered_from_what_get_has_stored() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/h?size=900&cc=max-age=60";
         let mut client = Client::new().await;
-        let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
         for origin_asked in [1, 2, 2] {
-            client.send(head.as_bytes()).await.unwrap();
-            let got = client.response_to("HEAD").await.unwrap();
+            let got = client.head(target, "").await;
             assert_eq!((got.status, got.field("content-length")), (200, Some("900")));
             if origin_asked == 1 {
                 assert_eq!(client.get(target, "").await.body, expected(target, None));
@@ -244,8 +242,7 @@ fn head_is_answered_from_what_get_has_stored() {
 fn a_post_removes_the_responses_that_it_changes() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/i?size=30&cc=max-age=600";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         let post = format!("POST {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 2\r\n\r\nhi");
         assert_eq!(client.ask(post.as_bytes()).await.body, b"hi");
         client.get(target, "").await;
@@ -270,8 +267,7 @@ fn a_response_to_an_authorized_request_is_not_for_others() {
 fn a_stale_response_is_served_if_the_origin_fails() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/sie?size=30&cc=max-age=1,stale-if-error=600&etag=q";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         sleep(Duration::from_secs(5)).await;
         runtime::sim::crash_connections(crate::world::address(crate::world::ORIGIN));
         assert_eq!(client.get(target, "").await.body, expected(target, None));

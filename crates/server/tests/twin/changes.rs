@@ -98,9 +98,7 @@ fn neither_does_a_part_or_a_head_in_flight() {
         sleep(Duration::from_secs(5)).await;
         let head = runtime::spawn(async move {
             let mut client = Client::to(PROXY).await.unwrap();
-            let request = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
-            client.send(request.as_bytes()).await.unwrap();
-            client.response_to("HEAD").await.unwrap()
+            client.head(target, "").await
         });
         sleep(Duration::from_millis(400)).await;
         change("POST", target).await;

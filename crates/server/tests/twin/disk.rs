@@ -112,10 +112,7 @@ fn a_range_of_a_long_body_reads_only_its_blocks() {
                 let read = metric(&world, "plimsoll_disk_reads_total").await - before;
                 assert_eq!(read, reads, "{first}");
             }
-            let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
-            let mut client = Client::new().await;
-            client.send(head.as_bytes()).await.unwrap();
-            let got = client.response_to("HEAD").await.unwrap();
+            let got = Client::new().await.head(target, "").await;
             assert_eq!((got.status, got.field("content-length")), (200, Some("60000")));
             let none = get(target, "Range: bytes=70000-\r\n").await;
             assert_eq!(none.status, 416);

@@ -11,7 +11,7 @@ use server::explain::Explained;
 use runtime::sim;
 
 use crate::storm::Draw;
-use crate::world::{ADMIN, Client, World, each_way, forward, reverse, run};
+use crate::world::{ADMIN, Client, World, each_way, forward, reverse, run, with};
 
 async fn get(target: &str, fields: &str) {
     Client::new().await.get(target, fields).await;
@@ -352,11 +352,8 @@ fn explaining_changes_nothing() {
 
 #[test]
 fn rules_of_a_forward_listener_are_named() {
-    let config = || {
-        let mut config = forward();
-        config.forward.deny_domains = vec!["bad.example".parse().unwrap()];
-        config
-    };
+    let config =
+        with(forward, |config| config.forward.deny_domains = vec!["bad.example".parse().unwrap()]);
     each_way(config, async |_world: Rc<World>| {
         for (about, does, name) in [
             ("url=http://10.0.0.2/&from=203.0.113.9", "refuse", "client"),

@@ -16,8 +16,7 @@ fn ranges_are_cut_from_the_stored_response() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/r?size=1000&cc=max-age=60&etag=a";
         let content = expected(target, None);
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         for (range, first, last) in [
             ("0-9", 0, 9),
             ("990-", 990, 999),
@@ -39,9 +38,7 @@ fn ranges_are_cut_from_the_stored_response() {
             let got = client.get(target, &format!("Range: {ignored}\r\n")).await;
             assert_eq!((got.status, &got.body), (200, &content), "{ignored}");
         }
-        let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\nRange: bytes=0-1\r\n\r\n");
-        client.send(head.as_bytes()).await.unwrap();
-        let got = client.response_to("HEAD").await.unwrap();
+        let got = client.head(target, "Range: bytes=0-1\r\n").await;
         assert_eq!((got.status, got.field("content-length")), (200, Some("1000")));
         assert_eq!(world.origin.count(target), 1);
     });
@@ -51,8 +48,7 @@ fn ranges_are_cut_from_the_stored_response() {
 fn a_condition_comes_before_a_range() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/c?size=1000&cc=max-age=60&etag=a";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         for (fields, want) in [
             ("If-Range: \"a.0\"\r\n", (206, Some("bytes 0-9/1000"), 10)),
             ("If-Range: \"b\"\r\n", (200, None, 1000)),
@@ -96,8 +92,7 @@ fn several_ranges_come_in_one_body_each_with_its_position() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/m?size=1000&cc=max-age=60";
         let content = expected(target, None);
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         let got = client.get(target, "Range: bytes=500-509, 0-0,-2\r\n").await;
         assert_eq!((got.status, got.field("content-range")), (206, None));
         assert_eq!(
@@ -119,8 +114,7 @@ fn several_ranges_come_in_one_body_each_with_its_position() {
 fn many_ranges_give_no_more_than_the_whole() {
     each_way(reverse, async |_: Rc<World>| {
         let target = "/many?size=4000&cc=max-age=60";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         let overlapping = vec!["0-"; 60].join(",");
         let scattered: Vec<_> = (0..40).map(|at| format!("{0}-{0}", at * 100)).collect();
         let endless = vec!["0-0"; 1000].join(",");
@@ -159,8 +153,7 @@ fn an_origin_without_ranges_is_asked_once_and_its_clients_get_theirs() {
 fn if_match_and_if_unmodified_since_are_for_the_origin() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/o?size=10&cc=max-age=60&etag=a";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         for field in ["If-Match: \"b\"", "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"] {
             let got = client.get(target, &format!("{field}\r\n")).await;
             let status = got.field("cache-status").unwrap();

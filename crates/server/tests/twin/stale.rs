@@ -18,8 +18,7 @@ fn stale_while_revalidate_serves_at_once_and_validates_once_in_the_background() 
     each_way(reverse, async |world: Rc<World>| {
         let target = "/swr?size=500&cc=max-age=10,stale-while-revalidate=100&etag=a&delay=500";
         let content = expected(target, None);
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         seconds(20).await;
         for _ in 0..5 {
             let got = client.get(target, "").await;
@@ -36,9 +35,7 @@ fn stale_while_revalidate_serves_at_once_and_validates_once_in_the_background() 
         // A new version takes the old one's place, and a HEAD sets it going too.
         world.origin.version.set(1);
         seconds(20).await;
-        let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
-        client.send(head.as_bytes()).await.unwrap();
-        let got = client.response_to("HEAD").await.unwrap();
+        let got = client.head(target, "").await;
         assert_eq!(got.field("etag"), Some("\"a.0\""));
         seconds(5).await;
         assert_eq!(client.get(target, "").await.field("etag"), Some("\"a.1\""));
@@ -54,8 +51,7 @@ fn stale_while_revalidate_serves_at_once_and_validates_once_in_the_background() 
 fn a_failed_background_validation_is_repeated() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/swr?size=50&cc=max-age=10,stale-while-revalidate=100&gone=2";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         seconds(20).await;
         for _ in 0..3 {
             assert_eq!(client.get(target, "").await.body, expected(target, None));
@@ -124,8 +120,7 @@ fn an_error_of_the_origin_is_passed_on_unless_stale_if_error_says_otherwise() {
 fn requests_waiting_for_a_fetch_that_fails_get_the_stale_response_they_allow() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/wait?size=30&cc=max-age=1,stale-if-error=600&etag=q&delay=1000";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         seconds(5).await;
         let wishes = ["", "", "Cache-Control: no-cache\r\n", ""];
         let asked: Vec<_> = wishes
@@ -148,12 +143,9 @@ fn requests_waiting_for_a_fetch_that_fails_get_the_stale_response_they_allow() {
 fn head_makes_a_stored_response_fresh_or_stale() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/head?size=700&cc=max-age=10&etag=a";
-        let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         seconds(20).await;
-        client.send(head.as_bytes()).await.unwrap();
-        let got = client.response_to("HEAD").await.unwrap();
+        let got = client.head(target, "").await;
         let status = "plimsoll; fwd=stale; fwd-status=200; stored";
         assert_eq!((got.status, got.field("cache-status")), (200, Some(status)));
         let got = client.get(target, "").await;
@@ -162,9 +154,7 @@ fn head_makes_a_stored_response_fresh_or_stale() {
         assert_eq!(world.origin.count(target), 2);
         // Another version: the stored response is outdated, however fresh it was.
         world.origin.version.set(1);
-        let reload = head.replace("\r\n\r\n", "\r\nCache-Control: no-cache\r\n\r\n");
-        client.send(reload.as_bytes()).await.unwrap();
-        let got = client.response_to("HEAD").await.unwrap();
+        let got = client.head(target, "Cache-Control: no-cache\r\n").await;
         assert_eq!(got.field("etag"), Some("\"a.1\""));
         let got = client.get(target, "").await;
         assert_eq!((got.status, got.field("etag")), (200, Some("\"a.1\"")));
@@ -176,8 +166,7 @@ fn head_makes_a_stored_response_fresh_or_stale() {
 fn a_reload_of_an_immutable_response_sends_no_request() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/im?size=30&cc=max-age=100,immutable&etag=a";
-        let mut client = Client::new().await;
-        client.get(target, "").await;
+        let mut client = Client::after_get(target).await;
         let reload = "Cache-Control: max-age=0\r\nIf-None-Match: \"a.0\"\r\n";
         assert_eq!(client.get(target, reload).await.status, 304);
         assert_eq!(world.origin.count(target), 1);

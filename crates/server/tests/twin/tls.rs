@@ -12,7 +12,7 @@ use server::ServerTls;
 use crate::common::content;
 use crate::origin;
 use crate::tls_client::{SIGNED, TlsClient, client_config, reverse_tls};
-use crate::world::{Client, World, each_way, run};
+use crate::world::{Client, World, each_way, run, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -297,11 +297,8 @@ fn clients_are_asked_for_a_certificate_where_one_is_wanted() {
         client_ca: Some(root),
         ..ListenerTls::default()
     };
-    let config = || {
-        let mut config = reverse_tls();
-        config.listeners[0].tls = Some(ServerTls::load(&tls).unwrap());
-        config
-    };
+    let config =
+        with(reverse_tls, |config| config.listeners[0].tls = Some(ServerTls::load(&tls).unwrap()));
     each_way(config, async |world: Rc<World>| {
         let mut without = TlsClient::connect(&client_config()).await;
         assert!(without.is_refused().await);

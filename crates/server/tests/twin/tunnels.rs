@@ -13,7 +13,7 @@ use server::{Config, Origin, Users};
 use crate::common::content;
 use crate::dns::{NameServer, SERVER};
 use crate::origin::expected;
-use crate::world::{Client, World, address, each_way, forward, reverse, run};
+use crate::world::{Client, World, address, each_way, forward, reverse, run, with};
 
 /// A server that does what a test wants with each connection.
 struct Peer {
@@ -160,11 +160,7 @@ fn a_reset_is_passed_on_as_a_reset() {
 
 #[test]
 fn a_tunnel_that_is_silent_both_ways_is_closed_and_no_other() {
-    let config = || {
-        let mut config = open();
-        config.limits.tunnel_idle = Duration::from_secs(100);
-        config
-    };
+    let config = with(open, |config| config.limits.tunnel_idle = Duration::from_secs(100));
     each_way(config, async |world: Rc<World>| {
         let _peer = Peer::echo(PEER);
         let (busy, silent) = (connect(PEER, b"").await, connect(PEER, b"").await);
@@ -205,11 +201,7 @@ fn a_tunnel_holds_no_more_than_its_bound() {
 
 #[test]
 fn a_drain_lets_tunnels_run_until_its_time_is_over() {
-    let config = || {
-        let mut config = open();
-        config.limits.drain_timeout = Duration::from_secs(20);
-        config
-    };
+    let config = with(open, |config| config.limits.drain_timeout = Duration::from_secs(20));
     each_way(config, async |world: Rc<World>| {
         let _peer = Peer::echo(PEER);
         let (ends, stays) = (connect(PEER, b"").await, connect(PEER, b"").await);
@@ -319,12 +311,10 @@ async fn is_refused(request: &str, status: u16, words: &[&str]) {
 
 #[test]
 fn a_forbidden_request_is_refused_with_the_name_of_the_rule_and_reaches_no_server() {
-    let config = || {
-        let mut config = named();
+    let config = with(named, |config| {
         config.forward.allow_to = vec!["10.0.0.5/32".parse().unwrap()];
         config.forward.deny_domains = vec!["bad.test".parse().unwrap()];
-        config
-    };
+    });
     each_way(config, async |world: Rc<World>| {
         let names = NameServer::start();
         names.resolves("a.test", &[5], 600);
@@ -355,11 +345,8 @@ fn a_forbidden_request_is_refused_with_the_name_of_the_rule_and_reaches_no_serve
 /// connected to.
 #[test]
 fn a_name_that_changes_its_address_gains_nothing() {
-    let config = || {
-        let mut config = named();
-        config.forward.allow_to = vec!["10.0.0.2/32".parse().unwrap()];
-        config
-    };
+    let config =
+        with(named, |config| config.forward.allow_to = vec!["10.0.0.2/32".parse().unwrap()]);
     each_way(config, async |world: Rc<World>| {
         let peer = Peer::echo(WEB);
         let names = NameServer::start();
@@ -383,11 +370,7 @@ fn the_proxy_itself_is_reached_by_its_name_alone() {
         is_refused("GET http://10.0.0.1/", 403, &["`own-address`"]).await;
         is_refused("CONNECT 10.0.0.1:9090", 403, &["`own-address`", "allow_to"]).await;
     });
-    let config = || {
-        let mut config = open();
-        config.forward.allow_to.push("10.0.0.1/32".parse().unwrap());
-        config
-    };
+    let config = with(open, |config| config.forward.allow_to.push("10.0.0.1/32".parse().unwrap()));
     each_way(config, async |_: Rc<World>| {
         let stream = connect("10.0.0.1:9090", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await;
         assert!(all_of(&stream).await.0.ends_with(b"ok\n"));
@@ -398,11 +381,8 @@ fn the_proxy_itself_is_reached_by_its_name_alone() {
 
 #[test]
 fn a_client_of_another_network_gets_nothing_stored_either() {
-    let config = || {
-        let mut config = forward();
-        config.forward.allow_from = vec!["192.168.0.0/16".parse().unwrap()];
-        config
-    };
+    let config =
+        with(forward, |config| config.forward.allow_from = vec!["192.168.0.0/16".parse().unwrap()]);
     each_way(config, async |world: Rc<World>| {
         is_refused("GET http://10.0.0.2/a", 403, &["`client`", "--allow-from"]).await;
         is_refused("CONNECT 10.0.0.2:443", 403, &["`client`"]).await;
@@ -415,12 +395,10 @@ const USERS: &str = "jo:$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e
 
 #[test]
 fn a_password_is_asked_for_and_the_name_is_logged() {
-    let config = || {
-        let mut config = forward();
+    let config = with(forward, |config| {
         config.forward.users = Some(Users::from_text(USERS).unwrap());
         config.forward.realm = "the office".parse().unwrap();
-        config
-    };
+    });
     each_way(config, async |world: Rc<World>| {
         let target = "http://10.0.0.2/p?size=50&cc=max-age=600";
         let right = "Proxy-Authorization: Basic am86c2VjcmV0\r\n";
@@ -558,12 +536,10 @@ fn the_client_of_a_request_is_named_as_configured() {
         (Replace, Some("127."), Some("for=127.")),
         (Delete, None, None),
     ] {
-        let config = || {
-            let mut config = forward();
+        let config = with(forward, |config| {
             config.forward.x_forwarded_for = tell;
             config.forward.forwarded = tell;
-            config
-        };
+        });
         run(sim::Options::new(1), config(), async |world: Rc<World>| {
             let mut client = Client::new().await;
             let fields = "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\n";

@@ -49,6 +49,18 @@ pub(crate) fn forward() -> Config {
     config
 }
 
+/// A configuration with a change.
+pub(crate) fn with(
+    config: impl Fn() -> Config,
+    change: impl Fn(&mut Config),
+) -> impl Fn() -> Config {
+    move || {
+        let mut config = config();
+        change(&mut config);
+        config
+    }
+}
+
 /// A running scenario.
 pub(crate) struct World {
     pub(crate) origin: Rc<Origin>,
@@ -219,6 +231,20 @@ impl Client {
     pub(crate) async fn get(&mut self, target: &str, fields: &str) -> Response {
         let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
         self.ask(request.as_bytes()).await
+    }
+
+    /// Sends a HEAD with more fields and reads the response.
+    pub(crate) async fn head(&mut self, target: &str, fields: &str) -> Response {
+        let request = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
+        self.send(request.as_bytes()).await.unwrap();
+        self.response_to("HEAD").await.unwrap()
+    }
+
+    /// A client that has sent a GET for this target, so that the response may be stored.
+    pub(crate) async fn after_get(target: &str) -> Client {
+        let mut client = Client::new().await;
+        client.get(target, "").await;
+        client
     }
 
     /// Sends a request and reads the response, which must arrive.
