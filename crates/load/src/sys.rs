@@ -63,9 +63,9 @@ pub fn terminate(pid: i32) -> io::Result<()> {
 /// Ends one of our processes (SIGKILL).
 ///
 /// # Errors
-/// As [`terminate`].
+/// As [`terminate`]; also if the number is that of init.
 pub fn kill(pid: i32) -> io::Result<()> {
-    Ok(process::kill_process(number_of(pid, 1)?, Signal::KILL)?)
+    Ok(process::kill_process(number_of(pid, 2)?, Signal::KILL)?)
 }
 
 /// Asks all processes of one of our groups to end (SIGTERM).
