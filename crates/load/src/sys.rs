@@ -1,9 +1,9 @@
 //! The few system calls that the standard library does not offer: clocks, pinning, limits, and
 //! sockets that connect without blocking from a chosen source address.
 //!
-//! What: thin safe functions over the system calls. Why: the generator counts nanoseconds and system calls, so
-//! it must know which calls it makes. Ownership: dropping an `OwnedFd` closes it. What never
-//! happens: a blocking call on a socket; a descriptor that a child inherits.
+//! What: thin safe functions over the system calls. Why: the generator counts nanoseconds and
+//! system calls, so it must know which calls it makes. Ownership: dropping an `OwnedFd` closes it.
+//! What never happens: a blocking call on a socket; a descriptor that a child inherits.
 
 use std::io;
 use std::marker::PhantomData;
