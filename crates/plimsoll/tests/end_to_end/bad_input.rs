@@ -110,7 +110,7 @@ fn a_missing_server() {
     gone.ended(SOON);
     let rest = ["--access-log", &log, "--for", "1s", "-o", &out];
     let with = |target: [&str; 2]| plimsoll(&[&["record"], &target[..], &rest[..]].concat());
-    with(["--pid", &gone.pid()]).refused(&[&gone.pid(), "there is none"]);
+    with(["--pid", &gone.pid()]).refused(&["no process", &gone.pid()]);
     with(["--name", "no-such-server"]).refused(&["no-such-server"]);
     with(["--pid", "0"]).refused(&["0"]);
     with(["--pid", "one"]).refused(&["one", "--pid", "plimsoll record --help"]);
