@@ -10,7 +10,7 @@ use std::time::Duration;
 /// # Errors
 /// The text is not a duration, or it is zero.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let has_unit = text.ends_with(|c: char| !c.is_ascii_digit() && c != '.');
+    let has_unit = !text.ends_with(|c: char| c.is_ascii_digit() || c == '.');
     let duration =
         if has_unit { units::duration(text) } else { units::duration(&format!("{text}s")) };
     match duration? {

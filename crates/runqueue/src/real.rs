@@ -94,17 +94,17 @@ pub(super) fn measure(
 fn gain((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run], vanilla: &[Run]) -> Gain {
     let ratio = |value: fn(&Run) -> f64| {
         let pairs = runs.iter().zip(vanilla);
-        Figure::of(pairs.map(|(run_once, vanilla)| value(run_once) / value(vanilla)))
+        Figure::of(pairs.map(|(run, vanilla)| value(run) / value(vanilla)))
     };
     let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
     Gain {
         cpus,
         runnable,
         layout,
-        by_clock: ratio(|run_once| run_once.done / run_once.wall_s),
-        by_cpu_time: ratio(|run_once| run_once.done / run_once.cpu_s),
-        a_second: each(|run_once| run_once.done / run_once.wall_s),
-        cpu_us: each(|run_once| 1e6 * run_once.cpu_s / run_once.done),
+        by_clock: ratio(|run| run.done / run.wall_s),
+        by_cpu_time: ratio(|run| run.done / run.cpu_s),
+        a_second: each(|run| run.done / run.wall_s),
+        cpu_us: each(|run| 1e6 * run.cpu_s / run.done),
         published_percent: None,
     }
 }
@@ -112,21 +112,19 @@ fn gain((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run], vanilla: &[R
 fn held((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run]) -> Held {
     let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
     let sum = |value: fn(&Run) -> u64| runs.iter().map(value).sum::<u64>();
-    let attempts = sum(|run_once| run_once.lock.attempts);
+    let attempts = sum(|run| run.lock.attempts);
     Held {
         cpus,
         runnable,
         layout,
         attempts,
-        contended: sum(|run_once| run_once.lock.contended),
-        contention_percent: each(|run_once| {
-            100.0 * run_once.lock.contended as f64 / run_once.lock.attempts as f64
+        contended: sum(|run| run.lock.contended),
+        contention_percent: each(|run| {
+            100.0 * run.lock.contended as f64 / run.lock.attempts as f64
         }),
-        hold_mean_us: each(|run_once| {
-            run_once.lock.held_ns as f64 / 1e3 / run_once.lock.holds as f64
-        }),
-        hold_max_us: runs.iter().map(|v| v.lock.held_ns_max).max().unwrap_or(0) as f64 / 1e3,
-        tasks_a_walk: each(|run_once| run_once.tasks as f64 / run_once.walks as f64),
+        hold_mean_us: each(|run| run.lock.held_ns as f64 / 1e3 / run.lock.holds as f64),
+        hold_max_us: runs.iter().map(|run| run.lock.held_ns_max).max().unwrap_or(0) as f64 / 1e3,
+        tasks_a_walk: each(|run| run.tasks as f64 / run.walks as f64),
         published: None,
     }
 }

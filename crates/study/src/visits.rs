@@ -44,5 +44,5 @@ pub(crate) fn cells(servers: usize, numbers: &[u32]) -> Vec<(usize, u32)> {
 pub(crate) fn assert_constant(figure: &Figure, wanted: f64) {
     assert!((figure.value / wanted - 1.0).abs() < 1e-9, "{figure:?} is not {wanted}");
     let (low, high) = figure.interval.unwrap();
-    assert!(high - low < 1e-6, "{figure:?}");
+    assert!(high - low < 1e-9, "{figure:?}");
 }

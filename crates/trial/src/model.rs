@@ -341,6 +341,7 @@ impl FromSql for LatencySource {
 
 impl Table for LatencyRow {
     const NAME: &'static str = "latency";
+    const OPTIONAL: bool = false;
     const COLUMNS: &'static str = "idx, source, count, invalid, histogram";
     const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, id";
 
@@ -349,6 +350,7 @@ impl Table for LatencyRow {
 
 impl Table for Loss {
     const NAME: &'static str = "loss";
+    const OPTIONAL: bool = false;
     const COLUMNS: &'static str = "kind, count, note";
     const ROWS: &'static str = "ORDER BY id";
     const CONFLICT: &'static str =
@@ -359,6 +361,7 @@ impl Table for Loss {
 
 impl Table for Prediction {
     const NAME: &'static str = "prediction";
+    const OPTIONAL: bool = false;
     const COLUMNS: &'static str = "name, made_at_ns, quantity, value, low, high, level, model";
     const ROWS: &'static str = "ORDER BY id";
 

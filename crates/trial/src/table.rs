@@ -20,6 +20,8 @@ pub(crate) trait Table: Sized {
     const VERB: &'static str = "INSERT";
     /// What happens if a row with the same key exists. By default that is an error.
     const CONFLICT: &'static str = "";
+    /// Whether a file of an older version may lack the table.
+    const OPTIONAL: bool = true;
 
     /// The statement that writes a row.
     fn insert_sql() -> String {
@@ -98,14 +100,14 @@ pub(crate) fn insert<R: Table>(rows: &[R], connection: &Connection) -> rusqlite:
 }
 
 /// Reads the rows of a table, from an interval on where rows belong to intervals. A trial without
-/// the table (an older one) has no rows.
+/// an optional table (an older one) has no rows.
 pub(crate) fn read<R: Table>(
     connection: &Connection,
     place: &Place<'_>,
     from: u64,
 ) -> Result<Vec<R>, Error> {
     let rows = || {
-        if !exists(connection, R::NAME)? {
+        if R::OPTIONAL && !exists(connection, R::NAME)? {
             return Ok(Vec::new());
         }
         let mut select = connection.prepare(&R::select_sql())?;

@@ -94,6 +94,7 @@ fn a_change_is_predicted_saved_made_and_graded() {
     let strict = plimsoll(&["compare", &before, &before, "--margin", "1"]);
     assert_eq!(strict.code, Some(2), "{strict:?}");
     assert!(strict.stderr.contains("inconclusive: "), "{strict:?}");
+    assert!(strict.stderr.contains("try longer recordings"), "{strict:?}");
 }
 
 #[test]

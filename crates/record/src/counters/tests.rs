@@ -177,11 +177,9 @@ fn missing_kinds_give_their_reasons_in_one_sentence() {
         Kind::Instructions => Ok(()),
         _ => Err("none here".to_owned()),
     };
-    let describe = Counters::of(Fake::default(), &[1], &one).map(|counters| counters.describe());
-    let describe = describe.unwrap_or_default();
-    assert!(
-        describe.starts_with("instructions, of the server's") && describe.contains("none here")
-    );
+    let text = Counters::of(Fake::default(), &[1], &one).map(|counters| counters.describe());
+    let text = text.unwrap_or_default();
+    assert!(text.starts_with("instructions, of the server's") && text.contains("none here"));
 }
 
 /// Either the processor counts here and its figures are plausible, or the refusal says why.

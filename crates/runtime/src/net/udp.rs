@@ -105,6 +105,10 @@ impl UdpSocket {
     /// # Errors
     /// What the system says.
     pub async fn send_to(&self, buf: &[u8], address: SocketAddr) -> io::Result<usize> {
+        match self.try_send_to(buf, address) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
         self.0.wait_then(Direction::Write, || self.try_send_to(buf, address)).await
     }
 
@@ -121,6 +125,10 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::try_send`], except `WouldBlock`.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        match self.try_send(buf) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
         self.0.wait_then(Direction::Write, || self.try_send(buf)).await
     }
 

@@ -86,7 +86,7 @@ fn received(judge: &Judge<'_>, forward: bool) {
             let target = if forward { format!("http://{host}{path}") } else { path.clone() };
             let got = ask(proxy.address(), &host, &target);
             if got.as_ref().map(|(status, body)| (*status, body.as_str())) != Ok((200, &path)) {
-                faults.push(format!("{}: the innocent was answer {got:?}", named(case, kind)));
+                faults.push(format!("{}: the innocent request got {got:?}", named(case, kind)));
             }
         }
     }
