@@ -180,7 +180,8 @@ impl<C: Client> Exchange<'_, C> {
         let mut pulled = body.take_ready(upstreams, &mut |part| data.extend_from_slice(part));
         loop {
             left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
-            self.client.send(&[&data], false).await?;
+            self.client.offer(&data);
+            self.client.flush().await?;
             match pulled {
                 _ if left == 0 => return Ok(()),
                 Ok(false) => {}

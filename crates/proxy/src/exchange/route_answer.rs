@@ -28,7 +28,9 @@ pub(crate) async fn answer<C: Client>(exchange: &mut Exchange<'_, C>, action: &A
                 write::origin_form(&mut location, head.method, &head.target);
             }
             // The configuration was checked, and a target has no byte that a field may not have.
-            let _ = write::field(&mut lines, b"Location", &location);
+            if !location.is_empty() {
+                let _ = write::field(&mut lines, b"Location", &location);
+            }
             ""
         }
         Action::Answer { body, .. } => body.as_str(),

@@ -29,6 +29,7 @@ use crate::exchange::ask::Held;
 use crate::exchange::destination::Destination;
 use crate::exchange::step::{Ending, Provenance, Serving, Step, Streaming, Validated};
 use crate::limits::BODY_HELD_BYTES_MAX;
+use crate::request::body_length;
 
 /// Passes a request through, whatever it is, and its response back.
 pub(crate) async fn pass<C: Client>(
@@ -84,7 +85,7 @@ impl<C: Client> Exchange<'_, C> {
         let worker = self.context.worker;
         let watch = worker.cache.watches.watch(uri);
         let forwarding = self.forwarding(to);
-        let request = forwarding.request(Purpose::Pass(BodyLength::None));
+        let request = forwarding.request(Purpose::Pass(body_length(&self.context.head)));
         let began = worker.cache.purges.now();
         let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
         let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);

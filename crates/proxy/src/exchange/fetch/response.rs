@@ -237,6 +237,8 @@ fn complete<'d>(
     if !same || head.part != Some(wanted) {
         return unfit(forwarding, to, ask, lead);
     }
+    // A body that is complete gives its connection back, and with it the address.
+    let upstream = answer.body.address();
     let mut first = Vec::new();
     if let Err(fault) =
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data))
@@ -257,7 +259,7 @@ fn complete<'d>(
     };
     let cache_status = CacheStatus::forwarded(Outcome::Miss, ask.why, Some(206));
     let cache_status = stored_status(cache_status, &lead);
-    let provenance = Provenance::fetched(cache_status, answer.body.address());
+    let provenance = Provenance::fetched(cache_status, upstream);
     let filling = Filling { key: ask.key, head: Arc::clone(&head), into };
     let reader = filling.start(worker, lead, answer.body, first);
     Ok(Step::Stream(Streaming { reader, head, provenance }))
