@@ -120,7 +120,7 @@ fn an_error_of_the_origin_is_passed_on_unless_stale_if_error_says_otherwise() {
 fn requests_waiting_for_a_fetch_that_fails_get_the_stale_response_they_allow() {
     each_way(reverse, async |world: Rc<World>| {
         let target = "/wait?size=30&cc=max-age=1,stale-if-error=600&etag=q&delay=1000";
-        let mut client = Client::after_get(target).await;
+        let _client = Client::after_get(target).await;
         seconds(5).await;
         let wishes = ["", "", "Cache-Control: no-cache\r\n", ""];
         let asked: Vec<_> = wishes
