@@ -213,7 +213,7 @@ fn unknown_flags_and_invalid_values() {
     for rate in ["fast", "0", "nan", "1..", "1..2/0", "1e99"] {
         bad("--rate", rate);
     }
-    for time in ["0", "0s", "5d", "soon", "1e9h"] {
+    for time in ["0", "0s", "5w", "soon", "1e9h"] {
         bad("--for", time);
     }
     bad("--size", "big");
