@@ -8,8 +8,9 @@
 //! # The steps of a request
 //! 1. [`RequestHints::of`], during the walk over the request's fields that happens anyway.
 //! 2. If something is stored for the URI and [`VaryNames::matches`]: [`StoredMeta::is_fresh`] if
-//!    the hints are plain, otherwise [`decide_reuse`]. [`conditional`] and [`range::select_range`]
-//!    decide between the whole, a part, 304 and 416; for stored parts, [`covers`] and [`missing`].
+//!    the hints are plain, otherwise [`decide_reuse`]. [`conditional()`] and
+//!    [`range::select_range`] decide between the whole, a part, 304 and 416; for stored parts,
+//!    [`covers`] and [`missing`].
 //! 3. If nothing is stored and [`only_if_cached`]: 504.
 //! 4. Ask the origin, with [`validation_fields`] if there is something to validate. After a 304
 //!    that [`fits_304`]: [`updated`], then [`StoredMeta::of`]. After a failure: [`stale_on_error`].

@@ -1,6 +1,6 @@
 //! Range requests answered from a complete stored response (RFC 9110, 14; RFC 9111, 3.3 and 4.3.5).
 //!
-//! Evaluated after [`crate::conditional`] has passed the request (RFC 9110, 13.2.2, step 5). A
+//! Evaluated after [`crate::conditional()`] has passed the request (RFC 9110, 13.2.2, step 5). A
 //! `Range` that is not understood, invalid or not worthwhile is ignored: the answer is then the
 //! whole. Parts that overlap or nearly touch are joined, and at most [`PARTS_MAX`] are sent, so
 //! that a small request cannot get more bytes than there are (RFC 9110, 17.15).

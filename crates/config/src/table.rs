@@ -3,7 +3,7 @@
 //!
 //! A [`Key`] has a name, a [`Kind`] (type, unit, bounds) and a help text; a type that is written as
 //! a table lists its keys ([`Table`]). The default of a key is the value in the type's
-//! [`Table::blank`], shown as a file would write it, so defaults are in one place too. What never
+//! `Default`, shown as a file would write it, so defaults are in one place too. What never
 //! happens: reading stops at the first mistake; a key is accepted but not read.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Field lines to spans: httparse finds the pieces, and this file refuses what httparse tolerates.
 //!
 //! httparse accepts a bare line feed as a line end, so the start of every name and the end of the
-//! head are checked again here. Its errors name no rule; [`diagnose`](crate::diagnose) finds the
+//! head are checked again here. Its errors name no rule; [`diagnose`] finds the
 //! rule, off the fast path.
 
 use crate::diagnose;

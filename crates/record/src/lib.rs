@@ -1,8 +1,8 @@
 //! The samplers: modes of the CPU, threads of a server, its profile, access logs.
 //!
-//! [`record`] observes a server that it neither starts nor changes: it reads /proc, perf events and
-//! the tail of an access log, and writes one [`trial`] file, interval by interval. It works on any
-//! server that logs in one of the formats of [`LogFormat`].
+//! [`record()`] observes a server that it neither starts nor changes: it reads /proc, perf events
+//! and the tail of an access log, and writes one [`trial`] file, interval by interval. It works on
+//! any server that logs in one of the formats of [`LogFormat`].
 //!
 //! The path of a sample:
 //!

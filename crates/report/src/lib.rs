@@ -3,7 +3,7 @@
 //! [`analyse`] chooses the resources, excludes the intervals that do not belong to a line (warm-up,
 //! saturation, an invalid rate), and lets [`regress`] fit the others. The [`Analysis`] that it
 //! returns has everything that an output shows, and its serialisation is the JSON of the command.
-//! [`terminal`], [`html`] and [`svg_loadline`] only write it out.
+//! [`terminal()`], [`html`] and [`svg_loadline`] only write it out.
 //!
 //! | module | content |
 //! | --- | --- |

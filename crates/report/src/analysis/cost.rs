@@ -1,9 +1,9 @@
 //! The cost of a request by mode, group and procedure: marginal and fixed.
 //!
 //! The sampled CPU time of each group in each interval is fitted with the design and the weights of
-//! the limiting resource's own CPU time ([`regress::costs`]), so that the groups, and the time that
-//! is not in the profile, add up to the resource's line. If that resource is one thread of several,
-//! the server's profile is scaled to the thread's share.
+//! the limiting resource's own CPU time ([`regress::costs()`]), so that the groups, and the time
+//! that is not in the profile, add up to the resource's line. If that resource is one thread of
+//! several, the server's profile is scaled to the thread's share.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The process itself: its set-up before the cores run, and its handover to a successor.
 //!
-//! What: listening sockets opened or inherited before a core exists ([`listen`], [`inherited`]),
+//! What: listening sockets opened or inherited before a core exists ([`listen`], [`inherited()`]),
 //! the user to run as ([`Identity`]), the process that replaces this one ([`Successor`]) or that
-//! this one replaces ([`Predecessor`]), and the supervisor ([`notify`]).
+//! this one replaces ([`Predecessor`]), and the supervisor ([`notify()`]).
 //! Why here: all of it is system calls, and none of it belongs to a core. It is not simulated,
 //! because it happens once in the life of a process, on its first thread.
 //! What never happens: a listening socket is closed during a handover (the successor has it open

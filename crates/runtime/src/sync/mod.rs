@@ -1,4 +1,4 @@
-//! How tasks communicate: within a core ([`Notify`]) and across cores ([`inbox`]); and a lock for
+//! How tasks communicate: within a core ([`Notify`]) and across cores ([`inbox()`]); and a lock for
 //! what cores share ([`Lock`]).
 
 mod inbox;
