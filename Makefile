@@ -18,8 +18,8 @@ help:
 
 demo:
 	@./setup.sh demo
-	cargo build --profile demo --locked -p plimsoll
-	@target/demo/plimsoll demo
+	cargo build --release --locked -p plimsoll
+	@target/release/plimsoll demo
 
 # One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
 # seeds for two minutes. A failure there prints its seed and the command to repeat it. The last line
