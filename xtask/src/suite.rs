@@ -5,11 +5,11 @@
 //! dependency is compiled once. The documentation is built the same way: rustdoc uses the libraries
 //! that were built for the tests.
 //!
-//! The test programs run one after another. The end-to-end tests of the server come first and run
-//! alone: those that replace a server under load fail if anything else runs, even at a lower
-//! priority. The studies come next. They spend most of their time waiting, and their assertions
-//! hold on a busy machine, so the simulation and the documentation run at the same time, at the
-//! lowest priority.
+//! The end-to-end tests of the server come first and run alone: those that replace a server under
+//! load fail if anything else runs, even at a lower priority. The other test programs run one after
+//! another. The studies spend most of their time waiting, and their assertions hold on a busy
+//! machine, so they run beside these, and so do the simulation and the documentation, at the lowest
+//! priority.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY
 const LINTER: &str = "clippy-driver";
 /// The tests that run first and alone.
 const FIRST: &str = "plimsoll end_to_end";
-/// The tests that run next, together with the simulation and the documentation.
+/// The tests that run beside the others.
 const SECOND: &str = "studies end_to_end";
 const SIMULATION_SECONDS: &str = "120";
 
@@ -74,19 +74,18 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let mut totals = Totals::default();
     totals.add(FIRST, first.run());
     report_time("end-to-end tests", since);
-    let (studies, simulated, documented) = thread::scope(|scope| {
+    thread::scope(|scope| {
+        let studies = scope.spawn(|| second.run());
         let simulated = scope.spawn(|| simulated(root, &simulation));
         let documented = scope.spawn(|| documented(root));
+        for program in &programs {
+            totals.add(&program.name, program.run());
+        }
         let join = "the thread only waits for a process";
-        (second.run(), simulated.join().expect(join), documented.join().expect(join))
+        totals.add(SECOND, studies.join().expect(join));
+        totals.add_step("simulation of the disk store", simulated.join().expect(join));
+        totals.add_step("documentation", documented.join().expect(join));
     });
-    totals.add(SECOND, studies);
-    totals.add_step("simulation of the disk store", simulated);
-    totals.add_step("documentation", documented);
-    report_time("studies, simulation and documentation", since);
-    for program in &programs {
-        totals.add(&program.name, program.run());
-    }
     report_time("all tests", since);
     Ok(totals)
 }
