@@ -4,13 +4,10 @@
 //! generator, not of the server, per completed request. A generator that costs more than the
 //! servers cannot saturate them.
 
-use std::process::{Command, Stdio};
-
-use harness::peer::find;
+use harness::wrk;
 use load::{Plan, Schedule, sys};
 
 use crate::measure::{Context, HOT};
-use crate::process;
 use crate::servers::Running;
 
 /// CPU microseconds per request and requests per second.
@@ -30,21 +27,10 @@ pub(crate) fn own(server: &Running, context: &Context<'_>) -> Result<Cost, Strin
 
 /// Runs wrk with one thread.
 pub(crate) fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
-    let program = find("wrk").ok_or("not installed: apt-get install wrk")?;
-    let mut command = Command::new(program);
+    let url = format!("http://{}/", server.addr);
     let seconds = context.pace.measured.as_secs().max(1);
-    command.args(["-t1", &format!("-c{HOT}"), &format!("-d{seconds}s")]);
-    command.arg(format!("http://{}/", server.addr)).stdin(Stdio::null());
-    process::confine(&mut command, context.pace.cpu);
     let before_ns = sys::children_cpu_ns();
-    let output = command.output().map_err(|e| e.to_string())?;
+    let report = wrk::run(&url, HOT, seconds, Some(context.pace.cpu), context.stop)?;
     let cpu_ns = sys::children_cpu_ns() - before_ns;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let requests = text.lines().find_map(|line| {
-        let (count, rest) = line.trim().split_once(" requests in ")?;
-        rest.contains("read").then(|| count.parse::<f64>().ok())?
-    });
-    let requests =
-        requests.filter(|count| *count > 0.0).ok_or("wrk reported no number of requests")?;
-    Ok((cpu_ns as f64 / 1e3 / requests, requests / seconds as f64))
+    Ok((cpu_ns as f64 / 1e3 / report.requests, report.rate))
 }

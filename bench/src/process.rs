@@ -58,7 +58,7 @@ pub(crate) fn cpu_busy_ns(cpu: usize) -> u64 {
 
 /// Pins the child to a CPU, raises its descriptor limit, and makes the kernel end it if the bench
 /// dies.
-pub(crate) fn confine(command: &mut Command, cpu: usize) {
+fn confine(command: &mut Command, cpu: usize) {
     let parent = std::process::id().cast_signed();
     let prepare = move || {
         sys::pin_to_cpu(cpu)?;

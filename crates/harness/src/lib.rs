@@ -3,7 +3,8 @@
 //! The demo, the studies and the benchmark share this crate. `servers` runs our program as origin
 //! and proxy, [`peer`] runs other programs, [`origin`] runs
 //! an origin in this process, [`rounds`] puts measurements into random order and
-//! computes intervals, and [`environment`] describes the machine.
+//! computes intervals, [`wrk`] is a load generator that is not ours, and [`environment`] describes
+//! the machine.
 #![forbid(unsafe_code)]
 
 pub mod environment;
@@ -11,6 +12,7 @@ pub mod origin;
 pub mod peer;
 pub mod rounds;
 mod servers;
+pub mod wrk;
 
 pub use environment::Environment;
 pub use servers::{

@@ -184,7 +184,7 @@ fn is_running(pid: i32) -> bool {
 }
 
 /// A process stays on the CPU of the thread that starts it.
-fn spawn(mut command: Command, cpu: Option<usize>) -> io::Result<Child> {
+pub(crate) fn spawn(mut command: Command, cpu: Option<usize>) -> io::Result<Child> {
     let Some(cpu) = cpu else { return command.spawn() };
     let pinned = thread::spawn(move || {
         sys::pin_to_cpu(cpu)?;
