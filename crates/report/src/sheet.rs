@@ -5,7 +5,7 @@ use askama::Template;
 
 use crate::{figure, terminal};
 
-pub use crate::figure::{Curve, Panel, Stroke, Ticks, Tone};
+pub use crate::figure::{Curve, Panel, Predicted, Stroke, Ticks, Tone};
 pub use crate::table::Table as Rows;
 
 /// The text of a result.
@@ -60,6 +60,18 @@ pub fn page(title: &str, lead: &str, chapters: &[Chapter]) -> String {
 #[must_use]
 pub fn svg_curves(title: &str, description: &str, panels: &[Panel]) -> String {
     figure::curves(title, description, panels, figure::STYLE)
+}
+
+/// Predicted values against measured ones, as one self-contained figure. `names` are those of the
+/// tones.
+#[must_use]
+pub fn svg_diagonal(
+    title: &str,
+    description: &str,
+    names: &[(Tone, &str)],
+    points: &[Predicted],
+) -> String {
+    figure::diagonal(title, description, names, points, figure::STYLE)
 }
 
 #[cfg(test)]

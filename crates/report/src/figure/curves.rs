@@ -198,7 +198,7 @@ fn finite(curve: &Curve) -> impl Iterator<Item = &(f64, f64, String)> {
     curve.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite())
 }
 
-fn look(tone: Tone) -> (&'static str, Marker) {
+pub(super) fn look(tone: Tone) -> (&'static str, Marker) {
     match tone {
         Tone::First => ("first", Marker::Circle),
         Tone::Second => ("second", Marker::Square),

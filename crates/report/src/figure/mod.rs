@@ -10,6 +10,7 @@
 //! | `cost.rs` | the cost of a request, one bar per group |
 //! | `flame.rs` | procedures above their callers, as wide as their cost |
 //! | `curves.rs` | panels of curves, for results that are not trials |
+//! | `diagonal.rs` | predicted values against measured ones |
 //!
 //! Colours are those of Okabe and Ito, which colour-blind readers can distinguish, and lighter in
 //! dark mode. Each series also has its own marker, so that a grey print is readable: circles for
@@ -19,6 +20,7 @@
 mod canvas;
 mod cost;
 mod curves;
+mod diagonal;
 mod files;
 mod flame;
 mod latency;
@@ -30,6 +32,8 @@ use canvas::{Canvas, Marker};
 pub(crate) use cost::cost;
 pub(crate) use curves::curves;
 pub use curves::{Curve, Panel, Stroke, Ticks, Tone};
+pub use diagonal::Predicted;
+pub(crate) use diagonal::diagonal;
 pub(crate) use files::files;
 pub(crate) use flame::flame;
 pub(crate) use latency::latency;
