@@ -36,7 +36,7 @@ test  openssl    openssl          -         for the tests: certificates, and a T
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
-bench wrk        wrk              -         the load generator that ours is compared with
+test  wrk        wrk              -         another load generator, for the studies
 '
 
 main() {

@@ -48,6 +48,8 @@ pub(crate) enum Studies {
     Herd(HerdStudy),
     /// The live days of 1998 in minutes: the load lines of an old and a new event notification
     Live(LiveStudy),
+    /// Capacity predicted from low load on real servers, compared with their saturation
+    Predict(PredictStudy),
     /// Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput
     Runqueue(RunqueueStudy),
     /// Cold connections (1998): what up to 10,000 cost on each backend, and a prediction
@@ -96,6 +98,7 @@ impl Studies {
             Studies::Dispatch(flags) => ("dispatch", &flags.given),
             Studies::Herd(flags) => ("herd", &flags.given),
             Studies::Live(flags) => ("live", &flags.given),
+            Studies::Predict(flags) => ("predict", &flags.given),
             Studies::Runqueue(flags) => ("runqueue", &flags.given),
             Studies::Select(flags) => ("select", &flags.given),
             Studies::Swapin(flags) => ("swapin", &flags.given),
@@ -174,6 +177,45 @@ pub(crate) struct DispatchStudy {
     #[arg(long, value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) turns: u32,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+/// Real servers as Debian ships them, each on CPU 0: recorded while the load rises to a part of the
+/// saturation that wrk measures, and the capacity that the report predicts from that.
+#[derive(Debug, Args)]
+#[command(mut_arg("out", |arg| arg.default_value("target/studies/predict")))]
+pub(crate) struct PredictStudy {
+    /// Only these servers; one that is not installed is skipped and named
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(study::predict::SERVERS))]
+    pub(crate) servers: Vec<String>,
+    /// Sizes of the response's body in bytes [default: 1024,20480]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) bodies: Vec<u64>,
+    /// Numbers of connections [default: 16,64,256]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub(crate) connections: Vec<u32>,
+    /// How far the recorded load rises, percent of the measured saturation [default: 20,30,45,60]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(5..=90))]
+    pub(crate) reaches: Vec<u32>,
+    /// Seconds of a recorded load, which rises and falls; all cases take two hours with the default
+    #[arg(long, value_name = "N", default_value_t = 36,
+        value_parser = clap::value_parser!(u64).range(4..=3600))]
+    pub(crate) seconds: u64,
+    /// Keep the cases that are in the directory and measure the others; without it, the earlier
+    /// ones are removed
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Measure nothing: judge the trials in the directory again, and write the page again
+    #[arg(long, conflicts_with_all = ["resume", "quick"])]
+    pub(crate) judge_only: bool,
+    /// Seconds: our server with 16 connections and one reach, unless others are named
+    #[arg(long, conflicts_with_all = ["seconds"])]
+    pub(crate) quick: bool,
     #[command(flatten)]
     pub(crate) given: Given,
 }

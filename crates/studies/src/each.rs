@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use command::failure::{Failure, misuse};
 use command::scratch::Scratch;
-use study::{boost, dispatch, herd, live, select, swapin, truth, webbench};
+use study::{boost, dispatch, herd, live, predict, select, swapin, truth, webbench};
 
 use crate::cli::{self, Rounds, Studies};
 use crate::run::{By, Found, plimsoll, this_program};
@@ -17,6 +17,7 @@ pub(crate) fn run(which: &Studies, by: &By<'_>) -> Result<Found, Failure> {
         Studies::Dispatch(flags) => dispatch(flags, by),
         Studies::Herd(flags) => herd(flags, by),
         Studies::Live(flags) => live(flags, by),
+        Studies::Predict(flags) => predict(flags, by),
         Studies::Runqueue(flags) => runqueue(flags, by),
         Studies::Select(flags) => select(flags, by),
         Studies::Swapin(flags) => swapin(flags, by),
@@ -102,6 +103,31 @@ fn live(flags: &cli::LiveStudy, by: &By<'_>) -> Result<Found, Failure> {
     };
     let run = |stop: &_, say: &mut dyn FnMut(&str)| live::run(&plan, stop, say);
     Ok(by.found("live", run, live::shown, live::figure)?.1)
+}
+
+fn predict(flags: &cli::PredictStudy, by: &By<'_>) -> Result<Found, Failure> {
+    let quick = flags.quick;
+    let default = |full: &'static [u32], short: &'static [u32]| if quick { short } else { full };
+    let servers = match (flags.servers.as_slice(), quick) {
+        ([], true) => vec!["plimsoll".to_owned()],
+        ([], false) => predict::SERVERS.map(str::to_owned).to_vec(),
+        (named, _) => named.to_vec(),
+    };
+    let plan = predict::Plan {
+        program: plimsoll()?,
+        out: flags.given.out.clone().unwrap_or_default(),
+        servers,
+        bodies: ascending(&flags.bodies, if quick { &[1024] } else { &[1024, 20_480] }),
+        connections: ascending(&flags.connections, default(&[16, 64, 256], &[16])),
+        reaches: ascending(&flags.reaches, default(&[20, 30, 45, 60], &[45])),
+        ramp: Duration::from_secs(if quick { 8 } else { flags.seconds }),
+        saturation_s: if quick { 1 } else { 5 },
+        resume: flags.resume,
+        judge_only: flags.judge_only,
+        seed: flags.given.seed,
+    };
+    let run = |stop: &_, say: &mut dyn FnMut(&str)| predict::run(&plan, stop, say);
+    Ok(by.found("predict", run, predict::shown, predict::figure)?.1.with_page())
 }
 
 fn runqueue(flags: &cli::RunqueueStudy, by: &By<'_>) -> Result<Found, Failure> {

@@ -73,6 +73,8 @@ pub(crate) struct Found {
     pretty: String,
     /// The reason why it counts as failed, if it does.
     failed: Option<&'static str>,
+    /// Whether it has a page besides the one of all studies.
+    page: bool,
 }
 
 impl Found {
@@ -83,6 +85,7 @@ impl Found {
             json: serde_json::to_string(outcome).map_err(misuse)? + "\n",
             pretty: serde_json::to_string_pretty(outcome).map_err(misuse)? + "\n",
             failed: None,
+            page: false,
         })
     }
 
@@ -94,6 +97,17 @@ impl Found {
     pub(crate) fn failed(mut self, why: Option<&'static str>) -> Found {
         self.failed = why;
         self
+    }
+
+    pub(crate) fn with_page(mut self) -> Found {
+        self.page = true;
+        self
+    }
+
+    /// Its chapter of a page.
+    fn chapter(&self, name: &str) -> Chapter {
+        let figures = self.figures.iter().filter_map(|(_, figure)| figure.clone()).collect();
+        Chapter { figures, ..chapter(name, self.sheet.clone()) }
     }
 
     /// Writes the figures and the result to the directory `out`. If a figure was not measured this
@@ -108,6 +122,11 @@ impl Found {
                     let _ = std::fs::remove_file(&path);
                 }
             }
+        }
+        if self.page {
+            let lead = format!("plimsoll study {name}, {}", env!("CARGO_PKG_VERSION"));
+            let page = page(&self.sheet.title, &lead, &[self.chapter(name)]);
+            write(&out.join("index.html"), &page)?;
         }
         write(&out.join(format!("{name}.json")), &self.json)
     }
@@ -161,11 +180,12 @@ impl By<'_> {
 
 /// All studies with their flags: so that all of them take less than half an hour, and for the short
 /// form.
-const ALL: [(&str, &str, &str); 9] = [
+const ALL: [(&str, &str, &str); 10] = [
     ("boost", "--for 3m", "--quick"),
     ("dispatch", "", "--descriptors 512 --ready 4 --rounds 2 --turns 20"),
     ("herd", "--for 2m", "--quick"),
     ("live", "--compressed 3s", "--hours 2 --compressed 2s"),
+    ("predict", "--servers nginx --bodies 1024 --connections 64 --reaches 30,60", "--quick"),
     ("runqueue", "", "--quick"),
     ("select", "--for 2m", "--quick --no-what-if"),
     ("swapin", "--for 45s", "--objects 60 --rounds 2 --no-squid"),
@@ -179,7 +199,6 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
     let chosen: Vec<_> = ALL.iter().filter(|(name, _, _)| wanted(name)).collect();
     for (number, (name, full, quick)) in chosen.iter().enumerate() {
-        let asks = study::STUDIES.iter().find(|(study, _)| study == name);
         let home = flags.out.join(name);
         make_directory(&home)?;
         let words = if flags.quick { quick } else { full };
@@ -188,22 +207,15 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
         if stop.load(Ordering::Relaxed) {
             return Err(misuse("interrupted"));
         }
-        let chapter = Chapter {
-            name: (*name).to_owned(),
-            asks: asks.map_or_else(String::new, |(_, asks)| (*asks).to_owned()),
-            ..Chapter::default()
-        };
         chapters.push(match found {
             Ok(found) => {
                 found.write(name, Some(&home))?;
-                let figures = found.figures.into_iter().filter_map(|(_, figure)| figure).collect();
-                Chapter { sheet: found.sheet, figures, ..chapter }
+                found.chapter(name)
             }
             Err(failure) => {
                 failures.push(format!("{name}: {failure}"));
                 let facts = vec![("Failed".to_owned(), failure.to_string())];
-                let sheet = Sheet { title: (*name).to_owned(), facts, ..Sheet::default() };
-                Chapter { sheet, ..chapter }
+                chapter(name, Sheet { title: (*name).to_owned(), facts, ..Sheet::default() })
             }
         });
     }
@@ -216,6 +228,13 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     write(&index, &page("The studies", &lead, &chapters))?;
     output::print(format!("{}\n", index.display()))?;
     if failures.is_empty() { Ok(()) } else { Err(Failure::CheckFailed(failures.join("; "))) }
+}
+
+/// The chapter of a study, without figures.
+fn chapter(name: &str, sheet: Sheet) -> Chapter {
+    let asks = study::STUDIES.iter().find(|(study, _)| *study == name);
+    let asks = asks.map_or_else(String::new, |(_, asks)| (*asks).to_owned());
+    Chapter { name: name.to_owned(), asks, sheet, figures: Vec::new() }
 }
 
 /// Parses the flags of a study as if they had been typed.

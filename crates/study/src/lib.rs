@@ -15,6 +15,7 @@ mod conditions;
 pub mod dispatch;
 pub mod herd;
 pub mod live;
+pub mod predict;
 mod published;
 pub mod select;
 mod servers;
@@ -43,6 +44,10 @@ pub const STUDIES: &[(&str, &str)] = &[
     (
         "live",
         "the live days of 1998 in minutes: the load lines of an old and a new event notification",
+    ),
+    (
+        "predict",
+        "how good predictions of capacity from low load are: nginx, Squid, HAProxy and others",
     ),
     (
         "runqueue",

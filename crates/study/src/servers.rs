@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use harness::peer::{self, Peer};
@@ -67,6 +67,20 @@ pub(crate) fn not_installed(package: &str) -> String {
     format!("not installed: apt-get install {package}")
 }
 
+/// The version of a program, which it prints with `flag`.
+pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
+    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output().ok()?;
+    let both = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&both).into_owned();
+    text.lines().find_map(version_in).map(str::to_owned)
+}
+
+/// The first number that contains a dot.
+fn version_in(line: &str) -> Option<&str> {
+    let mut words = line.split([' ', '/', '-', '(']);
+    words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+}
+
 /// A template with the place of each `{name}` filled in.
 pub(crate) fn filled(template: &str, values: &[(&str, String)]) -> String {
     values.iter().fold(template.to_owned(), |text, (name, value)| {
@@ -91,4 +105,21 @@ pub(crate) fn response(
     let mut response = Vec::new();
     send(address, request, timeout)?.read_to_end(&mut response)?;
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_in_the_output_of_a_peer() {
+        for (output, version) in [
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            ("HAProxy version 2.6.12-1+deb12u4 2026/10/17", "2.6.12"),
+            ("varnishd (varnish-7.1.1 revision 7cee1c58)", "7.1.1"),
+        ] {
+            assert_eq!(version_in(output), Some(version));
+        }
+        assert_eq!(version_in("no number"), None);
+    }
 }

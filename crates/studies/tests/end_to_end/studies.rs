@@ -355,11 +355,56 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
     }
 }
 
+/// The shortest form, on our own server: the case, its trial and the page exist, and judging the
+/// same trial again gives the same prediction. The machine may be busy, so no figure is asserted.
+#[test]
+fn a_capacity_is_predicted_and_the_kept_trial_is_judged_again() {
+    let home = Home::alone();
+    program("wrk", "wrk");
+    let out = home.at("out");
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["study", "predict", "--quick", "--json", "--out", &out]);
+    let result = run(command, Duration::from_secs(180)).succeeded().json();
+    assert_eq!(result["missing"].as_array().unwrap().len(), 0, "{result:#}");
+    let cases = result["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 1, "{result:#}");
+    let case = &cases[0];
+    assert_eq!((&case["server"], &case["connections"]), (&"plimsoll".into(), &16.into()));
+    for measured in case["saturation"].as_array().unwrap() {
+        assert!(measured["rate"].as_f64().unwrap() > 0.0, "{case:#}");
+        assert_eq!(measured["established"], 16, "{case:#}");
+    }
+    let ramp = &case["ramps"][0];
+    assert_eq!((&ramp["reach"], &ramp["established"]), (&45.into(), &16.into()), "{case:#}");
+    assert!(ramp["completed"].as_u64().unwrap() > 0 && ramp["errors"] == 0, "{case:#}");
+    let judged = result["judged"].as_array().unwrap();
+    assert_eq!(judged.len(), 1, "{result:#}");
+    for baseline in ["single", "usl"] {
+        assert!(judged[0][baseline].as_f64().unwrap() > 0.0, "{judged:#?}");
+    }
+    let bands = result["bands"].as_array().unwrap();
+    let trials =
+        |band: &Value| band["trials"].as_u64().unwrap() + band["doubtful"].as_u64().unwrap();
+    assert_eq!(bands.iter().map(trials).collect::<Vec<_>>(), [0, 1, 0, 1], "{bands:#?}");
+    for file in ["cases.jsonl", "plimsoll-1024-16-45.trial", "predict.json", "predict.svg"] {
+        assert!(home.has(&format!("out/{file}")), "{file}");
+    }
+    assert!(home.read("out/index.html").contains("<section id=\"predict\">"));
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 5, "nothing else remains");
+
+    let again = ["study", "predict", "--judge-only", "--json", "--out", &out];
+    assert_eq!(plimsoll(&again).succeeded().json()["judged"], result["judged"]);
+    let resumed = ["study", "predict", "--quick", "--resume", "--json", "--out", &out];
+    assert_eq!(plimsoll(&resumed).succeeded().json()["cases"], result["cases"]);
+    plimsoll(&["study", "predict", "--servers", "iis"]).refused(&["iis", "nginx-cache"]);
+}
+
 #[test]
 fn without_a_name_the_studies_are_listed() {
     let _home = Home::new();
     let said = plimsoll(&["study"]).succeeded();
-    for name in ["boost", "dispatch", "herd", "live", "runqueue", "select", "swapin", "webbench"] {
+    let names = ["boost", "dispatch", "herd", "live", "predict", "runqueue", "select", "swapin"];
+    for name in names.into_iter().chain(["webbench"]) {
         assert!(said.stdout.contains(&format!("\n  {name:8}  ")), "{}", said.stdout);
     }
     plimsoll(&["study", "live", "--compressed", "10ms"]).refused(&["--compressed", "1s"]);

@@ -7,14 +7,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use harness::{Error, peer};
 use load::family;
 use serde::Serialize;
 
 use super::tree::Tree;
-use crate::servers::{Guard, filled, not_installed, start_ours, start_peer};
+use crate::servers::{Guard, filled, not_installed, start_ours, start_peer, version};
 
 /// Memory of a cache: enough for the whole tree.
 const MEMORY: &str = "256M";
@@ -143,19 +143,9 @@ pub(super) fn start(
 pub(super) fn versions() -> Vec<String> {
     let installed = PEERS.iter().filter_map(|peer| Some((peer, peer::find(peer.program)?)));
     let named = installed.filter_map(|(peer, path)| {
-        let output = Command::new(path).arg(peer.version).stdin(Stdio::null()).output().ok()?;
-        let both = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8_lossy(&both).into_owned();
-        let line = text.lines().find(|line| line.chars().any(|c| c.is_ascii_digit()))?;
-        Some(format!("{} {}", peer.name, version_in(line)?))
+        Some(format!("{} {}", peer.name, version(&path, peer.version)?))
     });
     named.collect()
-}
-
-/// The first number that contains a dot.
-fn version_in(line: &str) -> Option<&str> {
-    let mut words = line.split([' ', '/', '-', '(']);
-    words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
 }
 
 fn start_plimsoll(setup: &Setup<'_>, workers: u16) -> Result<Running, Error> {
@@ -253,18 +243,6 @@ mod tests {
                 assert!([&config, &all.join(" ")].iter().any(|text| text.contains("8080")));
             }
         }
-    }
-
-    #[test]
-    fn a_version_is_found_in_the_output_of_a_peer() {
-        for (output, version) in [
-            ("nginx version: nginx/1.22.1", "1.22.1"),
-            ("HAProxy version 2.6.12-1+deb12u4 2026/10/17", "2.6.12"),
-            ("varnishd (varnish-7.1.1 revision 7cee1c58)", "7.1.1"),
-        ] {
-            assert_eq!(version_in(output), Some(version));
-        }
-        assert_eq!(version_in("no number"), None);
     }
 
     #[test]

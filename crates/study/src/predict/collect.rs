@@ -1,0 +1,303 @@
+//! The measurements of a case: saturation, a recorded load for each reach, saturation again.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use harness::{Error, Recording, wrk};
+use load::{Phase, Population, Schedule, Size, Target};
+use record::Spec;
+use serde::{Deserialize, Serialize};
+
+use super::Plan;
+use super::servers::{self, Running, Setup};
+
+/// A case is measured again if its saturation moved by more than this part meanwhile.
+pub(super) const MOVED_MAX: f64 = 0.1;
+/// How often it is measured again.
+const REPEATS_MAX: u32 = 2;
+/// Levels a second of the recorded load: it rises almost evenly.
+const LEVELS_PER_S: f64 = 4.0;
+/// The load begins and ends at this part of its highest rate.
+const BOTTOM: f64 = 0.02;
+/// The recorder starts this long before the load.
+const LEAD: Duration = Duration::from_millis(300);
+/// The state of an established connection in `/proc/net/tcp`.
+const ESTABLISHED: &str = "01";
+
+/// A server under one size of responses and one number of connections.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Case {
+    /// The server.
+    pub server: String,
+    /// Its version, as it prints it.
+    pub version: String,
+    /// Size of the body of a response, bytes.
+    pub body_bytes: u64,
+    /// Connections of the generators.
+    pub connections: u32,
+    /// Saturation before and after the ramps.
+    pub saturation: [Saturation; 2],
+    /// How often the case was measured again, because its saturation had moved.
+    pub repeats: u32,
+    /// The recorded loads.
+    pub ramps: Vec<Ramp>,
+}
+
+/// A measurement of saturation with wrk.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Saturation {
+    /// Responses a second.
+    pub rate: f64,
+    /// CPU time of the server's processes per second.
+    pub cpus: f64,
+    /// The server's connections that were established.
+    pub established: u32,
+}
+
+/// A recorded load.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Ramp {
+    /// Its highest rate, percent of the saturation before it.
+    pub reach: u32,
+    /// Its highest rate, requests a second.
+    pub top: f64,
+    /// File name of its trial.
+    pub trial: String,
+    /// The server's connections that were established in its middle.
+    pub established: u32,
+    /// Requests that were meant to start.
+    pub intended: u64,
+    /// Responses.
+    pub completed: u64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests that the generator started late.
+    pub late_starts: u64,
+    /// Seconds of the load, and those in which the generator fell behind.
+    pub rows: u64,
+    /// See `rows`.
+    pub rows_behind: u64,
+    /// CPU time of the generator per second.
+    pub generator_cpus: f64,
+}
+
+impl Case {
+    /// The geometric mean of the saturation before and after.
+    #[must_use]
+    pub fn measured(&self) -> f64 {
+        let [before, after] = self.saturation;
+        (before.rate * after.rate).sqrt()
+    }
+
+    /// By which part the saturation moved.
+    #[must_use]
+    pub fn moved(&self) -> f64 {
+        let [before, after] = self.saturation;
+        (after.rate / before.rate - 1.0).abs()
+    }
+}
+
+/// What is measured, and where.
+pub(super) struct Collector<'c> {
+    pub(super) plan: &'c Plan,
+    pub(super) setup: &'c Setup<'c>,
+    pub(super) stop: &'c AtomicBool,
+}
+
+impl Collector<'_> {
+    /// Measures a case, and repeats it if its saturation moved.
+    pub(super) fn case(
+        &self,
+        server: &str,
+        body_bytes: u64,
+        connections: u32,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Case, Error> {
+        let mut case = self.once(server, body_bytes, connections, say)?;
+        while case.moved() > MOVED_MAX && case.repeats < REPEATS_MAX {
+            let repeats = case.repeats + 1;
+            case = Case { repeats, ..self.once(server, body_bytes, connections, say)? };
+        }
+        Ok(case)
+    }
+
+    fn once(
+        &self,
+        server: &str,
+        body_bytes: u64,
+        connections: u32,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Case, Error> {
+        let running = servers::start(self.setup, server, body_bytes)
+            .map_err(|why| Error::Start(server.to_owned(), why))?;
+        let mut case = Case {
+            server: server.to_owned(),
+            version: running.version.clone(),
+            body_bytes,
+            connections,
+            ..Case::default()
+        };
+        say("saturation");
+        let before = self.saturate(&running, &case)?;
+        for &reach in &self.plan.reaches {
+            say(&format!("a load up to {reach} % of {:.0}/s", before.rate));
+            case.ramps.push(self.ramp(&running, &case, reach, before.rate)?);
+        }
+        say("saturation again");
+        case.saturation = [before, self.saturate(&running, &case)?];
+        Ok(case)
+    }
+
+    fn saturate(&self, running: &Running, case: &Case) -> Result<Saturation, Error> {
+        let seconds = self.plan.saturation_s;
+        let (url, cpu) = (running.url(case.body_bytes), self.setup.cpus.others);
+        let (cpu_ns, began) = (running.cpu_ns(), Instant::now());
+        let (report, established) = thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                thread::sleep(Duration::from_millis(500 * seconds));
+                established(running.address)
+            });
+            let report = wrk::run(&url, case.connections, seconds, cpu, self.stop);
+            (report, looking.join().unwrap_or(0))
+        });
+        let cpus = (running.cpu_ns() - cpu_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
+        self.interrupted()?;
+        let failed = |why| Error::System("saturation", io::Error::other(why));
+        Ok(Saturation { rate: report.map_err(failed)?.rate, cpus, established })
+    }
+
+    /// Records the server, as `plimsoll record` does by default, under a load that rises to a part
+    /// of its saturation and falls again.
+    fn ramp(
+        &self,
+        running: &Running,
+        case: &Case,
+        reach: u32,
+        saturation: f64,
+    ) -> Result<Ramp, Error> {
+        let top = saturation * f64::from(reach) / 100.0;
+        let trial =
+            format!("{}-{}-{}-{reach}.trial", case.server, case.body_bytes, case.connections);
+        let target = record::Target::Pid(running.pid().cast_unsigned());
+        let log = Some(running.log.clone());
+        let mut spec = Spec::new(target, log, self.plan.out.join(&trial));
+        spec.overwrite = true;
+        spec.notes.push("recorded by plimsoll study predict".into());
+        let load = self.load(running, case, top, u64::from(reach));
+        let recording = Recording::start(spec)?;
+        thread::sleep(LEAD);
+        let mut connections = None;
+        let outcome = load::run(&load, self.stop, &mut |tick| {
+            if tick.phase == Phase::Running && tick.elapsed > load.duration / 2 {
+                connections.get_or_insert_with(|| established(running.address));
+            }
+        })?;
+        recording.finish()?;
+        self.interrupted()?;
+        if outcome.counts.completed == 0 {
+            return Err(Error::Silent(case.server.clone()));
+        }
+        Ok(Ramp {
+            reach,
+            top,
+            trial,
+            established: connections.unwrap_or(0),
+            intended: outcome.counts.intended,
+            completed: outcome.counts.completed,
+            errors: outcome.counts.errors.total(),
+            late_starts: outcome.counts.late_starts,
+            rows: outcome.rows.len() as u64,
+            rows_behind: outcome.rows_behind,
+            generator_cpus: outcome.cpu_ns as f64 / outcome.length_ns.max(1) as f64,
+        })
+    }
+
+    fn load(&self, running: &Running, case: &Case, top: f64, salt: u64) -> load::Plan {
+        let target = Target {
+            addr: running.address,
+            authority: running.address.to_string(),
+            path: servers::path(case.body_bytes),
+            absolute: false,
+        };
+        let duration = self.plan.ramp;
+        let mut load = load::Plan::new(target, triangle(top, duration), duration);
+        load.connections = case.connections;
+        let size = Size::Fixed { bytes: case.body_bytes };
+        load.population = Population { objects: 1, zipf_s: 0.0, size };
+        load.pin_cpu = self.setup.cpus.others;
+        load.seed = self.plan.seed + salt;
+        load
+    }
+
+    fn interrupted(&self) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// A load that rises from near zero to `top` and falls again, so that a drift over time does not
+/// look like an effect of the rate.
+fn triangle(top: f64, duration: Duration) -> Schedule {
+    let half = (duration.as_secs_f64() * LEVELS_PER_S / 2.0).max(2.0) as usize;
+    let rise = (0..half).map(|k| {
+        let part = k as f64 / (half - 1) as f64;
+        top * (BOTTOM + (1.0 - BOTTOM) * part)
+    });
+    Schedule::Steps(rise.clone().chain(rise.rev()).collect())
+}
+
+/// The established connections of the socket that listens at an address; 0 if it is unknown.
+fn established(address: SocketAddr) -> u32 {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    established_in(&table, address.port())
+}
+
+fn established_in(table: &str, port: u16) -> u32 {
+    let port = format!(":{port:04X}");
+    let here = |line: &&str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let local = fields.next().is_some_and(|local| local.ends_with(&port));
+        local && fields.nth(1) == Some(ESTABLISHED)
+    };
+    table.lines().skip(1).filter(here).count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_rises_and_falls_over_the_same_rates() {
+        let Schedule::Steps(levels) = triangle(1000.0, Duration::from_secs(30)) else {
+            panic!("it has no levels");
+        };
+        assert_eq!(levels.len(), 120);
+        assert!(levels.iter().eq(levels.iter().rev()));
+        assert_eq!((levels[0], levels[59]), (20.0, 1000.0));
+        assert!(levels[..60].is_sorted());
+        assert_eq!(triangle(10.0, Duration::from_millis(100)).check(), Ok(()));
+    }
+
+    #[test]
+    fn established_connections_are_those_of_the_port() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n\
+            0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000\n\
+            1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000\n\
+            2: 0100007F:C350 0100007F:1F90 01 00000000:00000000 00:00000000\n\
+            3: 0100007F:1F90 0100007F:C351 06 00000000:00000000 00:00000000\n\
+            4: 0100007F:1F90 0100007F:C352 01 00000000:00000000 00:00000000\n";
+        assert_eq!(established_in(table, 8080), 2);
+        assert_eq!(established_in("", 8080), 0);
+    }
+
+    #[test]
+    fn saturation_is_the_mean_of_both_measurements() {
+        let saturation = |rate| Saturation { rate, ..Saturation::default() };
+        let case = Case { saturation: [saturation(900.0), saturation(1600.0)], ..Case::default() };
+        assert!((case.measured() - 1200.0).abs() < 1e-9);
+        assert!((case.moved() - 7.0 / 9.0).abs() < 1e-9);
+    }
+}

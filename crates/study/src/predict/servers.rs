@@ -1,0 +1,261 @@
+//! The servers as Debian configures them, each in its own directory, with its ordinary access log
+//! and one worker.
+//!
+//! A server is pinned to CPU 0. The origin of the proxies is on CPU 1, and so is varnishncsa, a
+//! separate process that writes Varnish's log. What never happens: a server that is not
+//! installed or does not answer is left out silently.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use harness::peer::{self, Peer};
+use harness::{Cpus, Error};
+use load::family;
+
+use crate::servers::{Guard, filled, not_installed, response, start_ours, start_peer, version};
+
+/// The requested object, which is the file of a site and an object of the origin.
+const OBJECT: &str = "/obj/1";
+/// The longest wait for the first response.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// The name of our server.
+const OURS: &str = "plimsoll";
+
+/// A server of Debian.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    name: &'static str,
+    program: &'static str,
+    package: &'static str,
+    /// The flag that prints its version.
+    version: &'static str,
+    config: &'static str,
+    arguments: &'static str,
+    /// Its access log, in its directory.
+    log: &'static str,
+    /// The line that makes it leave root, if it is started by root.
+    user: &'static str,
+}
+
+const NGINX: Kind = Kind {
+    name: "nginx",
+    program: "nginx",
+    package: "nginx-light",
+    version: "-v",
+    config: include_str!("peers/nginx.conf"),
+    arguments: "-p {home} -e {home}/error.log -c {config}",
+    log: "access.log",
+    user: "user www-data;",
+};
+
+const KINDS: [Kind; 6] = [
+    NGINX,
+    Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX },
+    Kind {
+        name: "squid",
+        program: "squid",
+        package: "squid",
+        config: include_str!("peers/squid.conf"),
+        arguments: "--foreground -YC -f {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "haproxy",
+        program: "haproxy",
+        package: "haproxy",
+        config: include_str!("peers/haproxy.cfg"),
+        arguments: "-db -f {config}",
+        log: "stderr",
+        ..NGINX
+    },
+    Kind {
+        name: "varnish",
+        program: "varnishd",
+        package: "varnish",
+        version: "-V",
+        config: include_str!("../webbench/peers/varnish.vcl"),
+        arguments: "-F -j none -a {listen} -T none -f {config} -s malloc,256m -n {home}/varnish",
+        ..NGINX
+    },
+    Kind {
+        name: "lighttpd",
+        program: "lighttpd",
+        package: "lighttpd",
+        config: include_str!("peers/lighttpd.conf"),
+        arguments: "-D -f {config}",
+        user: "server.username = \"www-data\"\nserver.groupname = \"www-data\"",
+        ..NGINX
+    },
+];
+
+/// The names of all servers, in the order in which they are measured.
+pub const SERVERS: [&str; 7] =
+    ["nginx", "nginx-cache", "squid", "haproxy", "varnish", "lighttpd", OURS];
+
+/// What every server is started with.
+pub(super) struct Setup<'s> {
+    /// Our own program.
+    pub(super) program: &'s Path,
+    /// The directory for the servers' directories.
+    pub(super) home: &'s Path,
+    pub(super) origin: SocketAddr,
+    pub(super) cpus: Cpus,
+}
+
+/// A running server.
+pub(super) struct Running {
+    pub(super) address: SocketAddr,
+    pub(super) log: PathBuf,
+    pub(super) version: String,
+    /// The process that writes the log, if the server does not; it ends first.
+    _log_writer: Option<Peer>,
+    guard: Guard,
+}
+
+impl Running {
+    /// Its process id.
+    pub(super) fn pid(&self) -> i32 {
+        self.guard.pid()
+    }
+
+    /// CPU time of all its processes so far.
+    pub(super) fn cpu_ns(&self) -> u64 {
+        family::cpu_ns(&family::of(self.pid()))
+    }
+
+    /// The URL of the object.
+    pub(super) fn url(&self, body_bytes: u64) -> String {
+        format!("http://{}{}", self.address, path(body_bytes))
+    }
+
+    /// Requests the object once.
+    fn answers(&self, body_bytes: u64) -> Result<(), String> {
+        let (address, path) = (self.address, path(body_bytes));
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let failed = |error: io::Error| format!("it does not answer: {error}");
+        let answer = response(address, &request, ANSWER_MAX).map_err(failed)?;
+        if answer.starts_with(b"HTTP/1.1 200") && answer.len() as u64 > body_bytes {
+            return Ok(());
+        }
+        let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        Err(format!("it answers {:?}", String::from_utf8_lossy(line)))
+    }
+}
+
+/// The path of the object, with a body of so many bytes. A server of files ignores the query.
+pub(super) fn path(body_bytes: u64) -> String {
+    format!("{OBJECT}?size={body_bytes}")
+}
+
+/// Starts a server for bodies of this many bytes.
+///
+/// # Errors
+/// Why it cannot be measured, in one line.
+pub(super) fn start(setup: &Setup<'_>, name: &str, body_bytes: u64) -> Result<Running, String> {
+    let home = setup.home.join(format!("{name}-{body_bytes}"));
+    prepare(&home, body_bytes).map_err(|error| format!("{}: {error}", home.display()))?;
+    let running = match KINDS.iter().find(|kind| kind.name == name) {
+        Some(kind) => kind.start(setup, &home)?,
+        None => start_plimsoll(setup, &home).map_err(|error| error.to_string())?,
+    };
+    running.answers(body_bytes)?;
+    Ok(running)
+}
+
+/// Makes the directory of a server, which it may write to after it has left root, and its site.
+fn prepare(home: &Path, body_bytes: u64) -> io::Result<()> {
+    let _ = fs::remove_dir_all(home);
+    let file = home.join("files").join(OBJECT.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap_or(home))?;
+    fs::set_permissions(home, fs::Permissions::from_mode(0o777))?;
+    fs::write(file, vec![b'x'; body_bytes as usize])
+}
+
+fn start_plimsoll(setup: &Setup<'_>, home: &Path) -> Result<Running, Error> {
+    let log = home.join("access.log");
+    let more = ["--workers", "1", "--access-log", &log.display().to_string()].map(String::from);
+    let (guard, address) = start_ours(setup.program, &[], setup.origin, setup.cpus.server, &more)?;
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(Running { address, log, version, _log_writer: None, guard })
+}
+
+impl Kind {
+    fn start(&self, setup: &Setup<'_>, home: &Path) -> Result<Running, String> {
+        let program = peer::find(self.program).ok_or_else(|| not_installed(self.package))?;
+        let version = version(&program, self.version).unwrap_or_default();
+        let log = home.join(self.log);
+        let values = |address: SocketAddr| self.values(setup.origin, home, address);
+        let configure = |address| filled(self.config, &values(address));
+        let command = |config: &Path, address| {
+            let mut values = values(address).to_vec();
+            values.push(("config", config.display().to_string()));
+            let mut command = Command::new(program);
+            command.args(self.arguments.split(' ').map(|word| filled(word, &values)));
+            command
+        };
+        let (guard, address) = start_peer(home, setup.cpus.server, configure, command)?;
+        let log_writer = match self.program {
+            "varnishd" => Some(start_varnishncsa(home, &log, setup.cpus.others)?),
+            _ => None,
+        };
+        Ok(Running { address, log, version, _log_writer: log_writer, guard })
+    }
+
+    fn values(
+        &self,
+        origin: SocketAddr,
+        home: &Path,
+        address: SocketAddr,
+    ) -> [(&'static str, String); 8] {
+        let user = if rustix::process::geteuid().is_root() { self.user } else { "" };
+        [
+            ("user", user.to_owned()),
+            ("home", home.display().to_string()),
+            ("listen", address.to_string()),
+            ("host", address.ip().to_string()),
+            ("port", address.port().to_string()),
+            ("origin", origin.to_string()),
+            ("origin_host", origin.ip().to_string()),
+            ("origin_port", origin.port().to_string()),
+        ]
+    }
+}
+
+/// As Debian's unit starts it, but not as a daemon.
+fn start_varnishncsa(home: &Path, log: &Path, cpu: Option<usize>) -> Result<Peer, String> {
+    let program = peer::find("varnishncsa").ok_or_else(|| not_installed("varnish"))?;
+    let own = home.join("varnishncsa");
+    let failed = |error: io::Error| format!("varnishncsa: {error}");
+    fs::create_dir_all(&own).map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("-a").arg("-w").arg(log).arg("-n").arg(home.join("varnish"));
+    Peer::launch(command, &own, cpu).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_in_a_configuration_is_filled_in() {
+        let home = Path::new("/somewhere");
+        let (origin, address) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:8080".parse().unwrap());
+        for kind in KINDS {
+            let config = filled(kind.config, &kind.values(origin, home, address));
+            // A name in braces on one line was not filled in.
+            let unfilled = config.lines().find(|line| {
+                let name = line.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+                name.is_some_and(|(name, _)| !name.trim().is_empty())
+            });
+            assert_eq!(unfilled, None, "{}", kind.name);
+            assert!(SERVERS.contains(&kind.name), "{}", kind.name);
+        }
+        assert_eq!(SERVERS.len(), KINDS.len() + 1);
+    }
+}
