@@ -10,6 +10,7 @@ use rusqlite::Connection;
 
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
+use crate::episodes::{EpisodeRow, TurnRow};
 use crate::files::FileRow;
 use crate::meta;
 use crate::profile::{Frame, ProfileInfo, SampleRow, Stack};
@@ -33,6 +34,8 @@ pub(crate) struct Pending {
     pub(crate) bound_threads: Vec<BoundThread>,
     pub(crate) counters: Vec<CounterRow>,
     pub(crate) counted: Vec<CountedRow>,
+    pub(crate) turns: Vec<TurnRow>,
+    pub(crate) episodes: Vec<EpisodeRow>,
 }
 
 impl Pending {
@@ -54,7 +57,9 @@ impl Pending {
         table::insert(&self.device_uses, connection)?;
         table::insert(&self.bound_threads, connection)?;
         table::insert(&self.counters, connection)?;
-        table::insert(&self.counted, connection)
+        table::insert(&self.counted, connection)?;
+        table::insert(&self.turns, connection)?;
+        table::insert(&self.episodes, connection)
     }
 
     /// Drops what [`write`](Pending::write) has written, once its transaction has committed.

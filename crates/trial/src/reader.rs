@@ -17,6 +17,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
+use crate::episodes::{EpisodeRow, TurnRow};
 use crate::error::{Error, Place};
 use crate::files::FileRow;
 use crate::model::{Interval, LatencyRow, Loss, Manifest, Prediction};
@@ -48,6 +49,8 @@ pub struct Trial {
     bound_threads: Vec<BoundThread>,
     counters: Vec<CounterRow>,
     counted: Vec<CountedRow>,
+    turns: Vec<TurnRow>,
+    episodes: Vec<EpisodeRow>,
 }
 
 impl Trial {
@@ -149,6 +152,10 @@ accessors! {
     counters: [CounterRow] = counters;
     /// Hardware counters of the server by stack, in the order of the intervals.
     counted: [CountedRow] = counted;
+    /// Turns of the server's threads, one row for each interval that was sampled.
+    turns: [TurnRow] = turns;
+    /// Episodes of the server's threads, ordered by interval and class.
+    episodes: [EpisodeRow] = episodes;
 }
 
 /// Reads a trial in one read transaction, so that all of it is from one moment of the recording.
@@ -312,6 +319,8 @@ fn rest(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, 
         files: table::read(connection, place, from)?,
         classes: table::read(connection, place, from)?,
         counters: table::read(connection, place, from)?,
+        turns: table::read(connection, place, from)?,
+        episodes: table::read(connection, place, from)?,
         device_uses: table::read(connection, place, from)?,
         bound_threads: table::read(connection, place, from)?,
     })

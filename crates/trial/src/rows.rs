@@ -1,5 +1,5 @@
 //! The writer's methods that add rows of the tables beside the intervals: profile, lock waits,
-//! files, classes, devices, counters.
+//! files, classes, devices, counters, episodes.
 //!
 //! Rows are written with the next interval that is appended, in its transaction, or at
 //! [`finish`](Writer::finish): a killed recorder leaves no interval with half of its rows, and no
@@ -7,6 +7,7 @@
 
 use crate::classes::ClassRow;
 use crate::counters::{CountedRow, CounterRow};
+use crate::episodes::{EpisodeRow, TurnRow};
 use crate::error::Error;
 use crate::files::FileRow;
 use crate::pending::Numbered;
@@ -99,6 +100,22 @@ impl Writer {
     pub fn counted(&mut self, rows: &[CountedRow]) -> Result<(), Error> {
         self.check_stacks("writing counters", rows.iter().map(|row| row.stack))?;
         self.pending.counted.extend_from_slice(rows);
+        Ok(())
+    }
+
+    /// Adds the turns of an interval and its episodes by class. Errors: [`Error::Refused`] if a sum
+    /// is not a finite number.
+    pub fn episodes(&mut self, turns: TurnRow, rows: &[EpisodeRow]) -> Result<(), Error> {
+        let finite = |row: &EpisodeRow| {
+            let of_turns = [row.turns_turns, row.turns_events, row.turns_cpu_ns];
+            let others = [row.events_events, row.events_cpu_ns, row.cpu_cpu_ns2];
+            of_turns.iter().chain(&others).all(|sum| sum.is_finite())
+        };
+        if !rows.iter().all(finite) {
+            return Err(self.place("writing episodes").refused("a sum is not a number"));
+        }
+        self.pending.turns.push(turns);
+        self.pending.episodes.extend_from_slice(rows);
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 pub(crate) const APPLICATION_ID: u32 = 0x506C_6D73;
 
 /// The schema version this crate writes, and the newest it reads.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Version 1.
 ///
@@ -55,15 +55,16 @@ CREATE TABLE prediction (
 );
 ";
 
-/// The tables that version 2 added, each "if not exists". Opening an older trial for writing adds
-/// them.
-pub(crate) const ADDED: [&str; 6] = [
+/// The tables that later versions added, each "if not exists": version 3 the turns and episodes,
+/// version 2 the others. Opening an older trial for writing adds those that it lacks.
+pub(crate) const ADDED: [&str; 7] = [
     crate::profile::CREATE,
     crate::waits::CREATE,
     crate::files::CREATE,
     crate::classes::CREATE,
     crate::resources::CREATE,
     crate::counters::CREATE,
+    crate::episodes::CREATE,
 ];
 
 /// Fields of a SQLite file's header.
@@ -131,6 +132,7 @@ mod tests {
         assert!(old.complete());
         assert_eq!((old.manifest().schema, old.losses()[0].count), (1, 3));
         assert!(old.samples().is_empty() && old.profile_info().is_none());
+        assert!(old.turns().is_empty() && old.episodes().is_empty());
 
         assert!(Writer::reopen(&path).unwrap().finish().unwrap().complete);
         let new = Trial::open(&path).unwrap();

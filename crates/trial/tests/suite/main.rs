@@ -6,6 +6,7 @@ mod classes;
 mod common;
 mod counters;
 mod damage;
+mod episodes;
 mod profile;
 mod recent;
 mod round_trip;
