@@ -315,12 +315,15 @@ pub(crate) struct Locks {
 pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) recording: Recording,
-    /// The trial to write
+    /// The trial to write [default: NAME-1.trial, or the first number that is free]
     #[arg(long, short, value_name = "NAME.trial")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
     /// Overwrite the trial if it exists
-    #[arg(long)]
+    #[arg(long, requires = "output")]
     pub(crate) force: bool,
+    /// End when half the width of the capacity's interval is at most this share of it: 10%
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub(crate) wait_until_known: Option<f64>,
     /// Print the summary as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -739,6 +742,14 @@ fn parse_rounds(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rounds) if rounds >= regress::ROUNDS_MIN && rounds % 2 == 0 => Ok(rounds),
         _ => Err(format!("{text:?} is not an even number of at least {}", regress::ROUNDS_MIN)),
+    }
+}
+
+/// A share such as `10%` or `10`, in percent.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent),
+        _ => Err("expected a share above 0% and below 100%, such as 10%".to_owned()),
     }
 }
 

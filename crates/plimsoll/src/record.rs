@@ -1,12 +1,20 @@
 //! `plimsoll record`: observes a live server and writes a trial.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use ::record::{Ended, ProfileSpec, Spec};
+use ::record::{Ended, ProfileSpec, Spec, Summary};
+use ::report::{Analysis, CapacityFigure, Options};
 use command::failure::{Failure, misuse};
 use command::output;
 use command::stop_on_signal;
 use indicatif::ProgressBar;
+use serde::Serialize;
+use trial::{Interval, Trial};
 
 use crate::{cli, progress};
 
@@ -23,32 +31,183 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
     Ok(spec)
 }
 
-/// Records, with a progress line on a terminal.
+/// Records, with a progress line on a terminal, and ends with what the trial shows so far.
 pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
-    let mut spec = spec(&flags.recording, &flags.output)?;
+    let trial = match &flags.output {
+        Some(path) => path.clone(),
+        None => free_name(&flags.recording.observed),
+    };
+    let mut spec = spec(&flags.recording, &trial)?;
     spec.overwrite = flags.force;
     let stop = stop_on_signal()?;
     let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
-    let summary = ::record::record(&spec, &stop, &mut |interval| {
-        let seconds = interval.length_ns as f64 / 1e9;
-        let busy = interval.server.as_ref().map_or(0.0, |s| s.total_ns as f64 / 1e9 / seconds);
-        bar.set_message(format!(
-            "interval {}: {:.0} requests/s, {busy:.3} CPUs",
-            interval.index,
-            interval.requests / seconds
-        ));
-        bar.tick();
-    })
-    .map_err(failure)?;
+    let known = Known::new(flags.wait_until_known);
+    let mut rates = Rates::default();
+    let ended = thread::scope(|scope| {
+        if flags.wait_until_known.is_some() {
+            scope.spawn(|| known.watch(&trial, &stop));
+        }
+        let ended = ::record::record(&spec, &stop, &mut |interval| {
+            rates.add(interval);
+            let seconds = interval.length_ns as f64 / 1e9;
+            let busy = interval.server.as_ref().map_or(0.0, |s| s.total_ns as f64 / 1e9 / seconds);
+            bar.set_message(format!(
+                "interval {}: {:.0} requests/s, {busy:.3} CPUs; {rates}{}",
+                interval.index,
+                interval.requests / seconds,
+                known.shown(),
+            ));
+            bar.tick();
+        });
+        known.end();
+        ended
+    });
     bar.finish_and_clear();
-    output::show(flags.json, &summary, |summary| format!("{summary}\n"))?;
-    if summary.intervals > 0 {
-        return Ok(());
+    let summary = ended.map_err(failure)?;
+    if summary.intervals == 0 {
+        show(flags.json, &summary, None)?;
+        return Err(misuse(match summary.ended {
+            Ended::ServerGone => NO_INTERVAL,
+            _ => "no interval was recorded: the recording was stopped too early; record for longer",
+        }));
     }
-    Err(misuse(match summary.ended {
-        Ended::ServerGone => NO_INTERVAL,
-        _ => "no interval was recorded: the recording was stopped too early; record for longer",
-    }))
+    let analysis = Trial::open(&trial).map_err(misuse)?;
+    let analysis = ::report::analyse(&analysis, &Options::default()).map_err(misuse)?;
+    show(flags.json, &summary, Some(&analysis))?;
+    match (flags.wait_until_known, half_width(&analysis.capacity)) {
+        (Some(wanted), found) if found.is_none_or(|found| found > wanted) => {
+            let found =
+                found.map_or("not known".to_owned(), |found| format!("known to {found:.0} %"));
+            Err(misuse(format!(
+                "inconclusive: the capacity is {found}, not to {wanted:.0} %; record for longer, \
+                 or while the rate rises and falls more"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first of `NAME-1.trial`, `NAME-2.trial`, ... that does not exist.
+fn free_name(observed: &cli::Observed) -> PathBuf {
+    let server = match (&observed.name, observed.pid) {
+        (Some(name), _) => name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
+        (None, pid) => pid.map_or("server".to_owned(), |pid| pid.to_string()),
+    };
+    let names = (1u32..).map(|number| PathBuf::from(format!("{server}-{number}.trial")));
+    names.into_iter().find(|name| !name.exists()).unwrap_or_default()
+}
+
+/// The result of a recording: its summary, and the capacity so far.
+#[derive(Serialize)]
+struct Recorded<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    capacity: Option<&'a CapacityFigure>,
+}
+
+fn show(json: bool, summary: &Summary, analysis: Option<&Analysis>) -> Result<(), Failure> {
+    let capacity = analysis.map(|analysis| &analysis.capacity);
+    output::show(json, &Recorded { summary, capacity }, |_| {
+        let facts = analysis.map(|analysis| ::report::brief(analysis, output::width()));
+        format!("{}{summary}\n", facts.unwrap_or_default())
+    })
+}
+
+/// How much the rate has varied: without variation no line can be fitted.
+#[derive(Default)]
+struct Rates(Vec<f64>);
+
+/// The rate must vary this much, highest over lowest, for a line that is worth reading.
+const FOLDS_NEEDED: f64 = 2.0;
+/// Rates of fewer intervals say nothing.
+const INTERVALS_MIN: usize = 10;
+
+impl Rates {
+    fn add(&mut self, interval: &Interval) {
+        if interval.rate_valid {
+            let rate = interval.rate();
+            let at = self.0.partition_point(|&other| other < rate);
+            self.0.insert(at, rate);
+        }
+    }
+}
+
+/// The highest tenth over the lowest tenth of the rates.
+impl fmt::Display for Rates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rates(rates) = self;
+        if rates.len() < INTERVALS_MIN {
+            return f.write_str("too early for a line");
+        }
+        let (low, high) = (rates[rates.len() / 10], rates[rates.len() - 1 - rates.len() / 10]);
+        let folds = high / low.max(1.0);
+        if folds < FOLDS_NEEDED {
+            let needed = FOLDS_NEEDED;
+            write!(f, "the rate has varied {folds:.1}-fold; {needed:.0}-fold is needed")
+        } else {
+            write!(f, "the rate has varied {folds:.1}-fold")
+        }
+    }
+}
+
+/// How exactly the capacity is known while the recording goes on.
+struct Known {
+    /// Percent at which the recording ends.
+    wanted: f64,
+    found: Mutex<Option<f64>>,
+    ended: AtomicBool,
+}
+
+/// The least pause between two looks at the trial, and the least as a multiple of the CPU time of
+/// the last look.
+const LOOK_PAUSE: Duration = Duration::from_secs(5);
+const LOOK_REST: u32 = 20;
+const POLL: Duration = Duration::from_millis(100);
+
+impl Known {
+    fn new(wanted: Option<f64>) -> Known {
+        let wanted = wanted.unwrap_or_default();
+        Known { wanted, found: Mutex::new(None), ended: AtomicBool::new(false) }
+    }
+
+    /// Analyses the trial again and again while it is written, and stops the recording when the
+    /// capacity is known.
+    fn watch(&self, trial: &Path, stop: &AtomicBool) {
+        let mut next = Instant::now() + LOOK_PAUSE;
+        while !self.ended.load(Ordering::Relaxed) {
+            thread::sleep(POLL);
+            if Instant::now() < next {
+                continue;
+            }
+            let begun_ns = load::sys::thread_cpu_ns();
+            // A trial that is just being created cannot be read yet.
+            let analysis = Trial::recent(trial, usize::MAX).ok();
+            let analysis =
+                analysis.and_then(|trial| ::report::analyse(&trial, &Options::default()).ok());
+            let found = analysis.and_then(|analysis| half_width(&analysis.capacity));
+            *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            if found.is_some_and(|found| found <= self.wanted) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            let took = Duration::from_nanos(load::sys::thread_cpu_ns() - begun_ns);
+            next = Instant::now() + LOOK_PAUSE.max(LOOK_REST * took);
+        }
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn shown(&self) -> String {
+        let found = *self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.map_or_else(String::new, |found| format!("; capacity known to {found:.0} %"))
+    }
+}
+
+/// Half the width of a capacity's interval, percent of the capacity. `None` without an interval.
+fn half_width(capacity: &CapacityFigure) -> Option<f64> {
+    let (low, high) = capacity.low.zip(capacity.high)?;
+    Some(50.0 * (high - low) / capacity.value?)
 }
 
 /// The server ended too early.
@@ -63,5 +222,22 @@ pub(crate) fn failure(error: ::record::Error) -> Failure {
             path.display()
         )),
         error => misuse(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_line_says_how_much_the_rate_must_vary() {
+        let of = |rates: &[f64]| Rates(rates.to_vec()).to_string();
+        assert_eq!(of(&[10.0, 11.0]), "too early for a line");
+        assert_eq!(of(&[100.0; 20]), "the rate has varied 1.0-fold; 2-fold is needed");
+        // One outlier at each end is not a variation.
+        let mut rates = vec![1.0];
+        rates.extend((0..18).map(|i| 100.0 + 20.0 * f64::from(i)));
+        rates.push(9_000.0);
+        assert_eq!(of(&rates), "the rate has varied 3.5-fold");
     }
 }

@@ -54,4 +54,4 @@ pub use analysis::{
 pub use comparison::{terminal_comparison, terminal_what_if};
 pub use error::Error;
 pub use groups::Groups;
-pub use page::{html, svg_loadline, terminal};
+pub use page::{brief, html, svg_loadline, terminal};

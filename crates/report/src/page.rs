@@ -25,6 +25,16 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     crate::terminal::text(&[&title, &facts::extent(analysis)], facts, &listed, width)
 }
 
+/// The sentences of a report that matter first, as text for a terminal: the capacity, what limits,
+/// and what a request costs. It begins and ends with a line break.
+pub fn brief(analysis: &Analysis, width: usize) -> String {
+    let first = ["Capacity", "Warning", "Limit", "Cost"];
+    let facts: Vec<Fact> =
+        facts::facts(analysis).into_iter().filter(|fact| first.contains(&fact.label)).collect();
+    let facts = facts.iter().map(|fact| (fact.label, fact.text.as_str()));
+    crate::terminal::text(&[], facts, &[], width) + "\n"
+}
+
 /// The report as a page.
 pub fn html(analysis: &Analysis) -> String {
     let (first_facts, other_facts) = facts::facts_in_parts(analysis);

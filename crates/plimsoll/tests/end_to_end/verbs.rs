@@ -178,6 +178,33 @@ fn an_interrupted_recording_is_complete() {
 }
 
 #[test]
+fn a_recording_ends_with_the_capacity_as_soon_as_it_is_known() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &[]);
+    let (pid, log) = (server.child.pid(), home.at("access.log"));
+    let record = |more: &[&str]| {
+        let mut command = Command::new(PLIMSOLL);
+        command.current_dir(home.path()).args(["record", "--pid", &pid, "--access-log", &log]);
+        command.args(["--interval", "100ms"]).args(more);
+        run(command, SOON)
+    };
+    // There is no load: the capacity is not known when the time is over, but the trial is kept.
+    let idle = record(&["--for", "1s", "--wait-until-known", "10%"]);
+    assert_eq!(idle.code, Some(2), "{idle:?}");
+    assert!(idle.stderr.contains("not to 10 %"), "{idle:?}");
+    let url = format!("http://{}/obj/1", server.address());
+    let load = ["load", &url, "--rate", "100..3000", "--for", "35s", "--connections", "8"];
+    let load = Running::start(Command::new(PLIMSOLL).args(load).stdout(Stdio::null()));
+    let shown = record(&["--for", "30s", "--wait-until-known", "99%"]).succeeded();
+    load.signal("INT");
+    for label in ["Capacity", "Limit", "Cost"] {
+        assert!(shown.stdout.lines().any(|line| line.starts_with(label)), "{shown:?}");
+    }
+    assert!(shown.stdout.ends_with(&format!("\n{pid}-2.trial\n")), "{shown:?}");
+    assert!(shown.stdout.contains("(stopped)"), "{shown:?}");
+}
+
+#[test]
 fn a_name_finds_the_process() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &[]);
