@@ -391,6 +391,10 @@ pub(crate) struct Recording {
     /// Do not record a profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
+    /// Count turns of the event loop and CPU time from wake to sleep in one interval of N (root);
+    /// 0: never
+    #[arg(long, value_name = "N", default_value_t = ::record::EPISODES_EVERY.get())]
+    pub(crate) episodes_every: u32,
     /// Read hardware counters: cycles, instructions, memory references (root)
     #[arg(long)]
     pub(crate) counters: bool,
@@ -408,7 +412,7 @@ pub(crate) struct Top {
     /// The trial to watch: one that plimsoll record is writing, or a finished one
     #[arg(group = "target", conflicts_with_all = [
         "requests", "redact", "log_format", "interval", "duration", "profile", "no_profile",
-        "counters", "locks", "files", "output", "force",
+        "episodes_every", "counters", "locks", "files", "output", "force",
     ])]
     pub(crate) trial: Option<PathBuf>,
     #[command(flatten)]

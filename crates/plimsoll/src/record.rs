@@ -1,6 +1,7 @@
 //! `plimsoll record`: observes a live server and writes a trial.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,7 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
     spec.interval = flags.interval;
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });
+    spec.episodes_every = NonZeroU32::new(flags.episodes_every);
     (spec.counters, spec.locks, spec.files) = (flags.counters, flags.locks, flags.files);
     Ok(spec)
 }

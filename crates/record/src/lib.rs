@@ -52,5 +52,5 @@ pub use counters::known_loop;
 pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};
-pub use recorder::{Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record};
+pub use recorder::{EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record};
 pub use server::Target;

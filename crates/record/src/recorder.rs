@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -63,6 +64,10 @@ const REMAINDER_NS_MIN: i64 = 10_000_000;
 /// If the wall clock gained or lost this much in an interval, it was set.
 const CLOCK_SET_NS: i64 = 100_000_000;
 
+/// How often turns and episodes are sampled by default: the probes make system calls slower, and a
+/// quarter of the time has enough episodes.
+pub const EPISODES_EVERY: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
+
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Names of capabilities.
@@ -95,6 +100,8 @@ pub struct Spec {
     pub locks: bool,
     /// Whether to sample file accesses.
     pub files: bool,
+    /// Of this many intervals, the first is sampled for turns and episodes of the server's threads.
+    pub episodes_every: Option<NonZeroU32>,
     /// The trial to write.
     pub out: PathBuf,
     /// Whether an existing trial may be replaced.
@@ -104,7 +111,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// One-second intervals, until stopped, format detected, with a profile, nothing overwritten.
+    /// One-second intervals, until stopped, format detected, with a profile and episodes, nothing
+    /// overwritten.
     pub fn new(target: Target, access_log: Option<PathBuf>, out: impl Into<PathBuf>) -> Spec {
         Spec {
             target,
@@ -118,6 +126,7 @@ impl Spec {
             counters: false,
             locks: false,
             files: false,
+            episodes_every: Some(EPISODES_EVERY),
             out: out.into(),
             overwrite: false,
             notes: Vec::new(),
@@ -305,7 +314,11 @@ impl Recorder {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
         let mut capabilities = host::capabilities(&pids);
-        let requested = bpf::Requested { locks: spec.locks, files: spec.files };
+        let requested = bpf::Requested {
+            locks: spec.locks,
+            files: spec.files,
+            episodes_every: spec.episodes_every,
+        };
         let bpf = bpf::Samplers::start(requested, &pids, &mut capabilities);
         let mut manifest = Manifest {
             schema: trial::SCHEMA_VERSION,

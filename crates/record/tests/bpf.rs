@@ -1,4 +1,4 @@
-//! Locks and files, of processes that do a known number of known things.
+//! Locks, files and episodes, of processes that do a known number of known things.
 //!
 //! No test asserts a time. Where BPF programs cannot be loaded, the tests check that the trial says
 //! why, report that they were skipped, and end.
@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::num::NonZeroU32;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use record::{Spec, Target, record};
 use trial::Trial;
+use trial::episodes::{CLASS_MAX, EpisodeRow, TurnRow};
 use trial::files::{Direction, FileRow};
 use trial::profile::{FrameMode, Owner};
 use trial::waits::{LockKind, WaitRow};
@@ -40,6 +42,7 @@ fn puppet() {
     for order in std::io::stdin().lines() {
         match order.unwrap().as_str() {
             "contend" => contend(),
+            "turns" => turns(),
             "needless" => times(|| read_with(&home, BUFFER_BYTES, 2)),
             "exact" => times(|| read_with(&home, FILE_BYTES, 1)),
             "write" => times(|| write(&home)),
@@ -120,6 +123,92 @@ fn contend() {
     waiter.join().unwrap();
 }
 
+/// What a waiting call gets: the eventfd, and how often it is to be reported.
+type WaitingCall = (i64, fn(epoll: i32, eventfd: i32, times: usize) -> i64);
+
+/// The calls whose returns are turns, by number. Those before the last report an event once.
+fn waiting_calls() -> [WaitingCall; 7] {
+    fn call(number: i64, arguments: [usize; 6]) -> i64 {
+        let [a, b, c, d, e, f] = arguments;
+        // SAFETY: every pointer below is to memory that outlives the call.
+        unsafe { libc::syscall(number, a, b, c, d, e, f) }
+    }
+    fn on_epoll(number: i64, epoll: i32, no_limit: usize) -> i64 {
+        let mut found = libc::epoll_event { events: 0, u64: 0 };
+        let found = (&raw mut found) as usize;
+        call(number, [epoll as usize, found, 1, no_limit, 0, 0])
+    }
+    fn on_set(number: i64, eventfd: i32) -> i64 {
+        let mut set = [0u64; 16];
+        set[eventfd as usize / 64] |= 1 << (eventfd % 64);
+        call(number, [eventfd as usize + 1, set.as_mut_ptr() as usize, 0, 0, 0, 0])
+    }
+    fn on_list(number: i64, eventfd: i32, times: usize, no_limit: usize) -> i64 {
+        let polled = libc::pollfd { fd: eventfd, events: libc::POLLIN, revents: 0 };
+        let mut list = vec![polled; times];
+        call(number, [list.as_mut_ptr() as usize, times, no_limit, 0, 0, 0])
+    }
+    const FOREVER_MS: usize = usize::MAX;
+    [
+        (libc::SYS_epoll_wait, |epoll, _, _| on_epoll(libc::SYS_epoll_wait, epoll, FOREVER_MS)),
+        (libc::SYS_epoll_pwait, |epoll, _, _| on_epoll(libc::SYS_epoll_pwait, epoll, FOREVER_MS)),
+        (libc::SYS_epoll_pwait2, |epoll, _, _| on_epoll(libc::SYS_epoll_pwait2, epoll, 0)),
+        (libc::SYS_select, |_, eventfd, _| on_set(libc::SYS_select, eventfd)),
+        (libc::SYS_pselect6, |_, eventfd, _| on_set(libc::SYS_pselect6, eventfd)),
+        (libc::SYS_poll, |_, eventfd, n| on_list(libc::SYS_poll, eventfd, n, FOREVER_MS)),
+        (libc::SYS_ppoll, |_, eventfd, n| on_list(libc::SYS_ppoll, eventfd, n, 0)),
+    ]
+}
+
+/// How many events the turn of a round has, if the call can report one several times.
+fn events_of(round: u64) -> u64 {
+    1 + round % 3
+}
+
+/// An event loop that sleeps in each waiting call in turn, and is woken once per round.
+fn turns() {
+    // SAFETY: the descriptors are checked, and stay open until the process ends.
+    let (eventfd, epoll) = unsafe { (libc::eventfd(0, 0), libc::epoll_create1(0)) };
+    assert!((0..1024).contains(&eventfd) && epoll >= 0);
+    let mut interest = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: both descriptors are open, and the kernel copies the interest.
+    let added = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, eventfd, &raw mut interest) };
+    assert_eq!(added, 0);
+    let (number, handled) = (AtomicU32::new(0), AtomicU32::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: gettid has no preconditions.
+            number.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::SeqCst);
+            for (nr, wait) in waiting_calls() {
+                let lists = [libc::SYS_poll, libc::SYS_ppoll].contains(&nr);
+                for round in 0..ROUNDS {
+                    let events = if lists { events_of(round) } else { 1 };
+                    assert_eq!(wait(epoll, eventfd, events as usize), events as i64);
+                    let mut buffer = [0u8; 8];
+                    // SAFETY: the buffer has the eight bytes that an eventfd returns.
+                    let read = unsafe { libc::read(eventfd, buffer.as_mut_ptr().cast(), 8) };
+                    assert_eq!(read, 8);
+                    handled.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        until(|| number.load(Ordering::SeqCst) != 0);
+        let call = format!("/proc/self/task/{}/syscall", number.load(Ordering::SeqCst));
+        let mut woken = 0;
+        for (nr, _) in waiting_calls() {
+            for _ in 0..ROUNDS {
+                let waits = format!("{nr} ");
+                until(|| fs::read_to_string(&call).unwrap().starts_with(&waits));
+                let one = 1u64.to_ne_bytes();
+                // SAFETY: eight bytes are read from the array.
+                assert_eq!(unsafe { libc::write(eventfd, one.as_ptr().cast(), 8) }, 8);
+                woken += 1;
+                until(|| handled.load(Ordering::SeqCst) == woken);
+            }
+        }
+    });
+}
+
 /// Polls without a futex, so that only the lock's own are seen.
 fn until(done: impl Fn() -> bool) {
     for _ in 0..CHECKS_MAX {
@@ -151,6 +240,7 @@ fn recorded(order: &str) -> Option<Trial> {
     let mut spec = Spec::new(Target::Pid(puppet.0.id()), None, home.path().join("t.trial"));
     spec.interval = Duration::from_millis(100);
     (spec.locks, spec.files, spec.profile) = (true, true, None);
+    spec.episodes_every = NonZeroU32::new(1);
     let stop = AtomicBool::new(false);
     let (begun, begins) = mpsc::channel();
     thread::scope(|scope| {
@@ -178,9 +268,9 @@ fn recorded(order: &str) -> Option<Trial> {
 
 fn supported(trial: &Trial) -> bool {
     let capabilities = &trial.manifest().capabilities;
-    let ours: Vec<_> =
-        capabilities.iter().filter(|c| ["locks", "file anatomy"].contains(&&*c.name)).collect();
-    assert_eq!(ours.len(), 2, "{capabilities:?}");
+    let names = ["locks", "file anatomy", "episodes"];
+    let ours: Vec<_> = capabilities.iter().filter(|c| names.contains(&&*c.name)).collect();
+    assert_eq!(ours.len(), names.len(), "{capabilities:?}");
     for capability in &ours {
         let why = &capability.reason;
         let excused = ["not permitted", "/sys/kernel/btf", "feature bpf", "x86-64", "namespace"];
@@ -281,4 +371,25 @@ fn accesses_that_cannot_be_followed_are_counted() {
     assert_eq!(lost(&trial, "open before"), ROUNDS);
     assert_eq!(lost(&trial, "mapped"), ROUNDS);
     assert!(trial.files().iter().all(|row| row.objects == 0 || row.size_from != 4 << 10));
+}
+
+#[test]
+fn turns_events_and_episodes_are_those_of_the_event_loop() {
+    let Some(trial) = recorded("turns") else { return };
+    let calls = waiting_calls().len() as u64;
+    let of_lists = |class| (0..ROUNDS).filter(|&round| events_of(round) == class).count() as u64;
+    let events = ROUNDS * (calls - 2) + 2 * (0..ROUNDS).map(events_of).sum::<u64>();
+    let sum = |number: fn(&TurnRow) -> u64| trial.turns().iter().map(number).sum::<u64>();
+    assert_eq!((sum(|row| row.turns), sum(|row| row.events)), (ROUNDS * calls, events));
+    assert_eq!(trial.turns().len(), trial.intervals().len());
+    for class in 1..=CLASS_MAX {
+        let rows: Vec<_> = trial.episodes().iter().filter(|row| row.class == class).collect();
+        let sum = |number: fn(&EpisodeRow) -> u64| rows.iter().map(|row| number(row)).sum::<u64>();
+        let single = if class == 1 { ROUNDS * (calls - 2) } else { 0 };
+        let expected = single + 2 * of_lists(u64::from(class));
+        let found = (sum(|row| row.episodes), sum(|row| row.turns), sum(|row| row.events));
+        assert_eq!(found, (expected, expected, expected * u64::from(class)), "class {class}");
+        assert!(rows.iter().all(|row| row.cpu_ns > 0 && row.turns_turns >= row.turns as f64));
+        assert!(rows.iter().all(|row| row.cpu_cpu_ns2 > 0.0));
+    }
 }

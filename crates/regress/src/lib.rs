@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`linear`] | design matrices, least squares in one and two stages, robust covariances |
 //! | [`line`](mod@line) | the straight line with its correlation; Theil–Sen |
+//! | [`sums`] | the straight line from sums that were accumulated elsewhere |
 //! | [`robust`] | the MM-estimator and the rows it sets aside |
 //! | [`interval`] | Fieller's interval and its inverse-prediction form |
 //! | [`bootstrap`] | circular block bootstrap, automatic block length |
@@ -49,6 +50,7 @@ pub mod objective;
 mod rng;
 pub mod robust;
 mod small;
+pub mod sums;
 pub mod switchback;
 mod unfit;
 pub mod wakes;
@@ -70,6 +72,7 @@ pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
 pub use robust::{Robust, mm};
+pub use sums::{Sums, SumsLine};
 pub use switchback::{
     ROUNDS_MIN, ROUNDS_VERDICT_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,
 };

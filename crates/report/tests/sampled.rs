@@ -1,8 +1,9 @@
-//! Lock waits and file access in a report.
+//! Lock waits, file access and episodes in a report.
 
 #![allow(clippy::unwrap_used)]
 
 use report::{Analysis, Options, analyse, html, terminal};
+use trial::episodes::{EpisodeRow, TurnRow};
 use trial::files::{Delays, Direction, FileRow};
 use trial::profile::{Frame, FrameMode, Owner, Stack};
 use trial::waits::{LockKind, WaitRow, Word};
@@ -211,4 +212,59 @@ fn calls_on_a_log_that_was_open_before_are_not_a_warning() {
     assert!(warns && text.contains("Lost 15,600 files: call on"), "two per request: {text}");
     let (warns, text) = lost(&[(open_before, 7_801), ("files: mapped", 1)]);
     assert!(warns && text.contains("1 files: mapped"), "{text}");
+}
+
+#[test]
+fn episodes_are_shown_by_their_events_with_the_cost_of_one_more() {
+    // 20 µs for an episode and 10 µs for each of its events, ± 1 µs; 3 µs without events.
+    let add = |writer: &mut Writer| {
+        for interval in [4, 8] {
+            let rows = [0, 1, 2, 5, 63].map(|class| {
+                let cpu_ns = if class == 0 { 3_000 } else { 20_000 + 10_000 * i64::from(class) };
+                let (low, high) = ((cpu_ns - 1_000) as f64, (cpu_ns + 1_000) as f64);
+                let events = f64::from(class);
+                EpisodeRow {
+                    interval,
+                    class,
+                    episodes: 10,
+                    turns: 20,
+                    events: 10 * u64::from(class),
+                    cpu_ns: 10 * cpu_ns,
+                    turns_turns: 40.0,
+                    turns_events: 20.0 * events,
+                    events_events: 10.0 * events * events,
+                    turns_cpu_ns: 20.0 * cpu_ns as f64,
+                    events_cpu_ns: 10.0 * events * cpu_ns as f64,
+                    cpu_cpu_ns2: 5.0 * (low * low + high * high),
+                }
+            });
+            let sampled_ns = SECOND_NS;
+            let turns = TurnRow { interval, sampled_ns, turns: 200, events: 800, cpu_ns: 1 };
+            writer.episodes(turns, &rows).unwrap();
+        }
+    };
+    let analysis = analysed(add);
+    let episodes = analysis.episodes.as_ref().unwrap();
+    assert_eq!((episodes.episodes, episodes.turns, episodes.seconds), (100, 400, 2.0));
+    assert_eq!((episodes.turns_per_s, episodes.events_per_turn), (200.0, 4.0));
+    assert!((episodes.event_us.unwrap() - 10.0).abs() < 1e-6, "{episodes:?}");
+    // 80 residuals of 1 µs, and events that differ from their mean.
+    let events = [1.0, 2.0, 5.0, 63.0];
+    let squares = events.map(|events: f64| 20.0 * (events - 17.75).powi(2)).iter().sum::<f64>();
+    let se = (80.0 / 78.0 / squares).sqrt();
+    assert!((episodes.event_us_se.unwrap() - se).abs() < 1e-6, "{episodes:?}");
+    let rows: Vec<_> = episodes.by_events.iter().map(|r| (r.events_from, r.events_to)).collect();
+    assert_eq!(rows, [(0, Some(0)), (1, Some(1)), (2, Some(2)), (4, Some(7)), (63, None)]);
+    let row = &episodes.by_events[3];
+    assert_eq!((row.episodes, row.turns_per_episode, row.cpu_us), (20, 2.0, 70.0));
+    let text = terminal(&analysis, 80);
+    assert_narrow(&text);
+    for words in ["4-7", "from 63", "an event more: 10.00 µs", "200 turns/s of 4.00 events"] {
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "no {words:?} in {text}");
+    }
+    assert!(html(&analysis).contains("CPU time from wake to sleep"));
+    let json = serde_json::to_value(&analysis).unwrap();
+    assert_eq!(json.pointer("/episodes/by_events/1/cpu_us").unwrap(), 30.0);
+    assert!(analysed(|_| ()).episodes.is_none());
 }

@@ -20,7 +20,11 @@ impl Samplers {
             false => "this program was built without the feature bpf",
         };
         let missing = Err::<(), _>(Unsupported(reason.to_owned()));
-        let names = [("locks", requested.locks), ("file anatomy", requested.files)];
+        let names = [
+            ("locks", requested.locks),
+            ("file anatomy", requested.files),
+            ("episodes", requested.episodes_every.is_some()),
+        ];
         for (name, _) in names.into_iter().filter(|(_, requested)| *requested) {
             capabilities.push(host::sampler(name, Some(&missing), |()| String::new()));
         }

@@ -1,5 +1,5 @@
 /*
- * Shared by both programs: types, maps, helpers by number, and the few fields of kernel structures
+ * Shared by the programs: types, maps, helpers by number, and the few fields of kernel structures
  * that are read. When a program is loaded, the fields' offsets are taken from the running kernel's
  * BTF (preserve_access_index), so no kernel headers are needed to build.
  *
@@ -26,6 +26,7 @@ typedef unsigned long long u64;
 	} name SEC(".maps")
 #define MAP_HASH 1
 #define MAP_ARRAY 2
+#define MAP_PERCPU_ARRAY 6
 
 #define ANY 0
 #define NOEXIST 1

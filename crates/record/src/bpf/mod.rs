@@ -1,23 +1,27 @@
-//! The samplers that are BPF programs: lock waits and file accesses.
+//! The samplers that are BPF programs: lock waits, file accesses, turns and episodes.
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | `locks.bpf.c`, `files.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
+//! | `locks.bpf.c`, `files.bpf.c`, `episodes.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
 //! | `program` | loading, the set of observed processes, counts of what found no room |
-//! | `locks`, `files` | reading the sums every interval into rows of the trial |
+//! | `locks`, `files`, `episodes` | reading the sums every interval into rows of the trial |
 //! | `symbols` | addresses to procedures |
-//! | `samplers`, `absent` | both samplers for the recorder, or why there are none |
+//! | `samplers`, `absent` | the samplers for the recorder, or why there are none |
 //!
 //! The programs are built without kernel headers; the running kernel's BTF gives the offsets of
-//! fields. They run in the context of the thread that makes the system call or waits for the lock,
-//! so their cost is not in the recorder's own CPU time.
+//! fields. They run in the context of the thread that makes the system call or is switched, so
+//! their cost is not in the recorder's own CPU time.
 //!
 //! What never happens: a recording fails because of them. Without the feature `bpf`, on a machine
 //! other than x86-64, or without permission to load them, the trial has a capability that says they
 //! are not supported here, and why.
 
+use std::num::NonZeroU32;
+
 #[cfg(not(bpf))]
 mod absent;
+#[cfg(bpf)]
+mod episodes;
 #[cfg(bpf)]
 mod files;
 #[cfg(bpf)]
@@ -39,4 +43,6 @@ pub(crate) use samplers::Samplers;
 pub(crate) struct Requested {
     pub(crate) locks: bool,
     pub(crate) files: bool,
+    /// Of this many intervals, one is sampled for episodes.
+    pub(crate) episodes_every: Option<NonZeroU32>,
 }

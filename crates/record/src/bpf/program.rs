@@ -1,4 +1,4 @@
-//! One loaded and attached BPF object, and what both have in common: the set of observed processes,
+//! One loaded and attached BPF object, and what all have in common: the set of observed processes,
 //! and the counts of unseen events.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ pub(super) struct Aligned<T: ?Sized>(pub(super) T);
 /// A running program. It ends when this is dropped.
 pub(super) struct Program {
     object: Object,
-    _links: Vec<Link>,
+    links: Vec<Link>,
     observed: MapHandle,
     unseen: MapHandle,
     /// The counts at the last read.
@@ -51,23 +51,31 @@ impl Program {
             .map_err(|error| unsupported(&error))?;
         let observed = map(&object, "observed")?;
         let unseen = map(&object, "unseen")?;
-        let links = object
-            .progs_mut()
-            .map(|program| program.attach())
-            .collect::<Result<Vec<Link>, _>>()
-            .map_err(|error| unsupported(&error))?;
         let mut program = Program {
             object,
-            _links: links,
+            links: Vec::new(),
             observed,
             unseen,
             unseen_before: [0; UNSEEN],
             doubtful: BTreeSet::new(),
         };
+        program.attach()?;
         // A full set or a missing own process costs attribution, not the recording.
         let _ = program.put(std::process::id(), RECORDER);
         program.observe(pids);
         Ok(program)
+    }
+
+    /// Attaches all programs that [`detach`](Program::detach) detached.
+    pub(super) fn attach(&mut self) -> Result<(), Unsupported> {
+        let links = self.object.progs_mut().map(|program| program.attach());
+        self.links = links.collect::<Result<_, _>>().map_err(|error| unsupported(&error))?;
+        Ok(())
+    }
+
+    /// Detaches all programs, so that what they observe costs nothing. Maps keep their content.
+    pub(super) fn detach(&mut self) {
+        self.links.clear();
     }
 
     /// One of its maps.

@@ -1,8 +1,9 @@
-//! Both samplers, as the recorder uses them.
+//! The samplers, as the recorder uses them.
 
 use trial::{Capability, Loss, Writer};
 
 use super::Requested;
+use super::episodes::Episodes;
 use super::files::Files;
 use super::locks::Locks;
 use crate::error::Error;
@@ -11,11 +12,14 @@ use crate::host;
 const LOCKS: &str = "lock:contention_begin and _end on the whole machine, futex calls of the \
                      server; waiting, not holding; a wait counts where it ends";
 const FILES: &str = "system calls of the server on regular files, from their open to their close";
+const EPISODES: &str = "returns of epoll_wait, poll, select and io_uring_enter, and CPU time from \
+                        wake to sleep, of the server's threads";
 
 /// The running samplers.
 pub(crate) struct Samplers {
     locks: Option<Locks>,
     files: Option<Files>,
+    episodes: Option<Episodes>,
 }
 
 impl Samplers {
@@ -25,7 +29,7 @@ impl Samplers {
         pids: &[u32],
         capabilities: &mut Vec<Capability>,
     ) -> Samplers {
-        let mut samplers = Samplers { locks: None, files: None };
+        let mut samplers = Samplers { locks: None, files: None, episodes: None };
         if requested.locks {
             let started = Locks::start(pids).map(|sampler| samplers.locks = Some(sampler));
             capabilities.push(host::sampler("locks", Some(&started), |()| LOCKS.to_owned()));
@@ -33,6 +37,13 @@ impl Samplers {
         if requested.files {
             let started = Files::start(pids).map(|sampler| samplers.files = Some(sampler));
             capabilities.push(host::sampler("file anatomy", Some(&started), |()| FILES.to_owned()));
+        }
+        if let Some(every) = requested.episodes_every {
+            let started =
+                Episodes::start(pids, every).map(|sampler| samplers.episodes = Some(sampler));
+            capabilities.push(host::sampler("episodes", Some(&started), |()| {
+                format!("{EPISODES}; 1 interval of {every}")
+            }));
         }
         samplers
     }
@@ -44,6 +55,9 @@ impl Samplers {
         }
         if let Some(files) = &mut self.files {
             files.baseline(pids);
+        }
+        if let Some(episodes) = &mut self.episodes {
+            episodes.baseline(pids);
         }
     }
 
@@ -60,6 +74,9 @@ impl Samplers {
         }
         if let Some(files) = &mut self.files {
             losses.extend(files.interval(pids, writer));
+        }
+        if let Some(episodes) = &mut self.episodes {
+            losses.extend(episodes.interval(index, pids, writer)?);
         }
         Ok(losses)
     }

@@ -5,6 +5,7 @@ mod compare;
 mod cost;
 mod counters;
 mod devices;
+mod episodes;
 mod figures;
 mod files;
 mod fit;
@@ -30,6 +31,7 @@ pub use compare::{
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
 pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters, OneMore};
+pub use episodes::{Episodes, EpisodesWithEvents};
 pub(crate) use figures::not_physical;
 pub use figures::{
     AllIntervals, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options, Resource,
@@ -116,6 +118,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
             options.level,
             options.seed,
         ),
+        episodes: episodes::episodes(trial),
         waits: waits::waits(trial),
         files: files::files(trial),
         resources: resources(trial, limiter, &fits, &devices),

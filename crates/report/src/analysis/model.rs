@@ -6,6 +6,7 @@ use trial::{Loss, Manifest, Prediction};
 use super::classes::ClassTable;
 use super::cost::CostTable;
 use super::counters::HardwareCounters;
+use super::episodes::Episodes;
 use super::figures::{
     AllIntervals, CapacityFigure, IntervalRow, MODEL_WAKES, Modes, Resource, Saturation,
     TrialFacts, WakesLine,
@@ -51,6 +52,8 @@ pub struct Analysis {
     pub profile: Option<Profile>,
     /// Instructions, cycles and cache traffic per request, if hardware counters were recorded.
     pub counters: Option<HardwareCounters>,
+    /// Turns of the event loop, and episodes from wake to sleep, if they were counted.
+    pub episodes: Option<Episodes>,
     /// Lock waits, if they were sampled.
     pub waits: Option<Waits>,
     /// File access, if it was sampled.

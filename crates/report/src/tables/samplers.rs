@@ -1,11 +1,13 @@
-//! Tables of lock waits and of file access.
+//! Tables of lock waits, of file access and of episodes.
 
 use trial::files::Direction;
 use trial::profile::Owner;
 use trial::waits::LockKind;
 
-use crate::analysis::{Files, FilesOfSize, WaitFigures, Waits, WaitsAtPlace, owner_name};
-use crate::format::{fixed, latency, latency_fine, or_none, percent, thousands};
+use crate::analysis::{
+    Episodes, EpisodesWithEvents, Files, FilesOfSize, WaitFigures, Waits, WaitsAtPlace, owner_name,
+};
+use crate::format::{fixed, latency, latency_fine, or_none, percent, rate, thousands};
 use crate::table::{Column, Table};
 
 /// Procedures of a stack that are shown, starting with the one that requested the lock.
@@ -108,6 +110,40 @@ pub(crate) fn files<'f>(files: &'f Files) -> Vec<Table> {
         tables.push(Table::new("Files", &[], none));
     }
     tables
+}
+
+/// Episodes by their number of events.
+pub(crate) fn episodes(episodes: &Episodes) -> Table {
+    let events = |row: &EpisodesWithEvents| match row.events_to {
+        Some(to) if to == row.events_from => to.to_string(),
+        Some(to) => format!("{}-{to}", row.events_from),
+        None => format!("from {}", row.events_from),
+    };
+    let event = match episodes.event_us.zip(episodes.event_us_se) {
+        Some((us, se)) => {
+            format!("an event more: {} µs (standard error {})", fixed(us, 2), fixed(se, 2))
+        }
+        None => "the number of events did not vary".to_string(),
+    };
+    Table::of(
+        "CPU time from wake to sleep, by number of events",
+        &episodes.by_events,
+        &[
+            ("<events", &|row| events(row)),
+            ("episodes", &|row| thousands(row.episodes as f64)),
+            ("turns each", &|row| fixed(row.turns_per_episode, 2)),
+            ("mean CPU", &|row| fine(row.cpu_us)),
+        ],
+        format!(
+            "n = {} episodes in {} s; {event}; {} turns/s of {} events (a turn is a return of \
+             epoll_wait, poll, select or io_uring_enter); {}",
+            thousands(episodes.episodes as f64),
+            fixed(episodes.seconds, 1),
+            rate(episodes.turns_per_s),
+            fixed(episodes.events_per_turn, 2),
+            episodes.lost
+        ),
+    )
 }
 
 fn fine(us: f64) -> String {

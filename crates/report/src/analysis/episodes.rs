@@ -1,0 +1,101 @@
+//! Turns of the server's event loop, and episodes: what a thread does from a wake to its next sleep.
+
+use regress::Sums;
+use serde::Serialize;
+use trial::Trial;
+use trial::episodes::{CLASS_MAX, EpisodeRow};
+
+use super::waits::lost;
+
+/// The least number of events of each row of the table.
+const ROWS_FROM: [u32; 9] = [0, 1, 2, 3, 4, 8, 16, 32, CLASS_MAX];
+
+/// Turns and episodes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Episodes {
+    /// Time in which they were counted, seconds.
+    pub seconds: f64,
+    /// Turns in that time, those of unfinished episodes included.
+    pub turns: u64,
+    /// Turns per second.
+    pub turns_per_s: f64,
+    /// Events per turn.
+    pub events_per_turn: f64,
+    /// Whole episodes.
+    pub episodes: u64,
+    /// Growth of an episode's CPU time with its events, over the episodes with events,
+    /// microseconds per event. `None` if all of them have the same number.
+    pub event_us: Option<f64>,
+    /// Its standard error.
+    pub event_us_se: Option<f64>,
+    /// By number of events.
+    pub by_events: Vec<EpisodesWithEvents>,
+    /// What was lost, in one sentence.
+    pub lost: String,
+}
+
+/// The episodes with a number of events.
+#[derive(Clone, Debug, Serialize)]
+pub struct EpisodesWithEvents {
+    /// The least number of events.
+    pub events_from: u32,
+    /// The largest number; `None` without a bound.
+    pub events_to: Option<u32>,
+    /// Number of episodes.
+    pub episodes: u64,
+    /// Turns per episode.
+    pub turns_per_episode: f64,
+    /// Mean CPU time, microseconds.
+    pub cpu_us: f64,
+}
+
+/// The turns and episodes of a trial; `None` if they were not counted.
+pub(crate) fn episodes(trial: &Trial) -> Option<Episodes> {
+    let sampled = trial.turns();
+    if sampled.is_empty() {
+        return None;
+    }
+    let seconds = sampled.iter().map(|row| row.sampled_ns).sum::<i64>() as f64 / 1e9;
+    let turns: u64 = sampled.iter().map(|row| row.turns).sum();
+    let events: u64 = sampled.iter().map(|row| row.events).sum();
+    let with_events = trial.episodes().iter().filter(|row| row.class > 0);
+    let line = with_events.map(sums).fold(Sums::default(), |all, sums| all + sums).line();
+    let bounds = ROWS_FROM.into_iter().zip(ROWS_FROM.into_iter().skip(1).map(Some).chain([None]));
+    let by_events = bounds.filter_map(|(from, below)| {
+        let holds =
+            |row: &&EpisodeRow| row.class >= from && below.is_none_or(|below| row.class < below);
+        let rows: Vec<&EpisodeRow> = trial.episodes().iter().filter(holds).collect();
+        let episodes: u64 = rows.iter().map(|row| row.episodes).sum();
+        let each = |sum: f64| sum / episodes as f64;
+        (episodes > 0).then(|| EpisodesWithEvents {
+            events_from: from,
+            events_to: below.map(|below| below - 1),
+            episodes,
+            turns_per_episode: each(rows.iter().map(|row| row.turns as f64).sum()),
+            cpu_us: each(rows.iter().map(|row| row.cpu_ns as f64 / 1e3).sum()),
+        })
+    });
+    Some(Episodes {
+        seconds,
+        turns,
+        turns_per_s: turns as f64 / seconds,
+        events_per_turn: events as f64 / turns as f64,
+        episodes: trial.episodes().iter().map(|row| row.episodes).sum(),
+        event_us: line.map(|line| line.slope),
+        event_us_se: line.map(|line| line.se_slope),
+        by_events: by_events.collect(),
+        lost: lost(trial, "episodes: "),
+    })
+}
+
+/// The sums of CPU time, microseconds, on events.
+fn sums(row: &EpisodeRow) -> Sums {
+    Sums {
+        n: row.episodes as f64,
+        x: row.events as f64,
+        y: row.cpu_ns as f64 / 1e3,
+        xx: row.events_events,
+        xy: row.events_cpu_ns / 1e3,
+        yy: row.cpu_cpu_ns2 / 1e6,
+    }
+}
