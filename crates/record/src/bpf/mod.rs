@@ -2,7 +2,7 @@
 //!
 //! | part | responsibility |
 //! | --- | --- |
-//! | `locks.bpf.c`, `files.bpf.c`, `episodes.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
+//! | `*.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
 //! | `program` | loading, the set of observed processes, counts of what found no room |
 //! | `locks`, `files`, `episodes` | reading the sums every interval into rows of the trial |
 //! | `symbols` | addresses to procedures |

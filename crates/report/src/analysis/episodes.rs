@@ -1,4 +1,5 @@
-//! Turns of the server's event loop, and episodes: what a thread does from a wake to its next sleep.
+//! Turns of the server's event loop, and episodes: what a thread does from a wake to its next
+//! sleep.
 
 use regress::Sums;
 use serde::Serialize;
