@@ -30,6 +30,13 @@ pub enum Interval {
         /// Upper end.
         high: f64,
     },
+    /// The data bound it only from below.
+    AtLeast {
+        /// Lower end.
+        low: f64,
+        /// Why there is no upper end, as a message.
+        reason: String,
+    },
     /// The data do not bound it.
     Unbounded {
         /// Why, as a message.
@@ -46,6 +53,7 @@ impl Interval {
     pub fn holds(&self, value: f64) -> bool {
         match self {
             Interval::Bounded { low, high } => (*low..=*high).contains(&value),
+            Interval::AtLeast { low, .. } => value >= *low,
             Interval::Unbounded { .. } => true,
         }
     }
@@ -55,7 +63,7 @@ impl Interval {
     pub fn bounds(&self) -> Option<(f64, f64)> {
         match self {
             Interval::Bounded { low, high } => Some((*low, *high)),
-            Interval::Unbounded { .. } => None,
+            Interval::AtLeast { .. } | Interval::Unbounded { .. } => None,
         }
     }
 
@@ -68,6 +76,7 @@ impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Interval::Bounded { low, high } => write!(f, "{low}..{high}"),
+            Interval::AtLeast { low, .. } => write!(f, "{low}.."),
             Interval::Unbounded { reason } => f.write_str(reason),
         }
     }

@@ -8,17 +8,20 @@
 //!
 //! **The headline** is the line with wakes if (1) rate and wakes can be separated: variance
 //! inflation at most [`VIF_MAX`]; (2) the cost of a wake is positive, with a one-sided p below
-//! [`WAKE_P_MAX`] by the larger of plain and Newey–West errors; (3) the data reach [`REACH_MIN`] of
-//! the cap; and (4) its capacity is identifiable. Otherwise it is the straight line, and the failed
-//! condition is reported.
+//! [`WAKE_P_MAX`] by the larger of plain and Newey–West errors; and (3) its capacity is
+//! identifiable. Otherwise it is the straight line, and the failed condition is reported.
 //!
-//! The intervals of a capacity are explained in [`crate::capacity`].
+//! **Its interval.** The intervals of a capacity are explained in [`crate::capacity`]; each takes
+//! its own line for true. Data that do not reach [`REACH_MIN`] of the cap cannot choose between the
+//! two lines: they differ most where nothing was measured. There the headline's interval covers
+//! both.
 
 use serde::Serialize;
 
 use crate::Unfit;
 use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature};
+use crate::interval::Interval;
 use crate::line::{Line, TheilSen, theil_sen};
 use crate::linear::{Design, check_column, check_level, least_squares, scaled};
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
@@ -27,7 +30,7 @@ use crate::wakes::{WakesFit, fit_wakes};
 
 /// Default level of intervals.
 pub const LEVEL_DEFAULT: f64 = 0.95;
-/// Data that do not reach this share of the cap are too far from saturation.
+/// Data that do not reach this share of the cap are too far from saturation to choose a line.
 pub const REACH_MIN: f64 = 0.6;
 /// Largest variance inflation at which rate and wakes count as separated.
 pub const VIF_MAX: f64 = 30.0;
@@ -86,6 +89,10 @@ pub struct LoadLine {
     pub with_wakes: Option<WakesFit>,
     /// Which of the two is the headline, and why.
     pub headline: Headline,
+    /// The headline's capacity. Its interval covers both lines if the data cannot choose.
+    pub capacity: Capacity,
+    /// Whether that interval covers both lines.
+    pub covers_both: bool,
     /// Intervals fitted.
     pub n: usize,
     /// The cap.
@@ -103,13 +110,10 @@ pub struct LoadLine {
 }
 
 impl LoadLine {
-    /// The headline's capacity.
+    /// The headline's capacity. Its interval covers both lines if the data cannot choose.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
-        match (&self.headline, &self.with_wakes) {
-            (Headline::WithWakes { .. }, Some(fit)) => &fit.capacity,
-            _ => &self.straight.capacity,
-        }
+        &self.capacity
     }
 }
 
@@ -187,8 +191,10 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         };
     let headline = match &with_wakes {
         None => Headline::Straight { why: refused },
-        Some(fit) => choose(fit, reach),
+        Some(fit) => choose(fit),
     };
+    let (capacity, covers_both) =
+        headline_capacity(&straight, with_wakes.as_ref(), &headline, reach);
     let highest_rate = input.rate.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut line = LoadLine {
         curvature: match (&headline, &with_wakes) {
@@ -198,6 +204,8 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         straight,
         with_wakes,
         headline,
+        capacity,
+        covers_both,
         n: input.rate.len(),
         cap: input.cap,
         highest_rate,
@@ -290,14 +298,44 @@ fn reach(input: &LoadLineInput<'_>, robust: &Robust) -> f64 {
     kept.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
 }
 
-fn choose(fit: &WakesFit, reach: f64) -> Headline {
+/// The headline's capacity, and whether its interval covers both lines.
+fn headline_capacity(
+    straight: &Fit,
+    with_wakes: Option<&WakesFit>,
+    headline: &Headline,
+    reach: f64,
+) -> (Capacity, bool) {
+    let Some(with_wakes) = with_wakes else { return (straight.capacity.clone(), false) };
+    let (own, other) = match headline {
+        Headline::WithWakes { .. } => (&with_wakes.capacity, &straight.capacity),
+        Headline::Straight { .. } => (&straight.capacity, &with_wakes.capacity),
+    };
+    let mut capacity = own.clone();
+    let Some((low, high)) = own.interval.bounds().filter(|_| reach < REACH_MIN) else {
+        return (capacity, false);
+    };
+    capacity.interval = match other.interval.bounds() {
+        Some((other_low, other_high)) => {
+            Interval::Bounded { low: low.min(other_low), high: high.max(other_high) }
+        }
+        None => {
+            let reason = format!(
+                "the data end at {:.0} % of the cap, and the other line has no upper bound; record \
+                 a higher load",
+                reach * 100.0
+            );
+            Interval::AtLeast { low, reason }
+        }
+    };
+    (capacity, true)
+}
+
+fn choose(fit: &WakesFit) -> Headline {
     let vif = fit.collinearity.vif;
     let why = if vif.is_nan() || vif > VIF_MAX {
         format!("rate and wakes cannot be separated (variance inflation {vif:.0})")
     } else if fit.w_p.is_nan() || fit.w_p >= WAKE_P_MAX {
         format!("the cost of a wake is not above zero (t = {:.1}, p = {:.2})", fit.w_t, fit.w_p)
-    } else if reach < REACH_MIN {
-        format!("the data reach only {:.0} % of the cap", reach * 100.0)
     } else if let Err(why) = &fit.capacity.identifiable {
         why.to_string()
     } else {
@@ -315,7 +353,7 @@ fn trust(line: &LoadLine) -> Trust {
         let t = line.straight.line.slope / line.straight.line.se_slope;
         return not(format!("t of the slope = {t:.1}"), &why.to_string());
     }
-    if line.reach < REACH_MIN {
+    if line.reach < REACH_MIN && !line.covers_both {
         let statistic = format!("reach = {:.0} % of the cap", line.reach * 100.0);
         return not(statistic, "the data stay too far below saturation");
     }
@@ -329,7 +367,7 @@ fn trust(line: &LoadLine) -> Trust {
     }
     match &line.curvature {
         Some(curve) if curve.test.p < CURVATURE_P_MAX => {
-            if curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
+            if line.covers_both || curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
                 return Trust::Yes;
             }
             let Curvature { test, .. } = curve;

@@ -146,12 +146,13 @@ fn not_saturated(analysis: &Analysis) -> Option<Fact> {
 
 fn capacity_sentence(capacity: &CapacityFigure) -> String {
     let reason = capacity.reason.as_deref().unwrap_or("not identifiable");
-    match (capacity.value, capacity.low.zip(capacity.high)) {
-        (None, _) => reason.to_string(),
-        (Some(value), None) => format!("{} requests/s, unbounded: {reason}", rate(value)),
-        (Some(value), Some((low, high))) => {
+    match (capacity.value, capacity.low, capacity.high) {
+        (None, ..) => reason.to_string(),
+        (Some(value), Some(low), Some(high)) => {
             format!("{} requests/s{}", rate(value), ends(Some(low), Some(high), rate))
         }
+        (Some(_), Some(low), None) => format!("at least {} requests/s: {reason}", rate(low)),
+        (Some(value), ..) => format!("{} requests/s, unbounded: {reason}", rate(value)),
     }
 }
 
@@ -160,8 +161,12 @@ fn model(capacity: &CapacityFigure) -> String {
         "wakes" => "the line with wakes".to_string(),
         _ => format!("the straight line ({})", capacity.model_why),
     };
+    let both = match capacity.covers_both {
+        true => ", which covers both lines, because the data end too early to choose",
+        false => "",
+    };
     format!(
-        "{model}, n = {}; {} interval for a future saturated interval",
+        "{model}, n = {}; {} interval for a future saturated interval{both}",
         thousands(capacity.n as f64),
         level(capacity.level)
     )

@@ -116,6 +116,8 @@ pub struct CapacityFigure {
     pub model: &'static str,
     /// Why this model and not the other.
     pub model_why: String,
+    /// Whether the interval covers both models, because the data cannot choose.
+    pub covers_both: bool,
     /// The resource that is exhausted.
     pub resource: ResourceKind,
     /// Its name: "hottest thread", "disk sda".

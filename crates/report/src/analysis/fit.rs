@@ -1,6 +1,6 @@
 //! One resource and its line: which intervals are fitted, and the figures of the line.
 
-use regress::{Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
+use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
 use trial::Interval;
 
 use super::figures::{MODEL_STRAIGHT, MODEL_WAKES};
@@ -164,8 +164,18 @@ impl Fitted {
             ..CapacityFigure::default()
         };
         match &self.line {
-            Ok(line) => figure.fill(line, model),
+            Ok(line) => figure.fill(line, own_capacity(line, model)),
             Err(unfit) => figure.reason = Some(unfit.to_string()),
+        }
+        figure
+    }
+
+    /// The headline's capacity, whose interval covers both lines if the data cannot choose.
+    pub(super) fn headline_capacity(&self, level: f64) -> CapacityFigure {
+        let mut figure = self.capacity(self.headline_model(), level);
+        if let Ok(line) = &self.line {
+            figure.fill(line, line.capacity());
+            figure.covers_both = line.covers_both;
         }
         figure
     }
@@ -254,11 +264,7 @@ impl Fitted {
 }
 
 impl CapacityFigure {
-    pub(super) fn fill(&mut self, line: &LoadLine, model: Model) {
-        let capacity = match (model, &line.with_wakes) {
-            (Model::Wakes, Some(fit)) => &fit.capacity,
-            _ => &line.straight.capacity,
-        };
+    pub(super) fn fill(&mut self, line: &LoadLine, capacity: &Capacity) {
         let ends = |bounds: &Bounds| bounds.bounds().unzip();
         self.reach_percent = 100.0 * line.reach;
         self.model_why = match &line.headline {
@@ -281,9 +287,21 @@ impl CapacityFigure {
         (self.line_low, self.line_high) = ends(&capacity.line_interval);
         (self.bootstrap_low, self.bootstrap_high) = ends(&capacity.bootstrap);
         self.beyond_highest = Some(capacity.value / line.highest_rate);
-        if let Bounds::Unbounded { reason } = &capacity.interval {
-            self.reason = Some(reason.clone());
+        match &capacity.interval {
+            Bounds::Bounded { .. } => {}
+            Bounds::AtLeast { low, reason } => {
+                (self.low, self.reason) = (Some(*low), Some(reason.clone()));
+            }
+            Bounds::Unbounded { reason } => self.reason = Some(reason.clone()),
         }
+    }
+}
+
+/// The capacity of one of the two lines, with its own interval.
+fn own_capacity(line: &LoadLine, model: Model) -> &Capacity {
+    match (model, &line.with_wakes) {
+        (Model::Wakes, Some(fit)) => &fit.capacity,
+        _ => &line.straight.capacity,
     }
 }
 

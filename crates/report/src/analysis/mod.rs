@@ -78,12 +78,13 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let limiter = limiter(main, &devices, options, &name)?;
     let rows = rows(intervals, main);
     // A device that is exhausted first has a line.
-    let capacity_of = |fit: &Fitted, model| {
-        let mut figure = fit.capacity(model, options.level);
+    let explained = |fit: &Fitted, mut figure: CapacityFigure| {
         figure.reason = no_line.clone().filter(|_| fit.line().is_none()).or(figure.reason);
         figure
     };
-    let capacity = capacity_of(limiter, limiter.headline_model());
+    let capacity_of = |fit: &Fitted, model| explained(fit, fit.capacity(model, options.level));
+    let headline_of = |fit: &Fitted| explained(fit, fit.headline_capacity(options.level));
+    let capacity = headline_of(limiter);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
     let saturation = saturation(&self::rows(intervals, limiter), intervals, &capacity);
     let samples = Samples::of(trial, &options.groups);
@@ -99,7 +100,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         costs,
         classes: classes::classes(trial, main, options.level, options.seed),
         trial: facts(trial, name, &rows, share),
-        capacity_of_cpu: capacity_of(main, main.headline_model()),
+        capacity_of_cpu: headline_of(main),
         capacity_straight: capacity_of(main, Model::Straight),
         capacity_with_wakes: main
             .line()

@@ -212,7 +212,7 @@ fn remarks(
     options: &Options,
 ) -> Vec<String> {
     let mut remarks = Vec::new();
-    let main = fits[0].capacity(fits[0].headline_model(), options.level);
+    let main = fits[0].headline_capacity(options.level);
     remarks.extend(main.unreliable().map(|why| format!("the line itself is {why}")));
     if scale < 0.95 {
         remarks.push(format!(
