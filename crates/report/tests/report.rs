@@ -98,8 +98,24 @@ fn the_busier_of_two_workers_limits() {
 }
 
 #[test]
-fn data_far_from_the_cap_are_unreliable() {
+fn data_far_from_the_cap_give_an_interval_that_covers_both_lines() {
     let analysis = analysed(&far_from_the_cap(), &Options::default());
+    let lowest = analysis.capacity_straight.low.unwrap();
+    let highest = analysis.capacity_with_wakes.as_ref().unwrap().high.unwrap();
+    assert!(analysis.capacity.low.unwrap() <= lowest);
+    assert!(analysis.capacity.high.unwrap() >= highest);
+    let text = terminal(&analysis, 80).replace("\n           ", " ");
+    assert!(text.contains("which covers both lines"), "{text}");
+}
+
+/// Without wakes there is only the straight line, which misses saturation.
+#[test]
+fn data_far_from_the_cap_without_wakes_are_unreliable() {
+    let mut made = far_from_the_cap();
+    for thread in made.intervals.iter_mut().flat_map(|interval| &mut interval.threads) {
+        thread.wakes = 0;
+    }
+    let analysis = analysed(&made, &Options::default());
     assert!(!analysis.capacity.trusted);
     let text = terminal(&analysis, 80);
     assert!(text.contains("unreliable: reach = "), "{text}");
