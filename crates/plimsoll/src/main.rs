@@ -5,6 +5,8 @@
 //! ([`command::failure`]).
 #![forbid(unsafe_code)]
 
+#[cfg(not(feature = "extras"))]
+mod absent;
 mod admin;
 mod boost;
 mod check;
@@ -13,9 +15,12 @@ mod compare;
 mod demo;
 mod doctor;
 mod explain;
+#[cfg(feature = "extras")]
+mod exports;
 mod join;
 mod load;
 mod locks;
+#[cfg(feature = "extras")]
 mod logs;
 mod metrics;
 mod progress;
@@ -26,6 +31,7 @@ mod report;
 mod serve;
 mod study;
 mod switchback;
+#[cfg(feature = "extras")]
 mod top;
 mod what_if;
 
@@ -35,6 +41,8 @@ use clap::CommandFactory;
 use command::failure::{Failure, misuse};
 use command::output;
 
+#[cfg(not(feature = "extras"))]
+use crate::absent::{exports, logs, top};
 use crate::cli::{Cli, Verb};
 
 /// Counts allocations for `/metrics`.

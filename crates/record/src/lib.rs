@@ -44,6 +44,7 @@ mod resources;
 mod server;
 mod split;
 mod spread;
+#[cfg(feature = "survey")]
 pub mod survey;
 mod tail;
 

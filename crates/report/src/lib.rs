@@ -28,6 +28,7 @@
 mod analysis;
 mod comparison;
 mod error;
+#[cfg(feature = "export")]
 pub mod export;
 mod facts;
 mod figure;

@@ -38,25 +38,28 @@ const SIZE_UNKNOWN: u16 = 10;
 
 const TLS: [&str; 3] = ["-", "plain", "tls"];
 
-/// All class numbers are below this.
-pub(crate) const CLASSES: usize = 1 << 13;
-
 /// The class of a request. Its name has four words: outcome, method, size, TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Class(u16);
 
+#[cfg(any(test, feature = "survey"))]
 impl Class {
-    /// Its index in a table of [`CLASSES`].
+    /// All indices are below this.
+    pub(crate) const COUNT: usize = 1 << 13;
+
+    /// Its index in a table of all classes.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
     /// The class with this index.
     pub(crate) fn of_index(index: usize) -> Class {
-        debug_assert!(index < CLASSES);
+        debug_assert!(index < Class::COUNT);
         Class(index as u16)
     }
+}
 
+impl Class {
     /// Its outcome.
     pub(crate) fn outcome(self) -> &'static str {
         OUTCOMES[usize::from(self.0 & 7).min(4)]
@@ -208,7 +211,7 @@ mod tests {
 
     #[test]
     fn every_class_has_a_name_of_four_words_and_its_index() {
-        for index in 0..CLASSES {
+        for index in 0..Class::COUNT {
             let class = Class::of_index(index);
             assert_eq!(class.index(), index);
             assert_eq!(class.to_string().split(' ').count(), 4);

@@ -35,7 +35,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub(crate) use facts::{CLASSES, Class, Facts};
+pub(crate) use facts::{Class, Facts};
 pub use format::{Format, FormatChoice, JsonKeys, LogFormat};
 pub(crate) use stamp::Stamps;
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use trial::Histogram;
 
 use super::{Bin, ClassCount, Latency, SHOWN_MAX, Survey};
-use crate::logs::{CLASSES, Class, Format, Stamps};
+use crate::logs::{Class, Format, Stamps};
 use crate::tail::LINE_BYTES_MAX;
 
 /// Most time bins kept. If a log has more, they become coarser. At 16 bytes each, plus the table's
@@ -54,7 +54,7 @@ impl Default for Tally {
             shown: Vec::new(),
             first_ns: i64::MAX,
             last_ns: i64::MIN,
-            classes: vec![(0, 0); CLASSES].into(),
+            classes: vec![(0, 0); Class::COUNT].into(),
             bins: Bins::default(),
             latency_us: Histogram::new(3).expect("three significant digits are allowed"),
             stamps: Stamps::default(),

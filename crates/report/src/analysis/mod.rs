@@ -41,6 +41,7 @@ pub(crate) use files::OPEN_BEFORE;
 pub use files::{Files, FilesOfSize, NeedlessReads};
 use fit::{Fitted, Model};
 use flame::Weights;
+#[cfg(feature = "export")]
 pub(crate) use flame::label;
 pub use flame::{Flame, FlameFrame, FlameUnit, StackValue};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};

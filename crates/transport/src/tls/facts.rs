@@ -1,8 +1,5 @@
 //! What the log reports about a TLS connection, and distinguished names as text.
 
-use rustls::{Connection, HandshakeKind, ProtocolVersion};
-use webpki::EndEntityCert;
-
 /// The facts about a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'c> {
@@ -31,36 +28,6 @@ pub struct Peer<'c> {
 pub trait TlsFacts {
     /// Calls `look` with the facts.
     fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>));
-}
-
-/// Calls `look` with the facts of a connection.
-pub(super) fn with_facts(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
-    let version = match connection.protocol_version() {
-        Some(ProtocolVersion::TLSv1_3) => "1.3",
-        Some(ProtocolVersion::TLSv1_2) => "1.2",
-        _ => "",
-    };
-    let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
-    let name = suite.and_then(|suite| suite.as_str()).unwrap_or_default();
-    // Rustls gives suites of TLS 1.3 another prefix.
-    let cipher = match name.strip_prefix("TLS13_") {
-        Some(rest) => format!("TLS_{rest}"),
-        None => name.to_owned(),
-    };
-    let server_name = match connection {
-        Connection::Server(server) => server.server_name(),
-        Connection::Client(_) => None,
-    };
-    let certificate = connection.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.and_then(|der| EndEntityCert::try_from(der).ok());
-    let peer = certificate.as_ref();
-    look(&Facts {
-        version,
-        cipher: &cipher,
-        server_name,
-        resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        peer: peer.map(|peer| Peer { subject: peer.subject(), issuer: peer.issuer() }),
-    });
 }
 
 /// The attribute types with a short name (RFC 4514, 3), by the DER of their identifier.

@@ -9,8 +9,8 @@ use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
-use super::settings::ListenerTls;
 use super::{WallClock, files, protocols, provider};
+use crate::tls::settings::ListenerTls;
 
 /// A listener's TLS configuration, made from files. A reload makes a new one; open connections keep
 /// theirs.

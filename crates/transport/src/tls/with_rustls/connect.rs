@@ -15,9 +15,9 @@ use rustls::{
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::settings::UpstreamTls;
 use super::stream::HandshakeError;
 use super::{CoreTls, TlsStream, WallClock, files, protocols, provider};
+use crate::tls::settings::UpstreamTls;
 use outcome::Fault;
 
 /// The trusted roots and our certificate for connections to an upstream, made from files.

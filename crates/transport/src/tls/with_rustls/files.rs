@@ -11,7 +11,7 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use super::settings::CertificateFiles;
+use crate::tls::settings::CertificateFiles;
 
 /// Reads a certificate and its key, and checks that they match.
 pub(super) fn certified_key(

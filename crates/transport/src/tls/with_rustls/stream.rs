@@ -23,11 +23,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use runtime::net::TcpStream;
-use rustls::{Connection, HandshakeKind};
+use rustls::{Connection, HandshakeKind, ProtocolVersion};
+use webpki::EndEntityCert;
 
 use super::CoreTls;
-use super::facts::{self, Facts, TlsFacts};
 use crate::limits::{TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_TAKE_BYTES};
+use crate::tls::facts::{Facts, Peer, TlsFacts};
 
 /// An encrypted connection.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ struct State {
 
 impl TlsFacts for TlsStream {
     fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>)) {
-        facts::with_facts(&self.state.borrow().connection, look);
+        with_facts(&self.state.borrow().connection, look);
     }
 }
 
@@ -429,4 +430,34 @@ pub(super) enum HandshakeError {
     Closed,
     /// The peer's messages or its certificate are not acceptable, or it rejected ours.
     Tls(Box<rustls::Error>),
+}
+
+/// Calls `look` with the facts of a connection.
+fn with_facts(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
+    let version = match connection.protocol_version() {
+        Some(ProtocolVersion::TLSv1_3) => "1.3",
+        Some(ProtocolVersion::TLSv1_2) => "1.2",
+        _ => "",
+    };
+    let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
+    let name = suite.and_then(|suite| suite.as_str()).unwrap_or_default();
+    // Rustls gives suites of TLS 1.3 another prefix.
+    let cipher = match name.strip_prefix("TLS13_") {
+        Some(rest) => format!("TLS_{rest}"),
+        None => name.to_owned(),
+    };
+    let server_name = match connection {
+        Connection::Server(server) => server.server_name(),
+        Connection::Client(_) => None,
+    };
+    let certificate = connection.peer_certificates().and_then(|chain| chain.first());
+    let certificate = certificate.and_then(|der| EndEntityCert::try_from(der).ok());
+    let peer = certificate.as_ref();
+    look(&Facts {
+        version,
+        cipher: &cipher,
+        server_name,
+        resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        peer: peer.map(|peer| Peer { subject: peer.subject(), issuer: peer.issuer() }),
+    });
 }

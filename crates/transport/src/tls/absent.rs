@@ -1,0 +1,133 @@
+//! Replaces TLS in a build without it: a configuration with TLS is refused when it is loaded, so
+//! that the other types have no values.
+#![expect(missing_docs, reason = "the items have the meaning of those in `with_rustls`")]
+
+use std::convert::Infallible;
+use std::io;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outcome::Fault;
+use runtime::net::TcpStream;
+
+use super::{Facts, ListenerTls, TlsFacts, UpstreamTls};
+
+const ABSENT: &str = "this build has no TLS; to fix this: make build";
+
+#[derive(Debug)]
+pub struct CoreTls;
+
+impl CoreTls {
+    pub fn new() -> Rc<CoreTls> {
+        Rc::new(CoreTls)
+    }
+}
+
+#[derive(Debug)]
+pub struct ServerTls(Infallible);
+
+impl ServerTls {
+    pub fn load(_listener: &ListenerTls) -> Result<Arc<ServerTls>, String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub fn warnings(&self) -> &[String] {
+        match self.0 {}
+    }
+}
+
+#[derive(Debug)]
+pub struct ClientTls(Infallible);
+
+impl ClientTls {
+    pub fn load(_upstream: &UpstreamTls) -> Result<Arc<ClientTls>, String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub fn warnings(&self) -> &[String] {
+        match self.0 {}
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TlsPeer(Infallible);
+
+impl TlsPeer {
+    pub fn of(tls: &Arc<ClientTls>, _host: &[u8]) -> Option<TlsPeer> {
+        match tls.0 {}
+    }
+
+    pub fn name(&self) -> std::borrow::Cow<'_, str> {
+        match self.0 {}
+    }
+
+    pub fn warnings(&self) -> &[String] {
+        match self.0 {}
+    }
+}
+
+/// Its other methods are those of the socket.
+#[derive(Debug)]
+pub struct TlsStream(Infallible);
+
+impl TlsStream {
+    pub fn is_resumed(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub fn is_flushed(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub fn end_inside(&self) {
+        match self.0 {}
+    }
+}
+
+impl Deref for TlsStream {
+    type Target = TcpStream;
+
+    fn deref(&self) -> &TcpStream {
+        match self.0 {}
+    }
+}
+
+impl TlsFacts for TlsStream {
+    fn with_facts(&self, _look: &mut dyn FnMut(&Facts<'_>)) {
+        match self.0 {}
+    }
+}
+
+#[derive(Debug)]
+pub enum Refused {
+    PlainHttp(TcpStream),
+    Slow,
+    Closed,
+    Protocol(Infallible),
+    Certificate(Infallible),
+    Rejected(Infallible),
+}
+
+pub async fn accept(
+    _core: &Rc<CoreTls>,
+    tls: &ServerTls,
+    _stream: TcpStream,
+    _limit: Duration,
+) -> Result<TlsStream, Refused> {
+    match tls.0 {}
+}
+
+pub async fn connect(
+    _core: &Rc<CoreTls>,
+    peer: &TlsPeer,
+    _stream: TcpStream,
+    _limit: Duration,
+) -> Result<TlsStream, Fault> {
+    match peer.0 {}
+}
+
+pub fn fault_of_read(_error: &io::Error) -> Fault {
+    Fault::Broken
+}

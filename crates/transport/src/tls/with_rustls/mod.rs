@@ -1,0 +1,95 @@
+//! TLS by rustls, with the cryptography of aws-lc.
+
+mod accept;
+mod connect;
+mod files;
+mod server;
+mod stream;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::sync::Notify;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::time_provider::TimeProvider;
+use rustls_pki_types::UnixTime;
+
+use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
+
+pub use accept::{Refused, accept};
+pub use connect::{ClientTls, TlsPeer};
+pub use connect::{connect, fault_of_read};
+pub use server::ServerTls;
+pub use stream::TlsStream;
+
+/// What the TLS connections of one core share.
+#[derive(Debug)]
+pub struct CoreTls {
+    /// Bytes from a socket for rustls. Never borrowed across a wait.
+    input: RefCell<Box<[u8]>>,
+    handshakes: Cell<usize>,
+    ended: Notify,
+}
+
+impl CoreTls {
+    /// For a core without TLS connections; the first one allocates the buffer.
+    pub fn new() -> Rc<CoreTls> {
+        Rc::new(CoreTls {
+            input: RefCell::new(Box::default()),
+            handshakes: Cell::new(0),
+            ended: Notify::new(),
+        })
+    }
+
+    /// Runs `f` with the buffer, which the first TLS connection allocates. Must not be nested.
+    fn with_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut input = self.input.borrow_mut();
+        if input.is_empty() {
+            *input = vec![0; TLS_INPUT_BYTES].into_boxed_slice();
+        }
+        f(&mut input)
+    }
+
+    /// Waits for a place among the handshakes in progress.
+    async fn place(self: &Rc<CoreTls>) -> Handshake {
+        while self.handshakes.get() >= TLS_HANDSHAKES_MAX {
+            self.ended.notified().await;
+        }
+        self.handshakes.set(self.handshakes.get() + 1);
+        Handshake(Rc::clone(self))
+    }
+}
+
+/// A handshake in progress.
+#[derive(Debug)]
+struct Handshake(Rc<CoreTls>);
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.handshakes.set(self.0.handshakes.get() - 1);
+        self.0.ended.notify_one();
+    }
+}
+
+/// The cryptography of aws-lc, in rustls's order of preference.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// The wall time of the runtime's world, so that the twin checks certificates by its simulated
+/// clock.
+#[derive(Debug)]
+struct WallClock;
+
+impl TimeProvider for WallClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_millis(runtime::time::wall_ms())))
+    }
+}
+
+/// The protocols we speak inside TLS (ALPN).
+fn protocols() -> Vec<Vec<u8>> {
+    vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()]
+}
