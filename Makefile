@@ -1,4 +1,4 @@
-# The commands a user types are `make demo` and `make test`. Cargo does everything else.
+# The commands a user types are `make demo`, `make build` and `make test`. Cargo does the rest.
 
 # Debian's cargo is too old. It may come before the one in ~/.cargo/bin in PATH.
 CARGO_DIR := $(shell ./setup.sh --cargo-dir 2>/dev/null)
@@ -6,10 +6,11 @@ ifneq ($(CARGO_DIR),)
 export PATH := $(CARGO_DIR):$(PATH)
 endif
 
-.PHONY: help demo test bench studies lint setup clean
+.PHONY: help demo build test bench studies lint setup clean
 
 help:
-	@echo "make demo    install what is missing, build, draw a load line (a minute after the build)"
+	@echo "make demo    install what is missing, build what the demo needs, draw a load line"
+	@echo "make build   install what is missing, build the whole program: target/release/plimsoll"
 	@echo "make test    install what is missing, check format and lints, run every test"
 	@echo "make bench   measure what a request costs: a null server, other servers, this one"
 	@echo "make studies run every experiment of the papers, on one page (half an hour)"
@@ -18,8 +19,13 @@ help:
 
 demo:
 	@./setup.sh demo
-	cargo build --release --locked -p plimsoll
+	cargo build --release --locked -p plimsoll --no-default-features
 	@target/release/plimsoll demo
+	@echo "This build has only what the demo needs. The whole program: make build"
+
+build:
+	@./setup.sh build
+	cargo build --release --locked -p plimsoll
 
 # One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
 # seeds for two minutes. A failure there prints its seed and the command to repeat it. The last line

@@ -2,6 +2,7 @@
 # Installs the Debian 12 packages that Plimsoll needs and that are missing, and says why.
 #
 #   ./setup.sh demo            packages for `make demo` (the default)
+#   ./setup.sh build           those, and packages for `make build`: the whole program
 #   ./setup.sh test            those, and packages for the tests: real servers and clients
 #   ./setup.sh bench           those, and packages for `make bench`: a load generator
 #   ./setup.sh --check LEVEL   changes nothing; lists what is missing
@@ -20,10 +21,10 @@ export LC_ALL=C
 # level | command or file to look for | package | systemd unit it installs | why
 PARTS='
 demo  cc         build-essential  -         the linker, and the C compiler for the bundled SQLite
-demo  clang      clang            -         compiles the BPF samplers of record --locks and --files
-demo  pkg-config pkg-config       -         the build of libbpf, which loads them, needs it
-demo  /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
-demo  /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
+build clang      clang            -         compiles the BPF samplers of record --locks and --files
+build pkg-config pkg-config       -         the build of libbpf, which loads them, needs it
+build /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
+build /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
 test  curl       curl             -         an independent client, for the tests
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
@@ -45,7 +46,7 @@ main() {
         case "$1" in
         --check) check=yes ;;
         --cargo-dir) find_cargo && exit 0 || exit 2 ;;
-        demo | test | bench) level=$1 ;;
+        demo | build | test | bench) level=$1 ;;
         -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
         *) say "unknown argument '$1' (try --help)" && exit 2 ;;
         esac
@@ -64,8 +65,9 @@ say() { echo "setup: $*" >&2; }
 levels_of() {
     case "$1" in
     demo) echo demo ;;
-    test) echo demo test ;;
-    bench) echo demo test bench ;;
+    build) echo demo build ;;
+    test) echo demo build test ;;
+    bench) echo demo build test bench ;;
     esac
 }
 
@@ -157,7 +159,7 @@ toolchain() {
         say "$INSTALL_RUST"
         return 1
     fi
-    [ "$1" = demo ] && return 0
+    case "$1" in demo | build) return 0 ;; esac
     local component absent=()
     for component in fmt clippy; do
         PATH="$dir:$PATH" cargo $component --version >/dev/null 2>&1 && continue

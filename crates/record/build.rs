@@ -30,8 +30,8 @@ fn compile(name: &str) {
         Ok(status) if status.success() => {}
         Ok(status) => panic!("{} failed on {source}: {status}", clang.display()),
         Err(error) => panic!(
-            "{}: {error}; `./setup.sh demo` installs what the build needs, and \
-             `--no-default-features` builds without the samplers of locks and files",
+            "{}: {error}; `./setup.sh build` installs what the build needs, and docs/record.md \
+             says how to build without the samplers of locks and files",
             clang.display()
         ),
     }
