@@ -4,6 +4,7 @@
 #![no_main]
 
 #[path = "../checks/http1.rs"]
+#[allow(dead_code, reason = "each target uses a part")]
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::chunked_body(data));

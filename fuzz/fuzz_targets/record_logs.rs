@@ -1,6 +1,7 @@
 //! Lines of access logs, format strings with lines of them, metrics, and files of /proc.
 //!
-//! The checks are in `record::fuzzing`, so that the stable tests run them over the corpus too.
+//! The checks are in `checks/`, as a module of the crate, so that the stable tests run them over
+//! the corpus too.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| record::fuzzing::record_logs(data));

@@ -8,8 +8,6 @@
 mod file;
 mod forward;
 mod forward_keys;
-#[doc(hidden)]
-pub mod fuzzing;
 mod keys;
 pub mod limits;
 mod problem;

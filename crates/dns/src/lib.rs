@@ -17,7 +17,8 @@
 
 mod ask;
 mod files;
-#[doc(hidden)]
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/checks/dns.rs"]
 pub mod fuzzing;
 pub mod limits;
 mod wire;

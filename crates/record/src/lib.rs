@@ -30,7 +30,8 @@ mod clock;
 mod counter;
 mod counters;
 mod error;
-#[doc(hidden)]
+#[cfg(any(test, fuzzing))]
+#[path = "../../../fuzz/checks/record.rs"]
 pub mod fuzzing;
 mod host;
 mod logs;

@@ -12,7 +12,6 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
-pub mod fuzzing;
 mod key;
 mod purges;
 pub mod s3fifo;

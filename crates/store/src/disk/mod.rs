@@ -20,7 +20,9 @@ mod checksum;
 mod commit;
 mod counters;
 mod flush;
-pub(crate) mod fuzzing;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../fuzz/checks/disk_store/mod.rs"]
+pub mod fuzzing;
 mod geometry;
 mod get;
 mod ghosts;

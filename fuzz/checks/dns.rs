@@ -1,4 +1,5 @@
-//! Invariants that must hold for any reply of a name server and any content of the system's files.
+//! Checks of the parsers of this crate, for the fuzz targets and for the tests that replay their
+//! corpora: what must hold for any reply of a name server and any content of the system's files.
 
 use std::net::IpAddr;
 
@@ -9,9 +10,15 @@ use crate::wire::{Family, Question, Reply};
 /// The id of the question in each reply.
 const ID: u16 = 0x0707;
 
+/// Target `dns_reply`: a reply, or one of the system's files.
+pub fn dns_reply(data: &[u8]) {
+    replies(data);
+    system_files(&String::from_utf8_lossy(data));
+}
+
 /// Parses the bytes as a reply to a question of each family: with their own head, and with a head
 /// that makes them a reply to the question.
-pub fn dns_reply(data: &[u8]) {
+fn replies(data: &[u8]) {
     for family in [Family::V4, Family::V6] {
         let question = Question::new("www.example.org", family).expect("a name");
         let asked = question.bytes(ID).expect("a question");
@@ -56,5 +63,33 @@ pub fn system_files(text: &str) {
         assert!(servers.search.len() <= SEARCH_MAX && servers.attempts > 0);
         let candidates = servers.candidates("a.b");
         assert!(candidates.iter().any(|name| name == "a.b"), "{candidates:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    fn replay(target: &str, run: impl Fn(&[u8])) {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+        let mut inputs = 0;
+        for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
+            let path = entry.expect("a listed file").path();
+            let bytes = std::fs::read(path).expect("a readable file");
+            // Every head of an input is an input too.
+            (0..=bytes.len()).for_each(|end| run(&bytes[..end]));
+            inputs += 1;
+        }
+        assert!(inputs >= 8, "the corpus of {target} is gone");
+    }
+
+    #[test]
+    fn dns_replies() {
+        replay("dns_reply", super::dns_reply);
+    }
+
+    #[test]
+    fn texts() {
+        replay("proxy_texts", |data| super::system_files(&String::from_utf8_lossy(data)));
     }
 }

@@ -1,20 +1,12 @@
-//! The fuzz targets, also replayed over the checked-in corpus by stable tests.
-//!
-//! They check what must hold of the parsers of this crate for any input, from name servers, system
-//! files or operators: they never panic, and accepted input makes sense. Not used for serving.
+//! Checks of texts by operators, for the fuzz target and for the tests that replay its corpus: the
+//! parsers never panic, and accepted input makes sense.
 
-use crate::Host;
 use access_log::LogFormat;
+use config::Host;
 
-/// Target `dns_reply`.
-pub fn dns_reply(data: &[u8]) {
-    dns::fuzzing::dns_reply(data);
-}
-
-/// Target `proxy_texts`: texts by operators, and system files.
-pub fn texts(data: &[u8]) {
+/// Part of the target `proxy_texts`.
+pub(crate) fn texts(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    dns::fuzzing::system_files(&text);
     match text.parse::<LogFormat>() {
         Ok(format) => assert_eq!(text.parse(), Ok(format), "the same text is the same format"),
         Err(error) => one_line(&error),

@@ -1,8 +1,7 @@
-//! The fuzz target's code, which the stable tests also replay over the checked-in corpus.
+//! Checks of the recorder's parsers, for the fuzz target and for the tests that replay its corpus.
 //!
 //! Lines of logs and files of /proc contain what strangers chose, and format strings what operators
-//! typed. Whatever they are, nothing panics, and what is parsed makes sense. Not part of a
-//! recording.
+//! typed. Whatever they are, nothing panics, and what is parsed makes sense.
 
 use crate::counter::MetricUrl;
 use crate::logs::{Format, FormatChoice, LogFormat, Request, Stamps};
@@ -37,7 +36,9 @@ pub fn record_logs(data: &[u8]) {
         assert!(stat.name.len() <= 3 * data.len(), "a name is part of the file");
     }
     let _ = (procfs::schedstat_ns(data), procfs::switches(data), procfs::only_cpu(data));
-    resources::fuzz(data);
+    for (kind, _) in resources::SOURCES {
+        assert!(resources::counters(kind, data).len() <= data.len(), "each is part of the file");
+    }
 }
 
 /// Parses the first line as a format, as typed (`nginx:$msec ...`) and as a string of each dialect,
@@ -82,20 +83,44 @@ fn check(format: LogFormat, request: &Request) {
     }
 }
 
-/// How many of the lines are parsed by the format in the first line.
-pub fn lines_by_format_string(data: &[u8]) -> usize {
-    let mut lines = data.split(|&byte| byte == b'\n');
-    let first = lines.next().and_then(|first| std::str::from_utf8(first).ok()).unwrap_or("");
-    let Ok(choice) = first.parse::<FormatChoice>() else { return 0 };
-    let mut stamps = Stamps::default();
-    let format = lines.clone().find_map(|line| choice.detect(line, &mut stamps));
-    let Some(format) = format else { return 0 };
-    lines.filter(|line| format.parse(line, &mut stamps).is_some()).count()
-}
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
 
-/// How many of the lines some format can parse.
-pub fn lines_understood(data: &[u8]) -> usize {
-    let mut stamps = Stamps::default();
-    let lines = data.split(|&byte| byte == b'\n');
-    lines.filter(|line| Format::detect(line, &mut stamps).is_some()).count()
+    use super::*;
+
+    #[test]
+    fn the_corpus() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/record_logs");
+        let (mut inputs, mut understood, mut by_string) = (0, 0, 0);
+        for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
+            let path = entry.expect("a listed file").path();
+            let bytes = std::fs::read(path).expect("a readable file");
+            understood += lines_understood(&bytes);
+            by_string += lines_by_format_string(&bytes);
+            // Every prefix of an input is an input too.
+            (0..=bytes.len()).for_each(|end| record_logs(&bytes[..end]));
+            inputs += 1;
+        }
+        assert!(inputs >= 10 && understood >= 8, "the corpus is gone: {inputs}, {understood}");
+        assert!(by_string >= 10, "format strings are gone: {by_string}");
+    }
+
+    /// How many of the lines are parsed by the format in the first line.
+    fn lines_by_format_string(data: &[u8]) -> usize {
+        let mut lines = data.split(|&byte| byte == b'\n');
+        let first = lines.next().and_then(|first| std::str::from_utf8(first).ok()).unwrap_or("");
+        let Ok(choice) = first.parse::<FormatChoice>() else { return 0 };
+        let mut stamps = Stamps::default();
+        let format = lines.clone().find_map(|line| choice.detect(line, &mut stamps));
+        let Some(format) = format else { return 0 };
+        lines.filter(|line| format.parse(line, &mut stamps).is_some()).count()
+    }
+
+    /// How many of the lines some format can parse.
+    fn lines_understood(data: &[u8]) -> usize {
+        let mut stamps = Stamps::default();
+        let lines = data.split(|&byte| byte == b'\n');
+        lines.filter(|line| Format::detect(line, &mut stamps).is_some()).count()
+    }
 }

@@ -1,7 +1,36 @@
-//! Findings of the fuzz target, one test each. All of them have good checksums.
+//! The corpus of the fuzz target, replayed, and its findings, one test each. All findings have good
+//! checksums.
 
 use super::super::bytes::Put;
 use super::*;
+
+/// The bound on a start's allocations needs this allocator.
+#[global_allocator]
+static COUNTING: runtime::CountingAllocator = runtime::CountingAllocator;
+
+/// Truncations of each input that are tried too.
+const HEADS_MAX: usize = 40;
+
+#[test]
+fn edits_of_a_store() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/disk_store");
+    let entries = std::fs::read_dir(directory).expect("the corpus is checked in");
+    let (mut inputs, mut failed) = (0, Vec::new());
+    for entry in entries {
+        let path = entry.expect("a listed file").path();
+        let bytes = std::fs::read(&path).expect("a readable file");
+        // Prefixes of an input are inputs too.
+        let step = bytes.len() / HEADS_MAX + 1;
+        let heads = (0..bytes.len()).step_by(step).chain([bytes.len()]);
+        let run = || heads.for_each(|end| disk_store(&bytes[..end]));
+        if std::panic::catch_unwind(run).is_err() {
+            failed.push(path);
+        }
+        inputs += 1;
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+    assert!(inputs >= 8, "the corpus of disk_store is gone");
+}
 
 /// The result of a start after some edits, and the objects that are found complete.
 fn started(edits: &[u8]) -> (Start, Vec<usize>) {
@@ -101,7 +130,7 @@ fn a_forged_count_of_entries_reserves_no_memory() {
     let (start, found) = started(&field(6, 40, &[0xff; 8]));
     assert!(matches!(start, Start::Warm { objects: 11, .. }), "{start:?}");
     assert_eq!(found, ALL);
-    // The corpus checks the bound on allocations; allocations are counted there.
+    // Every input of the corpus checks the bound on allocations.
 }
 
 #[test]

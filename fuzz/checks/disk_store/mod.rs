@@ -1,4 +1,6 @@
-//! Checks what must hold of the decoders, whatever the files contain.
+//! Checks of the disk store, for the fuzz target and for the tests that replay its corpus: what
+//! must hold whatever is in its files, be it by bit rot, by an operator's mistake, or by an
+//! attacker who can compute its checksums.
 //!
 //! An input is a list of edits ([`image`]) of the files of a small valid store. The store is opened
 //! with the edited files; every key is looked up; objects are stored and purged; then it is closed
@@ -43,7 +45,7 @@ struct Base {
 }
 
 /// Target `disk_store`.
-pub(crate) fn disk_store(data: &[u8]) {
+pub fn disk_store(data: &[u8]) {
     let base = base();
     let mut image = base.image.clone();
     image.edit_all(data, EDITS_MAX);
