@@ -16,7 +16,6 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 
 use crate::control::CONTROL_FIGURES;
 use crate::descriptors::descriptors;
-use crate::process::LOG_LINES_LOST;
 use cache::disk;
 use cache::pressure::{resident_bytes, stalled};
 
@@ -64,6 +63,13 @@ pub(crate) trait SharedFigures: Send + Sync + fmt::Debug {
     /// The values of [`FORECASTS`], by size.
     fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2];
 }
+
+/// One of [`SharedFigures::figures`].
+pub(crate) const LOG_LINES_LOST: Described = Described {
+    name: "log_lines_lost",
+    help: "Access log lines lost because the log could not keep up or failed",
+    shape: Shape::Counter,
+};
 
 /// The metrics of [`SharedFigures::forecasts`]; their label is `memory`.
 pub(crate) const FORECASTS: [Described; 2] = [

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use access_log::{Queue, Sink};
 use cache::Cache;
 use config::Config;
-use metrics::{Described, Shape};
+use metrics::Described;
 use proxy::Shared;
 use store::disk::DiskStore;
 
 use crate::control::Control;
-use crate::metrics_text::SharedFigures;
+use crate::metrics_text::{LOG_LINES_LOST, SharedFigures};
 
 /// One server.
 #[derive(Debug)]
@@ -60,9 +60,3 @@ impl SharedFigures for Process {
         self.shared.refusals.all()
     }
 }
-
-pub(crate) const LOG_LINES_LOST: Described = Described {
-    name: "log_lines_lost",
-    help: "Access log lines lost because the log could not keep up or failed",
-    shape: Shape::Counter,
-};

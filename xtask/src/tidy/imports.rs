@@ -25,16 +25,29 @@ const LARGER_CIRCLES: &[(&str, usize)] = &[];
 
 /// The floors inside a crate, from the ground up, by top-level module. A module may import from a
 /// lower floor, nothing else. A crate that is listed here lists all of its modules.
-const INSIDE: &[(&str, &[&[&str]])] = &[(
-    "proxy",
-    &[
-        &["limits", "listener", "cache_status", "shared"],
-        &["snapshot", "request", "client"],
-        &["worker", "tunnel"],
-        &["hit", "exchange"],
-        &["explain", "h1"],
-    ],
-)];
+const INSIDE: &[(&str, &[&[&str]])] = &[
+    (
+        "proxy",
+        &[
+            &["limits", "listener", "cache_status", "shared"],
+            &["snapshot", "request", "client"],
+            &["worker", "tunnel"],
+            &["hit", "exchange"],
+            &["explain", "h1"],
+        ],
+    ),
+    (
+        "server",
+        &[
+            &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
+            &["listening", "locks", "metrics_text", "purge_api", "sockets"],
+            &["core_task", "process"],
+            &["admin", "handover"],
+            &["core"],
+            &["server"],
+        ],
+    ),
+];
 
 /// A path such as `crate::tls::{Peer, files}`, taken apart: `["crate", "tls", "Peer"]`.
 type Names = Vec<String>;
