@@ -13,7 +13,6 @@ const WORDS: &[(&str, &str)] = &[
     ("anew", "again, from scratch"),
     ("at hand", "in memory, available"),
     ("burnt", "spent, saturated, exhausted"),
-    ("cannot be told", "inconclusive"),
     ("dear", "expensive"),
     ("dearer", "costs more"),
     ("foretell", "predict"),
