@@ -285,6 +285,20 @@ impl Socket {
         }
     }
 
+    /// Makes `attempt` at once, and again whenever `direction` is ready, until one does not block.
+    pub(crate) async fn try_then_wait<T>(
+        &self,
+        direction: Direction,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.wait_then(direction, attempt).await
+            }
+            result => result,
+        }
+    }
+
     /// True if an event for this direction has arrived that no operation has consumed.
     pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         let io = self.core.io.borrow();

@@ -1,4 +1,4 @@
-//! Sockets as futures: TCP, UDP and Unix.
+//! Sockets as futures: TCP and UDP.
 //!
 //! What: each type is a thin wrapper of a `Socket` of `io.rs`. Every method takes `&self`; an
 //! operation exists as `try_…` (returns at once, with `WouldBlock` if it cannot complete) and as a
@@ -23,12 +23,9 @@
 //! # }
 //! ```
 
-mod stream;
 mod tcp;
 mod udp;
-mod unix;
 
 pub use crate::sys::options::ListenOptions;
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
-pub use unix::{UnixListener, UnixStream};

@@ -5,7 +5,6 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
-use super::stream::{self, listener_methods, stream_methods};
 use crate::core::{self, Core};
 use crate::counters::count;
 use crate::fs::SharedPages;
@@ -16,8 +15,6 @@ use crate::sys::{World, real};
 /// A socket that accepts TCP connections.
 #[derive(Debug)]
 pub struct TcpListener(Socket);
-
-listener_methods!(TcpListener, TcpStream, SocketAddr, accept_tcp);
 
 impl TcpListener {
     /// Listens on `address`; port 0 lets the system choose one.
@@ -40,6 +37,37 @@ impl TcpListener {
         Ok(TcpListener(socket))
     }
 
+    /// Takes the next connection: non-blocking, close-on-exec, and with TCP_NODELAY set.
+    ///
+    /// # Errors
+    /// What the system says about this one attempt; the listener is still usable. Connections that
+    /// failed before they were accepted are skipped; on `EMFILE`, `ENFILE`, `ENOBUFS` or `ENOMEM`
+    /// the connection still waits, and the caller should pause before it tries again.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.0.wait_then(Direction::Read, || self.try_accept()).await
+    }
+
+    /// Takes a connection that has already arrived.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none; otherwise as for `accept`.
+    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        count(&self.0.core().counters.accept_calls);
+        let result = self.0.world().accept_tcp(self.0.fd());
+        self.0.after_one(&result, Direction::Read);
+        let (fd, peer) = result?;
+        let socket = Socket::new(self.0.core().clone(), fd, true)?;
+        Ok((TcpStream(socket), peer))
+    }
+
+    /// Waits until there is a connection to accept.
+    ///
+    /// # Errors
+    /// The system refuses to watch one more descriptor.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_ready(cx, Direction::Read)
+    }
+
     /// The address it listens on, including a port that the system chose.
     ///
     /// # Errors
@@ -52,8 +80,6 @@ impl TcpListener {
 /// A TCP connection.
 #[derive(Debug)]
 pub struct TcpStream(Socket);
-
-stream_methods!(TcpStream);
 
 impl TcpStream {
     /// Connects to `address`, with TCP_NODELAY set. Dropping the future cancels the attempt.
@@ -85,13 +111,152 @@ impl TcpStream {
         adopt(stream.into()).map(TcpStream)
     }
 
+    /// Waits until there is something to read, or the peer has closed, or failed.
+    ///
+    /// Costs nothing if no read has consumed an earlier event, and no system call if the
+    /// interest is still armed from the last wait. One task at a time may wait.
+    ///
+    /// # Errors
+    /// The system refuses to watch one more descriptor.
+    pub async fn readable(&self) -> io::Result<()> {
+        self.0.ready(Direction::Read).await
+    }
+
+    /// Waits until there is room to write. A new stream counts as writable: try first.
+    ///
+    /// # Errors
+    /// As [`Self::readable`].
+    pub async fn writable(&self) -> io::Result<()> {
+        self.0.ready(Direction::Write).await
+    }
+
+    /// [`Self::readable`] for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`Self::readable`].
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_ready(cx, Direction::Read)
+    }
+
+    /// [`Self::writable`] for hand-written futures.
+    ///
+    /// # Errors
+    /// As [`Self::readable`].
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_ready(cx, Direction::Write)
+    }
+
+    /// True if an event has arrived that no read has consumed: data, the peer's end or an error.
+    /// Makes no system call. For an idle connection in a pool, whose interest is armed, it shows
+    /// that something unexpected has arrived.
+    pub fn has_unread_event(&self) -> bool {
+        self.0.is_ready(Direction::Read)
+    }
+
+    /// Reads what has arrived; 0 means that the peer has closed its direction.
+    ///
+    /// # Errors
+    /// `WouldBlock` if nothing has arrived, or the connection's error.
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        count(&self.0.core().counters.recv_calls);
+        let result = self.0.world().recv(self.0.fd(), buf);
+        self.charge(&result);
+        self.0.after_read(&result, buf.len());
+        self.0.failed_end_as_error(result, buf.len())
+    }
+
+    /// As [`Self::try_read`], without consuming the bytes.
+    ///
+    /// # Errors
+    /// As [`Self::try_read`].
+    pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        count(&self.0.core().counters.recv_calls);
+        let result = self.0.world().peek(self.0.fd(), buf);
+        self.0.after_one(&result, Direction::Read);
+        self.0.failed_end_as_error(result, buf.len())
+    }
+
+    /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none, or the connection's error.
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        count(&self.0.core().counters.send_calls);
+        let result = self.0.world().send(self.0.fd(), buf);
+        self.charge(&result);
+        self.0.after_write(&result, buf.len());
+        result
+    }
+
+    /// As [`Self::try_write`], from several buffers.
+    ///
+    /// # Errors
+    /// As [`Self::try_write`].
+    pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send_vectored(bufs, false)
+    }
+
+    /// Waits, then reads. In this order a keep-alive connection costs one recv per request.
+    ///
+    /// # Errors
+    /// The connection's error.
+    pub async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.wait_then(Direction::Read, || self.try_read(buf)).await
+    }
+
+    /// Fills the buffer.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the peer closes first, or the connection's error.
+    pub async fn read_exact(&self, buf: &mut [u8]) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.read(&mut buf[filled..]).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => filled += read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes some bytes; waits only if there is no room.
+    ///
+    /// # Errors
+    /// The connection's error.
+    pub async fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        core::spend().await; // lets others run even if the peer accepts everything at once
+        self.0.try_then_wait(Direction::Write, || self.try_write(buf)).await
+    }
+
+    /// Writes all; waits only while there is no room.
+    ///
+    /// # Errors
+    /// The connection's error.
+    pub async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.write(buf).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => buf = &buf[written..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes one direction or both; the descriptor stays.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.world().shutdown(self.0.fd(), how)
+    }
+
     /// As [`Self::try_write_vectored`], when more bytes follow at once: an incomplete packet waits
     /// for them.
     ///
     /// # Errors
     /// As [`Self::try_write`].
     pub fn try_write_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        stream::try_write_vectored(&self.0, bufs, true)
+        self.send_vectored(bufs, true)
     }
 
     /// As [`Self::try_write`], but sends shared pages without copying them. `more`: more data
@@ -103,17 +268,9 @@ impl TcpStream {
         count(&self.0.core().counters.send_calls);
         let wanted = pages.left();
         let result = pages.splice_to(self.0.fd(), more);
-        stream::charge(&self.0, &result);
+        self.charge(&result);
         self.0.after_write(&result, wanted);
         result
-    }
-
-    /// The peer's address.
-    ///
-    /// # Errors
-    /// `NotConnected`.
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.world().peer_addr(self.0.fd())
     }
 
     /// The local address.
@@ -146,6 +303,21 @@ impl TcpStream {
         // If the system refuses, the peer gets an ordinary end; nothing better is possible.
         drop(self.set_linger0());
     }
+
+    fn send_vectored(&self, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        count(&self.0.core().counters.send_calls);
+        let result = self.0.world().send_vectored(self.0.fd(), bufs, more);
+        self.charge(&result);
+        self.0.after_write(&result, bufs.iter().map(|buf| buf.len()).sum());
+        result
+    }
+
+    /// A task that moves many bytes exhausts its budget sooner and lets others run.
+    fn charge(&self, moved: &io::Result<usize>) {
+        if let Ok(bytes) = moved {
+            self.0.core().charge(*bytes);
+        }
+    }
 }
 
 impl AsRawFd for TcpStream {
@@ -161,7 +333,7 @@ impl AsRawFd for TcpListener {
 }
 
 /// Makes an existing descriptor a socket of the current core.
-pub(super) fn adopt(fd: OwnedFd) -> io::Result<Socket> {
+fn adopt(fd: OwnedFd) -> io::Result<Socket> {
     let core: std::rc::Rc<Core> = core::current();
     if matches!(core.world, World::Simulated(_)) {
         return Err(io::Error::new(

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::task::{Context, Poll};
 
 use crate::core;
 use crate::counters::count;
@@ -31,113 +30,36 @@ impl UdpSocket {
         self.0.world().connect_udp(self.0.fd(), address)
     }
 
-    /// Waits until there is a datagram or an error.
-    ///
-    /// # Errors
-    /// The system refuses to watch one more descriptor.
-    pub async fn readable(&self) -> io::Result<()> {
-        self.0.ready(Direction::Read).await
-    }
-
-    /// Waits until there is room for a datagram.
-    ///
-    /// # Errors
-    /// As [`UdpSocket::readable`].
-    pub async fn writable(&self) -> io::Result<()> {
-        self.0.ready(Direction::Write).await
-    }
-
-    /// [`UdpSocket::readable`] for hand-written futures.
-    ///
-    /// # Errors
-    /// As [`UdpSocket::readable`].
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_ready(cx, Direction::Read)
-    }
-
-    /// Sends one datagram, if there is room.
-    ///
-    /// # Errors
-    /// `WouldBlock`, or what the system says.
-    pub fn try_send_to(&self, buf: &[u8], address: SocketAddr) -> io::Result<usize> {
-        count(&self.0.core().counters.send_calls);
-        let result = self.0.world().send_to(self.0.fd(), buf, address);
-        self.0.after_one(&result, Direction::Write);
-        result
-    }
-
-    /// Receives one datagram and its sender; bytes that do not fit into `buf` are lost.
-    ///
-    /// # Errors
-    /// `WouldBlock`, or what the system says.
-    pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        count(&self.0.core().counters.recv_calls);
-        let result = self.0.world().recv_from(self.0.fd(), buf);
-        self.0.after_one(&result, Direction::Read);
-        result
-    }
-
-    /// Sends one datagram to the connected peer, if there is room.
-    ///
-    /// # Errors
-    /// `WouldBlock`, `ConnectionRefused` if an earlier datagram found no receiver, or what the
-    /// system says.
-    pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
-        count(&self.0.core().counters.send_calls);
-        let result = self.0.world().send(self.0.fd(), buf);
-        self.0.after_one(&result, Direction::Write);
-        result
-    }
-
-    /// Receives one datagram from the connected peer.
-    ///
-    /// # Errors
-    /// As [`UdpSocket::try_send`].
-    pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        count(&self.0.core().counters.recv_calls);
-        let result = self.0.world().recv(self.0.fd(), buf);
-        self.0.after_one(&result, Direction::Read);
-        result
-    }
-
     /// Sends one datagram.
     ///
     /// # Errors
     /// What the system says.
     pub async fn send_to(&self, buf: &[u8], address: SocketAddr) -> io::Result<usize> {
-        match self.try_send_to(buf, address) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return result,
-        }
-        self.0.wait_then(Direction::Write, || self.try_send_to(buf, address)).await
+        self.send_by(|| self.0.world().send_to(self.0.fd(), buf, address)).await
     }
 
-    /// Receives the next datagram and its sender.
+    /// Receives the next datagram and its sender; bytes that do not fit into `buf` are lost.
     ///
     /// # Errors
     /// What the system says.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.wait_then(Direction::Read, || self.try_recv_from(buf)).await
+        self.recv_by(|| self.0.world().recv_from(self.0.fd(), buf)).await
     }
 
     /// Sends one datagram to the connected peer.
     ///
     /// # Errors
-    /// As [`UdpSocket::try_send`], except `WouldBlock`.
+    /// `ConnectionRefused` if an earlier datagram found no receiver, or what the system says.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        match self.try_send(buf) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            result => return result,
-        }
-        self.0.wait_then(Direction::Write, || self.try_send(buf)).await
+        self.send_by(|| self.0.world().send(self.0.fd(), buf)).await
     }
 
     /// Receives the next datagram from the connected peer.
     ///
     /// # Errors
-    /// As [`UdpSocket::try_send`], except `WouldBlock`.
+    /// As [`UdpSocket::send`].
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.wait_then(Direction::Read, || self.try_recv(buf)).await
+        self.recv_by(|| self.0.world().recv(self.0.fd(), buf)).await
     }
 
     /// The address it is bound to.
@@ -146,5 +68,25 @@ impl UdpSocket {
     /// What the system says.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.world().local_addr(self.0.fd())
+    }
+
+    async fn send_by(&self, mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+        let attempt = || {
+            count(&self.0.core().counters.send_calls);
+            let result = call();
+            self.0.after_one(&result, Direction::Write);
+            result
+        };
+        self.0.try_then_wait(Direction::Write, attempt).await
+    }
+
+    async fn recv_by<T>(&self, mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let attempt = || {
+            count(&self.0.core().counters.recv_calls);
+            let result = call();
+            self.0.after_one(&result, Direction::Read);
+            result
+        };
+        self.0.wait_then(Direction::Read, attempt).await
     }
 }

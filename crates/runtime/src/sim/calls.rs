@@ -4,10 +4,8 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::os::unix::net::SocketAddr as UnixAddr;
 
-use super::error;
-use super::net::{Address, Net, START_NS};
+use super::net::{Net, START_NS};
 
 /// The first moment of the simulated wall clock, in seconds since 1970: 1 January 2026.
 const EPOCH_S: u64 = 1_767_225_600;
@@ -27,16 +25,6 @@ impl Net {
 
     pub(crate) fn thread_starved_ns(&self) -> u64 {
         0
-    }
-
-    pub(crate) fn accept_tcp(&mut self, fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
-        let (fd, peer) = self.accept(fd)?;
-        Ok((fd, inet(peer)?))
-    }
-
-    pub(crate) fn accept_unix(&mut self, fd: RawFd) -> io::Result<(RawFd, UnixAddr)> {
-        let (fd, _) = self.accept(fd)?;
-        Ok((fd, UnixAddr::from_pathname("")?))
     }
 
     pub(crate) fn recv(&mut self, fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
@@ -71,23 +59,8 @@ impl Net {
         self.send_datagram(fd, buf, Some(address))
     }
 
-    pub(crate) fn local_addr(&self, fd: RawFd) -> io::Result<SocketAddr> {
-        inet(self.local(fd)?)
-    }
-
-    pub(crate) fn peer_addr(&self, fd: RawFd) -> io::Result<SocketAddr> {
-        inet(self.remote(fd)?)
-    }
-
     /// The simulated network sends everything at once anyway.
     pub(crate) fn set_nodelay(&self, _fd: RawFd, _on: bool) -> io::Result<()> {
         Ok(())
-    }
-}
-
-fn inet(address: Address) -> io::Result<SocketAddr> {
-    match address {
-        Address::Inet(address) => Ok(address),
-        Address::Path(_) => error(libc::EAFNOSUPPORT),
     }
 }

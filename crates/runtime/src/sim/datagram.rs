@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use readiness::Ready;
 
 use super::error;
-use super::net::{Address, Event, Id, Net, Socket};
+use super::net::{Event, Id, Net, Socket};
 
 /// The largest datagram that UDP carries.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
@@ -39,8 +39,8 @@ impl Net {
     pub(crate) fn bind_udp(&mut self, address: SocketAddr) -> io::Result<RawFd> {
         self.check_room()?;
         let local = self.with_port(address);
-        let place = (true, Address::Inet(local));
-        self.check_free(true, &place.1, false)?;
+        let place = (true, local);
+        self.check_free(true, local, false)?;
         let inbound = VecDeque::new();
         let id = self.add(Socket::Datagrams(Datagrams {
             local,
@@ -92,7 +92,7 @@ impl Net {
         to: SocketAddr,
         bytes: Vec<u8>,
     ) {
-        let Some(id) = self.find(true, &Address::Inet(to)) else {
+        let Some(id) = self.find(true, to) else {
             return self.plan_delayed(Event::Unreachable { from });
         };
         let buffer_bytes = self.options.buffer_bytes;

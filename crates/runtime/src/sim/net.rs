@@ -11,7 +11,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use readiness::Ready;
@@ -34,18 +33,11 @@ const FIRST_FREE_PORT: u16 = 32_768;
 /// The highest rate of short reads, so that a world that splits everything makes progress.
 const SHORT_READ_MAX: f64 = 0.5;
 
-/// Where a socket is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Address {
-    Inet(SocketAddr),
-    Path(PathBuf),
-}
-
 /// A scheduled event.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A connect reaches its address, for the `tries`th time.
-    Connect { client: Id, to: Address, tries: u32 },
+    Connect { client: Id, to: SocketAddr, tries: u32 },
     /// The result of a connect: 0, or the error.
     ConnectResult { client: Id, error: i32 },
     /// Bytes arrive.
@@ -75,7 +67,7 @@ pub(crate) struct Net {
     pub(super) trace: Trace,
     pub(super) sockets: BTreeMap<Id, Socket>,
     /// Listeners and datagram sockets by address, in the order in which they were bound.
-    pub(super) bound: BTreeMap<(bool, Address), Vec<Id>>,
+    pub(super) bound: BTreeMap<(bool, SocketAddr), Vec<Id>>,
     levels: Levels,
     fds: BTreeMap<RawFd, Id>,
     agenda: BTreeMap<(u64, u64), Event>,
@@ -233,7 +225,7 @@ impl Net {
             Some(Socket::Listener(listener)) => self.close_listener(id, listener),
             Some(Socket::Stream(stream)) => self.close_stream(stream),
             Some(Socket::Datagrams(datagrams)) => {
-                self.unbind((true, Address::Inet(datagrams.local)), id);
+                self.unbind((true, datagrams.local), id);
             }
             None => {}
         }
@@ -243,16 +235,16 @@ impl Net {
     pub(super) fn check_free(
         &self,
         datagrams: bool,
-        address: &Address,
+        address: SocketAddr,
         shared: bool,
     ) -> io::Result<()> {
-        match self.bound.get(&(datagrams, address.clone())) {
+        match self.bound.get(&(datagrams, address)) {
             Some(there) if !there.is_empty() && !shared => error(libc::EADDRINUSE),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn unbind(&mut self, place: (bool, Address), id: Id) {
+    pub(super) fn unbind(&mut self, place: (bool, SocketAddr), id: Id) {
         if let Some(there) = self.bound.get_mut(&place) {
             there.retain(|&other| other != id);
             if there.is_empty() {
@@ -263,15 +255,13 @@ impl Net {
 
     /// The socket bound to `address`, or to its port on all addresses; a random one if several
     /// share it.
-    pub(super) fn find(&mut self, datagrams: bool, address: &Address) -> Option<Id> {
-        let mut there = self.bound.get(&(datagrams, address.clone()));
-        if there.is_none()
-            && let Address::Inet(inet) = address
-        {
-            let any_v4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), inet.port());
-            let any_v6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), inet.port());
-            let place = |any| self.bound.get(&(datagrams, Address::Inet(any)));
-            there = if inet.is_ipv4() { place(any_v4) } else { None }.or_else(|| place(any_v6));
+    pub(super) fn find(&mut self, datagrams: bool, address: SocketAddr) -> Option<Id> {
+        let mut there = self.bound.get(&(datagrams, address));
+        if there.is_none() {
+            let any_v4 = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), address.port());
+            let any_v6 = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+            let place = |any| self.bound.get(&(datagrams, any));
+            there = if address.is_ipv4() { place(any_v4) } else { None }.or_else(|| place(any_v6));
         }
         let there = there?.clone();
         there.get(self.rng.below(there.len() as u64) as usize).copied()
@@ -296,18 +286,11 @@ impl Net {
         self.with_port(SocketAddr::new(ip, 0))
     }
 
-    pub(super) fn local(&self, fd: RawFd) -> io::Result<Address> {
+    pub(crate) fn local_addr(&self, fd: RawFd) -> io::Result<SocketAddr> {
         match &self.sockets[&self.id(fd)] {
-            Socket::Listener(listener) => Ok(listener.address.clone()),
-            Socket::Stream(stream) => Ok(stream.local.clone()),
-            Socket::Datagrams(datagrams) => Ok(Address::Inet(datagrams.local)),
-        }
-    }
-
-    pub(super) fn remote(&self, fd: RawFd) -> io::Result<Address> {
-        match &self.sockets[&self.id(fd)] {
-            Socket::Stream(stream) if stream.is_connected() => Ok(stream.remote.clone()),
-            _ => error(libc::ENOTCONN),
+            Socket::Listener(listener) => Ok(listener.address),
+            Socket::Stream(stream) => Ok(stream.local),
+            Socket::Datagrams(datagrams) => Ok(datagrams.local),
         }
     }
 }

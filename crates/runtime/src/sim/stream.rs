@@ -16,14 +16,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::RawFd;
-use std::path::Path;
 use std::time::Duration;
 
 use readiness::Ready;
 
 use super::STALL_MAX;
 use super::error;
-use super::net::{Address, Event, Id, Net, Socket};
+use super::net::{Event, Id, Net, Socket};
 use crate::sys::options::ListenOptions;
 
 /// A connect to a listener with a full backlog is repeated after this, as often as the kernel does.
@@ -31,7 +30,7 @@ const CONNECT_AGAIN_NS: u64 = 1_000_000_000;
 const CONNECT_TRIES_MAX: u32 = 6;
 
 pub(super) struct Listener {
-    pub(super) address: Address,
+    pub(super) address: SocketAddr,
     fd: RawFd,
     backlog: usize,
     queue: VecDeque<Id>,
@@ -52,8 +51,8 @@ enum Phase {
 }
 
 pub(super) struct Stream {
-    pub(super) local: Address,
-    pub(super) remote: Address,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
     /// `None` while it waits to be accepted.
     fd: Option<RawFd>,
     peer: Option<Id>,
@@ -73,7 +72,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    fn new(local: Address, remote: Address, phase: Phase, peer: Option<Id>) -> Stream {
+    fn new(local: SocketAddr, remote: SocketAddr, phase: Phase, peer: Option<Id>) -> Stream {
         Stream {
             local,
             remote,
@@ -89,10 +88,6 @@ impl Stream {
             write_shut: false,
             linger0: false,
         }
-    }
-
-    pub(super) fn is_connected(&self) -> bool {
-        self.phase == Phase::Connected
     }
 
     pub(super) fn level(&self, room: usize) -> Ready {
@@ -127,20 +122,11 @@ impl Net {
         address: SocketAddr,
         options: &ListenOptions,
     ) -> io::Result<RawFd> {
-        let address = Address::Inet(self.with_port(address));
-        self.listen(address, options.backlog, options.reuse_port)
-    }
-
-    pub(crate) fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<RawFd> {
-        self.listen(Address::Path(path.to_path_buf()), backlog, false)
-    }
-
-    fn listen(&mut self, address: Address, backlog: u32, shared: bool) -> io::Result<RawFd> {
+        let address = self.with_port(address);
         self.check_room()?;
-        self.check_free(false, &address, shared)?;
-        let backlog = backlog.max(1) as usize;
-        let listener =
-            Listener { address: address.clone(), fd: -1, backlog, queue: VecDeque::new() };
+        self.check_free(false, address, options.reuse_port)?;
+        let backlog = options.backlog.max(1) as usize;
+        let listener = Listener { address, fd: -1, backlog, queue: VecDeque::new() };
         let id = self.add(Socket::Listener(listener));
         self.bound.entry((false, address)).or_default().push(id);
         let fd = self.open_fd(id);
@@ -162,29 +148,13 @@ impl Net {
 
     pub(crate) fn connect_tcp(&mut self, address: SocketAddr) -> io::Result<(RawFd, bool)> {
         self.check_room()?;
-        let local = Address::Inet(self.own_address(address));
-        let to = Address::Inet(address);
-        let stream = Stream::new(local, to.clone(), Phase::Connecting, None);
+        let local = self.own_address(address);
+        let stream = Stream::new(local, address, Phase::Connecting, None);
         let client = self.add(Socket::Stream(stream));
         let fd = self.open_stream_fd(client);
         self.trace("connect", client, 0);
-        self.plan_delayed(Event::Connect { client, to, tries: 1 });
+        self.plan_delayed(Event::Connect { client, to: address, tries: 1 });
         Ok((fd, false))
-    }
-
-    /// Unix sockets connect at once: there is no network between them.
-    pub(crate) fn connect_unix(&mut self, path: &Path) -> io::Result<RawFd> {
-        self.check_room()?;
-        let to = Address::Path(path.to_path_buf());
-        let Some(listener) = self.find(false, &to) else { return error(libc::ECONNREFUSED) };
-        if self.backlog_is_full(listener) {
-            return error(libc::EAGAIN);
-        }
-        let stream = Stream::new(to.clone(), to.clone(), Phase::Connected, None);
-        let client = self.add(Socket::Stream(stream));
-        self.enqueue(listener, client, to.clone(), to);
-        self.trace("connect", client, 0);
-        Ok(self.open_stream_fd(client))
     }
 
     pub(crate) fn finish_connect_tcp(&mut self, fd: RawFd, _to: SocketAddr) -> io::Result<bool> {
@@ -197,12 +167,12 @@ impl Net {
     }
 
     /// A connect reaches its address.
-    pub(super) fn connect_arrives(&mut self, client: Id, to: Address, tries: u32) {
+    pub(super) fn connect_arrives(&mut self, client: Id, to: SocketAddr, tries: u32) {
         let Some(Socket::Stream(stream)) = self.sockets.get(&client) else { return };
-        let from = stream.local.clone();
+        let from = stream.local;
         let refuse = self.options.refuse;
         let refused = self.rng.chance(refuse);
-        let listener = self.find(false, &to).filter(|_| !refused);
+        let listener = self.find(false, to).filter(|_| !refused);
         let Some(listener) = listener else {
             return self.plan_delayed(Event::ConnectResult { client, error: libc::ECONNREFUSED });
         };
@@ -222,7 +192,7 @@ impl Net {
     }
 
     /// Creates the server's end of a connection and queues it to be accepted.
-    fn enqueue(&mut self, listener: Id, client: Id, local: Address, remote: Address) -> Id {
+    fn enqueue(&mut self, listener: Id, client: Id, local: SocketAddr, remote: SocketAddr) -> Id {
         let end = Stream::new(local, remote, Phase::Connected, Some(client));
         let server = self.add(Socket::Stream(end));
         if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&client) {
@@ -259,7 +229,7 @@ impl Net {
         self.refresh_stream(client);
     }
 
-    pub(super) fn accept(&mut self, fd: RawFd) -> io::Result<(RawFd, Address)> {
+    pub(crate) fn accept_tcp(&mut self, fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
         let (id, Socket::Listener(listener)) = self.socket(fd) else { return error(libc::EINVAL) };
         if listener.queue.is_empty() {
             return error(libc::EAGAIN);
@@ -271,7 +241,7 @@ impl Net {
         let fd = self.open_stream_fd(accepted);
         self.trace("accept", accepted, 0);
         match &self.sockets[&accepted] {
-            Socket::Stream(stream) => Ok((fd, stream.remote.clone())),
+            Socket::Stream(stream) => Ok((fd, stream.remote)),
             _ => error(libc::EINVAL),
         }
     }
@@ -488,9 +458,9 @@ impl Net {
         }
     }
 
-    pub(super) fn crash_connections(&mut self, address: &Address) {
+    pub(super) fn crash_connections(&mut self, address: SocketAddr) {
         let at_address = self.sockets.iter().filter_map(|(&id, socket)| match socket {
-            Socket::Stream(stream) if stream.local == *address => Some(id),
+            Socket::Stream(stream) if stream.local == address => Some(id),
             _ => None,
         });
         for id in at_address.collect::<Vec<_>>() {

@@ -14,7 +14,7 @@ use readiness::simulated::Levels;
 use super::Options;
 use super::disk::{Disk, FileHandle};
 use super::error;
-use super::net::{Address, Net, START_NS};
+use super::net::{Net, START_NS};
 
 /// The duration of a turn of the loop that does not sleep. Without it, a task that polls the clock
 /// would never see it move.
@@ -87,7 +87,7 @@ impl World {
     }
 
     pub(crate) fn crash_connections(&self, address: SocketAddr) {
-        self.net.borrow_mut().crash_connections(&Address::Inet(address));
+        self.net.borrow_mut().crash_connections(address);
     }
 }
 

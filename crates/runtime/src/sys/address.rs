@@ -1,13 +1,8 @@
 //! Conversion of socket addresses to and from the kernel's layout.
 
-use std::ffi::OsStr;
 use std::io;
-use std::mem::{offset_of, size_of};
+use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::SocketAddr as UnixAddr;
-use std::path::Path;
 
 /// Space for an address of any family, and how much of it is used.
 pub(crate) struct RawAddress {
@@ -43,25 +38,6 @@ impl RawAddress {
                 size_of::<libc::sockaddr_in6>(),
             ),
         }
-    }
-
-    /// # Errors
-    /// `InvalidInput` if the path is empty, too long or has a NUL.
-    pub(crate) fn unix(path: &Path) -> io::Result<Self> {
-        let bytes = path.as_os_str().as_bytes();
-        let mut sun_path = [0; 108];
-        if bytes.is_empty() || bytes.len() >= sun_path.len() || bytes.contains(&0) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a Unix socket's path has 1 to 107 bytes and no NUL",
-            ));
-        }
-        for (to, from) in sun_path.iter_mut().zip(bytes) {
-            *to = *from as libc::c_char;
-        }
-        let address =
-            libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path };
-        Ok(RawAddress::of(address, offset_of!(libc::sockaddr_un, sun_path) + bytes.len() + 1))
     }
 
     pub(crate) fn family(&self) -> i32 {
@@ -108,22 +84,6 @@ impl RawAddress {
         }
     }
 
-    /// The address as a Unix one; unnamed unless the socket was bound to a name.
-    pub(crate) fn to_unix(&self) -> io::Result<UnixAddr> {
-        // SAFETY: as above, for sockaddr_un.
-        let un = unsafe { *self.as_ptr().cast::<libc::sockaddr_un>() };
-        let start = offset_of!(libc::sockaddr_un, sun_path);
-        let used = (self.len as usize).saturating_sub(start).min(un.sun_path.len());
-        let bytes: Vec<u8> = un.sun_path[..used].iter().map(|&c| c as u8).collect();
-        match bytes.first() {
-            Some(0) => UnixAddr::from_abstract_name(&bytes[1..]),
-            _ => {
-                let name = bytes.split(|&b| b == 0).next().unwrap_or_default();
-                UnixAddr::from_pathname(OsStr::from_bytes(name))
-            }
-        }
-    }
-
     fn of<T>(address: T, len: usize) -> Self {
         const { assert!(size_of::<T>() <= size_of::<libc::sockaddr_storage>()) };
         let mut storage = zeroed();
@@ -149,9 +109,5 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(RawAddress::inet(address).to_inet().unwrap(), address);
         }
-        let path = Path::new("/tmp/a b.sock");
-        assert_eq!(RawAddress::unix(path).unwrap().to_unix().unwrap().as_pathname(), Some(path));
-        assert!(RawAddress::unix(Path::new("")).is_err());
-        assert!(RawAddress::unix(Path::new(&"x".repeat(108))).is_err());
     }
 }

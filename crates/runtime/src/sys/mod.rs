@@ -13,8 +13,6 @@ pub(crate) mod real;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::RawFd;
-use std::os::unix::net::SocketAddr as UnixAddr;
-use std::path::Path;
 use std::rc::Rc;
 
 use self::options::ListenOptions;
@@ -58,11 +56,6 @@ world! {
     fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<bool>;
     fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)>;
 
-    fn listen_unix(path: &Path, backlog: u32) -> io::Result<RawFd>;
-    /// A connected Unix stream socket; connecting it never takes time.
-    fn connect_unix(path: &Path) -> io::Result<RawFd>;
-    fn accept_unix(fd: RawFd) -> io::Result<(RawFd, UnixAddr)>;
-
     fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
     /// As `recv`, without consuming the bytes.
     fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
@@ -78,7 +71,6 @@ world! {
     fn recv_from(fd: RawFd, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 
     fn local_addr(fd: RawFd) -> io::Result<SocketAddr>;
-    fn peer_addr(fd: RawFd) -> io::Result<SocketAddr>;
     fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()>;
     /// Makes closing the socket reset its connection.
     fn set_linger0(fd: RawFd) -> io::Result<()>;

@@ -3,8 +3,6 @@
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::os::unix::net::SocketAddr as UnixAddr;
-use std::path::Path;
 
 use super::address::RawAddress;
 use super::options::ListenOptions;
@@ -153,11 +151,8 @@ pub(crate) fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<b
     }
 }
 
-/// A new connection and its peer, as `read_address` reads it.
-fn accept<A>(
-    fd: RawFd,
-    read_address: impl FnOnce(&RawAddress) -> io::Result<A>,
-) -> io::Result<(RawFd, A)> {
+/// A new connection and its peer.
+pub(crate) fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
     let mut peer = RawAddress::room();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let accepted = loop {
@@ -174,31 +169,8 @@ fn accept<A>(
         }
     };
     // The connection is closed if its address makes no sense.
-    let peer = read_address(&peer)?;
+    let peer = peer.to_inet()?;
     Ok((accepted.into_raw_fd(), peer))
-}
-
-pub(crate) fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
-    accept(fd, RawAddress::to_inet)
-}
-
-pub(crate) fn listen_unix(path: &Path, backlog: u32) -> io::Result<RawFd> {
-    let address = RawAddress::unix(path)?;
-    let fd = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
-    bind(&fd, &address)?;
-    listen(&fd, backlog)?;
-    Ok(fd.into_raw_fd())
-}
-
-pub(crate) fn connect_unix(path: &Path) -> io::Result<RawFd> {
-    let address = RawAddress::unix(path)?;
-    let fd = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
-    connect(fd.as_raw_fd(), &address)?;
-    Ok(fd.into_raw_fd())
-}
-
-pub(crate) fn accept_unix(fd: RawFd) -> io::Result<(RawFd, UnixAddr)> {
-    accept(fd, RawAddress::to_unix)
 }
 
 pub(crate) fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
@@ -270,22 +242,12 @@ pub(crate) fn recv_from(fd: RawFd, buf: &mut [u8]) -> io::Result<(usize, SocketA
     Ok((received, from.to_inet()?))
 }
 
-type GetName = unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
-
-fn name(fd: RawFd, get: GetName) -> io::Result<SocketAddr> {
+pub(crate) fn local_addr(fd: RawFd) -> io::Result<SocketAddr> {
     let mut address = RawAddress::room();
     let (pointer, len) = (address.as_mut_ptr(), &raw mut *address.len_mut());
     // SAFETY: the address has as much room as its length says; both outlive the call.
-    check(unsafe { get(fd, pointer, len) })?;
+    check(unsafe { libc::getsockname(fd, pointer, len) })?;
     address.to_inet()
-}
-
-pub(crate) fn local_addr(fd: RawFd) -> io::Result<SocketAddr> {
-    name(fd, libc::getsockname)
-}
-
-pub(crate) fn peer_addr(fd: RawFd) -> io::Result<SocketAddr> {
-    name(fd, libc::getpeername)
 }
 
 pub(crate) fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()> {

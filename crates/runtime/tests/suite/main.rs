@@ -13,7 +13,6 @@ mod tasks;
 mod threads;
 mod timers;
 mod udp;
-mod unix;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -189,8 +188,6 @@ on_every_ground!(
     streams::addresses,
     streams::a_dropped_listener_refuses,
     streams::a_graceful_stop,
-    unix::echo_over_a_path,
-    unix::half_close_and_refusal,
     files::read_all,
     files::edges,
     files::large_reads_let_the_others_run,

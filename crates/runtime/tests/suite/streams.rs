@@ -349,8 +349,17 @@ pub(crate) async fn vectored_writes(ground: Ground) {
     let expected = parts.concat();
     let writer = spawn(async move {
         let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        client.write_all_vectored(&mut slices).await.unwrap();
-        client.write_all_vectored(&mut [IoSlice::new(b"")]).await.unwrap();
+        let mut slices = &mut slices[..];
+        while !slices.is_empty() {
+            match client.try_write_vectored(slices) {
+                Ok(written) => IoSlice::advance_slices(&mut slices, written),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    client.writable().await.unwrap();
+                }
+            }
+        }
+        assert_eq!(client.try_write_vectored(&[IoSlice::new(b"")]).unwrap(), 0);
     });
     assert!(read_to_end(&server).await.unwrap() == expected);
     writer.await;
@@ -371,9 +380,7 @@ pub(crate) async fn addresses(_: Ground) {
     let (listener, address) = listen();
     let (client, accepted) = join(TcpStream::connect(address), listener.accept()).await;
     let (client, (server, peer)) = (client.unwrap(), accepted.unwrap());
-    assert_eq!(client.peer_addr().unwrap(), address);
     assert_eq!(client.local_addr().unwrap(), peer);
-    assert_eq!(server.peer_addr().unwrap(), peer);
     assert_eq!(server.local_addr().unwrap(), address);
     server.set_nodelay(false).unwrap();
     let taken = TcpListener::bind(address, &ListenOptions::default()).unwrap_err();
