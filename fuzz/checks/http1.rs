@@ -141,13 +141,12 @@ fn splits(len: usize) -> impl Iterator<Item = usize> {
 
 fn describe_request(head: &RequestHead<'_>) -> String {
     format!(
-        "{head:?} {:?} {:?} {:?} {:?} {} {}",
+        "{head:?} {:?} {:?} {:?} {:?} {}",
         head.target,
         head.body(),
         head.expectation(),
         head.host().map(|host| host.escape_ascii().to_string()),
         head.keep_alive(),
-        head.expects_continue(),
     )
 }
 

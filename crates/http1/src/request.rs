@@ -121,12 +121,6 @@ impl<'b> RequestHead<'b> {
     pub fn expectation(&self) -> Expectation {
         self.meta.expectation
     }
-
-    /// The sender waits for 100 (Continue) before it sends the announced body.
-    pub fn expects_continue(&self) -> bool {
-        self.meta.expectation == Expectation::Continue
-            && !matches!(self.meta.body, BodyKind::None | BodyKind::Length(0))
-    }
 }
 
 impl std::fmt::Debug for RequestHead<'_> {

@@ -157,19 +157,6 @@ pub fn parsed_field(out: &mut Vec<u8>, field: Field<'_>) {
     line(out, field.name(), field.value());
 }
 
-/// `name: 123`, for a name that is a constant of the program.
-///
-/// # Panics
-/// If the name is not a token.
-#[inline]
-pub fn number_field(out: &mut Vec<u8>, name: &'static str, number: u64) {
-    assert!(!name.is_empty() && chars::all(name.as_bytes(), TOKEN), "a field name is a token");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    decimal(out, number);
-    out.extend_from_slice(CRLF);
-}
-
 /// `Content-Length: 123`
 #[inline]
 pub fn content_length(out: &mut Vec<u8>, length: u64) {

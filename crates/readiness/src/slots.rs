@@ -211,12 +211,6 @@ impl<T> SlotTable<T> {
         Some(value)
     }
 
-    /// The token of the value now in the slot.
-    pub fn token_at(&self, slot: u32) -> Option<Token> {
-        let entry = self.entries.get(slot as usize)?;
-        entry.value.as_ref().map(|_| Token::new(slot, entry.generation))
-    }
-
     /// How many values there are.
     pub fn len(&self) -> usize {
         self.slots.len()

@@ -180,14 +180,14 @@ fn rfc9110_10_1_1_expect() {
     let expect = |version: &str, fields: &str| {
         let text = format!("PUT / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
         let owned = request(&text);
-        (owned.head().expectation(), owned.head().expects_continue())
+        owned.head().expectation()
     };
     let length = "Content-Length: 5\r\nExpect: 100-Continue\r\n";
-    assert_eq!(expect("1.1", length), (Expectation::Continue, true));
-    assert_eq!(expect("1.0", length), (Expectation::None, false));
-    assert_eq!(expect("1.1", "Expect: 100-continue\r\n"), (Expectation::Continue, false));
-    assert_eq!(expect("1.1", "Expect: tea\r\n"), (Expectation::Unknown, false));
-    assert_eq!(expect("1.1", ""), (Expectation::None, false));
+    assert_eq!(expect("1.1", length), Expectation::Continue);
+    assert_eq!(expect("1.0", length), Expectation::None);
+    assert_eq!(expect("1.1", "Expect: 100-continue\r\n"), Expectation::Continue);
+    assert_eq!(expect("1.1", "Expect: tea\r\n"), Expectation::Unknown);
+    assert_eq!(expect("1.1", ""), Expectation::None);
 }
 
 #[test]

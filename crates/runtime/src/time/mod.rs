@@ -96,12 +96,6 @@ fn ask<T>(ask: impl Fn(&World) -> T) -> T {
     core::try_with_current(|core| ask(&core.world)).unwrap_or_else(|| ask(&World::Real))
 }
 
-/// The time, read from the clock now.
-#[must_use]
-pub fn now_precise() -> Instant {
-    Instant(ask(World::monotonic_ns))
-}
-
 /// Processor time that the calling thread has used, read now with one system call.
 #[must_use]
 pub fn thread_cpu() -> Duration {
