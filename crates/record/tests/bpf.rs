@@ -223,6 +223,11 @@ fn until(done: impl Fn() -> bool) {
 /// A recording of a puppet that does one thing after the first interval was written. `None`, with a
 /// message on stderr, if it is not supported here.
 fn recorded(order: &str) -> Option<Trial> {
+    recorded_with(order, 1)
+}
+
+/// The same, with episodes in one interval of several.
+fn recorded_with(order: &str, episodes_every: u32) -> Option<Trial> {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("object"), vec![b'o'; FILE_BYTES]).unwrap();
     let mut puppet = Command::new(std::env::current_exe().unwrap())
@@ -240,7 +245,7 @@ fn recorded(order: &str) -> Option<Trial> {
     let mut spec = Spec::new(Target::Pid(puppet.0.id()), None, home.path().join("t.trial"));
     spec.interval = Duration::from_millis(100);
     (spec.locks, spec.files, spec.profile) = (true, true, None);
-    spec.episodes_every = NonZeroU32::new(1);
+    spec.episodes_every = NonZeroU32::new(episodes_every);
     let stop = AtomicBool::new(false);
     let (begun, begins) = mpsc::channel();
     thread::scope(|scope| {
@@ -391,5 +396,20 @@ fn turns_events_and_episodes_are_those_of_the_event_loop() {
         assert_eq!(found, (expected, expected, expected * u64::from(class)), "class {class}");
         assert!(rows.iter().all(|row| row.cpu_ns > 0 && row.turns_turns >= row.turns as f64));
         assert!(rows.iter().all(|row| row.cpu_cpu_ns2 > 0.0));
+    }
+}
+
+#[test]
+fn episodes_that_are_sampled_now_and_then_are_whole_ones() {
+    let Some(trial) = recorded_with("turns", 2) else { return };
+    assert!(trial.turns().len() >= 2 && trial.turns().len() < trial.intervals().len());
+    let sampled = |interval: u64| interval.is_multiple_of(2);
+    assert!(trial.turns().iter().all(|row| sampled(row.interval) && row.sampled_ns > 0));
+    let rows: Vec<_> = trial.episodes().iter().filter(|row| row.class > 0).collect();
+    assert!(!rows.is_empty());
+    for row in rows {
+        // The event loop sleeps before each turn, so that a stale episode would have several.
+        assert!(sampled(row.interval) && row.turns == row.episodes, "{row:?}");
+        assert_eq!(row.events, row.episodes * u64::from(row.class));
     }
 }
