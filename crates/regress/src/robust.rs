@@ -79,7 +79,7 @@ pub fn mm(design: &Design, y: &[f64], seed: u64) -> Result<Robust, Unfit> {
     if plain.residual_sd <= EXACT * magnitude {
         return exact(design, y, &plain.coefficients, magnitude);
     }
-    let (start, scale) = s_estimate(design, y, &plain, seed);
+    let (start, scale) = s_estimate(design, y, &plain, seed)?;
     if scale <= EXACT * magnitude {
         return exact(design, y, &start, magnitude);
     }
@@ -158,8 +158,14 @@ fn assemble(
     Robust { coefficients, scale, weights, set_aside, cov, dof }
 }
 
-/// The S-estimate: the coefficients with the least M-scale, and that scale.
-fn s_estimate(design: &Design, y: &[f64], plain: &LinearFit, seed: u64) -> (Vec<f64>, f64) {
+/// The S-estimate: the coefficients with the least M-scale, and that scale. The normal equations of
+/// the search need columns that are further from dependent than least squares does.
+fn s_estimate(
+    design: &Design,
+    y: &[f64],
+    plain: &LinearFit,
+    seed: u64,
+) -> Result<(Vec<f64>, f64), Unfit> {
     let mut rng = Rng::new(seed);
     let whole = Search::new(design, y);
     let part = (design.rows() > SEARCH_ROWS_MAX).then(|| whole.part(&mut rng));
@@ -179,10 +185,9 @@ fn s_estimate(design: &Design, y: &[f64], plain: &LinearFit, seed: u64) -> (Vec<
         best.truncate(1);
     }
     let refined = best.into_iter().map(|(_, candidate)| whole.converge(candidate));
-    let (scale, coefficients) = refined
-        .min_by(|a, b| a.0.total_cmp(&b.0))
-        .expect("least squares is always among the candidates");
-    (whole.unscaled(&coefficients), scale)
+    let best = refined.min_by(|a, b| a.0.total_cmp(&b.0));
+    let (scale, coefficients) = best.ok_or(Unfit::Singular)?;
+    Ok((whole.unscaled(&coefficients), scale))
 }
 
 /// Rows with columns scaled to a largest value of one, stored row by row, because the inner loops

@@ -63,6 +63,20 @@ fn an_exact_line_is_found_exactly_and_outliers_are_set_aside() {
 }
 
 #[test]
+fn columns_that_are_nearly_dependent_are_an_error_and_no_panic() {
+    let mut rng = Rng::new(3);
+    let x: Vec<f64> = (0..60).map(|i| f64::from(500 + 70 * i)).collect();
+    let y: Vec<f64> = x.iter().map(|x| 2.0 * x * (1.0 + 0.01 * rng.normal())).collect();
+    for off in [1e-3, 1e-5, 1e-7, 1e-9] {
+        let near: Vec<f64> = x.iter().map(|x| 0.8 * x * (1.0 + off * rng.normal())).collect();
+        // Either is right, depending on rounding.
+        if let Err(unfit) = mm(&Design::new(&[&x, &near]).unwrap(), &y, 1) {
+            assert_eq!(unfit, Unfit::Singular, "{off}");
+        }
+    }
+}
+
+#[test]
 fn white_noise_has_no_curve_and_a_square_has() {
     let mut rng = Rng::new(9);
     let x: Vec<f64> = (0..80).map(|i| f64::from(i % 20)).collect();
