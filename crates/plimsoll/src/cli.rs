@@ -598,9 +598,10 @@ pub(crate) struct Compare {
     /// Report no change if the interval shows that the change is within this many percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub(crate) margin: f64,
-    /// Standard deviation between two runs of the same server; 0 if the two alternated
-    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
-    pub(crate) between_runs: f64,
+    /// Standard deviation between two runs of the same server (default: estimated from the trials);
+    /// 0 if the two alternated
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) between_runs: Option<f64>,
     #[command(flatten)]
     pub(crate) analysis: Analysis,
     /// Print the comparison as JSON

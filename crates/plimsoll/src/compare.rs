@@ -13,7 +13,7 @@ pub(crate) fn compare(flags: &cli::Compare) -> Result<(), Failure> {
     let options = CompareOptions {
         analysis: flags.analysis.options()?,
         margin: flags.margin / 100.0,
-        between_run: flags.between_runs / 100.0,
+        between_run: flags.between_runs.map(|percent| percent / 100.0),
         ..CompareOptions::default()
     };
     let found = ::report::compare(&before, &after, &options).map_err(misuse)?;
@@ -23,9 +23,9 @@ pub(crate) fn compare(flags: &cli::Compare) -> Result<(), Failure> {
     match found.verdict {
         Verdict::Improvement | Verdict::NoChange => Ok(()),
         Verdict::Regression => Err(Failure::CheckFailed(format!("a regression: {}", found.why))),
-        Verdict::Inconclusive => Err(misuse(format!(
-            "inconclusive: {}; try longer recordings, or a larger --margin",
-            found.why
-        ))),
+        Verdict::Inconclusive => {
+            let advice = found.advice.iter().map(|advice| format!("; {advice}"));
+            Err(misuse(format!("inconclusive: {}{}", found.why, advice.collect::<String>())))
+        }
     }
 }

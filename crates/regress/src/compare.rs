@@ -1,18 +1,20 @@
-//! The comparison of two lines: what changed, as ratios, and whether it is significant.
+//! The comparison of two capacities and of two slopes.
 //!
-//! Ratios have block-bootstrap intervals for which each trial is resampled separately. Two runs of
-//! one server differ by more than that (see [`crate::capacity`]), so a verdict is based on the
-//! wider interval that adds the sd between runs for each of the two. Servers that alternate under
-//! one load do not need it. The interaction test checks whether the slopes differ: their difference
-//! over its Newey–West error, for independent trials. "No change" is not the absence of a
-//! significant difference but an interval within the relevant margin ([`equivalent`]).
+//! The ratio of the capacities has a block-bootstrap interval for which each trial is resampled
+//! separately. Two runs of one server differ by more than that (see [`crate::capacity`]), so a
+//! wider interval adds the sd between runs for each of the two. The interaction test checks whether
+//! the slopes differ: their difference over its Newey–West error, for independent trials. "No
+//! change" is not the absence of a significant difference but an interval within the relevant
+//! margin ([`equivalent`]).
+//!
+//! Both lines are read outside of the rates that were seen, so they depend on how far each trial
+//! reached. What a request costs in both is compared in [`mod@crate::same_load`].
 
 use serde::Serialize;
 
 use crate::bootstrap::{Bootstrap, block_length, bootstrap_blocks};
 use crate::capacity::{RESAMPLES, weighted};
 use crate::curvature::{Test, welch};
-use crate::line::{Line, ols};
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
 use crate::small::Moments;
 use crate::{Estimate, Interval, Unfit, wakes};
@@ -44,14 +46,6 @@ pub struct Terms {
 /// The changes from one trial to another.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The straight line before.
-    pub before: Line,
-    /// The straight line after.
-    pub after: Line,
-    /// Marginal cost after over before, by the straight lines.
-    pub slope_ratio: Estimate,
-    /// The same, with the sd between runs.
-    pub slope_ratio_of_runs: Estimate,
     /// Capacity after over before.
     pub capacity_ratio: Estimate,
     /// The same, with the sd between runs.
@@ -74,30 +68,15 @@ pub fn equivalent(ratio: &Interval, margin: f64) -> bool {
 /// models.
 ///
 /// # Errors
-/// Those of [`ols`], for either trial.
+/// Those of [`crate::ols`], for either trial.
 pub fn compare(
     before: &Subject<'_>,
     after: &Subject<'_>,
     terms: &Terms,
 ) -> Result<Comparison, Unfit> {
-    let (line_before, line_after) = (ols(before.rate, before.cost)?, ols(after.rate, after.cost)?);
     let with_wakes = before.wakes.is_some() && after.wakes.is_some();
-    let old = Lines::draw(before, false, terms.seed)?;
-    let new = Lines::draw(after, false, terms.seed.wrapping_add(1))?;
-    let slope = |line: &[f64; 2], _: f64| (line[1] > 0.0).then_some(line[1]);
-    let slope_ratio = ratio(
-        (line_before.slope, line_after.slope),
-        (&old, before.cap),
-        (&new, after.cap),
-        slope,
-        terms.level,
-    );
-    let (old, new) = if with_wakes {
-        let seed = terms.seed;
-        (Lines::draw(before, true, seed)?, Lines::draw(after, true, seed.wrapping_add(1))?)
-    } else {
-        (old, new)
-    };
+    let old = Lines::draw(before, with_wakes, terms.seed)?;
+    let new = Lines::draw(after, with_wakes, terms.seed.wrapping_add(1))?;
     let meets = |line: &[f64; 2], cap: f64| (line[1] > 0.0).then(|| (cap - line[0]) / line[1]);
     let value = |lines: &Lines, cap: f64| (cap - lines.whole[0]) / lines.whole[1];
     let capacity_ratio = ratio(
@@ -108,14 +87,10 @@ pub fn compare(
         terms.level,
     );
     Ok(Comparison {
-        slope_ratio_of_runs: widened(&slope_ratio, terms),
-        slope_ratio,
         capacity_ratio_of_runs: widened(&capacity_ratio, terms),
         capacity_ratio,
         with_wakes,
         interaction: interaction((before.rate, before.cost), (after.rate, after.cost))?,
-        before: line_before,
-        after: line_after,
     })
 }
 
@@ -198,7 +173,7 @@ fn widened(ratio: &Estimate, terms: &Terms) -> Estimate {
 /// The t of the difference of the slopes, with separate Newey–West errors for each trial.
 ///
 /// # Errors
-/// Those of [`ols`], for either trial.
+/// Those of [`crate::ols`], for either trial.
 pub fn interaction(before: (&[f64], &[f64]), after: (&[f64], &[f64])) -> Result<Test, Unfit> {
     let slope = |(rate, cost): (&[f64], &[f64])| -> Result<(f64, f64, f64), Unfit> {
         let design = Design::new(&[rate])?;

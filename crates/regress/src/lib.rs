@@ -20,6 +20,7 @@
 //! | [`load_line`](mod@load_line) | the complete analysis of one resource |
 //! | [`costs`](mod@costs) | costs of parts of the work, which add up to the total |
 //! | [`classes`](mod@classes) | costs of requests by class, none of them negative |
+//! | [`same_load`](mod@same_load) | comparison of two trials at the same load |
 //! | [`switchback`](mod@switchback) | comparison of two settings that alternate under one load |
 //! | [`fdr`] | correction for many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | uses of lines |
@@ -49,6 +50,7 @@ pub mod modes;
 pub mod objective;
 mod rng;
 pub mod robust;
+pub mod same_load;
 mod small;
 pub mod sums;
 pub mod switchback;
@@ -72,6 +74,7 @@ pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
 pub use robust::{Robust, mm};
+pub use same_load::{NotAlike, Run, SameLoad, SameLoadTerms, same_load};
 pub use sums::{Sums, SumsLine};
 pub use switchback::{
     ROUNDS_MIN, ROUNDS_VERDICT_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,

@@ -202,7 +202,6 @@ fn old_against_new() {
 
     let user = compare(&set(&old.rate, &old.user), &set(&new.rate, &new.user), &terms).unwrap();
     assert!(user.interaction.p > 0.05, "{:?}", user.interaction);
-    assert!(user.slope_ratio.interval.holds(1.0), "{:?}", user.slope_ratio);
 
     let same = compare(&set(&old.rate, &old_busy), &set(&old.rate, &old_busy), &terms).unwrap();
     assert!(equivalent(&same.capacity_ratio.interval, 0.15), "{:?}", same.capacity_ratio);

@@ -1,9 +1,10 @@
 //! A comparison of two trials and a what-if prediction, as text for a terminal.
 
 use crate::analysis::{
-    CapacityFigure, Comparison, Grade, Graded, PartChange, Ratio, Verdict, WhatIf,
+    CapacityFigure, Comparison, Grade, Graded, PartChange, Ratio, SameLoadCost, Saturation,
+    Verdict, WhatIf,
 };
-use crate::format::{NONE, ends, fixed, latency, level, or_none, rate, thousands};
+use crate::format::{change, ends, fixed, latency, level, or_none, rate, thousands};
 use crate::table::Table;
 use crate::tables::{slope_unit, us};
 use crate::terminal;
@@ -64,22 +65,7 @@ pub fn terminal_comparison(found: &Comparison, width: usize) -> String {
         Verdict::NoChange => "no change",
         Verdict::Inconclusive => "inconclusive",
     };
-    let model = if found.with_wakes { "lines with wakes" } else { "straight lines" };
-    let value =
-        |figure: &CapacityFigure| figure.value.map_or_else(|| "not identifiable".to_string(), rate);
     let verdict = format!("{verdict}: {}", found.why);
-    let capacity = format!(
-        "{} by {model}; {} before, {} after",
-        ratio(&found.capacity),
-        value(&before.capacity),
-        value(&after.capacity)
-    );
-    let cost = format!(
-        "{} by straight lines; {} per request before, {} after",
-        ratio(&found.cost),
-        latency(before.us_per_request),
-        latency(after.us_per_request)
-    );
     let intervals = format!(
         "{}, for runs like these (and for these two runs alone); \"no change\" means an interval \
          within {:.0} %",
@@ -87,18 +73,69 @@ pub fn terminal_comparison(found: &Comparison, width: usize) -> String {
         found.margin_percent
     );
     let facts = [
-        ("Verdict", verdict.as_str()),
-        ("Capacity", &capacity),
-        ("Cost", &cost),
-        ("Intervals", &intervals),
+        ("Verdict", Some(verdict)),
+        ("Cost", found.cost.as_ref().map(cost)),
+        ("Load", found.cost.as_ref().and_then(load)),
+        ("Saturation", saturation(found)),
+        ("Capacity", Some(capacity(found))),
+        ("Intervals", Some(intervals)),
     ];
+    let facts = facts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?)));
     let remarks = found.remarks.iter().map(|remark| ("Warning", remark.as_str()));
     let tables = [modes(found), groups(found), procedures(found), predictions(&found.graded)];
     let title = format!(
         "{} ({}) compared with {} ({})",
         after.server, after.trial, before.server, before.trial
     );
-    terminal::text(&[&title], facts.into_iter().chain(remarks), &tables, width)
+    terminal::text(&[&title], facts.chain(remarks), &tables, width)
+}
+
+fn cost(cost: &SameLoadCost) -> String {
+    format!(
+        "{} at the same load, {} to {} requests/s (n = {} and {}); {} per request before, {} \
+         after; sd between runs {} %",
+        ratio(&cost.ratio),
+        rate(cost.rate_low),
+        rate(cost.rate_high),
+        thousands(cost.n_before as f64),
+        thousands(cost.n_after as f64),
+        latency(cost.us_before),
+        latency(cost.us_after),
+        fixed(cost.between_run_percent, 1)
+    )
+}
+
+/// What differs in the load, with the change of the cost that it explains.
+fn load(cost: &SameLoadCost) -> Option<String> {
+    let differences = cost.differences.iter().map(|one| match one.explains {
+        Some(ratio) => format!("{}, which explains up to {} %", one.text(), change(ratio)),
+        None => format!("{}, and its costs are not known", one.text()),
+    });
+    let differences: Vec<String> = differences.collect();
+    (!differences.is_empty()).then(|| differences.join("; "))
+}
+
+fn saturation(found: &Comparison) -> Option<String> {
+    let measured = |of: &Option<Saturation>| of.as_ref().map(|measured| rate(measured.rate));
+    let (before, after) = (measured(&found.before.saturation), measured(&found.after.saturation));
+    Some(format!(
+        "{}, measured; {} before, {} after",
+        ratio(found.saturation.as_ref()?),
+        before?,
+        after?
+    ))
+}
+
+fn capacity(found: &Comparison) -> String {
+    let model = if found.with_wakes { "lines with wakes" } else { "straight lines" };
+    let value =
+        |figure: &CapacityFigure| figure.value.map_or_else(|| "not identifiable".to_string(), rate);
+    format!(
+        "{} by {model}; {} before, {} after; depends on the rates recorded, so it decides nothing",
+        ratio(&found.capacity),
+        value(&found.before.capacity),
+        value(&found.after.capacity)
+    )
 }
 
 /// `+51 % (+32 to +72; these two alone +38 to +66)`.
@@ -113,16 +150,6 @@ fn ratio(ratio: &Ratio) -> String {
         }
         None => format!("{} %, unbounded", change(ratio.value)),
     }
-}
-
-/// A ratio as a change in percent.
-fn change(ratio: f64) -> String {
-    let percent = 100.0 * (ratio - 1.0);
-    if !percent.is_finite() {
-        return NONE.to_string();
-    }
-    let text = if percent.abs() < 9.95 { fixed(percent, 1) } else { fixed(percent, 0) };
-    if percent > 0.0 { format!("+{text}") } else { text }
 }
 
 fn probability(p: f64) -> String {

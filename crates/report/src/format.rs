@@ -46,6 +46,16 @@ pub fn percent(value: f64) -> String {
     fixed(value, 1)
 }
 
+/// A ratio as a change in percent, with its sign: `+51`, `-3.2`.
+pub fn change(ratio: f64) -> String {
+    let percent = 100.0 * (ratio - 1.0);
+    if !percent.is_finite() {
+        return NONE.to_string();
+    }
+    let text = if percent.abs() < 9.95 { fixed(percent, 1) } else { fixed(percent, 0) };
+    if percent > 0.0 { format!("+{text}") } else { text }
+}
+
 /// A fixed number of decimals; a zero has no sign.
 pub fn fixed(value: f64, decimals: usize) -> String {
     if !value.is_finite() {

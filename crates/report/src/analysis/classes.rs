@@ -14,7 +14,7 @@ use super::fit::Fitted;
 use crate::parallel::in_parallel;
 
 /// The words of a class, in their order.
-const WORDS: [&str; 4] = ["outcome", "method", "size", "tls"];
+pub(super) const WORDS: [&str; 4] = ["outcome", "method", "size", "tls"];
 
 /// Largest share of requests without a class (log lines that were not understood, a log without
 /// classes); with more, nothing is fitted.
@@ -61,6 +61,36 @@ pub(super) fn classes(trial: &Trial, main: &Fitted, level: f64, seed: u64) -> Ve
     tables.into_iter().flatten().collect()
 }
 
+/// Requests per second by one word of the class, in each row of the fit; `None` if too many
+/// requests have no class.
+pub(super) fn rates_by_class(
+    trial: &Trial,
+    main: &Fitted,
+    word: usize,
+) -> Option<BTreeMap<String, Vec<f64>>> {
+    let intervals = trial.intervals();
+    let place: BTreeMap<u64, usize> =
+        main.rows().iter().enumerate().map(|(at, &row)| (intervals[row].index, at)).collect();
+    let mut rates: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for row in trial.classes() {
+        let (Some(&at), Some(name)) = (place.get(&row.interval), row.class.split(' ').nth(word))
+        else {
+            continue;
+        };
+        let seconds = intervals[main.rows()[at]].length_ns as f64 / 1e9;
+        let name = if name == "-" { "other" } else { name };
+        if !rates.contains_key(name) {
+            rates.insert(name.to_owned(), vec![0.0; place.len()]);
+        }
+        if let Some(class) = rates.get_mut(name) {
+            class[at] += row.requests / seconds;
+        }
+    }
+    let classified: f64 = rates.values().flatten().sum();
+    let all: f64 = main.rates().iter().sum();
+    (classified >= (1.0 - UNCLASSIFIED_SHARE_MAX) * all).then_some(rates)
+}
+
 fn table(
     trial: &Trial,
     main: &Fitted,
@@ -68,26 +98,8 @@ fn table(
     by: &'static str,
     (level, seed): (f64, u64),
 ) -> Option<ClassTable> {
-    let intervals = trial.intervals();
-    let place: BTreeMap<u64, usize> =
-        main.rows().iter().enumerate().map(|(at, &row)| (intervals[row].index, at)).collect();
-    let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for row in trial.classes() {
-        let (Some(&at), Some(name)) = (place.get(&row.interval), row.class.split(' ').nth(word))
-        else {
-            continue;
-        };
-        let seconds = intervals[main.rows()[at]].length_ns as f64 / 1e9;
-        let class = rates.entry(name).or_insert_with(|| vec![0.0; place.len()]);
-        class[at] += row.requests / seconds;
-    }
-    let classified: f64 = rates.values().flatten().sum();
-    let all: f64 = main.rates().iter().sum();
-    if rates.len() < 2 || classified < (1.0 - UNCLASSIFIED_SHARE_MAX) * all {
-        return None;
-    }
-    let names: Vec<&str> =
-        rates.keys().map(|name| if *name == "-" { "other" } else { name }).collect();
+    let rates = rates_by_class(trial, main, word).filter(|rates| rates.len() > 1)?;
+    let names: Vec<&str> = rates.keys().map(String::as_str).collect();
     let series: Vec<&[f64]> = rates.values().map(Vec::as_slice).collect();
     let found = regress::class_costs(&series, &main.cost(), level, seed).ok()?;
     let joined = |members: &[usize]| {

@@ -1,9 +1,11 @@
 //! The comparison of two trials: what changed, whether it is significant, and whether predictions
 //! came true.
 //!
-//! The verdict is based on the ratios of capacity and marginal cost, with the sd between runs in
-//! their intervals, because two runs of one server differ too. The tests of modes, groups and
-//! procedures show where these two runs differ, and say nothing about other runs.
+//! The verdict is based on the cost of a request at the same load ([`super::same_load`]), and on
+//! the measured saturation if both trials have one, with the sd between runs in their intervals,
+//! because two runs of one server differ too. Capacities are read off lines beyond the rates that
+//! were seen, so they depend on how far each trial reached, and decide nothing. The tests of modes,
+//! groups and procedures show where these two runs differ, and say nothing about other runs.
 
 use regress::compare::{equivalent, interaction};
 use regress::{Coefficient, Cost, Estimate, Subject, Terms, benjamini_hochberg, difference};
@@ -12,9 +14,10 @@ use trial::{Prediction, Trial};
 
 use super::cost::{CostTable, Divided};
 use super::fit::{Fitted, Model};
+use super::same_load::{Party, SameLoadCost, same_load, saturation_ratio};
 use super::samples::{Procedure, Samples};
 use super::what_if::{NAMED, QUANTITY_CAPACITY};
-use super::{CapacityFigure, Options, ResourceKind, Saturation, not_physical};
+use super::{CapacityFigure, Options, ResourceKind, Saturation, not_physical, same_load};
 use crate::Error;
 
 /// Most procedures that are compared, the largest of either trial first.
@@ -30,7 +33,8 @@ pub struct CompareOptions {
     /// Changes within this share count as no change, if the interval is within it too.
     pub margin: f64,
     /// Sd of the level between runs of one server, as a share; 0 if the two runs were interleaved.
-    pub between_run: f64,
+    /// `None`: it is estimated from the trials.
+    pub between_run: Option<f64>,
     /// Accepted rate of false positives among the groups and procedures marked significant.
     pub false_alarms: f64,
 }
@@ -40,7 +44,7 @@ impl Default for CompareOptions {
         CompareOptions {
             analysis: Options::default(),
             margin: 0.10,
-            between_run: regress::capacity::BETWEEN_RUN_DEFAULT,
+            between_run: None,
             false_alarms: 0.05,
         }
     }
@@ -50,11 +54,11 @@ impl Default for CompareOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Less capacity, or a more expensive request.
+    /// A request costs more at the same load, or the measured saturation is lower.
     Regression,
-    /// More capacity or a cheaper request, and neither is worse.
+    /// A request costs less or the saturation is higher, and neither is worse.
     Improvement,
-    /// Both are within the margin, including their intervals.
+    /// The cost at the same load is within the margin, including its interval.
     NoChange,
     /// None of these can be shown.
     Inconclusive,
@@ -71,12 +75,17 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// The reason for the verdict.
     pub why: String,
-    /// Capacity, after over before.
+    /// What to do if the verdict is inconclusive.
+    pub advice: Option<String>,
+    /// Cost of a request at the same load, after over before; `None` if the loads have too little
+    /// in common.
+    pub cost: Option<SameLoadCost>,
+    /// Measured saturation, after over before, if both trials have one.
+    pub saturation: Option<Ratio>,
+    /// Capacity by the lines, after over before. It decides nothing.
     pub capacity: Ratio,
     /// Whether both capacities are those of the lines with wakes.
     pub with_wakes: bool,
-    /// Marginal cost of a request, after over before.
-    pub cost: Ratio,
     /// Changes within this many percent count as no change.
     pub margin_percent: f64,
     /// Level of the intervals.
@@ -125,12 +134,21 @@ pub struct Ratio {
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
-    /// Lower end including the sd between runs, which the verdict is based on.
+    /// Lower end including the sd between runs.
     pub runs_low: Option<f64>,
     /// Upper end.
     pub runs_high: Option<f64>,
     /// Whether it is within the margin, including its interval.
     pub equivalent: bool,
+}
+
+impl Ratio {
+    pub(super) fn of(own: &Estimate, of_runs: &Estimate, margin: f64) -> Ratio {
+        let (low, high) = own.interval.bounds().unzip();
+        let (runs_low, runs_high) = of_runs.interval.bounds().unzip();
+        let equivalent = equivalent(&of_runs.interval, margin);
+        Ratio { value: own.value, low, high, runs_low, runs_high, equivalent }
+    }
 }
 
 /// The slope of a mode.
@@ -215,6 +233,10 @@ impl Fits {
     fn main(&self) -> &Fitted {
         &self.all[0]
     }
+
+    fn party<'a>(&'a self, trial: &'a Trial) -> Party<'a> {
+        Party { trial, name: &self.name, main: self.main() }
+    }
 }
 
 /// Compares two trials.
@@ -250,9 +272,11 @@ pub fn compare(
         remarks.extend(side_remarks(side));
     }
     let lines = lines(&old, &new, options)?;
-    let capacity = ratio(&lines.capacity_ratio, &lines.capacity_ratio_of_runs, options.margin);
-    let cost = ratio(&lines.slope_ratio, &lines.slope_ratio_of_runs, options.margin);
-    let (verdict, why) = verdict(&capacity, &cost, options.margin);
+    let capacity = Ratio::of(&lines.capacity_ratio, &lines.capacity_ratio_of_runs, options.margin);
+    let cost = same_load(old.party(before), new.party(after), options)?;
+    let [one, other] = &sides;
+    let saturation = saturation_ratio(one.saturation.as_ref(), other.saturation.as_ref(), options);
+    let (verdict, why, advice) = same_load::verdict(&cost, saturation.as_ref(), options.margin);
     let (groups, procedures) = parts((before, &old), (after, &new), options, &mut remarks);
     let graded = graded(before.predictions(), &sides[1]);
     let [before, after] = sides;
@@ -261,9 +285,11 @@ pub fn compare(
         after,
         verdict,
         why,
+        advice,
+        cost: cost.ok(),
+        saturation,
         capacity,
         with_wakes: lines.with_wakes,
-        cost,
         margin_percent: 100.0 * options.margin,
         level: options.analysis.level,
         modes: modes(&old, &new, options.analysis.level),
@@ -279,7 +305,10 @@ fn check(options: &CompareOptions) -> Result<(), Error> {
     let CompareOptions { margin, between_run, false_alarms, .. } = *options;
     super::require(&[
         (margin > 0.0 && margin < 1.0, "the margin must lie between 0 and 100 %"),
-        ((0.0..1.0).contains(&between_run), "the sd between runs must lie between 0 and 100 %"),
+        (
+            between_run.is_none_or(|sd| (0.0..1.0).contains(&sd)),
+            "the sd between runs must lie between 0 and 100 %",
+        ),
         (
             false_alarms > 0.0 && false_alarms < 1.0,
             "the rate of false alarms must lie between 0 and 1",
@@ -350,42 +379,10 @@ fn lines(old: &Fits, new: &Fits, options: &CompareOptions) -> Result<regress::Co
         Subject { rate: &data.0, cost: &data.1, wakes: data.2.as_deref(), cap: data.3 }
     }
     let Options { level, seed, .. } = options.analysis;
-    let terms = Terms { level, seed, between_run: options.between_run };
+    let between_run = options.between_run.unwrap_or(regress::capacity::BETWEEN_RUN_DEFAULT);
+    let terms = Terms { level, seed, between_run };
     regress::compare(&subject(&one), &subject(&other), &terms)
         .map_err(|unfit| Error::Unfit { trial: format!("{} and {}", old.name, new.name), unfit })
-}
-
-fn ratio(own: &Estimate, of_runs: &Estimate, margin: f64) -> Ratio {
-    let (low, high) = own.interval.bounds().unzip();
-    let (runs_low, runs_high) = of_runs.interval.bounds().unzip();
-    let equivalent = equivalent(&of_runs.interval, margin);
-    Ratio { value: own.value, low, high, runs_low, runs_high, equivalent }
-}
-
-fn verdict(capacity: &Ratio, cost: &Ratio, margin: f64) -> (Verdict, String) {
-    let below = |ratio: &Ratio| ratio.runs_high.is_some_and(|high| high < 1.0);
-    let above = |ratio: &Ratio| ratio.runs_low.is_some_and(|low| low > 1.0);
-    let percent = 100.0 * margin;
-    let (verdict, why) = match (below(capacity), above(cost), above(capacity), below(cost)) {
-        (true, true, ..) => (Verdict::Regression, "less capacity, and a request costs more"),
-        (true, ..) => (Verdict::Regression, "less capacity"),
-        (_, true, ..) => (Verdict::Regression, "a request costs more"),
-        (.., true, true) => (Verdict::Improvement, "more capacity, and a request costs less"),
-        (.., true, _) => (Verdict::Improvement, "more capacity"),
-        (.., true) => (Verdict::Improvement, "a request costs less"),
-        _ if capacity.equivalent && cost.equivalent => {
-            let why = format!("capacity and cost are the same within {percent:.0} %");
-            return (Verdict::NoChange, why);
-        }
-        _ if capacity.runs_low.is_none() || cost.runs_low.is_none() => {
-            (Verdict::Inconclusive, "the rate did not vary enough in one of the trials")
-        }
-        _ => {
-            let why = format!("neither a change nor its absence within {percent:.0} % is shown");
-            return (Verdict::Inconclusive, why);
-        }
-    };
-    (verdict, why.to_string())
 }
 
 fn modes(old: &Fits, new: &Fits, level: f64) -> Vec<ModeChange> {

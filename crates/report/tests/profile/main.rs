@@ -107,7 +107,7 @@ fn the_comparison_of_1998() {
     assert!(found.graded[1].ratio.unwrap() < 0.8, "select did not become free");
 
     let text = terminal_comparison(&found, 100);
-    assert!(text.contains("improvement: more capacity, and a request costs less"), "{text}");
+    assert!(text.contains("improvement: a request costs 41 % less at the same load"), "{text}");
     assert!(text.contains("+51 %"), "{text}");
     assert!(text.contains("new.trial: not physical: 104.6 % idle at zero load"), "{text}");
     insta::assert_snapshot!(text);

@@ -142,7 +142,10 @@ fn lines(analysis: &report::Analysis) -> Lines {
 /// Compares the new with the old. They took turns, so that there is no difference between runs.
 pub(super) fn compared(paths: &[PathBuf; 2]) -> Result<Comparison, Error> {
     let (old, new) = (Trial::open(&paths[0])?, Trial::open(&paths[1])?);
-    let terms =
-        CompareOptions { analysis: options(0.0), between_run: 0.0, ..CompareOptions::default() };
+    let terms = CompareOptions {
+        analysis: options(0.0),
+        between_run: Some(0.0),
+        ..CompareOptions::default()
+    };
     Ok(report::compare(&old, &new, &terms)?)
 }

@@ -152,17 +152,17 @@ fn starved(outcome: &Outcome) -> Option<String> {
 
 fn compared(comparison: &report::Comparison) -> String {
     let digits = |value: f64| format!("{value:.2}");
-    let (capacity, cost) = (&comparison.capacity, &comparison.cost);
+    let ratio = |what: &str, ratio: &report::Ratio| {
+        format!("{what} {:.2} times ({})", ratio.value, range((ratio.low, ratio.high), digits))
+    };
+    let cost = match &comparison.cost {
+        Some(cost) => ratio("cost of a request at the same load", &cost.ratio),
+        None => comparison.why.clone(),
+    };
     let user = comparison.modes.iter().find(|mode| mode.mode == "user").map_or("?", |mode| {
         if mode.significant { "differ" } else { "do not differ beyond chance" }
     });
-    format!(
-        "capacity {:.2} times ({}), marginal cost {:.2} times ({}); the slopes of user mode {user}",
-        capacity.value,
-        range((capacity.low, capacity.high), digits),
-        cost.value,
-        range((cost.low, cost.high), digits)
-    )
+    format!("{}, {cost}; the slopes of user mode {user}", ratio("capacity", &comparison.capacity))
 }
 
 fn table_14(outcome: &Outcome, published: &Facts) -> Rows {
