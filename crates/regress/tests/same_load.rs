@@ -6,9 +6,9 @@
 
 use regress::{NotAlike, Rng, Run, SameLoad, SameLoadTerms, same_load};
 
-const PAIRS: u64 = 40;
+const PAIRS: u64 = 20;
 /// One in twenty.
-const FALSE_MAX: usize = 2;
+const FALSE_MAX: usize = 1;
 /// What the server would reach, requests/s.
 const CAPACITY: f64 = 60_000.0;
 

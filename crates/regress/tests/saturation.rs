@@ -112,7 +112,7 @@ fn with_a_cost_per_turn_the_interval_mostly_holds() {
 /// Below 60 % of the cap the two lines differ and the data cannot choose: the interval covers both.
 #[test]
 fn data_that_end_early_give_an_interval_that_covers_both_lines() {
-    let t = tally(SERVER, QUIET, 0.3, 60);
+    let t = tally(SERVER, QUIET, 0.3, 30);
     assert!(t.headline_held >= 0.90, "{t:?}");
     assert!(t.straight < 0.8, "{t:?}");
     let top = SERVER.rate_at(0.3, &mut Rng::new(77));
