@@ -4,6 +4,9 @@
 //! The noise is that of a real machine: AR(1) with a lag-one correlation of 0.3 and an sd of 4 %,
 //! and a level that differs by 1.5 % between runs.
 
+// A test that cannot compare its trials must fail.
+#![allow(clippy::unwrap_used)]
+
 use regress::{NotAlike, Rng, Run, SameLoad, SameLoadTerms, same_load};
 
 const PAIRS: u64 = 20;
