@@ -65,8 +65,8 @@ const REMAINDER_NS_MIN: i64 = 10_000_000;
 const CLOCK_SET_NS: i64 = 100_000_000;
 
 /// How often turns and episodes are sampled by default: the probes make system calls slower, and a
-/// quarter of the time has enough episodes.
-pub const EPISODES_EVERY: NonZeroU32 = NonZeroU32::new(4).expect("it is not zero");
+/// tenth of the time has enough episodes.
+pub const EPISODES_EVERY: NonZeroU32 = NonZeroU32::new(10).expect("it is not zero");
 
 const NS_PER_S: i64 = 1_000_000_000;
 
