@@ -182,17 +182,21 @@ impl Known {
                 continue;
             }
             let begun_ns = load::sys::thread_cpu_ns();
-            // A trial that is just being created cannot be read yet.
-            let analysis = Trial::recent(trial, usize::MAX).ok();
-            let analysis =
-                analysis.and_then(|trial| ::report::analyse(&trial, &Options::default()).ok());
-            let found = analysis.and_then(|analysis| half_width(&analysis.capacity));
-            *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
-            if found.is_some_and(|found| found <= self.wanted) {
-                stop.store(true, Ordering::Relaxed);
-            }
+            self.look(trial, stop);
             let took = Duration::from_nanos(load::sys::thread_cpu_ns() - begun_ns);
             next = Instant::now() + LOOK_PAUSE.max(LOOK_REST * took);
+        }
+    }
+
+    /// Analyses the trial once. One that is just being created cannot be read yet.
+    fn look(&self, trial: &Path, stop: &AtomicBool) {
+        let analysis = Trial::recent(trial, usize::MAX).ok();
+        let analysis =
+            analysis.and_then(|trial| ::report::analyse(&trial, &Options::default()).ok());
+        let found = analysis.and_then(|analysis| half_width(&analysis.capacity));
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        if found.is_some_and(|found| found <= self.wanted) {
+            stop.store(true, Ordering::Relaxed);
         }
     }
 
@@ -230,6 +234,7 @@ pub(crate) fn failure(error: ::record::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trial::{Manifest, ProcessTimes, Writer};
 
     #[test]
     fn the_progress_line_says_how_much_the_rate_must_vary() {
@@ -241,5 +246,41 @@ mod tests {
         rates.extend((0..18).map(|i| 100.0 + 20.0 * f64::from(i)));
         rates.push(9_000.0);
         assert_eq!(of(&rates), "the rate has varied 3.5-fold");
+    }
+
+    /// A ramp to 80 % of a CPU, at 50 us a request.
+    fn a_trial(path: &Path) {
+        let mut writer = Writer::create(path, &Manifest::default()).unwrap();
+        for index in 0..60u64 {
+            let rate = 300.0 + 260.0 * index as f64;
+            let total_ns = (50e3 * rate) as i64 + [0, 2_000_000][index as usize % 2];
+            let times = ProcessTimes { user_ns: total_ns, total_ns, ..ProcessTimes::default() };
+            let interval = Interval {
+                index,
+                start_ns: index as i64 * 1_000_000_000,
+                length_ns: 1_000_000_000,
+                server: Some(times),
+                requests: rate,
+                rate_valid: true,
+                ..Interval::default()
+            };
+            writer.append(&interval).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_recording_is_stopped_when_its_capacity_is_known() {
+        let home = tempfile::tempdir().unwrap();
+        let trial = home.path().join("a.trial");
+        a_trial(&trial);
+        let looked = |wanted: f64| {
+            let (known, stop) = (Known::new(Some(wanted)), AtomicBool::new(false));
+            known.look(&trial, &stop);
+            (stop.into_inner(), known.shown())
+        };
+        let (stopped, shown) = looked(20.0);
+        assert!(stopped, "{shown}");
+        let (stopped, shown) = looked(0.01);
+        assert!(!stopped && shown.starts_with("; capacity known to "), "{shown}");
     }
 }

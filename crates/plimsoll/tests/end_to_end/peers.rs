@@ -278,8 +278,9 @@ fn the_line_rises(report: &Value) -> Result<(), String> {
     }
     let value = capacity["value"].as_f64().unwrap();
     assert!(value > 0.0 && value.is_finite(), "{capacity:#}");
-    let (low, high) = (capacity["low"].as_f64().unwrap(), capacity["high"].as_f64().unwrap());
-    assert!(low <= value && value <= high, "{capacity:#}");
+    assert!(capacity["low"].as_f64().unwrap() <= value, "{capacity:#}");
+    // Far from the cap there may be no upper end.
+    assert!(capacity["high"].as_f64().is_none_or(|high| value <= high), "{capacity:#}");
     let modes = &report["modes"];
     let slope = |name: &str| {
         let lines = modes["lines"].as_array().unwrap();
