@@ -3,7 +3,7 @@
 //!
 //! The cost is that of all of the server's threads, because connections are spread over threads
 //! differently in each run; of a chosen resource, if the user chose one. It is compared over the
-//! rates that both trials cover ([`regress::same_load`]).
+//! rates that both trials cover ([`regress::same_load()`]).
 //!
 //! A difference in the load that explains a difference in the cost must not be taken for a change
 //! of the server. The wakes show whether as many requests shared a wake, the classes and the bytes
