@@ -28,8 +28,8 @@ build:
 	cargo build --release --locked -p plimsoll
 
 # One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
-# seeds for four minutes. A failure there prints its seed and the command to repeat it. The last line
-# counts all tests.
+# seeds for four minutes. A failure there prints its seed and the command to repeat it. The last
+# line counts all tests.
 test:
 	@./setup.sh test
 	cargo fmt --all -- --check
