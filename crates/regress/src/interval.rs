@@ -30,13 +30,6 @@ pub enum Interval {
         /// Upper end.
         high: f64,
     },
-    /// The data bound it only from below.
-    AtLeast {
-        /// Lower end.
-        low: f64,
-        /// Why there is no upper end, as a message.
-        reason: String,
-    },
     /// The data do not bound it.
     Unbounded {
         /// Why, as a message.
@@ -53,7 +46,6 @@ impl Interval {
     pub fn holds(&self, value: f64) -> bool {
         match self {
             Interval::Bounded { low, high } => (*low..=*high).contains(&value),
-            Interval::AtLeast { low, .. } => value >= *low,
             Interval::Unbounded { .. } => true,
         }
     }
@@ -63,7 +55,7 @@ impl Interval {
     pub fn bounds(&self) -> Option<(f64, f64)> {
         match self {
             Interval::Bounded { low, high } => Some((*low, *high)),
-            Interval::AtLeast { .. } | Interval::Unbounded { .. } => None,
+            Interval::Unbounded { .. } => None,
         }
     }
 
@@ -76,7 +68,6 @@ impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Interval::Bounded { low, high } => write!(f, "{low}..{high}"),
-            Interval::AtLeast { low, .. } => write!(f, "{low}.."),
             Interval::Unbounded { reason } => f.write_str(reason),
         }
     }

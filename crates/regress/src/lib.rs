@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+pub mod busy;
 pub mod capacity;
 pub mod classes;
 pub mod compare;
@@ -59,6 +60,7 @@ pub mod wakes;
 pub mod what_if;
 
 pub use bootstrap::{block_bootstrap, block_length};
+pub use busy::BusyFit;
 pub use capacity::{Capacity, Why};
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::{Comparison, Subject, Terms, compare, equivalent};
@@ -69,7 +71,9 @@ pub use fdr::benjamini_hochberg;
 pub use interval::{Estimate, Fieller, Interval, fieller};
 pub use line::{Line, TheilSen, ols, theil_sen, wls};
 pub use linear::{Design, LinearFit, least_squares};
-pub use load_line::{Fit, Headline, LoadLine, LoadLineInput, REACH_MIN, Trust, load_line};
+pub use load_line::{
+    BUSY_BELOW, Fit, Headline, LoadLine, LoadLineInput, REACH_MIN, Trust, load_line,
+};
 pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;

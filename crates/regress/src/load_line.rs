@@ -1,6 +1,6 @@
-//! The load line of one resource: both models, their capacities, and how reliable they are.
+//! The load line of one resource: its models, their capacities, and how reliable they are.
 //!
-//! Two lines are fitted. The straight line of 1998, `C = a + b·x`, is fitted by least squares, and
+//! Two lines explain the data. The straight line of 1998, `C = a + b·x`, is fitted by least squares, and
 //! by MM as a check. If the wakes of the serving thread are known, `C = a + b·x + w·wakes` is
 //! fitted by two-stage MM-estimation (see [`crate::wakes`]), and its capacity is taken at wakes =
 //! 0: a busy server sleeps less and pays for fewer wakes, so that a request costs less than a
@@ -11,17 +11,19 @@
 //! [`WAKE_P_MAX`] by the larger of plain and Newey–West errors; and (3) its capacity is
 //! identifiable. Otherwise it is the straight line, and the failed condition is reported.
 //!
-//! **Its interval.** The intervals of a capacity are explained in [`crate::capacity`]; each takes
-//! its own line for true. Data that do not reach [`REACH_MIN`] of the cap cannot choose between the
-//! two lines: they differ most where nothing was measured. There the headline's interval covers
-//! both.
+//! **The capacity** is the headline's if the data reach [`BUSY_BELOW`] of the cap. Below that, both
+//! lines differ most where nothing was measured, and miss real servers by a third and more. There
+//! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
+//! wider the further the data are from the cap, unless the headline fits the data clearly better.
+//! Intervals are explained in [`crate::capacity`].
 
 use serde::Serialize;
 
 use crate::Unfit;
+use crate::busy::{BusyFit, fit_busy};
 use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature};
-use crate::interval::Interval;
+use crate::dist::median;
 use crate::line::{Line, TheilSen, theil_sen};
 use crate::linear::{Design, check_column, check_level, least_squares, scaled};
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
@@ -30,8 +32,12 @@ use crate::wakes::{WakesFit, fit_wakes};
 
 /// Default level of intervals.
 pub const LEVEL_DEFAULT: f64 = 0.95;
-/// Data that do not reach this share of the cap are too far from saturation to choose a line.
+/// Data that do not reach this share of the cap are too far from saturation for a straight line.
 pub const REACH_MIN: f64 = 0.6;
+/// If the data do not reach this share of the cap, the line of a busy CPU gives the capacity.
+pub const BUSY_BELOW: f64 = 0.9;
+/// Unless its median residual is more than this multiple of the headline's.
+pub const BUSY_WORSE_MAX: f64 = 1.25;
 /// Largest variance inflation at which rate and wakes count as separated.
 pub const VIF_MAX: f64 = 30.0;
 /// Largest one-sided p at which the cost of a wake counts as positive. It is not strict: using the
@@ -54,6 +60,8 @@ pub struct LoadLineInput<'a> {
     pub cost: &'a [f64],
     /// Wakes per second of the serving thread (its voluntary context switches), if known.
     pub wakes: Option<&'a [f64]>,
+    /// Whether the cost is CPU time, which falls per request as the CPU gets busy.
+    pub cpu_time: bool,
     /// The use at which the resource is exhausted: 1.0 for one CPU.
     pub cap: f64,
     /// Level of the intervals.
@@ -65,13 +73,15 @@ pub struct LoadLineInput<'a> {
 }
 
 impl<'a> LoadLineInput<'a> {
-    /// An input with the default level, seed and between-run sd, and no wakes.
+    /// An input with the default level, seed and between-run sd, no wakes, and a cost that is not
+    /// CPU time.
     #[must_use]
     pub fn new(rate: &'a [f64], cost: &'a [f64], cap: f64) -> LoadLineInput<'a> {
         LoadLineInput {
             rate,
             cost,
             wakes: None,
+            cpu_time: false,
             cap,
             level: LEVEL_DEFAULT,
             seed: 1998,
@@ -89,10 +99,8 @@ pub struct LoadLine {
     pub with_wakes: Option<WakesFit>,
     /// Which of the two is the headline, and why.
     pub headline: Headline,
-    /// The headline's capacity. Its interval covers both lines if the data cannot choose.
-    pub capacity: Capacity,
-    /// Whether that interval covers both lines.
-    pub covers_both: bool,
+    /// The line of a busy CPU, if it gives the capacity.
+    pub busy: Option<BusyFit>,
     /// Intervals fitted.
     pub n: usize,
     /// The cap.
@@ -101,19 +109,26 @@ pub struct LoadLine {
     pub highest_rate: f64,
     /// Highest use seen as a share of the cap, without outliers.
     pub reach: f64,
-    /// The headline's capacity over the highest rate seen.
+    /// The capacity over the highest rate seen.
     pub extrapolation: f64,
     /// The headline's curvature test; `None` if the rate took too few values.
     pub curvature: Option<Curvature>,
-    /// Whether the headline is reliable.
+    /// Whether the capacity is reliable.
     pub trusted: Trust,
 }
 
 impl LoadLine {
-    /// The headline's capacity. Its interval covers both lines if the data cannot choose.
+    /// The capacity: the headline's, or that of a busy CPU if the data end too early.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
-        &self.capacity
+        self.busy.as_ref().map_or_else(|| self.headline_capacity(), |busy| &busy.capacity)
+    }
+
+    fn headline_capacity(&self) -> &Capacity {
+        match (&self.headline, &self.with_wakes) {
+            (Headline::WithWakes { .. }, Some(fit)) => &fit.capacity,
+            _ => &self.straight.capacity,
+        }
     }
 }
 
@@ -193,8 +208,6 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         None => Headline::Straight { why: refused },
         Some(fit) => choose(fit),
     };
-    let (capacity, covers_both) =
-        headline_capacity(&straight, with_wakes.as_ref(), &headline, reach);
     let highest_rate = input.rate.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut line = LoadLine {
         curvature: match (&headline, &with_wakes) {
@@ -204,8 +217,7 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         straight,
         with_wakes,
         headline,
-        capacity,
-        covers_both,
+        busy: None,
         n: input.rate.len(),
         cap: input.cap,
         highest_rate,
@@ -213,6 +225,7 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         extrapolation: f64::NAN,
         trusted: Trust::Yes,
     };
+    line.busy = busy(input, &line, question);
     line.extrapolation = line.capacity().value / highest_rate;
     line.trusted = trust(&line);
     Ok(line)
@@ -298,36 +311,28 @@ fn reach(input: &LoadLineInput<'_>, robust: &Robust) -> f64 {
     kept.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
 }
 
-/// The headline's capacity, and whether its interval covers both lines.
-fn headline_capacity(
-    straight: &Fit,
-    with_wakes: Option<&WakesFit>,
-    headline: &Headline,
-    reach: f64,
-) -> (Capacity, bool) {
-    let Some(with_wakes) = with_wakes else { return (straight.capacity.clone(), false) };
-    let (own, other) = match headline {
-        Headline::WithWakes { .. } => (&with_wakes.capacity, &straight.capacity),
-        Headline::Straight { .. } => (&straight.capacity, &with_wakes.capacity),
-    };
-    let mut capacity = own.clone();
-    let Some((low, high)) = own.interval.bounds().filter(|_| reach < REACH_MIN) else {
-        return (capacity, false);
-    };
-    capacity.interval = match other.interval.bounds() {
-        Some((other_low, other_high)) => {
-            Interval::Bounded { low: low.min(other_low), high: high.max(other_high) }
+/// The line of a busy CPU, if the data end too early for the headline and do not contradict it.
+fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Option<BusyFit> {
+    // A server that never sleeps spends its CPU time waiting.
+    let sleeps = input.wakes.is_none_or(|wakes| wakes.iter().any(|each| *each > 0.0));
+    let asked = input.cpu_time && sleeps && line.reach < BUSY_BELOW;
+    if !asked || line.headline_capacity().identifiable.is_err() {
+        return None;
+    }
+    let fit = fit_busy(input.rate, input.cost, question).ok()?;
+    let by_headline = |i: usize| match (&line.headline, &line.with_wakes, input.wakes) {
+        (Headline::WithWakes { .. }, Some(fit), Some(wakes)) => {
+            fit.a + fit.b * input.rate[i] + fit.w * wakes[i]
         }
-        None => {
-            let reason = format!(
-                "the data end at {:.0} % of the cap, and the other line has no upper bound; record \
-                 a higher load",
-                reach * 100.0
-            );
-            Interval::AtLeast { low, reason }
-        }
+        _ => line.straight.line.at(input.rate[i]),
     };
-    (capacity, true)
+    let typical = |fitted: &dyn Fn(usize) -> f64| {
+        let rows = (0..input.rate.len()).filter(|&i| input.cost[i] > 0.0);
+        let mut errors: Vec<f64> = rows.map(|i| (fitted(i) / input.cost[i] - 1.0).abs()).collect();
+        median(&mut errors)
+    };
+    let (own, headline) = (typical(&|i| fit.at(input.rate[i])), typical(&by_headline));
+    (own <= BUSY_WORSE_MAX * headline).then_some(fit)
 }
 
 fn choose(fit: &WakesFit) -> Headline {
@@ -353,7 +358,7 @@ fn trust(line: &LoadLine) -> Trust {
         let t = line.straight.line.slope / line.straight.line.se_slope;
         return not(format!("t of the slope = {t:.1}"), &why.to_string());
     }
-    if line.reach < REACH_MIN && !line.covers_both {
+    if line.reach < REACH_MIN && line.busy.is_none() {
         let statistic = format!("reach = {:.0} % of the cap", line.reach * 100.0);
         return not(statistic, "the data stay too far below saturation");
     }
@@ -367,7 +372,7 @@ fn trust(line: &LoadLine) -> Trust {
     }
     match &line.curvature {
         Some(curve) if curve.test.p < CURVATURE_P_MAX => {
-            if line.covers_both || curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
+            if line.busy.is_some() || curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
                 return Trust::Yes;
             }
             let Curvature { test, .. } = curve;

@@ -151,7 +151,6 @@ fn capacity_sentence(capacity: &CapacityFigure) -> String {
         (Some(value), Some(low), Some(high)) => {
             format!("{} requests/s{}", rate(value), ends(Some(low), Some(high), rate))
         }
-        (Some(_), Some(low), None) => format!("at least {} requests/s: {reason}", rate(low)),
         (Some(value), ..) => format!("{} requests/s, unbounded: {reason}", rate(value)),
     }
 }
@@ -159,14 +158,11 @@ fn capacity_sentence(capacity: &CapacityFigure) -> String {
 fn model(capacity: &CapacityFigure) -> String {
     let model = match capacity.model {
         "wakes" => "the line with wakes".to_string(),
+        "busy" => "the line of a busy CPU, because the data end early".to_string(),
         _ => format!("the straight line ({})", capacity.model_why),
     };
-    let both = match capacity.covers_both {
-        true => ", which covers both lines, because the data end too early to choose",
-        false => "",
-    };
     format!(
-        "{model}, n = {}; {} interval for a future saturated interval{both}",
+        "{model}, n = {}; {} interval for a future saturated interval",
         thousands(capacity.n as f64),
         level(capacity.level)
     )

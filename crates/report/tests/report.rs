@@ -98,14 +98,15 @@ fn the_busier_of_two_workers_limits() {
 }
 
 #[test]
-fn data_far_from_the_cap_bound_the_capacity_only_from_below() {
+fn data_far_from_the_cap_are_extrapolated_by_the_line_of_a_busy_cpu() {
     let analysis = analysed(&far_from_the_cap(), &Options::default());
-    assert_eq!(analysis.capacity.low, analysis.capacity_straight.low);
-    assert_eq!(analysis.capacity_with_wakes.as_ref().unwrap().high, None);
-    assert_eq!(analysis.capacity.high, None);
+    assert_eq!(analysis.capacity.model, "busy");
+    assert!(analysis.capacity.trusted);
+    let (low, high) = (analysis.capacity.low.unwrap(), analysis.capacity.high.unwrap());
+    let value = analysis.capacity.value.unwrap();
+    assert!(low < value && value < high && high < 10.0 * low, "{low} {value} {high}");
     let text = terminal(&analysis, 80).replace("\n           ", " ");
-    assert!(text.contains("Capacity   at least "), "{text}");
-    assert!(text.contains("which covers both lines"), "{text}");
+    assert!(text.contains("the line of a busy CPU, because the data end early"), "{text}");
 }
 
 /// Without wakes there is only the straight line, which misses saturation.

@@ -21,7 +21,7 @@ use trial::resources::{Device, DeviceKind, DeviceUse};
 use trial::{Interval, Modes, Trial};
 
 use super::fit::MACHINE_SHARE_MIN;
-use super::resource::{Series, Use, WORKER_SHARE_MIN, share_of};
+use super::resource::{Series, Use, share_of};
 use super::{Resource, ResourceKind};
 use crate::format::bytes;
 
@@ -31,6 +31,9 @@ const FITTED_MAX: usize = 4;
 
 /// A resource with less use than this over the trial, percent, was idle.
 const IDLE_PERCENT: f64 = 0.1;
+
+/// Threads pinned to a CPU limit the server only if they have this share of its time.
+const PINNED_SHARE_MIN: f64 = 0.10;
 
 /// A CPU this many times as busy as the threads pinned to it is a separate resource.
 const SHARED_MIN: f64 = 1.1;
@@ -198,7 +201,7 @@ fn cpus(trial: &Trial) -> Vec<Series> {
     numbers.into_iter().map(line).collect()
 }
 
-/// CPU time of the working threads that are pinned to one CPU.
+/// CPU time of the threads that are pinned to one CPU.
 struct Pinned {
     by_cpu: BTreeMap<u32, i64>,
 }
@@ -213,10 +216,9 @@ impl Pinned {
         let mut by_cpu = BTreeMap::new();
         for thread in trial.bound_threads() {
             let ns = by_thread.get(&(thread.pid, thread.tid)).copied().unwrap_or(0);
-            if ns > 0 && ns as f64 >= WORKER_SHARE_MIN * all as f64 {
-                *by_cpu.entry(thread.cpu).or_default() += ns;
-            }
+            *by_cpu.entry(thread.cpu).or_default() += ns;
         }
+        by_cpu.retain(|_, ns: &mut i64| *ns as f64 > PINNED_SHARE_MIN * all as f64);
         Pinned { by_cpu }
     }
 

@@ -50,6 +50,8 @@ impl Default for Options {
 pub(super) const MODEL_STRAIGHT: &str = "straight";
 /// See [`MODEL_STRAIGHT`].
 pub(super) const MODEL_WAKES: &str = "wakes";
+/// See [`MODEL_STRAIGHT`].
+pub(crate) const MODEL_BUSY: &str = "busy";
 
 /// The trial.
 #[derive(Clone, Debug, Serialize)]
@@ -112,12 +114,10 @@ pub struct CapacityFigure {
     pub identifiable: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// `straight` or `wakes`.
+    /// `straight`, `wakes` or `busy`.
     pub model: &'static str,
-    /// Why this model and not the other.
+    /// Why this model and not another.
     pub model_why: String,
-    /// Whether the interval covers both models, because the data cannot choose.
-    pub covers_both: bool,
     /// The resource that is exhausted.
     pub resource: ResourceKind,
     /// Its name: "hottest thread", "disk sda".

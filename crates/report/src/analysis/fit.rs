@@ -3,7 +3,7 @@
 use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
 use trial::Interval;
 
-use super::figures::{MODEL_STRAIGHT, MODEL_WAKES};
+use super::figures::{MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
 use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
@@ -63,6 +63,7 @@ impl Fitted {
             wakes: wakes.as_deref().filter(|wakes| !wakes.is_empty()),
             level: options.level,
             seed: options.seed,
+            cpu_time: series.kind.is_cpu_time(),
             ..LoadLineInput::new(&rates, &cost, cap)
         });
         if let Ok(line) = &line {
@@ -170,12 +171,14 @@ impl Fitted {
         figure
     }
 
-    /// The headline's capacity, whose interval covers both lines if the data cannot choose.
+    /// The capacity by the headline, or by the line of a busy CPU if the data end too early.
     pub(super) fn headline_capacity(&self, level: f64) -> CapacityFigure {
         let mut figure = self.capacity(self.headline_model(), level);
         if let Ok(line) = &self.line {
             figure.fill(line, line.capacity());
-            figure.covers_both = line.covers_both;
+            if line.busy.is_some() {
+                figure.model = MODEL_BUSY;
+            }
         }
         figure
     }
@@ -287,12 +290,8 @@ impl CapacityFigure {
         (self.line_low, self.line_high) = ends(&capacity.line_interval);
         (self.bootstrap_low, self.bootstrap_high) = ends(&capacity.bootstrap);
         self.beyond_highest = Some(capacity.value / line.highest_rate);
-        match &capacity.interval {
-            Bounds::Bounded { .. } => {}
-            Bounds::AtLeast { low, reason } => {
-                (self.low, self.reason) = (Some(*low), Some(reason.clone()));
-            }
-            Bounds::Unbounded { reason } => self.reason = Some(reason.clone()),
+        if let Bounds::Unbounded { reason } = &capacity.interval {
+            self.reason = Some(reason.clone());
         }
     }
 }

@@ -81,6 +81,12 @@ impl Analysis {
         Some((self.with_wakes.as_ref()?, figure.value?)).filter(|_| drawn)
     }
 
+    /// The line of a busy CPU, if it gives the capacity of the CPU time.
+    pub(crate) fn busy(&self) -> Option<&regress::BusyFit> {
+        let of_cpu = |one: &&Resource| one.name == self.capacity_of_cpu.resource_name;
+        self.resources.iter().find(of_cpu)?.line.as_ref()?.busy.as_ref()
+    }
+
     /// Whether CPU time is exhausted first, and not a device.
     pub(crate) fn cpu_limits(&self) -> bool {
         self.capacity.resource_name == self.capacity_of_cpu.resource_name

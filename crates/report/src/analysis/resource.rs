@@ -9,7 +9,7 @@
 //! The modes of these resources are known, and a profile can divide their time. Other resources are
 //! in [`super::devices`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use trial::{Interval, Modes, Trial};
@@ -48,6 +48,11 @@ impl ResourceKind {
             ResourceKind::Disk => "disk",
             ResourceKind::Nic => "card",
         }
+    }
+
+    /// Whether it is CPU time.
+    pub(super) fn is_cpu_time(self) -> bool {
+        !matches!(self, ResourceKind::Disk | ResourceKind::Nic)
     }
 
     /// Whether it is CPU time of the server or the machine, with known modes and procedures.
@@ -104,8 +109,8 @@ impl Series {
     }
 }
 
-/// A worker is a thread with at least this share of the server's time.
-pub(super) const WORKER_SHARE_MIN: f64 = 0.10;
+/// The workers are the fewest threads that used this share of the server's time.
+const WORKERS_SHARE: f64 = 0.90;
 /// The hottest thread is a single thread if it was present in this share of the intervals.
 const THREAD_PRESENT_MIN: f64 = 0.90;
 
@@ -118,12 +123,14 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     if let Some(series) = threads.hottest(intervals) {
         found.push(series);
     }
-    let workers = threads.workers() as f64;
-    // With one worker the server is its hottest thread, and a second line adds nothing.
+    // With one worker the server is its hottest thread, and a second line adds nothing, unless
+    // other threads share the only CPU with it.
+    let (workers, allowed) = (threads.workers() as f64, threads.cpus(trial).unwrap_or(cpus));
+    let shared = allowed == 1.0 && threads.busy() > 1;
     if intervals.iter().any(|interval| interval.server.is_some())
-        && (workers > 1.0 || found.is_empty())
+        && (workers > 1.0 || shared || found.is_empty())
     {
-        found.push(whole_server(intervals, workers.clamp(1.0, cpus)));
+        found.push(whole_server(intervals, workers.clamp(1.0, allowed)));
     }
     if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
         found.push(machine(intervals, cpus));
@@ -210,11 +217,36 @@ impl ThreadTotals {
         ThreadTotals { by_thread, intervals_with_threads }
     }
 
-    /// Number of threads with a worker's share.
+    /// Number of workers. A server with a thread for each connection has many, each with little.
     fn workers(&self) -> usize {
-        let all: i64 = self.by_thread.values().map(|total| total.ns).sum();
-        let least = WORKER_SHARE_MIN * all as f64;
-        self.by_thread.values().filter(|total| total.ns > 0 && total.ns as f64 >= least).count()
+        let mut each: Vec<i64> = self.by_thread.values().map(|total| total.ns).collect();
+        each.sort_unstable_by(|one, other| other.cmp(one));
+        let enough = WORKERS_SHARE * each.iter().sum::<i64>() as f64;
+        let mut sum = 0;
+        each.iter()
+            .take_while(|ns| {
+                (sum as f64) < enough && {
+                    sum += **ns;
+                    true
+                }
+            })
+            .count()
+    }
+
+    /// Number of threads that used CPU time.
+    fn busy(&self) -> usize {
+        self.by_thread.values().filter(|total| total.ns > 0).count()
+    }
+
+    /// Number of CPUs to which the server is pinned; `None` if one of its busy threads may run on
+    /// several.
+    fn cpus(&self, trial: &Trial) -> Option<f64> {
+        let pinned: BTreeMap<(u32, u32), u32> =
+            trial.bound_threads().iter().map(|one| ((one.pid, one.tid), one.cpu)).collect();
+        let busy = self.by_thread.iter().filter(|(_, total)| total.ns > 0);
+        let cpus: Option<BTreeSet<u32>> =
+            busy.map(|(thread, _)| pinned.get(thread).copied()).collect();
+        cpus.filter(|cpus| !cpus.is_empty()).map(|cpus| cpus.len() as f64)
     }
 
     /// The thread that used most, if it was present nearly all the time. Otherwise (the server

@@ -57,6 +57,7 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
         }
     }
     without_wakes(&mut canvas, analysis, &x, &y);
+    busy(&mut canvas, analysis, &x, &y);
     if !crowded {
         points(&mut canvas, analysis, &x, &y);
     }
@@ -215,6 +216,19 @@ fn without_wakes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale)
     canvas.line("line dots first", from, to);
 }
 
+/// The idle time by the line of a busy CPU, if that gives the capacity.
+fn busy(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
+    let Some(fit) = analysis.busy() else { return };
+    let end = fit.capacity.value.min(rate_end(analysis));
+    let at = |k: usize| {
+        let rate = end * k as f64 / BAND_STEPS as f64;
+        (x.at(rate), y.at(100.0 * (1.0 - fit.at(rate) / analysis.capacity_of_cpu.cap)))
+    };
+    for k in 0..BAND_STEPS {
+        canvas.line("line dots first", at(k), at(k + 1));
+    }
+}
+
 /// The name of each line at its right end, without overlaps.
 fn labels(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     let end = line_end(analysis);
@@ -249,6 +263,9 @@ fn keys(canvas: &mut Canvas, analysis: &Analysis) {
     }
     if analysis.capacity_straight.identifiable {
         entries.push(("line beyond first".to_string(), None, "beyond the data"));
+    }
+    if analysis.busy().is_some() {
+        entries.push(("line dots first".to_string(), None, "idle, by the line of a busy CPU"));
     }
     if analysis.wakes_drawn().is_some() {
         entries.push(("line dots first".to_string(), None, "idle if it never slept"));
@@ -285,6 +302,9 @@ fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
     if !analysis.cpu_limits() {
         let name = format!("capacity, {}:", analysis.capacity.resource_name);
         capacity(&analysis.capacity, &name);
+    }
+    if analysis.busy().is_some() {
+        capacity(&analysis.capacity_of_cpu, "capacity, busy CPU:");
     }
     capacity(&analysis.capacity_straight, "capacity, straight line:");
     if let Some(figure) = &analysis.capacity_with_wakes {

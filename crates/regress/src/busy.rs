@@ -1,0 +1,220 @@
+//! The line of a busy CPU, `C = a + b·x·exp(θ·(1 − C/cap))`, for data that end far below the cap.
+//!
+//! A request costs more CPU time on a CPU that is mostly idle: the server sleeps and wakes for each
+//! one, an event loop's turn serves only one, and caches and the host's processor are cold. All of
+//! this fades as the CPU gets busy, so b is the cost of a request at the cap, and `exp(θ)` times as
+//! much is its cost on an idle CPU. The use is on both sides: only the rate is given.
+//!
+//! Data from low load determine θ poorly, and the capacity depends on it. So θ has a prior: what was
+//! seen on real servers ([`FALL_MEAN`], [`FALL_SD`]). Data that reach further outweigh it. The fit
+//! is the posterior mode by Gauss–Newton on log residuals, because the noise of CPU time is in
+//! proportion to it, with Huber's weights. Neighbouring intervals that are correlated count for
+//! less, as in [`crate::capacity`].
+
+use nalgebra::{Matrix3, Vector3};
+use serde::Serialize;
+
+use crate::Unfit;
+use crate::capacity::{Autocorrelation, Capacity, Question, Why};
+use crate::dist::{median, t_critical};
+use crate::interval::Interval;
+
+/// Mean of the prior of θ; see `studies/predict/README.md`.
+pub const FALL_MEAN: f64 = 1.2;
+/// Its standard deviation.
+pub const FALL_SD: f64 = 0.15;
+/// The fixed use has a prior with mean 0 and this sd, as a share of the cap: a server that waits
+/// for requests does little else.
+pub const FIXED_SD: f64 = 0.01;
+/// Sd of the log of the capacity for each unit of the cap between the data and the cap, because the
+/// cost does not fall exactly as in the model.
+pub const MODEL_SD: f64 = 0.35;
+/// Intervals with a rate below this part of the highest are left out: their cost per request is
+/// mostly fixed cost and noise.
+const RATE_MIN: f64 = 0.05;
+/// Largest θ.
+const FALL_MAX: f64 = 4.0;
+/// Residuals beyond this multiple of their sd get a lower weight (Huber).
+const HUBER: f64 = 1.5;
+/// Least sd of the residuals: CPU time is not measured better.
+const RESIDUAL_MIN: f64 = 0.003;
+const ITERATIONS: usize = 200;
+/// Part of each Gauss–Newton step that is taken. The weights change with each.
+const STEP: f64 = 0.7;
+/// Largest change of (a/cap, ln b, θ) in one step.
+const STEP_MAX: [f64; 3] = [0.01, 0.2, 0.3];
+const CONVERGED: f64 = 1e-8;
+/// Coefficients of the line.
+const P: usize = 3;
+
+/// The line of a busy CPU.
+#[derive(Clone, Debug, Serialize)]
+pub struct BusyFit {
+    /// Fixed use, in units of the cost.
+    pub a: f64,
+    /// Cost of a request at the cap.
+    pub b: f64,
+    /// θ: the log of what a request costs on an idle CPU over b.
+    pub fall: f64,
+    /// Its standard error, with the prior.
+    pub fall_se: f64,
+    /// Sd of the log residuals.
+    pub residual_sd: f64,
+    /// The rate at the cap, without a bootstrap.
+    pub capacity: Capacity,
+    cap: f64,
+}
+
+impl BusyFit {
+    /// The use at a rate, in units of the cost.
+    #[must_use]
+    pub fn at(&self, rate: f64) -> f64 {
+        let line = Line { a: self.a / self.cap, log_b: (self.b / self.cap).ln(), fall: self.fall };
+        self.cap * line.at(rate).0
+    }
+}
+
+/// The coefficients, with the use as a share of the cap.
+#[derive(Clone, Copy)]
+struct Line {
+    a: f64,
+    log_b: f64,
+    fall: f64,
+}
+
+impl Line {
+    /// The use at a rate, and the part of it that is for requests.
+    fn at(&self, rate: f64) -> (f64, f64) {
+        let of_requests = |used: f64| rate * (self.log_b + self.fall * (1.0 - used)).exp();
+        // Used less what it should be is concave and rises, so that Newton's steps rise to its zero.
+        let mut used = self.a + of_requests(1.0);
+        for _ in 0..50 {
+            let requests = of_requests(used);
+            let step = (self.a + requests - used) / (1.0 + self.fall * requests);
+            used = (used + step).max(0.0);
+            if step.abs() < 1e-12 {
+                break;
+            }
+        }
+        (used, of_requests(used))
+    }
+}
+
+pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result<BusyFit, Unfit> {
+    let Question { cap, level, between_run, .. } = question;
+    let highest = rate.iter().copied().fold(0.0, f64::max);
+    let rows: Vec<(f64, f64)> = rate
+        .iter()
+        .zip(cost)
+        .map(|(rate, cost)| (*rate, cost / cap))
+        .filter(|(rate, used)| *rate > RATE_MIN * highest && *used > 0.0)
+        .collect();
+    if rows.len() <= P {
+        return Err(Unfit::TooFew { needed: P + 1, found: rows.len() });
+    }
+    let mut line = start(&rows);
+    let mut step = Step::of(&rows, &line)?;
+    for _ in 0..ITERATIONS {
+        let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
+        let least_used = rows.iter().map(|(_, used)| *used).fold(f64::INFINITY, f64::min);
+        let next = Line {
+            a: (line.a + by(0)).clamp(0.0, least_used),
+            log_b: line.log_b + by(1),
+            fall: (line.fall + by(2)).clamp(0.0, FALL_MAX),
+        };
+        let moved = (next.a - line.a).abs().max((next.log_b - line.log_b).abs());
+        let moved = moved.max((next.fall - line.fall).abs());
+        line = next;
+        step = Step::of(&rows, &line)?;
+        if moved < CONVERGED {
+            break;
+        }
+    }
+    let value = (1.0 - line.a) / line.log_b.exp();
+    // The derivative of the log of the capacity.
+    let towards = Vector3::new(-1.0 / (1.0 - line.a), -1.0, 0.0);
+    let line_variance = (towards.transpose() * step.cov * towards)[0];
+    let reached = rows.iter().map(|(rate, _)| line.at(*rate).0).fold(0.0, f64::max);
+    let beyond = MODEL_SD * (1.0 - reached).max(0.0);
+    let residual_sd = step.residual_sd;
+    let variance = line_variance + beyond.powi(2);
+    let critical = t_critical(level, step.correlation.dof);
+    let around = |variance: f64| {
+        let factor = (critical * variance.sqrt()).exp();
+        Interval::Bounded { low: value / factor, high: value * factor }
+    };
+    let usable = value.is_finite() && value > 0.0 && variance.is_finite();
+    Ok(BusyFit {
+        a: cap * line.a,
+        b: cap * line.log_b.exp(),
+        fall: line.fall,
+        fall_se: step.cov[(2, 2)].sqrt(),
+        residual_sd,
+        capacity: Capacity {
+            value,
+            interval: around(variance + residual_sd.powi(2) + between_run.powi(2)),
+            line_interval: around(variance),
+            bootstrap: Interval::Unbounded {
+                reason: "the line of a busy CPU is not resampled".to_owned(),
+            },
+            block_length: 1,
+            level,
+            residual_sd: residual_sd * cap,
+            between_run_sd: between_run * cap,
+            autocorrelation: step.correlation.rho,
+            effective_n: rows.len() as f64 / step.correlation.per_one,
+            identifiable: if usable { Ok(()) } else { Err(Why::CostDoesNotRise) },
+        },
+        cap,
+    })
+}
+
+/// The line through the busiest quarter of the intervals with θ as expected.
+fn start(rows: &[(f64, f64)]) -> Line {
+    let mut by_rate = rows.to_vec();
+    by_rate.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let busiest = &by_rate[..(rows.len() / 4).max(P)];
+    let (rates, uses) = busiest.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
+    let idle = 1.0 - uses / busiest.len() as f64;
+    Line { a: 0.0, log_b: (uses / rates).ln() - FALL_MEAN * idle, fall: FALL_MEAN }
+}
+
+/// A Gauss–Newton step from a line, and what is known of the coefficients there.
+struct Step {
+    towards: Vector3<f64>,
+    cov: Matrix3<f64>,
+    residual_sd: f64,
+    correlation: Autocorrelation,
+}
+
+impl Step {
+    fn of(rows: &[(f64, f64)], line: &Line) -> Result<Step, Unfit> {
+        let n = rows.len() as f64;
+        let mut residuals = Vec::with_capacity(rows.len());
+        let mut slopes = Vec::with_capacity(rows.len());
+        for (rate, used) in rows {
+            let (fitted, requests) = line.at(*rate);
+            residuals.push((used / fitted).ln());
+            let slope = Vector3::new(1.0, requests, requests * (1.0 - fitted));
+            slopes.push(slope / ((1.0 + line.fall * requests) * fitted));
+        }
+        let typical = median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
+        let bound = HUBER * (1.4826 * typical).max(RESIDUAL_MIN);
+        let weights: Vec<f64> = residuals.iter().map(|r| (bound / r.abs()).min(1.0)).collect();
+        let squares: f64 = residuals.iter().zip(&weights).map(|(r, w)| w * r * r).sum();
+        let residual_sd = (squares / (n - P as f64)).sqrt().max(RESIDUAL_MIN);
+        let scores: Vec<f64> = residuals.iter().zip(&weights).map(|(r, w)| w * r).collect();
+        let correlation = Autocorrelation::of(&scores, P);
+        let precision = 1.0 / (residual_sd.powi(2) * correlation.per_one);
+        // The priors of a and θ.
+        let (of_a, of_fall) = (FIXED_SD.powi(-2), FALL_SD.powi(-2));
+        let mut normal = Matrix3::from_diagonal(&Vector3::new(of_a, 0.0, of_fall));
+        let mut right = Vector3::new(-of_a * line.a, 0.0, of_fall * (FALL_MEAN - line.fall));
+        for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
+            normal += slope * slope.transpose() * (weight * precision);
+            right += slope * (weight * precision * residual);
+        }
+        let cov = normal.try_inverse().ok_or(Unfit::Singular)?;
+        Ok(Step { towards: cov * right, cov, residual_sd, correlation })
+    }
+}
