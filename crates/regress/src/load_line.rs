@@ -14,7 +14,8 @@
 //! **The capacity** is the headline's if the data reach [`BUSY_BELOW`] of the cap. Below that, both
 //! lines differ most where nothing was measured, and miss real servers by a third and more. There
 //! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
-//! wider the further the data are from the cap, unless the headline fits the data clearly better.
+//! wider the further the data are from the cap. It does not if the data reach [`REACH_MIN`] and the
+//! headline fits them clearly better.
 //! Intervals are explained in [`crate::capacity`].
 
 use serde::Serialize;
@@ -36,7 +37,8 @@ pub const LEVEL_DEFAULT: f64 = 0.95;
 pub const REACH_MIN: f64 = 0.6;
 /// If the data do not reach this share of the cap, the line of a busy CPU gives the capacity.
 pub const BUSY_BELOW: f64 = 0.9;
-/// Unless its median residual is more than this multiple of the headline's.
+/// Data that reach [`REACH_MIN`] contradict that line if its median residual is more than this
+/// multiple of the headline's.
 pub const BUSY_WORSE_MAX: f64 = 1.25;
 /// Largest variance inflation at which rate and wakes count as separated.
 pub const VIF_MAX: f64 = 30.0;
@@ -332,7 +334,7 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
         median(&mut errors)
     };
     let (own, headline) = (typical(&|i| fit.at(input.rate[i])), typical(&by_headline));
-    (own <= BUSY_WORSE_MAX * headline).then_some(fit)
+    (line.reach < REACH_MIN || own <= BUSY_WORSE_MAX * headline).then_some(fit)
 }
 
 fn choose(fit: &WakesFit) -> Headline {
