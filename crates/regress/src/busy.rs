@@ -32,6 +32,9 @@ pub const MODEL_SD: f64 = 0.35;
 /// Intervals with a rate below this part of the highest are left out: their cost per request is
 /// mostly fixed cost and noise.
 const RATE_MIN: f64 = 0.05;
+/// Sd of θ's prior, and variance of the log residuals, in the fit that tells how noisy they are.
+const FREE_SD: f64 = 1.0;
+const FREE_VARIANCE: f64 = 0.01;
 /// Largest θ.
 const FALL_MAX: f64 = 4.0;
 /// Residuals beyond this multiple of their sd get a lower weight (Huber).
@@ -112,33 +115,20 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
     if rows.len() <= P {
         return Err(Unfit::TooFew { needed: P + 1, found: rows.len() });
     }
-    let mut line = start(&rows);
-    let mut step = Step::of(&rows, &line)?;
-    for _ in 0..ITERATIONS {
-        let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
-        let least_used = rows.iter().map(|(_, used)| *used).fold(f64::INFINITY, f64::min);
-        let next = Line {
-            a: (line.a + by(0)).clamp(0.0, least_used),
-            log_b: line.log_b + by(1),
-            fall: (line.fall + by(2)).clamp(0.0, FALL_MAX),
-        };
-        let moved = (next.a - line.a).abs().max((next.log_b - line.log_b).abs());
-        let moved = moved.max((next.fall - line.fall).abs());
-        line = next;
-        step = Step::of(&rows, &line)?;
-        if moved < CONVERGED {
-            break;
-        }
-    }
+    // How noisy the data are is told by a fit that the prior hardly holds: the residuals of a line
+    // that the prior keeps from the data would count as noise, and confirm the prior.
+    let (free, noise) = search(&rows, start(&rows), FREE_SD, FREE_VARIANCE)?;
+    let Step { residual_sd, correlation, .. } = noise;
+    let variance = residual_sd.powi(2) * correlation.per_one;
+    let (line, step) = search(&rows, free, FALL_SD, variance)?;
     let value = (1.0 - line.a) / line.log_b.exp();
     // The derivative of the log of the capacity.
     let towards = Vector3::new(-1.0 / (1.0 - line.a), -1.0, 0.0);
     let line_variance = (towards.transpose() * step.cov * towards)[0];
     let reached = rows.iter().map(|(rate, _)| line.at(*rate).0).fold(0.0, f64::max);
     let beyond = MODEL_SD * (1.0 - reached).max(0.0);
-    let residual_sd = step.residual_sd;
     let variance = line_variance + beyond.powi(2);
-    let critical = t_critical(level, step.correlation.dof);
+    let critical = t_critical(level, correlation.dof);
     let around = |variance: f64| {
         let factor = (critical * variance.sqrt()).exp();
         Interval::Bounded { low: value / factor, high: value * factor }
@@ -161,12 +151,39 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
             level,
             residual_sd: residual_sd * cap,
             between_run_sd: between_run * cap,
-            autocorrelation: step.correlation.rho,
-            effective_n: rows.len() as f64 / step.correlation.per_one,
+            autocorrelation: correlation.rho,
+            effective_n: rows.len() as f64 / correlation.per_one,
             identifiable: if usable { Ok(()) } else { Err(Why::CostDoesNotRise) },
         },
         cap,
     })
+}
+
+/// The mode of the posterior, with this sd of θ's prior and this variance of the log residuals.
+fn search(
+    rows: &[(f64, f64)],
+    mut line: Line,
+    fall_sd: f64,
+    variance: f64,
+) -> Result<(Line, Step), Unfit> {
+    let least_used = rows.iter().map(|(_, used)| *used).fold(f64::INFINITY, f64::min);
+    let mut step = Step::of(rows, &line, fall_sd, variance)?;
+    for _ in 0..ITERATIONS {
+        let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
+        let next = Line {
+            a: (line.a + by(0)).clamp(0.0, least_used),
+            log_b: line.log_b + by(1),
+            fall: (line.fall + by(2)).clamp(0.0, FALL_MAX),
+        };
+        let moved = (next.a - line.a).abs().max((next.log_b - line.log_b).abs());
+        let moved = moved.max((next.fall - line.fall).abs());
+        line = next;
+        step = Step::of(rows, &line, fall_sd, variance)?;
+        if moved < CONVERGED {
+            break;
+        }
+    }
+    Ok((line, step))
 }
 
 /// The line through the busiest quarter of the intervals with θ as expected.
@@ -188,7 +205,7 @@ struct Step {
 }
 
 impl Step {
-    fn of(rows: &[(f64, f64)], line: &Line) -> Result<Step, Unfit> {
+    fn of(rows: &[(f64, f64)], line: &Line, fall_sd: f64, variance: f64) -> Result<Step, Unfit> {
         let n = rows.len() as f64;
         let mut residuals = Vec::with_capacity(rows.len());
         let mut slopes = Vec::with_capacity(rows.len());
@@ -205,9 +222,9 @@ impl Step {
         let residual_sd = (squares / (n - P as f64)).sqrt().max(RESIDUAL_MIN);
         let scores: Vec<f64> = residuals.iter().zip(&weights).map(|(r, w)| w * r).collect();
         let correlation = Autocorrelation::of(&scores, P);
-        let precision = 1.0 / (residual_sd.powi(2) * correlation.per_one);
+        let precision = 1.0 / variance;
         // The priors of a and θ.
-        let (of_a, of_fall) = (FIXED_SD.powi(-2), FALL_SD.powi(-2));
+        let (of_a, of_fall) = (FIXED_SD.powi(-2), fall_sd.powi(-2));
         let mut normal = Matrix3::from_diagonal(&Vector3::new(of_a, 0.0, of_fall));
         let mut right = Vector3::new(-of_a * line.a, 0.0, of_fall * (FALL_MEAN - line.fall));
         for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
@@ -216,5 +233,58 @@ impl Step {
         }
         let cov = normal.try_inverse().ok_or(Unfit::Singular)?;
         Ok(Step { towards: cov * right, cov, residual_sd, correlation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rng;
+
+    const QUESTION: Question = Question { cap: 1.0, level: 0.95, between_run: 0.03, seed: 1 };
+
+    /// A server of which a request costs 20 us on a busy CPU, up to a part of its 49,900/s.
+    fn server(fall: f64, reach: f64, noise: f64) -> (Vec<f64>, Vec<f64>) {
+        let line = Line { a: 0.002, log_b: 20e-6_f64.ln(), fall };
+        let mut rng = Rng::new(7);
+        let rates = (1..=60).map(|i| reach * 49_900.0 * f64::from(i) / 60.0);
+        rates.map(|rate| (rate, line.at(rate).0 * (1.0 + noise * rng.normal()))).unzip()
+    }
+
+    #[test]
+    fn the_capacity_of_a_server_as_expected_is_found_from_a_fifth_of_the_load() {
+        for (reach, within) in [(0.2, 0.15), (0.6, 0.08)] {
+            let (rate, cost) = server(FALL_MEAN, reach, 0.05);
+            let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+            let value = fit.capacity.value;
+            assert!((value / 49_900.0 - 1.0).abs() < within, "{fit:?}");
+            assert!(fit.capacity.interval.holds(49_900.0), "{fit:?}");
+            assert!((fit.at(value) - 1.0).abs() < 1e-6, "{fit:?}");
+        }
+    }
+
+    #[test]
+    fn the_interval_narrows_as_the_data_reach_further() {
+        let width = |reach: f64| {
+            let (rate, cost) = server(FALL_MEAN, reach, 0.05);
+            let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+            let (low, high) = fit.capacity.interval.bounds().unwrap();
+            (high / low).ln()
+        };
+        assert!(width(0.2) > width(0.5) && width(0.5) > 1.3 * width(0.8));
+    }
+
+    #[test]
+    fn precise_data_outweigh_the_prior() {
+        let (rate, cost) = server(0.3, 0.8, 0.002);
+        let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+        assert!((fit.capacity.value / 49_900.0 - 1.0).abs() < 0.03, "{fit:?}");
+        assert!((fit.fall - 0.3).abs() < 0.1, "{fit:?}");
+    }
+
+    #[test]
+    fn too_few_intervals_are_an_error() {
+        assert!(fit_busy(&[1.0, 2.0, 0.0], &[0.1, 0.2, 0.1], QUESTION).is_err());
+        assert!(fit_busy(&[0.0; 20], &[0.1; 20], QUESTION).is_err());
     }
 }

@@ -184,6 +184,7 @@ proptest! {
         let wakes: Vec<f64> = rows.iter().map(|row| row.2).collect();
         let mut input = LoadLineInput::new(&rate, &cost, cap);
         input.wakes = Some(&wakes);
+        input.cpu_time = true;
         if let Ok(line) = load_line(&input) {
             serde_json::to_string(&line).expect("a line is JSON");
         }
@@ -196,12 +197,14 @@ proptest! {
         let (rate, wakes, cost) = synthetic(48, seed);
         let mut input = LoadLineInput::new(&rate, &cost, 1.0);
         input.wakes = Some(&wakes);
+        input.cpu_time = true;
         let one = load_line(&input).unwrap();
         let rate: Vec<f64> = rate.iter().map(|x| x * kilo).collect();
         let wakes: Vec<f64> = wakes.iter().map(|x| x * kilo).collect();
         let cost: Vec<f64> = cost.iter().map(|y| y * percent).collect();
         let mut input = LoadLineInput::new(&rate, &cost, percent);
         input.wakes = Some(&wakes);
+        input.cpu_time = true;
         let other = load_line(&input).unwrap();
         let ends = |line: &regress::LoadLine, unit: f64| {
             let (low, high) = line.capacity().interval.bounds().expect("bounded");

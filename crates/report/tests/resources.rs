@@ -78,7 +78,7 @@ impl Server {
             devices.push(self.disk_use(k, busy_ns));
             devices.push(self.card_use(k, sent.unsigned_abs(), rate as u64));
         }
-        Made { intervals, devices, bound: self.bound }
+        Made { intervals, devices, bound: if self.bound { vec![7] } else { Vec::new() } }
     }
 
     fn disk_use(&self, interval: u64, busy_ns: i64) -> DeviceUse {
@@ -126,7 +126,8 @@ impl Server {
 struct Made {
     intervals: Vec<Interval>,
     devices: Vec<DeviceUse>,
-    bound: bool,
+    /// Threads that are pinned to a CPU.
+    bound: Vec<u32>,
 }
 
 impl Made {
@@ -138,9 +139,8 @@ impl Made {
         manifest.host.cpus = CPUS;
         let mut writer = Writer::create(&path, &manifest).unwrap();
         writer.device_uses(&self.devices);
-        if self.bound {
-            writer.bound_threads(&[BoundThread { pid: 7, tid: 7, cpu: ITS_CPU }]);
-        }
+        let bound = self.bound.iter().map(|&tid| BoundThread { pid: 7, tid, cpu: ITS_CPU });
+        writer.bound_threads(&bound.collect::<Vec<_>>());
         self.intervals.iter().for_each(|interval| writer.append(interval).unwrap());
         writer.finish().unwrap();
         Trial::open(&path).unwrap()
@@ -297,6 +297,26 @@ fn a_cpu_limits_if_a_pinned_thread_shares_it() {
     limits(&alone, "hottest thread", 0.98 / 0.0005);
     let remark = resource(&alone, "CPU 2").remark.clone().unwrap();
     assert_eq!(remark, "little more than the thread pinned to it");
+}
+
+/// Varnish, pinned to one CPU, was said to carry two million requests a second: each of its threads
+/// was far from one CPU.
+#[test]
+fn many_threads_on_one_cpu_have_the_capacity_of_that_cpu() {
+    let mut made = PLAIN.made();
+    for interval in &mut made.intervals {
+        let all = interval.threads[0].clone();
+        let part = ThreadTimes { total_ns: all.total_ns / 64, user_ns: all.user_ns / 64, ..all };
+        interval.threads = (0..64).map(|tid| ThreadTimes { tid, ..part.clone() }).collect();
+    }
+    made.bound = (0..64).collect();
+    let bound = analyse(&made.open(), &Options::default()).unwrap();
+    limits(&bound, "all threads", 0.98 / 0.0005);
+    assert_eq!(resource(&bound, "all threads").cap, 1.0);
+    // Without a pin they may use all CPUs.
+    made.bound.clear();
+    let free = analyse(&made.open(), &Options::default()).unwrap();
+    assert_eq!(resource(&free, "all threads").cap, f64::from(CPUS));
 }
 
 #[test]

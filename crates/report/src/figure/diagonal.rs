@@ -7,9 +7,9 @@ use super::scale::Scale;
 use super::{legend, rate_axes};
 use crate::format::thousands;
 
-const SIDE: f64 = 640.0;
+const SIDE: f64 = 650.0;
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 620.0;
+const RIGHT: f64 = 600.0;
 const TOP: f64 = 62.0;
 const BOTTOM: f64 = 586.0;
 
@@ -52,7 +52,10 @@ pub(crate) fn diagonal(
     let x = Scale::logarithmic(range, (LEFT, RIGHT));
     let y = Scale::logarithmic(range, (BOTTOM, TOP));
     rate_axes(&mut canvas, (&x, thousands), (&y, 0, thousands));
-    canvas.text("soft", "start", (LEFT, BOTTOM + 34.0), "across: measured; upwards: predicted");
+    let axes = "across: measured; upwards: predicted, with its interval";
+    canvas.text("soft", "start", (LEFT, BOTTOM + 34.0), axes);
+    let reading = "on the line both are equal; filled: the interval misses the measured value";
+    canvas.text("soft", "start", (LEFT, BOTTOM + 50.0), reading);
     canvas.line("axis", (LEFT, BOTTOM), (RIGHT, TOP));
     for point in drawn {
         draw(&mut canvas, point, (&x, &y));

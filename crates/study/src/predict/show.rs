@@ -45,7 +45,10 @@ pub fn figure(outcome: &Outcome) -> String {
         .collect();
     let names: Vec<(Tone, &str)> = TONES.into_iter().zip(BANDS).collect();
     let ground = &outcome.conditions.ground;
-    let title = format!("Predicted capacity: {}, Linux {}", ground.processor, ground.kernel);
+    let title = format!(
+        "Capacity predicted from a part of the load: {}, Linux {}",
+        ground.processor, ground.kernel
+    );
     let description = "The report's capacity with its interval against the saturation that wrk \
                        measured, by how far the recorded load reached. A filled point's interval \
                        does not contain the measured rate.";
