@@ -5,11 +5,11 @@
 //! this fades as the CPU gets busy, so b is the cost of a request at the cap, and `exp(θ)` times as
 //! much is its cost on an idle CPU. The use is on both sides: only the rate is given.
 //!
-//! Data from low load determine θ poorly, and the capacity depends on it. So θ has a prior: what was
-//! seen on real servers ([`FALL_MEAN`], [`FALL_SD`]). Data that reach further outweigh it. The fit
-//! is the posterior mode by Gauss–Newton on log residuals, because the noise of CPU time is in
-//! proportion to it, with Huber's weights. Neighbouring intervals that are correlated count for
-//! less, as in [`crate::capacity`].
+//! Data from low load determine θ poorly, and the capacity depends on it. So θ has a prior: its
+//! values on real servers ([`FALL_MEAN`], [`FALL_SD`]). Data that reach further outweigh it. The
+//! fit is the posterior mode by Gauss–Newton on log residuals, because the noise of CPU time is
+//! in proportion to it, with Huber's weights. Neighbouring intervals that are correlated count
+//! for less, as in [`crate::capacity`].
 
 use nalgebra::{Matrix3, Vector3};
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub const MODEL_SD: f64 = 0.35;
 /// Intervals with a rate below this part of the highest are left out: their cost per request is
 /// mostly fixed cost and noise.
 const RATE_MIN: f64 = 0.05;
-/// Sd of θ's prior, and variance of the log residuals, in the fit that tells how noisy they are.
+/// Sd of θ's prior, and variance of the log residuals, in the fit that shows how noisy they are.
 const FREE_SD: f64 = 1.0;
 const FREE_VARIANCE: f64 = 0.01;
 /// Largest θ.
@@ -89,7 +89,7 @@ impl Line {
     /// The use at a rate, and the part of it that is for requests.
     fn at(&self, rate: f64) -> (f64, f64) {
         let of_requests = |used: f64| rate * (self.log_b + self.fall * (1.0 - used)).exp();
-        // Used less what it should be is concave and rises, so that Newton's steps rise to its zero.
+        // The difference is concave and rises, so that Newton's steps rise to its zero.
         let mut used = self.a + of_requests(1.0);
         for _ in 0..50 {
             let requests = of_requests(used);
@@ -115,8 +115,8 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
     if rows.len() <= P {
         return Err(Unfit::TooFew { needed: P + 1, found: rows.len() });
     }
-    // How noisy the data are is told by a fit that the prior hardly holds: the residuals of a line
-    // that the prior keeps from the data would count as noise, and confirm the prior.
+    // A fit that the prior hardly holds shows how noisy the data are: the residuals of a line that
+    // the prior keeps from the data would count as noise, and confirm the prior.
     let (free, noise) = search(&rows, start(&rows), FREE_SD, FREE_VARIANCE)?;
     let Step { residual_sd, correlation, .. } = noise;
     let variance = residual_sd.powi(2) * correlation.per_one;

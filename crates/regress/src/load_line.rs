@@ -1,10 +1,11 @@
 //! The load line of one resource: its models, their capacities, and how reliable they are.
 //!
-//! Two lines explain the data. The straight line of 1998, `C = a + b·x`, is fitted by least squares, and
-//! by MM as a check. If the wakes of the serving thread are known, `C = a + b·x + w·wakes` is
-//! fitted by two-stage MM-estimation (see [`crate::wakes`]), and its capacity is taken at wakes =
-//! 0: a busy server sleeps less and pays for fewer wakes, so that a request costs less than a
-//! straight line through its quieter hours predicts. A saturated server does not sleep at all.
+//! Two lines explain the data. The straight line of 1998, `C = a + b·x`, is fitted by least
+//! squares, and by MM as a check. If the wakes of the serving thread are known, `C = a + b·x +
+//! w·wakes` is fitted by two-stage MM-estimation (see [`crate::wakes`]), and its capacity is
+//! taken at wakes = 0: a busy server sleeps less and pays for fewer wakes, so that a request
+//! costs less than a straight line through its quieter hours predicts. A saturated server does
+//! not sleep at all.
 //!
 //! **The headline** is the line with wakes if (1) rate and wakes can be separated: variance
 //! inflation at most [`VIF_MAX`]; (2) the cost of a wake is positive, with a one-sided p below
