@@ -55,10 +55,14 @@ fn capacities(analysis: &Analysis) -> Table {
     let of_cpu = match analysis.cpu_limits() {
         true => String::new(),
         false => {
-            row(&format!("{}, straight line", analysis.capacity.resource_name), &analysis.capacity);
+            let line = if analysis.capacity.model == "busy" { "busy CPU" } else { "straight line" };
+            row(&format!("{}, {line}", analysis.capacity.resource_name), &analysis.capacity);
             format!("{}, ", analysis.capacity_of_cpu.resource_name)
         }
     };
+    if analysis.busy().is_some() {
+        row(&format!("{of_cpu}line of a busy CPU"), &analysis.capacity_of_cpu);
+    }
     row(&format!("{of_cpu}straight line (1998)"), &analysis.capacity_straight);
     if let Some(all) = &analysis.all_intervals {
         row("the same, with quiet intervals", &all.capacity_straight);
