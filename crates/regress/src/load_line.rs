@@ -16,8 +16,7 @@
 //! lines differ most where nothing was measured, and miss real servers by a third and more. There
 //! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
 //! wider the further the data are from the cap. It does not if the data reach [`REACH_MIN`] and the
-//! headline fits them clearly better.
-//! Intervals are explained in [`crate::capacity`].
+//! headline fits them clearly better. Intervals are explained in [`crate::capacity`].
 
 use serde::Serialize;
 

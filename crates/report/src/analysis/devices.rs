@@ -21,7 +21,7 @@ use trial::resources::{Device, DeviceKind, DeviceUse};
 use trial::{Interval, Modes, Trial};
 
 use super::fit::MACHINE_SHARE_MIN;
-use super::resource::{Series, Use, share_of};
+use super::resource::{Series, ThreadTotals, Use, share_of};
 use super::{Resource, ResourceKind};
 use crate::format::bytes;
 
@@ -208,17 +208,10 @@ struct Pinned {
 
 impl Pinned {
     fn of(trial: &Trial) -> Pinned {
-        let mut by_thread: BTreeMap<(u32, u32), i64> = BTreeMap::new();
-        for thread in trial.intervals().iter().flat_map(|interval| &interval.threads) {
-            *by_thread.entry((thread.pid, thread.tid)).or_default() += thread.total_ns;
-        }
-        let all: i64 = by_thread.values().sum();
-        let mut by_cpu = BTreeMap::new();
-        for thread in trial.bound_threads() {
-            let ns = by_thread.get(&(thread.pid, thread.tid)).copied().unwrap_or(0);
-            *by_cpu.entry(thread.cpu).or_default() += ns;
-        }
-        by_cpu.retain(|_, ns: &mut i64| *ns as f64 > PINNED_SHARE_MIN * all as f64);
+        let threads = ThreadTotals::of(trial.intervals());
+        let least = PINNED_SHARE_MIN * threads.ns() as f64;
+        let mut by_cpu = threads.pinned_ns(trial);
+        by_cpu.retain(|_, ns| *ns as f64 > least);
         Pinned { by_cpu }
     }
 

@@ -51,7 +51,7 @@ pub(super) const MODEL_STRAIGHT: &str = "straight";
 /// See [`MODEL_STRAIGHT`].
 pub(super) const MODEL_WAKES: &str = "wakes";
 /// See [`MODEL_STRAIGHT`].
-pub(crate) const MODEL_BUSY: &str = "busy";
+pub(super) const MODEL_BUSY: &str = "busy";
 
 /// The trial.
 #[derive(Clone, Debug, Serialize)]

@@ -9,7 +9,7 @@
 //! The modes of these resources are known, and a profile can divide their time. Other resources are
 //! in [`super::devices`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 use trial::{Interval, Modes, Trial};
@@ -187,7 +187,7 @@ fn percent_of(i: &Interval, cap: f64, user_ns: i64, kernel_ns: i64, wakes: u64) 
 }
 
 /// CPU time of each thread over the whole trial.
-struct ThreadTotals {
+pub(super) struct ThreadTotals {
     by_thread: BTreeMap<(u32, u32), Total>,
     intervals_with_threads: usize,
 }
@@ -200,7 +200,7 @@ struct Total {
 }
 
 impl ThreadTotals {
-    fn of(intervals: &[Interval]) -> ThreadTotals {
+    pub(super) fn of(intervals: &[Interval]) -> ThreadTotals {
         let mut by_thread: BTreeMap<(u32, u32), Total> = BTreeMap::new();
         let mut intervals_with_threads = 0;
         for interval in intervals {
@@ -221,16 +221,13 @@ impl ThreadTotals {
     fn workers(&self) -> usize {
         let mut each: Vec<i64> = self.by_thread.values().map(|total| total.ns).collect();
         each.sort_unstable_by(|one, other| other.cmp(one));
-        let enough = WORKERS_SHARE * each.iter().sum::<i64>() as f64;
-        let mut sum = 0;
-        each.iter()
-            .take_while(|ns| {
-                (sum as f64) < enough && {
-                    sum += **ns;
-                    true
-                }
-            })
-            .count()
+        let enough = WORKERS_SHARE * self.ns() as f64;
+        let mut sum = 0.0;
+        let last = each.iter().position(|ns| {
+            sum += *ns as f64;
+            sum >= enough
+        });
+        last.map_or(0, |at| at + 1)
     }
 
     /// Number of threads that used CPU time.
@@ -238,15 +235,29 @@ impl ThreadTotals {
         self.by_thread.values().filter(|total| total.ns > 0).count()
     }
 
+    /// CPU time of all threads, ns.
+    pub(super) fn ns(&self) -> i64 {
+        self.by_thread.values().map(|total| total.ns).sum()
+    }
+
+    /// CPU time of the threads that are pinned to one CPU, by that CPU, ns.
+    pub(super) fn pinned_ns(&self, trial: &Trial) -> BTreeMap<u32, i64> {
+        let mut by_cpu = BTreeMap::new();
+        for one in trial.bound_threads() {
+            let total = self.by_thread.get(&(one.pid, one.tid));
+            if let Some(total) = total.filter(|total| total.ns > 0) {
+                *by_cpu.entry(one.cpu).or_default() += total.ns;
+            }
+        }
+        by_cpu
+    }
+
     /// Number of CPUs to which the server is pinned; `None` if one of its busy threads may run on
     /// several.
     fn cpus(&self, trial: &Trial) -> Option<f64> {
-        let pinned: BTreeMap<(u32, u32), u32> =
-            trial.bound_threads().iter().map(|one| ((one.pid, one.tid), one.cpu)).collect();
-        let busy = self.by_thread.iter().filter(|(_, total)| total.ns > 0);
-        let cpus: Option<BTreeSet<u32>> =
-            busy.map(|(thread, _)| pinned.get(thread).copied()).collect();
-        cpus.filter(|cpus| !cpus.is_empty()).map(|cpus| cpus.len() as f64)
+        let pinned = self.pinned_ns(trial);
+        let all = !pinned.is_empty() && pinned.values().sum::<i64>() == self.ns();
+        all.then_some(pinned.len() as f64)
     }
 
     /// The thread that used most, if it was present nearly all the time. Otherwise (the server

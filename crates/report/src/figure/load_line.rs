@@ -224,9 +224,7 @@ fn busy(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
         let rate = end * k as f64 / BAND_STEPS as f64;
         (x.at(rate), y.at(100.0 * (1.0 - fit.at(rate) / analysis.capacity_of_cpu.cap)))
     };
-    for k in 0..BAND_STEPS {
-        canvas.line("line dots first", at(k), at(k + 1));
-    }
+    canvas.polyline("line dots first", &(0..=BAND_STEPS).map(at).collect::<Vec<_>>());
 }
 
 /// The name of each line at its right end, without overlaps.
