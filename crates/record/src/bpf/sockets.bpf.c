@@ -73,10 +73,10 @@ struct connection {
 	u64 begun_ns;
 	u64 last_ns;
 	u64 bytes;
-	/* Whether a response has begun that is not counted yet. */
-	u64 responding;
 	/* When the next request began; 0 if there is none. */
 	u64 next_ns;
+	/* Whether a response has begun that is not counted yet. */
+	u32 responding;
 	u32 begun_epoch;
 	u32 last_epoch;
 	u32 next_epoch;
@@ -158,9 +158,14 @@ ALWAYS_INLINE u32 bucket_of(u64 us)
 	return bucket < BUCKETS ? bucket : BUCKETS - 1;
 }
 
-/* Counts the response that has ended, at its last send. */
-static __attribute__((noinline)) int count(struct connection *connection, u64 epoch)
+/*
+ * Counts the response that has ended, at its last send. This and two more functions are not static,
+ * so that they are verified once and not for each call.
+ */
+__attribute__((noinline)) int count(struct connection *connection, u64 epoch)
 {
+	if (!connection)
+		return 0;
 	u32 class = class_of(connection), last = connection->last_epoch, slot = last % EPOCHS;
 
 	/* The oldest slot is about to be used again. */
@@ -310,17 +315,17 @@ ALWAYS_INLINE int closed(struct key *key)
 	return connection ? forget(key, connection) : 0;
 }
 
-/* Bytes of one receive. */
-static __attribute__((noinline)) int received(struct key *key, u64 address, u64 bytes, u32 tls)
+/* Bytes of one receive. The connection is NULL if it is not known. */
+__attribute__((noinline)) int received(struct key *key, struct connection *connection, u64 address,
+				       u64 bytes, u32 tls)
 {
 	u32 letters = 0;
 
-	if (bytes < sizeof(letters) || read_user(&letters, sizeof(letters), (void *)address))
+	if (!key || bytes < sizeof(letters) || read_user(&letters, sizeof(letters), (void *)address))
 		return 0;
 	u32 method = method_of(letters);
 	if (!method) {
 		if (letters == HTTP && status_at(address, bytes)) {
-			struct connection *connection = map_lookup(&connections, key);
 			if (!connection)
 				connection = add_connection(key, tls);
 			if (connection && !connection->begun_ns && !connection->next_ns) {
@@ -334,7 +339,6 @@ static __attribute__((noinline)) int received(struct key *key, u64 address, u64 
 		}
 		return 0;
 	}
-	struct connection *connection = map_lookup(&connections, key);
 	if (connection && connection->reset) {
 		/* The kernel has used its memory for a new one. */
 		forget(key, connection);
@@ -352,10 +356,12 @@ static __attribute__((noinline)) int received(struct key *key, u64 address, u64 
 }
 
 /* Bytes of one send, or of one buffer of a send. */
-static __attribute__((noinline)) int sent(struct key *key, u64 address, u64 bytes, u32 tls)
+__attribute__((noinline)) int sent(struct key *key, struct connection *connection, u64 address,
+				   u64 bytes, u32 tls)
 {
+	if (!key)
+		return 0;
 	u32 status = address ? status_at(address, bytes) : 0;
-	struct connection *connection = map_lookup(&connections, key);
 
 	/* An interim response (1xx) is no response, except for the last one: 101. */
 	if ((status && status < 200 && status != 101) || (!connection && !status))
@@ -443,8 +449,11 @@ int socket_received(u64 *ctx)
 	struct piece first = { .bytes = (s32)ctx[1] };
 	struct key key = { .address = ctx[0] };
 
-	if (first.bytes <= 0 || (ctx[2] & (MSG_PEEK | MSG_TRUNC)) ||
-	    !is_observed(current_pid_tgid() >> 32))
+	if (first.bytes <= 0 || (ctx[2] & (MSG_PEEK | MSG_TRUNC)))
+		return 0;
+	/* A known connection is the server's. */
+	struct connection *connection = map_lookup(&connections, &key);
+	if (!connection && !is_observed(current_pid_tgid() >> 32))
 		return 0;
 	s64 bytes = first.bytes;
 	struct buffers buffers = buffers_of_call();
@@ -453,7 +462,7 @@ int socket_received(u64 *ctx)
 		return 0;
 	if (first.bytes > bytes)
 		first.bytes = bytes;
-	return first.address ? received(&key, first.address, first.bytes, 0) : 0;
+	return first.address ? received(&key, connection, first.address, first.bytes, 0) : 0;
 }
 
 SEC("tp_btf/sock_send_length")
@@ -462,7 +471,10 @@ int socket_sent(u64 *ctx)
 	s64 bytes = (s32)ctx[1];
 	struct key key = { .address = ctx[0] };
 
-	if (bytes <= 0 || !is_observed(current_pid_tgid() >> 32))
+	if (bytes <= 0)
+		return 0;
+	struct connection *connection = map_lookup(&connections, &key);
+	if (!connection && !is_observed(current_pid_tgid() >> 32))
 		return 0;
 	struct buffers buffers = buffers_of_call();
 	/* Pipelined responses may each have buffers of their own. */
@@ -473,11 +485,13 @@ int socket_sent(u64 *ctx)
 		if (piece.bytes > bytes)
 			piece.bytes = bytes;
 		if (piece.bytes > 0) {
-			sent(&key, piece.address, piece.bytes, 0);
+			sent(&key, connection, piece.address, piece.bytes, 0);
 			bytes -= piece.bytes;
+			if (!connection)
+				connection = map_lookup(&connections, &key);
 		}
 	}
-	return bytes > 0 ? sent(&key, buffers.address, bytes, 0) : 0;
+	return bytes > 0 ? sent(&key, connection, buffers.address, bytes, 0) : 0;
 }
 
 SEC("tp_btf/inet_sock_set_state")
@@ -559,7 +573,10 @@ int tls_received(struct pt_regs *regs)
 	struct tls_call call;
 	s64 bytes = tls_ends(regs, &call);
 
-	return bytes > 0 ? received(&call.session, call.buffer, bytes, 1) : 0;
+	if (bytes <= 0)
+		return 0;
+	struct connection *connection = map_lookup(&connections, &call.session);
+	return received(&call.session, connection, call.buffer, bytes, 1);
 }
 
 SEC("uretprobe")
@@ -568,7 +585,10 @@ int tls_sent(struct pt_regs *regs)
 	struct tls_call call;
 	s64 bytes = tls_ends(regs, &call);
 
-	return bytes > 0 ? sent(&call.session, call.buffer, bytes, 1) : 0;
+	if (bytes <= 0)
+		return 0;
+	struct connection *connection = map_lookup(&connections, &call.session);
+	return sent(&call.session, connection, call.buffer, bytes, 1);
 }
 
 /* SSL_free(session) */
