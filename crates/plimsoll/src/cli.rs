@@ -337,6 +337,12 @@ pub(crate) struct Observed {
     /// Name of the server's processes, as in /proc/PID/comm
     #[arg(long, value_name = "NAME", group = "target")]
     pub(crate) name: Option<String>,
+    /// Name of the server's systemd unit, such as nginx
+    #[arg(long, value_name = "NAME", group = "target")]
+    pub(crate) unit: Option<String>,
+    /// The server's cgroup, such as /system.slice/nginx.service
+    #[arg(long, value_name = "PATH", group = "target")]
+    pub(crate) cgroup: Option<String>,
     /// The server's access log [default: requests are counted on the server's sockets (root)]
     #[arg(long, value_name = "FILE", group = "requests")]
     pub(crate) access_log: Option<PathBuf>,
@@ -354,10 +360,11 @@ pub(crate) struct Observed {
 impl Observed {
     /// The process to observe, if a flag names one.
     pub(crate) fn target(&self) -> Option<::record::Target> {
-        match (self.pid, &self.name) {
-            (Some(pid), _) => Some(::record::Target::Pid(pid)),
-            (None, name) => name.clone().map(::record::Target::Name),
-        }
+        use ::record::Target;
+        let name = || self.name.clone().map(Target::Name);
+        let unit = || self.unit.as_deref().map(Target::unit);
+        let cgroup = || self.cgroup.as_deref().map(Target::cgroup);
+        self.pid.map(Target::Pid).or_else(name).or_else(unit).or_else(cgroup)
     }
 
     /// A recording of `target` into `trial`, with the requests from these flags.

@@ -22,7 +22,8 @@ use crate::{cli, progress};
 /// The recording that the flags describe, into this trial.
 pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure> {
     let target = flags.observed.target();
-    let target = target.ok_or_else(|| misuse("no server given: use --pid N or --name NAME"))?;
+    let target =
+        target.ok_or_else(|| misuse("no server given: use --pid N, --name NAME or --unit NAME"))?;
     let mut spec = flags.observed.spec(target, trial.to_owned());
     spec.redact = flags.redact;
     spec.interval = flags.interval;
@@ -91,9 +92,10 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
 
 /// The first of `NAME-1.trial`, `NAME-2.trial`, ... that does not exist.
 fn free_name(observed: &cli::Observed) -> PathBuf {
-    let server = match (&observed.name, observed.pid) {
-        (Some(name), _) => name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
-        (None, pid) => pid.map_or("server".to_owned(), |pid| pid.to_string()),
+    let server = match (observed.pid, observed.name.as_ref().or(observed.unit.as_ref())) {
+        (Some(pid), _) => pid.to_string(),
+        (None, Some(name)) => name.replace(|c: char| !c.is_ascii_alphanumeric(), "_"),
+        (None, None) => "server".to_owned(),
     };
     let names = (1u32..).map(|number| PathBuf::from(format!("{server}-{number}.trial")));
     names.into_iter().find(|name| !name.exists()).unwrap_or_default()

@@ -19,6 +19,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// The operator's fault: no process in that cgroup.
+    #[error("no process is in the cgroup {name:?}; find it with systemd-cgls")]
+    NoCgroup {
+        /// The name of a systemd unit, or a path.
+        name: String,
+    },
     /// The operator's fault: the access log cannot be followed.
     #[error("{}: {source}; name a log file that this user may read", path.display())]
     Log {

@@ -41,6 +41,24 @@ pub enum Target {
     /// All processes of exactly this name, and their descendants. Names longer than the kernel's 15
     /// bytes are truncated as the kernel does it.
     Name(String),
+    /// The processes of a cgroup and of the cgroups below it, and their descendants: a path in
+    /// the hierarchy (`/system.slice/nginx.service`), or the name of one in any place
+    /// (`nginx.service`).
+    Cgroup(String),
+}
+
+impl Target {
+    /// A systemd unit: a service, if the name has no type.
+    pub fn unit(name: &str) -> Target {
+        let kind = if name.contains('.') { "" } else { ".service" };
+        Target::Cgroup(format!("{name}{kind}"))
+    }
+
+    /// A cgroup by its path, which may be that of its directory.
+    pub fn cgroup(path: &str) -> Target {
+        let path = path.strip_prefix("/sys/fs/cgroup").unwrap_or(path).trim_matches('/');
+        Target::Cgroup(format!("/{path}"))
+    }
 }
 
 /// One sample of the server.
@@ -121,7 +139,7 @@ impl Server {
     pub(crate) fn attach(target: &Target) -> Result<Server, Error> {
         let target = match target {
             Target::Name(name) => Target::Name(cut(name).to_owned()),
-            Target::Pid(pid) => Target::Pid(*pid),
+            target => target.clone(),
         };
         let mut server = Server {
             target,
@@ -141,6 +159,7 @@ impl Server {
             return Err(match &server.target {
                 Target::Pid(pid) => Error::NoProcess { pid: *pid },
                 Target::Name(name) => Error::NoName { name: name.clone() },
+                Target::Cgroup(name) => Error::NoCgroup { name: name.clone() },
             });
         }
         server.attached = true;
@@ -248,9 +267,13 @@ impl Server {
         let named = match &self.target {
             Target::Pid(target) => *target == pid,
             Target::Name(name) => *name == stat.name,
+            Target::Cgroup(name) => is_in_cgroup(
+                &std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default(),
+                name,
+            ),
         };
         // A named pid counts only at the start: later, the number may belong to another process.
-        let named = named && (!self.attached || matches!(self.target, Target::Name(_)));
+        let named = named && (!self.attached || !matches!(self.target, Target::Pid(_)));
         named || self.processes.contains_key(&stat.parent)
     }
 
@@ -491,4 +514,37 @@ pub(crate) fn cut(name: &str) -> &str {
         end -= 1;
     }
     &name[..end]
+}
+
+/// Whether a process's cgroups, as in `/proc/PID/cgroup`, contain this one or one below it.
+fn is_in_cgroup(cgroups: &str, name: &str) -> bool {
+    let mut paths = cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.any(|path| match path.strip_prefix(name) {
+        Some(rest) if name.starts_with('/') => rest.is_empty() || rest.starts_with('/'),
+        _ => path.split('/').any(|part| part == name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_has_the_processes_of_those_below_it() {
+        let text = "4:memory:/process/1\n0::/system.slice/nginx.service/workers\n";
+        let is_in = |target| match target {
+            Target::Cgroup(name) => is_in_cgroup(text, &name),
+            _ => panic!("not a cgroup"),
+        };
+        for path in ["/system.slice/nginx.service", "/sys/fs/cgroup/system.slice/", "process/1"] {
+            assert!(is_in(Target::cgroup(path)), "{path}");
+        }
+        assert!(is_in(Target::unit("nginx")) && is_in(Target::unit("nginx.service")));
+        for path in ["/system.slice/nginx", "/nginx.service", "/process/11"] {
+            assert!(!is_in(Target::cgroup(path)), "{path}");
+        }
+        assert!(!is_in(Target::unit("ngin")) && !is_in_cgroup("", "/a"));
+        let error = Server::attach(&Target::unit("no-such-unit")).unwrap_err();
+        assert!(error.to_string().contains("no-such-unit.service"), "{error}");
+    }
 }

@@ -163,7 +163,7 @@ impl Profile {
             counted: Counted::default(),
             name: match target {
                 Target::Name(name) => Some(cut(name).to_owned()),
-                Target::Pid(_) => None,
+                Target::Pid(_) | Target::Cgroup(_) => None,
             },
             own_tid: clock::own_tid(),
             names,
