@@ -329,7 +329,8 @@ impl Drop for Successor {
 pub(crate) struct Recording(pub(crate) Running);
 
 impl Recording {
-    /// Starts it and waits for its baseline. From then on no request is missed.
+    /// Starts it and waits for its baseline. From then on no request is missed. Without a log, the
+    /// requests are counted on the sockets.
     pub(crate) fn start(
         home: &Home,
         pid: &str,
@@ -338,11 +339,13 @@ impl Recording {
         interval: &str,
     ) -> Recording {
         let out = home.at(trial);
-        let flags = ["--pid", pid, "--access-log", log, "--interval", interval, "-o", &out];
+        let flags = ["--pid", pid, "--interval", interval, "-o", &out];
+        let source: &[&str] = if log.is_empty() { &[] } else { &["--access-log", log] };
         let child = Running::start(
             Command::new(PLIMSOLL)
                 .args(["record", "--json"])
                 .args(flags)
+                .args(source)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped()),
         );

@@ -178,6 +178,30 @@ fn an_interrupted_recording_is_complete() {
 }
 
 #[test]
+fn without_a_log_requests_are_counted_on_the_sockets() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &[]);
+    let pid = server.child.pid();
+    let short = ["record", "--pid", &pid, "--for", "100ms", "--interval", "100ms", "-o"];
+    let tried = plimsoll(&[&short[..], &[&home.at("tried.trial")]].concat());
+    if tried.code == Some(2) {
+        tried.refused(&["server's sockets", "root", "--access-log FILE", "--requests-from"]);
+        println!("skipped: {}", tried.stderr);
+        return;
+    }
+    assert!(tried.stdout.contains("counted on the server's sockets"), "{tried:?}");
+    let recording = Recording::start(&home, &pid, "", "a.trial", "100ms");
+    for n in 0..10 {
+        get(server.address(), &format!("/obj/{n}"));
+    }
+    let summary = recording.interrupted();
+    assert_eq!(summary["requests_source"], "on the server's sockets");
+    assert!((summary["requests"].as_f64().unwrap() - 10.0).abs() < 0.01, "{summary:#}");
+    let report = plimsoll(&["report", &home.at("a.trial")]).succeeded().stdout;
+    assert!(!report.is_empty());
+}
+
+#[test]
 fn a_recording_ends_with_its_capacity_and_a_name() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &[]);

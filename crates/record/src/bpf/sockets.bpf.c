@@ -1,5 +1,5 @@
 /*
- * Requests of the observed processes, counted on their TCP sockets.
+ * Requests of the observed processes, counted on their sockets.
  *
  *   receive "GET ..."     the next request of the connection begins
  *   send "HTTP/1.1 200"   its response begins; the response before it has ended
@@ -9,10 +9,10 @@
  * For TLS, the calls of OpenSSL's library take the place of the sockets.
  *
  * Only the first bytes of a receive or a send are looked at, where the system call in progress says
- * that they are: the tracepoints have no address. Where a response ends is not known
- * until the next one begins, the connection closes, or user space finds that it has paused for
- * long (`sweep`). It is then counted at its last send. A connection that begins with the receipt of
- * a response is one to an upstream server.
+ * that they are: the tracepoints have no address. Where a response ends is not known until the next
+ * one begins, the connection closes, or user space finds that it has paused for long (`sweep`). It
+ * is then counted at its last send. A connection that begins with the receipt of a response is one
+ * to an upstream server.
  *
  * User space numbers the intervals (epochs). A request that began and ended in one epoch is added
  * to the sums of that epoch: the sums of the last few epochs are kept, on each CPU, and never
