@@ -350,6 +350,10 @@ pub(crate) struct Observed {
     /// 'http://127.0.0.1:9145/metrics#http_requests_total{vhost="a"}'
     #[arg(long, value_name = "URL#METRIC", group = "requests", conflicts_with = "log_format")]
     pub(crate) requests_from: Option<::record::MetricUrl>,
+    /// On the sockets, count requests over TLS, too: in the calls of OpenSSL, each of which then
+    /// takes the server some microseconds longer
+    #[arg(long, conflicts_with = "requests")]
+    pub(crate) tls: bool,
     /// Access log format: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the format
     /// string of the server's configuration prefixed with nginx:, squid: or apache: (also for
     /// varnishncsa) [default: detected from the first lines]
@@ -372,6 +376,7 @@ impl Observed {
         let mut spec = ::record::Spec::new(target, self.access_log.clone(), trial);
         spec.log_format = self.log_format.clone().unwrap_or_default();
         spec.requests_from = self.requests_from.clone();
+        spec.tls = self.tls;
         spec.sockets = self.access_log.is_none() && self.requests_from.is_none();
         spec
     }
@@ -418,7 +423,7 @@ pub(crate) struct Recording {
 pub(crate) struct Top {
     /// The trial to watch: one that plimsoll record is writing, or a finished one
     #[arg(group = "target", conflicts_with_all = [
-        "requests", "redact", "log_format", "interval", "duration", "profile", "no_profile",
+        "requests", "tls", "redact", "log_format", "interval", "duration", "profile", "no_profile",
         "episodes_every", "counters", "locks", "files", "output", "force",
     ])]
     pub(crate) trial: Option<PathBuf>,

@@ -87,6 +87,8 @@ pub struct Spec {
     pub requests_from: Option<MetricUrl>,
     /// Whether to count requests on the server's sockets, if there is neither.
     pub sockets: bool,
+    /// Whether to count requests over TLS there, too, in the calls of OpenSSL.
+    pub tls: bool,
     /// Whether to keep addresses and query strings out of the trial: bad lines are reduced to their
     /// shape, and command lines lose them.
     pub redact: bool,
@@ -122,6 +124,7 @@ impl Spec {
             log_format: FormatChoice::Auto,
             requests_from: None,
             sockets: false,
+            tls: false,
             redact: false,
             interval: Duration::from_secs(1),
             duration: None,
@@ -242,7 +245,7 @@ pub fn record(
     let requests = match (&spec.access_log, &spec.requests_from) {
         (Some(path), _) => Some(Requests::open(path, spec.log_format.clone(), spec.redact)?),
         (None, Some(url)) => Some(Requests::watch(url, spec.interval)?),
-        (None, None) if spec.sockets => Some(Requests::on_sockets(&server.pids())?),
+        (None, None) if spec.sockets => Some(Requests::on_sockets(&server.pids(), spec.tls)?),
         (None, None) => None,
     };
     let pids = server.pids();
@@ -686,6 +689,10 @@ impl Recorder {
             notes.push(format!("{} processes started, {} ended", traffic.started, traffic.ended));
         }
         let Some(requests) = &self.requests else { return };
+        if requests.is_expensive() {
+            notes
+                .push("the probes of --tls cost CPU time, which counts as the server's".to_owned());
+        }
         self.manifest.log_format = requests.format().map(|format| format.to_string());
         let log = requests.capabilities();
         for line in requests.samples() {

@@ -143,8 +143,9 @@ impl Requests {
     }
 
     /// Counts on the sockets of these processes.
-    pub(crate) fn on_sockets(pids: &[u32]) -> Result<Requests, Error> {
-        let sockets = Sockets::start(pids).map_err(|Unsupported(why)| Error::Sockets { why })?;
+    pub(crate) fn on_sockets(pids: &[u32], tls: bool) -> Result<Requests, Error> {
+        let sockets =
+            Sockets::start(pids, tls).map_err(|Unsupported(why)| Error::Sockets { why })?;
         Ok(Requests::of(Source::Sockets(Box::new(sockets))))
     }
 
@@ -188,6 +189,11 @@ impl Requests {
             Source::Counter(_) => "of the counter",
             Source::Sockets(_) => "on the server's sockets",
         }
+    }
+
+    /// Whether counting them costs the server much of its CPU time.
+    pub(crate) fn is_expensive(&self) -> bool {
+        matches!(&self.source, Source::Sockets(sockets) if !sockets.tls.is_empty())
     }
 
     /// What its latencies are.

@@ -80,13 +80,14 @@ impl Nginx {
     }
 
     /// Records while the client does something, and returns the trial and the classes of the log.
-    fn recorded(&self, client: impl FnOnce(&Nginx)) -> Option<(Trial, Classes)> {
+    fn recorded(&self, tls: bool, client: impl FnOnce(&Nginx)) -> Option<(Trial, Classes)> {
         let before = self.lines().len();
         let spec = Spec {
             interval: Duration::from_millis(100),
             profile: None,
             episodes_every: None,
             sockets: true,
+            tls,
             ..Spec::new(Target::Pid(self.server.0.id()), None, self.home.path().join("out.trial"))
         };
         let running = match Running::begun(spec) {
@@ -243,7 +244,7 @@ fn check(trial: &Trial, log: &Classes) {
 #[test]
 fn the_requests_of_an_nginx_are_those_of_its_log() {
     let Some(nginx) = Nginx::start() else { return };
-    let recorded = nginx.recorded(|nginx| {
+    let recorded = nginx.recorded(false, |nginx| {
         let mut client = nginx.connect();
         for _ in 0..200 {
             assert_eq!(client.ask("GET", "/small"), 200);
@@ -292,7 +293,7 @@ fn the_requests_of_an_nginx_are_those_of_its_log() {
 fn requests_over_tls_are_counted_where_the_server_reads_and_writes_them() {
     let Some(nginx) = Nginx::start() else { return };
     let Some(curl) = program("curl") else { return };
-    let recorded = nginx.recorded(|nginx| {
+    let drive = |nginx: &Nginx, lines| {
         let url = |path: &str| format!("https://127.0.0.1:{}/{path}", nginx.tls_port);
         let of_paths = |paths: &[&str]| {
             let mut command = Command::new(&curl);
@@ -302,18 +303,24 @@ fn requests_over_tls_are_counted_where_the_server_reads_and_writes_them() {
         of_paths(&["small", "small", "missing", "large", "proxied", "small"]);
         of_paths(&["small"]);
         assert_eq!(nginx.connect().ask("GET", "/small"), 200);
-        nginx.wait_for_lines(8);
-    });
-    let Some((trial, log)) = recorded else { return };
+        nginx.wait_for_lines(lines);
+    };
+    let Some((trial, log)) = nginx.recorded(true, |nginx| drive(nginx, 8)) else { return };
     check(&trial, &log);
     assert!(trial.losses().is_empty(), "{:?}", trial.losses());
     assert_eq!(log["- GET 100-999 tls"].0, 5);
+    assert!(trial.manifest().notes.iter().any(|note| note.contains("--tls")));
+    // Without being asked for, they are a loss.
+    let (trial, _) = nginx.recorded(false, |nginx| drive(nginx, 16)).unwrap();
+    assert!(of_trial(&trial).keys().eq(["- GET 100-999 plain"]), "{:?}", of_trial(&trial));
+    let lost = trial.losses().iter().find(|loss| loss.kind == "sockets: receive of TLS").unwrap();
+    assert!(lost.count >= 7 && lost.note.contains("--tls"), "{lost:?}");
 }
 
 #[test]
 fn what_is_not_http_is_not_counted_or_is_an_error() {
     let Some(nginx) = Nginx::start() else { return };
-    let recorded = nginx.recorded(|nginx| {
+    let recorded = nginx.recorded(false, |nginx| {
         for text in ["\0\u{1}\u{2}\u{3}\u{4}\u{5}\r\n", "get / HTTP/1.1\r\n\r\n", "\0"] {
             let mut client = nginx.connect();
             client.send(text);

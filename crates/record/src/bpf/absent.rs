@@ -52,7 +52,7 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn start(_pids: &[u32]) -> Result<Sockets, Unsupported> {
+    pub(crate) fn start(_pids: &[u32], _tls: bool) -> Result<Sockets, Unsupported> {
         Err(unsupported())
     }
 

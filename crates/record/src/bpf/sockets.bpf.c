@@ -222,7 +222,9 @@ ALWAYS_INLINE struct connection *add_connection(struct key *key, u32 tls)
 }
 
 #define WORD(a, b, c, d) (a | b << 8 | c << 16 | (u32)d << 24)
+/* The types of records that begin a connection of TLS, and that carry its data. */
 #define TLS_HANDSHAKE WORD(22, 3, 0, 0)
+#define TLS_DATA WORD(23, 3, 0, 0)
 #define PREFACE WORD('P', 'R', 'I', ' ')
 #define HTTP WORD('H', 'T', 'T', 'P')
 
@@ -334,7 +336,7 @@ __attribute__((noinline)) int received(struct key *key, struct connection *conne
 			}
 		} else if (letters == PREFACE) {
 			count_unseen(HTTP2);
-		} else if ((letters & 0xffff) == TLS_HANDSHAKE) {
+		} else if ((letters & 0xffff) == TLS_HANDSHAKE || (letters & 0xffff) == TLS_DATA) {
 			count_unseen(TLS_UNREAD);
 		}
 		return 0;

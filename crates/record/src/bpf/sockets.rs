@@ -51,14 +51,14 @@ const TLS_PROBES: [(&str, &str); 9] = [
 /// A response that has sent nothing for so long has ended.
 const PAUSE_NS: i64 = 5_000_000_000;
 
-const TLS: &str = "sockets: TLS connection";
+const TLS: &str = "sockets: receive of TLS";
 
 /// Kinds of the map `unseen`, as losses.
 const LOSSES: [(&str, &str); 5] = [
     (NO_ROOM, "its requests are not counted"),
     ("sockets: request not spread over its life", "it counts whole, where it was found to end"),
     ("sockets: HTTP/2 connection", "its requests are not counted: give its access log"),
-    (TLS, "its requests are not counted: the server has no OpenSSL library; give its access log"),
+    (TLS, "the requests in it are not counted: with OpenSSL, give --tls; or give its access log"),
     ("sockets: call by io_uring", "its requests are not counted: give its access log"),
 ];
 
@@ -89,9 +89,11 @@ impl fmt::Debug for Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn start(pids: &[u32]) -> Result<Sockets, Unsupported> {
+    /// With `tls`, also probes the TLS libraries of the server.
+    pub(crate) fn start(pids: &[u32], tls: bool) -> Result<Sockets, Unsupported> {
         let mut program = Program::start(OBJECT, pids)?;
-        let libraries = tls_libraries(pids).into_iter().filter(|library| {
+        let libraries = if tls { tls_libraries(pids) } else { Vec::new() };
+        let libraries = libraries.into_iter().filter(|library| {
             let probed = TLS_PROBES.map(|(name, function)| program.probe(name, library, function));
             // Old libraries lack some of the functions.
             probed.iter().any(Result::is_ok)
@@ -133,7 +135,7 @@ impl Sockets {
         self.take_spreads(clock::wall_ns() - now_ns, spread);
         let unseen = self.program.take_unseen();
         let lost = LOSSES.iter().zip(unseen).filter(|(_, count)| *count > 0);
-        // With a library, the connection is seen there.
+        // With a library, the requests are seen there.
         let lost = lost.filter(|((kind, _), _)| *kind != TLS || self.tls.is_empty());
         lost.map(|((kind, note), count)| (*kind, count, *note)).collect()
     }
@@ -178,8 +180,8 @@ impl Sockets {
     }
 }
 
-/// The files that contain OpenSSL, if it is not the kernel that knows them: the libraries that the
-/// processes map, each once, or else their programs.
+/// The files that may contain OpenSSL: the libraries that the processes map, each once, or else
+/// their programs.
 fn tls_libraries(pids: &[u32]) -> Vec<PathBuf> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
