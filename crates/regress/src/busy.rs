@@ -6,10 +6,11 @@
 //! much is its cost on an idle CPU. The use is on both sides: only the rate is given.
 //!
 //! Data from low load determine θ poorly, and the capacity depends on it. So θ has a prior: its
-//! values on real servers ([`FALL_MEAN`], [`FALL_SD`]). Data that reach further outweigh it. The
-//! fit is the posterior mode by Gauss–Newton on log residuals, because the noise of CPU time is
-//! in proportion to it, with Huber's weights. Neighbouring intervals that are correlated count
-//! for less, as in [`crate::capacity`].
+//! values on real servers, by the events that they wait for per request ([`FALL_MEAN`],
+//! [`FALL_EVENTS`], [`FALL_SD`]). Data that reach further outweigh it. The fit is the posterior
+//! mode by Gauss–Newton on log residuals, because the noise of CPU time is in proportion to it,
+//! with Huber's weights. Neighbouring intervals that are correlated count for less, as in
+//! [`crate::capacity`].
 
 use nalgebra::{Matrix3, Vector3};
 use serde::Serialize;
@@ -19,10 +20,18 @@ use crate::capacity::{Autocorrelation, Capacity, Question, Why};
 use crate::dist::{median, t_critical};
 use crate::interval::Interval;
 
-/// Mean of the prior of θ; see `studies/predict/README.md`.
+/// Mean of the prior of θ for a server that waits for one event per request; see
+/// `studies/predict/README.md`.
 pub const FALL_MEAN: f64 = 1.2;
+/// How much it rises with the logarithm of the events per request. Events that come together share
+/// a turn of the event loop, so that a server with many of them saves more.
+pub const FALL_EVENTS: f64 = 0.4;
 /// Its standard deviation.
 pub const FALL_SD: f64 = 0.15;
+/// Events per request, if they were not counted.
+const EVENTS_UNKNOWN: f64 = 1.3;
+/// The standard deviation of θ's prior in that case.
+const FALL_UNKNOWN_SD: f64 = 0.25;
 /// The fixed use has a prior with mean 0 and this sd, as a share of the cap: a server that waits
 /// for requests does little else.
 pub const FIXED_SD: f64 = 0.01;
@@ -77,6 +86,21 @@ impl BusyFit {
     }
 }
 
+/// The prior of θ.
+#[derive(Clone, Copy)]
+struct Prior {
+    mean: f64,
+    sd: f64,
+}
+
+impl Prior {
+    fn of(events_per_request: Option<f64>) -> Prior {
+        let events = events_per_request.unwrap_or(EVENTS_UNKNOWN).max(1.0);
+        let mean = FALL_MEAN + FALL_EVENTS * events.ln();
+        Prior { mean, sd: if events_per_request.is_some() { FALL_SD } else { FALL_UNKNOWN_SD } }
+    }
+}
+
 /// The coefficients, with the use as a share of the cap.
 #[derive(Clone, Copy)]
 struct Line {
@@ -103,7 +127,13 @@ impl Line {
     }
 }
 
-pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result<BusyFit, Unfit> {
+pub(crate) fn fit_busy(
+    rate: &[f64],
+    cost: &[f64],
+    events_per_request: Option<f64>,
+    question: Question,
+) -> Result<BusyFit, Unfit> {
+    let prior = Prior::of(events_per_request);
     let Question { cap, level, between_run, .. } = question;
     let highest = rate.iter().copied().fold(0.0, f64::max);
     let rows: Vec<(f64, f64)> = rate
@@ -117,10 +147,11 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
     }
     // A fit that the prior hardly holds shows how noisy the data are: the residuals of a line that
     // the prior keeps from the data would count as noise, and confirm the prior.
-    let (free, noise) = search(&rows, start(&rows), FREE_SD, FREE_VARIANCE)?;
+    let hardly = Prior { sd: FREE_SD, ..prior };
+    let (free, noise) = search(&rows, start(&rows, prior), hardly, FREE_VARIANCE)?;
     let Step { residual_sd, correlation, .. } = noise;
     let variance = residual_sd.powi(2) * correlation.per_one;
-    let (line, step) = search(&rows, free, FALL_SD, variance)?;
+    let (line, step) = search(&rows, free, prior, variance)?;
     let value = (1.0 - line.a) / line.log_b.exp();
     // The derivative of the log of the capacity.
     let towards = Vector3::new(-1.0 / (1.0 - line.a), -1.0, 0.0);
@@ -159,15 +190,15 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
     })
 }
 
-/// The mode of the posterior, with this sd of θ's prior and this variance of the log residuals.
+/// The mode of the posterior, with this prior of θ and this variance of the log residuals.
 fn search(
     rows: &[(f64, f64)],
     mut line: Line,
-    fall_sd: f64,
+    prior: Prior,
     variance: f64,
 ) -> Result<(Line, Step), Unfit> {
     let least_used = rows.iter().map(|(_, used)| *used).fold(f64::INFINITY, f64::min);
-    let mut step = Step::of(rows, &line, fall_sd, variance)?;
+    let mut step = Step::of(rows, &line, prior, variance)?;
     for _ in 0..ITERATIONS {
         let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
         let next = Line {
@@ -178,7 +209,7 @@ fn search(
         let moved = (next.a - line.a).abs().max((next.log_b - line.log_b).abs());
         let moved = moved.max((next.fall - line.fall).abs());
         line = next;
-        step = Step::of(rows, &line, fall_sd, variance)?;
+        step = Step::of(rows, &line, prior, variance)?;
         if moved < CONVERGED {
             break;
         }
@@ -187,13 +218,13 @@ fn search(
 }
 
 /// The line through the busiest quarter of the intervals with θ as expected.
-fn start(rows: &[(f64, f64)]) -> Line {
+fn start(rows: &[(f64, f64)], prior: Prior) -> Line {
     let mut by_rate = rows.to_vec();
     by_rate.sort_by(|one, other| other.0.total_cmp(&one.0));
     let busiest = &by_rate[..(rows.len() / 4).max(P)];
     let (rates, uses) = busiest.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
     let idle = 1.0 - uses / busiest.len() as f64;
-    Line { a: 0.0, log_b: (uses / rates).ln() - FALL_MEAN * idle, fall: FALL_MEAN }
+    Line { a: 0.0, log_b: (uses / rates).ln() - prior.mean * idle, fall: prior.mean }
 }
 
 /// A Gauss–Newton step from a line, and what is known of the coefficients there.
@@ -205,7 +236,7 @@ struct Step {
 }
 
 impl Step {
-    fn of(rows: &[(f64, f64)], line: &Line, fall_sd: f64, variance: f64) -> Result<Step, Unfit> {
+    fn of(rows: &[(f64, f64)], line: &Line, prior: Prior, variance: f64) -> Result<Step, Unfit> {
         let n = rows.len() as f64;
         let mut residuals = Vec::with_capacity(rows.len());
         let mut slopes = Vec::with_capacity(rows.len());
@@ -224,9 +255,9 @@ impl Step {
         let correlation = Autocorrelation::of(&scores, P);
         let precision = 1.0 / variance;
         // The priors of a and θ.
-        let (of_a, of_fall) = (FIXED_SD.powi(-2), fall_sd.powi(-2));
+        let (of_a, of_fall) = (FIXED_SD.powi(-2), prior.sd.powi(-2));
         let mut normal = Matrix3::from_diagonal(&Vector3::new(of_a, 0.0, of_fall));
-        let mut right = Vector3::new(-of_a * line.a, 0.0, of_fall * (FALL_MEAN - line.fall));
+        let mut right = Vector3::new(-of_a * line.a, 0.0, of_fall * (prior.mean - line.fall));
         for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
             normal += slope * slope.transpose() * (weight * precision);
             right += slope * (weight * precision * residual);
@@ -255,7 +286,7 @@ mod tests {
     fn the_capacity_of_a_server_as_expected_is_found_from_a_fifth_of_the_load() {
         for (reach, within) in [(0.2, 0.15), (0.6, 0.08)] {
             let (rate, cost) = server(FALL_MEAN, reach, 0.05);
-            let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+            let fit = fit_busy(&rate, &cost, Some(1.0), QUESTION).unwrap();
             let value = fit.capacity.value;
             assert!((value / 49_900.0 - 1.0).abs() < within, "{fit:?}");
             assert!(fit.capacity.interval.holds(49_900.0), "{fit:?}");
@@ -264,10 +295,25 @@ mod tests {
     }
 
     #[test]
+    fn a_server_with_several_events_per_request_saves_more() {
+        let (rate, cost) = server(FALL_MEAN + FALL_EVENTS * 4.0_f64.ln(), 0.2, 0.05);
+        let found = |events| fit_busy(&rate, &cost, events, QUESTION).unwrap().capacity;
+        let counted = found(Some(4.0));
+        assert!((counted.value / 49_900.0 - 1.0).abs() < 0.15, "{counted:?}");
+        // If they were not counted, the interval is wider and still right.
+        let unknown = found(None);
+        let width = |capacity: &Capacity| {
+            let (low, high) = capacity.interval.bounds().unwrap();
+            (high / low).ln()
+        };
+        assert!(unknown.interval.holds(49_900.0) && width(&unknown) > width(&counted));
+    }
+
+    #[test]
     fn the_interval_narrows_as_the_data_reach_further() {
         let width = |reach: f64| {
             let (rate, cost) = server(FALL_MEAN, reach, 0.05);
-            let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+            let fit = fit_busy(&rate, &cost, None, QUESTION).unwrap();
             let (low, high) = fit.capacity.interval.bounds().unwrap();
             (high / low).ln()
         };
@@ -277,14 +323,14 @@ mod tests {
     #[test]
     fn precise_data_outweigh_the_prior() {
         let (rate, cost) = server(0.3, 0.8, 0.002);
-        let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+        let fit = fit_busy(&rate, &cost, None, QUESTION).unwrap();
         assert!((fit.capacity.value / 49_900.0 - 1.0).abs() < 0.03, "{fit:?}");
         assert!((fit.fall - 0.3).abs() < 0.1, "{fit:?}");
     }
 
     #[test]
     fn too_few_intervals_are_an_error() {
-        assert!(fit_busy(&[1.0, 2.0, 0.0], &[0.1, 0.2, 0.1], QUESTION).is_err());
-        assert!(fit_busy(&[0.0; 20], &[0.1; 20], QUESTION).is_err());
+        assert!(fit_busy(&[1.0, 2.0, 0.0], &[0.1, 0.2, 0.1], None, QUESTION).is_err());
+        assert!(fit_busy(&[0.0; 20], &[0.1; 20], None, QUESTION).is_err());
     }
 }

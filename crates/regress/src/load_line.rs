@@ -64,6 +64,8 @@ pub struct LoadLineInput<'a> {
     pub wakes: Option<&'a [f64]>,
     /// Whether the cost is CPU time, which falls per request as the CPU gets busy.
     pub cpu_time: bool,
+    /// Events per request that the server waits for, if they were counted.
+    pub events_per_request: Option<f64>,
     /// The use at which the resource is exhausted: 1.0 for one CPU.
     pub cap: f64,
     /// Level of the intervals.
@@ -84,6 +86,7 @@ impl<'a> LoadLineInput<'a> {
             cost,
             wakes: None,
             cpu_time: false,
+            events_per_request: None,
             cap,
             level: LEVEL_DEFAULT,
             seed: 1998,
@@ -321,7 +324,7 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
     if !asked || line.headline_capacity().identifiable.is_err() {
         return None;
     }
-    let fit = fit_busy(input.rate, input.cost, question).ok()?;
+    let fit = fit_busy(input.rate, input.cost, input.events_per_request, question).ok()?;
     let by_headline = |i: usize| match (&line.headline, &line.with_wakes, input.wakes) {
         (Headline::WithWakes { .. }, Some(fit), Some(wakes)) => {
             fit.a + fit.b * input.rate[i] + fit.w * wakes[i]

@@ -65,6 +65,7 @@ fn draw(run: &Run, seed: u64) -> LoadLine {
     let mut input = LoadLineInput::new(&run.rate, &run.cost, 1.0);
     input.wakes = Some(&run.wakes);
     input.cpu_time = true;
+    input.events_per_request = Some(1.0);
     input.seed = seed;
     load_line(&input).expect("a line")
 }

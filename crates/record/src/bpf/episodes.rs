@@ -98,7 +98,8 @@ impl Episodes {
             let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
             threads.map(|threads| threads.for_each(drop)).ok();
             // It could be attached at the start; if that fails now, the interval is not sampled.
-            self.since_ns = self.program.attach(|name| name == SWITCHED).is_ok().then(clock::monotonic_ns);
+            self.since_ns =
+                self.program.attach(|name| name == SWITCHED).is_ok().then(clock::monotonic_ns);
         }
     }
 

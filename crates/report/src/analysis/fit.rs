@@ -2,6 +2,7 @@
 
 use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
 use trial::Interval;
+use trial::episodes::TurnRow;
 
 use super::figures::{MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
@@ -19,6 +20,18 @@ const SATURATED_PERCENT_MIN: f64 = 80.0;
 
 /// The machine limits the server only if the server has at least this share of its busy time.
 pub(super) const MACHINE_SHARE_MIN: f64 = 0.8;
+
+/// Events per request in the intervals of a fit; `None` if they were not counted.
+fn events_per_request(rows: &[usize], intervals: &[Interval], turns: &[TurnRow]) -> Option<f64> {
+    let (mut events, mut requests) = (0, 0.0);
+    for interval in rows.iter().map(|&row| &intervals[row]) {
+        if let Ok(at) = turns.binary_search_by_key(&interval.index, |row| row.interval) {
+            events += turns[at].events;
+            requests += interval.requests;
+        }
+    }
+    (events > 0 && requests > 0.0).then(|| events as f64 / requests)
+}
 
 /// One resource with its line.
 pub(super) struct Fitted {
@@ -44,6 +57,7 @@ impl Fitted {
     pub(super) fn new(
         series: Series,
         intervals: &[Interval],
+        turns: &[TurnRow],
         options: &Options,
         share: Option<f64>,
     ) -> Fitted {
@@ -64,6 +78,7 @@ impl Fitted {
             level: options.level,
             seed: options.seed,
             cpu_time: series.kind.is_cpu_time(),
+            events_per_request: events_per_request(&rows, intervals, turns),
             ..LoadLineInput::new(&rates, &cost, cap)
         });
         if let Ok(line) = &line {
