@@ -1,6 +1,6 @@
 //! One resource and its line: which intervals are fitted, and the figures of the line.
 
-use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
+use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust, Turns};
 use trial::Interval;
 use trial::episodes::TurnRow;
 
@@ -21,16 +21,18 @@ const SATURATED_PERCENT_MIN: f64 = 80.0;
 /// The machine limits the server only if the server has at least this share of its busy time.
 pub(super) const MACHINE_SHARE_MIN: f64 = 0.8;
 
-/// Events per request in the intervals of a fit; `None` if they were not counted.
-fn events_per_request(rows: &[usize], intervals: &[Interval], turns: &[TurnRow]) -> Option<f64> {
-    let (mut events, mut requests) = (0, 0.0);
-    for interval in rows.iter().map(|&row| &intervals[row]) {
-        if let Ok(at) = turns.binary_search_by_key(&interval.index, |row| row.interval) {
-            events += turns[at].events;
-            requests += interval.requests;
-        }
-    }
-    (events > 0 && requests > 0.0).then(|| events as f64 / requests)
+/// Turns per request in the intervals of a fit; `None` if they were not counted.
+fn turns_of(
+    rows: &[usize],
+    intervals: &[Interval],
+    share_used: &[f64],
+    counted: &[TurnRow],
+) -> Option<Turns> {
+    let of_row = |(&row, &used): (&usize, &f64)| {
+        let at = counted.binary_search_by_key(&intervals[row].index, |row| row.interval).ok()?;
+        Some((used, intervals[row].requests, counted[at].turns as f64))
+    };
+    Turns::of(&rows.iter().zip(share_used).filter_map(of_row).collect::<Vec<_>>())
 }
 
 /// One resource with its line.
@@ -73,12 +75,13 @@ impl Fitted {
         let rates: Vec<f64> = rows.iter().map(|&row| intervals[row].rate()).collect();
         let cost: Vec<f64> = uses.iter().map(|used| used.busy() / 100.0 * series.cap).collect();
         let wakes: Option<Vec<f64>> = uses.iter().map(|used| used.wakes).collect();
+        let share_used: Vec<f64> = cost.iter().map(|cost| cost / cap).collect();
         let line = regress::load_line(&LoadLineInput {
             wakes: wakes.as_deref().filter(|wakes| !wakes.is_empty()),
             level: options.level,
             seed: options.seed,
             cpu_time: series.kind.is_cpu_time(),
-            events_per_request: events_per_request(&rows, intervals, turns),
+            turns: turns_of(&rows, intervals, &share_used, turns),
             ..LoadLineInput::new(&rates, &cost, cap)
         });
         if let Ok(line) = &line {
