@@ -1,5 +1,5 @@
 //! The servers as Debian configures them, each in its own directory, with its ordinary access log
-//! and one worker.
+//! and one worker; and small programs for the servers of language runtimes.
 //!
 //! A server is pinned to CPU 0. The origin of the proxies is on CPU 1, and so is varnishncsa, a
 //! separate process that writes Varnish's log. What never happens: a server that is not
@@ -34,11 +34,13 @@ struct Kind {
     package: &'static str,
     /// The flag that prints its version.
     version: &'static str,
+    /// Its configuration, or the program that it runs.
     config: &'static str,
-    arguments: &'static str,
+    /// What starts it, word by word.
+    command: &'static str,
     /// Its access log, in its directory.
     log: &'static str,
-    /// The line that makes it leave root, if it is started by root.
+    /// The lines that make it leave root, if it is started by root.
     user: &'static str,
 }
 
@@ -48,12 +50,22 @@ const NGINX: Kind = Kind {
     package: "nginx-light",
     version: "-v",
     config: include_str!("peers/nginx.conf"),
-    arguments: "-p {home} -e {home}/error.log -c {config}",
+    command: "{program} -p {home} -e {home}/error.log -c {config}",
     log: "access.log",
     user: "user www-data;",
 };
 
-const KINDS: [Kind; 6] = [
+const APACHE: Kind = Kind {
+    name: "apache",
+    program: "apache2",
+    package: "apache2",
+    config: include_str!("peers/apache.conf"),
+    command: "{program} -D FOREGROUND -D event -f {config}",
+    user: "User www-data\nGroup www-data",
+    ..NGINX
+};
+
+const KINDS: [Kind; 13] = [
     NGINX,
     Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX },
     Kind {
@@ -61,7 +73,7 @@ const KINDS: [Kind; 6] = [
         program: "squid",
         package: "squid",
         config: include_str!("peers/squid.conf"),
-        arguments: "--foreground -YC -f {config}",
+        command: "{program} --foreground -YC -f {config}",
         ..NGINX
     },
     Kind {
@@ -69,7 +81,7 @@ const KINDS: [Kind; 6] = [
         program: "haproxy",
         package: "haproxy",
         config: include_str!("peers/haproxy.cfg"),
-        arguments: "-db -f {config}",
+        command: "{program} -db -f {config}",
         log: "stderr",
         ..NGINX
     },
@@ -79,7 +91,8 @@ const KINDS: [Kind; 6] = [
         package: "varnish",
         version: "-V",
         config: include_str!("../webbench/peers/varnish.vcl"),
-        arguments: "-F -j none -a {listen} -T none -f {config} -s malloc,256m -n {home}/varnish",
+        command: "{program} -F -j none -a {listen} -T none -f {config} -s malloc,256m \
+                  -n {home}/varnish",
         ..NGINX
     },
     Kind {
@@ -87,15 +100,71 @@ const KINDS: [Kind; 6] = [
         program: "lighttpd",
         package: "lighttpd",
         config: include_str!("peers/lighttpd.conf"),
-        arguments: "-D -f {config}",
+        command: "{program} -D -f {config}",
         user: "server.username = \"www-data\"\nserver.groupname = \"www-data\"",
+        ..NGINX
+    },
+    APACHE,
+    Kind {
+        name: "apache-prefork",
+        command: "{program} -D FOREGROUND -D prefork -f {config}",
+        ..APACHE
+    },
+    Kind {
+        name: "trafficserver",
+        program: "traffic_server",
+        package: "trafficserver",
+        version: "-V",
+        config: include_str!("peers/trafficserver.sh"),
+        command: "sh {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "node",
+        program: "node",
+        package: "nodejs",
+        config: include_str!("peers/node.js"),
+        command: "{program} {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "go",
+        program: "go",
+        package: "golang-go",
+        version: "version",
+        config: include_str!("peers/go.sh"),
+        command: "sh {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "python",
+        program: "python3",
+        package: "python3",
+        version: "-V",
+        config: include_str!("peers/python.py"),
+        command: "{program} {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "gunicorn",
+        program: "gunicorn",
+        package: "gunicorn",
+        config: include_str!("peers/gunicorn.py"),
+        command: "{program} -c {config} __config__:serve",
         ..NGINX
     },
 ];
 
 /// The names of all servers, in the order in which they are measured.
-pub const SERVERS: [&str; 7] =
-    ["nginx", "nginx-cache", "squid", "haproxy", "varnish", "lighttpd", OURS];
+pub const SERVERS: [&str; KINDS.len() + 1] = {
+    let mut names = [OURS; KINDS.len() + 1];
+    let mut at = 0;
+    while at < KINDS.len() {
+        names[at] = KINDS[at].name;
+        at += 1;
+    }
+    names
+};
 
 /// What every server is started with.
 pub(super) struct Setup<'s> {
@@ -195,8 +264,10 @@ impl Kind {
         let command = |config: &Path, address| {
             let mut values = values(address).to_vec();
             values.push(("config", config.display().to_string()));
-            let mut command = Command::new(program);
-            command.args(self.arguments.split(' ').map(|word| filled(word, &values)));
+            values.push(("program", program.display().to_string()));
+            let mut words = self.command.split(' ').map(|word| filled(word, &values));
+            let mut command = Command::new(words.next().unwrap_or_default());
+            command.args(words);
             command
         };
         let (guard, address) = start_peer(home, setup.cpus.server, configure, command)?;
@@ -240,7 +311,11 @@ fn start_varnishncsa(home: &Path, log: &Path, cpu: Option<usize>) -> Result<Peer
 
 #[cfg(test)]
 mod tests {
+    use harness::origin::OriginThread;
+    use record::survey::{SurveySpec, survey};
+
     use super::*;
+    use crate::conditions::working_directory;
 
     #[test]
     fn every_name_in_a_configuration_is_filled_in() {
@@ -251,11 +326,31 @@ mod tests {
             // A name in braces on one line was not filled in.
             let unfilled = config.lines().find(|line| {
                 let name = line.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-                name.is_some_and(|(name, _)| !name.trim().is_empty())
+                let is_named = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                name.is_some_and(|(name, _)| !name.is_empty() && name.bytes().all(is_named))
             });
             assert_eq!(unfilled, None, "{}", kind.name);
-            assert!(SERVERS.contains(&kind.name), "{}", kind.name);
         }
-        assert_eq!(SERVERS.len(), KINDS.len() + 1);
+    }
+
+    #[test]
+    fn each_installed_server_serves_the_object_and_has_a_log_that_is_understood() {
+        let origin = OriginThread::start(None).unwrap();
+        let home = working_directory(None, "predict").unwrap();
+        let (program, cpus) = (Path::new(""), Cpus { server: Some(0), others: None });
+        let setup = Setup { program, home: home.path(), origin: origin.address(), cpus };
+        for kind in KINDS {
+            let log = match start(&setup, kind.name, 1024) {
+                Ok(running) => running.log.clone(),
+                Err(why) if why.starts_with("not installed") => {
+                    eprintln!("skipped: {}: {why}", kind.name);
+                    continue;
+                }
+                Err(why) => panic!("{}: {why}", kind.name),
+            };
+            // The server has ended, so its log is complete.
+            let read = survey(&SurveySpec { files: vec![log], ..SurveySpec::default() });
+            assert!(read.as_ref().is_ok_and(|read| read.requests > 0), "{}: {read:?}", kind.name);
+        }
     }
 }
