@@ -42,6 +42,10 @@ struct Kind {
     log: &'static str,
     /// The lines that make it leave root, if it is started by root.
     user: &'static str,
+    /// What a variant's configuration has in addition.
+    more: &'static str,
+    /// The server of which it is a variant: what it costs must be found by `compare`.
+    variant_of: Option<&'static str>,
 }
 
 const NGINX: Kind = Kind {
@@ -53,7 +57,30 @@ const NGINX: Kind = Kind {
     command: "{program} -p {home} -e {home}/error.log -c {config}",
     log: "access.log",
     user: "user www-data;",
+    more: "",
+    variant_of: None,
 };
+
+/// A variant of nginx.
+const fn nginx(name: &'static str, more: &'static str) -> Kind {
+    Kind { name, more, variant_of: Some(NGINX.name), ..NGINX }
+}
+
+const GO: Kind = Kind {
+    name: "go",
+    program: "go",
+    package: "golang-go",
+    version: "version",
+    config: include_str!("peers/go.sh"),
+    command: "sh {config}",
+    more: "0",
+    ..NGINX
+};
+
+/// A variant of the Go server that burns this many nanoseconds of each request.
+const fn burning(name: &'static str, ns: &'static str) -> Kind {
+    Kind { name, more: ns, variant_of: Some(GO.name), ..GO }
+}
 
 const APACHE: Kind = Kind {
     name: "apache",
@@ -65,7 +92,7 @@ const APACHE: Kind = Kind {
     ..NGINX
 };
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 18] = [
     NGINX,
     Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX },
     Kind {
@@ -127,15 +154,7 @@ const KINDS: [Kind; 13] = [
         command: "{program} {config}",
         ..NGINX
     },
-    Kind {
-        name: "go",
-        program: "go",
-        package: "golang-go",
-        version: "version",
-        config: include_str!("peers/go.sh"),
-        command: "sh {config}",
-        ..NGINX
-    },
+    GO,
     Kind {
         name: "python",
         program: "python3",
@@ -153,6 +172,15 @@ const KINDS: [Kind; 13] = [
         command: "{program} -c {config} __config__:serve",
         ..NGINX
     },
+    nginx(
+        "nginx-hop",
+        "location /obj/ { proxy_pass http://{listen}/inner/; }
+        location /inner/ { alias {home}/files/obj/; access_log off; }",
+    ),
+    nginx("nginx-gzip", "gzip_types *;"),
+    burning("go-burn-5", "900"),
+    burning("go-burn-10", "1800"),
+    burning("go-burn-20", "3600"),
 ];
 
 /// The names of all servers, in the order in which they are measured.
@@ -165,6 +193,11 @@ pub const SERVERS: [&str; KINDS.len() + 1] = {
     }
     names
 };
+
+/// The server of which this is a variant.
+pub(super) fn variant_of(name: &str) -> Option<&'static str> {
+    KINDS.iter().find(|kind| kind.name == name).and_then(|kind| kind.variant_of)
+}
 
 /// What every server is started with.
 pub(super) struct Setup<'s> {
@@ -283,9 +316,10 @@ impl Kind {
         origin: SocketAddr,
         home: &Path,
         address: SocketAddr,
-    ) -> [(&'static str, String); 8] {
+    ) -> [(&'static str, String); 9] {
         let user = if rustix::process::geteuid().is_root() { self.user } else { "" };
         [
+            ("more", self.more.to_owned()),
             ("user", user.to_owned()),
             ("home", home.display().to_string()),
             ("listen", address.to_string()),

@@ -1,4 +1,5 @@
-# Go's net/http: one file, and a combined access log. The program is compiled at the start.
+# Go's net/http: one file, and a combined access log. A variant burns CPU time in each request. The
+# program is compiled at the start.
 cat >main.go <<'END'
 package main
 
@@ -25,6 +26,8 @@ func main() {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.Write(body)
+		for began := time.Now(); time.Since(began) < {more}*time.Nanosecond; {
+		}
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		now := time.Now().Format("02/Jan/2006:15:04:05 -0700")
 		fmt.Fprintf(file, "%s - - [%s] \"%s %s %s\" 200 %d \"-\" %q\n",
