@@ -402,11 +402,9 @@ fn turns_events_and_episodes_are_those_of_the_event_loop() {
 #[test]
 fn episodes_that_are_sampled_now_and_then_are_whole_ones() {
     let Some(trial) = recorded_with("turns", 2) else { return };
-    assert!(trial.turns().len() >= 2 && trial.turns().len() == trial.intervals().len());
+    assert!(trial.turns().len() >= 2 && trial.turns().len() < trial.intervals().len());
     let sampled = |interval: u64| interval.is_multiple_of(2);
-    assert!(trial.turns().iter().all(|row| sampled(row.interval) == (row.sampled_ns > 0)));
-    let turns: u64 = trial.turns().iter().map(|row| row.turns).sum();
-    assert_eq!(turns, ROUNDS * waiting_calls().len() as u64);
+    assert!(trial.turns().iter().all(|row| sampled(row.interval) && row.sampled_ns > 0));
     let rows: Vec<_> = trial.episodes().iter().filter(|row| row.class > 0).collect();
     assert!(!rows.is_empty());
     for row in rows {

@@ -239,7 +239,7 @@ fn episodes_are_shown_by_their_events_with_the_cost_of_one_more() {
                 }
             });
             let sampled_ns = SECOND_NS;
-            let turns = TurnRow { interval, sampled_ns, turns: 200, events: 800 };
+            let turns = TurnRow { interval, sampled_ns, turns: 200, events: 800, cpu_ns: 1 };
             writer.episodes(turns, &rows).unwrap();
         }
     };

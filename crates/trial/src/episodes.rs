@@ -4,7 +4,7 @@
 //! `io_uring_enter` and their variants. The number of events is what the call returned. An
 //! *episode* is what a thread does from a wake to its next sleep. A preemption does not end it.
 //!
-//! Turns are counted in every interval, episodes in some: see [`TurnRow::sampled_ns`].
+//! Both may be sampled in a part of the time: only intervals with a [`TurnRow`] were sampled.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::table::{Table, columns};
 pub(crate) const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS turn (
     idx INTEGER PRIMARY KEY, sampled_ns INTEGER NOT NULL, turns INTEGER NOT NULL,
-    events INTEGER NOT NULL
+    events INTEGER NOT NULL, cpu_ns INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS episode (
     idx INTEGER NOT NULL, class INTEGER NOT NULL, episodes INTEGER NOT NULL,
@@ -33,12 +33,15 @@ pub const CLASS_MAX: u32 = 63;
 pub struct TurnRow {
     /// The interval's number.
     pub interval: u64,
-    /// How long episodes were observed, ns; 0 if they were not.
+    /// How long turns were counted, ns.
     pub sampled_ns: i64,
     /// Number of turns.
     pub turns: u64,
     /// Events that they returned.
     pub events: u64,
+    /// CPU time of the threads, ns. That of a thread on a CPU is known up to its last turn, switch
+    /// or scheduler tick.
+    pub cpu_ns: i64,
 }
 
 /// The episodes of one class that ended in one interval: their number, their sums, and the sums of
@@ -73,10 +76,10 @@ pub struct EpisodeRow {
 
 impl Table for TurnRow {
     const NAME: &'static str = "turn";
-    const COLUMNS: &'static str = "idx, sampled_ns, turns, events";
+    const COLUMNS: &'static str = "idx, sampled_ns, turns, events, cpu_ns";
     const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx";
 
-    columns!(interval, sampled_ns, turns, events);
+    columns!(interval, sampled_ns, turns, events, cpu_ns);
 }
 
 impl Table for EpisodeRow {

@@ -5,8 +5,8 @@
  * to its next sleep: a switch to another thread ends it, unless the thread was preempted or yielded.
  * The CPU time is the scheduler's own (sum_exec_runtime), which is exact at each switch.
  *
- * Sums are per CPU and never reset; user space takes differences. It attaches the program at the
- * switches in some intervals only, and deletes the threads before: without it no thread is added.
+ * Sums are per CPU and never reset; user space takes differences. It also attaches and detaches the
+ * programs, because the tracepoint makes every system call of the machine slower.
  */
 #include "common.h"
 
@@ -34,9 +34,10 @@ struct task_struct___scheduled {
 	struct sched_entity se;
 } KERNEL_STRUCT;
 
+/* CPU time is that of the thread since it began. */
 struct thread {
-	/* CPU time of the thread, since it began, when the episode began. */
 	u64 episode_cpu_ns;
+	u64 counted_cpu_ns;
 	u64 turns;
 	u64 events;
 	/* Whether the episode was seen from its beginning. */
@@ -59,6 +60,7 @@ struct class {
 struct sums {
 	u64 turns;
 	u64 events;
+	u64 cpu_ns;
 	struct class classes[CLASS_MAX + 1];
 };
 
@@ -85,6 +87,7 @@ ALWAYS_INLINE struct thread *thread_of(u32 tid, u64 cpu_ns)
 	if (!thread) {
 		struct thread first = {
 			.episode_cpu_ns = cpu_ns,
+			.counted_cpu_ns = cpu_ns,
 		};
 		if (map_update(&threads, &tid, &first, NOEXIST))
 			count_unseen(NO_ROOM_THREADS);
@@ -93,50 +96,54 @@ ALWAYS_INLINE struct thread *thread_of(u32 tid, u64 cpu_ns)
 	return thread;
 }
 
-ALWAYS_INLINE int turn(long result)
+ALWAYS_INLINE void count_cpu(struct sums *sums, struct thread *thread, u64 cpu_ns)
 {
-	u64 both = current_pid_tgid();
+	sums->cpu_ns += cpu_ns - thread->counted_cpu_ns;
+	thread->counted_cpu_ns = cpu_ns;
+}
 
+/* A call that waits for events, and so whose return is a turn. */
+ALWAYS_INLINE int waits(struct pt_regs *regs)
+{
+	switch (regs->orig_ax) {
+	case 7: /* poll */
+	case 23: /* select */
+	case 232: /* epoll_wait */
+	case 270: /* pselect6 */
+	case 271: /* ppoll */
+	case 281: /* epoll_pwait */
+	case 441: /* epoll_pwait2 */
+		return 1;
+	case 426: /* io_uring_enter; its result is the number of submissions, in the long run as many */
+		return regs->r10 & IORING_ENTER_GETEVENTS;
+	}
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int turned(u64 *ctx)
+{
+	long result = ctx[1];
+
+	if (!waits((void *)ctx[0]))
+		return 0;
+	u64 both = current_pid_tgid();
 	if (!is_observed(both >> 32))
 		return 0;
+	u64 cpu_ns = cpu_time(current_task());
 	u64 events = result > 0 ? result : 0;
 	struct sums *sums = own_sums();
 	if (!sums)
 		return 0;
 	sums->turns++;
 	sums->events += events;
-	u32 tid = both;
-	struct thread *thread = map_lookup(&threads, &tid);
+	struct thread *thread = thread_of(both, cpu_ns);
 	if (!thread)
 		return 0;
+	count_cpu(sums, thread, cpu_ns);
 	thread->turns++;
 	thread->events += events;
 	return 0;
-}
-
-/* A call that waits for events, and so whose return is a turn. */
-#define TURNS_OF(call) \
-	SEC("fexit/__x64_sys_" #call) \
-	int turned_##call(u64 *ctx) \
-	{ \
-		return turn(ctx[1]); \
-	}
-
-TURNS_OF(poll)
-TURNS_OF(ppoll)
-TURNS_OF(select)
-TURNS_OF(pselect6)
-TURNS_OF(epoll_wait)
-TURNS_OF(epoll_pwait)
-TURNS_OF(epoll_pwait2)
-
-/* The result is the number of submissions, which in the long run is that of the completions. */
-SEC("fexit/__x64_sys_io_uring_enter")
-int turned_io_uring_enter(u64 *ctx)
-{
-	struct pt_regs *regs = (void *)ctx[0];
-
-	return regs->r10 & IORING_ENTER_GETEVENTS ? turn(ctx[1]) : 0;
 }
 
 ALWAYS_INLINE void add_episode(struct sums *sums, struct thread *thread, u64 cpu_ns)
@@ -173,6 +180,7 @@ int switched(u64 *ctx)
 	struct thread *thread = thread_of(tid, cpu_ns);
 	if (!sums || !thread)
 		return 0;
+	count_cpu(sums, thread, cpu_ns);
 	if (!preempted && state != TASK_RUNNING) {
 		if (thread->whole)
 			add_episode(sums, thread, cpu_ns);

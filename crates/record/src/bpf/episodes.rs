@@ -3,9 +3,9 @@
 //! The program sums on each CPU and never resets its sums. A row of the trial is the current sum
 //! over all CPUs minus that at the last boundary.
 //!
-//! Turns are counted in every interval, at the few calls that wait. The program at each switch of
-//! a thread sees the episodes; it is attached in one interval of several only: at the boundary,
-//! after everything else was sampled.
+//! Turns are seen by a tracepoint that makes every system call on the machine slower. So the
+//! programs are attached in one interval of several only: at the boundary, after everything else
+//! was sampled. To attach and detach them takes the recorder's thread less than a millisecond.
 
 use std::num::NonZeroU32;
 
@@ -22,14 +22,11 @@ static OBJECT: &Aligned<[u8]> =
 
 /// Numbers of one class, and of all sums, as in `episodes.bpf.c`.
 const NUMBERS_OF_CLASS: usize = 10;
-const TOTALS: usize = 2;
+const TOTALS: usize = 3;
 const NUMBERS: usize = TOTALS + NUMBERS_OF_CLASS * (CLASS_MAX as usize + 1);
 
 /// Threads that are forgotten per call.
 const BATCH: u32 = 256;
-
-/// The program at each switch.
-const SWITCHED: &str = "switched";
 
 /// The square of the unit in which the program squares CPU time, ns².
 const SQUARED_UNIT_NS2: f64 = 64.0 * 64.0;
@@ -44,7 +41,7 @@ pub(crate) struct Episodes {
     threads: MapHandle,
     /// The first of this many intervals is sampled.
     every: u64,
-    /// Since when episodes are seen, on the monotonic clock; `None` if they are not.
+    /// When the programs were attached, on the monotonic clock; `None` if they are not.
     since_ns: Option<i64>,
     /// All sums at the last boundary.
     before: Vec<u64>,
@@ -53,7 +50,7 @@ pub(crate) struct Episodes {
 impl Episodes {
     pub(crate) fn start(pids: &[u32], every: NonZeroU32) -> Result<Episodes, Unsupported> {
         let mut program = Program::start(OBJECT, pids)?;
-        program.detach(SWITCHED);
+        program.detach();
         let (sums, threads) = (program.map("sums")?, program.map("threads")?);
         let (every, before) = (u64::from(every.get()), vec![0; NUMBERS]);
         Ok(Episodes { program, sums, threads, every, since_ns: None, before })
@@ -72,9 +69,11 @@ impl Episodes {
         pids: &[u32],
         writer: &mut Writer,
     ) -> Result<Option<Loss>, Error> {
-        let sampled_ns = self.since_ns.map_or(0, |since_ns| clock::monotonic_ns() - since_ns);
-        let (turns, rows) = rows(index, sampled_ns, &self.take());
-        writer.episodes(turns, &rows)?;
+        if let Some(since_ns) = self.since_ns {
+            let sampled_ns = clock::monotonic_ns() - since_ns;
+            let (turns, rows) = rows(index, sampled_ns, &self.take());
+            writer.episodes(turns, &rows)?;
+        }
         self.program.observe(pids);
         self.prepare(index + 1);
         let count = self.program.take_unseen()[NO_ROOM_THREADS];
@@ -85,11 +84,11 @@ impl Episodes {
         }))
     }
 
-    /// Attaches or detaches the program that sees the episodes of an interval.
+    /// Attaches or detaches the programs for an interval.
     fn prepare(&mut self, index: u64) {
         let samples = index.is_multiple_of(self.every);
         if !samples {
-            self.program.detach(SWITCHED);
+            self.program.detach();
             self.since_ns = None;
         } else if self.since_ns.is_some() {
             self.since_ns = Some(clock::monotonic_ns());
@@ -97,9 +96,9 @@ impl Episodes {
             // Threads that were followed have moved on.
             let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
             threads.map(|threads| threads.for_each(drop)).ok();
-            // It could be attached at the start; if that fails now, the interval is not sampled.
-            self.since_ns =
-                self.program.attach(|name| name == SWITCHED).is_ok().then(clock::monotonic_ns);
+            self.take();
+            // They could be attached at the start; if that fails now, the interval is not sampled.
+            self.since_ns = self.program.attach().is_ok().then(clock::monotonic_ns);
         }
     }
 
@@ -132,7 +131,13 @@ fn total(per_cpu: &[Vec<u8>]) -> Vec<u64> {
 fn rows(interval: u64, sampled_ns: i64, sums: &[u64]) -> (TurnRow, Vec<EpisodeRow>) {
     let ns = |sum: u64| i64::try_from(sum).unwrap_or(i64::MAX);
     let (totals, classes) = sums.split_at(TOTALS);
-    let turns = TurnRow { interval, sampled_ns, turns: totals[0], events: totals[1] };
+    let turns = TurnRow {
+        interval,
+        sampled_ns,
+        turns: totals[0],
+        events: totals[1],
+        cpu_ns: ns(totals[2]),
+    };
     let rows = (0..).zip(classes.chunks_exact(NUMBERS_OF_CLASS)).filter(|(_, sums)| sums[0] > 0);
     let rows = rows.map(|(class, sums)| EpisodeRow {
         interval,
@@ -158,12 +163,15 @@ mod tests {
     #[test]
     fn sums_of_all_cpus_become_the_rows_of_their_classes() {
         let mut of_cpu: Vec<u64> = vec![0; NUMBERS];
-        of_cpu[..TOTALS].copy_from_slice(&[50, 60]);
+        of_cpu[..TOTALS].copy_from_slice(&[50, 60, 70]);
         let at = TOTALS + NUMBERS_OF_CLASS * 2;
         of_cpu[at..at + NUMBERS_OF_CLASS].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         let bytes: Vec<u8> = of_cpu.iter().flat_map(|number| number.to_ne_bytes()).collect();
         let (turns, rows) = rows(7, 1_000, &total(&[bytes.clone(), bytes]));
-        assert_eq!(turns, TurnRow { interval: 7, sampled_ns: 1_000, turns: 100, events: 120 });
+        assert_eq!(
+            turns,
+            TurnRow { interval: 7, sampled_ns: 1_000, turns: 100, events: 120, cpu_ns: 140 }
+        );
         let expected = EpisodeRow {
             interval: 7,
             class: 2,

@@ -1,10 +1,9 @@
 //! One loaded and attached BPF object, and what all have in common: the set of observed processes,
 //! and the counts of unseen events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use libbpf_rs::btf::{Btf, types::Func};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
 
 use crate::error::Unsupported;
 
@@ -26,7 +25,7 @@ pub(super) struct Aligned<T: ?Sized>(pub(super) T);
 /// A running program. It ends when this is dropped.
 pub(super) struct Program {
     object: Object,
-    links: BTreeMap<String, Link>,
+    links: Vec<Link>,
     observed: MapHandle,
     unseen: MapHandle,
     /// The counts at the last read.
@@ -48,41 +47,35 @@ impl Program {
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default()
             .open_memory(&object.0)
-            .and_then(without_missing_functions)
-            .and_then(OpenObject::load)
+            .and_then(libbpf_rs::OpenObject::load)
             .map_err(|error| unsupported(&error))?;
         let observed = map(&object, "observed")?;
         let unseen = map(&object, "unseen")?;
         let mut program = Program {
             object,
-            links: BTreeMap::new(),
+            links: Vec::new(),
             observed,
             unseen,
             unseen_before: [0; UNSEEN],
             doubtful: BTreeSet::new(),
         };
-        program.attach(|_| true)?;
+        program.attach()?;
         // A full set or a missing own process costs attribution, not the recording.
         let _ = program.put(std::process::id(), RECORDER);
         program.observe(pids);
         Ok(program)
     }
 
-    /// Attaches the programs with these names.
-    pub(super) fn attach(&mut self, wanted: impl Fn(&str) -> bool) -> Result<(), Unsupported> {
-        for program in self.object.progs_mut().filter(|program| program.autoload()) {
-            let name = program.name().to_string_lossy().into_owned();
-            if wanted(&name) {
-                let link = program.attach().map_err(|error| unsupported(&error))?;
-                self.links.insert(name, link);
-            }
-        }
+    /// Attaches all programs that [`detach`](Program::detach) detached.
+    pub(super) fn attach(&mut self) -> Result<(), Unsupported> {
+        let links = self.object.progs_mut().map(|program| program.attach());
+        self.links = links.collect::<Result<_, _>>().map_err(|error| unsupported(&error))?;
         Ok(())
     }
 
-    /// Detaches the program with this name, so that what it observes costs nothing.
-    pub(super) fn detach(&mut self, name: &str) {
-        self.links.remove(name);
+    /// Detaches all programs, so that what they observe costs nothing. Maps keep their content.
+    pub(super) fn detach(&mut self) {
+        self.links.clear();
     }
 
     /// One of its maps.
@@ -159,18 +152,6 @@ impl Fields<'_> {
         self.0 = rest;
         *head
     }
-}
-
-/// Leaves out the programs at functions that this kernel lacks, such as those of io_uring.
-fn without_missing_functions(mut object: OpenObject) -> libbpf_rs::Result<OpenObject> {
-    let kernel = Btf::from_vmlinux()?;
-    for mut program in object.progs_mut() {
-        let section = program.section().to_string_lossy().into_owned();
-        if let Some(("fentry" | "fexit", function)) = section.split_once('/') {
-            program.set_autoload(kernel.type_by_name::<Func<'_>>(function).is_some());
-        }
-    }
-    Ok(object)
 }
 
 fn map(object: &Object, name: &str) -> Result<MapHandle, Unsupported> {

@@ -3,8 +3,8 @@
 
 use regress::Sums;
 use serde::Serialize;
+use trial::Trial;
 use trial::episodes::{CLASS_MAX, EpisodeRow};
-use trial::{Interval, Trial};
 
 use super::waits::lost;
 
@@ -14,9 +14,9 @@ const ROWS_FROM: [u32; 9] = [0, 1, 2, 3, 4, 8, 16, 32, CLASS_MAX];
 /// Turns and episodes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Episodes {
-    /// Time in which episodes were observed, seconds.
+    /// Time in which they were counted, seconds.
     pub seconds: f64,
-    /// Turns in the whole trial.
+    /// Turns in that time, those of unfinished episodes included.
     pub turns: u64,
     /// Turns per second.
     pub turns_per_s: f64,
@@ -52,17 +52,13 @@ pub struct EpisodesWithEvents {
 
 /// The turns and episodes of a trial; `None` if they were not counted.
 pub(crate) fn episodes(trial: &Trial) -> Option<Episodes> {
-    let counted = trial.turns();
-    if counted.is_empty() {
+    let sampled = trial.turns();
+    if sampled.is_empty() {
         return None;
     }
-    let is_counted = |interval: &&Interval| {
-        counted.binary_search_by_key(&interval.index, |row| row.interval).is_ok()
-    };
-    let lengths = trial.intervals().iter().filter(is_counted).map(|interval| interval.length_ns);
-    let seconds = |ns: i64| ns as f64 / 1e9;
-    let turns: u64 = counted.iter().map(|row| row.turns).sum();
-    let events: u64 = counted.iter().map(|row| row.events).sum();
+    let seconds = sampled.iter().map(|row| row.sampled_ns).sum::<i64>() as f64 / 1e9;
+    let turns: u64 = sampled.iter().map(|row| row.turns).sum();
+    let events: u64 = sampled.iter().map(|row| row.events).sum();
     let with_events = trial.episodes().iter().filter(|row| row.class > 0);
     let line = with_events.map(sums).fold(Sums::default(), |all, sums| all + sums).line();
     let bounds = ROWS_FROM.into_iter().zip(ROWS_FROM.into_iter().skip(1).map(Some).chain([None]));
@@ -81,9 +77,9 @@ pub(crate) fn episodes(trial: &Trial) -> Option<Episodes> {
         })
     });
     Some(Episodes {
-        seconds: seconds(counted.iter().map(|row| row.sampled_ns).sum()),
+        seconds,
         turns,
-        turns_per_s: turns as f64 / seconds(lengths.sum()),
+        turns_per_s: turns as f64 / seconds,
         events_per_turn: events as f64 / turns as f64,
         episodes: trial.episodes().iter().map(|row| row.episodes).sum(),
         event_us: line.map(|line| line.slope),

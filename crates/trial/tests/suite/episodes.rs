@@ -5,7 +5,7 @@ use trial::episodes::{CLASS_MAX, EpisodeRow, TurnRow};
 use trial::{Error, Trial, Writer};
 
 fn turn(interval: u64) -> TurnRow {
-    TurnRow { interval, sampled_ns: 1_000_000_000, turns: 7 + interval, events: 9 }
+    TurnRow { interval, sampled_ns: 1_000_000_000, turns: 7 + interval, events: 9, cpu_ns: 12_345 }
 }
 
 fn episode(interval: u64, class: u32) -> EpisodeRow {
