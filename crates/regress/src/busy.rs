@@ -37,7 +37,7 @@ pub const CHEAP_S: f64 = 20e-6;
 /// The standard deviation of the prior of θ.
 pub const FALL_SD: f64 = 0.15;
 /// Mean and sd of the prior of θ if the turns were not counted: it has their part too.
-const FALL_UNCOUNTED: (f64, f64) = (1.3, 0.25);
+const FALL_UNCOUNTED: (f64, f64) = (1.3, 0.4);
 /// The part of the turns per request at the cap, by their straight line, that is taken.
 const TURNS_AT_CAP: f64 = 0.5;
 /// The fixed use has a prior with mean 0 and this sd, as a share of the cap: a server that waits
@@ -45,7 +45,7 @@ const TURNS_AT_CAP: f64 = 0.5;
 pub const FIXED_SD: f64 = 0.01;
 /// Sd of the log of the capacity for each unit of the cap between the data and the cap, because the
 /// cost does not fall exactly as in the model.
-pub const MODEL_SD: f64 = 0.3;
+pub const MODEL_SD: f64 = 0.35;
 /// Intervals with a rate below this part of the highest are left out: their cost per request is
 /// mostly fixed cost and noise.
 const RATE_MIN: f64 = 0.05;
@@ -158,9 +158,9 @@ impl Prior {
 
     /// θ minus its mean for a line, and the derivative of that by the log of the cost.
     fn deviation(&self, line: &Line) -> (f64, f64) {
-        let dearer = line.log_b - self.log_cheap;
-        let slope = if dearer > 0.0 { FALL_BY_COST } else { 0.0 };
-        (line.fall - self.mean + slope * dearer, slope)
+        let beyond = line.log_b - self.log_cheap;
+        let slope = if beyond > 0.0 { FALL_BY_COST } else { 0.0 };
+        (line.fall - self.mean + slope * beyond, slope)
     }
 }
 

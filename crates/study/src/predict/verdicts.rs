@@ -57,12 +57,12 @@ impl Pairs {
     }
 
     fn count(&mut self, verdict: Option<Verdict>) {
-        let dearer = self.change_percent > 0.0;
+        let costs_more = self.change_percent > 0.0;
         self.pairs += 1;
         let of_verdict = match verdict {
             Some(Verdict::NoChange) => &mut self.no_change,
             None | Some(Verdict::Inconclusive) => &mut self.inconclusive,
-            Some(verdict) if self.unchanged() || (verdict == Verdict::Regression) != dearer => {
+            Some(verdict) if self.unchanged() || (verdict == Verdict::Regression) != costs_more => {
                 &mut self.wrong
             }
             Some(_) => &mut self.found,
