@@ -311,7 +311,6 @@ pub(crate) struct Locks {
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true))]
-#[command(group = clap::ArgGroup::new("requests").required(true))]
 pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) recording: Recording,
@@ -338,7 +337,7 @@ pub(crate) struct Observed {
     /// Name of the server's processes, as in /proc/PID/comm
     #[arg(long, value_name = "NAME", group = "target")]
     pub(crate) name: Option<String>,
-    /// The server's access log
+    /// The server's access log [default: requests are counted on the server's sockets (root)]
     #[arg(long, value_name = "FILE", group = "requests")]
     pub(crate) access_log: Option<PathBuf>,
     /// If there is no log: a request counter that the server exports for Prometheus, such as
@@ -366,6 +365,7 @@ impl Observed {
         let mut spec = ::record::Spec::new(target, self.access_log.clone(), trial);
         spec.log_format = self.log_format.clone().unwrap_or_default();
         spec.requests_from = self.requests_from.clone();
+        spec.sockets = self.access_log.is_none() && self.requests_from.is_none();
         spec
     }
 }
@@ -610,7 +610,6 @@ pub(crate) struct Compare {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("requests").required(true))]
 #[command(
     after_help = "The periods alternate: A B, B A, A B, ... Each period starts with its command, \
 run by the shell. A command that exits is taken to have changed a setting of the server named by \

@@ -35,6 +35,15 @@ pub enum Error {
         /// What failed, or what is there instead.
         what: String,
     },
+    /// The system's or the operator's fault: the server's sockets cannot be observed.
+    #[error(
+        "requests cannot be counted on the server's sockets (it takes root and Linux 6.3): {why}; \
+         or give --access-log FILE or --requests-from URL#METRIC"
+    )]
+    Sockets {
+        /// What is missing.
+        why: String,
+    },
     /// The operator's fault: an interval that cannot be sampled.
     #[error("the interval of {found_ms} ms must be between {least_ms} ms and {most_ms} ms")]
     Interval {

@@ -125,6 +125,17 @@ pub(crate) fn counter_capabilities(metric: &str) -> Vec<Capability> {
     vec![supported("requests", source), missing("log elapsed", elapsed)]
 }
 
+/// What the sockets provide.
+pub(crate) fn sockets_capabilities(tls: &[String]) -> Vec<Capability> {
+    let library = if tls.is_empty() { "none found".to_owned() } else { tls.join(", ") };
+    let source = format!(
+        "counted on the server's sockets, at the last send of the response; for TLS in the calls \
+         of OpenSSL: {library}"
+    );
+    let elapsed = "from the receive that begins a request to the last send of its response, 1 %";
+    vec![supported("requests", source), supported("log elapsed", elapsed.to_owned())]
+}
+
 fn supported(name: &str, reason: String) -> Capability {
     Capability { name: name.to_owned(), supported: true, reason }
 }

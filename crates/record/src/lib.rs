@@ -1,8 +1,8 @@
-//! The samplers: modes of the CPU, threads of a server, its profile, access logs.
+//! The samplers: modes of the CPU, threads of a server, its profile, access logs, sockets.
 //!
 //! [`record()`] observes a server that it neither starts nor changes: it reads /proc, perf events
 //! and the tail of an access log, and writes one [`trial`] file, interval by interval. It works on
-//! any server that logs in one of the formats of [`LogFormat`].
+//! any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
 //!
 //! The path of a sample:
 //!
@@ -13,6 +13,7 @@
 //! perf events - profile, counters ---+
 //! access log - tail - logs - spread -+
 //! or a counter - scraper - spread ---+
+//! or sockets - BPF maps - spread ----+
 //! ```
 //!
 //! The manifest's capabilities state what is exact and what has a grain: totals of CPU time are

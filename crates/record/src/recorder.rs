@@ -85,6 +85,8 @@ pub struct Spec {
     pub log_format: FormatChoice,
     /// A counter of the server's, used if there is no log.
     pub requests_from: Option<MetricUrl>,
+    /// Whether to count requests on the server's sockets, if there is neither.
+    pub sockets: bool,
     /// Whether to keep addresses and query strings out of the trial: bad lines are reduced to their
     /// shape, and command lines lose them.
     pub redact: bool,
@@ -119,6 +121,7 @@ impl Spec {
             access_log,
             log_format: FormatChoice::Auto,
             requests_from: None,
+            sockets: false,
             redact: false,
             interval: Duration::from_secs(1),
             duration: None,
@@ -159,6 +162,8 @@ pub struct Summary {
     pub recorded_ns: i64,
     /// Requests in them.
     pub requests: f64,
+    /// Where they were counted: "in the log", "on the server's sockets".
+    pub requests_source: Option<&'static str>,
     /// Log lines read.
     pub log_lines: u64,
     /// Log lines that could not be parsed.
@@ -186,8 +191,8 @@ impl fmt::Display for Summary {
             Ended::ServerGone => "the server ended",
         };
         writeln!(f, "{} intervals, {seconds:.1} s ({ended})", self.intervals)?;
-        if self.log_lines == 0 && self.requests > 0.0 {
-            writeln!(f, "{:.0} requests by the server's own counter", self.requests)?;
+        if let (0, Some(source)) = (self.log_lines, self.requests_source) {
+            writeln!(f, "{:.0} requests, counted {source}", self.requests)?;
         } else {
             writeln!(
                 f,
@@ -237,6 +242,7 @@ pub fn record(
     let requests = match (&spec.access_log, &spec.requests_from) {
         (Some(path), _) => Some(Requests::open(path, spec.log_format.clone(), spec.redact)?),
         (None, Some(url)) => Some(Requests::watch(url, spec.interval)?),
+        (None, None) if spec.sockets => Some(Requests::on_sockets(&server.pids())?),
         (None, None) => None,
     };
     let pids = server.pids();
@@ -447,6 +453,7 @@ impl Recorder {
     fn baseline(&mut self) -> Result<(), Error> {
         self.server.look()?;
         self.boundary = Boundary::now();
+        self.mark();
         self.server.sample();
         self.machine = machine(&mut self.buffer)?;
         self.devices = Devices::start(&mut self.buffer);
@@ -471,6 +478,7 @@ impl Recorder {
         // wait.
         let now = Boundary::now();
         let last = std::mem::replace(&mut self.boundary, now);
+        self.mark();
         let server = self.server.sample();
         let stat = read_stat(&mut self.buffer)?;
         let (machine, cpus) = self.machine.sample(stat).ok_or_else(no_modes)?;
@@ -511,6 +519,7 @@ impl Recorder {
         };
         match &mut self.requests {
             Some(requests) => {
+                requests.observe(&self.server.pids());
                 requests.spread.close(index, now.wall_ns);
                 let polled = requests.poll();
                 interval.rate_valid &= polled.sound();
@@ -523,6 +532,12 @@ impl Recorder {
         self.counts.recorder_ns += interval.recorder_ns;
         self.kept.push_back(interval);
         Ok(server.alive)
+    }
+
+    fn mark(&mut self) {
+        if let Some(requests) = &mut self.requests {
+            requests.mark();
+        }
     }
 
     fn profile_interval(&mut self, index: u64) -> Result<(), Error> {
@@ -582,7 +597,8 @@ impl Recorder {
             }
             interval.requests = tally.requests;
             interval.requests_ended = tally.ended;
-            let latencies: Vec<_> = latency(interval.index, &tally).into_iter().collect();
+            let source = self.requests.as_ref().map(Requests::latency_source);
+            let latencies: Vec<_> = latency(interval.index, source, &tally).into_iter().collect();
             let losses: Vec<_> = std::mem::take(&mut self.losses).into_values().collect();
             self.writer.classes(&classes(interval.index, &tally))?;
             self.writer.append_all(&interval, &latencies, &losses)?;
@@ -594,6 +610,7 @@ impl Recorder {
 
     fn amend(&mut self) -> Result<(), Error> {
         let Some(requests) = &mut self.requests else { return Ok(()) };
+        let source = Some(requests.latency_source());
         let late = requests.spread.amendments();
         if late.is_empty() {
             return Ok(());
@@ -610,7 +627,7 @@ impl Recorder {
                 requests,
                 requests_ended: ended,
             });
-            latencies.extend(latency(addition.index, &addition.tally));
+            latencies.extend(latency(addition.index, source, &addition.tally));
         }
         Ok(self.writer.amend(&amendments, &latencies)?)
     }
@@ -626,6 +643,7 @@ impl Recorder {
             // This wait ignores the stop flag: it is short, and the last intervals are worth it.
             let until_ns = clock::monotonic_ns() + clock::ns(patience);
             self.wait(until_ns, &AtomicBool::new(false))?;
+            self.requests.as_mut().map(Requests::end);
             let polled = self.requests.as_mut().map(Requests::poll).unwrap_or_default();
             self.note_log(polled);
         }
@@ -647,6 +665,7 @@ impl Recorder {
             intervals,
             recorded_ns: self.counts.recorded_ns,
             requests: self.counts.requests,
+            requests_source: self.requests.as_ref().map(Requests::source_name),
             log_lines: lines.lines,
             log_lines_bad: lines.bad,
             log_format: self.manifest.log_format,
@@ -685,7 +704,7 @@ impl Recorder {
         }
         if self.counts.late > 0 {
             notes.push(format!(
-                "{} requests were logged after their interval was written, and added to it",
+                "{} requests became known after their interval was written, and were added to it",
                 self.counts.late
             ));
         }
@@ -701,9 +720,9 @@ impl Recorder {
     }
 }
 
-fn latency(index: u64, tally: &Tally) -> Option<LatencyRow> {
+fn latency(index: u64, source: Option<LatencySource>, tally: &Tally) -> Option<LatencyRow> {
     let histogram = tally.latency_us.as_ref()?;
-    Some(LatencyRow::new(index, LatencySource::Log, false, histogram))
+    Some(LatencyRow::new(index, source?, false, histogram))
 }
 
 /// The rows by class; none if the log has no classes.

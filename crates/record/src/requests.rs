@@ -1,14 +1,15 @@
-//! The requests of one recording, from the tail of an access log or from a counter that the server
-//! keeps: counts, and spreading over intervals.
+//! The requests of one recording, from the tail of an access log, from a counter that the server
+//! keeps, or from its sockets: counts, and spreading over intervals.
 
 use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
-use trial::Capability;
+use trial::{Capability, LatencySource};
 
+use crate::bpf::Sockets;
 use crate::counter::{Counter, Growth, MetricUrl, Scraper};
-use crate::error::Error;
+use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::logs::{Format, FormatChoice, Stamps};
 use crate::redact;
@@ -23,6 +24,9 @@ const UNWATCHED_SHARE_MAX: f64 = 0.02;
 
 /// Bad lines that are kept as samples.
 const SAMPLES_MAX: usize = 3;
+
+/// The loss of requests that were not counted at all.
+pub(crate) const NO_ROOM: &str = "sockets: no room for a connection";
 
 /// How many periods of a counter's growth are remembered until their intervals are written.
 const GROWTHS_MAX: usize = 64;
@@ -48,6 +52,8 @@ pub(crate) struct Polled {
     pub(crate) why: Option<String>,
     /// How often a counter fell.
     pub(crate) resets: u64,
+    /// What was lost on the sockets: kind, count, and a note.
+    pub(crate) unseen: Vec<(&'static str, u64, &'static str)>,
 }
 
 impl Polled {
@@ -55,11 +61,14 @@ impl Polled {
     pub(crate) fn sound(&self) -> bool {
         let bad = self.counts.bad as f64 / self.counts.lines.max(1) as f64;
         // A missing name means a rotation in progress: the renamed file is still read.
-        !self.unreadable && self.truncations == 0 && bad <= BAD_SHARE_MAX
+        !self.unreadable
+            && self.truncations == 0
+            && bad <= BAD_SHARE_MAX
+            && self.unseen.iter().all(|(kind, ..)| *kind != NO_ROOM)
     }
 
     /// The losses: kind, count, and a note.
-    pub(crate) fn losses(&self, format: Option<&Format>) -> [(&'static str, u64, String); 5] {
+    pub(crate) fn losses(&self, format: Option<&Format>) -> Vec<(&'static str, u64, String)> {
         let why = match format {
             Some(format) => format!("not in the {format} format, or truncated"),
             None => "no line was; known formats are squid, haproxy, combined, clf, json; for any \
@@ -67,7 +76,8 @@ impl Polled {
                 .to_owned(),
         };
         let failed = self.why.clone().unwrap_or_default();
-        [
+        let unseen = self.unseen.iter().map(|&(kind, count, note)| (kind, count, note.to_owned()));
+        let others = [
             ("log: line not understood", self.counts.bad, why),
             ("log: truncated", self.truncations, "the part cut off was not read".to_owned()),
             ("log: not readable", u64::from(self.unreadable), "failed attempts".to_owned()),
@@ -77,7 +87,8 @@ impl Polled {
                 self.resets,
                 "the server was restarted? what it counted in between is lost".to_owned(),
             ),
-        ]
+        ];
+        others.into_iter().chain(unseen).collect()
     }
 }
 
@@ -93,6 +104,7 @@ pub(crate) struct Requests {
 enum Source {
     Log { tail: Tail, reader: Box<LineReader> },
     Counter(Watch),
+    Sockets(Box<Sockets>),
 }
 
 /// A watched counter.
@@ -130,8 +142,35 @@ impl Requests {
         })))
     }
 
+    /// Counts on the sockets of these processes.
+    pub(crate) fn on_sockets(pids: &[u32]) -> Result<Requests, Error> {
+        let sockets = Sockets::start(pids).map_err(|Unsupported(why)| Error::Sockets { why })?;
+        Ok(Requests::of(Source::Sockets(Box::new(sockets))))
+    }
+
     fn of(source: Source) -> Requests {
         Requests { source, spread: Spread::starting(0), total: Counts::default() }
+    }
+
+    /// A boundary is now: whatever ends from here on belongs to the next interval.
+    pub(crate) fn mark(&mut self) {
+        if let Source::Sockets(sockets) = &mut self.source {
+            sockets.mark();
+        }
+    }
+
+    /// Follows the server's processes.
+    pub(crate) fn observe(&mut self, pids: &[u32]) {
+        if let Source::Sockets(sockets) = &mut self.source {
+            sockets.observe(pids);
+        }
+    }
+
+    /// The recording has ended: the next poll is the last.
+    pub(crate) fn end(&mut self) {
+        if let Source::Sockets(sockets) = &mut self.source {
+            sockets.ended = true;
+        }
     }
 
     /// Begins the first interval.
@@ -147,6 +186,15 @@ impl Requests {
         match &self.source {
             Source::Log { .. } => "in the log",
             Source::Counter(_) => "of the counter",
+            Source::Sockets(_) => "on the server's sockets",
+        }
+    }
+
+    /// What its latencies are.
+    pub(crate) fn latency_source(&self) -> LatencySource {
+        match &self.source {
+            Source::Sockets(_) => LatencySource::Sockets,
+            _ => LatencySource::Log,
         }
     }
 
@@ -154,7 +202,7 @@ impl Requests {
     pub(crate) fn format(&self) -> Option<&Format> {
         match &self.source {
             Source::Log { reader, .. } => reader.format.as_ref(),
-            Source::Counter(_) => None,
+            Source::Counter(_) | Source::Sockets(_) => None,
         }
     }
 
@@ -165,7 +213,7 @@ impl Requests {
             Source::Log { reader, .. } => {
                 reader.format.as_ref().is_none_or(|format| format.grain_ns() >= 1_000_000_000)
             }
-            Source::Counter(_) => false,
+            Source::Counter(_) | Source::Sockets(_) => false,
         }
     }
 
@@ -174,6 +222,7 @@ impl Requests {
         match &self.source {
             Source::Log { .. } => host::log_capabilities(self.format(), true),
             Source::Counter(watch) => host::counter_capabilities(&watch.metric),
+            Source::Sockets(sockets) => host::sockets_capabilities(&sockets.tls),
         }
     }
 
@@ -181,7 +230,7 @@ impl Requests {
     pub(crate) fn samples(&self) -> &[String] {
         match &self.source {
             Source::Log { reader, .. } => &reader.samples,
-            Source::Counter(_) => &[],
+            Source::Counter(_) | Source::Sockets(_) => &[],
         }
     }
 
@@ -205,6 +254,9 @@ impl Requests {
         let polled = match &mut self.source {
             Source::Log { tail, reader } => poll_log(tail, reader, spread),
             Source::Counter(watch) => watch.poll(spread),
+            Source::Sockets(sockets) => {
+                Polled { unseen: sockets.poll(spread), ..Polled::default() }
+            }
         };
         self.total.lines += polled.counts.lines;
         self.total.understood += polled.counts.understood;

@@ -45,6 +45,21 @@ pub(crate) struct OfClass {
 }
 
 impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.requests += other.requests;
+        self.ended += other.ended;
+        if let Some(us) = other.latency_us {
+            let histogram = self.latency_us.get_or_insert_with(new_histogram);
+            histogram.add(us).expect("a histogram grows to any life that is believed");
+        }
+        for OfClass { class, requests, ended, bytes } in other.classes {
+            let sum = self.of_class(class);
+            sum.requests += requests;
+            sum.ended += ended;
+            sum.bytes += bytes;
+        }
+    }
+
     fn of_class(&mut self, class: Class) -> &mut OfClass {
         let at = self.classes.iter().position(|known| known.class == class);
         let at = at.unwrap_or_else(|| {
@@ -168,6 +183,15 @@ impl Spread {
         self.outside.after += (left - before).max(0.0);
     }
 
+    /// Adds a tally to the interval that was closed so many intervals ago.
+    pub(crate) fn add(&mut self, back: u64, tally: Tally) {
+        let at = usize::try_from(back).unwrap_or(usize::MAX);
+        match self.slots.iter_mut().rev().nth(at) {
+            Some(slot) => slot.tally.add(tally),
+            None => self.outside.before += tally.requests,
+        }
+    }
+
     /// The next interval to hand out, if more than `kept_back` are waiting.
     pub(crate) fn hand_out(&mut self, kept_back: usize) -> Option<Tally> {
         if self.slots.len() - self.handed_out <= kept_back {
@@ -241,7 +265,8 @@ impl Spread {
     }
 }
 
-fn new_histogram() -> Histogram<u64> {
+/// Of microseconds.
+pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three significant digits are allowed")
 }
 
@@ -307,6 +332,34 @@ mod tests {
         assert_eq!(all(&mut spread), [(10.0, 10), (7.0, 7)]);
         let outside = spread.outside();
         assert!((outside.before - 1.0).abs() < 1e-9 && (outside.after - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn sums_are_added_to_the_interval_that_was_so_many_ago() {
+        let class = crate::logs::Facts { method: 1, ..Default::default() }.class();
+        let tally = |ended: u64| {
+            let requests = ended as f64;
+            let classes = vec![OfClass { class, requests, ended, bytes: 10.0 }];
+            let mut latency_us = new_histogram();
+            latency_us.record_n(7, ended).unwrap();
+            Tally { requests, ended, latency_us: Some(latency_us), classes }
+        };
+        let mut spread = Spread::starting(0);
+        spread.close(0, 100);
+        spread.close(1, 200);
+        for (back, ended) in [(0, 1), (0, 2), (1, 4), (2, 8)] {
+            spread.add(back, tally(ended));
+        }
+        assert_eq!(spread.outside().before, 8.0);
+        let first = spread.hand_out(0).unwrap();
+        assert_eq!((first.requests, first.ended), (4.0, 4));
+        let second = spread.hand_out(0).unwrap();
+        let classes: Vec<_> =
+            second.classes.iter().map(|c| (c.requests, c.ended, c.bytes)).collect();
+        assert_eq!(classes, [(3.0, 3, 20.0)]);
+        assert_eq!(second.latency_us.unwrap().len(), 3);
+        spread.add(1, tally(5));
+        assert_eq!(spread.amendments()[0].tally.ended, 5);
     }
 
     #[test]

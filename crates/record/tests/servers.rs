@@ -8,61 +8,22 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+#[path = "common/servers.rs"]
+mod servers;
+
 use record::survey::{Survey, SurveySpec, survey};
+
+use servers::{free_port, program, start};
 
 /// Longest wait for anything.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Requests of the script: five GETs and two HEADs of one object, three GETs of missing ones.
 const SCRIPT: usize = 10;
-
-/// A server that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < deadline {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn program(name: &str) -> Option<PathBuf> {
-    let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
-    let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
-    if found.is_none() {
-        println!("skipped: {name} is not installed");
-    }
-    found
-}
-
-fn start(home: &Path, program: &Path, arguments: &[&str]) -> Running {
-    let name = program.file_name().unwrap().to_str().unwrap();
-    let output = fs::File::create(home.join(format!("{name}.output"))).unwrap();
-    let out = fs::File::create(home.join(format!("{name}.out"))).unwrap();
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(output)
-        .spawn();
-    Running(child.unwrap())
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Responds as long as the tests run: with 1000 bytes that may be cached for a minute, or with a
 /// 404 that may not.

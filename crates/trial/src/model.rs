@@ -243,6 +243,8 @@ pub enum LatencySource {
     Generator,
     /// The server's access log.
     Log,
+    /// The server's sockets, from the receive that begins the request.
+    Sockets,
 }
 
 impl LatencySource {
@@ -251,6 +253,7 @@ impl LatencySource {
         match self {
             LatencySource::Generator => "generator",
             LatencySource::Log => "log",
+            LatencySource::Sockets => "sockets",
         }
     }
 }
@@ -334,6 +337,7 @@ impl FromSql for LatencySource {
         match value.as_str()? {
             "generator" => Ok(LatencySource::Generator),
             "log" => Ok(LatencySource::Log),
+            "sockets" => Ok(LatencySource::Sockets),
             _ => Err(FromSqlError::InvalidType),
         }
     }

@@ -297,6 +297,8 @@ impl<'a> Experiment<'a> {
         let home = Scratch::new("switchback")?;
         let file = home.path().join("period.trial");
         let mut spec = self.flags.observed.spec(target, file.clone());
+        // Our own load counts the requests itself.
+        spec.sockets &= self.flags.url.is_none();
         (spec.interval, spec.duration) = (self.interval, Some(self.measured));
         (spec.profile, spec.overwrite) = (None, true);
         self.bar.set_message(format!("{label}: measuring"));

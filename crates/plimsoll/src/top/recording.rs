@@ -22,12 +22,6 @@ pub(super) struct Recording {
 impl Recording {
     /// Starts the recording that the flags describe. It ends by itself, or by `stop`.
     pub(super) fn begin(flags: &cli::Top, stop: Arc<AtomicBool>) -> Result<Recording, Failure> {
-        let observed = &flags.recording.observed;
-        if observed.access_log.is_none() && observed.requests_from.is_none() {
-            return Err(misuse(
-                "no source of requests: give --access-log FILE or --requests-from URL",
-            ));
-        }
         let (path, home) = match &flags.output {
             Some(path) => (path.clone(), None),
             None => {

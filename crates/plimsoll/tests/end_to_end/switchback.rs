@@ -123,7 +123,7 @@ fn invalid_experiments_are_refused() {
     refused(&[&driven[..], &["--period", "3s"]].concat(), &["--settle"]);
     refused(&[&driven[..], &["--margin", "0"]].concat(), &["--margin"]);
     refused(&["--url", &url], &["--rate"]);
-    refused(&[], &["--access-log"]);
+    refused(&["--access-log", "none"], &["exit 4"]);
     let server = OurServer::null_server();
     let url = server.url();
     let flags = ["switchback", "--a", "true", "--b", "true", "--url", &url, "--rate", "10"];

@@ -134,7 +134,6 @@ fn invalid_arguments_are_refused_with_a_fix() {
     plimsoll(&["top", &text]).refused(&["text", "not a trial"]);
     plimsoll(&["top", &trial, "--locks"]).refused(&["--locks"]);
     plimsoll(&["top", &trial, "--last", "2"]).refused(&["--last", "5..=3600"]);
-    plimsoll(&["top", "--pid", "1"]).refused(&["--access-log", "--requests-from"]);
     let empty = home.at("empty.trial");
     let writer = Writer::create(&empty, &Manifest::default()).unwrap();
     plimsoll(&["top", &empty, "--once"]).refused(&["empty.trial", "no complete interval"]);

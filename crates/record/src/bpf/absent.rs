@@ -5,6 +5,7 @@ use trial::{Capability, Loss, Writer};
 use super::Requested;
 use crate::error::{Error, Unsupported};
 use crate::host;
+use crate::spread::Spread;
 
 /// No samplers.
 pub(crate) struct Samplers;
@@ -15,11 +16,7 @@ impl Samplers {
         _pids: &[u32],
         capabilities: &mut Vec<Capability>,
     ) -> Samplers {
-        let reason = match cfg!(feature = "bpf") {
-            true => "the BPF programs are for x86-64 only",
-            false => "this program was built without the feature bpf",
-        };
-        let missing = Err::<(), _>(Unsupported(reason.to_owned()));
+        let missing = Err::<(), _>(unsupported());
         let names = [
             ("locks", requested.locks),
             ("file anatomy", requested.files),
@@ -45,4 +42,33 @@ impl Samplers {
     pub(crate) fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// No counter of requests: it cannot be started.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pub(crate) tls: Vec<String>,
+    pub(crate) ended: bool,
+}
+
+impl Sockets {
+    pub(crate) fn start(_pids: &[u32]) -> Result<Sockets, Unsupported> {
+        Err(unsupported())
+    }
+
+    pub(crate) fn mark(&mut self) {}
+
+    pub(crate) fn observe(&mut self, _pids: &[u32]) {}
+
+    pub(crate) fn poll(&mut self, _spread: &mut Spread) -> Vec<(&'static str, u64, &'static str)> {
+        Vec::new()
+    }
+}
+
+fn unsupported() -> Unsupported {
+    let reason = match cfg!(feature = "bpf") {
+        true => "the BPF programs are for x86-64 only",
+        false => "this program was built without the feature bpf",
+    };
+    Unsupported(reason.to_owned())
 }

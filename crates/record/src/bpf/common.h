@@ -49,7 +49,7 @@ static void *(*const current_task)(void) = (void *)158;
 #define READ(to, from) read_kernel(&(to), sizeof(to), __builtin_preserve_access_index(&(from)))
 
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9, orig_ax, ip;
+	unsigned long di, si, dx, cx, r10, r8, r9, ax, orig_ax, ip;
 } KERNEL_STRUCT;
 
 struct files_struct;

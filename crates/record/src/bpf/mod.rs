@@ -1,10 +1,12 @@
-//! The samplers that are BPF programs: lock waits, file accesses, turns and episodes.
+//! The samplers that are BPF programs: lock waits, file accesses, turns and episodes,
+//! and the requests on the sockets.
 //!
 //! | part | responsibility |
 //! | --- | --- |
 //! | `*.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
 //! | `program` | loading, the set of observed processes, counts of what found no room |
 //! | `locks`, `files`, `episodes` | reading the sums every interval into rows of the trial |
+//! | `sockets` | reading the counts of requests, and spreading those that cross a boundary |
 //! | `symbols` | addresses to procedures |
 //! | `samplers`, `absent` | the samplers for the recorder, or why there are none |
 //!
@@ -31,12 +33,16 @@ mod program;
 #[cfg(bpf)]
 mod samplers;
 #[cfg(bpf)]
+mod sockets;
+#[cfg(bpf)]
 mod symbols;
 
 #[cfg(not(bpf))]
-pub(crate) use absent::Samplers;
+pub(crate) use absent::{Samplers, Sockets};
 #[cfg(bpf)]
 pub(crate) use samplers::Samplers;
+#[cfg(bpf)]
+pub(crate) use sockets::Sockets;
 
 /// The requested samplers.
 #[derive(Clone, Copy)]

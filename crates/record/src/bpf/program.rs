@@ -2,8 +2,12 @@
 //! and the counts of unseen events.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, ProgramInput, ProgramMut,
+    ProgramType, UprobeOpts,
+};
 
 use crate::error::Unsupported;
 
@@ -14,6 +18,9 @@ const RECORDER: u8 = 2;
 /// Programs see process ids as the first PID namespace numbers them (`PROC_PID_INIT_INO`).
 const OWN_NAMESPACE: &str = "/proc/self/ns/pid";
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// To an uprobe: whatever process maps the file.
+const EVERY_PROCESS: i32 = -1;
 
 /// Counts in the map `unseen`.
 pub(super) const UNSEEN: usize = 16;
@@ -68,7 +75,8 @@ impl Program {
 
     /// Attaches all programs that [`detach`](Program::detach) detached.
     pub(super) fn attach(&mut self) -> Result<(), Unsupported> {
-        let links = self.object.progs_mut().map(|program| program.attach());
+        let traces = |program: &ProgramMut<'_>| program.prog_type() == ProgramType::Tracing;
+        let links = self.object.progs_mut().filter(traces).map(|program| program.attach());
         self.links = links.collect::<Result<_, _>>().map_err(|error| unsupported(&error))?;
         Ok(())
     }
@@ -76,6 +84,31 @@ impl Program {
     /// Detaches all programs, so that what they observe costs nothing. Maps keep their content.
     pub(super) fn detach(&mut self) {
         self.links.clear();
+    }
+
+    /// Attaches a program to a function of a file, at its calls or at its returns.
+    pub(super) fn probe(
+        &mut self,
+        name: &str,
+        file: &Path,
+        function: &str,
+    ) -> Result<(), libbpf_rs::Error> {
+        let found = self.object.progs_mut().find(|program| program.name() == name);
+        let program = found.expect("the program is in the object");
+        let options = UprobeOpts {
+            func_name: Some(function.to_owned()),
+            retprobe: program.section() == "uretprobe",
+            ..UprobeOpts::default()
+        };
+        self.links.push(program.attach_uprobe_with_opts(EVERY_PROCESS, file, 0, options)?);
+        Ok(())
+    }
+
+    /// Runs a program that is not attached to anything.
+    pub(super) fn run(&mut self, name: &str) {
+        let found = self.object.progs_mut().find(|program| program.name() == name);
+        // It was loaded, and has no reason to fail.
+        let _ = found.map(|program| program.test_run(ProgramInput::default()));
     }
 
     /// One of its maps.
@@ -165,7 +198,7 @@ fn unsupported(error: &libbpf_rs::Error) -> Unsupported {
     let reason = format!("{error:#}");
     Unsupported(if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
         format!("not permitted to load a BPF program ({reason}): run as root")
-    } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+    } else if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         format!("this kernel has no BTF: /sys/kernel/btf/vmlinux is missing ({reason})")
     } else {
         format!("the BPF program cannot be loaded: {reason}")

@@ -31,6 +31,16 @@ impl Running {
         Running { thread, intervals, stop }
     }
 
+    /// Waits until the first interval is written, or returns why there is none.
+    #[allow(dead_code, reason = "most tests can always record")]
+    pub(crate) fn begun(spec: Spec) -> Result<Running, Error> {
+        let running = Running::start(spec);
+        match running.intervals.recv_timeout(INTERVAL_MAX) {
+            Ok(_) => Ok(running),
+            Err(_) => Err(running.join().expect_err("a recording has intervals")),
+        }
+    }
+
     pub(crate) fn next(&self) -> Interval {
         self.intervals.recv_timeout(INTERVAL_MAX).expect("it records")
     }

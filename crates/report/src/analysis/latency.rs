@@ -118,6 +118,7 @@ pub(super) fn latency_of(
         counted_from: match source {
             LatencySource::Generator => "the intended start of the request".to_string(),
             LatencySource::Log => "the access log's elapsed time".to_string(),
+            LatencySource::Sockets => "the server's first read of the request".to_string(),
         },
         points,
         bins: bins(fitted),

@@ -1,0 +1,321 @@
+//! Requests on the server's sockets: the sums of the BPF program, read every interval.
+//!
+//! An interval of the recorder is an epoch of the program, which the recorder begins with
+//! [`mark`](Sockets::mark). Requests within one epoch are read as sums; the others, one by one,
+//! from a ring, and spread over their lives as those of a log are.
+//!
+//! A response is known to have ended when the next one begins on its connection or the connection
+//! closes. Those that have been silent for [`PAUSE_NS`] are ended by a sweep. So an interval gets
+//! some of its requests late, as it does from a log.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::{fmt, fs};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBufferBuilder};
+
+use super::program::{Aligned, Fields, Program};
+use crate::clock;
+use crate::error::Unsupported;
+use crate::logs::{Class, Facts, Request};
+use crate::profile::maps;
+use crate::requests::NO_ROOM;
+use crate::spread::{OfClass, Spread, Tally, new_histogram};
+
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sockets.bpf.o")));
+
+/// As in `sockets.bpf.c`.
+const EPOCHS: u64 = 4;
+const METHODS: usize = 11;
+const SIZES: usize = 10;
+const CLASSES: usize = METHODS * SIZES * 4;
+const BUCKETS: usize = 2048;
+const OCTAVE_BITS: u32 = 6;
+const SPREAD_BYTES: usize = 32;
+
+/// Programs and the functions of OpenSSL to which they are attached.
+const TLS_PROBES: [(&str, &str); 9] = [
+    ("tls_called", "SSL_read"),
+    ("tls_called", "SSL_write"),
+    ("tls_called_ex", "SSL_read_ex"),
+    ("tls_called_ex", "SSL_write_ex"),
+    ("tls_received", "SSL_read"),
+    ("tls_received", "SSL_read_ex"),
+    ("tls_sent", "SSL_write"),
+    ("tls_sent", "SSL_write_ex"),
+    ("tls_closed", "SSL_free"),
+];
+
+/// A response that has sent nothing for so long has ended.
+const PAUSE_NS: i64 = 5_000_000_000;
+
+const TLS: &str = "sockets: TLS connection";
+
+/// Kinds of the map `unseen`, as losses.
+const LOSSES: [(&str, &str); 5] = [
+    (NO_ROOM, "its requests are not counted"),
+    ("sockets: request not spread over its life", "it counts whole, where it was found to end"),
+    ("sockets: HTTP/2 connection", "its requests are not counted: give its access log"),
+    (TLS, "its requests are not counted: the server has no OpenSSL library; give its access log"),
+    ("sockets: call by io_uring", "its requests are not counted: give its access log"),
+];
+
+/// The sums of one epoch: requests and bytes by class, and delays.
+type Sums = (Vec<u64>, Vec<u32>);
+
+/// The counter of requests.
+pub(crate) struct Sockets {
+    program: Program,
+    controls: MapHandle,
+    sums: MapHandle,
+    delays: MapHandle,
+    spreads: MapHandle,
+    /// The current epoch. The first one, 0, is before the recording.
+    epoch: u64,
+    /// The sums of each slot when it was last read.
+    before: [Sums; EPOCHS as usize],
+    /// The libraries whose TLS is understood.
+    pub(crate) tls: Vec<String>,
+    /// Whether the recording has ended, and with it every response.
+    pub(crate) ended: bool,
+}
+
+impl fmt::Debug for Sockets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sockets").field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl Sockets {
+    pub(crate) fn start(pids: &[u32]) -> Result<Sockets, Unsupported> {
+        let mut program = Program::start(OBJECT, pids)?;
+        let libraries = tls_libraries(pids).into_iter().filter(|library| {
+            let probed = TLS_PROBES.map(|(name, function)| program.probe(name, library, function));
+            // Old libraries lack some of the functions.
+            probed.iter().any(Result::is_ok)
+        });
+        let tls = libraries.map(|library| library.display().to_string()).collect();
+        Ok(Sockets {
+            controls: program.map("controls")?,
+            sums: program.map("sums")?,
+            delays: program.map("delays")?,
+            spreads: program.map("spreads")?,
+            program,
+            tls,
+            epoch: 0,
+            before: std::array::from_fn(|_| (vec![0; 2 * CLASSES], vec![0; BUCKETS])),
+            ended: false,
+        })
+    }
+
+    /// Begins the next epoch, at a boundary.
+    pub(crate) fn mark(&mut self) {
+        self.epoch += 1;
+        self.control(0);
+    }
+
+    /// Follows the server's processes.
+    pub(crate) fn observe(&mut self, pids: &[u32]) {
+        self.program.observe(pids);
+    }
+
+    /// Places what was counted in the epochs before the current one, and returns what was lost.
+    pub(crate) fn poll(&mut self, spread: &mut Spread) -> Vec<(&'static str, u64, &'static str)> {
+        let now_ns = clock::monotonic_ns();
+        let paused_ns = if self.ended { i64::MAX } else { now_ns - PAUSE_NS };
+        self.control(paused_ns.max(0).unsigned_abs());
+        self.program.run("sweep");
+        for back in 0..self.epoch.min(EPOCHS - 1) {
+            spread.add(back, self.take(self.epoch - 1 - back));
+        }
+        self.take_spreads(clock::wall_ns() - now_ns, spread);
+        let unseen = self.program.take_unseen();
+        let lost = LOSSES.iter().zip(unseen).filter(|(_, count)| *count > 0);
+        // With a library, the connection is seen there.
+        let lost = lost.filter(|((kind, _), _)| *kind != TLS || self.tls.is_empty());
+        lost.map(|((kind, note), count)| (*kind, count, *note)).collect()
+    }
+
+    fn control(&self, sweep_before_ns: u64) {
+        let control = [self.epoch.to_ne_bytes(), sweep_before_ns.to_ne_bytes()].concat();
+        // The map has one entry, which can always be written.
+        let _ = self.controls.update(&0u32.to_ne_bytes(), &control, MapFlags::ANY);
+    }
+
+    /// What was counted in an epoch since the last call.
+    fn take(&mut self, epoch: u64) -> Tally {
+        let slot = (epoch % EPOCHS) as u32;
+        let read = |map: &MapHandle| {
+            let found = map.lookup_percpu(&slot.to_ne_bytes(), MapFlags::ANY);
+            found.ok().flatten().unwrap_or_default()
+        };
+        let mut now = (vec![0u64; 2 * CLASSES], vec![0u32; BUCKETS]);
+        for of_cpu in read(&self.sums) {
+            let mut fields = Fields(&of_cpu);
+            now.0.iter_mut().for_each(|sum| *sum = sum.wrapping_add(fields.u64()));
+        }
+        for of_cpu in read(&self.delays) {
+            let mut fields = Fields(&of_cpu);
+            now.1.iter_mut().for_each(|sum| *sum = sum.wrapping_add(fields.u32()));
+        }
+        let before = &mut self.before[slot as usize];
+        let tally = tally(&now, before);
+        *before = now;
+        tally
+    }
+
+    /// Places the requests that were handed over one by one.
+    fn take_spreads(&self, wall_ns: i64, spread: &mut Spread) {
+        let mut builder = RingBufferBuilder::new();
+        let added = builder.add(&self.spreads, |bytes| {
+            spread.place(request(bytes, wall_ns));
+            0
+        });
+        // If it cannot be mapped now, it is read at the next boundary.
+        let _ = added.map(|_| ()).and_then(|()| builder.build()?.consume());
+    }
+}
+
+/// The files that contain OpenSSL, if it is not the kernel that knows them: the libraries that the
+/// processes map, each once, or else their programs.
+fn tls_libraries(pids: &[u32]) -> Vec<PathBuf> {
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for &pid in pids {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = maps::parse(pid, &maps);
+        let libraries = maps.iter().filter(|map| map.file_name().starts_with("libssl"));
+        let libraries: Vec<_> = libraries.collect();
+        if libraries.is_empty() {
+            let program = fs::metadata(format!("/proc/{pid}/exe"));
+            if program.is_ok_and(|program| seen.insert((program.dev(), program.ino()))) {
+                found.push(format!("/proc/{pid}/exe").into());
+            }
+        }
+        for library in libraries {
+            let path = format!("/proc/{pid}/root{}", library.path);
+            let file = fs::metadata(&path);
+            if file.is_ok_and(|file| seen.insert((file.dev(), file.ino()))) {
+                found.push(path.into());
+            }
+        }
+    }
+    found
+}
+
+/// By how much the sums grew.
+fn tally(now: &Sums, before: &Sums) -> Tally {
+    let mut tally = Tally::default();
+    let pairs = now.0.chunks_exact(2).zip(before.0.chunks_exact(2)).enumerate();
+    for (class, (now, before)) in pairs {
+        let ended = now[0].wrapping_sub(before[0]);
+        if ended > 0 {
+            let requests = ended as f64;
+            let bytes = now[1].wrapping_sub(before[1]) as f64;
+            tally.requests += requests;
+            tally.ended += ended;
+            tally.classes.push(OfClass { class: class_of(class), requests, ended, bytes });
+        }
+    }
+    for (bucket, (now, before)) in now.1.iter().zip(&before.1).enumerate() {
+        let count = u64::from(now.wrapping_sub(*before));
+        if count > 0 {
+            let histogram = tally.latency_us.get_or_insert_with(new_histogram);
+            histogram.record_n(us_of(bucket), count).expect("a histogram grows to 2^37 us");
+        }
+    }
+    tally
+}
+
+/// The class of an index of the program.
+fn class_of(index: usize) -> Class {
+    let size = index / 4 % SIZES;
+    let facts = Facts {
+        status: Some(if index / 2 % 2 == 1 { 500 } else { 200 }),
+        method: (index / 4 / SIZES).min(METHODS - 1) as u8,
+        bytes: Some(size.checked_sub(1).map_or(0, |decade| 10u64.pow(decade as u32))),
+        tls: Some(index % 2 == 1),
+        ..Facts::default()
+    };
+    facts.class()
+}
+
+/// The middle of a bucket, us.
+fn us_of(bucket: usize) -> u64 {
+    let shift = (bucket >> OCTAVE_BITS).saturating_sub(1);
+    let from = ((bucket - (shift << OCTAVE_BITS)) as u64) << shift;
+    from + ((1 << shift) >> 1)
+}
+
+/// A request of the ring, on the wall clock, which is so far ahead of the monotonic clock.
+fn request(bytes: &[u8], wall_ns: i64) -> Request {
+    debug_assert_eq!(bytes.len(), SPREAD_BYTES);
+    let mut fields = Fields(bytes);
+    let (begun_ns, last_ns, bytes) = (fields.ns(), fields.ns(), fields.u64());
+    let (class, timed) = (fields.u32(), fields.u32() != 0);
+    let life_us = (last_ns - begun_ns).max(0).unsigned_abs() / 1000;
+    Request {
+        stamp_ns: last_ns + wall_ns,
+        start_ns: begun_ns.min(last_ns) + wall_ns,
+        end_ns: last_ns + wall_ns,
+        elapsed_us: timed.then_some(life_us),
+        class: class_of(class as usize),
+        bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_become_a_tally_of_what_was_added() {
+        let mut before = (vec![5; 2 * CLASSES], vec![0; BUCKETS]);
+        let mut now = before.clone();
+        // A GET, 1k-10k, no error, TLS; a response of unknown method, no bytes, an error.
+        for (class, requests, bytes) in [((SIZES + 4) * 4 + 1, 3, 4500), (2, 1, 0)] {
+            now.0[2 * class] += requests;
+            now.0[2 * class + 1] += bytes;
+        }
+        now.1[100] = 2;
+        // Sums may wrap around.
+        (before.1[2047], now.1[2047]) = (u32::MAX, 0);
+        let found = tally(&now, &before);
+        assert_eq!((found.requests, found.ended), (4.0, 4));
+        let classes = found.classes.iter().map(|c| (c.class.to_string(), c.ended, c.bytes as u64));
+        let expected = [("error - 0 plain", 1, 0), ("- GET 1k-10k tls", 3, 4500)];
+        let expected = expected.map(|(name, ended, bytes)| (name.to_owned(), ended, bytes));
+        assert_eq!(classes.collect::<Vec<_>>(), expected);
+        let histogram = found.latency_us.unwrap();
+        assert_eq!((histogram.len(), histogram.min()), (3, 100));
+        assert!(tally(&now, &now.clone()).latency_us.is_none());
+    }
+
+    #[test]
+    fn the_middle_of_a_bucket_is_within_a_hundredth() {
+        for us in [0u64, 1, 127, 128, 129, 1_000, 123_456, 10_000_000, 90_000_000_000] {
+            // As the program does it.
+            let mut shift = 0;
+            for bits in [16, 8, 4, 2, 1] {
+                shift += if us >> (shift + bits + OCTAVE_BITS) > 0 { bits } else { 0 };
+            }
+            let bucket = ((u64::from(shift) << OCTAVE_BITS) + (us >> shift)) as usize;
+            let found = us_of(bucket);
+            assert!(bucket < BUCKETS && found.abs_diff(us) * 100 <= us, "{us}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_the_ring_is_on_the_wall_clock() {
+        let numbers: [u64; 4] = [1_000_000, 3_000_000, 77, (1 << 32) + (SIZES as u64 + 2) * 4];
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let found = request(&bytes, 500);
+        assert_eq!((found.start_ns, found.end_ns), (1_000_500, 3_000_500));
+        assert_eq!((found.elapsed_us, found.bytes), (Some(2_000), 77));
+        assert_eq!(found.class.to_string(), "- GET 10-99 plain");
+        let unseen = request(&[0; SPREAD_BYTES], 0);
+        assert_eq!((unseen.elapsed_us, unseen.end_ns), (None, 0));
+    }
+}
