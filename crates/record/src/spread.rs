@@ -45,6 +45,7 @@ pub(crate) struct OfClass {
 }
 
 impl Tally {
+    #[cfg(bpf)]
     fn add(&mut self, other: Tally) {
         self.requests += other.requests;
         self.ended += other.ended;
@@ -184,6 +185,7 @@ impl Spread {
     }
 
     /// Adds a tally to the interval that was closed so many intervals ago.
+    #[cfg(bpf)]
     pub(crate) fn add(&mut self, back: u64, tally: Tally) {
         let at = usize::try_from(back).unwrap_or(usize::MAX);
         match self.slots.iter_mut().rev().nth(at) {
