@@ -30,7 +30,7 @@ pub(crate) fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, Strin
     let url = format!("http://{}/", server.addr);
     let seconds = context.pace.measured.as_secs().max(1);
     let before_ns = sys::children_cpu_ns();
-    let report = wrk::run(&url, HOT, seconds, Some(context.pace.cpu), context.stop)?;
+    let report = wrk::run(&url, HOT, seconds, Some(context.pace.cpu), &[], context.stop)?;
     let cpu_ns = sys::children_cpu_ns() - before_ns;
     Ok((cpu_ns as f64 / 1e3 / report.requests, report.rate))
 }

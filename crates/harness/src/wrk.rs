@@ -20,7 +20,7 @@ pub struct Report {
     pub rate: f64,
 }
 
-/// Runs wrk with one thread on a CPU, if one is given.
+/// Runs wrk with one thread on a CPU, if one is given. `fields` are added to each request.
 ///
 /// # Errors
 /// It is not installed or fails, its output is not understood, a response had a status of 400 or
@@ -30,11 +30,13 @@ pub fn run(
     connections: u32,
     seconds: u64,
     cpu: Option<usize>,
+    fields: &[&str],
     stop: &AtomicBool,
 ) -> Result<Report, String> {
     let program = find("wrk").ok_or("wrk is not installed: apt-get install wrk")?;
     let mut command = Command::new(program);
     command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), url]);
+    command.args(fields.iter().flat_map(|field| ["-H", field]));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = spawn(command, cpu).map_err(|error| format!("wrk: {error}"))?;
     // Its output is a few lines, which a pipe holds.

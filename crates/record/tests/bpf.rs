@@ -199,6 +199,8 @@ fn turns() {
             for _ in 0..ROUNDS {
                 let waits = format!("{nr} ");
                 until(|| fs::read_to_string(&call).unwrap().starts_with(&waits));
+                // Together that is several intervals, so that one that is sampled has some.
+                thread::sleep(Duration::from_millis(1));
                 let one = 1u64.to_ne_bytes();
                 // SAFETY: eight bytes are read from the array.
                 assert_eq!(unsafe { libc::write(eventfd, one.as_ptr().cast(), 8) }, 8);

@@ -1,15 +1,21 @@
-//! The line of a busy CPU, `C = a + b·x·exp(θ·(1 − C/cap))`, for data that end far below the cap.
+//! The line of a busy CPU, `C = a + b·(x + τ·T)·exp(θ·(1 − C/cap))`, for data that end far below
+//! the cap.
 //!
-//! A request costs more CPU time on a CPU that is mostly idle: the server sleeps and wakes for each
-//! one, an event loop's turn serves only one, and caches and the host's processor are cold. All of
-//! this fades as the CPU gets busy, so b is the cost of a request at the cap, and `exp(θ)` times as
-//! much is its cost on an idle CPU. The use is on both sides: only the rate is given.
+//! A request costs more CPU time on a CPU that is mostly idle, for two reasons. A turn of the event
+//! loop serves only one event, and a busy server's turns serve many: T is the turns per second, and
+//! a turn costs τ requests. And caches and the host's processor are cold: what is done on an idle
+//! CPU costs `exp(θ)` times as much as on a busy one. The use is on both sides: only the rate and
+//! the turns are given.
+//!
+//! At the cap there are fewer turns per request than anywhere in the data. They fall faster the
+//! busier the CPU is, so half of what their own straight line says is taken ([`Turns`]).
 //!
 //! Data from low load determine θ poorly, and the capacity depends on it. So θ has a prior: its
-//! values on real servers ([`FALL_MEAN`], [`FALL_SD`]). Data that reach further outweigh it. The
-//! fit is the posterior mode by Gauss–Newton on log residuals, because the noise of CPU time is
-//! in proportion to it, with Huber's weights. Neighbouring intervals that are correlated count
-//! for less, as in [`crate::capacity`].
+//! values on real servers ([`FALL_MEAN`], [`FALL_SD`]). A cold CPU adds microseconds rather than a
+//! factor, so that it is lower for requests that cost much ([`FALL_BY_COST`]). Data that reach
+//! further outweigh it. The fit is the posterior mode by Gauss–Newton on log residuals, because the
+//! noise of CPU time is in proportion to it, with Huber's weights. Neighbouring intervals that are
+//! correlated count for less, as in [`crate::capacity`].
 
 use nalgebra::{Matrix3, Vector3};
 use serde::Serialize;
@@ -19,10 +25,21 @@ use crate::capacity::{Autocorrelation, Capacity, Question, Why};
 use crate::dist::{median, t_critical};
 use crate::interval::Interval;
 
-/// Mean of the prior of θ; see `studies/predict/README.md`.
-pub const FALL_MEAN: f64 = 1.2;
-/// Its standard deviation.
+/// What a turn costs, in requests on a busy CPU. Chosen on real servers, as the next four; see
+/// `studies/predict/README.md`.
+pub const TURN_COST: f64 = 0.47;
+/// Mean of the prior of θ, for requests that cost at most [`CHEAP_S`].
+pub const FALL_MEAN: f64 = 0.72;
+/// How much lower it is for each unit of the logarithm of the cost beyond that.
+pub const FALL_BY_COST: f64 = 0.3;
+/// CPU seconds of a cheap request.
+pub const CHEAP_S: f64 = 20e-6;
+/// The standard deviation of the prior of θ.
 pub const FALL_SD: f64 = 0.15;
+/// Mean and sd of the prior of θ if the turns were not counted: it has their part too.
+const FALL_UNCOUNTED: (f64, f64) = (1.3, 0.4);
+/// The part of the turns per request at the cap, by their straight line, that is taken.
+const TURNS_AT_CAP: f64 = 0.5;
 /// The fixed use has a prior with mean 0 and this sd, as a share of the cap: a server that waits
 /// for requests does little else.
 pub const FIXED_SD: f64 = 0.01;
@@ -50,21 +67,59 @@ const CONVERGED: f64 = 1e-8;
 /// Coefficients of the line.
 const P: usize = 3;
 
+/// Turns of the server's event loop per request, as a straight line on the use of the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Turns {
+    /// On an idle CPU.
+    pub idle: f64,
+    /// By how much more at the cap; mostly negative.
+    pub rise: f64,
+}
+
+impl Turns {
+    /// The line through intervals: their use as a share of the cap, requests, and turns. `None`
+    /// without any.
+    #[must_use]
+    pub fn of(intervals: &[(f64, f64, f64)]) -> Option<Turns> {
+        let sum = |of: &dyn Fn(f64, f64, f64) -> f64| -> f64 {
+            intervals.iter().map(|&(used, requests, turns)| of(used, requests, turns)).sum()
+        };
+        let requests = sum(&|_, requests, _| requests);
+        let mean = sum(&|_, _, turns| turns) / requests;
+        let used = sum(&|used, requests, _| used * requests) / requests;
+        let squares = sum(&|u, requests, _| requests * (u - used).powi(2));
+        let products = sum(&|u, _, turns| turns * (u - used));
+        let rise = if squares > 0.0 { products / squares } else { 0.0 };
+        (requests > 0.0 && mean > 0.0).then_some(Turns { idle: mean - rise * used, rise })
+    }
+
+    /// Requests that cost as much as one with its turns, at a use of the CPU, for data that end at
+    /// `reach`.
+    fn cost(&self, used: f64, reach: f64) -> f64 {
+        let beyond = if used > reach { (used - reach) / (1.0 - reach) } else { 0.0 };
+        let straight = (self.idle + self.rise * used).clamp(0.0, self.idle.max(0.0));
+        1.0 + TURN_COST * straight * (1.0 - (1.0 - TURNS_AT_CAP) * beyond.min(1.0))
+    }
+}
+
 /// The line of a busy CPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct BusyFit {
     /// Fixed use, in units of the cost.
     pub a: f64,
-    /// Cost of a request at the cap.
+    /// Cost of a request at the cap, without its turns.
     pub b: f64,
-    /// θ: the log of what a request costs on an idle CPU over b.
+    /// θ: the log of what something costs on an idle CPU over what it costs on a busy one.
     pub fall: f64,
     /// Its standard error, with the prior.
     pub fall_se: f64,
+    /// Turns per request, if they were counted.
+    pub turns: Option<Turns>,
     /// Sd of the log residuals.
     pub residual_sd: f64,
     /// The rate at the cap, without a bootstrap.
     pub capacity: Capacity,
+    reach: f64,
     cap: f64,
 }
 
@@ -73,7 +128,39 @@ impl BusyFit {
     #[must_use]
     pub fn at(&self, rate: f64) -> f64 {
         let line = Line { a: self.a / self.cap, log_b: (self.b / self.cap).ln(), fall: self.fall };
-        self.cap * line.at(rate).0
+        let with = |used| self.turns.map_or(1.0, |turns| turns.cost(used, self.reach));
+        // The turns hardly change with the use, so that this converges fast.
+        let mut used = line.at(rate).0;
+        for _ in 0..50 {
+            used = 0.5 * (used + line.at(rate * with(used)).0);
+        }
+        self.cap * used
+    }
+}
+
+/// The prior of θ.
+#[derive(Clone, Copy)]
+struct Prior {
+    mean: f64,
+    sd: f64,
+    /// The logarithm of the use by one cheap request per second.
+    log_cheap: f64,
+}
+
+impl Prior {
+    fn of(turns: Option<Turns>, cap: f64) -> Prior {
+        let (mean, sd) = match turns {
+            Some(_) => (FALL_MEAN, FALL_SD),
+            None => FALL_UNCOUNTED,
+        };
+        Prior { mean, sd, log_cheap: (CHEAP_S / cap).ln() }
+    }
+
+    /// θ minus its mean for a line, and the derivative of that by the log of the cost.
+    fn deviation(&self, line: &Line) -> (f64, f64) {
+        let beyond = line.log_b - self.log_cheap;
+        let slope = if beyond > 0.0 { FALL_BY_COST } else { 0.0 };
+        (line.fall - self.mean + slope * beyond, slope)
     }
 }
 
@@ -103,7 +190,13 @@ impl Line {
     }
 }
 
-pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result<BusyFit, Unfit> {
+pub(crate) fn fit_busy(
+    rate: &[f64],
+    cost: &[f64],
+    turns: Option<Turns>,
+    question: Question,
+) -> Result<BusyFit, Unfit> {
+    let prior = Prior::of(turns, question.cap);
     let Question { cap, level, between_run, .. } = question;
     let highest = rate.iter().copied().fold(0.0, f64::max);
     let rows: Vec<(f64, f64)> = rate
@@ -112,16 +205,21 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
         .map(|(rate, cost)| (*rate, cost / cap))
         .filter(|(rate, used)| *rate > RATE_MIN * highest && *used > 0.0)
         .collect();
+    let reach = rows.iter().map(|(_, used)| *used).fold(0.0, f64::max);
+    let with = |used| turns.map_or(1.0, |turns| turns.cost(used, reach));
+    let rows: Vec<(f64, f64)> =
+        rows.iter().map(|&(rate, used)| (rate * with(used), used)).collect();
     if rows.len() <= P {
         return Err(Unfit::TooFew { needed: P + 1, found: rows.len() });
     }
     // A fit that the prior hardly holds shows how noisy the data are: the residuals of a line that
     // the prior keeps from the data would count as noise, and confirm the prior.
-    let (free, noise) = search(&rows, start(&rows), FREE_SD, FREE_VARIANCE)?;
+    let hardly = Prior { sd: FREE_SD, ..prior };
+    let (free, noise) = search(&rows, start(&rows, prior), hardly, FREE_VARIANCE)?;
     let Step { residual_sd, correlation, .. } = noise;
     let variance = residual_sd.powi(2) * correlation.per_one;
-    let (line, step) = search(&rows, free, FALL_SD, variance)?;
-    let value = (1.0 - line.a) / line.log_b.exp();
+    let (line, step) = search(&rows, free, prior, variance)?;
+    let value = (1.0 - line.a) / line.log_b.exp() / with(1.0);
     // The derivative of the log of the capacity.
     let towards = Vector3::new(-1.0 / (1.0 - line.a), -1.0, 0.0);
     let line_variance = (towards.transpose() * step.cov * towards)[0];
@@ -139,6 +237,7 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
         b: cap * line.log_b.exp(),
         fall: line.fall,
         fall_se: step.cov[(2, 2)].sqrt(),
+        turns,
         residual_sd,
         capacity: Capacity {
             value,
@@ -155,19 +254,20 @@ pub(crate) fn fit_busy(rate: &[f64], cost: &[f64], question: Question) -> Result
             effective_n: rows.len() as f64 / correlation.per_one,
             identifiable: if usable { Ok(()) } else { Err(Why::CostDoesNotRise) },
         },
+        reach,
         cap,
     })
 }
 
-/// The mode of the posterior, with this sd of θ's prior and this variance of the log residuals.
+/// The mode of the posterior, with this prior of θ and this variance of the log residuals.
 fn search(
     rows: &[(f64, f64)],
     mut line: Line,
-    fall_sd: f64,
+    prior: Prior,
     variance: f64,
 ) -> Result<(Line, Step), Unfit> {
     let least_used = rows.iter().map(|(_, used)| *used).fold(f64::INFINITY, f64::min);
-    let mut step = Step::of(rows, &line, fall_sd, variance)?;
+    let mut step = Step::of(rows, &line, prior, variance)?;
     for _ in 0..ITERATIONS {
         let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
         let next = Line {
@@ -178,7 +278,7 @@ fn search(
         let moved = (next.a - line.a).abs().max((next.log_b - line.log_b).abs());
         let moved = moved.max((next.fall - line.fall).abs());
         line = next;
-        step = Step::of(rows, &line, fall_sd, variance)?;
+        step = Step::of(rows, &line, prior, variance)?;
         if moved < CONVERGED {
             break;
         }
@@ -187,13 +287,13 @@ fn search(
 }
 
 /// The line through the busiest quarter of the intervals with θ as expected.
-fn start(rows: &[(f64, f64)]) -> Line {
+fn start(rows: &[(f64, f64)], prior: Prior) -> Line {
     let mut by_rate = rows.to_vec();
     by_rate.sort_by(|one, other| other.0.total_cmp(&one.0));
     let busiest = &by_rate[..(rows.len() / 4).max(P)];
     let (rates, uses) = busiest.iter().fold((0.0, 0.0), |sum, row| (sum.0 + row.0, sum.1 + row.1));
     let idle = 1.0 - uses / busiest.len() as f64;
-    Line { a: 0.0, log_b: (uses / rates).ln() - FALL_MEAN * idle, fall: FALL_MEAN }
+    Line { a: 0.0, log_b: (uses / rates).ln() - prior.mean * idle, fall: prior.mean }
 }
 
 /// A Gauss–Newton step from a line, and what is known of the coefficients there.
@@ -205,7 +305,7 @@ struct Step {
 }
 
 impl Step {
-    fn of(rows: &[(f64, f64)], line: &Line, fall_sd: f64, variance: f64) -> Result<Step, Unfit> {
+    fn of(rows: &[(f64, f64)], line: &Line, prior: Prior, variance: f64) -> Result<Step, Unfit> {
         let n = rows.len() as f64;
         let mut residuals = Vec::with_capacity(rows.len());
         let mut slopes = Vec::with_capacity(rows.len());
@@ -224,9 +324,13 @@ impl Step {
         let correlation = Autocorrelation::of(&scores, P);
         let precision = 1.0 / variance;
         // The priors of a and θ.
-        let (of_a, of_fall) = (FIXED_SD.powi(-2), fall_sd.powi(-2));
-        let mut normal = Matrix3::from_diagonal(&Vector3::new(of_a, 0.0, of_fall));
-        let mut right = Vector3::new(-of_a * line.a, 0.0, of_fall * (FALL_MEAN - line.fall));
+        let of_a = FIXED_SD.powi(-2);
+        let mut normal = Matrix3::from_diagonal(&Vector3::new(of_a, 0.0, 0.0));
+        let mut right = Vector3::new(-of_a * line.a, 0.0, 0.0);
+        let (deviation, by_cost) = prior.deviation(line);
+        let of_fall = Vector3::new(0.0, by_cost, 1.0);
+        normal += of_fall * of_fall.transpose() * prior.sd.powi(-2);
+        right -= of_fall * (prior.sd.powi(-2) * deviation);
         for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
             normal += slope * slope.transpose() * (weight * precision);
             right += slope * (weight * precision * residual);
@@ -254,8 +358,8 @@ mod tests {
     #[test]
     fn the_capacity_of_a_server_as_expected_is_found_from_a_fifth_of_the_load() {
         for (reach, within) in [(0.2, 0.15), (0.6, 0.08)] {
-            let (rate, cost) = server(FALL_MEAN, reach, 0.05);
-            let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+            let (rate, cost) = server(FALL_UNCOUNTED.0, reach, 0.05);
+            let fit = fit_busy(&rate, &cost, None, QUESTION).unwrap();
             let value = fit.capacity.value;
             assert!((value / 49_900.0 - 1.0).abs() < within, "{fit:?}");
             assert!(fit.capacity.interval.holds(49_900.0), "{fit:?}");
@@ -264,10 +368,53 @@ mod tests {
     }
 
     #[test]
+    fn turns_that_a_busy_server_saves_are_taken_off() {
+        // Four turns a request on an idle CPU, and none at the cap: as in the model.
+        let turns = Turns { idle: 4.0, rise: -4.0 };
+        let line = Line { a: 0.002, log_b: 20e-6_f64.ln(), fall: FALL_MEAN };
+        let mut rng = Rng::new(7);
+        let of_use = |used: f64| {
+            let load = (used - line.a) / (line.log_b + line.fall * (1.0 - used)).exp();
+            (load / turns.cost(used, 1.0), used)
+        };
+        let rows = (1..=60).map(|i| of_use(0.006 * f64::from(i)));
+        let noisy = rows.map(|(rate, used)| (rate, used * (1.0 + 0.05 * rng.normal())));
+        let (rate, cost): (Vec<f64>, Vec<f64>) = noisy.unzip();
+        let found = |turns| fit_busy(&rate, &cost, turns, QUESTION).unwrap();
+        let counted = found(Some(turns));
+        assert!((counted.capacity.value / 49_900.0 - 1.0).abs() < 0.1, "{counted:?}");
+        assert!((counted.at(counted.capacity.value) - 1.0).abs() < 1e-6, "{counted:?}");
+        assert!(found(None).capacity.value < 0.8 * counted.capacity.value);
+    }
+
+    #[test]
+    fn the_turns_of_intervals_are_a_line_on_the_use() {
+        let intervals = [(0.1, 100.0, 190.0), (0.3, 300.0, 510.0), (0.4, 400.0, 640.0)];
+        let turns = Turns::of(&intervals).unwrap();
+        assert!((turns.idle - 2.0).abs() < 1e-9 && (turns.rise + 1.0).abs() < 1e-9, "{turns:?}");
+        // Beyond the data they bend: half of them are left at the cap.
+        assert!((turns.cost(0.4, 0.4) - (1.0 + 1.6 * TURN_COST)).abs() < 1e-9);
+        assert!((turns.cost(1.0, 0.4) - (1.0 + 0.5 * TURN_COST)).abs() < 1e-9);
+        assert_eq!(Turns::of(&[]), None);
+        assert_eq!(Turns::of(&[(0.1, 0.0, 0.0)]), None);
+    }
+
+    #[test]
+    fn a_request_that_costs_much_gets_cheaper_by_less() {
+        let fall = |scale: f64| {
+            let (rate, cost) = server(FALL_MEAN, 0.2, 0.05);
+            let rate: Vec<f64> = rate.iter().map(|rate| rate / scale).collect();
+            let turns = Some(Turns { idle: 1e-9, rise: 0.0 });
+            fit_busy(&rate, &cost, turns, QUESTION).unwrap().fall
+        };
+        assert!(fall(5.0) < fall(1.0) - 0.1, "{} and {}", fall(5.0), fall(1.0));
+    }
+
+    #[test]
     fn the_interval_narrows_as_the_data_reach_further() {
         let width = |reach: f64| {
-            let (rate, cost) = server(FALL_MEAN, reach, 0.05);
-            let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+            let (rate, cost) = server(FALL_UNCOUNTED.0, reach, 0.05);
+            let fit = fit_busy(&rate, &cost, None, QUESTION).unwrap();
             let (low, high) = fit.capacity.interval.bounds().unwrap();
             (high / low).ln()
         };
@@ -277,14 +424,14 @@ mod tests {
     #[test]
     fn precise_data_outweigh_the_prior() {
         let (rate, cost) = server(0.3, 0.8, 0.002);
-        let fit = fit_busy(&rate, &cost, QUESTION).unwrap();
+        let fit = fit_busy(&rate, &cost, None, QUESTION).unwrap();
         assert!((fit.capacity.value / 49_900.0 - 1.0).abs() < 0.03, "{fit:?}");
         assert!((fit.fall - 0.3).abs() < 0.1, "{fit:?}");
     }
 
     #[test]
     fn too_few_intervals_are_an_error() {
-        assert!(fit_busy(&[1.0, 2.0, 0.0], &[0.1, 0.2, 0.1], QUESTION).is_err());
-        assert!(fit_busy(&[0.0; 20], &[0.1; 20], QUESTION).is_err());
+        assert!(fit_busy(&[1.0, 2.0, 0.0], &[0.1, 0.2, 0.1], None, QUESTION).is_err());
+        assert!(fit_busy(&[0.0; 20], &[0.1; 20], None, QUESTION).is_err());
     }
 }

@@ -192,19 +192,18 @@ proptest! {
         let _ = block_length(&cost);
     }
 
+    /// Except for the line of a busy CPU, which knows what a request costs in seconds.
     #[test]
     fn units_do_not_matter(seed in 0..1_000_u64, kilo in 1e-3..1e3_f64, percent in 1e-2..1e2_f64) {
         let (rate, wakes, cost) = synthetic(48, seed);
         let mut input = LoadLineInput::new(&rate, &cost, 1.0);
         input.wakes = Some(&wakes);
-        input.cpu_time = true;
         let one = load_line(&input).unwrap();
         let rate: Vec<f64> = rate.iter().map(|x| x * kilo).collect();
         let wakes: Vec<f64> = wakes.iter().map(|x| x * kilo).collect();
         let cost: Vec<f64> = cost.iter().map(|y| y * percent).collect();
         let mut input = LoadLineInput::new(&rate, &cost, percent);
         input.wakes = Some(&wakes);
-        input.cpu_time = true;
         let other = load_line(&input).unwrap();
         let ends = |line: &regress::LoadLine, unit: f64| {
             let (low, high) = line.capacity().interval.bounds().expect("bounded");

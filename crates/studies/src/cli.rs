@@ -202,7 +202,7 @@ pub(crate) struct PredictStudy {
     #[arg(long, value_name = "N,N,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(5..=90))]
     pub(crate) reaches: Vec<u32>,
-    /// Seconds of a recorded load, which rises and falls; all cases take two hours with the default
+    /// Seconds of a recorded load, which rises and falls; all cases take 4 hours with the default
     #[arg(long, value_name = "N", default_value_t = 36,
         value_parser = clap::value_parser!(u64).range(4..=3600))]
     pub(crate) seconds: u64,

@@ -75,9 +75,10 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     text.lines().find_map(version_in).map(str::to_owned)
 }
 
-/// The first number that contains a dot.
+/// The first number that contains a dot; letters may precede it, as in `go1.19.8`.
 fn version_in(line: &str) -> Option<&str> {
-    let mut words = line.split([' ', '/', '-', '(']);
+    let words = line.split([' ', '/', '-', '(', ')']);
+    let mut words = words.map(|word| word.trim_start_matches(|c: char| c.is_ascii_alphabetic()));
     words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
 }
 
@@ -117,6 +118,8 @@ mod tests {
             ("nginx version: nginx/1.22.1", "1.22.1"),
             ("HAProxy version 2.6.12-1+deb12u4 2026/10/17", "2.6.12"),
             ("varnishd (varnish-7.1.1 revision 7cee1c58)", "7.1.1"),
+            ("gunicorn (version 20.1.0)", "20.1.0"),
+            ("go version go1.19.8 linux/amd64", "1.19.8"),
         ] {
             assert_eq!(version_in(output), Some(version));
         }

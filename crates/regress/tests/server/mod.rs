@@ -33,6 +33,7 @@ pub(crate) struct Run {
     pub(crate) rate: Vec<f64>,
     pub(crate) cost: Vec<f64>,
     pub(crate) wakes: Vec<f64>,
+    pub(crate) turns: Vec<f64>,
 }
 
 /// The noise of one run: a level with an AR(1) around it.
@@ -67,7 +68,7 @@ impl Server {
         let (mut low, mut high) = (0.0, self.saturation());
         for _ in 0..12 {
             let middle = 0.5 * (low + high);
-            let (cost, _) = self.interval(middle, 2.0, 1.0, rng);
+            let [cost, ..] = self.interval(middle, 2.0, 1.0, rng);
             if cost < share { low = middle } else { high = middle }
         }
         0.5 * (low + high)
@@ -80,10 +81,11 @@ impl Server {
         for &rate in rates {
             for _ in 0..repeat {
                 let offered = rate * (1.0 + 0.01 * rng.normal());
-                let (cost, wakes) = self.interval(offered, 1.0, factors.next(rng), rng);
+                let [cost, wakes, turns] = self.interval(offered, 1.0, factors.next(rng), rng);
                 run.rate.push(offered);
                 run.cost.push(cost);
                 run.wakes.push(wakes);
+                run.turns.push(turns);
             }
         }
         run
@@ -95,10 +97,10 @@ impl Server {
         self.saturation() / factors.next(rng)
     }
 
-    /// CPU seconds per second and wakes per second over an interval of Poisson arrivals.
-    fn interval(&self, rate: f64, length_s: f64, factor: f64, rng: &mut Rng) -> (f64, f64) {
+    /// CPU seconds, wakes and turns per second over an interval of Poisson arrivals.
+    fn interval(&self, rate: f64, length_s: f64, factor: f64, rng: &mut Rng) -> [f64; 3] {
         let gap = |rng: &mut Rng| -(1.0 - rng.uniform()).ln() / rate;
-        let (mut now, mut busy, mut wakes) = (0.0, 0.0, 0.0);
+        let (mut now, mut busy, mut wakes, mut turns) = (0.0, 0.0, 0.0, 0.0);
         let mut arrival = gap(rng);
         while arrival < length_s {
             if arrival >= now {
@@ -115,7 +117,8 @@ impl Server {
             let turn = (self.turn_s + batch * self.request_s) * factor;
             now += turn;
             busy += turn;
+            turns += 1.0;
         }
-        (busy / length_s, wakes / length_s)
+        [busy, wakes, turns].map(|sum: f64| sum / length_s)
     }
 }

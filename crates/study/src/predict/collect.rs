@@ -25,6 +25,8 @@ const LEVELS_PER_S: f64 = 4.0;
 const BOTTOM: f64 = 0.02;
 /// The recorder starts this long before the load.
 const LEAD: Duration = Duration::from_millis(300);
+/// A field of all requests, as browsers send it.
+const ACCEPT: (&str, &str) = ("Accept-Encoding", "gzip");
 /// The state of an established connection in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
@@ -161,7 +163,9 @@ impl Collector<'_> {
                 thread::sleep(Duration::from_millis(500 * seconds));
                 established(running.address)
             });
-            let report = wrk::run(&url, case.connections, seconds, cpu, self.stop);
+            let fields = [format!("{}: {}", ACCEPT.0, ACCEPT.1)];
+            let fields = fields.each_ref().map(String::as_str);
+            let report = wrk::run(&url, case.connections, seconds, cpu, &fields, self.stop);
             (report, looking.join().unwrap_or(0))
         });
         let cpus = (running.cpu_ns() - cpu_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
@@ -226,6 +230,7 @@ impl Collector<'_> {
         let duration = self.plan.ramp;
         let mut load = load::Plan::new(target, triangle(top, duration), duration);
         load.connections = case.connections;
+        load.fields.push((ACCEPT.0.into(), ACCEPT.1.into()));
         let size = Size::Fixed { bytes: case.body_bytes };
         load.population = Population { objects: 1, zipf_s: 0.0, size };
         load.pin_cpu = self.setup.cpus.others;

@@ -22,6 +22,7 @@
 //! | `collect` | the measurements of a case |
 //! | `kept` | the file of cases |
 //! | `judge` | predictions, the simple ones too, and their errors |
+//! | `verdicts` | what `compare` says of pairs of trials |
 //! | `show` | all of it as text and as a figure |
 
 mod collect;
@@ -29,6 +30,7 @@ mod judge;
 mod kept;
 mod servers;
 mod show;
+mod verdicts;
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +43,7 @@ pub use collect::{Case, Ramp, Saturation};
 pub use judge::{Band, Errors, Judged};
 pub use servers::SERVERS;
 pub use show::{figure, shown};
+pub use verdicts::Pairs;
 
 use crate::conditions::{Conditions, working_directory};
 use kept::Kept;
@@ -95,6 +98,8 @@ pub struct Outcome {
     pub judged: Vec<Judged>,
     /// Their errors by reach, and over all reaches.
     pub bands: Vec<Band>,
+    /// What `compare` says of pairs of their trials.
+    pub pairs: Vec<Pairs>,
 }
 
 /// Measures what is not there yet, and judges all cases. `say` is called with each step.
@@ -116,6 +121,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         conditions: conditions.at_end(),
         missing,
         bands: judge::bands(&judged),
+        pairs: verdicts::pairs(&plan.out, &cases),
         cases,
         judged,
     })

@@ -1,5 +1,5 @@
 //! The servers as Debian configures them, each in its own directory, with its ordinary access log
-//! and one worker.
+//! and one worker; and small programs for the servers of language runtimes.
 //!
 //! A server is pinned to CPU 0. The origin of the proxies is on CPU 1, and so is varnishncsa, a
 //! separate process that writes Varnish's log. What never happens: a server that is not
@@ -34,12 +34,18 @@ struct Kind {
     package: &'static str,
     /// The flag that prints its version.
     version: &'static str,
+    /// Its configuration, or the program that it runs.
     config: &'static str,
-    arguments: &'static str,
+    /// What starts it, word by word.
+    command: &'static str,
     /// Its access log, in its directory.
     log: &'static str,
-    /// The line that makes it leave root, if it is started by root.
+    /// The lines that make it leave root, if it is started by root.
     user: &'static str,
+    /// What a variant's configuration has in addition.
+    more: &'static str,
+    /// The server of which it is a variant: what it costs must be found by `compare`.
+    variant_of: Option<&'static str>,
 }
 
 const NGINX: Kind = Kind {
@@ -48,12 +54,45 @@ const NGINX: Kind = Kind {
     package: "nginx-light",
     version: "-v",
     config: include_str!("peers/nginx.conf"),
-    arguments: "-p {home} -e {home}/error.log -c {config}",
+    command: "{program} -p {home} -e {home}/error.log -c {config}",
     log: "access.log",
     user: "user www-data;",
+    more: "",
+    variant_of: None,
 };
 
-const KINDS: [Kind; 6] = [
+/// A variant of nginx.
+const fn nginx(name: &'static str, more: &'static str) -> Kind {
+    Kind { name, more, variant_of: Some(NGINX.name), ..NGINX }
+}
+
+const GO: Kind = Kind {
+    name: "go",
+    program: "go",
+    package: "golang-go",
+    version: "version",
+    config: include_str!("peers/go.sh"),
+    command: "sh {config}",
+    more: "0",
+    ..NGINX
+};
+
+/// A variant of the Go server that burns this many nanoseconds of each request.
+const fn burning(name: &'static str, ns: &'static str) -> Kind {
+    Kind { name, more: ns, variant_of: Some(GO.name), ..GO }
+}
+
+const APACHE: Kind = Kind {
+    name: "apache",
+    program: "apache2",
+    package: "apache2",
+    config: include_str!("peers/apache.conf"),
+    command: "{program} -D FOREGROUND -D event -f {config}",
+    user: "User www-data\nGroup www-data",
+    ..NGINX
+};
+
+const KINDS: [Kind; 18] = [
     NGINX,
     Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX },
     Kind {
@@ -61,7 +100,7 @@ const KINDS: [Kind; 6] = [
         program: "squid",
         package: "squid",
         config: include_str!("peers/squid.conf"),
-        arguments: "--foreground -YC -f {config}",
+        command: "{program} --foreground -YC -f {config}",
         ..NGINX
     },
     Kind {
@@ -69,7 +108,7 @@ const KINDS: [Kind; 6] = [
         program: "haproxy",
         package: "haproxy",
         config: include_str!("peers/haproxy.cfg"),
-        arguments: "-db -f {config}",
+        command: "{program} -db -f {config}",
         log: "stderr",
         ..NGINX
     },
@@ -79,7 +118,8 @@ const KINDS: [Kind; 6] = [
         package: "varnish",
         version: "-V",
         config: include_str!("../webbench/peers/varnish.vcl"),
-        arguments: "-F -j none -a {listen} -T none -f {config} -s malloc,256m -n {home}/varnish",
+        command: "{program} -F -j none -a {listen} -T none -f {config} -s malloc,256m \
+                  -n {home}/varnish",
         ..NGINX
     },
     Kind {
@@ -87,15 +127,77 @@ const KINDS: [Kind; 6] = [
         program: "lighttpd",
         package: "lighttpd",
         config: include_str!("peers/lighttpd.conf"),
-        arguments: "-D -f {config}",
+        command: "{program} -D -f {config}",
         user: "server.username = \"www-data\"\nserver.groupname = \"www-data\"",
         ..NGINX
     },
+    APACHE,
+    Kind {
+        name: "apache-prefork",
+        command: "{program} -D FOREGROUND -D prefork -f {config}",
+        ..APACHE
+    },
+    Kind {
+        name: "trafficserver",
+        program: "traffic_server",
+        package: "trafficserver",
+        version: "-V",
+        config: include_str!("peers/trafficserver.sh"),
+        command: "sh {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "node",
+        program: "node",
+        package: "nodejs",
+        config: include_str!("peers/node.js"),
+        command: "{program} {config}",
+        ..NGINX
+    },
+    GO,
+    Kind {
+        name: "python",
+        program: "python3",
+        package: "python3",
+        version: "-V",
+        config: include_str!("peers/python.py"),
+        command: "{program} {config}",
+        ..NGINX
+    },
+    Kind {
+        name: "gunicorn",
+        program: "gunicorn",
+        package: "gunicorn",
+        config: include_str!("peers/gunicorn.py"),
+        command: "{program} -c {config} __config__:serve",
+        ..NGINX
+    },
+    nginx(
+        "nginx-hop",
+        "location /obj/ { proxy_pass http://{listen}/inner/; }
+        location /inner/ { alias {home}/files/obj/; access_log off; }",
+    ),
+    nginx("nginx-gzip", "gzip_types *;"),
+    burning("go-burn-5", "900"),
+    burning("go-burn-10", "1800"),
+    burning("go-burn-20", "3600"),
 ];
 
 /// The names of all servers, in the order in which they are measured.
-pub const SERVERS: [&str; 7] =
-    ["nginx", "nginx-cache", "squid", "haproxy", "varnish", "lighttpd", OURS];
+pub const SERVERS: [&str; KINDS.len() + 1] = {
+    let mut names = [OURS; KINDS.len() + 1];
+    let mut at = 0;
+    while at < KINDS.len() {
+        names[at] = KINDS[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// The server of which this is a variant.
+pub(super) fn variant_of(name: &str) -> Option<&'static str> {
+    KINDS.iter().find(|kind| kind.name == name).and_then(|kind| kind.variant_of)
+}
 
 /// What every server is started with.
 pub(super) struct Setup<'s> {
@@ -195,8 +297,10 @@ impl Kind {
         let command = |config: &Path, address| {
             let mut values = values(address).to_vec();
             values.push(("config", config.display().to_string()));
-            let mut command = Command::new(program);
-            command.args(self.arguments.split(' ').map(|word| filled(word, &values)));
+            values.push(("program", program.display().to_string()));
+            let mut words = self.command.split(' ').map(|word| filled(word, &values));
+            let mut command = Command::new(words.next().unwrap_or_default());
+            command.args(words);
             command
         };
         let (guard, address) = start_peer(home, setup.cpus.server, configure, command)?;
@@ -212,9 +316,10 @@ impl Kind {
         origin: SocketAddr,
         home: &Path,
         address: SocketAddr,
-    ) -> [(&'static str, String); 8] {
+    ) -> [(&'static str, String); 9] {
         let user = if rustix::process::geteuid().is_root() { self.user } else { "" };
         [
+            ("more", self.more.to_owned()),
             ("user", user.to_owned()),
             ("home", home.display().to_string()),
             ("listen", address.to_string()),
@@ -240,7 +345,14 @@ fn start_varnishncsa(home: &Path, log: &Path, cpu: Option<usize>) -> Result<Peer
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use harness::origin::OriginThread;
+    use record::survey::{SurveySpec, survey};
+
     use super::*;
+    use crate::conditions::working_directory;
 
     #[test]
     fn every_name_in_a_configuration_is_filled_in() {
@@ -251,11 +363,36 @@ mod tests {
             // A name in braces on one line was not filled in.
             let unfilled = config.lines().find(|line| {
                 let name = line.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-                name.is_some_and(|(name, _)| !name.trim().is_empty())
+                let is_named = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                name.is_some_and(|(name, _)| !name.is_empty() && name.bytes().all(is_named))
             });
             assert_eq!(unfilled, None, "{}", kind.name);
-            assert!(SERVERS.contains(&kind.name), "{}", kind.name);
         }
-        assert_eq!(SERVERS.len(), KINDS.len() + 1);
+    }
+
+    #[test]
+    fn each_installed_server_serves_the_object_and_has_a_log_that_is_understood() {
+        let origin = OriginThread::start(None).unwrap();
+        let home = working_directory(None, "predict").unwrap();
+        let (program, cpus) = (Path::new(""), Cpus { server: Some(0), others: None });
+        let setup = Setup { program, home: home.path(), origin: origin.address(), cpus };
+        for kind in KINDS {
+            let running = match start(&setup, kind.name, 1024) {
+                Ok(running) => running,
+                Err(why) if why.starts_with("not installed") => {
+                    eprintln!("skipped: {}: {why}", kind.name);
+                    continue;
+                }
+                Err(why) => panic!("{}: {why}", kind.name),
+            };
+            let spec = SurveySpec { files: vec![running.log.clone()], ..SurveySpec::default() };
+            let began = Instant::now();
+            // Some servers write their log seconds later, and varnishncsa may miss the first.
+            while !survey(&spec).is_ok_and(|read| read.requests > 0) {
+                assert!(began.elapsed() < ANSWER_MAX, "{}: nothing is logged", kind.name);
+                thread::sleep(Duration::from_millis(50));
+                running.answers(1024).unwrap();
+            }
+        }
     }
 }

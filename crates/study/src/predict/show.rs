@@ -4,7 +4,7 @@ use report::format::thousands;
 use report::sheet::{Predicted, Rows, Sheet, Tone, svg_diagonal};
 
 use super::judge::BANDS;
-use super::{Band, Outcome};
+use super::{Band, Outcome, Pairs};
 use crate::show::{NONE, fact, number, or_none, range, table};
 
 /// The colours of the bands.
@@ -14,7 +14,8 @@ const TONES: [Tone; 3] = [Tone::First, Tone::Second, Tone::Third];
 #[must_use]
 pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "Capacity predicted from low load, on real servers".to_owned();
-    let tables = vec![summary(outcome), predictions(outcome), saturations(outcome)];
+    let tables =
+        vec![summary(outcome), verdicts(outcome), predictions(outcome), saturations(outcome)];
     Sheet { title, facts: facts(outcome), tables }
 }
 
@@ -123,6 +124,45 @@ fn summary(outcome: &Outcome) -> Rows {
          without a prediction. Errors: median of the absolute errors of the report's capacity, of \
          the straight line, of the rate over the CPU use at the highest rate, and of the universal \
          scalability law.",
+    )
+}
+
+fn verdicts(outcome: &Outcome) -> Rows {
+    let row = |name: String, size: String, change: String, all: &[&Pairs]| {
+        let sum = |of: fn(&Pairs) -> usize| {
+            let count: usize = all.iter().map(|pairs| of(pairs)).sum();
+            count.to_string()
+        };
+        let [count, found] = [sum(|pairs| pairs.pairs), sum(|pairs| pairs.found)];
+        let [no_change, inconclusive] = [sum(|p| p.no_change), sum(|p| p.inconclusive)];
+        [name, size, change, count, found, sum(|p| p.wrong), no_change, inconclusive]
+    };
+    let total = |name: &str, which: fn(&Pairs) -> bool| {
+        let all: Vec<&Pairs> = outcome.pairs.iter().filter(|pairs| which(pairs)).collect();
+        let name = name.to_owned();
+        (!all.is_empty()).then(|| row(name, NONE.to_owned(), NONE.to_owned(), &all))
+    };
+    let totals = [
+        total("unchanged, all", Pairs::unchanged),
+        total("10 % and more, all", Pairs::to_be_found),
+    ];
+    let each = outcome.pairs.iter().map(|pairs| {
+        let (name, change) = match pairs.unchanged() {
+            true => (pairs.server.clone(), NONE.to_owned()),
+            false => (
+                format!("{} after {}", pairs.server, pairs.with),
+                format!("{:+.0}", pairs.change_percent),
+            ),
+        };
+        row(name, size(pairs.body_bytes), change, &[pairs])
+    });
+    table(
+        "Verdicts of compare",
+        &["<trials", "load", "change %", "pairs", "found", "wrong", "no change", "inconclusive"],
+        each.chain(totals.into_iter().flatten()),
+        "Pairs of trials with different reach or connections. Change: CPU time of a request at \
+         saturation. Found: verdicts in its direction. Wrong: in the other one; for a server that \
+         did not change, in any.",
     )
 }
 

@@ -1,0 +1,192 @@
+//! Verdicts of `compare` on pairs of the kept trials.
+//!
+//! Two trials of one server, at whatever reach and with whatever connections, must not differ: a
+//! verdict of an improvement or of a regression is *false*. A trial of a server and one of its
+//! variant (see [`super::servers::variant_of`]) must differ by what the variant costs, which their
+//! saturations show: CPU time over requests. Two sizes of the response are never compared.
+//!
+//! What never happens: a pair whose trials cannot be compared is left out. It counts as
+//! inconclusive.
+
+use std::path::Path;
+
+use report::{CompareOptions, Verdict};
+use serde::Serialize;
+use trial::Trial;
+
+use super::collect::Case;
+use super::servers::variant_of;
+
+/// From this part on, a change has to be found.
+const FOUND_FROM: f64 = 0.1;
+
+/// The verdicts on all pairs of one server, or of a server and a variant of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Pairs {
+    /// The server, or the variant.
+    pub server: String,
+    /// The server that it is compared with: itself, or that of which it is a variant.
+    pub with: String,
+    /// Size of the body of a response, bytes.
+    pub body_bytes: u64,
+    /// By how much a request costs more at saturation, percent; 0 for the same server.
+    pub change_percent: f64,
+    /// Pairs of trials.
+    pub pairs: usize,
+    /// Pairs with a verdict in the direction of the change.
+    pub found: usize,
+    /// Pairs with a verdict in the other direction; for the same server, in any.
+    pub wrong: usize,
+    /// Pairs that were said not to differ.
+    pub no_change: usize,
+    /// Pairs without a verdict, and those that could not be compared.
+    pub inconclusive: usize,
+}
+
+impl Pairs {
+    /// Whether both trials are of the same server.
+    #[must_use]
+    pub fn unchanged(&self) -> bool {
+        self.server == self.with
+    }
+
+    /// Whether the change is so large that it has to be found.
+    #[must_use]
+    pub fn to_be_found(&self) -> bool {
+        !self.unchanged() && self.change_percent.abs() >= 100.0 * FOUND_FROM
+    }
+
+    fn count(&mut self, verdict: Option<Verdict>) {
+        let costs_more = self.change_percent > 0.0;
+        self.pairs += 1;
+        let of_verdict = match verdict {
+            Some(Verdict::NoChange) => &mut self.no_change,
+            None | Some(Verdict::Inconclusive) => &mut self.inconclusive,
+            Some(verdict) if self.unchanged() || (verdict == Verdict::Regression) != costs_more => {
+                &mut self.wrong
+            }
+            Some(_) => &mut self.found,
+        };
+        *of_verdict += 1;
+    }
+}
+
+/// Compares all pairs of the trials of the cases, which are in a directory.
+pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
+    let mut groups: Vec<(&str, u64)> =
+        cases.iter().map(|case| (case.server.as_str(), case.body_bytes)).collect();
+    groups.dedup();
+    let of = |server: &str, body_bytes: u64| -> Vec<&Case> {
+        let same = |case: &&Case| case.server == server && case.body_bytes == body_bytes;
+        cases.iter().filter(same).collect()
+    };
+    let mut all = Vec::new();
+    for (server, body_bytes) in groups {
+        let own = of(server, body_bytes);
+        let trials = opened(directory, &own);
+        for with in [Some(server), variant_of(server)].into_iter().flatten() {
+            let others = of(with, body_bytes);
+            let change_percent = 100.0 * (cost(&own) / cost(&others) - 1.0);
+            let mut pairs = Pairs {
+                server: server.to_owned(),
+                with: with.to_owned(),
+                body_bytes,
+                change_percent,
+                pairs: 0,
+                found: 0,
+                wrong: 0,
+                no_change: 0,
+                inconclusive: 0,
+            };
+            let unchanged = pairs.unchanged();
+            let befores = opened(directory, &others);
+            for (at, before) in befores.iter().enumerate() {
+                for after in &trials[if unchanged { at + 1 } else { 0 }..] {
+                    pairs.count(verdict(before.as_ref(), after.as_ref()));
+                }
+            }
+            if pairs.pairs > 0 {
+                all.push(pairs);
+            }
+        }
+    }
+    all
+}
+
+/// The trials of all loads; `None` for one that cannot be read.
+fn opened(directory: &Path, cases: &[&Case]) -> Vec<Option<Trial>> {
+    let ramps = cases.iter().flat_map(|case| &case.ramps);
+    ramps.map(|ramp| Trial::open(directory.join(&ramp.trial)).ok()).collect()
+}
+
+fn verdict(before: Option<&Trial>, after: Option<&Trial>) -> Option<Verdict> {
+    let found = report::compare(before?, after?, &CompareOptions::default());
+    found.ok().map(|comparison| comparison.verdict)
+}
+
+/// CPU time of a request at saturation, as a mean over the cases.
+fn cost(cases: &[&Case]) -> f64 {
+    let each = cases.iter().flat_map(|case| case.saturation);
+    let (cpus, rate) = each.fold((0.0, 0.0), |sum, one| (sum.0 + one.cpus, sum.1 + one.rate));
+    cpus / rate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Saturation;
+    use super::*;
+
+    fn of(server: &str, change_percent: f64) -> Pairs {
+        Pairs {
+            server: server.to_owned(),
+            with: "nginx".to_owned(),
+            body_bytes: 1024,
+            change_percent,
+            pairs: 0,
+            found: 0,
+            wrong: 0,
+            no_change: 0,
+            inconclusive: 0,
+        }
+    }
+
+    #[test]
+    fn a_verdict_counts_by_the_direction_of_the_change() {
+        let verdicts = [
+            Some(Verdict::Regression),
+            Some(Verdict::Improvement),
+            Some(Verdict::NoChange),
+            Some(Verdict::Inconclusive),
+            None,
+        ];
+        for (mut pairs, found, wrong) in
+            [(of("nginx", 0.0), 0, 2), (of("other", 12.0), 1, 1), (of("other", -12.0), 1, 1)]
+        {
+            verdicts.into_iter().for_each(|verdict| pairs.count(verdict));
+            let counts = (pairs.pairs, pairs.no_change, pairs.inconclusive);
+            assert_eq!((counts, pairs.found, pairs.wrong), ((5, 1, 2), found, wrong));
+        }
+        assert!(of("other", -12.0).to_be_found() && !of("other", 9.0).to_be_found());
+        assert!(!of("nginx", 0.0).to_be_found());
+    }
+
+    #[test]
+    fn all_pairs_of_a_server_count_even_without_their_trials() {
+        let saturation = [Saturation { rate: 1_000.0, cpus: 1.0, established: 1 }; 2];
+        let ramps = vec![super::super::Ramp::default(); 3];
+        let case = |server: &str, connections| Case {
+            server: server.into(),
+            connections,
+            saturation,
+            ramps: ramps.clone(),
+            ..Case::default()
+        };
+        let cases = [case("nginx", 16), case("nginx", 64), case("nginx-hop", 64)];
+        let found = pairs(Path::new("nowhere"), &cases);
+        let counts: Vec<_> =
+            found.iter().map(|p| (p.server.as_str(), p.with.as_str(), p.inconclusive)).collect();
+        let expected = [("nginx", "nginx", 15), ("nginx-hop", "nginx-hop", 3)];
+        assert_eq!(counts[..2], expected);
+        assert_eq!(counts[2], ("nginx-hop", "nginx", 18));
+    }
+}
