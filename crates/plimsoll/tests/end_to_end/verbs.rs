@@ -194,7 +194,7 @@ fn without_a_log_requests_are_counted_on_the_sockets() {
     for n in 0..10 {
         get(server.address(), &format!("/obj/{n}"));
     }
-    // What is left at the end becomes an interval only if it is long enough.
+    // The rest at the end becomes an interval only if it is long enough.
     std::thread::sleep(Duration::from_millis(300));
     let summary = recording.interrupted();
     assert_eq!(summary["requests_source"], "on the server's sockets");
