@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use load::{family, sys};
 
-/// How long a peer may take until it accepts connections. Some are compiled first.
-pub const START_MAX: Duration = Duration::from_secs(120);
+/// How long a peer may take until it accepts connections.
+pub const START_MAX: Duration = Duration::from_secs(20);
 /// How long a peer may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

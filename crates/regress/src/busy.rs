@@ -24,6 +24,7 @@ use crate::Unfit;
 use crate::capacity::{Autocorrelation, Capacity, Question, Why};
 use crate::dist::{median, t_critical};
 use crate::interval::Interval;
+use crate::sums::Sums;
 
 /// What a turn costs, in requests on a busy CPU. Chosen on real servers, as the next four; see
 /// `studies/predict/README.md`.
@@ -81,16 +82,19 @@ impl Turns {
     /// without any.
     #[must_use]
     pub fn of(intervals: &[(f64, f64, f64)]) -> Option<Turns> {
-        let sum = |of: &dyn Fn(f64, f64, f64) -> f64| -> f64 {
-            intervals.iter().map(|&(used, requests, turns)| of(used, requests, turns)).sum()
+        // Each request is an observation. The error of the slope, which needs `yy`, is not used.
+        let observed = |&(used, requests, turns): &(f64, f64, f64)| Sums {
+            n: requests,
+            x: used * requests,
+            y: turns,
+            xx: used * used * requests,
+            xy: used * turns,
+            yy: 0.0,
         };
-        let requests = sum(&|_, requests, _| requests);
-        let mean = sum(&|_, _, turns| turns) / requests;
-        let used = sum(&|used, requests, _| used * requests) / requests;
-        let squares = sum(&|u, requests, _| requests * (u - used).powi(2));
-        let products = sum(&|u, _, turns| turns * (u - used));
-        let rise = if squares > 0.0 { products / squares } else { 0.0 };
-        (requests > 0.0 && mean > 0.0).then_some(Turns { idle: mean - rise * used, rise })
+        let sums = intervals.iter().map(observed).fold(Sums::default(), |all, sums| all + sums);
+        let (idle, rise) =
+            sums.line().map_or((sums.y / sums.n, 0.0), |line| (line.intercept, line.slope));
+        (sums.n > 0.0 && sums.y > 0.0).then_some(Turns { idle, rise })
     }
 
     /// Requests that cost as much as one with its turns, at a use of the CPU, for data that end at
@@ -128,11 +132,15 @@ impl BusyFit {
     #[must_use]
     pub fn at(&self, rate: f64) -> f64 {
         let line = Line { a: self.a / self.cap, log_b: (self.b / self.cap).ln(), fall: self.fall };
-        let with = |used| self.turns.map_or(1.0, |turns| turns.cost(used, self.reach));
-        // The turns hardly change with the use, so that this converges fast.
         let mut used = line.at(rate).0;
+        let Some(turns) = self.turns else { return self.cap * used };
+        // The turns hardly change with the use, so that this converges fast.
         for _ in 0..50 {
-            used = 0.5 * (used + line.at(rate * with(used)).0);
+            let moved = 0.5 * (line.at(rate * turns.cost(used, self.reach)).0 - used);
+            used += moved;
+            if moved.abs() < 1e-12 {
+                break;
+            }
         }
         self.cap * used
     }

@@ -192,25 +192,28 @@ proptest! {
         let _ = block_length(&cost);
     }
 
-    /// Except for the line of a busy CPU, which knows what a request costs in seconds.
+    /// The line of a busy CPU knows what a request costs in seconds, so that CPU time has no other
+    /// unit. But so many CPUs more serve as many requests more.
     #[test]
     fn units_do_not_matter(seed in 0..1_000_u64, kilo in 1e-3..1e3_f64, percent in 1e-2..1e2_f64) {
         let (rate, wakes, cost) = synthetic(48, seed);
-        let mut input = LoadLineInput::new(&rate, &cost, 1.0);
-        input.wakes = Some(&wakes);
-        let one = load_line(&input).unwrap();
-        let rate: Vec<f64> = rate.iter().map(|x| x * kilo).collect();
-        let wakes: Vec<f64> = wakes.iter().map(|x| x * kilo).collect();
-        let cost: Vec<f64> = cost.iter().map(|y| y * percent).collect();
-        let mut input = LoadLineInput::new(&rate, &cost, percent);
-        input.wakes = Some(&wakes);
-        let other = load_line(&input).unwrap();
-        let ends = |line: &regress::LoadLine, unit: f64| {
-            let (low, high) = line.capacity().interval.bounds().expect("bounded");
-            [line.capacity().value / unit, low / unit, high / unit]
-        };
-        for (a, b) in ends(&one, 1.0).iter().zip(ends(&other, kilo)) {
-            prop_assert!((a / b - 1.0).abs() < 1e-6, "{a} and {b}");
+        for (cpu_time, kilo) in [(false, kilo), (true, percent)] {
+            let ends = |kilo: f64, percent: f64| {
+                let times = |values: &[f64], factor: f64| -> Vec<f64> {
+                    values.iter().map(|value| value * factor).collect()
+                };
+                let (rate, cost) = (times(&rate, kilo), times(&cost, percent));
+                let wakes = times(&wakes, kilo);
+                let mut input = LoadLineInput::new(&rate, &cost, percent);
+                input.wakes = Some(&wakes);
+                input.cpu_time = cpu_time;
+                let line = load_line(&input).unwrap();
+                let (low, high) = line.capacity().interval.bounds().expect("bounded");
+                [line.capacity().value, low, high].map(|end| end / kilo)
+            };
+            for (a, b) in ends(1.0, 1.0).iter().zip(ends(kilo, percent)) {
+                prop_assert!((a / b - 1.0).abs() < 1e-6, "{a} and {b}");
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +23,7 @@ use crate::servers::{Guard, filled, not_installed, response, start_ours, start_p
 const OBJECT: &str = "/obj/1";
 /// The longest wait for the first response.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// The name of our server.
 const OURS: &str = "plimsoll";
 
@@ -36,6 +37,8 @@ struct Kind {
     version: &'static str,
     /// Its configuration, or the program that it runs.
     config: &'static str,
+    /// What builds it, word by word, if it has to be built from its configuration.
+    build: Option<&'static str>,
     /// What starts it, word by word.
     command: &'static str,
     /// Its access log, in its directory.
@@ -54,6 +57,7 @@ const NGINX: Kind = Kind {
     package: "nginx-light",
     version: "-v",
     config: include_str!("peers/nginx.conf"),
+    build: None,
     command: "{program} -p {home} -e {home}/error.log -c {config}",
     log: "access.log",
     user: "user www-data;",
@@ -71,8 +75,9 @@ const GO: Kind = Kind {
     program: "go",
     package: "golang-go",
     version: "version",
-    config: include_str!("peers/go.sh"),
-    command: "sh {config}",
+    config: include_str!("peers/main.go"),
+    build: Some("{program} build -o {home}/server {config}"),
+    command: "{home}/server {listen} {more}",
     more: "0",
     ..NGINX
 };
@@ -293,16 +298,23 @@ impl Kind {
         let version = version(&program, self.version).unwrap_or_default();
         let log = home.join(self.log);
         let values = |address: SocketAddr| self.values(setup.origin, home, address);
-        let configure = |address| filled(self.config, &values(address));
-        let command = |config: &Path, address| {
+        let words = |line: &str, config: &Path, address: SocketAddr| {
             let mut values = values(address).to_vec();
             values.push(("config", config.display().to_string()));
             values.push(("program", program.display().to_string()));
-            let mut words = self.command.split(' ').map(|word| filled(word, &values));
+            let mut words = line.split(' ').map(|word| filled(word, &values));
             let mut command = Command::new(words.next().unwrap_or_default());
             command.args(words);
             command
         };
+        if let Some(line) = self.build {
+            let source = home.join("main.go");
+            fs::write(&source, self.config).map_err(|e| format!("{}: {e}", source.display()))?;
+            // It does not know its address before it is started.
+            build(words(line, &source, ANY_ADDRESS).current_dir(home))?;
+        }
+        let configure = |address| filled(self.config, &values(address));
+        let command = |config: &Path, address| words(self.command, config, address);
         let (guard, address) = start_peer(home, setup.cpus.server, configure, command)?;
         let log_writer = match self.program {
             "varnishd" => Some(start_varnishncsa(home, &log, setup.cpus.others)?),
@@ -330,6 +342,16 @@ impl Kind {
             ("origin_port", origin.port().to_string()),
         ]
     }
+}
+
+/// Builds a program, however long that takes.
+fn build(command: &mut Command) -> Result<(), String> {
+    let built = command.output().map_err(|error| format!("it cannot be built: {error}"))?;
+    if built.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&built.stderr).into_owned();
+    Err(format!("it cannot be built: {}", errors.lines().last().unwrap_or_default()))
 }
 
 /// As Debian's unit starts it, but not as a daemon.

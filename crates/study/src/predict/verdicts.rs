@@ -44,6 +44,20 @@ pub struct Pairs {
 }
 
 impl Pairs {
+    fn new(server: &str, with: &str, body_bytes: u64, change_percent: f64) -> Pairs {
+        Pairs {
+            server: server.to_owned(),
+            with: with.to_owned(),
+            body_bytes,
+            change_percent,
+            pairs: 0,
+            found: 0,
+            wrong: 0,
+            no_change: 0,
+            inconclusive: 0,
+        }
+    }
+
     /// Whether both trials are of the same server.
     #[must_use]
     pub fn unchanged(&self) -> bool {
@@ -84,32 +98,22 @@ pub(super) fn pairs(directory: &Path, cases: &[Case]) -> Vec<Pairs> {
     for (server, body_bytes) in groups {
         let own = of(server, body_bytes);
         let trials = opened(directory, &own);
-        for with in [Some(server), variant_of(server)].into_iter().flatten() {
+        let mut unchanged = Pairs::new(server, server, body_bytes, 0.0);
+        for (at, before) in trials.iter().enumerate() {
+            trials[at + 1..].iter().for_each(|after| unchanged.count(verdict(before, after)));
+        }
+        all.push(unchanged);
+        if let Some(with) = variant_of(server) {
             let others = of(with, body_bytes);
             let change_percent = 100.0 * (cost(&own) / cost(&others) - 1.0);
-            let mut pairs = Pairs {
-                server: server.to_owned(),
-                with: with.to_owned(),
-                body_bytes,
-                change_percent,
-                pairs: 0,
-                found: 0,
-                wrong: 0,
-                no_change: 0,
-                inconclusive: 0,
-            };
-            let unchanged = pairs.unchanged();
-            let befores = opened(directory, &others);
-            for (at, before) in befores.iter().enumerate() {
-                for after in &trials[if unchanged { at + 1 } else { 0 }..] {
-                    pairs.count(verdict(before.as_ref(), after.as_ref()));
-                }
+            let mut changed = Pairs::new(server, with, body_bytes, change_percent);
+            for before in &opened(directory, &others) {
+                trials.iter().for_each(|after| changed.count(verdict(before, after)));
             }
-            if pairs.pairs > 0 {
-                all.push(pairs);
-            }
+            all.push(changed);
         }
     }
+    all.retain(|pairs| pairs.pairs > 0);
     all
 }
 
@@ -119,8 +123,8 @@ fn opened(directory: &Path, cases: &[&Case]) -> Vec<Option<Trial>> {
     ramps.map(|ramp| Trial::open(directory.join(&ramp.trial)).ok()).collect()
 }
 
-fn verdict(before: Option<&Trial>, after: Option<&Trial>) -> Option<Verdict> {
-    let found = report::compare(before?, after?, &CompareOptions::default());
+fn verdict(before: &Option<Trial>, after: &Option<Trial>) -> Option<Verdict> {
+    let found = report::compare(before.as_ref()?, after.as_ref()?, &CompareOptions::default());
     found.ok().map(|comparison| comparison.verdict)
 }
 
@@ -137,17 +141,7 @@ mod tests {
     use super::*;
 
     fn of(server: &str, change_percent: f64) -> Pairs {
-        Pairs {
-            server: server.to_owned(),
-            with: "nginx".to_owned(),
-            body_bytes: 1024,
-            change_percent,
-            pairs: 0,
-            found: 0,
-            wrong: 0,
-            no_change: 0,
-            inconclusive: 0,
-        }
+        Pairs::new(server, "nginx", 1024, change_percent)
     }
 
     #[test]

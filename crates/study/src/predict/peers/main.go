@@ -1,6 +1,5 @@
-# Go's net/http: one file, and a combined access log. A variant burns CPU time in each request. The
-# program is compiled at the start.
-cat >main.go <<'END'
+// Go's net/http: one file, and a combined access log. The arguments are the address, and how many
+// nanoseconds of CPU time each request burns in addition.
 package main
 
 import (
@@ -22,18 +21,20 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	burn, err := time.ParseDuration(os.Args[2] + "ns")
+	if err != nil {
+		log.Fatal(err)
+	}
 	serve := func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.Write(body)
-		for began := time.Now(); time.Since(began) < {more}*time.Nanosecond; {
+		for began := time.Now(); time.Since(began) < burn; {
 		}
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		now := time.Now().Format("02/Jan/2006:15:04:05 -0700")
 		fmt.Fprintf(file, "%s - - [%s] \"%s %s %s\" 200 %d \"-\" %q\n",
 			host, now, r.Method, r.RequestURI, r.Proto, len(body), r.UserAgent())
 	}
-	log.Fatal(http.ListenAndServe("{listen}", http.HandlerFunc(serve)))
+	log.Fatal(http.ListenAndServe(os.Args[1], http.HandlerFunc(serve)))
 }
-END
-go build -o server main.go && exec ./server
