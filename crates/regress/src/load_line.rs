@@ -15,16 +15,14 @@
 //! **The capacity** is the headline's if the data reach [`BUSY_BELOW`] of the cap. Below that, both
 //! lines differ most where nothing was measured, and miss real servers by a third and more. There
 //! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
-//! wider the further the data are from the cap. It does not if the data reach [`BUSY_UNLESS_FROM`]
-//! and the headline fits them clearly better. Intervals are explained in [`crate::capacity`].
+//! wider the further the data are from the cap. Intervals are explained in [`crate::capacity`].
 
 use serde::Serialize;
 
 use crate::Unfit;
-use crate::busy::{BusyFit, Turns, fit_busy};
+use crate::busy::{BusyFit, fit_busy};
 use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature};
-use crate::dist::median;
 use crate::line::{Line, TheilSen, theil_sen};
 use crate::linear::{Design, check_column, check_level, least_squares, scaled};
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
@@ -37,10 +35,6 @@ pub const LEVEL_DEFAULT: f64 = 0.95;
 pub const REACH_MIN: f64 = 0.6;
 /// If the data do not reach this share of the cap, the line of a busy CPU gives the capacity.
 pub const BUSY_BELOW: f64 = 0.9;
-/// Data that reach this share of the cap may contradict that line.
-pub const BUSY_UNLESS_FROM: f64 = 0.75;
-/// They do if its median residual is more than this multiple of the headline's.
-pub const BUSY_WORSE_MAX: f64 = 1.25;
 /// Largest variance inflation at which rate and wakes count as separated.
 pub const VIF_MAX: f64 = 30.0;
 /// Largest one-sided p at which the cost of a wake counts as positive. It is not strict: using the
@@ -65,8 +59,8 @@ pub struct LoadLineInput<'a> {
     pub wakes: Option<&'a [f64]>,
     /// Whether the cost is CPU time, which falls per request as the CPU gets busy.
     pub cpu_time: bool,
-    /// Turns of the server's event loop, if they were counted.
-    pub turns: Option<Turns>,
+    /// Whether many processes take turns on the resource, as with a process for each connection.
+    pub processes_alternate: bool,
     /// The use at which the resource is exhausted: 1.0 for one CPU.
     pub cap: f64,
     /// Level of the intervals.
@@ -87,7 +81,7 @@ impl<'a> LoadLineInput<'a> {
             cost,
             wakes: None,
             cpu_time: false,
-            turns: None,
+            processes_alternate: false,
             cap,
             level: LEVEL_DEFAULT,
             seed: 1998,
@@ -317,7 +311,7 @@ fn reach(input: &LoadLineInput<'_>, robust: &Robust) -> f64 {
     kept.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
 }
 
-/// The line of a busy CPU, if the data end too early for the headline and do not contradict it.
+/// The line of a busy CPU, if the data end too early for the headline.
 fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Option<BusyFit> {
     // A server that never sleeps spends its CPU time waiting.
     let sleeps = input.wakes.is_none_or(|wakes| wakes.iter().any(|each| *each > 0.0));
@@ -325,20 +319,8 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
     if !asked || line.headline_capacity().identifiable.is_err() {
         return None;
     }
-    let fit = fit_busy(input.rate, input.cost, input.turns, question).ok()?;
-    let by_headline = |i: usize| match (&line.headline, &line.with_wakes, input.wakes) {
-        (Headline::WithWakes { .. }, Some(fit), Some(wakes)) => {
-            fit.a + fit.b * input.rate[i] + fit.w * wakes[i]
-        }
-        _ => line.straight.line.at(input.rate[i]),
-    };
-    let typical = |fitted: &dyn Fn(usize) -> f64| {
-        let rows = (0..input.rate.len()).filter(|&i| input.cost[i] > 0.0);
-        let mut errors: Vec<f64> = rows.map(|i| (fitted(i) / input.cost[i] - 1.0).abs()).collect();
-        median(&mut errors)
-    };
-    let (own, headline) = (typical(&|i| fit.at(input.rate[i])), typical(&by_headline));
-    (line.reach < BUSY_UNLESS_FROM || own <= BUSY_WORSE_MAX * headline).then_some(fit)
+    let LoadLineInput { rate, cost, wakes, processes_alternate, .. } = *input;
+    fit_busy(rate, cost, wakes, processes_alternate, question).ok()
 }
 
 fn choose(fit: &WakesFit) -> Headline {

@@ -5,7 +5,7 @@
 
 mod server;
 
-use regress::{Design, Headline, LoadLine, LoadLineInput, Rng, Trust, Turns, load_line, mm};
+use regress::{Design, Headline, LoadLine, LoadLineInput, Rng, Trust, load_line, mm};
 use server::{Noise, Run, Server};
 
 /// A wake costs three times as much as a request, as with nginx on a virtual machine.
@@ -65,9 +65,6 @@ fn draw(run: &Run, seed: u64) -> LoadLine {
     let mut input = LoadLineInput::new(&run.rate, &run.cost, 1.0);
     input.wakes = Some(&run.wakes);
     input.cpu_time = true;
-    let intervals = run.rate.iter().zip(&run.cost).zip(&run.turns);
-    let intervals: Vec<_> = intervals.map(|((rate, cost), turns)| (*cost, *rate, *turns)).collect();
-    input.turns = Turns::of(&intervals);
     input.seed = seed;
     load_line(&input).expect("a line")
 }

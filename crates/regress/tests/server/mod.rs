@@ -33,7 +33,6 @@ pub(crate) struct Run {
     pub(crate) rate: Vec<f64>,
     pub(crate) cost: Vec<f64>,
     pub(crate) wakes: Vec<f64>,
-    pub(crate) turns: Vec<f64>,
 }
 
 /// The noise of one run: a level with an AR(1) around it.
@@ -68,7 +67,7 @@ impl Server {
         let (mut low, mut high) = (0.0, self.saturation());
         for _ in 0..12 {
             let middle = 0.5 * (low + high);
-            let [cost, ..] = self.interval(middle, 2.0, 1.0, rng);
+            let [cost, _] = self.interval(middle, 2.0, 1.0, rng);
             if cost < share { low = middle } else { high = middle }
         }
         0.5 * (low + high)
@@ -81,11 +80,10 @@ impl Server {
         for &rate in rates {
             for _ in 0..repeat {
                 let offered = rate * (1.0 + 0.01 * rng.normal());
-                let [cost, wakes, turns] = self.interval(offered, 1.0, factors.next(rng), rng);
+                let [cost, wakes] = self.interval(offered, 1.0, factors.next(rng), rng);
                 run.rate.push(offered);
                 run.cost.push(cost);
                 run.wakes.push(wakes);
-                run.turns.push(turns);
             }
         }
         run
@@ -97,10 +95,10 @@ impl Server {
         self.saturation() / factors.next(rng)
     }
 
-    /// CPU seconds, wakes and turns per second over an interval of Poisson arrivals.
-    fn interval(&self, rate: f64, length_s: f64, factor: f64, rng: &mut Rng) -> [f64; 3] {
+    /// CPU seconds and wakes per second over an interval of Poisson arrivals.
+    fn interval(&self, rate: f64, length_s: f64, factor: f64, rng: &mut Rng) -> [f64; 2] {
         let gap = |rng: &mut Rng| -(1.0 - rng.uniform()).ln() / rate;
-        let (mut now, mut busy, mut wakes, mut turns) = (0.0, 0.0, 0.0, 0.0);
+        let (mut now, mut busy, mut wakes) = (0.0, 0.0, 0.0);
         let mut arrival = gap(rng);
         while arrival < length_s {
             if arrival >= now {
@@ -117,8 +115,7 @@ impl Server {
             let turn = (self.turn_s + batch * self.request_s) * factor;
             now += turn;
             busy += turn;
-            turns += 1.0;
         }
-        [busy, wakes, turns].map(|sum: f64| sum / length_s)
+        [busy, wakes].map(|sum: f64| sum / length_s)
     }
 }

@@ -108,7 +108,9 @@ fn series(
         let kernel = 100.0 * share(interval)?.min(1.0);
         Some(Use { user: 0.0, kernel, idle: 100.0 - kernel, wakes: None })
     });
-    Series { kind, name, cap: 1.0, detail, uses: uses.collect(), why_not_limiting: None }
+    let uses = uses.collect();
+    let (processes_alternate, why_not_limiting) = (false, None);
+    Series { kind, name, cap: 1.0, detail, uses, processes_alternate, why_not_limiting }
 }
 
 fn disk(device: &Device, rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval]) -> Series {
@@ -195,6 +197,7 @@ fn cpus(trial: &Trial) -> Vec<Series> {
             cap: 1.0,
             detail: "all load on it".to_string(),
             uses: uses.collect(),
+            processes_alternate: false,
             why_not_limiting: pinned.why_not_limiting(cpu, intervals),
         }
     };

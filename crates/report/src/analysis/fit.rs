@@ -1,8 +1,7 @@
 //! One resource and its line: which intervals are fitted, and the figures of the line.
 
-use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust, Turns};
+use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
 use trial::Interval;
-use trial::episodes::TurnRow;
 
 use super::figures::{MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
@@ -20,20 +19,6 @@ const SATURATED_PERCENT_MIN: f64 = 80.0;
 
 /// The machine limits the server only if the server has at least this share of its busy time.
 pub(super) const MACHINE_SHARE_MIN: f64 = 0.8;
-
-/// Turns per request in the intervals of a fit; `None` if they were not counted.
-fn turns_of(
-    rows: &[usize],
-    intervals: &[Interval],
-    share_used: &[f64],
-    counted: &[TurnRow],
-) -> Option<Turns> {
-    let of_row = |(&row, &used): (&usize, &f64)| {
-        let at = counted.binary_search_by_key(&intervals[row].index, |row| row.interval).ok()?;
-        Some((used, intervals[row].requests, counted[at].turns as f64))
-    };
-    Turns::of(&rows.iter().zip(share_used).filter_map(of_row).collect::<Vec<_>>())
-}
 
 /// One resource with its line.
 pub(super) struct Fitted {
@@ -59,7 +44,6 @@ impl Fitted {
     pub(super) fn new(
         series: Series,
         intervals: &[Interval],
-        turns: &[TurnRow],
         options: &Options,
         share: Option<f64>,
     ) -> Fitted {
@@ -75,13 +59,12 @@ impl Fitted {
         let rates: Vec<f64> = rows.iter().map(|&row| intervals[row].rate()).collect();
         let cost: Vec<f64> = uses.iter().map(|used| used.busy() / 100.0 * series.cap).collect();
         let wakes: Option<Vec<f64>> = uses.iter().map(|used| used.wakes).collect();
-        let share_used: Vec<f64> = cost.iter().map(|cost| cost / cap).collect();
         let line = regress::load_line(&LoadLineInput {
             wakes: wakes.as_deref().filter(|wakes| !wakes.is_empty()),
             level: options.level,
             seed: options.seed,
             cpu_time: series.kind.is_cpu_time(),
-            turns: turns_of(&rows, intervals, &share_used, turns),
+            processes_alternate: series.processes_alternate,
             ..LoadLineInput::new(&rates, &cost, cap)
         });
         if let Ok(line) = &line {

@@ -9,7 +9,7 @@
 //! The modes of these resources are known, and a profile can divide their time. Other resources are
 //! in [`super::devices`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use trial::{Interval, Modes, Trial};
@@ -98,6 +98,8 @@ pub(super) struct Series {
     /// Details that are not in its name: "squid/1234".
     pub(super) detail: String,
     pub(super) uses: Vec<Option<Use>>,
+    /// Whether many processes share each CPU.
+    pub(super) processes_alternate: bool,
     /// Why it does not limit the server, if it does not.
     pub(super) why_not_limiting: Option<String>,
 }
@@ -105,12 +107,16 @@ pub(super) struct Series {
 impl Series {
     /// CPU time of the server or the machine, named after its kind.
     fn of_cpu_time(kind: ResourceKind, cap: f64, detail: String, uses: Vec<Option<Use>>) -> Series {
-        Series { kind, name: kind.label().to_string(), cap, detail, uses, why_not_limiting: None }
+        let name = kind.label().to_string();
+        let (processes_alternate, why_not_limiting) = (false, None);
+        Series { kind, name, cap, detail, uses, processes_alternate, why_not_limiting }
     }
 }
 
 /// The workers are the fewest threads that used this share of the server's time.
 const WORKERS_SHARE: f64 = 0.90;
+/// From so many working processes for each CPU on, they take turns.
+const PROCESSES_MANY: f64 = 4.0;
 /// The hottest thread is a single thread if it was present in this share of the intervals.
 const THREAD_PRESENT_MIN: f64 = 0.90;
 
@@ -119,21 +125,28 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     let intervals = trial.intervals();
     let cpus = f64::from(trial.manifest().host.cpus.max(1));
     let threads = ThreadTotals::of(intervals);
+    let (workers, pinned) = (threads.workers().len() as f64, threads.cpus(trial));
+    let allowed = pinned.unwrap_or(cpus);
+    let shared = allowed == 1.0 && threads.busy() > 1;
     let mut found = Vec::new();
     if let Some(series) = threads.hottest(intervals) {
-        found.push(series);
+        let why_not_limiting = shared.then(|| "others share its only CPU".to_string());
+        found.push(Series { why_not_limiting, ..series });
     }
     // With one worker the server is its hottest thread, and a second line adds nothing, unless
     // other threads share the only CPU with it.
-    let (workers, allowed) = (threads.workers() as f64, threads.cpus(trial).unwrap_or(cpus));
-    let shared = allowed == 1.0 && threads.busy() > 1;
     if intervals.iter().any(|interval| interval.server.is_some())
         && (workers > 1.0 || shared || found.is_empty())
     {
-        found.push(whole_server(intervals, workers.clamp(1.0, allowed)));
+        let cap = workers.clamp(1.0, allowed);
+        let processes_alternate = threads.worker_processes() as f64 > PROCESSES_MANY * cap;
+        found.push(Series { processes_alternate, ..whole_server(intervals, cap) });
     }
     if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
-        found.push(machine(intervals, cpus));
+        let fewer = pinned.filter(|pinned| *pinned < cpus);
+        let why_not_limiting =
+            fewer.map(|pinned| format!("the server is pinned to {}", counted(pinned, "CPU")));
+        found.push(Series { why_not_limiting, ..machine(intervals, cpus) });
     }
     found
 }
@@ -217,17 +230,25 @@ impl ThreadTotals {
         ThreadTotals { by_thread, intervals_with_threads }
     }
 
-    /// Number of workers. A server with a thread for each connection has many, each with little.
-    fn workers(&self) -> usize {
-        let mut each: Vec<i64> = self.by_thread.values().map(|total| total.ns).collect();
-        each.sort_unstable_by(|one, other| other.cmp(one));
+    /// The workers: the fewest threads that used most of the time. A server with a thread for each
+    /// connection has many, each with little.
+    fn workers(&self) -> Vec<(u32, u32)> {
+        let mut each: Vec<((u32, u32), i64)> =
+            self.by_thread.iter().map(|(thread, total)| (*thread, total.ns)).collect();
+        each.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
         let enough = WORKERS_SHARE * self.ns() as f64;
         let mut sum = 0.0;
-        let last = each.iter().position(|ns| {
+        let last = each.iter().position(|(_, ns)| {
             sum += *ns as f64;
             sum >= enough
         });
-        last.map_or(0, |at| at + 1)
+        each.truncate(last.map_or(0, |at| at + 1));
+        each.into_iter().map(|(thread, _)| thread).collect()
+    }
+
+    /// Number of processes with a worker.
+    fn worker_processes(&self) -> usize {
+        self.workers().iter().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len()
     }
 
     /// Number of threads that used CPU time.
