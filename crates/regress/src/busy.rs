@@ -13,6 +13,11 @@
 //! because others ran meanwhile. How cold is not known: at the cap, half of the cold part of the
 //! busier half is taken, and the interval covers none and all of it.
 //!
+//! **Episodes**, if they were counted, say the same in another way, without looking beyond the
+//! data: of two episodes of an event loop, the one that serves a request more costs that much more
+//! ([`Marginal`]). That is nearly what a request costs at the cap, where the loop has fewer turns
+//! for each. Both are taken, each by its variance, and the interval covers their difference.
+//!
 //! **Priors.** What a wake costs is about the same for all servers and on all machines that were
 //! measured, in microseconds ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine it poorly
 //! and the prior matters; data that reach further outweigh it. The fit is the posterior mode by
@@ -20,8 +25,8 @@
 //! Huber's weights. Neighbouring intervals differ from the line in the same direction, because its
 //! shape is not exact, so that many intervals count as [`INDEPENDENT_MAX`].
 //!
-//! If the wakes are not known, they are assumed: of requests at random instants, the part `1 − C/cap`
-//! finds the CPU idle and wakes it.
+//! If the wakes are not known, they are assumed: of requests at random instants, the part
+//! `1 − C/cap` finds the CPU idle and wakes it.
 
 use nalgebra::{SMatrix, SVector};
 use serde::Serialize;
@@ -33,7 +38,7 @@ use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
-/// Chosen on real servers, as the next three; see `studies/predict/README.md`.
+/// Chosen on real servers, as the next five; see `studies/predict/README.md`.
 pub const WAKE_COST: (f64, f64) = (8e-6, 0.5);
 /// What it costs in addition for each unit of the logarithm of the idle time.
 pub const COLD_COST: (f64, f64) = (6e-6, 0.4);
@@ -42,6 +47,12 @@ pub const COLD_AFTER_S: f64 = 20e-6;
 /// Sd of the log of the capacity, because the cost does not fall exactly as in the model: at the
 /// cap, and for each unit of the cap between the data and the cap.
 pub const MODEL_SD: (f64, f64) = (0.10, 0.30);
+/// The logarithm of what a request costs less at the cap, for each turn that it takes in the data.
+pub const TURN_COST: f64 = 0.25;
+/// Sd of the log of the capacity by episodes.
+pub const EPISODES_SD: f64 = 0.15;
+/// Episodes that say something else than the line by this factor are not those of an event loop.
+const EPISODES_DIFFER_MAX: f64 = 2.0;
 /// Priors and interval are so many times wider if the wakes are assumed.
 const ASSUMED_WIDER: f64 = 2.0;
 /// The fixed use has a prior with mean 0 and this sd, as a share of the cap: a server that waits
@@ -70,6 +81,22 @@ const P: usize = 4;
 
 type Vector = SVector<f64, P>;
 type Matrix = SMatrix<f64, P, P>;
+
+/// What a request costs within an episode of an event loop, from a wake to the next sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Marginal {
+    /// Growth of an episode's CPU time with its requests, in units of the cost.
+    pub request: f64,
+    /// Turns of the loop per request.
+    pub turns: f64,
+}
+
+impl Marginal {
+    /// What a request costs at the cap.
+    fn at_cap(&self) -> f64 {
+        self.request * (-TURN_COST * self.turns).exp()
+    }
+}
 
 /// Wakes per request as the CPU gets busy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -113,8 +140,13 @@ impl WakesByUse {
         if used <= self.reach {
             return within;
         }
-        let part = ((used - self.reach) / (1.0 - self.reach)).min(1.0);
-        within + part * (self.at_cap - within)
+        within + self.beyond(used) * (self.at_cap - within)
+    }
+
+    /// Which part of the way from the data to the cap a use is: 0 within them, 1 at the cap.
+    fn beyond(&self, used: f64) -> f64 {
+        let part = (used - self.reach) / (1.0 - self.reach);
+        if used > self.reach { part.min(1.0) } else { 0.0 }
     }
 }
 
@@ -125,6 +157,10 @@ pub struct BusyFit {
     pub a: f64,
     /// Cost of a request without wakes.
     pub b: f64,
+    /// The same at the cap, where episodes correct it.
+    pub b_at_cap: f64,
+    /// What episodes say, if they were counted and are those of an event loop.
+    pub marginal: Option<Marginal>,
     /// Cost of a wake on a warm CPU.
     pub wake: f64,
     /// What a wake costs in addition for each unit of `ln(1 + d/d₀)`.
@@ -147,9 +183,11 @@ impl BusyFit {
     #[must_use]
     pub fn at(&self, rate: f64) -> f64 {
         let of_use = |used: f64| {
-            let wakes = rate * self.wakes.at(used / self.cap);
+            let share = used / self.cap;
+            let b = self.b + self.wakes.beyond(share) * (self.b_at_cap - self.b);
+            let wakes = rate * self.wakes.at(share);
             let cold = coldness((self.cap - used).max(0.0), wakes).max(self.cold_at_cap);
-            self.a + self.b * rate + wakes * (self.wake + self.cold * cold)
+            self.a + b * rate + wakes * (self.wake + self.cold * cold)
         };
         // The right side falls as the use rises, so there is one solution.
         let (mut low, mut high) = (0.0, of_use(0.0));
@@ -183,13 +221,22 @@ struct Prior {
     precisions: [f64; 2],
 }
 
+/// What is known of a resource beside its use.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Known<'k> {
+    /// Wakes per second in each interval.
+    pub(crate) wakes: Option<&'k [f64]>,
+    pub(crate) processes_alternate: bool,
+    pub(crate) marginal: Option<Marginal>,
+}
+
 pub(crate) fn fit_busy(
     rate: &[f64],
     cost: &[f64],
-    wakes: Option<&[f64]>,
-    processes_alternate: bool,
+    known: Known<'_>,
     question: Question,
 ) -> Result<BusyFit, Unfit> {
+    let wakes = known.wakes;
     let Question { cap, level, between_run, .. } = question;
     let highest = rate.iter().copied().fold(0.0, f64::max);
     let row = |i: usize| {
@@ -213,19 +260,31 @@ pub(crate) fn fit_busy(
     let Step { residual_sd, cov, .. } = step;
     let independent = (rows.len() as f64).min(INDEPENDENT_MAX);
     let [b, wake, cold] = [line.at(0), line.at(1), line.at(2)];
-    let cold_at_cap = if processes_alternate { 0.5 * cold_when_busy(&rows) } else { 0.0 };
+    let cold_at_cap = if known.processes_alternate { 0.5 * cold_when_busy(&rows) } else { 0.0 };
     // What a request costs at the cap, and the parts of it that are for wakes.
     let (warm, of_cold) = (of_wakes.at_cap * wake, of_wakes.at_cap * cold * cold_at_cap);
     let at_cap = b + warm + of_cold;
     let free = 1.0 - line.0[P - 1];
-    let value = free / at_cap;
     // The derivative of the log of the capacity.
     let towards = Vector::new(-b / at_cap, -warm / at_cap, -of_cold / at_cap, -1.0 / free);
+    let of_line = (towards.transpose() * cov * towards)[0];
     let reached = rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let of_model = wider * MODEL_SD.0.hypot(MODEL_SD.1 * (1.0 - reached).max(0.0));
-    let of_processes = of_cold / at_cap;
-    let of_line = (towards.transpose() * cov * towards)[0];
-    let of_model = of_model.powi(2) + of_processes.powi(2);
+    let of_model = of_model.powi(2) + (of_cold / at_cap).powi(2);
+    let alike = |marginal: &Marginal| {
+        let ratio = marginal.at_cap() / cap / at_cap;
+        of_wakes.at_cap == 0.0 && ratio < EPISODES_DIFFER_MAX && ratio > 1.0 / EPISODES_DIFFER_MAX
+    };
+    let marginal = known.marginal.filter(alike);
+    // The part of the episodes, and by how much they change the log of the capacity.
+    let (part, change) = marginal.map_or((0.0, 0.0), |marginal| {
+        let of_both = of_line + of_model + EPISODES_SD.powi(2);
+        ((of_line + of_model) / of_both, (at_cap / (marginal.at_cap() / cap)).ln())
+    });
+    let at_cap = at_cap / (part * change).exp();
+    let value = free / at_cap;
+    let of_line = (1.0 - part) * of_line;
+    let of_model = (1.0 - part) * of_model + part * (1.0 - part) * change.powi(2);
     // Only the line is known better with more intervals.
     let (critical, normal) = (t_critical(level, independent - P as f64), t_critical(level, 1e6));
     let around = |of_intervals: f64, of_runs: f64| {
@@ -236,6 +295,8 @@ pub(crate) fn fit_busy(
     Ok(BusyFit {
         a: cap * line.0[P - 1],
         b: cap * b,
+        b_at_cap: cap * (at_cap - warm - of_cold),
+        marginal,
         wake: cap * wake,
         cold: cap * cold,
         wakes: of_wakes,
@@ -368,6 +429,10 @@ mod tests {
         cold: f64,
     }
 
+    fn of(wakes: &[f64]) -> Known<'_> {
+        Known { wakes: Some(wakes), ..Known::default() }
+    }
+
     const LOOP: Server = Server { wakes: (1.5, 1.5), wake: 7e-6, cold: 7e-6 };
     const THREADS: Server = Server { wakes: (1.0, 0.0), ..LOOP };
 
@@ -398,7 +463,7 @@ mod tests {
 
         fn fit(&self, reach: f64, noise: f64) -> BusyFit {
             let [rate, cost, wakes] = self.intervals(reach, noise);
-            fit_busy(&rate, &cost, Some(&wakes), false, QUESTION).unwrap()
+            fit_busy(&rate, &cost, of(&wakes), QUESTION).unwrap()
         }
     }
 
@@ -424,7 +489,9 @@ mod tests {
     #[test]
     fn processes_that_take_turns_stay_cold() {
         let [rate, cost, wakes] = THREADS.intervals(0.6, 0.04);
-        let fit = |alternate| fit_busy(&rate, &cost, Some(&wakes), alternate, QUESTION).unwrap();
+        let fit = |processes_alternate| {
+            fit_busy(&rate, &cost, Known { processes_alternate, ..of(&wakes) }, QUESTION).unwrap()
+        };
         let (threads, processes) = (fit(false).capacity, fit(true).capacity);
         assert!(processes.value < 0.95 * threads.value, "{processes:?}");
         let busiest = rate.last().unwrap() / cost.last().unwrap();
@@ -435,9 +502,31 @@ mod tests {
     }
 
     #[test]
+    fn episodes_and_the_line_are_averaged_and_the_interval_covers_both() {
+        let [rate, cost, wakes] = LOOP.intervals(0.5, 0.04);
+        let fit = |request: f64| {
+            let marginal = Some(Marginal { request, turns: 0.4 });
+            fit_busy(&rate, &cost, Known { marginal, ..of(&wakes) }, QUESTION).unwrap()
+        };
+        let width = |fit: &BusyFit| {
+            let (low, high) = fit.capacity.interval.bounds().unwrap();
+            (high / low).ln()
+        };
+        let (same, costlier) = (fit(20e-6 * 0.1_f64.exp()), fit(30e-6));
+        assert!((same.capacity.value / LOOP.capacity() - 1.0).abs() < 0.1, "{same:?}");
+        assert!(width(&same) < 0.8 * width(&LOOP.fit(0.5, 0.04)), "{same:?}");
+        assert!(width(&costlier) > 1.1 * width(&same));
+        let value = costlier.capacity.value;
+        assert!(value < 0.95 * same.capacity.value && value > 1.0 / 30e-6, "{costlier:?}");
+        assert!((costlier.at(value) - 1.0).abs() < 1e-3, "{}", costlier.at(value));
+        // Five times the cost is not that of the same requests.
+        assert_eq!(fit(100e-6).marginal, None);
+    }
+
+    #[test]
     fn the_line_follows_the_intervals() {
         let [rate, cost, wakes] = LOOP.intervals(0.6, 0.0);
-        let fit = fit_busy(&rate, &cost, Some(&wakes), false, QUESTION).unwrap();
+        let fit = fit_busy(&rate, &cost, of(&wakes), QUESTION).unwrap();
         for (rate, cost) in rate.iter().zip(&cost).skip(5) {
             assert!((fit.at(*rate) / cost - 1.0).abs() < 0.05, "{rate} {cost} {}", fit.at(*rate));
         }
@@ -446,7 +535,7 @@ mod tests {
     #[test]
     fn unknown_wakes_are_assumed_and_the_interval_is_wider() {
         let [rate, cost, _] = LOOP.intervals(0.4, 0.04);
-        let fit = fit_busy(&rate, &cost, None, false, QUESTION).unwrap();
+        let fit = fit_busy(&rate, &cost, Known::default(), QUESTION).unwrap();
         assert!(fit.assumed && fit.capacity.interval.holds(LOOP.capacity()), "{fit:?}");
         let width = |fit: &BusyFit| {
             let (low, high) = fit.capacity.interval.bounds().unwrap();
@@ -474,7 +563,7 @@ mod tests {
 
     #[test]
     fn too_few_intervals_are_an_error() {
-        let fit = |rate: &[f64], cost: &[f64]| fit_busy(rate, cost, Some(rate), false, QUESTION);
+        let fit = |rate: &[f64], cost: &[f64]| fit_busy(rate, cost, of(rate), QUESTION);
         assert!(fit(&[1.0, 2.0, 0.0], &[0.1, 0.2, 0.1]).is_err());
         assert!(fit(&[0.0; 20], &[0.1; 20]).is_err());
     }

@@ -60,7 +60,7 @@ pub mod wakes;
 pub mod what_if;
 
 pub use bootstrap::{block_bootstrap, block_length};
-pub use busy::{BusyFit, WakesByUse};
+pub use busy::{BusyFit, Marginal, WakesByUse};
 pub use capacity::{Capacity, Why};
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::{Comparison, Subject, Terms, compare, equivalent};

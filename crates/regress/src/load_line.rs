@@ -20,7 +20,7 @@
 use serde::Serialize;
 
 use crate::Unfit;
-use crate::busy::{BusyFit, fit_busy};
+use crate::busy::{BusyFit, Known, Marginal, fit_busy};
 use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature};
 use crate::line::{Line, TheilSen, theil_sen};
@@ -61,6 +61,8 @@ pub struct LoadLineInput<'a> {
     pub cpu_time: bool,
     /// Whether many processes take turns on the resource, as with a process for each connection.
     pub processes_alternate: bool,
+    /// What a request costs within an episode, if episodes were counted.
+    pub marginal: Option<Marginal>,
     /// The use at which the resource is exhausted: 1.0 for one CPU.
     pub cap: f64,
     /// Level of the intervals.
@@ -82,6 +84,7 @@ impl<'a> LoadLineInput<'a> {
             wakes: None,
             cpu_time: false,
             processes_alternate: false,
+            marginal: None,
             cap,
             level: LEVEL_DEFAULT,
             seed: 1998,
@@ -319,8 +322,8 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
     if !asked || line.headline_capacity().identifiable.is_err() {
         return None;
     }
-    let LoadLineInput { rate, cost, wakes, processes_alternate, .. } = *input;
-    fit_busy(rate, cost, wakes, processes_alternate, question).ok()
+    let LoadLineInput { rate, cost, wakes, processes_alternate, marginal, .. } = *input;
+    fit_busy(rate, cost, Known { wakes, processes_alternate, marginal }, question).ok()
 }
 
 fn choose(fit: &WakesFit) -> Headline {

@@ -109,8 +109,7 @@ fn series(
         Some(Use { user: 0.0, kernel, idle: 100.0 - kernel, wakes: None })
     });
     let uses = uses.collect();
-    let (processes_alternate, why_not_limiting) = (false, None);
-    Series { kind, name, cap: 1.0, detail, uses, processes_alternate, why_not_limiting }
+    Series { kind, name, cap: 1.0, detail, uses, ..Series::default() }
 }
 
 fn disk(device: &Device, rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval]) -> Series {
@@ -197,8 +196,8 @@ fn cpus(trial: &Trial) -> Vec<Series> {
             cap: 1.0,
             detail: "all load on it".to_string(),
             uses: uses.collect(),
-            processes_alternate: false,
             why_not_limiting: pinned.why_not_limiting(cpu, intervals),
+            ..Series::default()
         }
     };
     numbers.into_iter().map(line).collect()

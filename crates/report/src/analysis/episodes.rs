@@ -1,7 +1,7 @@
 //! Turns of the server's event loop, and episodes: what a thread does from a wake to its next
 //! sleep.
 
-use regress::Sums;
+use regress::{Marginal, Sums};
 use serde::Serialize;
 use trial::Trial;
 use trial::episodes::{CLASS_MAX, EpisodeRow};
@@ -10,6 +10,11 @@ use super::waits::lost;
 
 /// The least number of events of each row of the table.
 const ROWS_FROM: [u32; 9] = [0, 1, 2, 3, 4, 8, 16, 32, CLASS_MAX];
+
+/// Episodes of intervals in which the server used less than this part of its highest use are cold.
+const USE_MIN: f64 = 0.5;
+/// Least part of the events in episodes with two and more: threads that block have one at a time.
+const TOGETHER_MIN: f64 = 0.3;
 
 /// Turns and episodes.
 #[derive(Clone, Debug, Serialize)]
@@ -87,6 +92,43 @@ pub(crate) fn episodes(trial: &Trial) -> Option<Episodes> {
         by_events: by_events.collect(),
         lost: lost(trial, "episodes: "),
     })
+}
+
+/// What one more request in an episode costs the server, CPU seconds, in its busier intervals.
+/// `None` if episodes were not counted, or if those with several events are too few.
+pub(super) fn marginal(trial: &Trial) -> Option<Marginal> {
+    let of_server = |at: usize| {
+        let interval = &trial.intervals()[at];
+        let seconds = interval.length_ns as f64 / 1e9;
+        Some((interval.server?.total_ns as f64 / 1e9 / seconds, interval.requests / seconds))
+    };
+    let uses = (0..trial.intervals().len()).filter_map(of_server).map(|(used, _)| used);
+    let highest = uses.fold(0.0, f64::max);
+    let (mut requests, mut turns, mut events) = (0.0, 0.0, 0.0);
+    let (mut sums, mut all, mut together) = (Sums::default(), 0.0, 0.0);
+    for counted in trial.turns() {
+        let at = trial.intervals().binary_search_by_key(&counted.interval, |row| row.index).ok();
+        let Some((used, rate)) = at.and_then(of_server) else { continue };
+        if used < USE_MIN * highest {
+            continue;
+        }
+        requests += rate * counted.sampled_ns as f64 / 1e9;
+        turns += counted.turns as f64;
+        events += counted.events as f64;
+        let same = trial.episodes().iter().filter(|row| row.interval == counted.interval);
+        for row in same.filter(|row| (1..CLASS_MAX).contains(&row.class)) {
+            // A mean over the class. The noise of CPU time grows with the events.
+            let each = row.events as f64 / row.episodes as f64;
+            let (n, cpu) = (row.episodes as f64 / each, row.cpu_ns as f64 / 1e9 / each);
+            sums = sums
+                + Sums { n, x: n * each, y: cpu, xx: n * each * each, xy: cpu * each, yy: 0.0 };
+            all += row.events as f64;
+            together += if row.class > 1 { row.events as f64 } else { 0.0 };
+        }
+    }
+    let event = sums.line().filter(|_| requests > 0.0 && together >= TOGETHER_MIN * all)?.slope;
+    let request = event * events / requests;
+    (request > 0.0).then_some(Marginal { request, turns: turns / requests })
 }
 
 /// The sums of CPU time, microseconds, on events.

@@ -65,6 +65,7 @@ impl Fitted {
             seed: options.seed,
             cpu_time: series.kind.is_cpu_time(),
             processes_alternate: series.processes_alternate,
+            marginal: series.marginal,
             ..LoadLineInput::new(&rates, &cost, cap)
         });
         if let Ok(line) = &line {

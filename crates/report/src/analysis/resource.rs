@@ -11,8 +11,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use regress::Marginal;
 use serde::Serialize;
 use trial::{Interval, Modes, Trial};
+
+use super::episodes;
 
 /// A resource of the server or the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Default)]
@@ -89,6 +92,7 @@ impl Use {
 }
 
 /// A resource's use in every interval of the trial; `None` without data.
+#[derive(Default)]
 pub(super) struct Series {
     pub(super) kind: ResourceKind,
     /// Its name in tables.
@@ -100,6 +104,8 @@ pub(super) struct Series {
     pub(super) uses: Vec<Option<Use>>,
     /// Whether many processes share each CPU.
     pub(super) processes_alternate: bool,
+    /// What a request costs within an episode of the server, if episodes were counted.
+    pub(super) marginal: Option<Marginal>,
     /// Why it does not limit the server, if it does not.
     pub(super) why_not_limiting: Option<String>,
 }
@@ -107,9 +113,7 @@ pub(super) struct Series {
 impl Series {
     /// CPU time of the server or the machine, named after its kind.
     fn of_cpu_time(kind: ResourceKind, cap: f64, detail: String, uses: Vec<Option<Use>>) -> Series {
-        let name = kind.label().to_string();
-        let (processes_alternate, why_not_limiting) = (false, None);
-        Series { kind, name, cap, detail, uses, processes_alternate, why_not_limiting }
+        Series { kind, name: kind.label().to_string(), cap, detail, uses, ..Series::default() }
     }
 }
 
@@ -128,10 +132,13 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     let (workers, pinned) = (threads.workers().len() as f64, threads.cpus(trial));
     let allowed = pinned.unwrap_or(cpus);
     let shared = allowed == 1.0 && threads.busy() > 1;
+    let marginal = episodes::marginal(trial);
     let mut found = Vec::new();
     if let Some(series) = threads.hottest(intervals) {
         let why_not_limiting = shared.then(|| "others share its only CPU".to_string());
-        found.push(Series { why_not_limiting, ..series });
+        let marginal = marginal
+            .map(|all| Marginal { request: all.request * threads.share_of_hottest(), ..all });
+        found.push(Series { why_not_limiting, marginal, ..series });
     }
     // With one worker the server is its hottest thread, and a second line adds nothing, unless
     // other threads share the only CPU with it.
@@ -140,7 +147,7 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     {
         let cap = workers.clamp(1.0, allowed);
         let processes_alternate = threads.worker_processes() as f64 > PROCESSES_MANY * cap;
-        found.push(Series { processes_alternate, ..whole_server(intervals, cap) });
+        found.push(Series { processes_alternate, marginal, ..whole_server(intervals, cap) });
     }
     if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
         let fewer = pinned.filter(|pinned| *pinned < cpus);
@@ -259,6 +266,12 @@ impl ThreadTotals {
     /// CPU time of all threads, ns.
     pub(super) fn ns(&self) -> i64 {
         self.by_thread.values().map(|total| total.ns).sum()
+    }
+
+    /// The part of it that the thread with most of it has.
+    fn share_of_hottest(&self) -> f64 {
+        let most = self.by_thread.values().map(|total| total.ns).max().unwrap_or(0);
+        most as f64 / self.ns().max(1) as f64
     }
 
     /// CPU time of the threads that are pinned to one CPU, by that CPU, ns.
