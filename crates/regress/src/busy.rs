@@ -23,7 +23,7 @@
 //! and the prior matters; data that reach further outweigh it. The fit is the posterior mode by
 //! Gauss–Newton on log residuals, because the noise of CPU time is in proportion to it, with
 //! Huber's weights. Neighbouring intervals differ from the line in the same direction, because its
-//! shape is not exact, so that many intervals count as [`INDEPENDENT_MAX`].
+//! shape is not exact. So no more than [`INDEPENDENT_MAX`] of them count as independent.
 //!
 //! If the wakes are not known, they are assumed: of requests at random instants, the part
 //! `1 − C/cap` finds the CPU idle and wakes it.
@@ -146,7 +146,7 @@ impl WakesByUse {
     /// Which part of the way from the data to the cap a use is: 0 within them, 1 at the cap.
     fn beyond(&self, used: f64) -> f64 {
         let part = (used - self.reach) / (1.0 - self.reach);
-        if used > self.reach { part.min(1.0) } else { 0.0 }
+        if used > self.reach { part.clamp(0.0, 1.0) } else { 0.0 }
     }
 }
 

@@ -8,6 +8,9 @@
 //! ln C = p(ln x) + δ·after + e
 //! ```
 //!
+//! Rates below [`BUSY_PART`] of the highest in common are left out: there a request costs several
+//! times as much, for waking up, so that a change of the server is a small part.
+//!
 //! p is a cubic, which follows any smooth cost over the common range. `after` is 1 in the rows of
 //! the second trial. `R = exp(δ)` is the ratio of the cost at the same rate. Logarithms are taken
 //! because the noise of CPU time grows with CPU time. Weights and errors are those of
@@ -40,6 +43,8 @@ use crate::{Coefficient, Estimate, Interval, Unfit};
 pub const ROWS_MIN: usize = 8;
 /// The common range spans at least this factor, unless it has half of the rows of both trials.
 pub const SPAN_MIN: f64 = 1.3;
+/// Lower rates than this part of the highest in common are left out.
+pub const BUSY_PART: f64 = 0.3;
 /// Least sd between runs of one server, if it is estimated.
 pub const BETWEEN_RUN_MIN: f64 = 0.0175;
 /// Fewest blocks for an estimate of the sd between runs: three more than the coefficients of the
@@ -269,7 +274,7 @@ fn between_blocks(column: &[f64], rows: usize) -> f64 {
     if whole > 0.0 { variance(&blocks) / whole } else { 0.0 }
 }
 
-/// The range of rates that both trials cover.
+/// The range of rates that both trials cover, without its quietest part.
 fn common(runs: &[Rows; 2]) -> Result<(f64, f64), NotAlike> {
     let [before, after] = [runs[0].range(), runs[1].range()];
     let (low, high) = (before.0.max(after.0), before.1.min(after.1));
@@ -279,7 +284,11 @@ fn common(runs: &[Rows; 2]) -> Result<(f64, f64), NotAlike> {
     if n.iter().any(|&n| n < ROWS_MIN) || !(high >= SPAN_MIN * low || most) {
         return Err(NotAlike::Ranges { before, after, n });
     }
-    Ok((low, high))
+    let busier = [0, 1].map(|run| runs[run].within(low.max(BUSY_PART * high), high));
+    match busier.iter().all(|rows| rows.rate.len() >= ROWS_MIN) {
+        true => Ok((busier[0].range().0.min(busier[1].range().0), high)),
+        false => Ok((low, high)),
+    }
 }
 
 fn joined(parts: &[Rows; 2], of: impl Fn(&Rows) -> &Vec<f64>) -> Vec<f64> {

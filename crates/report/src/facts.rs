@@ -158,7 +158,7 @@ fn capacity_sentence(capacity: &CapacityFigure) -> String {
 fn model(capacity: &CapacityFigure) -> String {
     let model = match capacity.model {
         "wakes" => "the line with wakes".to_string(),
-        "busy" => "the line of a busy CPU, because the data end early".to_string(),
+        "busy" => format!("the line of a busy CPU ({})", capacity.model_why),
         _ => format!("the straight line ({})", capacity.model_why),
     };
     format!(

@@ -106,7 +106,7 @@ fn data_far_from_the_cap_are_extrapolated_by_the_line_of_a_busy_cpu() {
     let value = analysis.capacity.value.unwrap();
     assert!(low < value && value < high && high < 10.0 * low, "{low} {value} {high}");
     let text = terminal(&analysis, 80).replace("\n           ", " ");
-    assert!(text.contains("the line of a busy CPU, because the data end early"), "{text}");
+    assert!(text.contains("the line of a busy CPU (the data end early"), "{text}");
     assert!(text.contains("line of a busy CPU  "), "a row of the table of capacities: {text}");
 }
 

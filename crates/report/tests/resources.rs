@@ -7,6 +7,7 @@
 use report::{
     Analysis, CompareOptions, Options, Resource, ResourceKind, analyse, compare, html, terminal,
 };
+use trial::episodes::{EpisodeRow, TurnRow};
 use trial::resources::{BoundThread, Device, DeviceKind, DeviceUse};
 use trial::{CpuModes, Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
 
@@ -78,7 +79,8 @@ impl Server {
             devices.push(self.disk_use(k, busy_ns));
             devices.push(self.card_use(k, sent.unsigned_abs(), rate as u64));
         }
-        Made { intervals, devices, bound: if self.bound { vec![7] } else { Vec::new() } }
+        let bound = if self.bound { vec![7] } else { Vec::new() };
+        Made { intervals, devices, bound, episodes: Vec::new() }
     }
 
     fn disk_use(&self, interval: u64, busy_ns: i64) -> DeviceUse {
@@ -128,6 +130,7 @@ struct Made {
     devices: Vec<DeviceUse>,
     /// Threads that are pinned to a CPU.
     bound: Vec<u32>,
+    episodes: Vec<(TurnRow, Vec<EpisodeRow>)>,
 }
 
 impl Made {
@@ -142,6 +145,7 @@ impl Made {
         let bound = self.bound.iter().map(|&tid| BoundThread { pid: 7, tid, cpu: ITS_CPU });
         writer.bound_threads(&bound.collect::<Vec<_>>());
         self.intervals.iter().for_each(|interval| writer.append(interval).unwrap());
+        self.episodes.iter().for_each(|(turns, rows)| writer.episodes(*turns, rows).unwrap());
         writer.finish().unwrap();
         Trial::open(&path).unwrap()
     }
@@ -313,10 +317,73 @@ fn many_threads_on_one_cpu_have_the_capacity_of_that_cpu() {
     let bound = analyse(&made.open(), &Options::default()).unwrap();
     limits(&bound, "all threads", 0.98 / 0.0005);
     assert_eq!(resource(&bound, "all threads").cap, 1.0);
+    let remark = |name: &str| resource(&bound, name).remark.clone().unwrap();
+    assert_eq!(remark("hottest thread"), "others share its only CPU");
+    assert_eq!(remark("machine"), "the server is pinned to 1 CPU");
     // Without a pin they may use all CPUs.
     made.bound.clear();
     let free = analyse(&made.open(), &Options::default()).unwrap();
     assert_eq!(resource(&free, "all threads").cap, f64::from(CPUS));
+}
+
+/// The interval of Apache with a process for each connection missed its saturation by half.
+#[test]
+fn processes_that_take_turns_are_cold_at_the_cap() {
+    let cold_at_cap = |processes: bool| {
+        let mut made = PLAIN.made();
+        for interval in &mut made.intervals {
+            interval.server.as_mut().unwrap().voluntary_switches = interval.requests as u64;
+            let all = interval.threads[0].clone();
+            let part =
+                ThreadTimes { total_ns: all.total_ns / 64, user_ns: all.user_ns / 64, ..all };
+            let pid = |tid| if processes { tid } else { 7 };
+            interval.threads =
+                (0..64).map(|tid| ThreadTimes { tid, pid: pid(tid), ..part.clone() }).collect();
+        }
+        let found = analyse(&made.open(), &Options::default()).unwrap();
+        resource(&found, "all threads").line.as_ref().unwrap().busy.as_ref().unwrap().cold_at_cap
+    };
+    assert_eq!(cold_at_cap(false), 0.0);
+    assert!(cold_at_cap(true) > 1.0);
+}
+
+/// Episodes in one interval of ten: a wake costs 300 us, each event 400.
+fn with_episodes(classes: std::ops::Range<u32>) -> Option<regress::Marginal> {
+    let mut made = PLAIN.made();
+    for interval in &mut made.intervals {
+        // A loop that sleeps less the busier it is.
+        let awake = interval.threads[0].total_ns as f64 / SECOND_NS as f64;
+        let wakes = interval.requests * (1.0 - 1.5 * awake);
+        interval.threads[0].wakes = wakes as u64;
+    }
+    for row in made.intervals.iter().step_by(10) {
+        let of_class = |class: u32| EpisodeRow {
+            interval: row.index,
+            class,
+            episodes: 20,
+            turns: 20,
+            events: 20 * u64::from(class),
+            cpu_ns: 20 * (300_000 + 400_000 * i64::from(class)),
+            ..EpisodeRow::default()
+        };
+        let rows: Vec<EpisodeRow> = classes.clone().map(of_class).collect();
+        let turns = rows.iter().map(|row| row.turns).sum();
+        let events: u64 = rows.iter().map(|row| row.events).sum();
+        let sampled_ns = (events as f64 / row.requests * SECOND_NS as f64) as i64;
+        let of_turns = TurnRow { interval: row.index, sampled_ns, turns, events, cpu_ns: 0 };
+        made.episodes.push((of_turns, rows));
+    }
+    let found = analyse(&made.open(), &Options::default()).unwrap();
+    resource(&found, "hottest thread").line.as_ref().unwrap().busy.as_ref().unwrap().marginal
+}
+
+#[test]
+fn episodes_with_several_events_say_what_a_request_more_costs() {
+    let found = with_episodes(1..9).unwrap();
+    assert!((found.request / 400e-6 - 1.0).abs() < 1e-3, "{found:?}");
+    assert!((found.turns - 8.0 / 36.0).abs() < 1e-3, "{found:?}");
+    // Threads that block have one event in each.
+    assert_eq!(with_episodes(1..2), None);
 }
 
 #[test]

@@ -178,8 +178,14 @@ impl Fitted {
         let mut figure = self.capacity(self.headline_model(), level);
         if let Ok(line) = &self.line {
             figure.fill(line, line.capacity());
-            if line.busy.is_some() {
+            if let Some(busy) = &line.busy {
                 figure.model = MODEL_BUSY;
+                figure.model_why = match (busy.marginal, busy.assumed) {
+                    (Some(_), _) => "the data end early; with episodes",
+                    (None, true) => "the data end early; wakes are not known, and assumed",
+                    (None, false) => "the data end early",
+                }
+                .to_string();
             }
         }
         figure

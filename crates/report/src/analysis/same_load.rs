@@ -6,11 +6,12 @@
 //! rates that both trials cover ([`regress::same_load()`]).
 //!
 //! A difference in the load that explains a difference in the cost must not be taken for a change
-//! of the server. The wakes show whether as many requests shared a wake, the classes and the bytes
-//! whether the mix was the same. Each explains an interval of changes: bytes anything from nothing
-//! to a cost in proportion to them, classes what their fitted costs say. The verdict is read off
-//! the interval that is left. So more bytes never hide that a request got cheaper, and fewer bytes
-//! (compression) never hide that it got more expensive.
+//! of the server. The wakes show whether as many requests shared a wake, the open descriptors
+//! whether there were as many connections, the classes and the bytes whether the mix was the same.
+//! Each explains an interval of changes: bytes anything from nothing to a cost in proportion to
+//! them, classes what their fitted costs say. The verdict is read off the interval that is left. So
+//! more bytes never hide that a request got cheaper, and fewer bytes (compression) never hide that
+//! it got more expensive.
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,11 @@ use crate::format::{change, fixed, rate, thousands};
 
 /// Wakes per request that differ by this factor are shown.
 const WAKES_FACTOR: f64 = 1.1;
+/// Open descriptors that differ by this factor are a different number of connections.
+const DESCRIPTORS_FACTOR: f64 = 1.1;
+/// The power of their ratio that it explains at most: four times the connections cost Squid and
+/// Varnish a quarter more at the same rate, because each is colder.
+const DESCRIPTORS_POWER: f64 = 0.25;
 /// Bytes per request that differ by this factor are a change of the mix.
 const BYTES_FACTOR: f64 = 1.1;
 /// A share of requests that differs by this much is a change of the mix.
@@ -87,6 +93,8 @@ pub struct LoadDifference {
 pub enum DifferenceKind {
     /// Wakes per request.
     Wakes,
+    /// Open descriptors of the server, most of which are connections.
+    Descriptors,
     /// Response bytes per request.
     Bytes,
     /// The share of a class of requests.
@@ -98,7 +106,7 @@ impl LoadDifference {
     pub(crate) fn text(&self) -> String {
         let value = |value: f64| match self.kind {
             DifferenceKind::Wakes => fixed(value, 2),
-            DifferenceKind::Bytes => thousands(value),
+            DifferenceKind::Descriptors | DifferenceKind::Bytes => thousands(value),
             DifferenceKind::Class => format!("{} %", fixed(100.0 * value, 0)),
         };
         format!("{} {} and {}", self.what, value(self.before), value(self.after))
@@ -137,7 +145,7 @@ impl SameLoadCost {
         let largest = self.differences.iter().max_by(|a, b| size(a).total_cmp(&size(b)));
         let largest = largest.filter(|one| changed || one.explains.is_none())?;
         let (differs, advice) = match largest.kind {
-            DifferenceKind::Wakes => (
+            DifferenceKind::Wakes | DifferenceKind::Descriptors => (
                 "the loads differ",
                 "record both with the same number of connections and the same steps of the rate",
             ),
@@ -209,6 +217,14 @@ pub(super) fn same_load(
     if let Some([one, other]) = found.wakes {
         let (kind, what) = (DifferenceKind::Wakes, "wakes per request");
         explained.at_most(kind, what, [one, other], WAKES_FACTOR, found.wakes_explain);
+    }
+    if let (Some(one), Some(other)) = (before.descriptors(), after.descriptors()) {
+        let ratio: f64 = other / one;
+        if ratio.max(1.0 / ratio) > DESCRIPTORS_FACTOR {
+            let (kind, what) = (DifferenceKind::Descriptors, "open descriptors");
+            let explains = ratio.powf(DESCRIPTORS_POWER);
+            explained.at_most(kind, what, [one, other], DESCRIPTORS_FACTOR, explains);
+        }
     }
     let own = explained.with_class_error(&found.ratio);
     let of_runs = explained.with_class_error(&found.ratio_of_runs);
@@ -301,6 +317,13 @@ impl<'a> Party<'a> {
             wakes: wakes.filter(|wakes: &Vec<f64>| wakes.iter().any(|&wakes| wakes > 0.0)),
             seconds: super::median(&lengths).unwrap_or(1.0),
         }
+    }
+
+    /// The server's open descriptors, as a median over the rows of the fit.
+    fn descriptors(&self) -> Option<f64> {
+        let of = |row: &usize| self.trial.intervals()[*row].server?.descriptors;
+        let open = self.main.rows().iter().filter_map(of).map(|open| open as f64);
+        super::median(&open.collect::<Vec<f64>>()).filter(|open| *open > 0.0)
     }
 
     fn mix(self, (low, high): (f64, f64)) -> Mix<'a> {
