@@ -81,9 +81,12 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
         (Some(wanted), found) if found.is_none_or(|found| found > wanted) => {
             let found =
                 found.map_or("not known".to_owned(), |found| format!("known to {found:.0} %"));
+            let advice = match analysis.capacity.model {
+                "busy" => "record more load: from data below 90 % of the CPU it is extrapolated",
+                _ => "record for longer, or while the rate rises and falls more",
+            };
             Err(misuse(format!(
-                "inconclusive: the capacity is {found}, not to {wanted:.0} %; record for longer, \
-                 or while the rate rises and falls more"
+                "inconclusive: the capacity is {found}, not to {wanted:.0} %; {advice}"
             )))
         }
         _ => Ok(()),
