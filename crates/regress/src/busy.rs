@@ -39,7 +39,7 @@ use crate::linear::{Design, least_squares};
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
 /// Chosen on real servers, as the next five; see `studies/predict/README.md`.
-pub const WAKE_COST: (f64, f64) = (8e-6, 0.5);
+pub const WAKE_COST: (f64, f64) = (8e-6, 0.7);
 /// What it costs in addition for each unit of the logarithm of the idle time.
 pub const COLD_COST: (f64, f64) = (6e-6, 0.4);
 /// Idle time after which a CPU starts to be cold, seconds.
