@@ -24,7 +24,7 @@ const LINTER: &str = "clippy-driver";
 const FIRST: &str = "plimsoll end_to_end";
 /// The tests that run beside the others.
 const SECOND: &str = "studies end_to_end";
-const SIMULATION_SECONDS: &str = "240";
+const SIMULATION_SECONDS: &str = "120";
 
 /// One test program.
 struct Program {
