@@ -33,7 +33,7 @@ use serde::Serialize;
 
 use crate::Unfit;
 use crate::capacity::{Capacity, Question, Why};
-use crate::dist::{median, t_critical};
+use crate::dist::{median, t_critical, t_upper_p};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
 
@@ -64,8 +64,14 @@ const EVENT_LOOP_BELOW: f64 = 0.6;
 /// Intervals with a rate below this part of the highest are left out: their cost per request is
 /// mostly fixed cost and noise.
 const RATE_MIN: f64 = 0.05;
+/// What a request costs without wakes has a weak prior: the median as a part of the cheapest
+/// interval's cost per request, and the sd of the logarithm. Without it, wakes that explain all of
+/// the cost leave none for the request.
+const REQUEST_COST: (f64, f64) = (0.5, 1.0);
 /// Least sd of the residuals: the line is not more exact than that.
 const RESIDUAL_MIN: f64 = 0.05;
+/// With a larger sd, the intervals do not follow the line.
+pub const RESIDUAL_MAX: f64 = 0.3;
 /// Most intervals that count as independent.
 pub const INDEPENDENT_MAX: f64 = 30.0;
 /// Residuals beyond this multiple of their sd get a lower weight (Huber).
@@ -75,7 +81,7 @@ const ITERATIONS: usize = 200;
 const STEP: f64 = 0.7;
 /// Largest change of each coefficient in one step.
 const STEP_MAX: [f64; P] = [0.3, 0.3, 0.3, 0.01];
-const CONVERGED: f64 = 1e-8;
+const CONVERGED: f64 = 1e-6;
 /// Coefficients: ln b, ln w₀, ln w₁, and a as a share of the cap.
 const P: usize = 4;
 
@@ -107,6 +113,9 @@ pub struct WakesByUse {
     reach: f64,
     /// At the cap.
     pub at_cap: f64,
+    /// What they are at the cap if the server is of the other kind (event loop or blocking), and
+    /// how probable that is.
+    other: (f64, f64),
 }
 
 impl WakesByUse {
@@ -120,14 +129,26 @@ impl WakesByUse {
         let weights: Vec<f64> = (0..rows.len()).map(busier).collect();
         let mean = each.iter().zip(&requests).map(|(each, n)| each * n).sum::<f64>()
             / requests.iter().sum::<f64>();
-        let line = least_squares(&Design::new(&[&used])?, &each, Some(&weights))?.coefficients;
-        let at_cap = (line[0] + line[1]).clamp(0.0, mean);
+        let line = least_squares(&Design::new(&[&used])?, &each, Some(&weights))?;
+        let [fixed, slope] = [line.coefficients[0], line.coefficients[1]];
+        let at_cap = (fixed + slope).clamp(0.0, mean);
+        let variance = line.cov[0][0] + 2.0 * line.cov[0][1] + line.cov[1][1];
+        // Neighbouring intervals are not independent.
+        let se = (variance * (rows.len() as f64 / INDEPENDENT_MAX).max(1.0)).sqrt();
+        let from_threshold = fixed + slope - EVENT_LOOP_BELOW * mean;
+        let other = match se > 0.0 {
+            true => t_upper_p(from_threshold.abs() / se, INDEPENDENT_MAX),
+            false => 0.0,
+        };
+        let (at_cap, otherwise) =
+            if from_threshold < 0.0 { (0.0, EVENT_LOOP_BELOW * mean) } else { (at_cap, 0.0) };
         let columns = Design::new(&[&used, &squares])?;
         let parabola = least_squares(&columns, &each, Some(&requests))?.coefficients;
         Ok(WakesByUse {
             parabola: [parabola[0], parabola[1], parabola[2]],
             reach: used.iter().copied().fold(0.0, f64::max),
-            at_cap: if at_cap < EVENT_LOOP_BELOW * mean { 0.0 } else { at_cap },
+            at_cap,
+            other: (otherwise, other),
         })
     }
 
@@ -179,7 +200,8 @@ pub struct BusyFit {
 }
 
 impl BusyFit {
-    /// The use at a rate, in units of the cost.
+    /// The use at a rate, in units of the cost: the solution of `use = of_use(use)`. Both the wakes
+    /// per request and their cost mostly fall as the use rises, so there is one.
     #[must_use]
     pub fn at(&self, rate: f64) -> f64 {
         let of_use = |used: f64| {
@@ -189,13 +211,29 @@ impl BusyFit {
             let cold = coldness((self.cap - used).max(0.0), wakes).max(self.cold_at_cap);
             self.a + b * rate + wakes * (self.wake + self.cold * cold)
         };
-        // The right side falls as the use rises, so there is one solution.
-        let (mut low, mut high) = (0.0, of_use(0.0));
+        let (mut low, mut high) = (0.0, of_use(0.0).max(of_use(self.cap)).max(self.cap));
         for _ in 0..60 {
             let middle = 0.5 * (low + high);
             *(if of_use(middle) > middle { &mut low } else { &mut high }) = middle;
         }
         0.5 * (low + high)
+    }
+
+    /// The same with the capacity at a lower use. Its interval keeps its relative width.
+    fn up_to(mut self, used: f64) -> BusyFit {
+        let (mut low, mut high) = (0.0, self.capacity.value);
+        for _ in 0..60 {
+            let middle = 0.5 * (low + high);
+            *(if self.at(middle) < used { &mut low } else { &mut high }) = middle;
+        }
+        let part = low / self.capacity.value;
+        self.capacity.value *= part;
+        for interval in [&mut self.capacity.interval, &mut self.capacity.line_interval] {
+            if let Interval::Bounded { low, high } = interval {
+                (*low, *high) = (part * *low, part * *high);
+            }
+        }
+        self
     }
 }
 
@@ -215,10 +253,10 @@ struct Row {
     cold: f64,
 }
 
-/// The prior of the logarithms of w₀ and w₁, in units of the cap.
+/// The prior of the coefficients, in units of the cap.
 struct Prior {
-    means: [f64; 2],
-    precisions: [f64; 2],
+    means: Vector,
+    precisions: Vector,
 }
 
 /// What is known of a resource beside its use.
@@ -226,6 +264,10 @@ struct Prior {
 pub(crate) struct Known<'k> {
     /// Wakes per second in each interval.
     pub(crate) wakes: Option<&'k [f64]>,
+    /// Intervals that do not count, such as one in which something else used the resource.
+    pub(crate) set_aside: &'k [usize],
+    /// Below all of the resource if the user wants the rate at a lower use.
+    pub(crate) asked_at: Option<f64>,
     pub(crate) processes_alternate: bool,
     pub(crate) marginal: Option<Marginal>,
 }
@@ -245,19 +287,32 @@ pub(crate) fn fit_busy(
         let wakes = wakes.map_or(rate * idle, |wakes| wakes[i]);
         Row { rate, used, wakes: wakes / rate, cold: coldness(cap * idle, wakes) }
     };
-    let usable = (0..rate.len()).filter(|&i| rate[i] > RATE_MIN * highest && cost[i] > 0.0);
-    let rows: Vec<Row> = usable.map(row).collect();
+    let usable =
+        |&i: &usize| rate[i] > RATE_MIN * highest && cost[i] > 0.0 && !known.set_aside.contains(&i);
+    let rows: Vec<Row> = (0..rate.len()).filter(usable).map(row).collect();
     if rows.len() <= P {
         return Err(Unfit::TooFew { needed: P + 1, found: rows.len() });
     }
     let wider = if wakes.is_none() { ASSUMED_WIDER } else { 1.0 };
+    let cheapest = rows.iter().map(|row| row.used / row.rate).fold(f64::INFINITY, f64::min);
+    let in_cap = |median: f64| (median / cap).ln();
+    let precision = |sd: f64| (wider * sd).powi(-2);
+    let (request, wake, cold) = ((REQUEST_COST.0 * cheapest).ln(), WAKE_COST, COLD_COST);
     let prior = Prior {
-        means: [WAKE_COST.0, COLD_COST.0].map(|median| (median / cap).ln()),
-        precisions: [WAKE_COST.1, COLD_COST.1].map(|sd| (wider * sd).powi(-2)),
+        means: Vector::new(request, in_cap(wake.0), in_cap(cold.0), 0.0),
+        precisions: Vector::new(
+            REQUEST_COST.1.powi(-2),
+            precision(wake.1),
+            precision(cold.1),
+            FIXED_SD.powi(-2),
+        ),
     };
     let of_wakes = WakesByUse::of(&rows)?;
     let (line, step) = search(&rows, &prior)?;
     let Step { residual_sd, cov, .. } = step;
+    if residual_sd > RESIDUAL_MAX {
+        return Err(Unfit::NotFollowed { residual_sd });
+    }
     let independent = (rows.len() as f64).min(INDEPENDENT_MAX);
     let [b, wake, cold] = [line.at(0), line.at(1), line.at(2)];
     let cold_at_cap = if known.processes_alternate { 0.5 * cold_when_busy(&rows) } else { 0.0 };
@@ -270,7 +325,9 @@ pub(crate) fn fit_busy(
     let of_line = (towards.transpose() * cov * towards)[0];
     let reached = rows.iter().map(|row| row.used).fold(0.0, f64::max);
     let of_model = wider * MODEL_SD.0.hypot(MODEL_SD.1 * (1.0 - reached).max(0.0));
-    let of_model = of_model.powi(2) + (of_cold / at_cap).powi(2);
+    let (other, probability) = of_wakes.other;
+    let of_kind = probability * ((b + other * wake) / (b + warm)).ln().powi(2);
+    let of_model = of_model.powi(2) + (of_cold / at_cap).powi(2) + of_kind;
     let alike = |marginal: &Marginal| {
         let ratio = marginal.at_cap() / cap / at_cap;
         of_wakes.at_cap == 0.0 && ratio < EPISODES_DIFFER_MAX && ratio > 1.0 / EPISODES_DIFFER_MAX
@@ -292,7 +349,7 @@ pub(crate) fn fit_busy(
         Interval::Bounded { low: value / factor, high: value * factor }
     };
     let usable = value.is_finite() && value > 0.0 && of_line.is_finite();
-    Ok(BusyFit {
+    let fit = BusyFit {
         a: cap * line.0[P - 1],
         b: cap * b,
         b_at_cap: cap * (at_cap - warm - of_cold),
@@ -319,6 +376,10 @@ pub(crate) fn fit_busy(
             identifiable: if usable { Ok(()) } else { Err(Why::CostDoesNotRise) },
         },
         cap,
+    };
+    Ok(match known.asked_at.filter(|used| usable && *used < cap) {
+        Some(used) => fit.up_to(used),
+        None => fit,
     })
 }
 
@@ -353,10 +414,8 @@ impl Line {
 
 /// The mode of the posterior. The variance of the residuals is that of each step.
 fn search(rows: &[Row], prior: &Prior) -> Result<(Line, Step), Unfit> {
-    let cheapest = rows.iter().map(|row| row.used / row.rate).fold(f64::INFINITY, f64::min);
     let least_used = rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
-    let start = (0.7 * cheapest).ln();
-    let mut line = Line(Vector::new(start, prior.means[0], prior.means[1], 0.0));
+    let mut line = Line(prior.means);
     let mut step = Step::of(rows, &line, prior)?;
     for _ in 0..ITERATIONS {
         let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
@@ -366,10 +425,10 @@ fn search(rows: &[Row], prior: &Prior) -> Result<(Line, Step), Unfit> {
         line = Line(next);
         step = Step::of(rows, &line, prior)?;
         if moved < CONVERGED {
-            break;
+            return Ok((line, step));
         }
     }
-    Ok((line, step))
+    Err(Unfit::NotConverged)
 }
 
 /// A Gauss–Newton step from a line, and what is known of the coefficients there.
@@ -396,15 +455,8 @@ impl Step {
         let residual_sd = (squares / (n - P as f64)).sqrt();
         let each_counts = (INDEPENDENT_MAX / n).min(1.0);
         let variance = residual_sd.max(RESIDUAL_MIN).powi(2) / each_counts;
-        let of_a = FIXED_SD.powi(-2);
-        let [of_wake, of_cold] = prior.precisions;
-        let mut normal = Matrix::from_diagonal(&Vector::new(0.0, of_wake, of_cold, of_a));
-        let mut right = Vector::new(
-            0.0,
-            of_wake * (prior.means[0] - line.0[1]),
-            of_cold * (prior.means[1] - line.0[2]),
-            -of_a * line.0[P - 1],
-        );
+        let mut normal = Matrix::from_diagonal(&prior.precisions);
+        let mut right = prior.precisions.component_mul(&(prior.means - line.0));
         for ((slope, residual), weight) in slopes.iter().zip(&residuals).zip(&weights) {
             normal += slope * slope.transpose() * (weight / variance);
             right += slope * (weight / variance * residual);

@@ -63,8 +63,10 @@ pub struct LoadLineInput<'a> {
     pub processes_alternate: bool,
     /// What a request costs within an episode, if episodes were counted.
     pub marginal: Option<Marginal>,
-    /// The use at which the resource is exhausted: 1.0 for one CPU.
+    /// The use at which the resource counts as exhausted: 1.0 for one CPU.
     pub cap: f64,
+    /// All of the resource, which is more than the cap if the user chose a lower one.
+    pub full: f64,
     /// Level of the intervals.
     pub level: f64,
     /// Seed of the robust fit and of the bootstrap.
@@ -86,6 +88,7 @@ impl<'a> LoadLineInput<'a> {
             processes_alternate: false,
             marginal: None,
             cap,
+            full: cap,
             level: LEVEL_DEFAULT,
             seed: 1998,
             between_run: BETWEEN_RUN_DEFAULT,
@@ -323,7 +326,19 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
         return None;
     }
     let LoadLineInput { rate, cost, wakes, processes_alternate, marginal, .. } = *input;
-    fit_busy(rate, cost, Known { wakes, processes_alternate, marginal }, question).ok()
+    // The rows above the reach, which something else than the rate made busy.
+    let above = |&&row: &&usize| cost[row] > line.reach * line.cap;
+    let set_aside: Vec<usize> =
+        line.straight.robust.set_aside.iter().filter(above).copied().collect();
+    let known = Known {
+        wakes,
+        processes_alternate,
+        marginal,
+        set_aside: &set_aside,
+        asked_at: Some(line.cap),
+    };
+    let fit = fit_busy(rate, cost, known, Question { cap: input.full, ..question }).ok();
+    fit.filter(|fit| fit.capacity.identifiable.is_ok())
 }
 
 fn choose(fit: &WakesFit) -> Headline {

@@ -25,6 +25,13 @@ pub enum Unfit {
     /// The columns do not determine the coefficients: the rate did not vary, or one column is a
     /// linear combination of the others.
     Singular,
+    /// The intervals do not follow the line.
+    NotFollowed {
+        /// Sd of the logarithms of the residuals.
+        residual_sd: f64,
+    },
+    /// The fit found no coefficients.
+    NotConverged,
     /// A quantity is not positive.
     NotPositive {
         /// The quantity.
@@ -43,6 +50,11 @@ impl std::fmt::Display for Unfit {
             }
             Unfit::NotFinite => write!(f, "a value is not a finite number"),
             Unfit::Singular => write!(f, "not identifiable: the rate did not vary enough"),
+            Unfit::NotFollowed { residual_sd } => {
+                let percent = 100.0 * residual_sd;
+                write!(f, "the intervals are {percent:.0} % (sd) away from the line")
+            }
+            Unfit::NotConverged => write!(f, "the fit found no coefficients"),
             Unfit::NotPositive { what } => write!(f, "{what} is not positive"),
         }
     }

@@ -4,7 +4,7 @@
 use regress::{Marginal, Sums};
 use serde::Serialize;
 use trial::Trial;
-use trial::episodes::{CLASS_MAX, EpisodeRow};
+use trial::episodes::{CLASS_MAX, EpisodeRow, TurnRow};
 
 use super::waits::lost;
 
@@ -94,29 +94,28 @@ pub(crate) fn episodes(trial: &Trial) -> Option<Episodes> {
     })
 }
 
-/// What one more request in an episode costs the server, CPU seconds, in its busier intervals.
-/// `None` if episodes were not counted, or if those with several events are too few.
-pub(super) fn marginal(trial: &Trial) -> Option<Marginal> {
-    let of_server = |at: usize| {
-        let interval = &trial.intervals()[at];
+/// What one more request in an episode costs the server, CPU seconds, in the busier of these
+/// intervals. `None` if episodes were not counted, or if those with several events are too few.
+pub(super) fn marginal(trial: &Trial, rows: &[usize]) -> Option<Marginal> {
+    let counted = |&row: &usize| {
+        let interval = &trial.intervals()[row];
+        let at =
+            trial.turns().binary_search_by_key(&interval.index, |turns| turns.interval).ok()?;
         let seconds = interval.length_ns as f64 / 1e9;
-        Some((interval.server?.total_ns as f64 / 1e9 / seconds, interval.requests / seconds))
+        let used = interval.server?.total_ns as f64 / 1e9 / seconds;
+        (seconds > 0.0).then(|| (trial.turns()[at], used, interval.requests / seconds))
     };
-    let uses = (0..trial.intervals().len()).filter_map(of_server).map(|(used, _)| used);
-    let highest = uses.fold(0.0, f64::max);
+    let counted: Vec<(TurnRow, f64, f64)> = rows.iter().filter_map(counted).collect();
+    let highest = counted.iter().map(|(_, used, _)| *used).fold(0.0, f64::max);
     let (mut requests, mut turns, mut events) = (0.0, 0.0, 0.0);
-    let (mut sums, mut all, mut together) = (Sums::default(), 0.0, 0.0);
-    for counted in trial.turns() {
-        let at = trial.intervals().binary_search_by_key(&counted.interval, |row| row.index).ok();
-        let Some((used, rate)) = at.and_then(of_server) else { continue };
-        if used < USE_MIN * highest {
-            continue;
-        }
-        requests += rate * counted.sampled_ns as f64 / 1e9;
-        turns += counted.turns as f64;
-        events += counted.events as f64;
-        let same = trial.episodes().iter().filter(|row| row.interval == counted.interval);
-        for row in same.filter(|row| (1..CLASS_MAX).contains(&row.class)) {
+    let (mut xx, mut xy, mut all, mut together) = (0.0, 0.0, 0.0, 0.0);
+    for (of_turns, _, rate) in counted.iter().filter(|(_, used, _)| *used >= USE_MIN * highest) {
+        requests += rate * of_turns.sampled_ns as f64 / 1e9;
+        turns += of_turns.turns as f64;
+        events += of_turns.events as f64;
+        let mut sums = Sums::default();
+        let same = of_interval(trial.episodes(), of_turns.interval);
+        for row in same.iter().filter(|row| (1..CLASS_MAX).contains(&row.class)) {
             // A mean over the class. The noise of CPU time grows with the events.
             let each = row.events as f64 / row.episodes as f64;
             let (n, cpu) = (row.episodes as f64 / each, row.cpu_ns as f64 / 1e9 / each);
@@ -125,10 +124,22 @@ pub(super) fn marginal(trial: &Trial) -> Option<Marginal> {
             all += row.events as f64;
             together += if row.class > 1 { row.events as f64 } else { 0.0 };
         }
+        // Within each interval: a busier one has longer episodes, and a warmer CPU.
+        if sums.n > 0.0 {
+            xx += sums.xx - sums.x * sums.x / sums.n;
+            xy += sums.xy - sums.x * sums.y / sums.n;
+        }
     }
-    let event = sums.line().filter(|_| requests > 0.0 && together >= TOGETHER_MIN * all)?.slope;
-    let request = event * events / requests;
-    (request > 0.0).then_some(Marginal { request, turns: turns / requests })
+    let enough = requests > 0.0 && xx > 0.0 && together >= TOGETHER_MIN * all;
+    let request = xy / xx * events / requests;
+    (enough && request > 0.0).then_some(Marginal { request, turns: turns / requests })
+}
+
+/// The rows of one interval.
+fn of_interval(rows: &[EpisodeRow], interval: u64) -> &[EpisodeRow] {
+    let from = rows.partition_point(|row| row.interval < interval);
+    let to = rows.partition_point(|row| row.interval <= interval);
+    &rows[from..to]
 }
 
 /// The sums of CPU time, microseconds, on events.

@@ -1,8 +1,9 @@
 //! One resource and its line: which intervals are fitted, and the figures of the line.
 
-use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
-use trial::Interval;
+use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Marginal, Trust};
+use trial::{Interval, Trial};
 
+use super::episodes;
 use super::figures::{MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
 use super::{
@@ -43,10 +44,11 @@ pub(super) enum Model {
 impl Fitted {
     pub(super) fn new(
         series: Series,
-        intervals: &[Interval],
+        trial: &Trial,
         options: &Options,
         share: Option<f64>,
     ) -> Fitted {
+        let intervals = trial.intervals();
         let cap = options.cap.filter(|_| series.kind.has_modes()).unwrap_or(series.cap);
         let mut standings: Vec<Standing> = intervals
             .iter()
@@ -59,13 +61,18 @@ impl Fitted {
         let rates: Vec<f64> = rows.iter().map(|&row| intervals[row].rate()).collect();
         let cost: Vec<f64> = uses.iter().map(|used| used.busy() / 100.0 * series.cap).collect();
         let wakes: Option<Vec<f64>> = uses.iter().map(|used| used.wakes).collect();
+        let marginal = series.share_of_server.and_then(|share| {
+            let of_server = episodes::marginal(trial, &rows)?;
+            Some(Marginal { request: share * of_server.request, ..of_server })
+        });
         let line = regress::load_line(&LoadLineInput {
             wakes: wakes.as_deref().filter(|wakes| !wakes.is_empty()),
             level: options.level,
             seed: options.seed,
             cpu_time: series.kind.is_cpu_time(),
             processes_alternate: series.processes_alternate,
-            marginal: series.marginal,
+            marginal,
+            full: series.cap.max(cap),
             ..LoadLineInput::new(&rates, &cost, cap)
         });
         if let Ok(line) = &line {

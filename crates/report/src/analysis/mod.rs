@@ -178,7 +178,7 @@ fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Err
     }
     let share = resource::server_share(intervals);
     let mut fits = in_parallel(resource::series_of(trial), |series| {
-        Fitted::new(series, intervals, options, share)
+        Fitted::new(series, trial, options, share)
     });
     limiting_first(&mut fits, options, name)?;
     Ok(fits)
@@ -186,8 +186,7 @@ fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Err
 
 /// The fits of the devices.
 fn fitted_devices(trial: &Trial, options: &Options) -> Vec<Fitted> {
-    let intervals = trial.intervals();
-    in_parallel(devices::series_of(trial), |series| Fitted::new(series, intervals, options, None))
+    in_parallel(devices::series_of(trial), |series| Fitted::new(series, trial, options, None))
 }
 
 /// The resource whose capacity is reported: the tightest, or the one in the options.

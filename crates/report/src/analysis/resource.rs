@@ -9,13 +9,10 @@
 //! The modes of these resources are known, and a profile can divide their time. Other resources are
 //! in [`super::devices`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use regress::Marginal;
 use serde::Serialize;
-use trial::{Interval, Modes, Trial};
-
-use super::episodes;
+use trial::{Interval, Modes, ThreadTimes, Trial};
 
 /// A resource of the server or the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Default)]
@@ -104,8 +101,8 @@ pub(super) struct Series {
     pub(super) uses: Vec<Option<Use>>,
     /// Whether many processes share each CPU.
     pub(super) processes_alternate: bool,
-    /// What a request costs within an episode of the server, if episodes were counted.
-    pub(super) marginal: Option<Marginal>,
+    /// Its share of the server's CPU time; `None` if it is not CPU time of the server.
+    pub(super) share_of_server: Option<f64>,
     /// Why it does not limit the server, if it does not.
     pub(super) why_not_limiting: Option<String>,
 }
@@ -129,16 +126,13 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     let intervals = trial.intervals();
     let cpus = f64::from(trial.manifest().host.cpus.max(1));
     let threads = ThreadTotals::of(intervals);
-    let (workers, pinned) = (threads.workers().len() as f64, threads.cpus(trial));
+    let (workers, pinned) = (threads.workers() as f64, threads.cpus(trial));
     let allowed = pinned.unwrap_or(cpus);
     let shared = allowed == 1.0 && threads.busy() > 1;
-    let marginal = episodes::marginal(trial);
     let mut found = Vec::new();
     if let Some(series) = threads.hottest(intervals) {
         let why_not_limiting = shared.then(|| "others share its only CPU".to_string());
-        let marginal = marginal
-            .map(|all| Marginal { request: all.request * threads.share_of_hottest(), ..all });
-        found.push(Series { why_not_limiting, marginal, ..series });
+        found.push(Series { why_not_limiting, ..series });
     }
     // With one worker the server is its hottest thread, and a second line adds nothing, unless
     // other threads share the only CPU with it.
@@ -146,8 +140,8 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
         && (workers > 1.0 || shared || found.is_empty())
     {
         let cap = workers.clamp(1.0, allowed);
-        let processes_alternate = threads.worker_processes() as f64 > PROCESSES_MANY * cap;
-        found.push(Series { processes_alternate, marginal, ..whole_server(intervals, cap) });
+        let processes_alternate = working_processes(intervals) > PROCESSES_MANY * cap;
+        found.push(Series { processes_alternate, ..whole_server(intervals, cap) });
     }
     if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
         let fewer = pinned.filter(|pinned| *pinned < cpus);
@@ -176,7 +170,8 @@ fn whole_server(intervals: &[Interval], cap: f64) -> Series {
         percent_of(interval, cap, server.user_ns, server.kernel_ns, server.voluntary_switches)
     });
     let detail = counted(cap, "working thread");
-    Series::of_cpu_time(ResourceKind::Server, cap, detail, uses.collect())
+    let series = Series::of_cpu_time(ResourceKind::Server, cap, detail, uses.collect());
+    Series { share_of_server: Some(1.0), ..series }
 }
 
 /// The modes of the machine are in percent of the time that the kernel accounted for, not of the
@@ -204,6 +199,32 @@ fn percent_of(i: &Interval, cap: f64, user_ns: i64, kernel_ns: i64, wakes: u64) 
     let kernel = 100.0 * kernel_ns as f64 / length / cap;
     let wakes = Some(wakes as f64 / (length / 1e9));
     Some(Use { user, kernel, idle: 100.0 - user - kernel, wakes })
+}
+
+/// Number of processes that do most of the work in the typical interval. Processes that were
+/// replaced while the trial was recorded do not count twice.
+fn working_processes(intervals: &[Interval]) -> f64 {
+    let working =
+        intervals.iter().filter(|interval| !interval.threads.is_empty()).map(|interval| {
+            let mut by_process: BTreeMap<u32, i64> = BTreeMap::new();
+            for thread in &interval.threads {
+                *by_process.entry(thread.pid).or_default() += thread.total_ns;
+            }
+            fewest_with_most(by_process.into_values().collect()) as f64
+        });
+    super::median(&working.collect::<Vec<f64>>()).unwrap_or(0.0)
+}
+
+/// How many of these times, the largest first, add up to most of their sum.
+fn fewest_with_most(mut each_ns: Vec<i64>) -> usize {
+    each_ns.sort_unstable_by_key(|ns| std::cmp::Reverse(*ns));
+    let enough = WORKERS_SHARE * each_ns.iter().sum::<i64>() as f64;
+    let mut sum = 0.0;
+    let last = each_ns.iter().position(|ns| {
+        sum += *ns as f64;
+        sum >= enough
+    });
+    last.map_or(0, |at| at + 1)
 }
 
 /// CPU time of each thread over the whole trial.
@@ -237,25 +258,10 @@ impl ThreadTotals {
         ThreadTotals { by_thread, intervals_with_threads }
     }
 
-    /// The workers: the fewest threads that used most of the time. A server with a thread for each
-    /// connection has many, each with little.
-    fn workers(&self) -> Vec<(u32, u32)> {
-        let mut each: Vec<((u32, u32), i64)> =
-            self.by_thread.iter().map(|(thread, total)| (*thread, total.ns)).collect();
-        each.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
-        let enough = WORKERS_SHARE * self.ns() as f64;
-        let mut sum = 0.0;
-        let last = each.iter().position(|(_, ns)| {
-            sum += *ns as f64;
-            sum >= enough
-        });
-        each.truncate(last.map_or(0, |at| at + 1));
-        each.into_iter().map(|(thread, _)| thread).collect()
-    }
-
-    /// Number of processes with a worker.
-    fn worker_processes(&self) -> usize {
-        self.workers().iter().map(|(pid, _)| pid).collect::<BTreeSet<_>>().len()
+    /// Number of workers: the fewest threads that used most of the time. A server with a thread
+    /// for each connection has many, each with little.
+    fn workers(&self) -> usize {
+        fewest_with_most(self.by_thread.values().map(|total| total.ns).collect())
     }
 
     /// Number of threads that used CPU time.
@@ -266,12 +272,6 @@ impl ThreadTotals {
     /// CPU time of all threads, ns.
     pub(super) fn ns(&self) -> i64 {
         self.by_thread.values().map(|total| total.ns).sum()
-    }
-
-    /// The part of it that the thread with most of it has.
-    fn share_of_hottest(&self) -> f64 {
-        let most = self.by_thread.values().map(|total| total.ns).max().unwrap_or(0);
-        most as f64 / self.ns().max(1) as f64
     }
 
     /// CPU time of the threads that are pinned to one CPU, by that CPU, ns.
@@ -296,17 +296,21 @@ impl ThreadTotals {
 
     /// The thread that used most, if it was present nearly all the time. Otherwise (the server
     /// forks or restarts) the hottest thread of each interval.
-    fn hottest(&self, intervals: &[Interval]) -> Option<Series> {
+    fn hottest<'i>(&self, intervals: &'i [Interval]) -> Option<Series> {
         let ((pid, tid), total) = self.by_thread.iter().max_by_key(|(_, total)| total.ns)?;
         let enough = THREAD_PRESENT_MIN * self.intervals_with_threads as f64;
         let throughout = total.intervals as f64 >= enough;
-        let uses = intervals.iter().map(|interval| {
+        let hottest_in = |interval: &'i Interval| {
             let threads = &interval.threads;
-            let thread = if throughout {
-                threads.iter().find(|thread| (thread.pid, thread.tid) == (*pid, *tid))
-            } else {
-                threads.iter().max_by_key(|thread| thread.total_ns)
-            }?;
+            match throughout {
+                true => threads.iter().find(|thread| (thread.pid, thread.tid) == (*pid, *tid)),
+                false => threads.iter().max_by_key(|thread| thread.total_ns),
+            }
+        };
+        let each: Vec<Option<&ThreadTimes>> = intervals.iter().map(hottest_in).collect();
+        let ns: i64 = each.iter().flatten().map(|thread| thread.total_ns).sum();
+        let uses = intervals.iter().zip(&each).map(|(interval, thread)| {
+            let thread = (*thread)?;
             percent_of(interval, 1.0, thread.user_ns, thread.kernel_ns, thread.wakes)
         });
         let detail = match throughout {
@@ -314,6 +318,7 @@ impl ThreadTotals {
             false => "varies: threads came and went".to_string(),
         };
         let kind = ResourceKind::HottestThread;
-        Some(Series::of_cpu_time(kind, 1.0, detail, uses.collect()))
+        let series = Series::of_cpu_time(kind, 1.0, detail, uses.collect());
+        Some(Series { share_of_server: Some(ns as f64 / self.ns().max(1) as f64), ..series })
     }
 }
