@@ -82,7 +82,9 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
             let found =
                 found.map_or("not known".to_owned(), |found| format!("known to {found:.0} %"));
             let advice = match analysis.capacity.model {
-                "busy" => "record more load: from data below 90 % of the CPU it is extrapolated",
+                report::MODEL_BUSY => {
+                    "record at a higher load: below 90 % of the CPU, the capacity is extrapolated"
+                }
                 _ => "record for longer, or while the rate rises and falls more",
             };
             Err(misuse(format!(

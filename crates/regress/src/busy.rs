@@ -9,14 +9,15 @@
 //! **At the cap nothing is idle**, so d is zero. An event loop does not sleep there, so W is zero
 //! too: its wakes per request fall as the CPU gets busy. Threads that block wake for every request,
 //! however busy the CPU is. [`WakesByUse`] separates the two by the straight line through the
-//! busier half of the intervals. And if many processes block in turn, each finds the caches cold,
-//! because others ran meanwhile. How cold is not known: at the cap, half of the cold part of the
-//! busier half is taken, and the interval covers none and all of it.
+//! busier half of the intervals, and the interval covers both as far as that line leaves it open.
+//! If many processes block in turn, each finds cold caches, because the others ran in between. How
+//! cold is not known: the capacity assumes half of what the busier intervals show, and the interval
+//! covers the range from none to all of it.
 //!
-//! **Episodes**, if they were counted, say the same in another way, without looking beyond the
-//! data: of two episodes of an event loop, the one that serves a request more costs that much more
-//! ([`Marginal`]). That is nearly what a request costs at the cap, where the loop has fewer turns
-//! for each. Both are taken, each by its variance, and the interval covers their difference.
+//! **Episodes**, if they were counted, are a second estimate that needs no extrapolation: an
+//! episode of an event loop that serves one more request costs that much more ([`Marginal`]). This
+//! is nearly what a request costs at the cap, where the loop needs fewer turns for each. The two
+//! estimates are averaged, weighted by their variances, and the interval covers their difference.
 //!
 //! **Priors.** What a wake costs is about the same for all servers and on all machines that were
 //! measured, in microseconds ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine it poorly
@@ -25,8 +26,8 @@
 //! Huber's weights. Neighbouring intervals differ from the line in the same direction, because its
 //! shape is not exact. So no more than [`INDEPENDENT_MAX`] of them count as independent.
 //!
-//! If the wakes are not known, they are assumed: of requests at random instants, the part
-//! `1 − C/cap` finds the CPU idle and wakes it.
+//! If the wakes are not known, they are assumed: of requests at random instants, the part `1 −
+//! C/cap` finds the CPU idle and wakes it.
 
 use nalgebra::{SMatrix, SVector};
 use serde::Serialize;
@@ -38,7 +39,8 @@ use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
-/// Chosen on real servers, as the next five; see `studies/predict/README.md`.
+/// The values of this constant and the next five come from trials of real servers, see
+/// `studies/predict/README.md`.
 pub const WAKE_COST: (f64, f64) = (8e-6, 0.7);
 /// What it costs in addition for each unit of the logarithm of the idle time.
 pub const COLD_COST: (f64, f64) = (6e-6, 0.4);
@@ -47,11 +49,13 @@ pub const COLD_AFTER_S: f64 = 20e-6;
 /// Sd of the log of the capacity, because the cost does not fall exactly as in the model: at the
 /// cap, and for each unit of the cap between the data and the cap.
 pub const MODEL_SD: (f64, f64) = (0.10, 0.30);
-/// The logarithm of what a request costs less at the cap, for each turn that it takes in the data.
+/// At the cap a request costs less than in an episode, because more requests share each turn of the
+/// event loop. The logarithm of that factor is this, times the turns per request in the data.
 pub const TURN_COST: f64 = 0.25;
 /// Sd of the log of the capacity by episodes.
 pub const EPISODES_SD: f64 = 0.15;
-/// Episodes that say something else than the line by this factor are not those of an event loop.
+/// Episodes are ignored if their estimate and the line's differ by this factor: then the events are
+/// not requests.
 const EPISODES_DIFFER_MAX: f64 = 2.0;
 /// Priors and interval are so many times wider if the wakes are assumed.
 const ASSUMED_WIDER: f64 = 2.0;
@@ -371,7 +375,7 @@ pub(crate) fn fit_busy(
             level,
             residual_sd: residual_sd * cap,
             between_run_sd: between_run * cap,
-            autocorrelation: 0.0,
+            autocorrelation: f64::NAN,
             effective_n: independent,
             identifiable: if usable { Ok(()) } else { Err(Why::CostDoesNotRise) },
         },
@@ -603,6 +607,61 @@ mod tests {
             (high / low).ln()
         };
         assert!(width(0.3) > 1.2 * width(0.5) && width(0.5) > 1.2 * width(0.8));
+    }
+
+    /// With wakes that cost almost nothing, a request had no cost, and the capacity was 1e31.
+    #[test]
+    fn wakes_that_are_cheaper_than_expected_leave_a_request_its_cost() {
+        let cheap = Server { wakes: (8.0, 1.5), wake: 0.5e-6, cold: 0.1e-6 };
+        for reach in [0.1, 0.4, 0.8] {
+            let fit = cheap.fit(reach, 0.04);
+            assert!(fit.b > 2e-6 && fit.b < 30e-6, "{fit:?}");
+            assert!(fit.capacity.interval.holds(cheap.capacity()), "{fit:?}");
+        }
+    }
+
+    #[test]
+    fn intervals_that_do_not_follow_the_line_are_an_error() {
+        let [rate, mut cost, wakes] = LOOP.intervals(0.6, 0.04);
+        cost.iter_mut().step_by(2).for_each(|cost| *cost /= 4.0);
+        let fit = fit_busy(&rate, &cost, of(&wakes), QUESTION);
+        assert!(matches!(fit, Err(Unfit::NotFollowed { .. })), "{fit:?}");
+    }
+
+    #[test]
+    fn several_cpus_are_filled_like_one() {
+        let [rate, cost, wakes] = LOOP.intervals(0.5, 0.04);
+        let four = |column: &[f64]| column.iter().map(|value| 4.0 * value).collect::<Vec<f64>>();
+        let (rate, cost, wakes) = (four(&rate), four(&cost), four(&wakes));
+        let question = Question { cap: 4.0, ..QUESTION };
+        let fit = fit_busy(&rate, &cost, of(&wakes), question).unwrap();
+        assert!((fit.capacity.value / LOOP.capacity() / 4.0 - 1.0).abs() < 0.12, "{fit:?}");
+        assert!((fit.at(fit.capacity.value) / 4.0 - 1.0).abs() < 1e-3);
+    }
+
+    /// The rate at 60 % of a CPU was that of a CPU with no idle time, so it was too high.
+    #[test]
+    fn at_a_lower_use_the_cpu_is_not_yet_warm() {
+        let [rate, cost, wakes] = LOOP.intervals(0.4, 0.02);
+        let known = Known { asked_at: Some(0.6), ..of(&wakes) };
+        let asked = fit_busy(&rate, &cost, known, QUESTION).unwrap().capacity;
+        let [rates, uses, _] = LOOP.intervals(0.6, 0.0);
+        let (true_one, used) = (rates[rates.len() - 1], uses[uses.len() - 1]);
+        assert!((used - 0.6).abs() < 1e-9);
+        assert!((asked.value / true_one - 1.0).abs() < 0.08, "{true_one} {asked:?}");
+        assert!(asked.interval.holds(true_one), "{asked:?}");
+    }
+
+    #[test]
+    fn the_interval_is_wider_if_the_wakes_do_not_say_whether_it_is_an_event_loop() {
+        let [rate, cost, wakes] = Server { wakes: (1.0, 0.35), ..LOOP }.intervals(0.5, 0.04);
+        let mut rng = Rng::new(3);
+        let noisy: Vec<f64> = wakes.iter().map(|w| w * (1.0 + 0.15 * rng.normal())).collect();
+        let fit = fit_busy(&rate, &cost, of(&noisy), QUESTION).unwrap();
+        assert!(fit.wakes.other.1 > 0.05, "{fit:?}");
+        assert!(LOOP.fit(0.5, 0.04).wakes.other.1 < 1e-3);
+        let both = [20e-6, 20e-6 + 0.78 * LOOP.wake].map(|cost| 0.998 / cost);
+        assert!(both.iter().all(|one| fit.capacity.interval.holds(*one)), "{fit:?}");
     }
 
     #[test]

@@ -278,17 +278,23 @@ fn between_blocks(column: &[f64], rows: usize) -> f64 {
 fn common(runs: &[Rows; 2]) -> Result<(f64, f64), NotAlike> {
     let [before, after] = [runs[0].range(), runs[1].range()];
     let (low, high) = (before.0.max(after.0), before.1.min(after.1));
-    let inside = |rows: &Rows| rows.rate.iter().filter(|rate| (low..=high).contains(*rate)).count();
-    let n = [inside(&runs[0]), inside(&runs[1])];
-    let most = (0..2).all(|run| 2 * n[run] >= runs[run].rate.len());
-    if n.iter().any(|&n| n < ROWS_MIN) || !(high >= SPAN_MIN * low || most) {
-        return Err(NotAlike::Ranges { before, after, n });
+    let parts = [runs[0].within(low, high), runs[1].within(low, high)];
+    if !enough(&parts, runs) {
+        return Err(NotAlike::Ranges { before, after, n: parts.map(|rows| rows.rate.len()) });
     }
     let busier = [0, 1].map(|run| runs[run].within(low.max(BUSY_PART * high), high));
-    match busier.iter().all(|rows| rows.rate.len() >= ROWS_MIN) {
+    match enough(&busier, runs) {
         true => Ok((busier[0].range().0.min(busier[1].range().0), high)),
         false => Ok((low, high)),
     }
+}
+
+/// Whether these rows of the runs are enough to compare them.
+fn enough(parts: &[Rows; 2], runs: &[Rows; 2]) -> bool {
+    let (one, other) = (parts[0].range(), parts[1].range());
+    let spans = one.1.max(other.1) >= SPAN_MIN * one.0.min(other.0);
+    let most = (0..2).all(|run| 2 * parts[run].rate.len() >= runs[run].rate.len());
+    parts.iter().all(|rows| rows.rate.len() >= ROWS_MIN) && (spans || most)
 }
 
 fn joined(parts: &[Rows; 2], of: impl Fn(&Rows) -> &Vec<f64>) -> Vec<f64> {

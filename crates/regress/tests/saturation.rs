@@ -30,6 +30,9 @@ struct Tally {
     trusted: f64,
     /// Share of headlines whose interval holds the saturated interval.
     headline_held: f64,
+    /// Mean of their capacity, and of the width of their interval, over the true saturation.
+    headline: f64,
+    headline_width: f64,
 }
 
 fn tally(server: Server, noise: Noise, reach: f64, seeds: u64) -> Tally {
@@ -47,6 +50,9 @@ fn tally(server: Server, noise: Noise, reach: f64, seeds: u64) -> Tally {
         let count = |yes: bool| if yes { share } else { 0.0 };
         t.held += count(wakes.interval.holds(future));
         t.headline_held += count(line.capacity().interval.holds(future));
+        t.headline += line.capacity().value * relative;
+        let (low, high) = line.capacity().interval.bounds().unwrap_or((0.0, 2.0 * future));
+        t.headline_width += (high - low) * relative;
         let (low, high) = wakes.interval.bounds().unwrap_or((0.0, 2.0 * future));
         t.width += (high - low) * relative;
         t.with_wakes += wakes.value * relative;
@@ -118,6 +124,7 @@ fn data_that_end_early_are_extrapolated_by_the_line_of_a_busy_cpu() {
     let t = tally(server, QUIET, 0.3, 30);
     assert!(t.headline_held >= 0.90, "{t:?}");
     assert!(t.straight < 0.8, "{t:?}");
+    assert!((t.headline - 1.0).abs() < 0.15 && t.headline_width < 1.2, "{t:?}");
     let top = server.rate_at(0.3, &mut Rng::new(77));
     let rates: Vec<f64> = (1..=12).map(|i| top * f64::from(i) / 12.0).collect();
     let run = server.run(&rates, 5, QUIET, &mut Rng::new(3));
@@ -131,6 +138,21 @@ fn data_that_end_early_are_extrapolated_by_the_line_of_a_busy_cpu() {
         panic!("trusted at a reach of {}", line.reach)
     };
     assert!(statistic.contains("reach"), "{statistic}");
+}
+
+/// A backup in one interval made the server look nearly saturated, and its interval too narrow.
+#[test]
+fn one_interval_that_something_else_made_busy_does_not_change_the_line() {
+    let server = Server { wake_s: 60e-6, ..SERVER };
+    let top = server.rate_at(0.3, &mut Rng::new(77));
+    let rates: Vec<f64> = (1..=12).map(|i| top * f64::from(i) / 12.0).collect();
+    let mut run = server.run(&rates, 5, QUIET, &mut Rng::new(3));
+    let undisturbed = draw(&run, 3).busy.expect("a line of a busy CPU");
+    (run.cost[30], run.wakes[30]) = (0.85, 3.0 * run.wakes[30]);
+    let disturbed = draw(&run, 3).busy.expect("a line of a busy CPU");
+    let ends = |fit: &regress::BusyFit| fit.capacity.interval.bounds().expect("bounds");
+    let (was, is) = (ends(&undisturbed), ends(&disturbed));
+    assert!((was.0 / is.0 - 1.0).abs() < 0.05 && (was.1 / is.1 - 1.0).abs() < 0.05);
 }
 
 /// Without the wakes the curvature is still detected.

@@ -3,8 +3,8 @@
 use regress::{AtObjective, LoadLine};
 
 use crate::analysis::{
-    Analysis, CapacityFigure, CostTable, Files, IntervalRow, OPEN_BEFORE, Objective, Resource,
-    ResourceKind, Standing,
+    Analysis, CapacityFigure, CostTable, Files, IntervalRow, MODEL_BUSY, OPEN_BEFORE, Objective,
+    Resource, ResourceKind, Standing,
 };
 use crate::format::{
     duration, ends, fixed, latency, level, or_none, percent, rate, thousands, three,
@@ -158,7 +158,7 @@ fn capacity_sentence(capacity: &CapacityFigure) -> String {
 fn model(capacity: &CapacityFigure) -> String {
     let model = match capacity.model {
         "wakes" => "the line with wakes".to_string(),
-        "busy" => format!("the line of a busy CPU ({})", capacity.model_why),
+        MODEL_BUSY => format!("the line of a busy CPU ({})", capacity.model_why),
         _ => format!("the straight line ({})", capacity.model_why),
     };
     format!(

@@ -46,12 +46,12 @@ pub use analysis::{
     CostRow, CostTable, CountedProcedure, CountedShare, CounterCost, CpuPerRequest, DifferenceKind,
     Episodes, EpisodesWithEvents, Excluded, Files, FilesOfSize, Flame, FlameFrame, FlameUnit,
     Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, Latency, LatencyBin,
-    LatencyPoint, LoadDifference, MachineModes, ModeChange, ModeLine, Modes, NeedlessReads,
-    Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange, Procedure, Profile,
-    ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentRate, RecentUse, Resource, ResourceKind,
-    RowKind, SameLoadCost, Saturation, Side, StackValue, Standing, TrialFacts, Verdict,
-    WaitFigures, Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse, compare, recent,
-    what_if,
+    LatencyPoint, LoadDifference, MODEL_BUSY, MachineModes, ModeChange, ModeLine, Modes,
+    NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange,
+    Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentRate, RecentUse,
+    Resource, ResourceKind, RowKind, SameLoadCost, Saturation, Side, StackValue, Standing,
+    TrialFacts, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse,
+    compare, recent, what_if,
 };
 pub use comparison::{terminal_comparison, terminal_what_if};
 pub use error::Error;

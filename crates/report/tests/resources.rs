@@ -347,8 +347,25 @@ fn processes_that_take_turns_are_cold_at_the_cap() {
     assert!(cold_at_cap(true) > 1.0);
 }
 
-/// Episodes in one interval of ten: a wake costs 300 us, each event 400.
-fn with_episodes(classes: std::ops::Range<u32>) -> Option<regress::Marginal> {
+/// Processes that a server replaces every few seconds are few at a time.
+#[test]
+fn processes_that_follow_each_other_do_not_take_turns() {
+    let mut made = PLAIN.made();
+    for (at, interval) in made.intervals.iter_mut().enumerate() {
+        interval.server.as_mut().unwrap().voluntary_switches = interval.requests as u64;
+        let all = interval.threads[0].clone();
+        let part = ThreadTimes { total_ns: all.total_ns / 2, user_ns: all.user_ns / 2, ..all };
+        let pids = [at as u32 / 3, 1000 + at as u32 / 3];
+        interval.threads = pids.map(|pid| ThreadTimes { pid, tid: pid, ..part.clone() }).into();
+    }
+    let found = analyse(&made.open(), &Options::default()).unwrap();
+    let line = resource(&found, "all threads").line.as_ref().unwrap();
+    assert_eq!(line.busy.as_ref().unwrap().cold_at_cap, 0.0);
+}
+
+/// A server with episodes in one interval of ten: a wake costs 300 us, each event 400. Episodes of
+/// each class, in the busier half and in the others.
+fn with_episodes(of_class: fn(u32) -> u64, change: fn(&mut Made)) -> Option<regress::Marginal> {
     let mut made = PLAIN.made();
     for interval in &mut made.intervals {
         // A loop that sleeps less the busier it is.
@@ -357,33 +374,69 @@ fn with_episodes(classes: std::ops::Range<u32>) -> Option<regress::Marginal> {
         interval.threads[0].wakes = wakes as u64;
     }
     for row in made.intervals.iter().step_by(10) {
+        let quiet = row.server.unwrap().total_ns < made.intervals[25].server.unwrap().total_ns / 3;
+        let event_ns = if quiet { 900_000 } else { 400_000 };
         let of_class = |class: u32| EpisodeRow {
             interval: row.index,
             class,
-            episodes: 20,
-            turns: 20,
-            events: 20 * u64::from(class),
-            cpu_ns: 20 * (300_000 + 400_000 * i64::from(class)),
+            episodes: of_class(class),
+            turns: of_class(class),
+            events: of_class(class) * u64::from(class),
+            cpu_ns: of_class(class).cast_signed() * (300_000 + event_ns * i64::from(class)),
             ..EpisodeRow::default()
         };
-        let rows: Vec<EpisodeRow> = classes.clone().map(of_class).collect();
+        let rows: Vec<EpisodeRow> = (1..9).map(of_class).filter(|row| row.episodes > 0).collect();
         let turns = rows.iter().map(|row| row.turns).sum();
         let events: u64 = rows.iter().map(|row| row.events).sum();
         let sampled_ns = (events as f64 / row.requests * SECOND_NS as f64) as i64;
         let of_turns = TurnRow { interval: row.index, sampled_ns, turns, events, cpu_ns: 0 };
         made.episodes.push((of_turns, rows));
     }
+    change(&mut made);
     let found = analyse(&made.open(), &Options::default()).unwrap();
     resource(&found, "hottest thread").line.as_ref().unwrap().busy.as_ref().unwrap().marginal
 }
 
 #[test]
 fn episodes_with_several_events_say_what_a_request_more_costs() {
-    let found = with_episodes(1..9).unwrap();
+    let found = with_episodes(|_| 20, |_| {}).unwrap();
     assert!((found.request / 400e-6 - 1.0).abs() < 1e-3, "{found:?}");
     assert!((found.turns - 8.0 / 36.0).abs() < 1e-3, "{found:?}");
-    // Threads that block have one event in each.
-    assert_eq!(with_episodes(1..2), None);
+    // Threads that block have one event in most.
+    assert_eq!(with_episodes(|class| if class == 1 { 90 } else { 2 }, |_| {}), None);
+}
+
+#[test]
+fn a_thread_has_its_share_of_the_episodes() {
+    let half = |made: &mut Made| {
+        for interval in &mut made.intervals {
+            let all = interval.threads[0].clone();
+            let part = |tid: u32, of: i64| ThreadTimes {
+                tid,
+                total_ns: all.total_ns * of / 100,
+                user_ns: all.user_ns * of / 100,
+                kernel_ns: all.kernel_ns * of / 100,
+                ..all.clone()
+            };
+            interval.threads = vec![part(7, 60), part(8, 40)];
+        }
+    };
+    let found = with_episodes(|_| 20, half).unwrap();
+    assert!((found.request / 240e-6 - 1.0).abs() < 1e-3, "{found:?}");
+}
+
+/// Episodes of the warm-up, when requests cost twice as much, changed the capacity.
+#[test]
+fn episodes_of_intervals_that_are_not_fitted_do_not_count() {
+    let warm_up = |made: &mut Made| {
+        let last = made.intervals.len() - 1;
+        let index = made.intervals[last - last % 10].index;
+        made.intervals[last - last % 10].phase = Some("warm-up".to_string());
+        let (_, rows) = made.episodes.iter_mut().find(|(t, _)| t.interval == index).unwrap();
+        rows.iter_mut().for_each(|row| row.cpu_ns *= i64::from(row.class));
+    };
+    let found = with_episodes(|_| 20, warm_up).unwrap();
+    assert!((found.request / 400e-6 - 1.0).abs() < 1e-3, "{found:?}");
 }
 
 #[test]

@@ -50,8 +50,8 @@ impl Default for Options {
 pub(super) const MODEL_STRAIGHT: &str = "straight";
 /// See [`MODEL_STRAIGHT`].
 pub(super) const MODEL_WAKES: &str = "wakes";
-/// See [`MODEL_STRAIGHT`].
-pub(super) const MODEL_BUSY: &str = "busy";
+/// The value of [`CapacityFigure::model`] for the line of a busy CPU.
+pub const MODEL_BUSY: &str = "busy";
 
 /// The trial.
 #[derive(Clone, Debug, Serialize)]

@@ -35,8 +35,8 @@ pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters
 pub use episodes::{Episodes, EpisodesWithEvents};
 pub(crate) use figures::not_physical;
 pub use figures::{
-    AllIntervals, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options, Resource,
-    Saturation, Standing, TrialFacts, WakesLine,
+    AllIntervals, CapacityFigure, Excluded, IntervalRow, MODEL_BUSY, ModeLine, Modes, Options,
+    Resource, Saturation, Standing, TrialFacts, WakesLine,
 };
 pub(crate) use files::OPEN_BEFORE;
 pub use files::{Files, FilesOfSize, NeedlessReads};

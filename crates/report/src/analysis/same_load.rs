@@ -214,17 +214,19 @@ pub(super) fn same_load(
         }
         found = compared(&data).unwrap_or(found);
     }
-    if let Some([one, other]) = found.wakes {
-        let (kind, what) = (DifferenceKind::Wakes, "wakes per request");
-        explained.at_most(kind, what, [one, other], WAKES_FACTOR, found.wakes_explain);
-    }
-    if let (Some(one), Some(other)) = (before.descriptors(), after.descriptors()) {
-        let ratio: f64 = other / one;
-        if ratio.max(1.0 / ratio) > DESCRIPTORS_FACTOR {
-            let (kind, what) = (DifferenceKind::Descriptors, "open descriptors");
-            let explains = ratio.powf(DESCRIPTORS_POWER);
-            explained.at_most(kind, what, [one, other], DESCRIPTORS_FACTOR, explains);
+    if let Some(wakes) = found.wakes {
+        explained.at_most(found.wakes_explain);
+        if differ(wakes, WAKES_FACTOR) {
+            explained.show(DifferenceKind::Wakes, "wakes per request", wakes, found.wakes_explain);
         }
+    }
+    let open = (before.descriptors(found.rates), after.descriptors(found.rates));
+    if let (Some(one), Some(other)) = open
+        && differ([one, other], DESCRIPTORS_FACTOR)
+    {
+        let explains = (other / one).powf(DESCRIPTORS_POWER);
+        explained.at_most(explains);
+        explained.show(DifferenceKind::Descriptors, "open descriptors", [one, other], explains);
     }
     let own = explained.with_class_error(&found.ratio);
     let of_runs = explained.with_class_error(&found.ratio_of_runs);
@@ -246,6 +248,12 @@ pub(super) fn same_load(
         between_run_percent: 100.0 * found.between_run,
         differences: explained.differences,
     }))
+}
+
+/// Whether two values differ by more than a factor.
+fn differ([before, after]: [f64; 2], factor: f64) -> bool {
+    let ratio = after / before;
+    ratio.max(1.0 / ratio) > factor
 }
 
 fn apart(before: (f64, f64), after: (f64, f64), n: [usize; 2]) -> Undecided {
@@ -319,10 +327,12 @@ impl<'a> Party<'a> {
         }
     }
 
-    /// The server's open descriptors, as a median over the rows of the fit.
-    fn descriptors(&self) -> Option<f64> {
+    /// The server's open descriptors, as a median over a range of rates.
+    fn descriptors(&self, (low, high): (f64, f64)) -> Option<f64> {
+        let rows = self.main.rows().iter().zip(self.main.rates());
+        let inside = rows.filter(|(_, rate)| (low..=high).contains(*rate));
         let of = |row: &usize| self.trial.intervals()[*row].server?.descriptors;
-        let open = self.main.rows().iter().filter_map(of).map(|open| open as f64);
+        let open = inside.filter_map(|(row, _)| of(row)).map(|open| open as f64);
         super::median(&open.collect::<Vec<f64>>()).filter(|open| *open > 0.0)
     }
 
@@ -371,22 +381,15 @@ struct Explained {
 }
 
 impl Explained {
-    /// A quantity that explains any ratio of costs from 1 to `explains`.
-    fn at_most(
-        &mut self,
-        kind: DifferenceKind,
-        what: &str,
-        [before, after]: [f64; 2],
-        shown_from: f64,
-        explains: f64,
-    ) {
-        let ratio = after / before;
-        self.least += explains.ln().min(0.0);
-        self.most += explains.ln().max(0.0);
-        if ratio.max(1.0 / ratio) > shown_from {
-            let (what, explains) = (what.to_string(), Some(explains));
-            self.differences.push(LoadDifference { kind, what, before, after, explains });
-        }
+    /// Something explains any ratio of costs from 1 to this.
+    fn at_most(&mut self, ratio: f64) {
+        self.least += ratio.ln().min(0.0);
+        self.most += ratio.ln().max(0.0);
+    }
+
+    fn show(&mut self, kind: DifferenceKind, what: &str, [before, after]: [f64; 2], explains: f64) {
+        let (what, explains) = (what.to_string(), Some(explains));
+        self.differences.push(LoadDifference { kind, what, before, after, explains });
     }
 
     fn by_mix(&mut self, mixes: &[Mix<'_>; 2], options: &CompareOptions) {
@@ -416,12 +419,12 @@ impl Explained {
         }
         if let (true, Some(one), Some(other)) =
             (self.differences.is_empty(), before.bytes, after.bytes)
+            && differ([one, other], BYTES_FACTOR)
         {
-            let ratio: f64 = other / one;
-            if ratio.max(1.0 / ratio) > BYTES_FACTOR {
-                let what = "response bytes per request";
-                self.at_most(DifferenceKind::Bytes, what, [one, other], BYTES_FACTOR, ratio);
-            }
+            let ratio = other / one;
+            self.at_most(ratio);
+            let what = "response bytes per request";
+            self.show(DifferenceKind::Bytes, what, [one, other], ratio);
         }
     }
 

@@ -5,7 +5,9 @@ mod samplers;
 
 use regress::{AtObjective, LoadLine, Why};
 
-use crate::analysis::{Analysis, CapacityFigure, Flame, FlameUnit, LatencyBin, not_physical};
+use crate::analysis::{
+    Analysis, CapacityFigure, Flame, FlameUnit, LatencyBin, MODEL_BUSY, not_physical,
+};
 use crate::facts::{goal, losses as all_losses};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, level, or_none, percent, rate, thousands, three,
@@ -55,7 +57,8 @@ fn capacities(analysis: &Analysis) -> Table {
     let of_cpu = match analysis.cpu_limits() {
         true => String::new(),
         false => {
-            let line = if analysis.capacity.model == "busy" { "busy CPU" } else { "straight line" };
+            let line =
+                if analysis.capacity.model == MODEL_BUSY { "busy CPU" } else { "straight line" };
             row(&format!("{}, {line}", analysis.capacity.resource_name), &analysis.capacity);
             format!("{}, ", analysis.capacity_of_cpu.resource_name)
         }

@@ -45,6 +45,8 @@ struct Kind {
     log: &'static str,
     /// The lines that make it leave root, if it is started by root.
     user: &'static str,
+    /// Worker processes, where they can be configured.
+    workers: &'static str,
     /// What a variant's configuration has in addition.
     more: &'static str,
     /// The server of which it is a variant: what it costs must be found by `compare`.
@@ -61,6 +63,7 @@ const NGINX: Kind = Kind {
     command: "{program} -p {home} -e {home}/error.log -c {config}",
     log: "access.log",
     user: "user www-data;",
+    workers: "1",
     more: "",
     variant_of: None,
 };
@@ -97,16 +100,34 @@ const APACHE: Kind = Kind {
     ..NGINX
 };
 
-const KINDS: [Kind; 18] = [
+const NGINX_CACHE: Kind =
+    Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX };
+
+const SQUID: Kind = Kind {
+    name: "squid",
+    program: "squid",
+    package: "squid",
+    config: include_str!("peers/squid.conf"),
+    command: "{program} --foreground -YC -f {config}",
+    ..NGINX
+};
+
+const KINDS: [Kind; 21] = [
     NGINX,
-    Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX },
+    Kind { name: "nginx-workers", workers: "4", ..NGINX },
+    NGINX_CACHE,
     Kind {
-        name: "squid",
-        program: "squid",
-        package: "squid",
-        config: include_str!("peers/squid.conf"),
-        command: "{program} --foreground -YC -f {config}",
-        ..NGINX
+        name: "nginx-mix",
+        more: "split_clients $request_id $is_miss { 20% 1; * 0; }
+    proxy_cache_bypass $is_miss;",
+        ..NGINX_CACHE
+    },
+    SQUID,
+    Kind {
+        name: "squid-mix",
+        more: "acl is_miss random 0.2
+cache deny is_miss",
+        ..SQUID
     },
     Kind {
         name: "haproxy",
@@ -328,9 +349,10 @@ impl Kind {
         origin: SocketAddr,
         home: &Path,
         address: SocketAddr,
-    ) -> [(&'static str, String); 9] {
+    ) -> [(&'static str, String); 10] {
         let user = if rustix::process::geteuid().is_root() { self.user } else { "" };
         [
+            ("workers", self.workers.to_owned()),
             ("more", self.more.to_owned()),
             ("user", user.to_owned()),
             ("home", home.display().to_string()),
