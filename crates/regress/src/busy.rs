@@ -19,6 +19,10 @@
 //! is nearly what a request costs at the cap, where the loop needs fewer turns for each. The two
 //! estimates are averaged, weighted by their variances, and the interval covers their difference.
 //!
+//! **The lower end** of the interval is at most the rate at which the cap is reached if a request
+//! costs there as much as in the busiest interval. Some servers save nothing any more as they get
+//! busier: a proxy of which each miss connects to the origin, or two hops in one process.
+//!
 //! **Priors.** What a wake costs is about the same for all servers and on all machines that were
 //! measured, in microseconds ([`WAKE_COST`], [`COLD_COST`]). Data from low load determine it poorly
 //! and the prior matters; data that reach further outweigh it. The fit is the posterior mode by
@@ -346,11 +350,12 @@ pub(crate) fn fit_busy(
     let value = free / at_cap;
     let of_line = (1.0 - part) * of_line;
     let of_model = (1.0 - part) * of_model + part * (1.0 - part) * change.powi(2);
+    let stays = rate_if_cost_stays(&rows, &line);
     // Only the line is known better with more intervals.
     let (critical, normal) = (t_critical(level, independent - P as f64), t_critical(level, 1e6));
     let around = |of_intervals: f64, of_runs: f64| {
         let factor = (critical * of_intervals.sqrt()).hypot(normal * of_runs.sqrt()).exp();
-        Interval::Bounded { low: value / factor, high: value * factor }
+        Interval::Bounded { low: (value / factor).min(stays), high: value * factor }
     };
     let usable = value.is_finite() && value > 0.0 && of_line.is_finite();
     let fit = BusyFit {
@@ -385,6 +390,12 @@ pub(crate) fn fit_busy(
         Some(used) => fit.up_to(used),
         None => fit,
     })
+}
+
+/// The rate at the cap if a request costs there what it costs in the busiest interval.
+fn rate_if_cost_stays(rows: &[Row], line: &Line) -> f64 {
+    let busiest = rows.iter().max_by(|a, b| a.used.total_cmp(&b.used)).expect("there are rows");
+    busiest.rate / line.use_in(busiest).0
 }
 
 /// The typical coldness in the busier half of the intervals.

@@ -124,7 +124,7 @@ fn data_that_end_early_are_extrapolated_by_the_line_of_a_busy_cpu() {
     let t = tally(server, QUIET, 0.3, 30);
     assert!(t.headline_held >= 0.90, "{t:?}");
     assert!(t.straight < 0.8, "{t:?}");
-    assert!((t.headline - 1.0).abs() < 0.15 && t.headline_width < 1.2, "{t:?}");
+    assert!((t.headline - 1.0).abs() < 0.3 && t.headline_width < 1.2, "{t:?}");
     let top = server.rate_at(0.3, &mut Rng::new(77));
     let rates: Vec<f64> = (1..=12).map(|i| top * f64::from(i) / 12.0).collect();
     let run = server.run(&rates, 5, QUIET, &mut Rng::new(3));

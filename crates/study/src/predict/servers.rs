@@ -119,7 +119,8 @@ const KINDS: [Kind; 21] = [
     Kind {
         name: "nginx-mix",
         more: "split_clients $request_id $is_miss { 20% 1; * 0; }
-    proxy_cache_bypass $is_miss;",
+    proxy_cache_bypass $is_miss;
+    proxy_no_cache $is_miss;",
         ..NGINX_CACHE
     },
     SQUID,
