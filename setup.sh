@@ -26,6 +26,7 @@ build pkg-config pkg-config       -         the build of libbpf, which loads the
 build /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
 build /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
 test  curl       curl             -         an independent client, for the tests
+test  nghttp     nghttp2-client   -         clients of HTTP/2, for the tests
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record

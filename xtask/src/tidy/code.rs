@@ -16,9 +16,10 @@ struct Ban {
     fix: &'static str,
 }
 
-const NO_IO: &[&str] = &["http1", "caching", "regress"];
+const NO_IO: &[&str] = &["http1", "http2", "caching", "regress"];
 const DATA_PLANE: &[&str] = &[
     "http1",
+    "http2",
     "caching",
     "store",
     "readiness",
@@ -33,7 +34,7 @@ const DATA_PLANE: &[&str] = &[
     "proxy",
     "server",
 ];
-const NO_CLOCK: &[&str] = &["http1", "caching", "regress", "report"];
+const NO_CLOCK: &[&str] = &["http1", "http2", "caching", "regress", "report"];
 const LIBRARIES: &[&str] = &[
     "access_log",
     "cache",
@@ -48,6 +49,7 @@ const LIBRARIES: &[&str] = &[
     "upstream",
     "caching",
     "http1",
+    "http2",
     "interpose",
     "load",
     "proxy",

@@ -9,7 +9,7 @@ use crate::tree::Tree;
 /// The floors, from the ground up. A crate may use only crates on lower floors.
 const FLOORS: &[&[&str]] = &[
     &["planted"],
-    &["readiness", "http1", "caching", "regress", "trial", "units"],
+    &["readiness", "http1", "http2", "caching", "regress", "trial", "units"],
     &["runtime", "command"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
@@ -251,6 +251,21 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/chunked_body.rs",
     },
     Parser {
+        file: "crates/http2/src/connection/mod.rs",
+        function: "next_event",
+        target: "fuzz/fuzz_targets/http2_frames.rs",
+    },
+    Parser {
+        file: "crates/http2/src/priority.rs",
+        function: "from_field",
+        target: "fuzz/fuzz_targets/http2_frames.rs",
+    },
+    Parser {
+        file: "crates/http2/src/hpack/decoder.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/http2_hpack.rs",
+    },
+    Parser {
         file: "crates/caching/src/date.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/caching_fields.rs",
@@ -357,7 +372,7 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in ["http1", "caching", "record", "proxy", "plimsoll", "store"] {
+    for crate_name in ["http1", "http2", "caching", "record", "proxy", "plimsoll", "store"] {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
             for (number, function) in parsers_in(text) {
