@@ -33,6 +33,18 @@ pub(crate) enum Step {
     Ending,
 }
 
+/// A request that was assigned to a connection or a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Assigned {
+    /// When it was meant to start, ns.
+    pub(crate) intended_ns: u64,
+    /// When it was assigned, ns.
+    pub(crate) assigned_ns: u64,
+    /// It was assigned late, through the generator's own fault.
+    pub(crate) late: bool,
+    pub(crate) requested: Requested,
+}
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) step: Step,
@@ -42,12 +54,7 @@ pub(crate) struct Connection {
     wants_write: bool,
     /// A request is in flight, or waits for the connection to be established.
     pub(crate) has_request: bool,
-    /// When the request was meant to start, and when this connection got it, ns.
-    pub(crate) intended_ns: u64,
-    pub(crate) assigned_ns: u64,
-    /// The connection got the request late, through the generator's own fault.
-    pub(crate) late: bool,
-    pub(crate) requested: Requested,
+    pub(crate) assigned: Assigned,
     /// Request bytes that the socket has not accepted yet.
     pub(crate) unsent: Vec<u8>,
     pub(crate) reader: Reader,
@@ -69,17 +76,15 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(plan: &Plan, poller: Poller) -> Connections {
-        let nothing = Requested { object: 0, size: None, verify: false };
+        let requested = Requested { object: 0, size: None, verify: false };
+        let nothing = Assigned { intended_ns: 0, assigned_ns: 0, late: false, requested };
         let empty = || Connection {
             step: Step::Closed,
             fd: None,
             generation: 0,
             wants_write: false,
             has_request: false,
-            intended_ns: 0,
-            assigned_ns: 0,
-            late: false,
-            requested: nothing,
+            assigned: nothing,
             unsent: Vec::new(),
             reader: Reader::new(),
         };

@@ -9,6 +9,11 @@
 //! ```text
 //! Opening --(all connections open)--> Running --(duration)--> Draining --> outcome
 //! ```
+//!
+//! A request is in a slot. With HTTP/1 a slot is a connection. With HTTP/2 it is a lane of one
+//! (`generator/multiplexed.rs`).
+
+mod multiplexed;
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,16 +22,17 @@ use std::time::Duration;
 
 use readiness::{Choice, Event, Events, Poller, Ready};
 
-use crate::connections::{Connections, Step};
+use crate::connections::{Assigned, Connections, Step};
 use crate::ledger::{Effort, Ledger, Remaining};
 use crate::outcome::{Counts, ErrorKind, Outcome, Row};
-use crate::plan::{BadPlan, Plan};
+use crate::plan::{BadPlan, Plan, Protocol};
 use crate::population::Objects;
 use crate::random::mix2;
 use crate::request::Template;
-use crate::response::{Heads, Requested};
+use crate::response::{Complete, Heads, Requested};
 use crate::schedule::{Schedule, Starts};
 use crate::sys;
+use multiplexed::Multiplexed;
 
 /// How often the observer is called, time-outs are checked and the stop flag is read.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -156,6 +162,8 @@ struct Generator<'p> {
     resting: VecDeque<(u64, u32)>,
     resting_cold: VecDeque<(u64, u32)>,
     template: Template,
+    /// HTTP/2.
+    multiplexed: Option<Box<Multiplexed>>,
     objects: Objects,
     heads: Heads,
     buffer: Box<[u8]>,
@@ -190,6 +198,10 @@ impl<'p> Generator<'p> {
             resting: VecDeque::new(),
             resting_cold: VecDeque::new(),
             template: Template::new(plan),
+            multiplexed: match plan.protocol {
+                Protocol::Http1 => None,
+                Protocol::Http2 { .. } => Some(Box::new(Multiplexed::new(plan))),
+            },
             objects: Objects::new(&plan.population, plan.seed, mix2(plan.seed, 1)),
             heads: Heads::new(plan.population.objects, plan.count_hits),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
@@ -210,7 +222,7 @@ impl<'p> Generator<'p> {
     fn run(mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         self.open_all(&mut events, stop, observer)?;
-        self.idle = (0..self.plan.connections).collect();
+        self.idle = (0..self.plan.slots()).collect();
         self.cold_open = self.connections.cold_open();
         let began_ns = sys::mono_ns();
         self.ledger = Ledger::new(self.plan, !self.closed_loop, began_ns, self.effort());
@@ -276,6 +288,11 @@ impl<'p> Generator<'p> {
                 if self.connections.table[slot as usize].step == Step::Connecting {
                     self.connections.connected(slot).map_err(unreachable)?;
                     (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);
+                    if self.is_link(slot) {
+                        self.link_established(slot);
+                    }
+                } else if self.is_link(slot) {
+                    self.handle_link(slot, event);
                 } else {
                     // Closed before the run; it is reopened when it is needed.
                     self.close_idle(slot, now_ns);
@@ -352,6 +369,7 @@ impl<'p> Generator<'p> {
     /// Waits until `until_ns` at most and handles the events.
     #[inline]
     fn turn(&mut self, events: &mut Events, until_ns: u64) -> Result<(), Error> {
+        self.flush_all();
         // Read again: starting requests has taken time since the loop read the clock.
         let now_ns = sys::mono_ns();
         let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
@@ -414,16 +432,18 @@ impl<'p> Generator<'p> {
         let object = self.objects.draw();
         let size = self.objects.size(object);
         let requested_size = self.template.has_size().then_some(size);
-        let bytes = self.template.fill(object, size);
-        let connection = &mut self.connections.table[slot as usize];
-        connection.intended_ns = intended_ns;
-        connection.assigned_ns = now_ns;
-        connection.late = late;
-        connection.requested = Requested { object, size: requested_size, verify: self.plan.verify };
-        connection.has_request = true;
-        connection.reader.begin();
+        let requested = Requested { object, size: requested_size, verify: self.plan.verify };
+        let assigned = Assigned { intended_ns, assigned_ns: now_ns, late, requested };
         self.ledger.started();
         self.in_flight += 1;
+        if self.multiplexed.is_some() {
+            return self.start_in_lane(slot, assigned, size);
+        }
+        let bytes = self.template.fill(object, size);
+        let connection = &mut self.connections.table[slot as usize];
+        connection.assigned = assigned;
+        connection.has_request = true;
+        connection.reader.begin();
         if connection.step != Step::Idle {
             connection.unsent.extend_from_slice(bytes);
             return self.connect_with_request(slot, now_ns);
@@ -452,6 +472,9 @@ impl<'p> Generator<'p> {
     #[inline]
     fn handle(&mut self, event: Event) {
         let Some(slot) = self.connections.slot_of(event.token) else { return };
+        if self.is_link(slot) {
+            return self.handle_link(slot, event);
+        }
         match self.connections.table[slot as usize].step {
             Step::Busy => {
                 if event.ready.has(Ready::WRITABLE) && !self.send_rest(slot) {
@@ -514,7 +537,8 @@ impl<'p> Generator<'p> {
             Ok(0) => connection.reader.close().map(|()| true),
             Ok(count) if discard => Ok(connection.reader.skip(count as u64)),
             Ok(count) => {
-                connection.reader.feed(&self.buffer[..count], &mut self.heads, connection.requested)
+                let requested = connection.assigned.requested;
+                connection.reader.feed(&self.buffer[..count], &mut self.heads, requested)
             }
             Err(e) if would_block(&e) => return,
             Err(e) => Err(kind_of(&e)),
@@ -531,14 +555,10 @@ impl<'p> Generator<'p> {
     fn finish(&mut self, slot: u32, now_ns: u64) {
         let connection = &mut self.connections.table[slot as usize];
         connection.has_request = false;
-        self.in_flight -= 1;
-        let late = connection.late
-            || self.late_turn
-            || now_ns.saturating_sub(self.woke_ns) > self.lag_ns_max;
-        match connection.reader.judge(connection.requested) {
-            Ok(whole) => self.ledger.completed(whole, now_ns - connection.intended_ns, late),
-            Err(kind) => self.ledger.failed(kind),
-        }
+        let assigned = connection.assigned;
+        let verdict = connection.reader.judge(assigned.requested);
+        self.count(&assigned, verdict, now_ns);
+        let connection = &mut self.connections.table[slot as usize];
         if !self.plan.keep_alive {
             connection.step = Step::Ending;
             return self.receive_end(slot);
@@ -549,6 +569,24 @@ impl<'p> Generator<'p> {
             self.connections.close(slot, false);
         }
         self.reuse(slot, now_ns);
+    }
+
+    /// Counts a request that has ended.
+    #[inline]
+    fn count(&mut self, assigned: &Assigned, verdict: Result<Complete, ErrorKind>, now_ns: u64) {
+        self.in_flight -= 1;
+        let late = assigned.late
+            || self.late_turn
+            || now_ns.saturating_sub(self.woke_ns) > self.lag_ns_max;
+        match verdict {
+            Ok(whole) => self.ledger.completed(whole, now_ns - assigned.intended_ns, late),
+            Err(kind) => self.ledger.failed(kind),
+        }
+    }
+
+    /// Whether a socket carries lanes.
+    fn is_link(&self, slot: u32) -> bool {
+        self.multiplexed.is_some() && !self.connections.is_cold(slot)
     }
 
     /// Assigns the next request to a slot that has none, or marks it idle.
@@ -638,10 +676,13 @@ impl<'p> Generator<'p> {
 
     /// Gives up requests that take too long, and connections that the server does not close.
     fn sweep(&mut self, now_ns: u64) {
+        if self.multiplexed.is_some() {
+            return self.sweep_lanes(now_ns);
+        }
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for slot in 0..self.plan.connections {
             let connection = &self.connections.table[slot as usize];
-            let age_ns = now_ns.saturating_sub(connection.assigned_ns);
+            let age_ns = now_ns.saturating_sub(connection.assigned.assigned_ns);
             if connection.has_request && age_ns > timeout_ns {
                 self.fail(slot, ErrorKind::Timeout, now_ns);
             } else if connection.step == Step::Ending && age_ns > ENDING_NS_MAX {

@@ -1,8 +1,8 @@
 //! The workload: schedules, populations, connections, latencies.
 //!
-//! What: an open- or closed-loop HTTP/1.1 generator ([`run`] executes a [`Plan`] and returns an
-//! [`Outcome`]), an origin for experiments ([`Origin`]), and a null server that marks the
-//! lowest possible cost ([`NullServer`]).
+//! What: an open- or closed-loop generator of HTTP/1.1 and HTTP/2 ([`run`] executes a [`Plan`] and
+//! returns an [`Outcome`]), an origin for experiments ([`Origin`]), and a null server that marks
+//! the lowest possible cost ([`NullServer`]).
 //!
 //! Why: a load line is only as good as the load. The generator is cheap, measures latency from the
 //! intended start, and reports when it was itself too slow.
@@ -35,8 +35,8 @@ pub use null_server::NullServer;
 pub use origin::{Origin, OriginCounters};
 pub use outcome::{Counts, ErrorKind, Errors, LATENCY_NS_MAX, Latency, Outcome, Row};
 pub use plan::{
-    BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DURATION_MAX, Plan, SOURCES_MAX,
-    Target,
+    BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DURATION_MAX, Plan, Protocol,
+    SOURCES_MAX, STREAMS_MAX, Target,
 };
 pub use population::{OBJECTS_MAX, Objects, Population, SIZE_BYTES_MAX, Size};
 pub use schedule::{Arrivals, BadRate, LEVELS_MAX, RATE_MAX, Schedule, Starts};

@@ -24,6 +24,8 @@ pub const SOURCES_MAX: u32 = 250;
 /// Connections per source address when the plan does not set the number of addresses. By default
 /// there are 28,232 ephemeral ports.
 pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
+/// The most requests at a time on a connection of HTTP/2.
+pub const STREAMS_MAX: u32 = 1000;
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -40,12 +42,15 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// For how long requests are started.
     pub duration: Duration,
-    /// Connections that carry requests, one at a time each.
+    /// Connections that carry requests: one at a time each with HTTP/1.
     pub connections: u32,
     /// Connections that are opened first and then stay silent.
     pub cold: u32,
     /// Number of loopback addresses to connect from. 0 uses as few as the ports allow.
     pub sources: u32,
+    /// The protocol, and how many requests a connection carries at a time.
+    #[serde(default)]
+    pub protocol: Protocol,
     /// Whether a connection is reused. If not, each request has its own.
     pub keep_alive: bool,
     /// The objects. Requests differ only by `{n}` and `{size}` in the path.
@@ -80,6 +85,7 @@ impl Plan {
             connections: 64,
             cold: 0,
             sources: 0,
+            protocol: Protocol::Http1,
             keep_alive: true,
             population: Population::default(),
             seed: 1,
@@ -111,6 +117,16 @@ impl Plan {
         range("connections", self.connections.into(), 1, CONNECTIONS_MAX.into())?;
         range("cold", self.cold.into(), 0, COLD_MAX.into())?;
         range("sources", self.sources.into(), 0, SOURCES_MAX.into())?;
+        if let Protocol::Http2 { streams } = self.protocol {
+            range("streams", streams.into(), 1, STREAMS_MAX.into())?;
+            range("connections times streams", self.slots().into(), 1, CONNECTIONS_MAX.into())?;
+            if self.target.absolute {
+                return Err(named("protocol")("HTTP/2 through a forward proxy is not supported"));
+            }
+            if !self.keep_alive {
+                return Err(named("protocol")("a connection for each request is not supported"));
+            }
+        }
         if self.source_count() > 1 && !self.loopback_v4() {
             let why = "several source addresses require a target in 127.0.0.0/8";
             return Err(named("sources")(why));
@@ -131,6 +147,14 @@ impl Plan {
         Ok(())
     }
 
+    /// How many requests can be in flight at a time.
+    pub fn slots(&self) -> u32 {
+        match self.protocol {
+            Protocol::Http1 => self.connections,
+            Protocol::Http2 { streams } => self.connections.saturating_mul(streams),
+        }
+    }
+
     fn loopback_v4(&self) -> bool {
         matches!(self.target.addr, SocketAddr::V4(v4) if v4.ip().is_loopback())
     }
@@ -142,6 +166,20 @@ impl Plan {
             given => given,
         }
     }
+}
+
+/// The protocol of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2 in the clear, without an upgrade (prior knowledge, RFC 9113 section 3.3).
+    Http2 {
+        /// Requests at a time on each connection. Fewer if the server allows fewer.
+        streams: u32,
+    },
 }
 
 /// An invalid plan (the operator's fault).
@@ -264,6 +302,16 @@ mod tests {
         wrong(|p| p.duration = Duration::ZERO, "duration");
         wrong(|p| p.schedule = Schedule::Constant(-1.0), "rate");
         wrong(|p| p.population.objects = 0, "population");
+        wrong(|p| p.protocol = Protocol::Http2 { streams: 0 }, "streams");
+        wrong(|p| p.protocol = Protocol::Http2 { streams: STREAMS_MAX + 1 }, "streams");
+        assert_eq!(
+            Plan { protocol: Protocol::Http2 { streams: 9 }, ..plan.clone() }.check(),
+            Ok(())
+        );
+        wrong(
+            |p| (p.protocol, p.keep_alive) = (Protocol::Http2 { streams: 1 }, false),
+            "a connection for each request",
+        );
         wrong(|p| p.fields.push(("a\r\nb".into(), "c".into())), "header field");
         wrong(|p| (p.target.addr, p.sources) = ("10.0.0.1:80".parse().unwrap(), 2), "sources");
     }

@@ -49,6 +49,13 @@ impl Template {
         pieces
     }
 
+    /// Only the path, for HTTP/2.
+    pub(crate) fn of_path(plan: &Plan) -> Template {
+        let mut pieces = cut(&plan.target.path);
+        pieces.filled.clone_from(&pieces.first);
+        pieces
+    }
+
     /// Whether the request names the response's size.
     pub(crate) fn has_size(&self) -> bool {
         self.rest.iter().any(|(placeholder, _)| *placeholder == Placeholder::Size)

@@ -104,7 +104,7 @@ impl Heads {
 }
 
 /// Cache-Status (RFC 9211) takes precedence over X-Cache, and X-Cache over Age.
-fn source_of<'b>(field: impl Fn(Name) -> Option<&'b [u8]>) -> Source {
+pub(crate) fn source_of<'b>(field: impl Fn(Name) -> Option<&'b [u8]>) -> Source {
     let holds = |value: &[u8], word: &[u8]| {
         value.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
     };

@@ -216,6 +216,12 @@ pub(crate) struct Load {
     /// Open a new connection for each request
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
+    /// Speak HTTP/2 in the clear, without an upgrade (prior knowledge)
+    #[arg(long)]
+    pub(crate) http2: bool,
+    /// Requests at a time on each connection of HTTP/2
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2")]
+    pub(crate) streams: u32,
     /// Request N objects with Zipf-distributed popularity, as served by `plimsoll origin`
     #[arg(long, value_name = "N")]
     pub(crate) objects: Option<u32>,

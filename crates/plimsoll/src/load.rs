@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::load::{Arrivals, ErrorKind, Outcome, Phase, Plan, Target, Tick};
+use ::load::{Arrivals, ErrorKind, Outcome, Phase, Plan, Protocol, Target, Tick};
 use command::failure::{Failure, misuse};
 use command::output::{self, Pending};
 use command::stop_on_signal;
@@ -29,7 +29,12 @@ pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     }
     output::show(flags.json, &outcome, summary)?;
     if outcome.counts.completed == 0 {
-        return Err(misuse("no request was answered: is the server running?"));
+        return Err(misuse(match plan.protocol {
+            Protocol::Http1 => "no request was answered: is the server running?",
+            Protocol::Http2 { .. } => {
+                "no request was answered: does the server speak HTTP/2 in the clear?"
+            }
+        }));
     }
     Ok(())
 }
@@ -47,6 +52,9 @@ fn plan(flags: &cli::Load) -> Result<Plan, Failure> {
     plan.connections = flags.connections;
     plan.cold = flags.cold;
     plan.keep_alive = !flags.no_keep_alive;
+    if flags.http2 {
+        plan.protocol = Protocol::Http2 { streams: flags.streams };
+    }
     if let Some(objects) = flags.objects {
         plan.population.objects = objects;
         plan.population.zipf_s = flags.zipf;
@@ -80,8 +88,15 @@ fn summary(outcome: &Outcome) -> String {
     let counts = &outcome.counts;
     let seconds = outcome.length_ns as f64 / 1e9;
     let us = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
+    let protocol = match outcome.plan.protocol {
+        Protocol::Http1 => String::new(),
+        Protocol::Http2 { streams } => format!(
+            ", HTTP/2, {} connections with up to {streams} requests each",
+            outcome.plan.connections
+        ),
+    };
     let mut lines = vec![
-        format!("target      {}", outcome.plan.target),
+        format!("target      {}{protocol}", outcome.plan.target),
         format!(
             "requests    {} started, {} answered in {seconds:.1} s: {:.0}/s",
             counts.started,

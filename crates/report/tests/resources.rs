@@ -403,7 +403,7 @@ fn episodes_with_several_events_say_what_a_request_more_costs() {
     assert!((found.request / 400e-6 - 1.0).abs() < 1e-3, "{found:?}");
     assert!((found.turns - 8.0 / 36.0).abs() < 1e-3, "{found:?}");
     // Threads that block have one event in most.
-    assert_eq!(with_episodes(|class| if class == 1 { 90 } else { 2 }, |_| {}), None);
+    assert_eq!(with_episodes(|class| if class == 1 { 90 } else { 1 }, |_| {}), None);
 }
 
 #[test]

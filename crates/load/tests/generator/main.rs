@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod common;
+#[cfg(test)]
+mod http2;
 
 use std::net::TcpStream;
 use std::sync::Arc;

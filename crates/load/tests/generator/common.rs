@@ -34,15 +34,22 @@ impl Server {
     pub(crate) fn scripted(
         talk: impl Fn(&mut TcpStream, u32) -> bool + Send + Sync + 'static,
     ) -> Server {
+        Server::connections(move |stream| converse(stream, &talk))
+    }
+
+    /// Serves each connection in a thread.
+    pub(crate) fn connections(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let talk = Arc::new(talk);
+        let serve = Arc::new(serve);
         Server::start(listener.local_addr().unwrap(), move |stop| {
             while !stop.load(Ordering::Relaxed) {
                 match listener.accept() {
                     Ok((stream, _)) => {
-                        let talk = Arc::clone(&talk);
-                        thread::spawn(move || converse(stream, &*talk));
+                        let serve = Arc::clone(&serve);
+                        stream.set_nonblocking(false).unwrap();
+                        stream.set_nodelay(true).unwrap();
+                        thread::spawn(move || serve(stream));
                     }
                     Err(_) => thread::sleep(Duration::from_millis(1)),
                 }
@@ -89,8 +96,6 @@ impl Drop for Server {
 }
 
 fn converse(mut stream: TcpStream, talk: &dyn Fn(&mut TcpStream, u32) -> bool) {
-    stream.set_nonblocking(false).unwrap();
-    stream.set_nodelay(true).unwrap();
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
     let mut number = 0;
@@ -134,7 +139,7 @@ pub(crate) fn conserved(outcome: &Outcome) {
     let completed = rows.iter().map(|row| row.counts.completed).sum::<u64>();
     assert!(
         completed <= counts.completed
-            && counts.completed - completed <= outcome.plan.connections.into()
+            && counts.completed - completed <= outcome.plan.slots().into()
     );
     assert!(rows.iter().all(|row| row.latency.count + row.late == row.counts.completed));
     assert!(rows.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));

@@ -1,0 +1,163 @@
+//! The generator over HTTP/2, against servers that behave and misbehave.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use http2::{Connection, ErrorCode, Event, Limits, Scratch, StreamId};
+use load::{Plan, Protocol, content};
+
+use crate::common::{Server, run};
+
+/// What a server does with a request, which is the n-th on its connection.
+#[derive(Clone, Copy)]
+enum Reaction {
+    /// Status 200 and this many bytes of object 0.
+    Content(usize),
+    Status(u16),
+    Reset,
+    /// GOAWAY: this and later requests are not processed. The connection ends.
+    GoAway,
+    Close,
+    Nothing,
+}
+
+use Reaction::{Close, Content, GoAway, Nothing, Reset, Status};
+
+/// A server with so many streams at a time.
+fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {
+    let mut limits = Limits::default();
+    limits.streams_max = streams_max;
+    Server::connections(move |stream| drop(talk(stream, &limits, react)))
+}
+
+fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> std::io::Result<()> {
+    let (mut out, mut scratch, mut input) = (Vec::new(), Scratch::new(), Vec::new());
+    let mut connection = Connection::server(limits, &mut out);
+    let mut unsent: Vec<(StreamId, usize, usize)> = Vec::new();
+    let (mut number, mut buffer) = (0, [0; 16384]);
+    loop {
+        let mut at = 0;
+        loop {
+            let received = connection
+                .next_event(&input[at..], &mut scratch, 0, &mut out)
+                .map_err(std::io::Error::other)?;
+            at += received.consumed;
+            let Some(event) = received.event else { break };
+            let Event::Request { stream: id, .. } = event else { continue };
+            let none: [(&[u8], &[u8]); 0] = [];
+            match react(number) {
+                Content(bytes) => {
+                    let hit = [(&b"cache-status"[..], &b"x; hit"[..])];
+                    connection.send_response(id, 200, hit, bytes == 0, &mut out).unwrap();
+                    unsent.push((id, 0, bytes));
+                }
+                Status(status) => {
+                    connection.send_response(id, status, none, true, &mut out).unwrap();
+                }
+                Reset => connection.reset(id, ErrorCode::REFUSED_STREAM, &mut out),
+                GoAway => {
+                    // As servers do that close after a number of requests.
+                    let last = id.saturating_sub(2).to_be_bytes();
+                    stream.write_all(&out)?;
+                    stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0])?;
+                    stream.write_all(&last)?;
+                    stream.write_all(&[0; 4])?;
+                    return Ok(());
+                }
+                Close => return Ok(()),
+                Nothing => {}
+            }
+            number += 1;
+        }
+        input.drain(..at);
+        unsent.retain_mut(|(id, sent, all)| {
+            while sent < all {
+                let piece = content::piece(0, *sent as u64, (*all - *sent) as u64);
+                let is_last = *sent + piece.len() == *all;
+                match connection.send_data(*id, piece, is_last, 0, &mut out) {
+                    Ok(accepted) if accepted > 0 => *sent += accepted,
+                    Ok(_) => return true,
+                    Err(_) => return false,
+                }
+            }
+            false
+        });
+        stream.write_all(&out)?;
+        out.clear();
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            count => input.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+fn over_http2(plan: Plan, streams: u32) -> Plan {
+    Plan { protocol: Protocol::Http2 { streams }, connections: 3, ..plan }
+}
+
+#[test]
+fn every_intended_request_is_sent_and_answered() {
+    let server = serving(100, |_| Content(1024));
+    let plan = over_http2(server.requests("/", 2000.0, 2000), 10);
+    let outcome = run(&Plan { verify: true, ..plan });
+    assert_eq!(outcome.counts.completed, 2000, "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.body_bytes, 2000 * 1024);
+    assert_eq!((outcome.counts.hits, outcome.counts.connects), (2000, 0));
+}
+
+#[test]
+fn long_bodies_arrive_whole_through_the_windows() {
+    let server = serving(100, |_| Content(3_000_000));
+    let plan = over_http2(server.requests("/", 50.0, 20), 4);
+    let outcome = run(&Plan { verify: true, ..plan });
+    assert_eq!(outcome.counts.completed, 20, "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.body_bytes, 20 * 3_000_000);
+}
+
+#[test]
+fn a_closed_loop_keeps_as_many_streams_busy_as_the_server_allows() {
+    let server = serving(2, |_| Content(100));
+    let outcome = run(&over_http2(server.plan("/", "closed", 200), 8));
+    assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
+    assert_eq!((outcome.counts.errors.total(), outcome.unstarted), (0, 0));
+}
+
+/// nginx ends each connection after a thousand requests. None of them is an error.
+#[test]
+fn requests_that_a_closing_server_did_not_process_are_sent_again() {
+    let server = serving(100, |number| if number < 50 { Content(10) } else { GoAway });
+    let outcome = run(&over_http2(server.requests("/", 2000.0, 1000), 10));
+    assert_eq!(outcome.counts.completed, 1000, "{:?}", outcome.counts);
+    assert!(outcome.counts.connects >= 10, "{:?}", outcome.counts);
+}
+
+#[test]
+fn each_failure_has_its_kind() {
+    let errors = |react: fn(u32) -> Reaction, streams: u32| {
+        let server = serving(100, react);
+        let plan = over_http2(server.requests("/", 1000.0, 100), streams);
+        let outcome = run(&Plan { timeout: Duration::from_millis(60), ..plan });
+        assert!(outcome.counts.errors.total() > 0);
+        outcome.counts.errors
+    };
+    let missing = errors(|number| if number == 3 { Status(404) } else { Content(1) }, 1);
+    assert_eq!((missing.bad_status, missing.total()), (3, 3));
+    let reset = errors(|number| if number == 3 { Reset } else { Content(1) }, 1);
+    assert_eq!((reset.reset, reset.total()), (3, 3));
+    let closed = errors(|number| if number % 10 == 9 { Close } else { Content(1) }, 1);
+    assert_eq!(closed.closed, closed.total());
+    let silent = errors(|number| if number == 3 { Nothing } else { Content(1) }, 2);
+    assert_eq!((silent.timeout, silent.total()), (3, 3));
+    // The connection of a request that is given up carries others meanwhile and afterwards.
+    let goes_away = errors(|_| GoAway, 4);
+    assert_eq!(goes_away.closed, goes_away.total());
+}
+
+#[test]
+fn a_server_of_http1_is_an_error_for_each_request() {
+    let server = Server::null();
+    let outcome = run(&over_http2(server.requests("/", 500.0, 50), 2));
+    assert_eq!(outcome.counts.completed, 0);
+    assert_eq!(outcome.counts.errors.total(), 50, "{:?}", outcome.counts.errors);
+}
