@@ -179,7 +179,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// `HTTP/1.1`, or nothing.
+    /// `HTTP/2.0`, `HTTP/1.1` or `HTTP/1.0`; nothing without a request.
     pub(super) fn version(&self) -> &'static str {
         self.request.map_or("", |head| head.version.as_str())
     }

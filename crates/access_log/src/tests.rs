@@ -157,6 +157,22 @@ fn golden_lines() {
     assert_eq!(golden, include_str!("golden.log"), "{golden}");
 }
 
+#[test]
+fn http2_is_logged_as_http_2_0() {
+    for (text, expected) in [
+        ("common", "\"GET /a/b?c=d HTTP/2.0\" 200 1024"),
+        ("json", "\"protocol\":\"HTTP/2.0\","),
+        ("squid:%rm HTTP/%rv HTTP/%>rv", "GET HTTP/2.0 HTTP/2.0"),
+        ("apache:\"%r\" %H", "\"GET /a/b?c=d HTTP/2.0\" HTTP/2.0"),
+    ] {
+        let line = with_record(REQUEST, |record| {
+            let request = record.request.map(|head| head.over_http2());
+            line(&format(text), &Record { request, ..record })
+        });
+        assert!(line.contains(expected), "{text}: {line}");
+    }
+}
+
 /// The definitions of Squid's formats from its documentation.
 #[test]
 fn squids_codes() {

@@ -212,6 +212,12 @@ impl CoreIo {
         self.look_at_held_bytes();
     }
 
+    /// Accounts for bytes that wait for a client, until the guard is dropped.
+    pub fn held(&self, bytes: usize) -> Held<'_> {
+        self.hold(bytes as u64);
+        Held { io: self, bytes: bytes as u64 }
+    }
+
     fn look_at_held_bytes(&self) {
         let limit = self.limits.borrow().limits.held_bytes_max;
         self.is_pressed.set(self.counters.held_bytes.get() > limit);
@@ -271,5 +277,18 @@ impl CoreIo {
         self.room_wanted.set(wanted - 1);
         self.counters.connections_closed_for_room.add(1);
         true
+    }
+}
+
+/// See [`CoreIo::held`].
+#[derive(Debug)]
+pub struct Held<'c> {
+    io: &'c CoreIo,
+    bytes: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.io.release(self.bytes);
     }
 }

@@ -121,6 +121,15 @@ impl<'b> RequestHead<'b> {
     pub fn expectation(&self) -> Expectation {
         self.meta.expectation
     }
+
+    /// The same head with [`Version::Http2`], which [`RequestHead::detach`] keeps. For a request
+    /// that came over HTTP/2 and was written as a head of HTTP/1.1 to be parsed here.
+    #[must_use]
+    pub fn over_http2(mut self) -> RequestHead<'b> {
+        self.version = Version::Http2;
+        self.meta.line.version = Version::Http2;
+        self
+    }
 }
 
 impl std::fmt::Debug for RequestHead<'_> {

@@ -1,4 +1,4 @@
-//! The version of a message (RFC 9112 section 2.3).
+//! The version of a message (RFC 9110 section 2.5).
 
 /// The sender's version. A higher minor version (HTTP/1.2) counts as HTTP/1.1, as RFC 9110 section
 /// 6.2 requires; another major version is refused.
@@ -8,14 +8,18 @@ pub enum Version {
     Http10,
     /// HTTP/1.1
     Http11,
+    /// HTTP/2. The request came over HTTP/2; its head is held as one of HTTP/1. The parser never
+    /// returns this version: see [`RequestHead::over_http2`](crate::RequestHead::over_http2).
+    Http2,
 }
 
 impl Version {
-    /// As on the wire.
+    /// As in a request line or an access log.
     pub const fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            Version::Http2 => "HTTP/2.0",
         }
     }
 }

@@ -67,6 +67,7 @@ fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
     out.extend_from_slice(match received {
         Version::Http10 => b"Via: 1.0 ",
         Version::Http11 => b"Via: 1.1 ",
+        Version::Http2 => b"Via: 2.0 ",
     });
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -176,6 +177,20 @@ mod tests {
         for via in ["", "Via: 1.1 plimsoll\r\n", "Via: 1.1 plimsoll-12\r\n", "Via: plimsoll-1\r\n"]
         {
             assert!(!looped(via), "{via}");
+        }
+    }
+
+    #[test]
+    fn the_received_protocol_is_the_version() {
+        let names = ViaNames::new(&Via::default(), "plimsoll-1");
+        for (received, expected) in [
+            (Version::Http10, "Via: 1.0 plimsoll-1\r\n"),
+            (Version::Http11, "Via: 1.1 plimsoll-1\r\n"),
+            (Version::Http2, "Via: 2.0 plimsoll-1\r\n"),
+        ] {
+            let mut out = Vec::new();
+            names.append_to_request(&mut out, received);
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!                     request head, RequestBody
 //!   client connection ------------------------> exchange
-//!    (h1, one day h2) <------------------------
+//!        (h1, h2)     <------------------------
 //!                     Response, content, Ending
 //! ```
 //!
@@ -11,7 +11,7 @@
 //! a request and a [`RequestBody`]; the exchange gives back one [`Response`] and its content
 //! through a [`Client`], and at last says how it ended. Framing, what becomes of the connection,
 //! and interim responses that an old client would not understand belong to the implementation.
-//! `h1` is the first one. Calls are dispatched statically.
+//! `h1` and `h2` are the two. Calls are dispatched statically.
 //!
 //! Backpressure: `offer` and `respond` never wait and buffer what the client does not take; a
 //! caller that has offered one read's worth waits in `flush` before it offers more.

@@ -4,8 +4,9 @@
 //! upstream connections, the response. Why: to answer requests correctly for as little CPU as
 //! possible.
 //!
-//! From the top down: [`h1`] is HTTP/1 with clients; it answers a fresh hit at once ([`hit`]) and
-//! hands everything else through the seam ([`client`]) to an [`exchange`]. [`explain`] describes
+//! From the top down: [`mod@serve`] is one connection; [`h1`] and [`h2`] are the two protocols with
+//! clients. They answer a fresh hit at once ([`hit`]) and hand everything else through the seam
+//! ([`client`]) to an [`exchange`]. [`explain`] describes
 //! what an exchange would do. `INSIDE` in `xtask/src/tidy/imports.rs` has the exact floors.
 //!
 //! What never happens: a core blocks; a silent connection holds a buffer; a truncated response is
@@ -17,14 +18,17 @@ mod client;
 mod exchange;
 pub mod explain;
 pub mod h1;
+mod h2;
 mod hit;
 pub mod limits;
 pub mod listener;
 mod request;
+mod serve;
 mod shared;
 pub mod snapshot;
 mod tunnel;
 mod worker;
 
+pub use serve::serve as serve_connection;
 pub use shared::Shared;
 pub use worker::Worker;

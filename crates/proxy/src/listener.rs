@@ -18,6 +18,8 @@ pub struct ListenerContext {
     pub role: Role,
     /// The scheme of requests in origin-form.
     pub scheme: Scheme,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
     /// What comes before the first request, if anything does.
     pub(crate) setup: Option<Box<Setup>>,
 }
@@ -44,7 +46,7 @@ impl ListenerContext {
     pub fn without_setup(listener: &Listener) -> ListenerContext {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let Listener { address, role, .. } = *listener;
-        ListenerContext { address, role, scheme, setup: None }
+        ListenerContext { address, role, scheme, http2: true, setup: None }
     }
 
     /// The part that the log shows: the address, and the scheme of requests in origin-form.

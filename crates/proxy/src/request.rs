@@ -58,6 +58,9 @@ impl Class {
         match (head.method, role) {
             (Method::Purge, _) => return Class::Purge,
             (Method::Connect, Role::Forward) if is_loop() => return Class::Refused(Refusal::Loop),
+            (Method::Connect, Role::Forward) if head.version == Version::Http2 => {
+                return Class::Refused(Refusal::ConnectOverHttp2);
+            }
             (Method::Connect, Role::Forward) => return Class::Connect,
             (Method::Connect, Role::Reverse) => return Class::Refused(Refusal::ConnectHere),
             _ => {}

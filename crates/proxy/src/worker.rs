@@ -32,6 +32,8 @@ pub struct Worker {
     /// What else the cores share.
     pub shared: Arc<Shared>,
     snapshot: RefCell<Rc<Snapshot>>,
+    /// Where the fields of HTTP/2 are decoded.
+    pub(crate) http2_scratch: RefCell<http2::Scratch>,
     /// Its sample for the forecast of other store sizes.
     pub sizing: CoreSample,
     /// Bodies that this core fetches for the store and for readers on any core.
@@ -59,6 +61,7 @@ impl Worker {
             upstreams: Upstreams::new(&io),
             io,
             cache: Arc::clone(&shared.cache),
+            http2_scratch: RefCell::new(http2::Scratch::new()),
             sizing: CoreSample::default(),
             fillings: RefCell::default(),
             verifying: Verifying::default(),

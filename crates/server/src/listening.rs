@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use core_io::limits::ROOM_PAUSE;
 use outcome::is_out_of_descriptors;
-use proxy::h1::serve_connection;
+use proxy::serve_connection;
 use runtime::net::{TcpListener, TcpStream};
 use runtime::{JoinHandle, time};
 use transport::Transport;

@@ -43,10 +43,12 @@ impl Transport {
 
     /// Waits until there is room to write. A new connection counts as writable: try first.
     pub async fn writable(&self) -> io::Result<()> {
-        match self {
-            Transport::Plain(stream) => stream.writable().await,
-            Transport::Tls(stream) => std::future::poll_fn(|cx| stream.poll_writable(cx)).await,
-        }
+        std::future::poll_fn(|cx| self.poll_writable(cx)).await
+    }
+
+    /// [`Self::writable`] for hand-written futures.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_writable(cx))
     }
 
     /// [`Self::readable`] for hand-written futures.

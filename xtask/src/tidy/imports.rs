@@ -34,6 +34,8 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["worker", "tunnel"],
             &["hit", "exchange"],
             &["explain", "h1"],
+            &["h2"],
+            &["serve"],
         ],
     ),
     (

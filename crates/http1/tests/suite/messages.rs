@@ -34,6 +34,20 @@ fn rfc9112_2_3_versions() {
 }
 
 #[test]
+fn a_head_that_came_over_http2_keeps_its_version() {
+    let text = "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\
+                Expect: 100-continue\r\n\r\n";
+    let owned = request(text).head().over_http2().detach();
+    for head in [owned.head(), owned.head().detach().head(), owned.clone().head()] {
+        assert_eq!((head.version, head.version.as_str()), (Version::Http2, "HTTP/2.0"));
+        assert!(head.keep_alive(), "HTTP/2 has no field that closes the connection");
+        assert_eq!(head.expectation(), Expectation::Continue);
+        assert_eq!(head.body(), BodyKind::Length(1));
+    }
+    assert_eq!(request(text).head().version, Version::Http11);
+}
+
+#[test]
 fn rfc9112_3_2_the_four_forms() {
     let origin = request("GET /a?b HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(origin.head().target, Target::Origin { path_and_query: b"/a?b" });

@@ -40,7 +40,7 @@ pub struct ClientStream<'c> {
 
 /// How fast a client is while we wait for nothing else.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     bytes: u64,
     waited: Duration,
     waits: u32,
@@ -48,18 +48,18 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The client has taken or sent this many bytes.
-    pub(super) fn moved(&mut self, bytes: usize) {
+    pub(crate) fn moved(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     /// We have waited for the client since then.
-    pub(super) fn waited(&mut self, since: Instant) {
+    pub(crate) fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
         self.waits = self.waits.saturating_add(1);
     }
 
     /// Whether the client is to be cut off.
-    pub(super) fn is_too_slow(&self, limits: &Limits) -> bool {
+    pub(crate) fn is_too_slow(&self, limits: &Limits) -> bool {
         self.waits >= RATE_WAITS_MIN
             && self.waited >= limits.rate_grace
             && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
@@ -97,7 +97,7 @@ impl<'c> Client for ClientStream<'c> {
 
     fn interim(&mut self, head: &ResponseHead<'_>) {
         // A client of HTTP/1.0 does not know interim responses (RFC 9110, 15.2).
-        if self.version == Version::Http11 {
+        if self.version != Version::Http10 {
             let mut bytes = Vec::with_capacity(head.head_bytes);
             append_interim(&mut bytes, head);
             self.offer_parts(&[&bytes]);
@@ -313,7 +313,7 @@ impl<'c> ClientStream<'c> {
             match self.moved(sent)? {
                 Some(sent) => bytes = &bytes[sent..],
                 None => {
-                    held.get_or_insert_with(|| Held::new(self.io, all));
+                    held.get_or_insert_with(|| self.io.held(all));
                     self.room().await?;
                 }
             }
@@ -350,27 +350,8 @@ impl<'c> ClientStream<'c> {
     }
 }
 
-/// Accounts for bytes while they wait for a client.
-struct Held<'c> {
-    io: &'c CoreIo,
-    bytes: u64,
-}
-
-impl<'c> Held<'c> {
-    fn new(io: &'c CoreIo, bytes: usize) -> Held<'c> {
-        io.hold(bytes as u64);
-        Held { io, bytes: bytes as u64 }
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.io.release(self.bytes);
-    }
-}
-
 /// Ends a connection whose transport marks its end inside, as TLS does.
-pub(super) async fn end(io: &CoreIo, stream: &Transport) {
+pub(crate) async fn end(io: &CoreIo, stream: &Transport) {
     stream.end_inside();
     // A client that does not wait for the end has got its response all the same.
     let _ = ClientStream::new(io, stream).flushed().await;

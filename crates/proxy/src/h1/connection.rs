@@ -37,58 +37,26 @@ use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
 
 use super::body::RequestBody;
-use super::client::{ClientStream, end, linger};
+use super::client::{ClientStream, linger};
 use super::response::{append_refusal, connection_of, wants_more};
-use super::setup::{self, Accepted};
+use super::setup::Accepted;
 use crate::client::Client;
 use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
 use crate::exchange::step::Ending;
-use crate::hit::fresh_hit;
+use crate::hit::{HIT, LoggedHit, Origin, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::worker::Worker;
 
-/// The `Cache-Status` of a hit (RFC 9211).
-const HIT: &[u8] = b"plimsoll; hit";
-
-/// Serves one connection to its end.
+/// Serves requests until one side ends. Returns what has been read if the client speaks HTTP/2.
 ///
 /// This is no `async fn`, which would hold its arguments twice in every silent connection.
-pub fn serve(
-    worker: Rc<Worker>,
-    listener: Rc<ListenerContext>,
-    stream: Transport,
-    peer: SocketAddr,
-) -> impl Future<Output = ()> {
-    let mut accepted = Accepted { stream, peer, original_destination: None };
-    async move {
-        let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        let Some(slot) = worker.io.enter(waker) else {
-            worker.io.counters.connections_refused.add(1);
-            worker.io.make_room();
-            return;
-        };
-        let slot = Slot { worker, slot };
-        if let Some(setup) = &listener.setup {
-            match Box::pin(setup::pass(&slot.worker.io, setup, &listener, accepted)).await {
-                Some(passed) => accepted = passed,
-                None => return,
-            }
-        }
-        converse(&slot.worker, &listener, &accepted).await;
-        if let Transport::Tls(_) = &accepted.stream {
-            Box::pin(end(&slot.worker.io, &accepted.stream)).await;
-        }
-    }
-}
-
-/// Serves requests until one side ends. No `async fn`, as with [`serve`].
-fn converse(
+pub(crate) fn converse(
     worker: &Rc<Worker>,
     listener: &Rc<ListenerContext>,
     accepted: &Accepted,
-) -> impl Future<Output = ()> {
+) -> impl Future<Output = Option<Box<Vec<u8>>>> {
     let mut kept = Kept::default();
     let mut idle = Idle::new(&worker.io);
     async move {
@@ -107,20 +75,21 @@ fn converse(
                     // A request may be on its way: its sender should see an end and not a reset.
                     Box::pin(linger(&worker.io, &accepted.stream)).await;
                 }
-                return;
+                return None;
             }
             match turn(worker, listener, &accepted.stream, accepted.peer, &mut kept, !more) {
                 AfterTurn::Wait => {}
-                AfterTurn::Close => return,
+                AfterTurn::Close => return None,
+                AfterTurn::Http2(read) => return Some(read),
                 AfterTurn::Finish(finish) => {
                     if !Box::pin(finish.run(&worker.io, listener, accepted)).await {
-                        return;
+                        return None;
                     }
                 }
                 AfterTurn::Exchange(request) => {
                     let request = *request;
                     match Box::pin(exchange(worker, listener, accepted, request)).await {
-                        None => return,
+                        None => return None,
                         Some(rest) => kept.put(rest),
                     }
                 }
@@ -193,18 +162,6 @@ async fn exchange(
     }
 }
 
-/// Leaves the table when the connection's future is dropped.
-struct Slot {
-    worker: Rc<Worker>,
-    slot: readiness::Token,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.worker.io.leave(self.slot);
-    }
-}
-
 /// Bytes read and not parsed: none while a connection is silent between requests.
 #[derive(Default)]
 struct Kept {
@@ -215,6 +172,8 @@ struct Kept {
     unparsed: bool,
     /// They begin with a head that was already waited for: its time-out goes on.
     same_head: bool,
+    /// A request has come, so that the protocol is decided.
+    is_decided: bool,
 }
 
 impl Kept {
@@ -306,6 +265,9 @@ enum AfterTurn {
     /// Wait for the client.
     Wait,
     Close,
+    /// The connection begins with the preface of HTTP/2.
+    #[allow(clippy::box_collection)]
+    Http2(Box<Vec<u8>>),
     /// The client does not take our bytes as fast as we have them, or the close must linger.
     Finish(Box<Finish>),
     /// A request that the store cannot answer at once.
@@ -352,50 +314,6 @@ impl LargeHit {
             keep: logged.keep,
         };
         hit.log(io, from, &logged.request.head(), time::wall_ms());
-    }
-}
-
-/// The connection that a request came by.
-#[derive(Clone, Copy)]
-struct Origin<'c> {
-    listener: &'c ListenerContext,
-    stream: &'c Transport,
-    peer: SocketAddr,
-}
-
-/// What the log says of a hit.
-struct LoggedHit<'s> {
-    status: u16,
-    response_head: &'s [u8],
-    content_type: &'s [u8],
-    body_bytes: u64,
-    elapsed_us: u64,
-    keep: bool,
-}
-
-impl LoggedHit<'_> {
-    fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
-        io.counters.log_lines.add(1);
-        io.log.record(&Record {
-            end_wall_ms: now_ms,
-            elapsed_us: self.elapsed_us,
-            client: from.peer,
-            listener: from.listener.address,
-            scheme: from.listener.scheme,
-            request: Some(*head),
-            request_bytes: head.head_bytes as u64,
-            outcome: Outcome::Hit,
-            status: self.status,
-            response_head: self.response_head,
-            content_type: self.content_type,
-            bytes: self.response_head.len() as u64 + self.body_bytes,
-            body_bytes: self.body_bytes,
-            upstream: None,
-            user: b"",
-            keep: self.keep,
-            rule: "",
-            tls: from.stream.tls(),
-        });
     }
 }
 
@@ -517,12 +435,15 @@ impl Turn<'_> {
                     kept.bytes = Some(Box::new(input.to_vec()));
                     return self.flush(output, None, Close::No);
                 }
+                Err(_) if self.is_http2(input, kept) => {
+                    return AfterTurn::Http2(Box::new(input.to_vec()));
+                }
                 Err(reject) => {
                     self.refuse(&reject, input.len() as u64, output);
                     return self.flush(output, None, Close::Linger);
                 }
                 Ok(Some((answered, used))) => {
-                    kept.same_head = false;
+                    (kept.same_head, kept.is_decided) = (false, true);
                     input = &input[used..];
                     match answered {
                         Answered::Whole { keep: true }
@@ -540,6 +461,14 @@ impl Turn<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the connection begins with the preface of HTTP/2, as far as it has come. HTTP/1
+    /// refuses it already by its first line (RFC 9113 section 3.4).
+    #[cold]
+    fn is_http2(&self, input: &[u8], kept: &Kept) -> bool {
+        let both = input.len().min(http2::PREFACE.len());
+        self.from.listener.http2 && !kept.is_decided && input[..both] == http2::PREFACE[..both]
     }
 
     /// How to close after an answer that announced it: unread bytes would turn the close into a
@@ -605,7 +534,7 @@ impl Turn<'_> {
         let unsent = match self.flush(output, None, Close::No) {
             AfterTurn::Finish(finish) => finish.unsent,
             AfterTurn::Close => return AfterTurn::Close,
-            AfterTurn::Wait | AfterTurn::Exchange(_) => Vec::new(),
+            AfterTurn::Wait | AfterTurn::Exchange(_) | AfterTurn::Http2(_) => Vec::new(),
         };
         AfterTurn::Exchange(Box::new(Incoming { head, rest: rest.to_vec(), unsent }))
     }
@@ -683,21 +612,5 @@ impl Turn<'_> {
             let record = Record::of_none(peer, logged, refusal, received, response, self.now_ms);
             io.log.record(&Record { tls: stream.tls(), ..record });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn future_bytes<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    /// A silent connection is this future: what is added to it is paid ten thousand times.
-    #[test]
-    fn a_silent_connection_is_small() {
-        let bytes = future_bytes(serve);
-        assert!(bytes <= 248, "{bytes}");
     }
 }

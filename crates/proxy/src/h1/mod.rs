@@ -12,5 +12,10 @@ mod response;
 mod setup;
 
 pub use client::{ClientStream, linger};
-pub use connection::serve as serve_connection;
+pub(crate) use client::{Pace, end};
+pub(crate) use connection::converse;
 pub use response::append_date;
+pub(crate) use response::{
+    append as append_response, append_interim, append_refusal, framing as response_framing,
+};
+pub(crate) use setup::{Accepted, pass as set_up};

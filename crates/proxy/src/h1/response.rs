@@ -15,7 +15,7 @@ use crate::client::{Own, Relayed, Response, StoredForm};
 /// keep-alive of an HTTP/1.0 client, which may be that of another old proxy, passed on blindly
 /// (RFC 9112, 9.3 and C.2.2).
 pub(super) fn wants_more(role: Role, head: &RequestHead<'_>) -> bool {
-    let is_honoured = head.version == Version::Http11 || role == Role::Reverse;
+    let is_honoured = head.version != Version::Http10 || role == Role::Reverse;
     is_honoured && head.keep_alive()
 }
 
@@ -24,12 +24,12 @@ pub(super) fn connection_of(version: Version, keep: bool) -> Connection {
     match (keep, version) {
         (false, _) => Connection::Close,
         (true, Version::Http10) => Connection::KeepExplicit,
-        (true, Version::Http11) => Connection::Keep,
+        (true, Version::Http11 | Version::Http2) => Connection::Keep,
     }
 }
 
 /// How the end of a response's body is marked for a client of this version.
-pub(super) fn framing(response: &Response<'_>, version: Version) -> Framing {
+pub(crate) fn framing(response: &Response<'_>, version: Version) -> Framing {
     let (status, length) = match response {
         // The stored head and our own answers announce their length themselves.
         Response::Stored(StoredForm::Part(_, _, length), _) => (206, *length),
@@ -43,11 +43,13 @@ pub(super) fn framing(response: &Response<'_>, version: Version) -> Framing {
         (BodyLength::Known(length), _) => Framing::Length(length),
         (BodyLength::Unknown, Version::Http11) => Framing::Chunked,
         (BodyLength::Unknown, Version::Http10) => Framing::UntilClose,
+        // The frame that ends the stream is the mark.
+        (BodyLength::Unknown, Version::Http2) => Framing::Implied,
     }
 }
 
 /// Appends the head of a final response.
-pub(super) fn append(
+pub(crate) fn append(
     out: &mut Vec<u8>,
     response: &Response<'_>,
     framing: Framing,
@@ -138,7 +140,7 @@ pub(super) fn append_own(out: &mut Vec<u8>, own: &Own<'_>, connection: Connectio
 }
 
 /// Appends our answer to a client that has sent no request: the connection closes after it.
-pub(super) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
+pub(crate) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
     let (status, text) = (refusal.status(), refusal.text());
     let own = Own {
         status,
@@ -154,7 +156,7 @@ pub(super) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
 /// Appends an interim response, without the fields of its connection. It has no content, and a
 /// client that believed the length that some origins send with it would take the final response for
 /// that content (RFC 9110, 8.6).
-pub(super) fn append_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
+pub(crate) fn append_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     write::status_line(out, head.status);
     for field in head.fields.end_to_end() {
         if field.id() != Name::ContentLength {

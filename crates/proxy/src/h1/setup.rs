@@ -27,17 +27,17 @@ use crate::listener::{ListenerContext, Setup};
 
 /// A connection that may send requests.
 #[derive(Debug)]
-pub(super) struct Accepted {
-    pub(super) stream: Transport,
+pub(crate) struct Accepted {
+    pub(crate) stream: Transport,
     /// The client's address.
-    pub(super) peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     /// The address that the client connected to, if a header says so. Boxed, because a silent
     /// connection holds it.
-    pub(super) original_destination: Option<Box<SocketAddr>>,
+    pub(crate) original_destination: Option<Box<SocketAddr>>,
 }
 
 /// Sets a connection up; `None` if it is over.
-pub(super) async fn pass(
+pub(crate) async fn pass(
     io: &CoreIo,
     setup: &Setup,
     listener: &ListenerContext,

@@ -1,0 +1,122 @@
+//! The content of a request over HTTP/2.
+//!
+//! It waits in the stream until the exchange asks for it. What the exchange has taken is released,
+//! so that the client may send more: no more than a stream's window waits here.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use http2::StreamId;
+use outcome::Fault;
+use runtime::time;
+use upstream::BodyLength;
+
+use super::link::Link;
+use crate::client::{self, RequestBody as _};
+use crate::h1::Pace;
+
+/// The content of one request.
+pub(crate) struct RequestBody {
+    link: Rc<Link>,
+    stream: StreamId,
+    length: BodyLength,
+    is_awaited: bool,
+    used: u64,
+    is_done: bool,
+    pace: Pace,
+}
+
+impl RequestBody {
+    pub(super) fn new(
+        link: Rc<Link>,
+        stream: StreamId,
+        length: BodyLength,
+        is_awaited: bool,
+    ) -> RequestBody {
+        let is_done = length.is_empty();
+        RequestBody { link, stream, length, is_awaited, used: 0, is_done, pace: Pace::default() }
+    }
+
+    /// Reads on for a while after the response: some clients lose it if they are stopped while they
+    /// send.
+    pub(super) async fn discard(&mut self) {
+        let in_force = self.link.worker.io.limits();
+        let mut left = in_force.limits.linger_bytes_max;
+        let discarding = async {
+            while left > 0 {
+                match self.pull(&mut |bytes| left = left.saturating_sub(bytes.len())).await {
+                    Ok(false) => {}
+                    Ok(true) | Err(_) => return,
+                }
+            }
+        };
+        // The time-out is the ordinary end for a client that does not stop.
+        let _ = time::timeout(in_force.limits.linger_timeout, discarding).await;
+    }
+
+    /// Waits until content has come, or its end.
+    async fn arrived(&mut self) -> Result<(), Fault> {
+        let (link, id) = (Rc::clone(&self.link), self.stream);
+        let io = &link.worker.io;
+        let in_force = io.limits();
+        let arrived = poll_fn(|cx| {
+            link.with_stream(id, |stream| match stream {
+                None => Poll::Ready(Err(Fault::ClientBody)),
+                Some(stream) if stream.received.is_empty() && !stream.is_complete => {
+                    stream.body_waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+                Some(_) => Poll::Ready(Ok(())),
+            })
+        });
+        let since = time::now();
+        let waited = time::timeout(in_force.limits.body_timeout, arrived).await;
+        self.pace.waited(since);
+        match waited {
+            Ok(result) if !self.pace.is_too_slow(&in_force.limits) => result,
+            Ok(_) | Err(_) => {
+                io.counters.timeouts.add(1);
+                Err(Fault::ClientSlow)
+            }
+        }
+    }
+}
+
+impl client::RequestBody for RequestBody {
+    fn length(&self) -> BodyLength {
+        self.length
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
+        if self.is_done {
+            return Ok(true);
+        }
+        self.arrived().await?;
+        let taken = self.link.with_stream(self.stream, |stream| {
+            stream.map(|stream| (std::mem::take(&mut stream.received), stream.is_complete))
+        });
+        let (content, is_complete) = taken.ok_or(Fault::ClientBody)?;
+        if !content.is_empty() {
+            sink(&content);
+            self.link.release(self.stream, content.len());
+        }
+        self.pace.moved(content.len());
+        self.used += content.len() as u64;
+        self.is_done = is_complete;
+        Ok(is_complete)
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.used
+    }
+
+    fn take_rest(&mut self) -> Vec<u8> {
+        // Tunnels do not come here: their requests are refused.
+        Vec::new()
+    }
+}

@@ -1,0 +1,240 @@
+//! The client of an exchange over HTTP/2: one stream.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use cache::stored::Connection;
+use http1::{ResponseHead, Version};
+use http2::{ErrorCode, StreamId};
+use runtime::fs::SharedPages;
+use runtime::time;
+use transport::Transport;
+
+use super::link::Link;
+use super::message::{content_length, fields_of};
+use crate::client::{Client, Gone, Response, Sent};
+use crate::h1::{Pace, append_interim, append_response, response_framing};
+
+/// Sends the response of one stream. What the windows and the connection do not take at once is
+/// buffered: at most what one read of the upstream gave, because no caller offers more before the
+/// flush.
+pub(crate) struct StreamClient {
+    link: Rc<Link>,
+    stream: StreamId,
+    /// The request was a HEAD, so no content follows.
+    is_head: bool,
+    /// The final head, as HTTP/1 writes it.
+    head: Vec<u8>,
+    status: u16,
+    head_is_sent: bool,
+    /// Content that follows, if the head announces its length.
+    left: Option<u64>,
+    /// The stream has its end.
+    is_ended: bool,
+    pending: Vec<u8>,
+    bytes: u64,
+    head_end: u64,
+    failed: bool,
+    pace: Pace,
+}
+
+impl StreamClient {
+    pub(super) fn new(link: Rc<Link>, stream: StreamId, is_head: bool) -> StreamClient {
+        StreamClient {
+            link,
+            stream,
+            is_head,
+            head: Vec::new(),
+            status: 0,
+            head_is_sent: false,
+            left: None,
+            is_ended: false,
+            pending: Vec::new(),
+            bytes: 0,
+            head_end: 0,
+            failed: false,
+            pace: Pace::default(),
+        }
+    }
+
+    /// Ends the stream after a complete response.
+    pub(super) async fn end(&mut self) {
+        if self.status != 0 && self.finish().await.is_err() {
+            self.break_off();
+        }
+    }
+
+    /// Ends the stream so that the client does not take the response for whole.
+    pub(super) fn break_off(&mut self) {
+        self.link.reset(self.stream, ErrorCode::INTERNAL_ERROR);
+    }
+
+    /// Sends the head, if it was not sent yet.
+    fn send_head(&mut self, ends: bool) {
+        if self.head_is_sent || self.status == 0 {
+            return;
+        }
+        let ends = ends || self.is_head || matches!(self.status, 204 | 304) || self.left == Some(0);
+        self.head_is_sent = true;
+        self.is_ended = ends;
+        let (status, fields) = (self.status, fields_of(&self.head));
+        self.failed |= !self.link.send_head(self.stream, status, fields, ends);
+    }
+
+    /// Sends content as far as the windows and the connection take it; returns how much.
+    fn send_content(&mut self, content: &[u8]) -> usize {
+        self.send_head(false);
+        if self.failed || self.is_ended || content.is_empty() {
+            return if self.is_ended { content.len() } else { 0 };
+        }
+        let is_last = self.left == Some(content.len() as u64);
+        match self.link.send_content(self.stream, content, is_last) {
+            Some(sent) => {
+                self.pace.moved(sent);
+                self.left = self.left.map(|left| left.saturating_sub(sent as u64));
+                self.is_ended = is_last && sent == content.len();
+                sent
+            }
+            None => {
+                self.failed = true;
+                0
+            }
+        }
+    }
+
+    /// Waits until the stream takes more.
+    async fn room(&mut self) -> Result<(), Gone> {
+        let link = Rc::clone(&self.link);
+        let io = &link.worker.io;
+        let in_force = io.limits();
+        let stream = self.stream;
+        let _sending = io.counters.states.sending.while_here();
+        let room = poll_fn(|cx| match link.poll_room(stream, cx) {
+            Poll::Ready(true) => Poll::Ready(Ok(())),
+            Poll::Ready(false) => Poll::Ready(Err(Gone)),
+            Poll::Pending => Poll::Pending,
+        });
+        let since = time::now();
+        let waited = time::timeout(in_force.limits.send_timeout, room).await;
+        self.pace.waited(since);
+        match waited {
+            Ok(result) if !self.pace.is_too_slow(&in_force.limits) => result,
+            Ok(_) | Err(_) => {
+                io.counters.timeouts.add(1);
+                Err(Gone)
+            }
+        }
+    }
+
+    async fn send_all(&mut self, mut content: &[u8]) -> Result<(), Gone> {
+        while !content.is_empty() {
+            let sent = self.send_content(content);
+            if self.failed {
+                return Err(Gone);
+            }
+            content = &content[sent..];
+            if !content.is_empty() {
+                self.room().await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client for StreamClient {
+    type Body = super::body::RequestBody;
+
+    fn respond(&mut self, response: &Response<'_>) {
+        let framing = response_framing(response, Version::Http2);
+        append_response(&mut self.head, response, framing, Connection::Keep);
+        // "HTTP/1.1 200 ..."
+        let digits = self.head.get(9..12).unwrap_or_default();
+        self.status = digits.iter().fold(0, |n, digit| 10 * n + u16::from(digit - b'0'));
+        self.left = content_length(&self.head);
+        self.bytes += self.head.len() as u64;
+        self.head_end = self.bytes;
+    }
+
+    fn interim(&mut self, head: &ResponseHead<'_>) {
+        let mut lines = Vec::with_capacity(head.head_bytes);
+        append_interim(&mut lines, head);
+        self.bytes += lines.len() as u64;
+        self.link.send_head(self.stream, head.status, fields_of(&lines), false);
+    }
+
+    fn offer(&mut self, content: &[u8]) {
+        if content.is_empty() {
+            return;
+        }
+        self.bytes += content.len() as u64;
+        let sent = if self.pending.is_empty() { self.send_content(content) } else { 0 };
+        if !self.failed {
+            self.pending.extend_from_slice(&content[sent..]);
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Gone> {
+        self.send_head(false);
+        let pending = std::mem::take(&mut self.pending);
+        if self.failed {
+            return Err(Gone);
+        }
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let link = Rc::clone(&self.link);
+        let _held = link.worker.io.held(pending.len());
+        self.send_all(&pending).await
+    }
+
+    async fn send(&mut self, content: &[&[u8]], _more: bool) -> Result<(), Gone> {
+        self.flush().await?;
+        for part in content {
+            self.bytes += part.len() as u64;
+            self.send_all(part).await?;
+        }
+        Ok(())
+    }
+
+    fn can_send_shared(&self) -> bool {
+        false
+    }
+
+    async fn send_shared(&mut self, _pages: SharedPages, _more: bool) -> Result<(), Gone> {
+        unreachable!("can_send_shared says no")
+    }
+
+    async fn finish(&mut self) -> Result<(), Gone> {
+        if self.pending.is_empty() && !self.head_is_sent {
+            self.send_head(true);
+        }
+        self.flush().await?;
+        if !self.is_ended {
+            self.is_ended = true;
+            self.failed |= self.link.send_content(self.stream, &[], true).is_none();
+        }
+        if self.failed { Err(Gone) } else { Ok(()) }
+    }
+
+    fn close_after(&mut self) {
+        // The connection carries other streams.
+    }
+
+    fn connection(&self) -> &Transport {
+        &self.link.accepted.stream
+    }
+
+    fn add_tunnelled(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    fn sent(&self) -> Sent<'_> {
+        Sent {
+            bytes: self.bytes,
+            body_bytes: self.bytes - self.head_end,
+            head: &self.head,
+            keeps: true,
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! One HTTP/2 connection.
+//!
+//! ```text
+//!   accepted -> Wait --readable--> Turn: each frame --------------------------> Wait
+//!                |                  |-- a request with a fresh hit: answer
+//!                |                  |-- any other request: a task with an exchange
+//!                |                  '-- content, resets, windows: wakes the task
+//!                |--the socket takes more, or a task has written--> Send -----> Wait
+//!                '--idle time-out, GOAWAY and no stream, close, a broken rule--> Closed
+//! ```
+//!
+//! The task of a connection reads and writes the socket. The tasks of its streams share the
+//! [`Link`]: they append frames to its output and wake it, so that all that was written in one turn
+//! of the core is sent with one call. A stream that has much to send waits while the output holds
+//! [`OUTPUT_BYTES_MAX`].
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use access_log::Record;
+use cache::Look;
+use cache::stored::{Connection, Use};
+use core_io::Buffers;
+use http1::{Expectation, Method, OwnedRequest, RequestHead};
+use http2::{ErrorCode, Event, StreamId};
+use outcome::{Outcome, Refusal};
+use runtime::time::{self, Instant};
+
+use super::body::RequestBody;
+use super::client::StreamClient;
+use super::message::{fields_of, write_request};
+use crate::exchange::Exchange;
+use crate::exchange::routing::RequestContext;
+use crate::exchange::step::Ending;
+use crate::h1::{Accepted, append_refusal, end};
+use crate::hit::{HIT, LoggedHit, Origin, fresh_hit};
+use crate::limits::COALESCE_BYTES_MAX;
+use crate::listener::ListenerContext;
+use crate::request::body_length;
+use crate::worker::Worker;
+
+/// Bytes of frames that wait for the socket before streams wait, too.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// A connection, shared with the tasks of its streams.
+pub(super) struct Link {
+    pub(super) worker: Rc<Worker>,
+    pub(super) listener: Rc<ListenerContext>,
+    pub(super) accepted: Accepted,
+    state: RefCell<State>,
+}
+
+struct State {
+    http2: http2::Connection,
+    /// Frames that the socket has not taken.
+    out: Vec<u8>,
+    /// Streams with a task.
+    streams: Vec<(StreamId, Stream)>,
+    /// The connection's task.
+    waker: Option<Waker>,
+    /// Steps of the shutdown that were taken.
+    drain_steps: u8,
+    /// When a stream was last open.
+    since: Instant,
+}
+
+/// What the task of a stream waits for.
+#[derive(Default)]
+pub(super) struct Stream {
+    /// Content of the request that was not pulled.
+    pub(super) received: Vec<u8>,
+    /// Nothing follows it.
+    pub(super) is_complete: bool,
+    pub(super) body_waker: Option<Waker>,
+    room_waker: Option<Waker>,
+}
+
+impl Stream {
+    fn wake(&mut self) {
+        wake(&mut self.body_waker);
+        wake(&mut self.room_waker);
+    }
+}
+
+/// Why the connection's task wakes.
+enum Woken {
+    Readable,
+    Over,
+}
+
+/// Serves a connection that begins with these bytes, which are those of HTTP/2.
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    listener: Rc<ListenerContext>,
+    accepted: Accepted,
+    first: Vec<u8>,
+) {
+    let mut out = Vec::new();
+    let http2 = http2::Connection::server(&http2::Limits::DEFAULT, &mut out);
+    let state =
+        State { http2, out, streams: Vec::new(), waker: None, drain_steps: 0, since: time::now() };
+    let link = Rc::new(Link { worker, listener, accepted, state: RefCell::new(state) });
+    let mut kept = first;
+    let mut is_open = link.turn(&mut kept, false);
+    let mut timer = time::sleep_until(link.deadline());
+    while is_open {
+        let woken = std::future::poll_fn(|cx| link.poll(cx, &mut timer)).await;
+        is_open = matches!(woken, Woken::Readable) && link.turn(&mut kept, true);
+    }
+    link.close();
+    end(&link.worker.io, &link.accepted.stream).await;
+}
+
+impl Link {
+    /// Writes what waits, and waits for the client.
+    fn poll(&self, cx: &mut Context<'_>, timer: &mut time::Sleep) -> Poll<Woken> {
+        let (io, stream) = (&self.worker.io, &self.accepted.stream);
+        let mut state = self.state.borrow_mut();
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        let is_idle = state.streams.is_empty();
+        if io.is_draining() {
+            state.drain(io.closes_silent() && is_idle);
+        }
+        while !(state.out.is_empty() && stream.is_flushed()) {
+            match stream.try_write(&state.out) {
+                Ok(sent) => {
+                    io.counters.bytes_sent.add(sent as u64);
+                    state.out.drain(..sent);
+                    state.wake_senders();
+                    if state.out.is_empty() && stream.is_flushed() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Poll::Ready(Woken::Over),
+            }
+            match stream.poll_writable(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Woken::Over),
+                Poll::Pending => break,
+            }
+        }
+        let is_sent = state.out.is_empty();
+        if is_sent && state.streams.is_empty() && state.http2.is_drained() {
+            return Poll::Ready(Woken::Over);
+        }
+        if let Poll::Ready(result) = stream.poll_readable(cx) {
+            return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
+        }
+        if is_idle && io.takes_room_of(state.since) {
+            return Poll::Ready(Woken::Over);
+        }
+        drop(state);
+        loop {
+            let deadline = self.deadline();
+            if time::now() >= deadline {
+                return Poll::Ready(Woken::Over);
+            }
+            if timer.deadline() != deadline {
+                timer.reset(deadline);
+            }
+            if std::pin::Pin::new(&mut *timer).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// When a connection without streams ends.
+    fn deadline(&self) -> Instant {
+        let state = self.state.borrow();
+        let since = if state.streams.is_empty() { state.since } else { time::now() };
+        since + self.worker.io.limits().limits.idle_keep_alive
+    }
+
+    /// Reads, and handles whole frames. False if the connection is over.
+    fn turn(self: &Rc<Link>, kept: &mut Vec<u8>, read: bool) -> bool {
+        let io = &self.worker.io;
+        io.with_buffers(|Buffers { input, output }| {
+            let mut filled = kept.len();
+            input[..filled].copy_from_slice(kept);
+            kept.clear();
+            if read {
+                match self.accepted.stream.try_read(&mut input[filled..]) {
+                    Ok(0) => return false,
+                    Ok(n) => {
+                        io.counters.bytes_received.add(n as u64);
+                        filled += n;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return false,
+                }
+            }
+            let consumed = self.receive(&input[..filled], output);
+            kept.extend_from_slice(&input[consumed.unwrap_or(filled)..filled]);
+            consumed.is_some()
+        })
+    }
+
+    /// Handles the frames in this input, and returns how much of it they were; `None` if the
+    /// connection is over. `text` is room for heads.
+    fn receive(self: &Rc<Link>, input: &[u8], text: &mut Vec<u8>) -> Option<usize> {
+        let now_ms = time::wall_ms();
+        let mut scratch = self.worker.http2_scratch.borrow_mut();
+        let mut at = 0;
+        loop {
+            let mut state = self.state.borrow_mut();
+            let State { http2, out, streams, .. } = &mut *state;
+            let received = match http2.next_event(&input[at..], &mut scratch, now_ms, out) {
+                Ok(received) => received,
+                Err(error) => {
+                    tracing::debug!(peer = %self.accepted.peer, %error, "an HTTP/2 client");
+                    self.worker.io.counters.client_errors.add(1);
+                    // GOAWAY says why.
+                    let _ = self.accepted.stream.try_write(out);
+                    return None;
+                }
+            };
+            at += received.consumed;
+            let Some(event) = received.event else { return Some(at) };
+            match event {
+                Event::Request { stream, head, end_stream } => {
+                    text.clear();
+                    let is_absolute = self.listener.role == config::Role::Forward;
+                    write_request(text, &head, is_absolute, end_stream);
+                    drop(state);
+                    self.request(stream, text, end_stream);
+                }
+                Event::Data { stream, bytes, end_stream } => match find(streams, stream) {
+                    Some(found) => {
+                        found.received.extend_from_slice(bytes);
+                        found.is_complete |= end_stream;
+                        wake(&mut found.body_waker);
+                    }
+                    // Its answer is complete.
+                    None => http2.release(stream, bytes.len(), out),
+                },
+                Event::Trailers { stream, .. } => {
+                    if let Some(found) = find(streams, stream) {
+                        found.is_complete = true;
+                        wake(&mut found.body_waker);
+                    }
+                }
+                Event::Reset { stream, .. } | Event::StreamError { stream, .. } => {
+                    state.forget(stream);
+                }
+                Event::WindowOpened { .. } | Event::SettingsChanged => state.wake_senders(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Answers a request at once, or begins an exchange.
+    fn request(self: &Rc<Link>, stream: StreamId, text: &[u8], end_stream: bool) {
+        let io = &self.worker.io;
+        let mut response = Vec::new();
+        let later = io.with_scratch(|scratch| {
+            match http1::parse_request(text, scratch, &io.limits().http) {
+                Ok(Some(head)) => {
+                    let head = head.over_http2();
+                    match self.answer_at_once(stream, &head, &mut response) {
+                        true => Ok(None),
+                        false => Ok(Some(head.detach())),
+                    }
+                }
+                Ok(None) => unreachable!("the head was written whole"),
+                Err(reject) => Err(reject),
+            }
+        });
+        match later {
+            Ok(None) => {}
+            Ok(Some(request)) => self.exchange(stream, request, end_stream),
+            Err(reject) => self.refuse(stream, Refusal::Malformed(reject), text.len() as u64),
+        }
+    }
+
+    /// The fast path: answers a request with a small fresh hit.
+    fn answer_at_once(
+        &self,
+        stream: StreamId,
+        head: &RequestHead<'_>,
+        response: &mut Vec<u8>,
+    ) -> bool {
+        let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
+        let (peer, now_ms) = (self.accepted.peer, time::wall_ms());
+        let look = Look::Use;
+        let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
+        let Some((stored, key)) = found else { return false };
+        let mut state = self.state.borrow_mut();
+        let State { http2, out, .. } = &mut *state;
+        let capacity = http2.send_data_capacity(stream).min(COALESCE_BYTES_MAX) as u64;
+        if stored.body_bytes > capacity || out.len() > OUTPUT_BYTES_MAX {
+            return false;
+        }
+        self.worker.sizing.hit(key, &stored);
+        let use_ = Use {
+            cache_status: HIT,
+            now_ms: Some(now_ms),
+            connection: Connection::Keep,
+            own_lines: b"",
+        };
+        stored.append_head(response, &use_);
+        let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
+        let (status, fields) = (stored.status(), fields_of(response));
+        let mut left = body_bytes;
+        // The stream was opened by this request, and its windows are large enough.
+        let mut sent = http2.send_response(stream, status, fields, left == 0, out);
+        for piece in stored.pieces.iter().take_while(|_| body_bytes > 0) {
+            left -= piece.len() as u64;
+            let was_sent = http2.send_data(stream, piece, left == 0, now_ms, out).map(drop);
+            sent = sent.and(was_sent);
+        }
+        debug_assert_eq!(sent, Ok(()));
+        let counters = &self.worker.io.counters;
+        counters.requests.add(1);
+        counters.hits.add(1);
+        counters.latency.count(Outcome::Hit, status, 0);
+        if self.worker.io.log.is_on() {
+            let hit = LoggedHit {
+                status,
+                response_head: response,
+                content_type: stored.head.content_type(),
+                body_bytes,
+                elapsed_us: 0,
+                keep: true,
+            };
+            hit.log(&self.worker.io, self.origin(), head, now_ms);
+        }
+        true
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        let Accepted { stream, peer, .. } = &self.accepted;
+        Origin { listener: &self.listener, stream, peer: *peer }
+    }
+
+    /// Serves a request in a task.
+    fn exchange(self: &Rc<Link>, stream: StreamId, request: OwnedRequest, end_stream: bool) {
+        let new = Stream { is_complete: end_stream, ..Stream::default() };
+        self.state.borrow_mut().streams.push((stream, new));
+        let link = Rc::clone(self);
+        let task = async move {
+            let _busy = link.worker.io.counters.connections_busy.while_here();
+            let head = request.head();
+            let is_awaited = head.expectation() != Expectation::None;
+            let mut body =
+                RequestBody::new(Rc::clone(&link), stream, body_length(&head), is_awaited);
+            let mut client =
+                StreamClient::new(Rc::clone(&link), stream, head.method == Method::Head);
+            let context = RequestContext {
+                worker: &link.worker,
+                snapshot: link.worker.snapshot(),
+                listener: &link.listener,
+                peer: link.accepted.peer,
+                original_destination: link.accepted.original_destination.as_deref().copied(),
+                stream: Some(&link.accepted.stream),
+                head,
+                look: Look::Use,
+            };
+            match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
+                Ending::Complete(_) => client.end().await,
+                Ending::BrokenOff(_) | Ending::Tunnel(_) | Ending::TunnelRefused(_) => {
+                    client.break_off();
+                }
+            }
+            body.discard().await;
+            link.leave(stream);
+        };
+        runtime::spawn(task).detach();
+    }
+
+    /// Answers a request that is no request over HTTP/1 either.
+    #[cold]
+    fn refuse(&self, stream: StreamId, refusal: Refusal, received: u64) {
+        let mut response = Vec::new();
+        append_refusal(&mut response, refusal);
+        let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
+        let (head, content) = response.split_at(head_end);
+        let now_ms = time::wall_ms();
+        let mut state = self.state.borrow_mut();
+        let State { http2, out, .. } = &mut *state;
+        // The stream was opened by this request. A window that is too small cuts the text.
+        let status = refusal.status();
+        let _ = http2.send_response(stream, status, fields_of(head), content.is_empty(), out);
+        let _ = http2.send_data(stream, content, true, now_ms, out);
+        http2.reset(stream, ErrorCode::NO_ERROR, out);
+        drop(state);
+        let io = &self.worker.io;
+        io.count_refusal(refusal);
+        io.counters.requests.add(1);
+        io.counters.client_errors.add(1);
+        io.counters.latency.count(Outcome::Refused, status, 0);
+        if io.log.is_on() {
+            io.counters.log_lines.add(1);
+            let Origin { listener, stream, peer } = self.origin();
+            let logged = listener.logged();
+            let record = Record::of_none(peer, logged, refusal, received, &response, now_ms);
+            io.log.record(&Record { tls: stream.tls(), ..record });
+        }
+    }
+
+    /// Gives `f` what the task of a stream waits for; `None` if the stream is gone.
+    pub(super) fn with_stream<R>(
+        &self,
+        stream: StreamId,
+        f: impl FnOnce(Option<&mut Stream>) -> R,
+    ) -> R {
+        f(find(&mut self.state.borrow_mut().streams, stream))
+    }
+
+    /// The client may send more content.
+    pub(super) fn release(&self, stream: StreamId, bytes: usize) {
+        self.write(|State { http2, out, .. }| http2.release(stream, bytes, out));
+    }
+
+    /// Resets a stream, if it has not ended.
+    pub(super) fn reset(&self, stream: StreamId, code: ErrorCode) {
+        self.write(|State { http2, out, .. }| http2.reset(stream, code, out));
+    }
+
+    /// Sends a head. False if the stream is gone.
+    pub(super) fn send_head<'f>(
+        &self,
+        stream: StreamId,
+        status: u16,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        ends: bool,
+    ) -> bool {
+        self.write(|State { http2, out, .. }| {
+            http2.send_response(stream, status, fields, ends, out).is_ok()
+        })
+    }
+
+    /// Sends content as far as it is taken now; `None` if the stream is gone.
+    pub(super) fn send_content(
+        &self,
+        stream: StreamId,
+        content: &[u8],
+        ends: bool,
+    ) -> Option<usize> {
+        let now_ms = time::wall_ms();
+        self.write(|State { http2, out, streams, .. }| {
+            find(streams, stream)?;
+            let room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
+            let part = &content[..content.len().min(room)];
+            if part.is_empty() && !content.is_empty() {
+                return Some(0);
+            }
+            let ends = ends && part.len() == content.len();
+            http2.send_data(stream, part, ends, now_ms, out).ok()
+        })
+    }
+
+    /// Whether the stream takes more content: false if it is gone.
+    pub(super) fn poll_room(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.state.borrow_mut();
+        let State { http2, out, streams, .. } = &mut *state;
+        let Some(found) = find(streams, stream) else { return Poll::Ready(false) };
+        if out.len() < OUTPUT_BYTES_MAX && http2.send_data_capacity(stream) > 0 {
+            return Poll::Ready(true);
+        }
+        found.room_waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The task of a stream has ended. If its request is still not complete, the client is to stop
+    /// (RFC 9113 section 8.1).
+    fn leave(&self, stream: StreamId) {
+        self.write(|state| {
+            let Some(at) = state.streams.iter().position(|(id, _)| *id == stream) else { return };
+            let (_, left) = state.streams.swap_remove(at);
+            let State { http2, out, since, .. } = state;
+            match left.is_complete {
+                true => http2.release(stream, left.received.len(), out),
+                false => http2.reset(stream, ErrorCode::NO_ERROR, out),
+            }
+            *since = time::now();
+        });
+    }
+
+    /// Changes the state, and wakes the connection's task.
+    fn write<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.borrow_mut();
+        let result = f(&mut state);
+        wake(&mut state.waker);
+        result
+    }
+
+    /// The connection is over: its streams are gone.
+    fn close(&self) {
+        let mut state = self.state.borrow_mut();
+        state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+    }
+}
+
+impl State {
+    /// Announces the end of the connection; the second step is for one without streams.
+    fn drain(&mut self, at_once: bool) {
+        let steps = if at_once { 2 } else { 1 };
+        while self.drain_steps < steps {
+            self.drain_steps += 1;
+            self.http2.go_away(&mut self.out);
+        }
+    }
+
+    fn forget(&mut self, stream: StreamId) {
+        if let Some(at) = self.streams.iter().position(|(id, _)| *id == stream) {
+            self.streams.swap_remove(at).1.wake();
+        }
+    }
+
+    /// Wakes the streams that wait for room.
+    fn wake_senders(&mut self) {
+        if self.out.len() < OUTPUT_BYTES_MAX {
+            for (_, stream) in &mut self.streams {
+                wake(&mut stream.room_waker);
+            }
+        }
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+fn find(streams: &mut [(StreamId, Stream)], stream: StreamId) -> Option<&mut Stream> {
+    streams.iter_mut().find(|(id, _)| *id == stream).map(|(_, stream)| stream)
+}

@@ -1,0 +1,137 @@
+//! Heads of one version in the form of the other.
+//!
+//! Exchanges, rules and logs know the head of HTTP/1. The fields of a request are written as one,
+//! and the strict parser reads it: what it refuses over HTTP/1 it refuses here. A response's head
+//! is written for HTTP/1 and then taken apart into fields.
+
+use http1::write;
+use http2::RequestHead;
+
+/// Fields of a request that its new head does not take over: it has its own.
+const OWN: [&[u8]; 3] = [b"host", b"content-length", b"te"];
+
+/// Writes a request's head. `is_absolute` writes the whole URL, as a forward proxy expects.
+pub(super) fn write_request(
+    out: &mut Vec<u8>,
+    head: &RequestHead<'_>,
+    is_absolute: bool,
+    end_stream: bool,
+) {
+    out.extend_from_slice(head.method);
+    out.push(b' ');
+    match (head.path, head.scheme) {
+        // CONNECT.
+        (None, _) => out.extend_from_slice(head.authority),
+        (Some(path), Some(scheme)) if is_absolute && path != b"*" => {
+            for part in [scheme, b"://", head.authority, path] {
+                out.extend_from_slice(part);
+            }
+        }
+        (Some(path), _) => out.extend_from_slice(path),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(head.authority);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in head.fields.iter().filter(|(name, _)| !OWN.contains(name)) {
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    match (head.content_length, end_stream) {
+        (Some(length), _) => write::content_length(out, length),
+        (None, true) => {}
+        (None, false) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+    write::end(out);
+}
+
+/// The fields of a head that was written for HTTP/1.
+pub(super) fn fields_of(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    lines.filter_map(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        Some((&line[..colon], line[colon + 1..].trim_ascii()))
+    })
+}
+
+/// The length that a head announces.
+pub(super) fn content_length(head: &[u8]) -> Option<u64> {
+    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length");
+    let (_, value) = fields_of(head).find(|(name, _)| is_length(name))?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use http2::{Connection, Event, Limits, RequestFields, Scratch};
+
+    use super::*;
+
+    /// The head of a request as it is written.
+    fn written(
+        request: &RequestFields<'_>,
+        fields: &[(&str, &str)],
+        is_absolute: bool,
+        end_stream: bool,
+    ) -> String {
+        let (mut scratch, limits) = (Scratch::new(), Limits::default());
+        let (mut sent, mut answers, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        let mut client = Connection::client(&limits, &mut sent);
+        let mut server = Connection::server(&limits, &mut answers);
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        client.send_request(request, fields, end_stream, &mut sent).unwrap();
+        let mut at = 0;
+        loop {
+            let received = server.next_event(&sent[at..], &mut scratch, 0, &mut answers).unwrap();
+            at += received.consumed;
+            if let Some(Event::Request { head, end_stream, .. }) = received.event {
+                write_request(&mut out, &head, is_absolute, end_stream);
+                return String::from_utf8(out).unwrap();
+            }
+        }
+    }
+
+    const GET: RequestFields<'_> = RequestFields {
+        method: b"GET",
+        scheme: Some(b"https"),
+        authority: b"a.test",
+        path: Some(b"/x?y"),
+        protocol: None,
+    };
+
+    #[test]
+    fn a_request_is_written_once_in_each_form() {
+        let fields = [("accept", "*/*"), ("te", "trailers"), ("cookie", "a=b")];
+        assert_eq!(
+            written(&GET, &fields, false, true),
+            "GET /x?y HTTP/1.1\r\nHost: a.test\r\naccept: */*\r\ncookie: a=b\r\n\r\n"
+        );
+        assert!(written(&GET, &[], true, true).starts_with("GET https://a.test/x?y HTTP/1.1\r\n"));
+        let options = RequestFields { method: b"OPTIONS", path: Some(b"*"), ..GET };
+        assert!(written(&options, &[], true, true).starts_with("OPTIONS * HTTP/1.1\r\n"));
+        let connect = RequestFields { method: b"CONNECT", scheme: None, path: None, ..GET };
+        assert!(written(&connect, &[], true, false).starts_with("CONNECT a.test HTTP/1.1\r\n"));
+    }
+
+    #[test]
+    fn the_content_has_one_length() {
+        let post = RequestFields { method: b"POST", ..GET };
+        let known = written(&post, &[("content-length", "5")], false, false);
+        assert!(known.ends_with("Host: a.test\r\nContent-Length: 5\r\n\r\n"), "{known}");
+        let unknown = written(&post, &[], false, false);
+        assert!(unknown.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n"), "{unknown}");
+    }
+
+    #[test]
+    fn a_response_is_taken_apart() {
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nX:  a:b \r\nEmpty:\r\n\r\n";
+        let fields: Vec<_> = fields_of(head).collect();
+        let expected: [(&[u8], &[u8]); 3] =
+            [(b"Content-Length", b"12"), (b"X", b"a:b"), (b"Empty", b"")];
+        assert_eq!(fields, expected);
+        assert_eq!(content_length(head), Some(12));
+        assert_eq!(content_length(b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n"), None);
+    }
+}

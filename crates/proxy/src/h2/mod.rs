@@ -1,0 +1,16 @@
+//! HTTP/2 on the client's side of the seam (`crate::client`): everything about the protocol between
+//! a client and us, and nothing else.
+//!
+//! `link` is one connection: it reads frames in turns, answers fresh hits at once, and starts an
+//! exchange for every other request. `client` sends the response of one stream, `body` is the
+//! content of its request, and `message` writes heads in the form of the other version.
+//!
+//! What never happens: bytes of a client reach an upstream as they were received. A request is
+//! built from checked fields, and `http1` parses it like any other.
+
+mod body;
+mod client;
+mod link;
+mod message;
+
+pub(crate) use link::serve;

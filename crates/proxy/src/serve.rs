@@ -1,0 +1,78 @@
+//! A client connection from its acceptance to its end.
+//!
+//! It enters the table of connections, is set up, and speaks HTTP/1 until its first bytes are the
+//! preface of HTTP/2. A client that agreed on HTTP/2 by ALPN sends it too.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Poll;
+
+use transport::Transport;
+
+use crate::listener::ListenerContext;
+use crate::worker::Worker;
+use crate::{h1, h2};
+
+/// Serves one connection to its end.
+///
+/// This is no `async fn`, which would hold its arguments twice in every silent connection.
+pub fn serve(
+    worker: Rc<Worker>,
+    listener: Rc<ListenerContext>,
+    stream: Transport,
+    peer: SocketAddr,
+) -> impl Future<Output = ()> {
+    let mut accepted = h1::Accepted { stream, peer, original_destination: None };
+    async move {
+        let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let Some(slot) = worker.io.enter(waker) else {
+            worker.io.counters.connections_refused.add(1);
+            worker.io.make_room();
+            return;
+        };
+        let slot = Slot { worker, slot };
+        if let Some(setup) = &listener.setup {
+            match Box::pin(h1::set_up(&slot.worker.io, setup, &listener, accepted)).await {
+                Some(passed) => accepted = passed,
+                None => return,
+            }
+        }
+        let read = h1::converse(&slot.worker, &listener, &accepted).await;
+        let Some(read) = read else {
+            if let Transport::Tls(_) = &accepted.stream {
+                Box::pin(h1::end(&slot.worker.io, &accepted.stream)).await;
+            }
+            return;
+        };
+        Box::pin(h2::serve(Rc::clone(&slot.worker), listener, accepted, *read)).await;
+    }
+}
+
+/// Leaves the table when the connection's future is dropped.
+struct Slot {
+    worker: Rc<Worker>,
+    slot: readiness::Token,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.worker.io.leave(self.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_bytes<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A silent connection is this future: what is added to it is paid ten thousand times.
+    #[test]
+    fn a_silent_connection_is_small() {
+        let bytes = future_bytes(serve);
+        assert!(bytes <= 256, "{bytes}");
+    }
+}
