@@ -10,6 +10,7 @@ mod bad_input;
 mod boost;
 mod demo;
 mod disk;
+mod http2;
 mod lab;
 mod peers;
 mod proxy_header;
