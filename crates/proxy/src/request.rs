@@ -212,9 +212,13 @@ mod tests {
     use super::*;
 
     fn read(method: &str, version: &str, fields: &str) -> Option<String> {
+        // A request over HTTP/2 is held as a head of HTTP/1.1.
+        let is_http2 = version == "2.0";
+        let version = if is_http2 { "1.1" } else { version };
         let bytes = format!("{method} / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
         let (mut scratch, limits) = (Scratch::new(), Limits::default());
         let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
+        let head = if is_http2 { head.over_http2() } else { head };
         let allowed = ["websocket".parse().unwrap(), "tls/1.0".parse().unwrap()];
         upgrade(&head, &allowed).map(|value| String::from_utf8(value).unwrap())
     }
@@ -232,6 +236,7 @@ mod tests {
         }
         assert_eq!(read("POST", "1.1", &upgrade("websocket")), None);
         assert_eq!(read("GET", "1.0", &upgrade("websocket")), None);
+        assert_eq!(read("GET", "2.0", &upgrade("websocket")), None);
         assert_eq!(
             read("GET", "1.1", "Upgrade: websocket\r\n"),
             None,

@@ -41,7 +41,7 @@ pub(crate) fn framing(response: &Response<'_>, version: Version) -> Framing {
         _ if !has_length(status) => Framing::Implied,
         (BodyLength::None, _) => Framing::Length(0),
         (BodyLength::Known(length), _) => Framing::Length(length),
-        (BodyLength::Unknown, Version::Http11) => Framing::Chunked,
+        (BodyLength::Unknown, Version::Http11 | Version::Http2) => Framing::Chunked,
         (BodyLength::Unknown, Version::Http10) => Framing::UntilClose,
         // The frame that ends the stream is the mark.
         (BodyLength::Unknown, Version::Http2) => Framing::Implied,
@@ -176,6 +176,15 @@ pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_client_of_http_1_0_gets_an_explicit_keep_alive() {
+        assert!(matches!(connection_of(Version::Http10, true), Connection::KeepExplicit));
+        for version in [Version::Http11, Version::Http2] {
+            assert!(matches!(connection_of(version, true), Connection::Keep));
+            assert!(matches!(connection_of(version, false), Connection::Close));
+        }
+    }
 
     #[test]
     fn an_interim_response_announces_no_content() {
