@@ -124,12 +124,20 @@ impl Table for ServerSection {
 }
 
 /// `[[listen]]`
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ListenTable {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) role: Role,
     pub(crate) proxy_from: Option<Vec<IpNet>>,
+    pub(crate) http2: bool,
     pub(crate) tls: Option<ListenerTls>,
+}
+
+impl Default for ListenTable {
+    fn default() -> ListenTable {
+        let role = Role::default();
+        ListenTable { address: None, role, proxy_from: None, http2: true, tls: None }
+    }
 }
 
 words!(Role: "reverse" => Role::Reverse, "forward" => Role::Forward);
@@ -146,6 +154,9 @@ impl Table for ListenTable {
             "Each connection begins with a header of the PROXY protocol (version 1 or 2) and \
              comes from one of these networks; the address in the header is the client's. Without \
              this key connections have no such header.", example "[\"127.0.0.0/8\"]";
+        http2: Kind::Flag, http2,
+            "Whether clients may speak HTTP/2: by ALPN on a TLS listener, by prior knowledge on \
+             one in the clear.";
         (tls): tls, "The listener only accepts TLS.";
     ];
 }

@@ -179,12 +179,14 @@ pub struct Listener {
     /// If set, each connection begins with a PROXY header and comes from one of these networks. The
     /// address in the header is the client's.
     pub proxies: Option<Vec<IpNet>>,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
 }
 
 impl Listener {
-    /// Plain HTTP, from any client.
+    /// HTTP/1 and HTTP/2 in the clear, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
-        Listener { address, role, tls: None, proxies: None }
+        Listener { address, role, tls: None, proxies: None, http2: true }
     }
 }
 

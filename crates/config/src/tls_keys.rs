@@ -60,6 +60,7 @@ pub(super) fn listener(
 ) -> Option<Listener> {
     let mut listener = Listener::plain(table.address?, table.role);
     listener.proxies.clone_from(&table.proxy_from);
+    listener.http2 = table.http2;
     if let Some(tls) = &table.tls {
         match ServerTls::load(tls) {
             Ok(loaded) => listener.tls = Some(loaded),

@@ -140,7 +140,7 @@ enum After {
 refusals! {
     ConnectHere = 501, Request, Close, "connect",
         "CONNECT is for a forward proxy, and this is none";
-    ConnectOverHttp2 = 501, Request, Keep, "connect-http2",
+    ConnectOverHttp2 = 501, Request, Keep, "connect-unsupported",
         "CONNECT is not supported over HTTP/2 here: use HTTP/1.1";
     Expectation = 417, Request, Close, "expectation", "the expectation is not known";
     OptionsEnd = 200, Request, Keep, "options", "plimsoll";

@@ -18,7 +18,8 @@ pub struct ListenerContext {
     pub role: Role,
     /// The scheme of requests in origin-form.
     pub scheme: Scheme,
-    /// Whether clients may speak HTTP/2.
+    /// Whether clients may speak HTTP/2: without TLS, by prior knowledge. With TLS the handshake
+    /// decides, and [`Transport::speaks_http2`](transport::Transport::speaks_http2) has its result.
     pub http2: bool,
     /// What comes before the first request, if anything does.
     pub(crate) setup: Option<Box<Setup>>,
@@ -45,8 +46,8 @@ impl ListenerContext {
     /// The same with nothing before the first request.
     pub fn without_setup(listener: &Listener) -> ListenerContext {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let Listener { address, role, .. } = *listener;
-        ListenerContext { address, role, scheme, http2: true, setup: None }
+        let Listener { address, role, http2, .. } = *listener;
+        ListenerContext { address, role, scheme, http2, setup: None }
     }
 
     /// The part that the log shows: the address, and the scheme of requests in origin-form.

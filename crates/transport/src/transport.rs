@@ -66,6 +66,14 @@ impl Transport {
         }
     }
 
+    /// Whether a TLS handshake chose HTTP/2; false without TLS.
+    pub fn speaks_http2(&self) -> bool {
+        match self {
+            Transport::Plain(_) => false,
+            Transport::Tls(stream) => stream.speaks_http2(),
+        }
+    }
+
     /// True if data, the peer's end or an error has arrived that no read has consumed.
     #[inline]
     pub fn has_unread_event(&self) -> bool {

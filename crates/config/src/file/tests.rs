@@ -26,6 +26,7 @@ fn a_small_file_is_enough() {
     let settings = parse(SMALL).unwrap();
     let listener = &settings.config.listeners[0];
     assert_eq!((listener.address.port(), listener.role), (80, Role::Reverse));
+    assert!(listener.http2);
     assert_eq!(settings.config.groups[0].servers[0].origin.authority, "127.0.0.1:8000");
     assert_eq!(settings.config.memory_bytes, 256 << 20);
     assert!(settings.access_log.is_none());
@@ -35,7 +36,7 @@ fn a_small_file_is_enough() {
 fn all_kinds_of_values_are_read() {
     let settings = parse(
         "[server]\nworkers = 3\nbackend = 'poll'\nadmin = '[::1]:9'\nuser = 'www-data'\n\
-         [[listen]]\naddress = '[::]:3128'\nrole = 'forward'\n\
+         [[listen]]\naddress = '[::]:3128'\nrole = 'forward'\nhttp2 = false\n\
          [[upstream]]\nname = 'a'\nbalance = 'hash'\nload_percent_max = 150\nslow_start = '1m'\n\
          server = [{ url = 'http://127.0.0.1', weight = 7, backup = true }]\n\
          timeouts.total = '90s'\nejection.statuses = [502, 503]\nproxy_header = 'v2'\n\
@@ -54,6 +55,7 @@ fn all_kinds_of_values_are_read() {
     assert_eq!((process.workers, process.backend), (Some(3), Some(readiness::Kind::Poll)));
     assert_eq!(settings.access_log.as_deref(), Some(Path::new("/etc/plimsoll/access.log")));
     let config = &settings.config;
+    assert!(!config.listeners[0].http2);
     assert_eq!(config.memory_bytes, 3 << 29);
     let group = &config.groups[0];
     assert_eq!(group.balance, Balance::Hash { load_percent_max: 150 });

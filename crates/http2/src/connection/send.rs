@@ -146,9 +146,10 @@ impl Connection {
         self.streams.advance(stream, Direction::Sending, step);
     }
 
-    /// The bytes of content that the windows allow now.
+    /// The bytes of content that the windows allow now; before the head is sent, those that they
+    /// will allow.
     pub fn send_data_capacity(&self, stream: StreamId) -> usize {
-        let stream = self.streams.get(stream).filter(|stream| stream.sending == Step::Body);
+        let stream = self.streams.get(stream).filter(|stream| stream.sending != Step::Ended);
         let window = stream.map_or(0, |stream| stream.send_window.available());
         window.min(self.send_window.available())
     }

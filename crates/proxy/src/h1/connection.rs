@@ -467,8 +467,13 @@ impl Turn<'_> {
     /// refuses it already by its first line (RFC 9113 section 3.4).
     #[cold]
     fn is_http2(&self, input: &[u8], kept: &Kept) -> bool {
+        let Origin { listener, stream, .. } = self.from;
+        let is_allowed = match stream.tls() {
+            Some(_) => stream.speaks_http2(),
+            None => listener.http2,
+        };
         let both = input.len().min(http2::PREFACE.len());
-        self.from.listener.http2 && !kept.is_decided && input[..both] == http2::PREFACE[..both]
+        is_allowed && !kept.is_decided && input[..both] == http2::PREFACE[..both]
     }
 
     /// How to close after an answer that announced it: unread bytes would turn the close into a

@@ -77,6 +77,10 @@ impl TlsStream {
         match self.0 {}
     }
 
+    pub fn speaks_http2(&self) -> bool {
+        match self.0 {}
+    }
+
     pub fn is_flushed(&self) -> bool {
         match self.0 {}
     }

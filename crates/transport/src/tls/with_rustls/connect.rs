@@ -64,7 +64,7 @@ impl ClientTls {
                 builder.with_client_cert_resolver(Arc::new(resolver))
             }
         };
-        config.alpn_protocols = protocols();
+        config.alpn_protocols = protocols(false);
         let server_name = match &upstream.server_name {
             None => None,
             Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| {

@@ -89,7 +89,11 @@ impl TimeProvider for WallClock {
     }
 }
 
-/// The protocols we speak inside TLS (ALPN).
-fn protocols() -> Vec<Vec<u8>> {
-    vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()]
+/// The name of HTTP/2 in ALPN (RFC 9113, 3.2).
+const HTTP2: &[u8] = b"h2";
+
+/// The protocols we speak inside TLS (ALPN), in our order of preference.
+fn protocols(http2: bool) -> Vec<Vec<u8>> {
+    let http2 = http2.then_some(HTTP2);
+    http2.into_iter().chain([&b"http/1.1"[..], b"http/1.0"]).map(<[u8]>::to_vec).collect()
 }

@@ -66,7 +66,7 @@ impl ServerTls {
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
-        config.alpn_protocols = protocols();
+        config.alpn_protocols = protocols(false);
         // Tickets are valid only for this configuration: a session of another listener, or from
         // before a reload, never replaces the client certificate that is required here.
         config.ticketer =

@@ -26,7 +26,7 @@ use runtime::net::TcpStream;
 use rustls::{Connection, HandshakeKind, ProtocolVersion};
 use webpki::EndEntityCert;
 
-use super::CoreTls;
+use super::{CoreTls, HTTP2};
 use crate::limits::{TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_TAKE_BYTES};
 use crate::tls::facts::{Facts, Peer, TlsFacts};
 
@@ -130,6 +130,11 @@ impl TlsStream {
     /// Whether an earlier session was resumed.
     pub fn is_resumed(&self) -> bool {
         self.state.borrow().connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether the handshake chose HTTP/2 (ALPN).
+    pub fn speaks_http2(&self) -> bool {
+        self.state.borrow().connection.alpn_protocol() == Some(HTTP2)
     }
 
     /// See [`TcpStream::poll_readable`] and the module docs.
