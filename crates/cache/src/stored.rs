@@ -425,8 +425,20 @@ impl Stored {
     /// Appends the complete head for a response from the store, up to the empty line.
     #[inline]
     pub fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
-        let Front { block, status, aging, .. } = &self.front;
-        out.extend_from_slice(block);
+        out.extend_from_slice(self.block());
+        self.append_own_fields(out, use_);
+    }
+
+    /// Its status line and the fields that are the same in each use.
+    #[inline]
+    pub fn block(&self) -> &Arc<[u8]> {
+        &self.front.block
+    }
+
+    /// Appends the field lines that come after them, and the end of the head.
+    #[inline]
+    pub fn append_own_fields(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+        let Front { status, aging, .. } = &self.front;
         if has_length(*status) {
             write::content_length(out, self.body_bytes);
         }

@@ -15,6 +15,7 @@
 
 mod cache_status;
 mod client;
+mod encoded_heads;
 mod exchange;
 pub mod explain;
 pub mod h1;

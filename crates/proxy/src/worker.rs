@@ -18,6 +18,7 @@ use policy::overload::Overload;
 use slab::Slab;
 use upstream::Upstreams;
 
+use crate::encoded_heads::EncodedHeads;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 
@@ -34,6 +35,8 @@ pub struct Worker {
     snapshot: RefCell<Rc<Snapshot>>,
     /// Where the fields of HTTP/2 are decoded.
     pub(crate) http2_scratch: RefCell<http2::Scratch>,
+    /// Heads of stored responses, encoded for HTTP/2.
+    pub(crate) encoded_heads: RefCell<EncodedHeads>,
     /// Its sample for the forecast of other store sizes.
     pub sizing: CoreSample,
     /// Bodies that this core fetches for the store and for readers on any core.
@@ -62,6 +65,7 @@ impl Worker {
             io,
             cache: Arc::clone(&shared.cache),
             http2_scratch: RefCell::new(http2::Scratch::new()),
+            encoded_heads: RefCell::new(EncodedHeads::new()),
             sizing: CoreSample::default(),
             fillings: RefCell::default(),
             verifying: Verifying::default(),

@@ -29,7 +29,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "proxy",
         &[
-            &["limits", "listener", "cache_status", "shared"],
+            &["limits", "listener", "cache_status", "shared", "encoded_heads"],
             &["snapshot", "request", "client"],
             &["worker", "tunnel"],
             &["hit", "exchange"],

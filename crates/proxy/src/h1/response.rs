@@ -41,7 +41,7 @@ pub(crate) fn framing(response: &Response<'_>, version: Version) -> Framing {
         _ if !has_length(status) => Framing::Implied,
         (BodyLength::None, _) => Framing::Length(0),
         (BodyLength::Known(length), _) => Framing::Length(length),
-        (BodyLength::Unknown, Version::Http11 | Version::Http2) => Framing::Chunked,
+        (BodyLength::Unknown, Version::Http11) => Framing::Chunked,
         (BodyLength::Unknown, Version::Http10) => Framing::UntilClose,
         // The frame that ends the stream is the mark.
         (BodyLength::Unknown, Version::Http2) => Framing::Implied,

@@ -256,12 +256,11 @@ impl Link {
     /// Answers a request at once, or begins an exchange.
     fn request(self: &Rc<Link>, stream: StreamId, text: &[u8], end_stream: bool) {
         let io = &self.worker.io;
-        let mut response = Vec::new();
         let later = io.with_scratch(|scratch| {
             match http1::parse_request(text, scratch, &io.limits().http) {
                 Ok(Some(head)) => {
                     let head = head.over_http2();
-                    match self.answer_at_once(stream, &head, &mut response) {
+                    match self.answer_at_once(stream, &head) {
                         true => Ok(None),
                         false => Ok(Some(head.detach())),
                     }
@@ -278,12 +277,7 @@ impl Link {
     }
 
     /// The fast path: answers a request with a small fresh hit.
-    fn answer_at_once(
-        &self,
-        stream: StreamId,
-        head: &RequestHead<'_>,
-        response: &mut Vec<u8>,
-    ) -> bool {
+    fn answer_at_once(&self, stream: StreamId, head: &RequestHead<'_>) -> bool {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
         let (peer, now_ms) = (self.accepted.peer, time::wall_ms());
         let look = Look::Use;
@@ -302,12 +296,12 @@ impl Link {
             connection: Connection::Keep,
             own_lines: b"",
         };
-        stored.append_head(response, &use_);
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
-        let (status, fields) = (stored.status(), fields_of(response));
-        let mut left = body_bytes;
+        let (status, mut left) = (stored.status(), body_bytes);
+        let mut heads = self.worker.encoded_heads.borrow_mut();
+        let block = heads.encode(&stored, &use_);
         // The stream was opened by this request, and its windows are large enough.
-        let mut sent = http2.send_response(stream, status, fields, left == 0, out);
+        let mut sent = http2.send_encoded_response(stream, block, left == 0, out);
         for piece in stored.pieces.iter().take_while(|_| body_bytes > 0) {
             left -= piece.len() as u64;
             let was_sent = http2.send_data(stream, piece, left == 0, now_ms, out).map(drop);
@@ -319,9 +313,11 @@ impl Link {
         counters.hits.add(1);
         counters.latency.count(Outcome::Hit, status, 0);
         if self.worker.io.log.is_on() {
+            let mut response_head = Vec::new();
+            stored.append_head(&mut response_head, &use_);
             let hit = LoggedHit {
                 status,
-                response_head: response,
+                response_head: &response_head,
                 content_type: stored.head.content_type(),
                 body_bytes,
                 elapsed_us: 0,

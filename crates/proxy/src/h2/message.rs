@@ -5,6 +5,8 @@
 //! is written for HTTP/1 and then taken apart into fields.
 
 use http1::write;
+
+use crate::encoded_heads::fields_in;
 use http2::RequestHead;
 
 /// Fields of a request that its new head does not take over: it has its own.
@@ -48,12 +50,8 @@ pub(super) fn write_request(
 
 /// The fields of a head that was written for HTTP/1.
 pub(super) fn fields_of(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let lines = head.split(|byte| *byte == b'\n').skip(1);
-    lines.filter_map(|line| {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        Some((&line[..colon], line[colon + 1..].trim_ascii()))
-    })
+    let status_line = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+    fields_in(&head[status_line..])
 }
 
 /// The length that a head announces.
