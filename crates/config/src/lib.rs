@@ -179,7 +179,8 @@ pub struct Listener {
     /// If set, each connection begins with a PROXY header and comes from one of these networks. The
     /// address in the header is the client's.
     pub proxies: Option<Vec<IpNet>>,
-    /// Whether clients may speak HTTP/2.
+    /// Whether clients may speak HTTP/2. With TLS, [`ServerTls`] has been loaded with the same
+    /// value.
     pub http2: bool,
 }
 

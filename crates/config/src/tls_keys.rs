@@ -62,7 +62,7 @@ pub(super) fn listener(
     listener.proxies.clone_from(&table.proxy_from);
     listener.http2 = table.http2;
     if let Some(tls) = &table.tls {
-        match ServerTls::load(tls) {
+        match ServerTls::load(tls, table.http2) {
             Ok(loaded) => listener.tls = Some(loaded),
             Err(wrong) => here.mistake_of(&format!("listen[{at}].tls"), wrong),
         }

@@ -83,6 +83,10 @@ fn openssl_negotiates_versions_names_and_sessions() {
             assert!(output.contains(words), "no {words:?} in {output}");
         }
     }
+    for offered in ["h2", "http/1.1,h2"] {
+        let output = handshake(&home, &proxy, &["-alpn", offered]).stdout;
+        assert!(output.contains("ALPN protocol: h2"), "{offered}: {output}");
+    }
     // Certificates are chosen by name and by supported key type; an unknown name gets the first.
     let rsa = ["-servername", "A.TEST", "-sigalgs", "RSA-PSS+SHA256"];
     for (flags, subject) in [
@@ -94,7 +98,7 @@ fn openssl_negotiates_versions_names_and_sessions() {
         let output = handshake(&home, &proxy, flags).stdout;
         assert!(output.contains(subject), "{flags:?}: no {subject:?} in {output}");
     }
-    for refused in [&["-tls1_1"][..], &["-alpn", "h2"]] {
+    for refused in [&["-tls1_1"][..], &["-alpn", "h3"]] {
         assert_ne!(handshake(&home, &proxy, refused).code, Some(0), "{refused:?}");
     }
     let first = ["-tls1_2", "-servername", "a.test", "-sess_out", "session"];

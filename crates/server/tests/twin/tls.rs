@@ -2,11 +2,13 @@
 
 use std::net::Shutdown;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::ListenerTls;
 use runtime::sim;
 use runtime::time::{now, sleep};
+use rustls::ClientConfig;
 use server::ServerTls;
 
 use crate::common::content;
@@ -183,6 +185,55 @@ fn a_session_is_taken_up_again() {
 }
 
 #[test]
+fn the_protocol_is_negotiated_in_each_handshake() {
+    // The sessions are shared: a resumed one may choose another protocol.
+    let sessions = client_config();
+    let offering = |protocols: &[&str]| {
+        let mut config = ClientConfig::clone(&sessions);
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config)
+    };
+    for http2 in [true, false] {
+        let config = with(reverse_tls, |config| {
+            config.listeners[0].http2 = http2;
+            config.listeners[0].tls = Some(SIGNED.server(http2));
+        });
+        let run_it = async |world: Rc<World>| {
+            let (preferred, if_http2) = match http2 {
+                true => ("h2", Some("h2")),
+                false => ("http/1.1", None),
+            };
+            for (offered, chosen) in [
+                (&["http/1.1", "h2"][..], Some(preferred)),
+                (&["h2", "http/1.1"], Some(preferred)),
+                (&["http/1.1"], Some("http/1.1")),
+                (&["http/1.0"], Some("http/1.0")),
+                (&["h2"], if_http2),
+                (&["h3"], None),
+            ] {
+                let mut client = TlsClient::connect(&offering(offered)).await;
+                match chosen {
+                    None => assert!(client.is_refused().await, "{http2} {offered:?}"),
+                    Some(chosen) => {
+                        client.handshake().await;
+                        let negotiated = client.connection.alpn_protocol();
+                        assert_eq!(negotiated, Some(chosen.as_bytes()), "{http2} {offered:?}");
+                        // The tickets for the next session.
+                        while client.connection.tls13_tickets_received() == 0 {
+                            assert!(client.take().await);
+                        }
+                    }
+                }
+            }
+            let handshakes = if http2 { 5 } else { 4 };
+            assert_eq!(world.counter("tls_handshakes"), handshakes);
+            assert_eq!(world.counter("tls_resumptions"), handshakes - 1);
+        };
+        run(sim::Options::new(1), config(), run_it);
+    }
+}
+
+#[test]
 fn a_handshake_that_takes_too_long_is_cut() {
     each_way(reverse_tls, async |world: Rc<World>| {
         let begun = now();
@@ -297,8 +348,8 @@ fn clients_are_asked_for_a_certificate_where_one_is_wanted() {
         client_ca: Some(root),
         ..ListenerTls::default()
     };
-    let config =
-        with(reverse_tls, |config| config.listeners[0].tls = Some(ServerTls::load(&tls).unwrap()));
+    let loaded = ServerTls::load(&tls, true).unwrap();
+    let config = with(reverse_tls, |config| config.listeners[0].tls = Some(loaded.clone()));
     each_way(config, async |world: Rc<World>| {
         let mut without = TlsClient::connect(&client_config()).await;
         assert!(without.is_refused().await);

@@ -36,8 +36,8 @@ impl Signed {
         self.directory.path()
     }
 
-    pub(crate) fn server(&self) -> Arc<ServerTls> {
-        ServerTls::load(&self.listener).unwrap()
+    pub(crate) fn server(&self, http2: bool) -> Arc<ServerTls> {
+        ServerTls::load(&self.listener, http2).unwrap()
     }
 }
 
@@ -45,7 +45,7 @@ impl Signed {
 pub(crate) fn reverse_tls() -> Config {
     let mut config = reverse();
     for listener in &mut config.listeners {
-        listener.tls = Some(SIGNED.server());
+        listener.tls = Some(SIGNED.server(listener.http2));
     }
     config
 }

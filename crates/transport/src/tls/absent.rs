@@ -29,7 +29,7 @@ impl CoreTls {
 pub struct ServerTls(Infallible);
 
 impl ServerTls {
-    pub fn load(_listener: &ListenerTls) -> Result<Arc<ServerTls>, String> {
+    pub fn load(_listener: &ListenerTls, _http2: bool) -> Result<Arc<ServerTls>, String> {
         Err(ABSENT.to_owned())
     }
 

@@ -21,11 +21,11 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Reads all files.
+    /// Reads all files. With `http2`, clients may choose HTTP/2 (ALPN), and it is preferred.
     ///
     /// # Errors
     /// One line that names the file and how to fix it.
-    pub fn load(listener: &ListenerTls) -> Result<Arc<ServerTls>, String> {
+    pub fn load(listener: &ListenerTls, http2: bool) -> Result<Arc<ServerTls>, String> {
         let provider = provider();
         let mut warnings = Vec::new();
         let mut certificates = Certificates::default();
@@ -66,7 +66,7 @@ impl ServerTls {
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
-        config.alpn_protocols = protocols(false);
+        config.alpn_protocols = protocols(http2);
         // Tickets are valid only for this configuration: a session of another listener, or from
         // before a reload, never replaces the client certificate that is required here.
         config.ticketer =
