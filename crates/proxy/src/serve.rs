@@ -1,7 +1,7 @@
 //! A client connection from its acceptance to its end.
 //!
-//! It enters the table of connections, is set up, and speaks HTTP/1 until its first bytes are the
-//! preface of HTTP/2. A client that agreed on HTTP/2 by ALPN sends it too.
+//! It enters the table of connections and is set up. Then it speaks HTTP/2 if ALPN decided so. If
+//! not, it speaks HTTP/1, unless its first bytes are the preface of HTTP/2.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -38,7 +38,10 @@ pub fn serve(
                 None => return,
             }
         }
-        let read = h1::converse(&slot.worker, &listener, &accepted).await;
+        let read = match accepted.stream.speaks_http2() {
+            true => Some(Box::default()),
+            false => h1::converse(&slot.worker, &listener, &accepted).await,
+        };
         let Some(read) = read else {
             if let Transport::Tls(_) = &accepted.stream {
                 Box::pin(h1::end(&slot.worker.io, &accepted.stream)).await;

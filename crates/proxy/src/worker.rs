@@ -35,6 +35,8 @@ pub struct Worker {
     snapshot: RefCell<Rc<Snapshot>>,
     /// Where the fields of HTTP/2 are decoded.
     pub(crate) http2_scratch: RefCell<http2::Scratch>,
+    /// Buffers for the output of HTTP/2 connections, so that an idle one holds none.
+    pub(crate) http2_outputs: RefCell<Vec<Vec<u8>>>,
     /// Heads of stored responses, encoded for HTTP/2.
     pub(crate) encoded_heads: RefCell<EncodedHeads>,
     /// Its sample for the forecast of other store sizes.
@@ -65,6 +67,7 @@ impl Worker {
             io,
             cache: Arc::clone(&shared.cache),
             http2_scratch: RefCell::new(http2::Scratch::new()),
+            http2_outputs: RefCell::default(),
             encoded_heads: RefCell::new(EncodedHeads::new()),
             sizing: CoreSample::default(),
             fillings: RefCell::default(),

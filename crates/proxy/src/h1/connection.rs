@@ -468,10 +468,7 @@ impl Turn<'_> {
     #[cold]
     fn is_http2(&self, input: &[u8], kept: &Kept) -> bool {
         let Origin { listener, stream, .. } = self.from;
-        let is_allowed = match stream.tls() {
-            Some(_) => stream.speaks_http2(),
-            None => listener.http2,
-        };
+        let is_allowed = listener.http2 && stream.tls().is_none();
         let both = input.len().min(http2::PREFACE.len());
         is_allowed && !kept.is_decided && input[..both] == http2::PREFACE[..both]
     }

@@ -44,6 +44,9 @@ use crate::worker::Worker;
 /// Bytes of frames that wait for the socket before streams wait, too.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
+/// Empty outputs that a core keeps.
+const OUTPUTS_SPARE_MAX: usize = 16;
+
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {
     pub(super) worker: Rc<Worker>,
@@ -104,6 +107,7 @@ pub(crate) async fn serve(
     let link = Rc::new(Link { worker, listener, accepted, state: RefCell::new(state) });
     let mut kept = first;
     let mut is_open = link.turn(&mut kept, false);
+    kept.shrink_to_fit();
     let mut timer = time::sleep_until(link.deadline());
     while is_open {
         let woken = std::future::poll_fn(|cx| link.poll(cx, &mut timer)).await;
@@ -144,9 +148,11 @@ impl Link {
                 Poll::Pending => break,
             }
         }
-        let is_sent = state.out.is_empty();
-        if is_sent && state.streams.is_empty() && state.http2.is_drained() {
-            return Poll::Ready(Woken::Over);
+        if state.out.is_empty() && state.streams.is_empty() {
+            if state.http2.is_drained() {
+                return Poll::Ready(Woken::Over);
+            }
+            self.give_back(&mut state.out);
         }
         if let Poll::Ready(result) = stream.poll_readable(cx) {
             return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
@@ -166,6 +172,17 @@ impl Link {
             if std::pin::Pin::new(&mut *timer).poll(cx).is_pending() {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Gives the memory of an empty output to the next connection that writes.
+    fn give_back(&self, out: &mut Vec<u8>) {
+        let mut spare = self.worker.http2_outputs.borrow_mut();
+        if out.capacity() > 0 && spare.len() < OUTPUTS_SPARE_MAX {
+            out.shrink_to(OUTPUT_BYTES_MAX);
+            spare.push(std::mem::take(out));
+        } else {
+            *out = Vec::new();
         }
     }
 
@@ -204,6 +221,12 @@ impl Link {
     /// connection is over. `text` is room for heads.
     fn receive(self: &Rc<Link>, input: &[u8], text: &mut Vec<u8>) -> Option<usize> {
         let now_ms = time::wall_ms();
+        {
+            let out = &mut self.state.borrow_mut().out;
+            if out.capacity() == 0 {
+                *out = self.worker.http2_outputs.borrow_mut().pop().unwrap_or_default();
+            }
+        }
         let mut scratch = self.worker.http2_scratch.borrow_mut();
         let mut at = 0;
         loop {
