@@ -361,6 +361,26 @@ fn our_load_gets_hits_over_http2() {
     assert_eq!(log.matches(" HTTP/2.0\" 200 ").count() as u64, completed);
 }
 
+/// A connection that only had hits was closed after the idle time-out, however busy it was.
+#[test]
+fn a_connection_with_hits_is_not_idle() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let text = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\n[limits]\nidle_keep_alive = \"300ms\"\n\
+         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
+        origin.url()
+    );
+    let proxy = OurServer::configured(&home.write("idle.toml", &text));
+    let url = format!("http://{}/cached/1000", proxy.address());
+    let flags = ["--http2", "--rate", "100", "--connections", "1", "--for", "1s", "--json"];
+    let shown = plimsoll(&[&["load", &url], &flags[..]].concat()).succeeded().json();
+    let rows = shown["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["connects"] == 0), "{shown:#}");
+    assert!(shown["completed"].as_u64().unwrap() > 50, "{shown:#}");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
 #[test]
 fn sigterm_lets_requests_of_http2_finish() {
     let home = Home::new();

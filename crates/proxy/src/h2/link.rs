@@ -34,7 +34,7 @@ use super::message::{fields_of, write_request};
 use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
 use crate::exchange::step::Ending;
-use crate::h1::{Accepted, append_refusal, end};
+use crate::h1::{Accepted, append_refusal, end, linger};
 use crate::hit::{HIT, LoggedHit, Origin, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
@@ -63,9 +63,11 @@ struct State {
     streams: Vec<(StreamId, Stream)>,
     /// The connection's task.
     waker: Option<Waker>,
+    /// The client broke a rule.
+    is_broken: bool,
     /// Steps of the shutdown that were taken.
     drain_steps: u8,
-    /// When a stream was last open.
+    /// When a stream was last opened or closed.
     since: Instant,
 }
 
@@ -102,8 +104,15 @@ pub(crate) async fn serve(
 ) {
     let mut out = Vec::new();
     let http2 = http2::Connection::server(&http2::Limits::DEFAULT, &mut out);
-    let state =
-        State { http2, out, streams: Vec::new(), waker: None, drain_steps: 0, since: time::now() };
+    let state = State {
+        http2,
+        out,
+        streams: Vec::new(),
+        waker: None,
+        is_broken: false,
+        drain_steps: 0,
+        since: time::now(),
+    };
     let link = Rc::new(Link { worker, listener, accepted, state: RefCell::new(state) });
     let mut kept = first;
     let mut is_open = link.turn(&mut kept, false);
@@ -113,7 +122,10 @@ pub(crate) async fn serve(
         let woken = std::future::poll_fn(|cx| link.poll(cx, &mut timer)).await;
         is_open = matches!(woken, Woken::Readable) && link.turn(&mut kept, true);
     }
-    link.close();
+    if link.close() {
+        // So that the client reads our reason before it learns of the close.
+        linger(&link.worker.io, &link.accepted.stream).await;
+    }
     end(&link.worker.io, &link.accepted.stream).await;
 }
 
@@ -164,6 +176,10 @@ impl Link {
         loop {
             let deadline = self.deadline();
             if time::now() >= deadline {
+                let State { http2, out, .. } = &mut *self.state.borrow_mut();
+                http2.abort(ErrorCode::NO_ERROR, out);
+                // A client that does not take it sees the close.
+                let _ = stream.try_write(out);
                 return Poll::Ready(Woken::Over);
             }
             if timer.deadline() != deadline {
@@ -237,8 +253,9 @@ impl Link {
                 Err(error) => {
                     tracing::debug!(peer = %self.accepted.peer, %error, "an HTTP/2 client");
                     self.worker.io.counters.client_errors.add(1);
+                    state.is_broken = true;
                     // GOAWAY says why.
-                    let _ = self.accepted.stream.try_write(out);
+                    let _ = self.accepted.stream.try_write(&state.out);
                     return None;
                 }
             };
@@ -246,6 +263,7 @@ impl Link {
             let Some(event) = received.event else { return Some(at) };
             match event {
                 Event::Request { stream, head, end_stream } => {
+                    state.since = time::now();
                     text.clear();
                     let is_absolute = self.listener.role == config::Role::Forward;
                     write_request(text, &head, is_absolute, end_stream);
@@ -508,10 +526,11 @@ impl Link {
         result
     }
 
-    /// The connection is over: its streams are gone.
-    fn close(&self) {
+    /// The connection is over: its streams are gone. True if the client broke a rule.
+    fn close(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+        state.is_broken
     }
 }
 
