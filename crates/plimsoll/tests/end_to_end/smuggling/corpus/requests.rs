@@ -915,8 +915,13 @@ const HOP_BY_HOP: &[Attack] = &[
         LENGTH,
     ),
     Attack {
-        fate: Refused(NONE),
-        ..one("Upgrade", "the preface of HTTP/2", "PRI * HTTP/2.0⏎⏎SM⏎⏎", fields!("X: a"))
+        fate: Refused(OUTER),
+        ..one(
+            "Upgrade",
+            "the preface of HTTP/2 after a request",
+            "GET §/outer HTTP/1.1⏎Host: ¤⏎⏎PRI * HTTP/2.0⏎⏎SM⏎⏎",
+            fields!("X: a"),
+        )
     },
 ];
 
