@@ -21,7 +21,7 @@ const REFUSED: &[(u16, &str)] = &[
     (400, "GET / HTTP/1.1⏎Host: a⏎X: b␍c⏎⏎"),
     (400, "GET / HTTP/1.1⏎Host: a⏎X: \0⏎⏎"),
     (505, "GET / HTTP/2.0⏎Host: a⏎⏎"),
-    (505, "PRI * HTTP/2.0⏎⏎SM⏎⏎"),
+    (505, "PRI * HTTP/2.0⏎X: a⏎⏎SM⏎⏎"),
     (501, "CONNECT a:443 HTTP/1.1⏎Host: a:443⏎⏎"),
     (417, "POST / HTTP/1.1⏎Host: a⏎Content-Length: 1⏎Expect: the-unexpected⏎⏎x"),
     // Two ways to tell the end of a body, or one that others read otherwise: smuggling.
