@@ -435,8 +435,13 @@ impl Turn<'_> {
                     kept.bytes = Some(Box::new(input.to_vec()));
                     return self.flush(output, None, Close::No);
                 }
-                Err(_) if self.is_http2(input, kept) => {
-                    return AfterTurn::Http2(Box::new(input.to_vec()));
+                Err(_) if self.may_be_http2(input, kept) => {
+                    let read = Box::new(input.to_vec());
+                    if input.len() >= http2::PREFACE.len() {
+                        return AfterTurn::Http2(read);
+                    }
+                    kept.bytes = Some(read);
+                    return self.flush(output, None, Close::No);
                 }
                 Err(reject) => {
                     self.refuse(&reject, input.len() as u64, output);
@@ -466,7 +471,7 @@ impl Turn<'_> {
     /// Whether the connection begins with the preface of HTTP/2, as far as it has come. HTTP/1
     /// refuses it already by its first line (RFC 9113 section 3.4).
     #[cold]
-    fn is_http2(&self, input: &[u8], kept: &Kept) -> bool {
+    fn may_be_http2(&self, input: &[u8], kept: &Kept) -> bool {
         let Origin { listener, stream, .. } = self.from;
         let is_allowed = listener.http2 && stream.tls().is_none();
         let both = input.len().min(http2::PREFACE.len());
