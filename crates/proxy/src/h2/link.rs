@@ -44,6 +44,8 @@ use crate::worker::Worker;
 /// Bytes of frames that wait for the socket before streams wait, too.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
+/// Bytes of frames that wait for the socket before nothing more is read.
+const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
 /// Empty outputs that a core keeps.
 const OUTPUTS_SPARE_MAX: usize = 16;
 
@@ -166,7 +168,10 @@ impl Link {
             }
             self.give_back(&mut state.out);
         }
-        if let Poll::Ready(result) = stream.poll_readable(cx) {
+        // A client that does not read our answers is not read either.
+        if state.out.len() < UNREAD_BYTES_MAX
+            && let Poll::Ready(result) = stream.poll_readable(cx)
+        {
             return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
         }
         if is_idle && io.takes_room_of(state.since) {
