@@ -72,9 +72,13 @@ impl ReceiveWindow {
     }
 
     /// The increment to send now: nothing until half of the window is to be reported, so that there
-    /// are few WINDOW_UPDATE frames and the peer is not kept waiting.
+    /// are few WINDOW_UPDATE frames and the peer is not kept waiting; or half of the part that is
+    /// not held, so that streams whose content is held do not stop the others, but no less than a
+    /// sixteenth.
     pub(crate) fn increment(&mut self, window_bytes: u32) -> Option<u32> {
-        if self.unreported == 0 || self.unreported < window_bytes / 2 {
+        let not_held = self.available.max(0) as u32 + self.unreported;
+        let enough = (not_held / 2).clamp(window_bytes / 16, window_bytes / 2);
+        if self.unreported == 0 || self.unreported < enough {
             return None;
         }
         self.available += self.unreported as i32;
@@ -116,12 +120,28 @@ mod tests {
         let mut window = ReceiveWindow::new(100);
         window.take(100).unwrap();
         assert_eq!(window.take(1), Err(Reason::WindowExceeded));
+        window.release(100);
+        assert_eq!(window.increment(100), Some(100));
+        window.take(49).unwrap();
         window.release(49);
         assert_eq!(window.increment(100), None);
+        window.take(1).unwrap();
         window.release(1);
         assert_eq!(window.increment(100), Some(50));
         window.release(1_000);
-        assert_eq!((window.held(), window.increment(100)), (0, Some(50)));
+        assert_eq!((window.held(), window.increment(100)), (0, None));
         window.take(100).unwrap();
+    }
+
+    /// Uploads that wait for a slow upstream stopped all others on their connection.
+    #[test]
+    fn content_that_is_held_does_not_stop_what_is_not() {
+        let mut window = ReceiveWindow::new(100);
+        window.take(80).unwrap();
+        window.take(10).unwrap();
+        window.release(5);
+        assert_eq!(window.increment(100), None);
+        window.release(5);
+        assert_eq!(window.increment(100), Some(10));
     }
 }

@@ -29,7 +29,7 @@ pub const WINDOW_BYTES_CEILING: u32 = (1 << 31) - 1;
 
 /// Streams that we reset, and on which frames may still arrive without being an error. After this
 /// many later resets, such a frame is answered with another RST_STREAM.
-pub const RESETS_REMEMBERED: usize = 16;
+pub const RESETS_REMEMBERED: usize = 64;
 
 /// The bytes that a field adds to the size of a list (RFC 9113 section 6.5.2) and of a table
 /// (RFC 7541 section 4.1), beside its name and value.

@@ -189,6 +189,13 @@ impl Connection {
         }
     }
 
+    /// The caller has removed these bytes from the front of the output. Without it, answers to
+    /// control frames count as waiting until the output has been empty.
+    pub fn note_sent(&mut self, bytes: usize) {
+        let bytes = bytes.try_into().unwrap_or(u32::MAX);
+        self.control_bytes = self.control_bytes.saturating_sub(bytes);
+    }
+
     /// Ends the connection: all streams are gone, and nothing is sent after GOAWAY.
     fn end(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
         let last = if self.is_server { self.last_stream } else { 0 };

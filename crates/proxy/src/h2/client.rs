@@ -103,14 +103,14 @@ impl StreamClient {
         }
     }
 
-    /// Waits until the stream takes more.
-    async fn room(&mut self) -> Result<(), Gone> {
+    /// Waits until the stream takes more; once if others wait and this one has just sent.
+    async fn room(&mut self, mut others_first: bool) -> Result<(), Gone> {
         let link = Rc::clone(&self.link);
         let io = &link.worker.io;
         let in_force = io.limits();
         let stream = self.stream;
         let _sending = io.counters.states.sending.while_here();
-        let room = poll_fn(|cx| match link.poll_room(stream, cx) {
+        let room = poll_fn(|cx| match link.poll_room(stream, &mut others_first, cx) {
             Poll::Ready(true) => Poll::Ready(Ok(())),
             Poll::Ready(false) => Poll::Ready(Err(Gone)),
             Poll::Pending => Poll::Pending,
@@ -119,9 +119,13 @@ impl StreamClient {
         let waited = time::timeout(in_force.limits.send_timeout, room).await;
         self.pace.waited(since);
         match waited {
-            Ok(result) if !self.pace.is_too_slow(&in_force.limits) => result,
+            Ok(result) if !self.pace.is_too_slow(&in_force.limits) => {
+                self.failed |= result.is_err();
+                result
+            }
             Ok(_) | Err(_) => {
                 io.counters.timeouts.add(1);
+                self.failed = true;
                 Err(Gone)
             }
         }
@@ -135,7 +139,7 @@ impl StreamClient {
             }
             content = &content[sent..];
             if !content.is_empty() {
-                self.room().await?;
+                self.room(sent > 0).await?;
             }
         }
         Ok(())
@@ -207,9 +211,13 @@ impl Client for StreamClient {
 
     async fn finish(&mut self) -> Result<(), Gone> {
         if self.pending.is_empty() && !self.head_is_sent {
-            self.send_head(true);
+            self.send_head(self.left.is_none());
         }
         self.flush().await?;
+        if !self.is_ended && self.left.is_some_and(|left| left > 0) {
+            // Less came than the head announced.
+            return Err(Gone);
+        }
         if !self.is_ended {
             self.is_ended = true;
             self.failed |= self.link.send_content(self.stream, &[], true).is_none();

@@ -16,6 +16,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::net::Shutdown;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -24,6 +25,7 @@ use cache::Look;
 use cache::stored::{Connection, Use};
 use core_io::Buffers;
 use http1::{Expectation, Method, OwnedRequest, RequestHead};
+use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, Event, StreamId};
 use outcome::{Outcome, Refusal};
 use runtime::time::{self, Instant};
@@ -46,6 +48,8 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes of frames that wait for the socket before nothing more is read.
 const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
+/// Tasks of a connection. Those of streams that were reset go on until their upstream has answered.
+const TASKS_MAX: usize = 256;
 /// Empty outputs that a core keeps.
 const OUTPUTS_SPARE_MAX: usize = 16;
 
@@ -54,6 +58,7 @@ pub(super) struct Link {
     pub(super) worker: Rc<Worker>,
     pub(super) listener: Rc<ListenerContext>,
     pub(super) accepted: Accepted,
+    began: Instant,
     state: RefCell<State>,
 }
 
@@ -65,8 +70,10 @@ struct State {
     streams: Vec<(StreamId, Stream)>,
     /// The connection's task.
     waker: Option<Waker>,
-    /// The client broke a rule.
-    is_broken: bool,
+    /// We end the connection, and the client may still read.
+    is_orderly: bool,
+    /// Tasks of streams, those of streams that are gone included.
+    tasks: usize,
     /// Steps of the shutdown that were taken.
     drain_steps: u8,
     /// When a stream was last opened or closed.
@@ -111,11 +118,18 @@ pub(crate) async fn serve(
         out,
         streams: Vec::new(),
         waker: None,
-        is_broken: false,
+        is_orderly: false,
+        tasks: 0,
         drain_steps: 0,
         since: time::now(),
     };
-    let link = Rc::new(Link { worker, listener, accepted, state: RefCell::new(state) });
+    let link = Rc::new(Link {
+        worker,
+        listener,
+        accepted,
+        began: time::now(),
+        state: RefCell::new(state),
+    });
     let mut kept = first;
     let mut is_open = link.turn(&mut kept, false);
     kept.shrink_to_fit();
@@ -125,10 +139,12 @@ pub(crate) async fn serve(
         is_open = matches!(woken, Woken::Readable) && link.turn(&mut kept, true);
     }
     if link.close() {
-        // So that the client reads our reason before it learns of the close.
+        // So that the client reads all that was sent before it learns of the close.
         linger(&link.worker.io, &link.accepted.stream).await;
     }
     end(&link.worker.io, &link.accepted.stream).await;
+    // Tasks of its streams may hold the link for a while.
+    let _ = link.accepted.stream.shutdown(Shutdown::Both);
 }
 
 impl Link {
@@ -148,6 +164,7 @@ impl Link {
                 Ok(sent) => {
                     io.counters.bytes_sent.add(sent as u64);
                     state.out.drain(..sent);
+                    state.http2.note_sent(sent);
                     state.wake_senders();
                     if state.out.is_empty() && stream.is_flushed() {
                         break;
@@ -164,6 +181,7 @@ impl Link {
         }
         if state.out.is_empty() && state.streams.is_empty() {
             if state.http2.is_drained() {
+                state.is_orderly = true;
                 return Poll::Ready(Woken::Over);
             }
             self.give_back(&mut state.out);
@@ -181,7 +199,8 @@ impl Link {
         loop {
             let deadline = self.deadline();
             if time::now() >= deadline {
-                let State { http2, out, .. } = &mut *self.state.borrow_mut();
+                let State { http2, out, is_orderly, .. } = &mut *self.state.borrow_mut();
+                *is_orderly = true;
                 http2.abort(ErrorCode::NO_ERROR, out);
                 // A client that does not take it sees the close.
                 let _ = stream.try_write(out);
@@ -194,6 +213,11 @@ impl Link {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// The clock of `http2`.
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
     }
 
     /// Gives the memory of an empty output to the next connection that writes.
@@ -241,7 +265,7 @@ impl Link {
     /// Handles the frames in this input, and returns how much of it they were; `None` if the
     /// connection is over. `text` is room for heads.
     fn receive(self: &Rc<Link>, input: &[u8], text: &mut Vec<u8>) -> Option<usize> {
-        let now_ms = time::wall_ms();
+        let now_ms = self.now_ms();
         {
             let out = &mut self.state.borrow_mut().out;
             if out.capacity() == 0 {
@@ -258,7 +282,7 @@ impl Link {
                 Err(error) => {
                     tracing::debug!(peer = %self.accepted.peer, %error, "an HTTP/2 client");
                     self.worker.io.counters.client_errors.add(1);
-                    state.is_broken = true;
+                    state.is_orderly = true;
                     // GOAWAY says why.
                     let _ = self.accepted.stream.try_write(&state.out);
                     return None;
@@ -290,7 +314,10 @@ impl Link {
                         wake(&mut found.body_waker);
                     }
                 }
-                Event::Reset { stream, .. } | Event::StreamError { stream, .. } => {
+                Event::Reset { stream, .. } => state.forget(stream),
+                Event::StreamError { stream, reason } => {
+                    tracing::debug!(peer = %self.accepted.peer, ?reason, "an HTTP/2 request");
+                    self.worker.io.counters.client_errors.add(1);
                     state.forget(stream);
                 }
                 Event::WindowOpened { .. } | Event::SettingsChanged => state.wake_senders(),
@@ -306,7 +333,7 @@ impl Link {
             match http1::parse_request(text, scratch, &io.limits().http) {
                 Ok(Some(head)) => {
                     let head = head.over_http2();
-                    match self.answer_at_once(stream, &head) {
+                    match end_stream && self.answer_at_once(stream, &head) {
                         true => Ok(None),
                         false => Ok(Some(head.detach())),
                     }
@@ -350,7 +377,7 @@ impl Link {
         let mut sent = http2.send_encoded_response(stream, block, left == 0, out);
         for piece in stored.pieces.iter().take_while(|_| body_bytes > 0) {
             left -= piece.len() as u64;
-            let was_sent = http2.send_data(stream, piece, left == 0, now_ms, out).map(drop);
+            let was_sent = http2.send_data(stream, piece, left == 0, self.now_ms(), out).map(drop);
             sent = sent.and(was_sent);
         }
         debug_assert_eq!(sent, Ok(()));
@@ -382,7 +409,15 @@ impl Link {
     /// Serves a request in a task.
     fn exchange(self: &Rc<Link>, stream: StreamId, request: OwnedRequest, end_stream: bool) {
         let new = Stream { is_complete: end_stream, ..Stream::default() };
-        self.state.borrow_mut().streams.push((stream, new));
+        {
+            let mut state = self.state.borrow_mut();
+            let State { http2, out, streams, tasks, .. } = &mut *state;
+            if *tasks == TASKS_MAX {
+                return http2.reset(stream, ErrorCode::REFUSED_STREAM, out);
+            }
+            *tasks += 1;
+            streams.push((stream, new));
+        }
         let link = Rc::clone(self);
         let task = async move {
             let _busy = link.worker.io.counters.connections_busy.while_here();
@@ -403,13 +438,16 @@ impl Link {
                 look: Look::Use,
             };
             match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
-                Ending::Complete(_) => client.end().await,
+                Ending::Complete(_) => {
+                    client.end().await;
+                    body.discard().await;
+                }
                 Ending::BrokenOff(_) | Ending::Tunnel(_) | Ending::TunnelRefused(_) => {
                     client.break_off();
                 }
             }
-            body.discard().await;
             link.leave(stream);
+            link.state.borrow_mut().tasks -= 1;
         };
         runtime::spawn(task).detach();
     }
@@ -427,7 +465,7 @@ impl Link {
         // The stream was opened by this request. A window that is too small cuts the text.
         let status = refusal.status();
         let _ = http2.send_response(stream, status, fields_of(head), content.is_empty(), out);
-        let _ = http2.send_data(stream, content, true, now_ms, out);
+        let _ = http2.send_data(stream, content, true, self.now_ms(), out);
         http2.reset(stream, ErrorCode::NO_ERROR, out);
         drop(state);
         let io = &self.worker.io;
@@ -483,10 +521,13 @@ impl Link {
         content: &[u8],
         ends: bool,
     ) -> Option<usize> {
-        let now_ms = time::wall_ms();
+        let now_ms = self.now_ms();
         self.write(|State { http2, out, streams, .. }| {
             find(streams, stream)?;
-            let room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
+            let mut room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
+            if others_wait(streams, stream) {
+                room = room.min(FRAME_BYTES);
+            }
             let part = &content[..content.len().min(room)];
             if part.is_empty() && !content.is_empty() {
                 return Some(0);
@@ -497,14 +538,23 @@ impl Link {
     }
 
     /// Whether the stream takes more content: false if it is gone.
-    pub(super) fn poll_room(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<bool> {
+    /// With `others_first`, it waits once if other streams do.
+    pub(super) fn poll_room(
+        &self,
+        stream: StreamId,
+        others_first: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<bool> {
         let mut state = self.state.borrow_mut();
         let State { http2, out, streams, .. } = &mut *state;
+        let waits = std::mem::take(others_first) && others_wait(streams, stream);
         let Some(found) = find(streams, stream) else { return Poll::Ready(false) };
-        if out.len() < OUTPUT_BYTES_MAX && http2.send_data_capacity(stream) > 0 {
+        if !waits && out.len() < OUTPUT_BYTES_MAX && http2.send_data_capacity(stream) > 0 {
             return Poll::Ready(true);
         }
         found.room_waker = Some(cx.waker().clone());
+        // So that a window that opens is reported.
+        http2.want_to_send(stream);
         Poll::Pending
     }
 
@@ -531,11 +581,13 @@ impl Link {
         result
     }
 
-    /// The connection is over: its streams are gone. True if the client broke a rule.
+    /// The connection is over: its streams are gone. True if the client may still read.
     fn close(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
-        state.is_broken
+        let State { http2, out, .. } = &mut *state;
+        http2.abort(ErrorCode::NO_ERROR, out);
+        state.is_orderly
     }
 }
 
@@ -552,6 +604,7 @@ impl State {
     fn forget(&mut self, stream: StreamId) {
         if let Some(at) = self.streams.iter().position(|(id, _)| *id == stream) {
             self.streams.swap_remove(at).1.wake();
+            self.since = time::now();
         }
     }
 
@@ -563,6 +616,11 @@ impl State {
             }
         }
     }
+}
+
+/// Whether other streams than this one wait for room.
+fn others_wait(streams: &[(StreamId, Stream)], stream: StreamId) -> bool {
+    streams.iter().any(|(id, other)| *id != stream && other.room_waker.is_some())
 }
 
 fn wake(waker: &mut Option<Waker>) {
