@@ -8,12 +8,11 @@ use std::io;
 use core_io::CoreIo;
 use http1::{BodyDecoder, Expectation, RequestHead};
 use outcome::Fault;
-use runtime::time;
 use transport::Transport;
 use upstream::BodyLength;
 
-use super::client::Pace;
 use crate::client;
+use crate::pace::Pace;
 use crate::request::body_length;
 
 /// What follows the head of a request.
@@ -94,20 +93,9 @@ impl<'c> RequestBody<'c> {
     }
 
     async fn read(&mut self) -> Result<(), Fault> {
-        let in_force = self.io.limits();
-        let limits = &in_force.limits;
-        let since = time::now();
-        let waited = time::timeout(limits.body_timeout, self.stream.readable()).await;
-        self.pace.waited(since);
-        match waited {
-            Ok(Ok(())) if !self.pace.is_too_slow(limits) => {}
-            Ok(Err(_)) => return Err(Fault::ClientBody),
-            Ok(Ok(())) | Err(_) => {
-                self.io.counters.timeouts.add(1);
-                return Err(Fault::ClientSlow);
-            }
-        }
         let (io, stream) = (self.io, self.stream);
+        let readable = async { stream.readable().await.map_err(|_| Fault::ClientBody) };
+        self.pace.wait(io, |limits| limits.body_timeout, readable, Fault::ClientSlow).await?;
         io.with_input(|input| match stream.try_read(input) {
             Ok(0) => Err(Fault::ClientBody),
             Ok(n) => {

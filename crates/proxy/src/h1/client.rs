@@ -2,19 +2,19 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::time::Duration;
 
 use cache::stored::Framing;
 use core_io::CoreIo;
 use http1::{ResponseHead, Version, write};
 use runtime::fs::SharedPages;
-use runtime::time::{self, Instant};
+use runtime::time;
 use transport::Transport;
 
 use super::body::RequestBody;
 use super::response::{self, append_interim, connection_of};
 use crate::client::{Client, Gone, Response, Sent};
-use crate::limits::{COALESCE_BYTES_MAX, Limits, RATE_WAITS_MIN};
+use crate::limits::COALESCE_BYTES_MAX;
+use crate::pace::Pace;
 
 /// Sends to one client. What the socket does not take at once is buffered and sent by `flush`: at
 /// most what one read of the upstream gave, because no caller offers more before the flush.
@@ -36,34 +36,6 @@ pub struct ClientStream<'c> {
     keeps: bool,
     failed: bool,
     pace: Pace,
-}
-
-/// How fast a client is while we wait for nothing else.
-#[derive(Debug, Default)]
-pub(crate) struct Pace {
-    bytes: u64,
-    waited: Duration,
-    waits: u32,
-}
-
-impl Pace {
-    /// The client has taken or sent this many bytes.
-    pub(crate) fn moved(&mut self, bytes: usize) {
-        self.bytes += bytes as u64;
-    }
-
-    /// We have waited for the client since then.
-    pub(crate) fn waited(&mut self, since: Instant) {
-        self.waited += since.elapsed();
-        self.waits = self.waits.saturating_add(1);
-    }
-
-    /// Whether the client is to be cut off.
-    pub(crate) fn is_too_slow(&self, limits: &Limits) -> bool {
-        self.waits >= RATE_WAITS_MIN
-            && self.waited >= limits.rate_grace
-            && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
-    }
 }
 
 /// Room for a usual head with a small body after it.
@@ -333,20 +305,10 @@ impl<'c> ClientStream<'c> {
 
     /// Waits until the client takes more, unless it takes next to nothing.
     async fn room(&mut self) -> Result<(), Gone> {
-        let in_force = self.io.limits();
-        let limits = &in_force.limits;
-        let since = time::now();
+        let stream = self.stream;
         let _sending = self.io.counters.states.sending.while_here();
-        let waited = time::timeout(limits.send_timeout, self.stream.writable()).await;
-        self.pace.waited(since);
-        match waited {
-            Ok(Ok(())) if !self.pace.is_too_slow(limits) => Ok(()),
-            Ok(Err(_)) => Err(Gone),
-            Ok(Ok(())) | Err(_) => {
-                self.io.counters.timeouts.add(1);
-                Err(Gone)
-            }
-        }
+        let writable = async { stream.writable().await.map_err(|_| Gone) };
+        self.pace.wait(self.io, |limits| limits.send_timeout, writable, Gone).await
     }
 }
 

@@ -11,8 +11,8 @@ mod connection;
 mod response;
 mod setup;
 
+pub(crate) use client::end;
 pub use client::{ClientStream, linger};
-pub(crate) use client::{Pace, end};
 pub(crate) use connection::converse;
 pub use response::append_date;
 pub(crate) use response::{

@@ -14,7 +14,7 @@ use upstream::BodyLength;
 
 use super::link::Link;
 use crate::client::{self, RequestBody as _};
-use crate::h1::Pace;
+use crate::pace::Pace;
 
 /// The content of one request.
 pub(crate) struct RequestBody {
@@ -58,8 +58,6 @@ impl RequestBody {
     /// Waits until content has come, or its end.
     async fn arrived(&mut self) -> Result<(), Fault> {
         let (link, id) = (Rc::clone(&self.link), self.stream);
-        let io = &link.worker.io;
-        let in_force = io.limits();
         let arrived = poll_fn(|cx| {
             link.with_stream(id, |stream| match stream {
                 None => Poll::Ready(Err(Fault::ClientBody)),
@@ -70,16 +68,8 @@ impl RequestBody {
                 Some(_) => Poll::Ready(Ok(())),
             })
         });
-        let since = time::now();
-        let waited = time::timeout(in_force.limits.body_timeout, arrived).await;
-        self.pace.waited(since);
-        match waited {
-            Ok(result) if !self.pace.is_too_slow(&in_force.limits) => result,
-            Ok(_) | Err(_) => {
-                io.counters.timeouts.add(1);
-                Err(Fault::ClientSlow)
-            }
-        }
+        let io = &link.worker.io;
+        self.pace.wait(io, |limits| limits.body_timeout, arrived, Fault::ClientSlow).await
     }
 }
 

@@ -8,13 +8,13 @@ use cache::stored::Connection;
 use http1::{ResponseHead, Version};
 use http2::{ErrorCode, StreamId};
 use runtime::fs::SharedPages;
-use runtime::time;
 use transport::Transport;
 
 use super::link::Link;
 use super::message::{content_length, fields_of};
 use crate::client::{Client, Gone, Response, Sent};
-use crate::h1::{Pace, append_interim, append_response, response_framing};
+use crate::h1::{append_interim, append_response, response_framing};
+use crate::pace::Pace;
 
 /// Sends the response of one stream. What the windows and the connection do not take at once is
 /// buffered: at most what one read of the upstream gave, because no caller offers more before the
@@ -106,29 +106,16 @@ impl StreamClient {
     /// Waits until the stream takes more; once if others wait and this one has just sent.
     async fn room(&mut self, mut others_first: bool) -> Result<(), Gone> {
         let link = Rc::clone(&self.link);
-        let io = &link.worker.io;
-        let in_force = io.limits();
-        let stream = self.stream;
+        let (io, stream) = (&link.worker.io, self.stream);
         let _sending = io.counters.states.sending.while_here();
         let room = poll_fn(|cx| match link.poll_room(stream, &mut others_first, cx) {
             Poll::Ready(true) => Poll::Ready(Ok(())),
             Poll::Ready(false) => Poll::Ready(Err(Gone)),
             Poll::Pending => Poll::Pending,
         });
-        let since = time::now();
-        let waited = time::timeout(in_force.limits.send_timeout, room).await;
-        self.pace.waited(since);
-        match waited {
-            Ok(result) if !self.pace.is_too_slow(&in_force.limits) => {
-                self.failed |= result.is_err();
-                result
-            }
-            Ok(_) | Err(_) => {
-                io.counters.timeouts.add(1);
-                self.failed = true;
-                Err(Gone)
-            }
-        }
+        let result = self.pace.wait(io, |limits| limits.send_timeout, room, Gone).await;
+        self.failed |= result.is_err();
+        result
     }
 
     async fn send_all(&mut self, mut content: &[u8]) -> Result<(), Gone> {

@@ -1,0 +1,55 @@
+//! How fast a client is while we wait for nothing else.
+
+use std::future::Future;
+use std::time::Duration;
+
+use core_io::CoreIo;
+use runtime::time;
+
+use crate::limits::{Limits, RATE_WAITS_MIN};
+
+/// What a client has taken or sent, and how long we have waited for it.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    bytes: u64,
+    waited: Duration,
+    waits: u32,
+}
+
+impl Pace {
+    /// The client has taken or sent this many bytes.
+    pub(crate) fn moved(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// Waits for the client, up to this limit. The error is `too_slow` if that takes longer, or if
+    /// the client moves next to nothing.
+    pub(crate) async fn wait<E>(
+        &mut self,
+        io: &CoreIo,
+        limit: fn(&Limits) -> Duration,
+        client: impl Future<Output = Result<(), E>>,
+        too_slow: E,
+    ) -> Result<(), E> {
+        let in_force = io.limits();
+        let since = time::now();
+        let result = time::timeout(limit(&in_force.limits), client).await;
+        self.waited += since.elapsed();
+        self.waits = self.waits.saturating_add(1);
+        match result {
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(())) if !self.is_too_slow(&in_force.limits) => Ok(()),
+            Ok(Ok(())) | Err(_) => {
+                io.counters.timeouts.add(1);
+                Err(too_slow)
+            }
+        }
+    }
+
+    /// Whether the client is to be cut off.
+    fn is_too_slow(&self, limits: &Limits) -> bool {
+        self.waits >= RATE_WAITS_MIN
+            && self.waited >= limits.rate_grace
+            && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
+    }
+}
