@@ -1,19 +1,15 @@
-//! The fast path: the stored response that answers a request at once, and its line in the log.
+//! The fast path's look into the store: the stored response that answers a request at once.
 //!
 //! A connection asks here before it starts an exchange, and an explanation asks the same.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use access_log::Record;
 use cache::stored::{Stored, Wire};
 use cache::{Cache, Look, Lookup};
 use config::Role;
-use core_io::CoreIo;
 use http1::RequestHead;
-use outcome::Outcome;
 use store::Key;
-use transport::Transport;
 
 use crate::listener::ListenerContext;
 use crate::request::{Class, hints, requested_uri};
@@ -53,49 +49,4 @@ pub(crate) fn fresh_hit(
     };
     let in_memory = stored.away.is_none();
     (in_memory && hints(head).is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
-}
-
-/// The connection that a request came by.
-#[derive(Clone, Copy)]
-pub(crate) struct Origin<'c> {
-    pub(crate) listener: &'c ListenerContext,
-    pub(crate) stream: &'c Transport,
-    pub(crate) peer: SocketAddr,
-}
-
-/// What the log says of a hit.
-pub(crate) struct LoggedHit<'s> {
-    pub(crate) status: u16,
-    pub(crate) response_head: &'s [u8],
-    pub(crate) content_type: &'s [u8],
-    pub(crate) body_bytes: u64,
-    pub(crate) elapsed_us: u64,
-    pub(crate) keep: bool,
-}
-
-impl LoggedHit<'_> {
-    /// Writes the line.
-    pub(crate) fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
-        io.counters.log_lines.add(1);
-        io.log.record(&Record {
-            end_wall_ms: now_ms,
-            elapsed_us: self.elapsed_us,
-            client: from.peer,
-            listener: from.listener.address,
-            scheme: from.listener.scheme,
-            request: Some(*head),
-            request_bytes: head.head_bytes as u64,
-            outcome: Outcome::Hit,
-            status: self.status,
-            response_head: self.response_head,
-            content_type: self.content_type,
-            bytes: self.response_head.len() as u64 + self.body_bytes,
-            body_bytes: self.body_bytes,
-            upstream: None,
-            user: b"",
-            keep: self.keep,
-            rule: "",
-            tls: from.stream.tls(),
-        });
-    }
 }

@@ -23,6 +23,7 @@ mod h2;
 mod hit;
 pub mod limits;
 pub mod listener;
+mod logged;
 mod pace;
 mod request;
 mod serve;

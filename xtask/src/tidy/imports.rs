@@ -30,7 +30,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "proxy",
         &[
             &["limits", "listener", "cache_status", "shared", "encoded_heads"],
-            &["snapshot", "request", "client", "pace"],
+            &["snapshot", "request", "client", "logged", "pace"],
             &["worker", "tunnel"],
             &["hit", "exchange"],
             &["explain", "h1"],

@@ -27,12 +27,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use access_log::Record;
 use cache::Look;
 use cache::stored::{Stored, Use};
 use core_io::{Buffers, CoreIo};
 use http1::{Method, OwnedRequest, RequestHead};
-use outcome::{Outcome, Refusal};
+use outcome::Refusal;
 use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
 
@@ -44,9 +43,10 @@ use crate::client::Client;
 use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
 use crate::exchange::step::Ending;
-use crate::hit::{HIT, LoggedHit, Origin, fresh_hit};
+use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
+use crate::logged::{LoggedHit, Origin, count_hit};
 use crate::worker::Worker;
 
 /// Serves requests until one side ends. Returns what has been read if the client speaks HTTP/2.
@@ -299,11 +299,8 @@ struct Logged {
 impl LargeHit {
     /// Counts and logs the hit once, whether or not all of it was taken.
     fn end(&self, io: &CoreIo, from: Origin<'_>) {
-        let counters = &io.counters;
-        counters.requests.add(1);
-        counters.hits.add(1);
         let elapsed_us = self.since.elapsed().as_micros() as u64;
-        counters.latency.count(Outcome::Hit, self.stored.status(), elapsed_us);
+        count_hit(io, self.stored.status(), elapsed_us);
         let Some(logged) = &self.logged else { return };
         let hit = LoggedHit {
             status: self.stored.status(),
@@ -584,10 +581,7 @@ impl Turn<'_> {
             });
             return Answered::Head { large: LargeHit { stored, since: time::now(), logged }, keep };
         }
-        let counters = &self.worker.io.counters;
-        counters.requests.add(1);
-        counters.hits.add(1);
-        counters.latency.count(Outcome::Hit, stored.status(), 0);
+        count_hit(&self.worker.io, stored.status(), 0);
         if log {
             let hit = LoggedHit {
                 status: stored.status(),
@@ -607,17 +601,6 @@ impl Turn<'_> {
         let before = output.len();
         let refusal = Refusal::Malformed(*reject);
         append_refusal(output, refusal);
-        let io = &self.worker.io;
-        io.count_refusal(refusal);
-        io.counters.requests.add(1);
-        io.counters.client_errors.add(1);
-        io.counters.latency.count(Outcome::Refused, refusal.status(), 0);
-        if io.log.is_on() {
-            io.counters.log_lines.add(1);
-            let (response, Origin { listener, stream, peer }) = (&output[before..], self.from);
-            let logged = listener.logged();
-            let record = Record::of_none(peer, logged, refusal, received, response, self.now_ms);
-            io.log.record(&Record { tls: stream.tls(), ..record });
-        }
+        self.from.refused(&self.worker.io, refusal, received, &output[before..], self.now_ms);
     }
 }

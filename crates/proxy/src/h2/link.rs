@@ -20,14 +20,13 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use access_log::Record;
 use cache::Look;
 use cache::stored::{Connection, Use};
 use core_io::Buffers;
 use http1::{Expectation, Method, OwnedRequest, RequestHead};
 use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, Event, StreamId};
-use outcome::{Outcome, Refusal};
+use outcome::Refusal;
 use runtime::time::{self, Instant};
 
 use super::body::RequestBody;
@@ -37,9 +36,10 @@ use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
 use crate::exchange::step::Ending;
 use crate::h1::{Accepted, append_refusal, end, linger};
-use crate::hit::{HIT, LoggedHit, Origin, fresh_hit};
+use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
+use crate::logged::{LoggedHit, Origin, count_hit};
 use crate::request::body_length;
 use crate::worker::Worker;
 
@@ -381,10 +381,7 @@ impl Link {
             sent = sent.and(was_sent);
         }
         debug_assert_eq!(sent, Ok(()));
-        let counters = &self.worker.io.counters;
-        counters.requests.add(1);
-        counters.hits.add(1);
-        counters.latency.count(Outcome::Hit, status, 0);
+        count_hit(&self.worker.io, status, 0);
         if self.worker.io.log.is_on() {
             let mut response_head = Vec::new();
             stored.append_head(&mut response_head, &use_);
@@ -447,7 +444,6 @@ impl Link {
                 }
             }
             link.leave(stream);
-            link.state.borrow_mut().tasks -= 1;
         };
         runtime::spawn(task).detach();
     }
@@ -459,7 +455,6 @@ impl Link {
         append_refusal(&mut response, refusal);
         let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
         let (head, content) = response.split_at(head_end);
-        let now_ms = time::wall_ms();
         let mut state = self.state.borrow_mut();
         let State { http2, out, .. } = &mut *state;
         // The stream was opened by this request. A window that is too small cuts the text.
@@ -468,18 +463,7 @@ impl Link {
         let _ = http2.send_data(stream, content, true, self.now_ms(), out);
         http2.reset(stream, ErrorCode::NO_ERROR, out);
         drop(state);
-        let io = &self.worker.io;
-        io.count_refusal(refusal);
-        io.counters.requests.add(1);
-        io.counters.client_errors.add(1);
-        io.counters.latency.count(Outcome::Refused, status, 0);
-        if io.log.is_on() {
-            io.counters.log_lines.add(1);
-            let Origin { listener, stream, peer } = self.origin();
-            let logged = listener.logged();
-            let record = Record::of_none(peer, logged, refusal, received, &response, now_ms);
-            io.log.record(&Record { tls: stream.tls(), ..record });
-        }
+        self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
     }
 
     /// Gives `f` what the task of a stream waits for; `None` if the stream is gone.
@@ -562,14 +546,13 @@ impl Link {
     /// (RFC 9113 section 8.1).
     fn leave(&self, stream: StreamId) {
         self.write(|state| {
-            let Some(at) = state.streams.iter().position(|(id, _)| *id == stream) else { return };
-            let (_, left) = state.streams.swap_remove(at);
-            let State { http2, out, since, .. } = state;
+            state.tasks -= 1;
+            let Some(left) = state.remove(stream) else { return };
+            let State { http2, out, .. } = state;
             match left.is_complete {
                 true => http2.release(stream, left.received.len(), out),
                 false => http2.reset(stream, ErrorCode::NO_ERROR, out),
             }
-            *since = time::now();
         });
     }
 
@@ -601,10 +584,17 @@ impl State {
         }
     }
 
+    /// Takes a stream out of the table.
+    fn remove(&mut self, stream: StreamId) -> Option<Stream> {
+        let at = self.streams.iter().position(|(id, _)| *id == stream)?;
+        self.since = time::now();
+        Some(self.streams.swap_remove(at).1)
+    }
+
+    /// The client has ended a stream: its task is to notice.
     fn forget(&mut self, stream: StreamId) {
-        if let Some(at) = self.streams.iter().position(|(id, _)| *id == stream) {
-            self.streams.swap_remove(at).1.wake();
-            self.since = time::now();
+        if let Some(mut stream) = self.remove(stream) {
+            stream.wake();
         }
     }
 

@@ -1,0 +1,86 @@
+//! What is counted and logged of a request that is answered without an exchange.
+
+use std::net::SocketAddr;
+
+use access_log::Record;
+use core_io::CoreIo;
+use http1::RequestHead;
+use outcome::{Outcome, Refusal};
+use transport::Transport;
+
+use crate::listener::ListenerContext;
+
+/// The connection that a request came by.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'c> {
+    pub(crate) listener: &'c ListenerContext,
+    pub(crate) stream: &'c Transport,
+    pub(crate) peer: SocketAddr,
+}
+
+impl Origin<'_> {
+    /// Counts and logs a request that is malformed. `received` is its length in bytes.
+    pub(crate) fn refused(
+        self,
+        io: &CoreIo,
+        refusal: Refusal,
+        received: u64,
+        response: &[u8],
+        now_ms: u64,
+    ) {
+        io.count_refusal(refusal);
+        io.counters.requests.add(1);
+        io.counters.client_errors.add(1);
+        io.counters.latency.count(Outcome::Refused, refusal.status(), 0);
+        if io.log.is_on() {
+            io.counters.log_lines.add(1);
+            let logged = self.listener.logged();
+            let record = Record::of_none(self.peer, logged, refusal, received, response, now_ms);
+            io.log.record(&Record { tls: self.stream.tls(), ..record });
+        }
+    }
+}
+
+/// Counts a hit.
+pub(crate) fn count_hit(io: &CoreIo, status: u16, elapsed_us: u64) {
+    io.counters.requests.add(1);
+    io.counters.hits.add(1);
+    io.counters.latency.count(Outcome::Hit, status, elapsed_us);
+}
+
+/// What the log says of a hit.
+pub(crate) struct LoggedHit<'s> {
+    pub(crate) status: u16,
+    pub(crate) response_head: &'s [u8],
+    pub(crate) content_type: &'s [u8],
+    pub(crate) body_bytes: u64,
+    pub(crate) elapsed_us: u64,
+    pub(crate) keep: bool,
+}
+
+impl LoggedHit<'_> {
+    /// Writes the line.
+    pub(crate) fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
+        io.counters.log_lines.add(1);
+        io.log.record(&Record {
+            end_wall_ms: now_ms,
+            elapsed_us: self.elapsed_us,
+            client: from.peer,
+            listener: from.listener.address,
+            scheme: from.listener.scheme,
+            request: Some(*head),
+            request_bytes: head.head_bytes as u64,
+            outcome: Outcome::Hit,
+            status: self.status,
+            response_head: self.response_head,
+            content_type: self.content_type,
+            bytes: self.response_head.len() as u64 + self.body_bytes,
+            body_bytes: self.body_bytes,
+            upstream: None,
+            user: b"",
+            keep: self.keep,
+            rule: "",
+            tls: from.stream.tls(),
+        });
+    }
+}
