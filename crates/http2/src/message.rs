@@ -77,7 +77,6 @@ pub(crate) struct Checked {
     pub(crate) status: u16,
     pub(crate) content_length: Option<u64>,
     pub(crate) priority: Option<Priority>,
-    pub(crate) is_head: bool,
     /// The number of pseudo-fields, which come first.
     pseudo: usize,
 }
@@ -91,10 +90,9 @@ enum Section {
 
 /// Checks a request; `with_protocol` says whether `:protocol` is enabled.
 pub(crate) fn request(scratch: &mut Scratch, with_protocol: bool) -> Result<Checked, Reason> {
-    let mut checked = fields(scratch, Section::Request)?;
+    let checked = fields(scratch, Section::Request)?;
     let method = checked.method.ok_or(Reason::PseudoMissing)?;
     let method = scratch.value(&method);
-    checked.is_head = method == b"HEAD";
     if method.is_empty() || !all(method, TOKEN) {
         return Err(Reason::Method);
     }

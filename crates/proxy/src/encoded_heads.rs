@@ -40,9 +40,7 @@ impl EncodedHeads {
         match place {
             Some((known, encoded)) if Arc::ptr_eq(known, block) => head.extend_from_slice(encoded),
             _ => {
-                let [high, middle, low] = [100, 10, 1].map(|unit| stored.status() / unit % 10);
-                let status = [high, middle, low].map(|digit| b'0' + digit as u8);
-                encode_without_table(b":status", &status, head);
+                encode_without_table(b":status", status_in(block), head);
                 let status_line = memchr::memchr(b'\n', block).map_or(0, |at| at + 1);
                 append(&block[status_line..], head);
                 if block.len() <= HEAD_BYTES_MAX {
@@ -55,6 +53,12 @@ impl EncodedHeads {
         append(lines, head);
         head
     }
+}
+
+/// The three digits of the status in a head that was written for HTTP/1.
+pub(crate) fn status_in(head: &[u8]) -> &[u8] {
+    let digits = b"HTTP/1.1 ".len();
+    &head[digits..digits + 3]
 }
 
 /// The fields in lines that were written for HTTP/1.

@@ -1,7 +1,7 @@
 //! Field blocks: HEADERS with CONTINUATION, and what their fields mean for the stream.
 
+use super::Connection;
 use super::receive::{check_dependency, count_content};
-use super::{Connection, Going};
 use crate::error::Reason;
 use crate::event::{Found, StreamId};
 use crate::frame::{self, FrameHeader, PRIORITY_BYTES, flag};
@@ -216,13 +216,6 @@ impl Connection {
         }
         self.streams.advance(id, Direction::Receiving, Step::Ended);
         Ok(Found::Trailers(id))
-    }
-
-    /// The second step of a shutdown: streams after the last one are not processed.
-    pub(super) fn go_away_now(&mut self, out: &mut Vec<u8>) {
-        let last = if self.is_server { self.last_stream } else { 0 };
-        frame::go_away(out, last, crate::ErrorCode::NO_ERROR);
-        self.going = Going::Final(last);
     }
 }
 

@@ -322,6 +322,13 @@ impl Connection {
         }
     }
 
+    /// The second step of a shutdown: streams after the last one are not processed.
+    pub(super) fn go_away_now(&mut self, out: &mut Vec<u8>) {
+        let last = if self.is_server { self.last_stream } else { 0 };
+        frame::go_away(out, last, ErrorCode::NO_ERROR);
+        self.going = Going::Final(last);
+    }
+
     /// Ends the connection at once with this code: all streams are gone. Send the output, then
     /// close.
     pub fn abort(&mut self, code: ErrorCode, out: &mut Vec<u8>) {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use cache::stored::Connection;
+use cache::stored::{Connection, has_length};
 use http1::{ResponseHead, Version};
 use http2::{ErrorCode, StreamId};
 use runtime::fs::SharedPages;
@@ -13,6 +13,7 @@ use transport::Transport;
 use super::link::Link;
 use super::message::{content_length, fields_of};
 use crate::client::{Client, Gone, Response, Sent};
+use crate::encoded_heads::status_in;
 use crate::h1::{append_interim, append_response, response_framing};
 use crate::pace::Pace;
 
@@ -75,7 +76,7 @@ impl StreamClient {
         if self.head_is_sent || self.status == 0 {
             return;
         }
-        let ends = ends || self.is_head || matches!(self.status, 204 | 304) || self.left == Some(0);
+        let ends = ends || self.is_head || !has_length(self.status) || self.left == Some(0);
         self.head_is_sent = true;
         self.is_ended = ends;
         let (status, fields) = (self.status, fields_of(&self.head));
@@ -139,9 +140,8 @@ impl Client for StreamClient {
     fn respond(&mut self, response: &Response<'_>) {
         let framing = response_framing(response, Version::Http2);
         append_response(&mut self.head, response, framing, Connection::Keep);
-        // "HTTP/1.1 200 ..."
-        let digits = self.head.get(9..12).unwrap_or_default();
-        self.status = digits.iter().fold(0, |n, digit| 10 * n + u16::from(digit - b'0'));
+        let digits = status_in(&self.head).iter();
+        self.status = digits.fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
         self.left = content_length(&self.head);
         self.bytes += self.head.len() as u64;
         self.head_end = self.bytes;

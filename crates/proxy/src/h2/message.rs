@@ -4,10 +4,11 @@
 //! and the strict parser reads it: what it refuses over HTTP/1 it refuses here. A response's head
 //! is written for HTTP/1 and then taken apart into fields.
 
+use access_log::last_field;
 use http1::write;
+use http2::RequestHead;
 
 use crate::encoded_heads::fields_in;
-use http2::RequestHead;
 
 /// Fields of a request that its new head does not take over: it has its own.
 const OWN: [&[u8]; 3] = [b"host", b"content-length", b"te"];
@@ -56,9 +57,7 @@ pub(super) fn fields_of(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 
 /// The length that a head announces.
 pub(super) fn content_length(head: &[u8]) -> Option<u64> {
-    let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"content-length");
-    let (_, value) = fields_of(head).find(|(name, _)| is_length(name))?;
-    std::str::from_utf8(value).ok()?.parse().ok()
+    std::str::from_utf8(last_field(head, b"content-length")).ok()?.parse().ok()
 }
 
 #[cfg(test)]
