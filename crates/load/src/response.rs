@@ -138,9 +138,42 @@ pub(crate) struct Reader {
     partial: Vec<u8>,
     any_byte: bool,
     keep_alive: bool,
-    bad_status: bool,
-    source: Source,
-    body_bytes: u64,
+    received: Received,
+}
+
+/// What has come of a response, in any version of HTTP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) bad_status: bool,
+    pub(crate) source: Source,
+    pub(crate) body_bytes: u64,
+}
+
+impl Received {
+    pub(crate) const NOTHING: Received =
+        Received { bad_status: false, source: Source::Unknown, body_bytes: 0 };
+
+    /// The next bytes of the body.
+    #[inline]
+    pub(crate) fn take(&mut self, body: &[u8], requested: Requested) -> Result<(), ErrorKind> {
+        let right = !requested.verify
+            || self.bad_status
+            || content::matches(u64::from(requested.object), self.body_bytes, body);
+        self.body_bytes += body.len() as u64;
+        if right { Ok(()) } else { Err(ErrorKind::WrongBytes) }
+    }
+
+    /// The verdict on a complete response.
+    #[inline]
+    pub(crate) fn judge(&self, requested: Requested) -> Result<Complete, ErrorKind> {
+        if self.bad_status {
+            return Err(ErrorKind::BadStatus);
+        }
+        if requested.size.is_some_and(|size| size != self.body_bytes) {
+            return Err(ErrorKind::WrongSize);
+        }
+        Ok(Complete { source: self.source, body_bytes: self.body_bytes })
+    }
 }
 
 /// A complete and correct response.
@@ -157,9 +190,7 @@ impl Reader {
             partial: Vec::new(),
             any_byte: false,
             keep_alive: true,
-            bad_status: false,
-            source: Source::Unknown,
-            body_bytes: 0,
+            received: Received::NOTHING,
         }
     }
 
@@ -169,7 +200,7 @@ impl Reader {
         self.state = State::Head;
         self.partial.clear();
         self.any_byte = false;
-        self.body_bytes = 0;
+        self.received.body_bytes = 0;
     }
 
     /// Whether the connection may carry another request after this response.
@@ -193,7 +224,7 @@ impl Reader {
             panic!("only a body of known length is skipped");
         };
         *left = left.checked_sub(count).expect("no more is skipped than is left");
-        self.body_bytes += count;
+        self.received.body_bytes += count;
         *left == 0
     }
 
@@ -249,8 +280,8 @@ impl Reader {
                 continue;
             }
             self.keep_alive = info.keep_alive;
-            self.bad_status = info.bad_status;
-            self.source = info.source;
+            self.received.bad_status = info.bad_status;
+            self.received.source = info.source;
             self.state = match info.body {
                 BodyKind::None => State::Length { left: 0 },
                 BodyKind::Length(left) => State::Length { left },
@@ -270,14 +301,14 @@ impl Reader {
                 }
                 *left -= bytes.len() as u64;
                 let response = *left == 0;
-                self.take(bytes, requested)?;
+                self.received.take(bytes, requested)?;
                 Ok(response)
             }
             State::Coded(_) => {
                 while !bytes.is_empty() {
                     let State::Coded(decoder) = &mut self.state else { unreachable!() };
                     let step = decoder.decode(bytes).map_err(|_| ErrorKind::BadFraming)?;
-                    self.take(&bytes[step.data.clone()], requested)?;
+                    self.received.take(&bytes[step.data.clone()], requested)?;
                     bytes = &bytes[step.consumed..];
                     if step.done {
                         return if bytes.is_empty() {
@@ -296,15 +327,6 @@ impl Reader {
         }
     }
 
-    #[inline]
-    fn take(&mut self, body: &[u8], requested: Requested) -> Result<(), ErrorKind> {
-        let right = !requested.verify
-            || self.bad_status
-            || content::matches(u64::from(requested.object), self.body_bytes, body);
-        self.body_bytes += body.len() as u64;
-        if right { Ok(()) } else { Err(ErrorKind::WrongBytes) }
-    }
-
     /// The peer has closed. `Ok` if that is how this response ends.
     pub(crate) fn close(&mut self) -> Result<(), ErrorKind> {
         if !self.any_byte {
@@ -320,13 +342,7 @@ impl Reader {
     /// The verdict on a complete response.
     #[inline]
     pub(crate) fn judge(&self, requested: Requested) -> Result<Complete, ErrorKind> {
-        if self.bad_status {
-            return Err(ErrorKind::BadStatus);
-        }
-        if requested.size.is_some_and(|size| size != self.body_bytes) {
-            return Err(ErrorKind::WrongSize);
-        }
-        Ok(Complete { source: self.source, body_bytes: self.body_bytes })
+        self.received.judge(requested)
     }
 }
 

@@ -20,11 +20,10 @@ use readiness::{Event as Readiness, Ready};
 
 use super::{Generator, REST_NS, kind_of, kind_of_connect, would_block};
 use crate::connections::{Assigned, Connections, Step};
-use crate::content;
 use crate::outcome::ErrorKind;
 use crate::plan::Plan;
 use crate::request::Template;
-use crate::response::{Complete, Source, source_of};
+use crate::response::{Complete, Received, source_of};
 use crate::sys;
 
 /// Content that a server may send before any of it is released: more than one read brings.
@@ -71,32 +70,29 @@ struct Lane {
     /// Whether the request waits for a stream.
     is_waiting: bool,
     size: u64,
-    bad_status: bool,
+    received: Received,
     wrong_bytes: bool,
-    source: Source,
-    body_bytes: u64,
 }
 
 const FREE: Lane = Lane {
     request: None,
     is_waiting: false,
     size: 0,
-    bad_status: false,
+    received: Received::NOTHING,
     wrong_bytes: false,
-    source: Source::Unknown,
-    body_bytes: 0,
 };
 
 impl Lane {
+    fn take(&mut self, bytes: &[u8]) {
+        if let Some(assigned) = &self.request {
+            self.wrong_bytes |= self.received.take(bytes, assigned.requested).is_err();
+        }
+    }
+
     fn judge(&self, assigned: &Assigned) -> Result<Complete, ErrorKind> {
-        if self.bad_status {
-            Err(ErrorKind::BadStatus)
-        } else if self.wrong_bytes {
-            Err(ErrorKind::WrongBytes)
-        } else if assigned.requested.size.is_some_and(|size| size != self.body_bytes) {
-            Err(ErrorKind::WrongSize)
-        } else {
-            Ok(Complete { source: self.source, body_bytes: self.body_bytes })
+        match self.wrong_bytes {
+            true => Err(ErrorKind::WrongBytes),
+            false => self.received.judge(assigned.requested),
         }
     }
 }
@@ -212,10 +208,10 @@ impl Multiplexed {
                 Event::Response { stream, head, end_stream } if head.status >= 200 => {
                     state.has_answered = true;
                     if let Some(lane) = lane_of(&state.sent, stream) {
-                        let place = &mut self.lanes[lane as usize];
-                        place.bad_status = head.status >= 400;
+                        let received = &mut self.lanes[lane as usize].received;
+                        received.bad_status = head.status >= 400;
                         if self.count_hits {
-                            place.source = source_of(|name| field(&head, name));
+                            received.source = source_of(|name| field(&head, name));
                         }
                     }
                     (stream, end_stream.then_some(Ok(())))
@@ -266,19 +262,6 @@ impl Multiplexed {
         let state = &mut self.links[link as usize];
         state.http2 = None;
         state.partial.clear();
-    }
-}
-
-impl Lane {
-    fn take(&mut self, bytes: &[u8]) {
-        if let Some(Assigned { requested, .. }) = &self.request
-            && requested.verify
-            && !self.bad_status
-        {
-            let object = u64::from(requested.object);
-            self.wrong_bytes |= !content::matches(object, self.body_bytes, bytes);
-        }
-        self.body_bytes += bytes.len() as u64;
     }
 }
 
