@@ -6,7 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -133,7 +135,7 @@ pub(crate) fn run(mut command: Command, patience: Duration) -> CommandOutput {
     CommandOutput { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+fn reader(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         from.read_to_end(&mut bytes).unwrap();
@@ -373,6 +375,43 @@ impl Recording {
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// An address that accepts connections and serves each in a thread, which ends with it. Dropping it
+/// Dropping it ends the accepting.
+pub(crate) struct Accepting {
+    pub(crate) address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Accepting {
+    pub(crate) fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Accepting {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, serve) = (Arc::new(AtomicBool::new(false)), Arc::new(serve));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (Ok(stream), serve) = (stream, Arc::clone(&serve)) else { continue };
+                std::thread::spawn(move || serve(stream));
+            }
+        });
+        Accepting { address, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Accepting {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// Sends one request on a new connection and returns the whole response.

@@ -6,11 +6,13 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use runtime::sim::Rng;
+
+use crate::support::Accepting;
 
 /// The kind of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,6 @@ impl Object {
 struct State {
     versions: Mutex<HashMap<String, u64>>,
     requests: AtomicU64,
-    stop: AtomicBool,
 }
 
 impl State {
@@ -98,31 +99,21 @@ impl State {
 
 /// The server, with a thread per connection. Dropping it ends it.
 pub(super) struct Origin {
-    address: SocketAddr,
+    accepting: Accepting,
     state: Arc<State>,
 }
 
 impl Origin {
     pub(super) fn start() -> Origin {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if shared.stop.load(Ordering::Acquire) {
-                    return;
-                }
-                let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
-                // A killed proxy can end its connections at any point.
-                std::thread::spawn(move || drop(serve(&stream, &shared)));
-            }
-        });
-        Origin { address, state }
+        // A killed proxy can end its connections at any point.
+        let accepting = Accepting::start(move |stream| drop(serve(&stream, &shared)));
+        Origin { accepting, state }
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.accepting.address)
     }
 
     pub(super) fn version(&self, path: &str) -> u64 {
@@ -137,13 +128,6 @@ impl Origin {
     /// Requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Origin {
-    fn drop(&mut self) {
-        self.state.stop.store(true, Ordering::Release);
-        let _ = TcpStream::connect(self.address);
     }
 }
 

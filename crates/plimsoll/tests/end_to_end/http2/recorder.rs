@@ -11,12 +11,10 @@
 //! A connection whose bytes are not a request is closed.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 
-use crate::support::{SOON, wait_for};
+use crate::support::{Accepting, SOON, wait_for};
 
 /// The body of `/cached/SIZE`: letters, so that a command can print it.
 pub(crate) fn content(size: usize) -> Vec<u8> {
@@ -51,16 +49,14 @@ impl Request {
 
 /// The running origin. Dropping it stops it.
 pub(crate) struct Recorder {
-    address: SocketAddr,
+    accepting: Accepting,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Shared {
     record: Mutex<Record>,
     released: Condvar,
-    stop: AtomicBool,
 }
 
 #[derive(Default)]
@@ -72,25 +68,15 @@ struct Record {
 
 impl Recorder {
     pub(crate) fn start() -> Recorder {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
         let ours = Arc::clone(&shared);
-        let accepting = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if ours.stop.load(Ordering::SeqCst) {
-                    return;
-                }
-                let ours = Arc::clone(&ours);
-                // The thread ends with its connection. How that ends is the proxy's decision.
-                std::thread::spawn(move || drop(ours.serve(stream.unwrap())));
-            }
-        });
-        Recorder { address, shared, accepting: Some(accepting) }
+        // How a connection ends is the proxy's decision.
+        let accepting = Accepting::start(move |stream| drop(ours.serve(stream)));
+        Recorder { accepting, shared }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.accepting.address)
     }
 
     /// The requests for this path so far.
@@ -132,12 +118,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
         self.release();
-        let _ = TcpStream::connect(self.address);
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
     }
 }
 

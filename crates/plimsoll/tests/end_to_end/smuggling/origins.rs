@@ -2,15 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 
 use crate::smuggling::Received;
 use crate::smuggling::clients::{PAUSE, ask};
-use crate::support::{Home, Running, SOON, am_root, free_port, output_file, program, wait_for};
+use crate::support::{
+    Accepting, Home, Running, SOON, am_root, free_port, output_file, program, wait_for,
+};
 
 /// A real server that answers every request with its path, and logs it.
 pub(crate) struct Judge<'h> {
@@ -147,16 +147,14 @@ fn tagged(line: &str) -> Option<(&str, &str)> {
 
 /// An origin that answers `…/evil` with the configured bytes, and everything else with its path.
 pub(crate) struct Scripted {
-    address: SocketAddr,
+    accepting: Accepting,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Shared {
     script: Mutex<Script>,
     has_sent: Condvar,
-    stop: AtomicBool,
 }
 
 #[derive(Default)]
@@ -169,25 +167,14 @@ struct Script {
 
 impl Scripted {
     pub(crate) fn start() -> Scripted {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared::default());
         let ours = Arc::clone(&shared);
-        let accepting = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if ours.stop.load(Ordering::SeqCst) {
-                    return;
-                }
-                let ours = Arc::clone(&ours);
-                // The thread ends with its connection.
-                std::thread::spawn(move || ours.serve(stream.unwrap()));
-            }
-        });
-        Scripted { address, shared, accepting: Some(accepting) }
+        let accepting = Accepting::start(move |stream| ours.serve(stream));
+        Scripted { accepting, shared }
     }
 
     pub(crate) fn authority(&self) -> String {
-        self.address.to_string()
+        self.accepting.address.to_string()
     }
 
     pub(crate) fn script(&self, parts: Vec<Vec<u8>>, closes: bool) {
@@ -200,16 +187,6 @@ impl Scripted {
         let waited =
             self.shared.has_sent.wait_timeout_while(script, SOON, |script| script.sending > 0);
         assert!(!waited.unwrap().1.timed_out());
-    }
-}
-
-impl Drop for Scripted {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(self.address);
-        if let Some(accepting) = self.accepting.take() {
-            let _ = accepting.join();
-        }
     }
 }
 
