@@ -378,7 +378,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// An address that accepts connections and serves each in a thread, which ends with it. Dropping it
-/// Dropping it ends the accepting.
+/// ends the accepting.
 pub(crate) struct Accepting {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
