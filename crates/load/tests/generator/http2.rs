@@ -37,8 +37,8 @@ fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> s
     let mut unsent: Vec<(StreamId, usize, usize)> = Vec::new();
     let (mut number, mut buffer) = (0, [0; 16384]);
     loop {
-        let mut at = 0;
-        loop {
+        let (mut at, mut goes_away) = (0, None);
+        while goes_away.is_none() {
             let received = connection
                 .next_event(&input[at..], &mut scratch, 0, &mut out)
                 .map_err(std::io::Error::other)?;
@@ -56,15 +56,7 @@ fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> s
                     connection.send_response(id, status, none, true, &mut out).unwrap();
                 }
                 Reset => connection.reset(id, ErrorCode::REFUSED_STREAM, &mut out),
-                GoAway => {
-                    // As servers do that close after a number of requests.
-                    let last = id.saturating_sub(2).to_be_bytes();
-                    stream.write_all(&out)?;
-                    stream.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0])?;
-                    stream.write_all(&last)?;
-                    stream.write_all(&[0; 4])?;
-                    return Ok(());
-                }
+                GoAway => goes_away = Some(id.saturating_sub(2)),
                 Close => return Ok(()),
                 Nothing => {}
             }
@@ -83,6 +75,13 @@ fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> s
             }
             false
         });
+        if let Some(last) = goes_away {
+            // As servers do that close after a number of requests: those before it are answered.
+            out.extend_from_slice(&[0, 0, 8, 7, 0, 0, 0, 0, 0]);
+            out.extend_from_slice(&last.to_be_bytes());
+            out.extend_from_slice(&[0; 4]);
+            return stream.write_all(&out);
+        }
         stream.write_all(&out)?;
         out.clear();
         match stream.read(&mut buffer)? {
