@@ -225,7 +225,8 @@ fn without_a_log_a_counter_provides_the_requests() {
     page.count.store(7, Ordering::Relaxed);
     (0..5).for_each(|_| drop(running.next()));
     let summary = running.stop();
-    assert!((summary.requests - 507.0).abs() < 1.0, "{summary}");
+    // A late last scrape puts some of the 7 after the recording.
+    assert!((500.0..508.0).contains(&summary.requests), "{summary}");
     let trial = Trial::open(&summary.out).unwrap();
     let valid: f64 = trial.intervals().iter().filter(|i| i.rate_valid).map(|i| i.requests).sum();
     assert!(valid > 100.0 && valid < 450.0, "{valid} of rates that can be used");
