@@ -423,7 +423,7 @@ impl Stored {
     }
 
     /// Appends the complete head for a response from the store, up to the empty line.
-    #[inline]
+    #[inline(always)]
     pub fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
         out.extend_from_slice(self.block());
         self.append_own_fields(out, use_);
@@ -575,7 +575,7 @@ impl Connection {
 }
 
 impl Use<'_> {
-    #[inline]
+    #[inline(always)]
     fn append(&self, out: &mut Vec<u8>, aging: Aging) {
         out.extend_from_slice(b"Cache-Status: ");
         out.extend_from_slice(self.cache_status);

@@ -398,7 +398,7 @@ impl<V> Store<V> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn lock(&self, key: &Key) -> Guard<'_, Shard<V>> {
         // Bits that neither place nor tag an entry in a hash table: the index hashes with the low
         // half of the key, the ghost with the high half, and both use only the ends of their half.
