@@ -130,6 +130,13 @@ impl<'b> RequestHead<'b> {
         self.meta.line.version = Version::Http2;
         self
     }
+
+    /// The same head without content, when the end of the stream has shown that none follows.
+    #[must_use]
+    pub fn without_content(mut self) -> RequestHead<'b> {
+        self.meta.body = BodyKind::None;
+        self
+    }
 }
 
 impl std::fmt::Debug for RequestHead<'_> {

@@ -10,8 +10,12 @@ pub struct Priority {
 }
 
 impl Priority {
-    /// The priority of a request without the field.
+    /// The priority by a field without members.
     pub const DEFAULT: Priority = Priority { urgency: 3, incremental: false };
+
+    /// The priority of a request without the field. Its client may know nothing of priorities, and
+    /// one large response would stop all others, so they share.
+    pub(crate) const UNSIGNALLED: Priority = Priority { incremental: true, ..Priority::DEFAULT };
 
     /// Reads the value of the field `priority`. Members that are unknown or have another type are
     /// ignored; a later member replaces an earlier one (RFC 9218 section 4).

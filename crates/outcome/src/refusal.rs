@@ -140,8 +140,11 @@ enum After {
 refusals! {
     ConnectHere = 501, Request, Close, "connect",
         "CONNECT is for a forward proxy, and this is none";
-    ConnectOverHttp2 = 501, Request, Keep, "connect-unsupported",
-        "CONNECT is not supported over HTTP/2 here: use HTTP/1.1";
+    Protocol = 501, Request, Keep, "protocol",
+        "an extended CONNECT for a protocol that is not supported";
+    Http2Malformed = 400, Request, Close, "http2-malformed", "this is not valid HTTP/2";
+    Http2Limit = 429, Request, Close, "http2-limit",
+        "the client exceeds what a connection of HTTP/2 may cause";
     Expectation = 417, Request, Close, "expectation", "the expectation is not known";
     OptionsEnd = 200, Request, Keep, "options", "plimsoll";
     TraceEnd = 501, Request, Keep, "trace", "TRACE ends here";
@@ -204,7 +207,8 @@ mod tests {
     fn each_rule_has_its_own_name() {
         for (at, name) in COUNTED.iter().enumerate() {
             assert!(!COUNTED[..at].contains(name), "{name}");
-            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{name}");
+            let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            assert!(name.bytes().all(is_plain), "{name}");
         }
         assert_eq!(COUNTED[Refusal::OnlyIfCached.place()], Refusal::OnlyIfCached.name());
         assert_eq!(COUNTED[Refusal::Fault(Fault::Connect).place()], "fault");

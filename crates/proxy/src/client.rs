@@ -13,17 +13,22 @@
 //! and interim responses that an old client would not understand belong to the implementation.
 //! `h1` and `h2` are the two. Calls are dispatched statically.
 //!
+//! After a CONNECT or an upgrade, the client is a [`ByteStream`]: its connection over HTTP/1, one
+//! stream of it over HTTP/2.
+//!
 //! Backpressure: `offer` and `respond` never wait and buffer what the client does not take; a
 //! caller that has offered one read's worth waits in `flush` before it offers more.
+
+use std::task::{Context, Poll};
 
 use cache::ranges::Parts;
 use cache::stored::{Head, Stored};
 use caching::ContentRange;
+use core_io::CoreIo;
 use http1::ResponseHead;
 use outcome::Fault;
 use policy::via::ViaNames;
 use runtime::fs::SharedPages;
-use transport::Transport;
 use upstream::BodyLength;
 
 use crate::cache_status::CacheStatus;
@@ -36,6 +41,8 @@ pub struct Gone;
 pub(crate) trait Client {
     /// The body of its request.
     type Body: RequestBody;
+    /// What a tunnel carries bytes to and from.
+    type Stream: ByteStream;
 
     /// Buffers the final head. Called once, before any content.
     fn respond(&mut self, response: &Response<'_>);
@@ -65,14 +72,42 @@ pub(crate) trait Client {
     /// The connection carries no further request. The head says so, unless it was sent already.
     fn close_after(&mut self);
 
-    /// The connection itself, for a tunnel, which takes it over.
-    fn connection(&self) -> &Transport;
+    /// The bytes after the heads, for a tunnel, which takes them over.
+    fn stream(&self) -> &Self::Stream;
 
     /// Counts bytes that went to the client through a tunnel.
     fn add_tunnelled(&mut self, bytes: u64);
 
     /// What the client was sent.
     fn sent(&self) -> Sent<'_>;
+}
+
+/// One side of a tunnel: bytes in both directions. Each direction ends by itself.
+pub(crate) trait ByteStream {
+    /// The connection counts the bytes of the client, those of a tunnel included.
+    const IS_COUNTED: bool;
+
+    /// Waits for bytes and gives them to `take`; `None` is the end. Those of the previous call have
+    /// been passed on: the sender may send as many more.
+    async fn read<T>(&self, io: &CoreIo, take: impl FnMut(&[u8]) -> T) -> Result<Option<T>, Gone>;
+
+    /// Sends as much as there is room for, which may be nothing.
+    fn try_send(&self, bytes: &[u8]) -> Result<usize, Gone>;
+
+    /// Waits for room.
+    async fn room(&self) -> Result<(), Gone>;
+
+    /// Waits until no bytes wait in a buffer of this side alone.
+    async fn flushed(&self) -> Result<(), Gone>;
+
+    /// Ends our direction.
+    fn end(&self) -> Result<(), Gone>;
+
+    /// Makes sure that the end of both directions does not look like an orderly one.
+    fn reset(&self);
+
+    /// Ready if it is known to be gone, also while nothing is read or sent.
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
 /// The body of a client's request.

@@ -30,6 +30,7 @@ mod serve;
 mod shared;
 pub mod snapshot;
 mod tunnel;
+mod websocket;
 mod worker;
 
 pub use serve::serve as serve_connection;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use core_io::CoreIo;
-use runtime::time;
+use runtime::time::{self, Instant};
 
 use crate::limits::{Limits, RATE_WAITS_MIN};
 
@@ -34,11 +34,10 @@ impl Pace {
         let in_force = io.limits();
         let since = time::now();
         let result = time::timeout(limit(&in_force.limits), client).await;
-        self.waited += since.elapsed();
-        self.waits = self.waits.saturating_add(1);
+        let is_too_slow = self.waited(since, &in_force.limits);
         match result {
             Ok(Err(error)) => Err(error),
-            Ok(Ok(())) if !self.is_too_slow(&in_force.limits) => Ok(()),
+            Ok(Ok(())) if !is_too_slow => Ok(()),
             Ok(Ok(())) | Err(_) => {
                 io.counters.timeouts.add(1);
                 Err(too_slow)
@@ -46,8 +45,10 @@ impl Pace {
         }
     }
 
-    /// Whether the client is to be cut off.
-    fn is_too_slow(&self, limits: &Limits) -> bool {
+    /// A wait that began then is over. Returns whether the client is to be cut off.
+    pub(crate) fn waited(&mut self, since: Instant, limits: &Limits) -> bool {
+        self.waited += since.elapsed();
+        self.waits = self.waits.saturating_add(1);
         self.waits >= RATE_WAITS_MIN
             && self.waited >= limits.rate_grace
             && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()

@@ -58,9 +58,6 @@ impl Class {
         match (head.method, role) {
             (Method::Purge, _) => return Class::Purge,
             (Method::Connect, Role::Forward) if is_loop() => return Class::Refused(Refusal::Loop),
-            (Method::Connect, Role::Forward) if head.version == Version::Http2 => {
-                return Class::Refused(Refusal::ConnectOverHttp2);
-            }
             (Method::Connect, Role::Forward) => return Class::Connect,
             (Method::Connect, Role::Reverse) => return Class::Refused(Refusal::ConnectHere),
             _ => {}
@@ -83,6 +80,10 @@ impl Class {
         let with_body = has_content(head);
         if !with_body && let Some(protocols) = upgrade(head, upgrades) {
             return Class::Upgrade(protocols);
+        }
+        // Any other answer of a server to an extended CONNECT would look like a tunnel.
+        if head.version == Version::Http2 && head.fields.has(Name::Upgrade) {
+            return Class::Refused(Refusal::Protocol);
         }
         if !matches!(head.method, Method::Get | Method::Head) {
             return Class::Bypass(Forward::Method);
@@ -116,11 +117,13 @@ pub(crate) fn has_content(head: &RequestHead<'_>) -> bool {
 }
 
 /// The requested protocols that may be passed on, as a field's value; `None` for an ordinary
-/// request.
+/// request. Over HTTP/2 it is an extended CONNECT (RFC 8441), and WebSocket is the only protocol
+/// for which it means the same as an upgrade.
 fn upgrade(head: &RequestHead<'_>, allowed: &[Protocol]) -> Option<Vec<u8>> {
     if !head.fields.has(Name::Upgrade)
         || head.method != Method::Get
-        || head.version != Version::Http11
+        || head.version == Version::Http10
+        || (head.version == Version::Http2 && !is_websocket(head))
         || !head.fields.contains_token(Name::Connection, b"upgrade")
     {
         return None;
@@ -135,6 +138,10 @@ fn upgrade(head: &RequestHead<'_>, allowed: &[Protocol]) -> Option<Vec<u8>> {
         }
     }
     (!value.is_empty()).then_some(value)
+}
+
+fn is_websocket(head: &RequestHead<'_>) -> bool {
+    head.fields.get(Name::Upgrade).is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"))
 }
 
 fn is_named(token: &[u8], protocol: &Protocol) -> bool {
@@ -236,7 +243,9 @@ mod tests {
         }
         assert_eq!(read("POST", "1.1", &upgrade("websocket")), None);
         assert_eq!(read("GET", "1.0", &upgrade("websocket")), None);
-        assert_eq!(read("GET", "2.0", &upgrade("websocket")), None);
+        assert_eq!(read("GET", "2.0", &upgrade("websocket")).as_deref(), Some("websocket"));
+        assert_eq!(read("GET", "2.0", &upgrade("tls/1.0")), None);
+        assert_eq!(read("GET", "2.0", &upgrade("websocket, tls/1.0")), None);
         assert_eq!(
             read("GET", "1.1", "Upgrade: websocket\r\n"),
             None,

@@ -11,7 +11,7 @@ use std::task::Poll;
 use transport::Transport;
 
 use crate::listener::ListenerContext;
-use crate::worker::Worker;
+use crate::worker::{Slot, Worker};
 use crate::{h1, h2};
 
 /// Serves one connection to its end.
@@ -48,19 +48,7 @@ pub fn serve(
             }
             return;
         };
-        Box::pin(h2::serve(Rc::clone(&slot.worker), listener, accepted, *read)).await;
-    }
-}
-
-/// Leaves the table when the connection's future is dropped.
-struct Slot {
-    worker: Rc<Worker>,
-    slot: readiness::Token,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.worker.io.leave(self.slot);
+        Box::pin(h2::serve(slot, listener, accepted, *read)).await;
     }
 }
 

@@ -17,20 +17,20 @@ use std::future::Future;
 use std::io;
 use std::net::Shutdown;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use runtime::time::{self, Instant};
 
-use crate::client::Gone;
+use crate::client::{ByteStream, Gone};
 use crate::limits::TUNNEL_BYTES_MAX;
 use core_io::CoreIo;
 use metrics::Count;
 use transport::Transport;
 
 /// The two ends of a tunnel.
-pub(crate) struct Tunnel<'t> {
+pub(crate) struct Tunnel<'t, C> {
     pub(crate) io: &'t CoreIo,
-    pub(crate) client: &'t Transport,
+    pub(crate) client: &'t C,
     pub(crate) upstream: &'t Transport,
 }
 
@@ -59,7 +59,7 @@ struct Counted {
     down: Cell<u64>,
 }
 
-impl Tunnel<'_> {
+impl<C: ByteStream> Tunnel<'_, C> {
     /// Carries bytes to the end, beginning with those that each side has sent already.
     pub(crate) async fn run(&self, to_upstream: &[u8], to_client: &[u8]) -> Carried {
         let counters = &self.io.counters;
@@ -74,9 +74,8 @@ impl Tunnel<'_> {
             End::Closed => {}
             End::Idle => counters.timeouts.add(1),
             End::Broken | End::Cut => {
-                // If the system refuses, the sides see an orderly end: there is nothing better.
-                let _ = self.client.set_linger0();
-                let _ = self.upstream.set_linger0();
+                self.client.reset();
+                self.upstream.reset();
             }
         }
         Carried { up: counted.up.get(), down: counted.down.get() }
@@ -86,11 +85,17 @@ impl Tunnel<'_> {
         let io = self.io;
         let counters = &io.counters;
         let (last, client, upstream) = (&counted.last, self.client, self.upstream);
-        let got = [&counters.bytes_received, &counters.upstream_bytes_received];
-        let sent = [&counters.bytes_sent, &counters.upstream_bytes_sent];
-        let of = [&counters.tunnel_bytes_sent, &counters.tunnel_bytes_received];
-        let up = [got[0], sent[1], of[1]];
-        let down = [got[1], sent[0], of[0]];
+        let of_client = |count| if C::IS_COUNTED { None } else { Some(count) };
+        let up = [
+            of_client(&counters.bytes_received),
+            Some(&counters.upstream_bytes_sent),
+            Some(&counters.tunnel_bytes_received),
+        ];
+        let down = [
+            Some(&counters.upstream_bytes_received),
+            of_client(&counters.bytes_sent),
+            Some(&counters.tunnel_bytes_sent),
+        ];
         let up =
             Direction { io, from: client, to: upstream, last, count: &counted.up, counters: up };
         let count = &counted.down;
@@ -114,6 +119,9 @@ impl Tunnel<'_> {
             }
             if up_ended && down_ended {
                 return Poll::Ready(End::Closed);
+            }
+            if client.poll_gone(cx).is_ready() {
+                return Poll::Ready(End::Broken);
             }
             if io.cuts_tunnels() {
                 return Poll::Ready(End::Cut);
@@ -141,30 +149,28 @@ impl Drop for Open<'_> {
 }
 
 /// One direction.
-struct Direction<'t> {
+struct Direction<'t, F, T> {
     io: &'t CoreIo,
-    from: &'t Transport,
-    to: &'t Transport,
+    from: &'t F,
+    to: &'t T,
     /// When a byte was last written, in either direction.
     last: &'t Cell<Instant>,
     /// Bytes written to `to`.
     count: &'t Cell<u64>,
     /// The counters of bytes read, bytes written, and bytes that went through a tunnel.
-    counters: [&'t Count; 3],
+    counters: [Option<&'t Count>; 3],
 }
 
-impl Direction<'_> {
+impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
     /// Carries bytes to the end of `from`, and passes the end on.
     async fn carry(&self, first: &[u8]) -> Result<(), Gone> {
         self.send(first).await?;
         loop {
-            let step = read(self.io, self.from, |bytes| {
-                self.counters[0].add(bytes.len() as u64);
-                let sent = match self.to.try_write(bytes) {
-                    Ok(sent) => sent,
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                    Err(_) => return Err(Gone),
-                };
+            let step = self.from.read(self.io, |bytes| {
+                if let Some(read) = self.counters[0] {
+                    read.add(bytes.len() as u64);
+                }
+                let sent = self.to.try_send(bytes)?;
                 self.sent(sent);
                 Ok(bytes[sent..].to_vec())
             });
@@ -172,8 +178,8 @@ impl Direction<'_> {
                 Some(rest) => self.send(&rest?).await?,
                 None => {
                     // This fails if the far side has gone altogether.
-                    if self.to.shutdown(Shutdown::Write).is_ok() {
-                        let _ = self.flushed().await;
+                    if self.to.end().is_ok() {
+                        let _ = self.to.flushed().await;
                     }
                     return Ok(());
                 }
@@ -183,53 +189,81 @@ impl Direction<'_> {
 
     async fn send(&self, mut bytes: &[u8]) -> Result<(), Gone> {
         while !bytes.is_empty() {
-            match self.to.try_write(bytes) {
-                Ok(sent) => {
+            match self.to.try_send(bytes)? {
+                0 => self.to.room().await?,
+                sent => {
                     self.sent(sent);
                     bytes = &bytes[sent..];
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.to.writable().await.map_err(|_| Gone)?;
-                }
-                Err(_) => return Err(Gone),
             }
         }
-        self.flushed().await
+        self.to.flushed().await
     }
 
-    /// Waits until what was written to `to` is on the wire.
+    fn sent(&self, bytes: usize) {
+        if bytes > 0 {
+            self.last.set(time::now());
+            self.count.set(self.count.get() + bytes as u64);
+            self.counters[1..].iter().flatten().for_each(|counter| counter.add(bytes as u64));
+        }
+    }
+}
+
+/// A whole connection.
+impl ByteStream for Transport {
+    const IS_COUNTED: bool = false;
+
+    async fn read<T>(
+        &self,
+        io: &CoreIo,
+        mut take: impl FnMut(&[u8]) -> T,
+    ) -> Result<Option<T>, Gone> {
+        loop {
+            self.readable().await.map_err(|_| Gone)?;
+            let read =
+                io.with_input(|input| match self.try_read(&mut input[..TUNNEL_BYTES_MAX]) {
+                    Ok(0) => Ok(Some(None)),
+                    Ok(n) => Ok(Some(Some(take(&input[..n])))),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                    Err(_) => Err(Gone),
+                })?;
+            if let Some(read) = read {
+                return Ok(read);
+            }
+        }
+    }
+
+    fn try_send(&self, bytes: &[u8]) -> Result<usize, Gone> {
+        match self.try_write(bytes) {
+            Ok(sent) => Ok(sent),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    async fn room(&self) -> Result<(), Gone> {
+        self.writable().await.map_err(|_| Gone)
+    }
+
     async fn flushed(&self) -> Result<(), Gone> {
-        while !self.to.is_flushed() {
-            self.to.writable().await.map_err(|_| Gone)?;
+        while !self.is_flushed() {
+            self.room().await?;
             // Writes what the connection buffers; this finds a failure.
-            self.to.try_write(&[]).map_err(|_| Gone)?;
+            self.try_write(&[]).map_err(|_| Gone)?;
         }
         Ok(())
     }
 
-    fn sent(&self, bytes: usize) {
-        self.last.set(time::now());
-        self.count.set(self.count.get() + bytes as u64);
-        self.counters[1..].iter().for_each(|counter| counter.add(bytes as u64));
+    fn end(&self) -> Result<(), Gone> {
+        self.shutdown(Shutdown::Write).map_err(|_| Gone)
     }
-}
 
-/// Waits for bytes and gives them to `take`, in the core's buffer; `None` is the end.
-pub(crate) async fn read<T>(
-    io: &CoreIo,
-    from: &Transport,
-    mut take: impl FnMut(&[u8]) -> T,
-) -> Result<Option<T>, Gone> {
-    loop {
-        from.readable().await.map_err(|_| Gone)?;
-        let read = io.with_input(|input| match from.try_read(&mut input[..TUNNEL_BYTES_MAX]) {
-            Ok(0) => Ok(Some(None)),
-            Ok(n) => Ok(Some(Some(take(&input[..n])))),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(_) => Err(Gone),
-        })?;
-        if let Some(read) = read {
-            return Ok(read);
-        }
+    fn reset(&self) {
+        // If the system refuses, the other side sees an orderly end: there is nothing better.
+        let _ = self.set_linger0();
+    }
+
+    fn poll_gone(&self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
     }
 }

@@ -15,6 +15,7 @@ use core_io::CoreIo;
 use metrics::Counters;
 use policy::forward::Verifying;
 use policy::overload::Overload;
+use readiness::Token;
 use slab::Slab;
 use upstream::Upstreams;
 
@@ -88,5 +89,17 @@ impl Worker {
         self.io.replace_limits(snapshot.limits().clone());
         let before = self.snapshot.replace(Rc::new(snapshot));
         drop(before); // its destructors run without the borrow
+    }
+}
+
+/// The place of a connection in the table. It leaves the table when this is dropped.
+pub(crate) struct Slot {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) slot: Token,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.worker.io.leave(self.slot);
     }
 }

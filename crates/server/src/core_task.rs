@@ -100,9 +100,7 @@ impl CoreTask {
         let deadline = time::now() + self.io().limits().limits.drain_timeout;
         // Connections accepted just now enter the table.
         runtime::yield_now().await;
-        if how == Draining::Now {
-            self.io().wake_all();
-        }
+        self.io().wake_all();
         while self.is_needed() && time::now() < deadline {
             if stop.is_stopped() && !self.io().closes_silent() {
                 self.io().drain(Draining::Now);

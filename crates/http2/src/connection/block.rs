@@ -175,7 +175,7 @@ impl Connection {
         let mut stream = Stream::new(id, self.stream_window_bytes(), self.peer.window_bytes);
         stream.receiving = if end_stream { Step::Ended } else { Step::Body };
         stream.content_left = content_left;
-        stream.priority = checked.priority.unwrap_or(Priority::DEFAULT);
+        stream.priority = checked.priority.unwrap_or(Priority::UNSIGNALLED);
         self.streams.insert(stream);
         Ok(Found::Request(id, checked, end_stream))
     }

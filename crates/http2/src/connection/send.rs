@@ -149,9 +149,18 @@ impl Connection {
     /// The bytes of content that the windows allow now; before the head is sent, those that they
     /// will allow.
     pub fn send_data_capacity(&self, stream: StreamId) -> usize {
+        self.stream_window(stream).min(self.connection_window())
+    }
+
+    /// The window of a stream alone.
+    pub fn stream_window(&self, stream: StreamId) -> usize {
         let stream = self.streams.get(stream).filter(|stream| stream.sending != Step::Ended);
-        let window = stream.map_or(0, |stream| stream.send_window.available());
-        window.min(self.send_window.available())
+        stream.map_or(0, |stream| stream.send_window.available())
+    }
+
+    /// The window of the connection alone.
+    pub fn connection_window(&self) -> usize {
+        self.send_window.available()
     }
 
     /// Sends content, as far as the windows allow, and returns how many bytes that is. With

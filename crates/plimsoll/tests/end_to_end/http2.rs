@@ -1,10 +1,12 @@
 //! HTTP/2 with other programs as clients: curl, nghttp and h2load, in the clear and over TLS.
 //!
 //! The origin keeps what it receives ([`recorder`]). Requests that no program would send are in
-//! [`attacks`].
+//! [`attacks`], tunnels in [`tunnels`].
 
 mod attacks;
+mod client;
 mod recorder;
+mod tunnels;
 
 use std::fs;
 use std::process::Command;

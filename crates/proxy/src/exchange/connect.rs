@@ -26,8 +26,8 @@ use super::Exchange;
 use super::fetch::unanswered;
 use super::routing::RequestContext;
 use super::step::{Ending, Summary};
-use crate::client::{Client, Gone, RequestBody, Response};
-use crate::tunnel::{self, Tunnel};
+use crate::client::{ByteStream, Client, Gone, RequestBody, Response};
+use crate::tunnel::Tunnel;
 
 /// A fatal alert: unrecognized_name (RFC 8446, 6.2).
 const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x70";
@@ -71,7 +71,7 @@ impl<C: Client> Exchange<'_, C> {
         to_client: &[u8],
         summary: Summary,
     ) -> Ending {
-        let client = self.client.connection();
+        let client = self.client.stream();
         let tunnel = Tunnel { io: &self.context.worker.io, client, upstream };
         let carried = tunnel.run(to_upstream, to_client).await;
         self.client.add_tunnelled(carried.down);
@@ -111,7 +111,7 @@ async fn checked_hello<C: Client>(
     first: Vec<u8>,
 ) -> Result<Vec<u8>, NoHello> {
     let io = &exchange.context.worker.io;
-    let client = exchange.client.connection();
+    let client = exchange.client.stream();
     let deadline = time::now() + io.limits().limits.head_timeout;
     let mut hello = ClientHello::default();
     let mut any = !first.is_empty();
@@ -133,7 +133,7 @@ async fn checked_hello<C: Client>(
             }
             Verdict::More => {}
         }
-        let read = tunnel::read(io, client, |bytes| hello.push(bytes));
+        let read = client.read(io, |bytes| hello.push(bytes));
         verdict = match time::timeout(deadline.since(time::now()), read).await {
             Ok(Ok(Some(verdict))) => verdict,
             Ok(Ok(None)) if any => return Err(NoHello::Refused { is_tls: false }),

@@ -5,11 +5,13 @@
 //! server may always ignore Upgrade. 101 turns both connections into a tunnel, which begins with
 //! the bytes that came after the two heads; any other answer is an ordinary response.
 //!
+//! Over HTTP/2 the request was an extended CONNECT (RFC 8441), and 101 becomes 200.
+//!
 //! What never happens: HTTP within HTTP (`h2c`), whose requests would bypass every rule; a tunnel
 //! without a 101 that names a requested protocol; such a connection in the pool.
 
 use caching::cache_status::Forward;
-use http1::{Name, OwnedResponse, ResponseHead, tokens};
+use http1::{Name, OwnedResponse, RequestHead, ResponseHead, Version, tokens};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
 use upstream::{Reading, Upstream};
@@ -19,6 +21,7 @@ use super::destination::Destination;
 use super::fetch::{Purpose, unanswered};
 use super::step::{Ending, Summary};
 use crate::client::{Client, RequestBody, Response};
+use crate::websocket;
 
 /// Passes the request on; if the upstream agrees, carries the tunnel to its end.
 pub(super) async fn upgrade<C: Client>(
@@ -47,6 +50,10 @@ pub(super) async fn upgrade<C: Client>(
     if head.head().status == 101 {
         return switch(exchange, &upstream, &head, reading, protocols, body).await;
     }
+    if exchange.context.head.version == Version::Http2 && matches!(head.head().status, 200..=299) {
+        // To this client it would mean that the tunnel is open.
+        return Err(unanswered(Fault::Malformed));
+    }
     let method = exchange.context.head.method;
     let mut answer =
         upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
@@ -69,13 +76,27 @@ async fn switch<C: Client>(
         (Some(protocol), None) if is_asked(protocol) => protocol,
         _ => return Err(unanswered(&exchange.context.worker.io, Fault::Malformed)),
     };
+    let status = match exchange.context.head.version {
+        Version::Http2 if !accepts(&head, &exchange.context.head) => {
+            return Err(unanswered(&exchange.context.worker.io, Fault::Malformed));
+        }
+        Version::Http2 => 200,
+        _ => 101,
+    };
     let via = &exchange.context.snapshot.via;
     exchange.client.respond(&Response::Switching { head, via, protocol });
     let address = Some(upstream.address);
-    let summary = Summary { outcome: Outcome::Tunnel, status: 101, upstream: address };
+    let summary = Summary { outcome: Outcome::Tunnel, status, upstream: address };
     if exchange.client.flush().await.is_err() {
         return Ok(Ending::BrokenOff(summary));
     }
     let first = body.take_rest();
     Ok(exchange.tunnel(&upstream.stream, &first, &reading.bytes, summary).await)
+}
+
+/// Whether an answer is one to the key of this request. A client of HTTP/1 checks that itself.
+fn accepts(answer: &ResponseHead<'_>, request: &RequestHead<'_>) -> bool {
+    let key = request.fields.values(b"sec-websocket-key").next().unwrap_or_default();
+    let mut answers = answer.fields.values(b"sec-websocket-accept");
+    answers.next() == Some(websocket::accept(key).as_bytes()) && answers.next().is_none()
 }

@@ -46,6 +46,7 @@ const SLICES_MAX: usize = 16;
 
 impl<'c> Client for ClientStream<'c> {
     type Body = RequestBody<'c>;
+    type Stream = Transport;
 
     fn respond(&mut self, response: &Response<'_>) {
         let is_tunnel = matches!(response, Response::Switching { .. } | Response::TunnelOpen);
@@ -165,7 +166,7 @@ impl<'c> Client for ClientStream<'c> {
         self.keeps = false;
     }
 
-    fn connection(&self) -> &Transport {
+    fn stream(&self) -> &Transport {
         self.stream
     }
 

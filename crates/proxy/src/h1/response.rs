@@ -79,7 +79,9 @@ pub(crate) fn append(
         Response::Switching { head, via, protocol } => {
             write::status_line(out, 101);
             for field in head.fields.end_to_end() {
-                write::parsed_field(out, field);
+                if field.id() != Name::ContentLength {
+                    write::parsed_field(out, field);
+                }
             }
             via.append_to_response(out, head.version);
             out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");

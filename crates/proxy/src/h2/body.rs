@@ -5,7 +5,6 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 
 use http2::StreamId;
 use outcome::Fault;
@@ -58,16 +57,7 @@ impl RequestBody {
     /// Waits until content has come, or its end.
     async fn arrived(&mut self) -> Result<(), Fault> {
         let (link, id) = (Rc::clone(&self.link), self.stream);
-        let arrived = poll_fn(|cx| {
-            link.with_stream(id, |stream| match stream {
-                None => Poll::Ready(Err(Fault::ClientBody)),
-                Some(stream) if stream.received.is_empty() && !stream.is_complete => {
-                    stream.body_waker = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-                Some(_) => Poll::Ready(Ok(())),
-            })
-        });
+        let arrived = poll_fn(|cx| link.poll_arrived(id, cx).map_err(|_| Fault::ClientBody));
         let io = &link.worker.io;
         self.pace.wait(io, |limits| limits.body_timeout, arrived, Fault::ClientSlow).await
     }
@@ -87,9 +77,7 @@ impl client::RequestBody for RequestBody {
             return Ok(true);
         }
         self.arrived().await?;
-        let taken = self.link.with_stream(self.stream, |stream| {
-            stream.map(|stream| (std::mem::take(&mut stream.received), stream.is_complete))
-        });
+        let taken = self.link.take_received(self.stream);
         let (content, is_complete) = taken.ok_or(Fault::ClientBody)?;
         if !content.is_empty() {
             sink(&content);
@@ -106,7 +94,7 @@ impl client::RequestBody for RequestBody {
     }
 
     fn take_rest(&mut self) -> Vec<u8> {
-        // Tunnels do not come here: their requests are refused.
+        // It stays with the stream, where a tunnel finds it.
         Vec::new()
     }
 }

@@ -1,18 +1,19 @@
 //! The client of an exchange over HTTP/2: one stream.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use cache::stored::{Connection, has_length};
+use core_io::CoreIo;
 use http1::{ResponseHead, Version};
 use http2::{ErrorCode, StreamId};
 use runtime::fs::SharedPages;
-use transport::Transport;
 
 use super::link::Link;
 use super::message::{content_length, fields_of};
-use crate::client::{Client, Gone, Response, Sent};
+use crate::client::{ByteStream, Client, Gone, Response, Sent};
 use crate::encoded_heads::status_in;
 use crate::h1::{append_interim, append_response, response_framing};
 use crate::pace::Pace;
@@ -38,6 +39,8 @@ pub(crate) struct StreamClient {
     head_end: u64,
     failed: bool,
     pace: Pace,
+    /// Bytes that a tunnel reads and has not passed on.
+    carried: Cell<usize>,
 }
 
 impl StreamClient {
@@ -56,6 +59,7 @@ impl StreamClient {
             head_end: 0,
             failed: false,
             pace: Pace::default(),
+            carried: Cell::new(0),
         }
     }
 
@@ -71,6 +75,11 @@ impl StreamClient {
         self.link.reset(self.stream, ErrorCode::INTERNAL_ERROR);
     }
 
+    /// Ends a stream whose tunnel is over, if both directions have not ended.
+    pub(super) fn end_tunnel(&self) {
+        self.link.reset(self.stream, ErrorCode::CANCEL);
+    }
+
     /// Sends the head, if it was not sent yet.
     fn send_head(&mut self, ends: bool) {
         if self.head_is_sent || self.status == 0 {
@@ -79,7 +88,10 @@ impl StreamClient {
         let ends = ends || self.is_head || !has_length(self.status) || self.left == Some(0);
         self.head_is_sent = true;
         self.is_ended = ends;
-        let (status, fields) = (self.status, fields_of(&self.head));
+        // An extended CONNECT has no key (RFC 8441 section 5).
+        let fields = fields_of(&self.head)
+            .filter(|(name, _)| !name.eq_ignore_ascii_case(b"sec-websocket-accept"));
+        let status = self.status;
         self.failed |= !self.link.send_head(self.stream, status, fields, ends);
     }
 
@@ -105,16 +117,21 @@ impl StreamClient {
     }
 
     /// Waits until the stream takes more; once if others wait and this one has just sent.
+    ///
+    /// Only a wait for its window counts: for the connection, its streams wait together
+    /// ([`Link`] watches that), and perhaps for each other.
     async fn room(&mut self, mut others_first: bool) -> Result<(), Gone> {
         let link = Rc::clone(&self.link);
         let (io, stream) = (&link.worker.io, self.stream);
         let _sending = io.counters.states.sending.while_here();
-        let room = poll_fn(|cx| match link.poll_room(stream, &mut others_first, cx) {
-            Poll::Ready(true) => Poll::Ready(Ok(())),
-            Poll::Ready(false) => Poll::Ready(Err(Gone)),
-            Poll::Pending => Poll::Pending,
-        });
-        let result = self.pace.wait(io, |limits| limits.send_timeout, room, Gone).await;
+        let mut result = Ok(());
+        if link.waits_for_window(stream) {
+            let window = poll_fn(|cx| link.poll_window(stream, cx));
+            result = self.pace.wait(io, |limits| limits.send_timeout, window, Gone).await;
+        }
+        if result.is_ok() {
+            result = poll_fn(|cx| link.poll_room(stream, &mut others_first, cx)).await;
+        }
         self.failed |= result.is_err();
         result
     }
@@ -136,12 +153,16 @@ impl StreamClient {
 
 impl Client for StreamClient {
     type Body = super::body::RequestBody;
+    type Stream = StreamClient;
 
     fn respond(&mut self, response: &Response<'_>) {
         let framing = response_framing(response, Version::Http2);
         append_response(&mut self.head, response, framing, Connection::Keep);
         let digits = status_in(&self.head).iter();
         self.status = digits.fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
+        if self.status == 101 {
+            self.status = 200;
+        }
         self.left = content_length(&self.head);
         self.bytes += self.head.len() as u64;
         self.head_end = self.bytes;
@@ -216,8 +237,8 @@ impl Client for StreamClient {
         // The connection carries other streams.
     }
 
-    fn connection(&self) -> &Transport {
-        &self.link.accepted.stream
+    fn stream(&self) -> &StreamClient {
+        self
     }
 
     fn add_tunnelled(&mut self, bytes: u64) {
@@ -231,5 +252,48 @@ impl Client for StreamClient {
             head: &self.head,
             keeps: true,
         }
+    }
+}
+
+/// The stream after its heads, for a tunnel (RFC 9113 section 8.5).
+impl ByteStream for StreamClient {
+    const IS_COUNTED: bool = true;
+
+    async fn read<T>(
+        &self,
+        _io: &CoreIo,
+        mut take: impl FnMut(&[u8]) -> T,
+    ) -> Result<Option<T>, Gone> {
+        // No more than a window of them waits for the upstream.
+        self.link.release(self.stream, self.carried.take());
+        poll_fn(|cx| self.link.poll_arrived(self.stream, cx)).await?;
+        let (received, _) = self.link.take_received(self.stream).ok_or(Gone)?;
+        self.carried.set(received.len());
+        Ok((!received.is_empty()).then(|| take(&received)))
+    }
+
+    fn try_send(&self, bytes: &[u8]) -> Result<usize, Gone> {
+        self.link.send_content(self.stream, bytes, false).ok_or(Gone)
+    }
+
+    async fn room(&self) -> Result<(), Gone> {
+        poll_fn(|cx| self.link.poll_room(self.stream, &mut false, cx)).await
+    }
+
+    async fn flushed(&self) -> Result<(), Gone> {
+        // The connection sends it, after what other streams have sent before.
+        Ok(())
+    }
+
+    fn end(&self) -> Result<(), Gone> {
+        self.link.send_content(self.stream, &[], true).map(drop).ok_or(Gone)
+    }
+
+    fn reset(&self) {
+        self.link.reset(self.stream, ErrorCode::CONNECT_ERROR);
+    }
+
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.link.poll_gone(self.stream, cx)
     }
 }

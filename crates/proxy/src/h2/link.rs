@@ -6,32 +6,41 @@
 //!                |                  |-- any other request: a task with an exchange
 //!                |                  '-- content, resets, windows: wakes the task
 //!                |--the socket takes more, or a task has written--> Send -----> Wait
-//!                '--idle time-out, GOAWAY and no stream, close, a broken rule--> Closed
+//!                '--time-out, GOAWAY and no stream, close, a broken rule--------> Closed
 //! ```
 //!
 //! The task of a connection reads and writes the socket. The tasks of its streams share the
 //! [`Link`]: they append frames to its output and wake it, so that all that was written in one turn
 //! of the core is sent with one call. A stream that has much to send waits while the output holds
-//! [`OUTPUT_BYTES_MAX`].
+//! [`OUTPUT_BYTES_MAX`], and streams that wait go on in the order of their priorities (RFC 9218).
+//!
+//! A client that takes too little is cut: a stream by the time for which its own window is closed,
+//! the connection by the time for which the socket or the window of the connection is.
 
 use std::cell::RefCell;
 use std::io;
 use std::net::Shutdown;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use cache::Look;
 use cache::stored::{Connection, Use};
-use core_io::Buffers;
-use http1::{Expectation, Method, OwnedRequest, RequestHead};
+use config::Protocol;
+use core_io::limits::OUTPUT_BYTES_MAX;
+use core_io::{Buffers, CoreIo};
+use http1::{
+    BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme, write,
+};
 use http2::limits::FRAME_BYTES;
-use http2::{ErrorCode, Event, StreamId};
+use http2::{ErrorCode, Event, Reason, StreamId};
 use outcome::Refusal;
 use runtime::time::{self, Instant};
 
 use super::body::RequestBody;
 use super::client::StreamClient;
 use super::message::{fields_of, write_request};
+use crate::client::Gone;
 use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
 use crate::exchange::step::Ending;
@@ -40,11 +49,9 @@ use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::{LoggedHit, Origin, count_hit};
+use crate::pace::Pace;
 use crate::request::body_length;
-use crate::worker::Worker;
-
-/// Bytes of frames that wait for the socket before streams wait, too.
-const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+use crate::worker::{Slot, Worker};
 
 /// Bytes of frames that wait for the socket before nothing more is read.
 const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
@@ -52,12 +59,16 @@ const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
 const TASKS_MAX: usize = 256;
 /// Empty outputs that a core keeps.
 const OUTPUTS_SPARE_MAX: usize = 16;
+/// How long a GET that may have content waits for the frame that says whether it has.
+const EMPTY_WAIT: Duration = Duration::from_millis(100);
 
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {
     pub(super) worker: Rc<Worker>,
     pub(super) listener: Rc<ListenerContext>,
     pub(super) accepted: Accepted,
+    /// Its place in the table, until the last of its tasks has ended: so long it has a descriptor.
+    _slot: Slot,
     began: Instant,
     state: RefCell<State>,
 }
@@ -70,8 +81,15 @@ struct State {
     streams: Vec<(StreamId, Stream)>,
     /// The connection's task.
     waker: Option<Waker>,
-    /// We end the connection, and the client may still read.
-    is_orderly: bool,
+    over: Over,
+    /// The highest stream that was reported.
+    last_stream: StreamId,
+    /// Since when the client takes nothing although there is something to send.
+    blocked: Option<Instant>,
+    /// What it has taken since it was last not behind.
+    pace: Pace,
+    /// Bytes of the output that are accounted for as held.
+    held: u64,
     /// Tasks of streams, those of streams that are gone included.
     tasks: usize,
     /// Steps of the shutdown that were taken.
@@ -82,12 +100,12 @@ struct State {
 
 /// What the task of a stream waits for.
 #[derive(Default)]
-pub(super) struct Stream {
+struct Stream {
     /// Content of the request that was not pulled.
-    pub(super) received: Vec<u8>,
+    received: Vec<u8>,
     /// Nothing follows it.
-    pub(super) is_complete: bool,
-    pub(super) body_waker: Option<Waker>,
+    is_complete: bool,
+    body_waker: Option<Waker>,
     room_waker: Option<Waker>,
 }
 
@@ -98,6 +116,17 @@ impl Stream {
     }
 }
 
+/// How the connection ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// The client has gone.
+    Gone,
+    /// By us, and the client may still read.
+    Orderly,
+    /// The client takes too little.
+    Cut,
+}
+
 /// Why the connection's task wakes.
 enum Woken {
     Readable,
@@ -106,19 +135,28 @@ enum Woken {
 
 /// Serves a connection that begins with these bytes, which are those of HTTP/2.
 pub(crate) async fn serve(
-    worker: Rc<Worker>,
+    slot: Slot,
     listener: Rc<ListenerContext>,
     accepted: Accepted,
     first: Vec<u8>,
 ) {
+    let worker = Rc::clone(&slot.worker);
     let mut out = Vec::new();
-    let http2 = http2::Connection::server(&http2::Limits::DEFAULT, &mut out);
+    let mut limits = http2::Limits::DEFAULT;
+    let upgrades = &worker.snapshot().config.upgrades;
+    let is_websocket = |protocol: &Protocol| protocol.as_str().eq_ignore_ascii_case("websocket");
+    limits.extended_connect = upgrades.iter().any(is_websocket);
+    let http2 = http2::Connection::server(&limits, &mut out);
     let state = State {
         http2,
         out,
         streams: Vec::new(),
         waker: None,
-        is_orderly: false,
+        over: Over::Gone,
+        last_stream: 0,
+        blocked: None,
+        pace: Pace::default(),
+        held: 0,
         tasks: 0,
         drain_steps: 0,
         since: time::now(),
@@ -127,6 +165,7 @@ pub(crate) async fn serve(
         worker,
         listener,
         accepted,
+        _slot: slot,
         began: time::now(),
         state: RefCell::new(state),
     });
@@ -138,11 +177,16 @@ pub(crate) async fn serve(
         let woken = std::future::poll_fn(|cx| link.poll(cx, &mut timer)).await;
         is_open = matches!(woken, Woken::Readable) && link.turn(&mut kept, true);
     }
-    if link.close() {
-        // So that the client reads all that was sent before it learns of the close.
-        linger(&link.worker.io, &link.accepted.stream).await;
+    let (io, stream) = (&link.worker.io, &link.accepted.stream);
+    match link.close() {
+        Over::Orderly => {
+            // So that the client reads all that was sent before it learns of the close.
+            linger(io, stream).await;
+            end(io, stream).await;
+        }
+        Over::Gone => end(io, stream).await,
+        Over::Cut => drop(stream.set_linger0()),
     }
-    end(&link.worker.io, &link.accepted.stream).await;
     // Tasks of its streams may hold the link for a while.
     let _ = link.accepted.stream.shutdown(Shutdown::Both);
 }
@@ -159,13 +203,18 @@ impl Link {
         if io.is_draining() {
             state.drain(io.closes_silent() && is_idle);
         }
+        if io.cuts_tunnels() {
+            state.streams.iter_mut().for_each(|(_, stream)| stream.wake());
+        }
+        let mut has_moved = false;
         while !(state.out.is_empty() && stream.is_flushed()) {
             match stream.try_write(&state.out) {
                 Ok(sent) => {
                     io.counters.bytes_sent.add(sent as u64);
                     state.out.drain(..sent);
                     state.http2.note_sent(sent);
-                    state.wake_senders();
+                    state.pace.moved(sent);
+                    has_moved |= sent > 0;
                     if state.out.is_empty() && stream.is_flushed() {
                         break;
                     }
@@ -179,9 +228,15 @@ impl Link {
                 Poll::Pending => break,
             }
         }
+        state.wake_senders();
+        state.hold(io);
+        let waits = !state.out.is_empty() || !stream.is_flushed() || state.waits_for_window();
+        if state.is_too_slow(io, has_moved, waits) {
+            return self.cut(&mut state);
+        }
         if state.out.is_empty() && state.streams.is_empty() {
             if state.http2.is_drained() {
-                state.is_orderly = true;
+                state.over = Over::Orderly;
                 return Poll::Ready(Woken::Over);
             }
             self.give_back(&mut state.out);
@@ -193,18 +248,17 @@ impl Link {
             return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
         }
         if is_idle && io.takes_room_of(state.since) {
-            return Poll::Ready(Woken::Over);
+            return self.say_goodbye(&mut state);
         }
         drop(state);
         loop {
             let deadline = self.deadline();
             if time::now() >= deadline {
-                let State { http2, out, is_orderly, .. } = &mut *self.state.borrow_mut();
-                *is_orderly = true;
-                http2.abort(ErrorCode::NO_ERROR, out);
-                // A client that does not take it sees the close.
-                let _ = stream.try_write(out);
-                return Poll::Ready(Woken::Over);
+                let state = &mut *self.state.borrow_mut();
+                return match state.blocked {
+                    Some(_) => self.cut(state),
+                    None => self.say_goodbye(state),
+                };
             }
             if timer.deadline() != deadline {
                 timer.reset(deadline);
@@ -213,6 +267,22 @@ impl Link {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Ends a connection without streams.
+    fn say_goodbye(&self, state: &mut State) -> Poll<Woken> {
+        state.over = Over::Orderly;
+        state.http2.abort(ErrorCode::NO_ERROR, &mut state.out);
+        // A client that does not take it sees the close.
+        let _ = self.accepted.stream.try_write(&state.out);
+        Poll::Ready(Woken::Over)
+    }
+
+    /// Ends the connection of a client that takes too little.
+    fn cut(&self, state: &mut State) -> Poll<Woken> {
+        self.worker.io.counters.timeouts.add(1);
+        state.over = Over::Cut;
+        Poll::Ready(Woken::Over)
     }
 
     /// The clock of `http2`.
@@ -231,11 +301,14 @@ impl Link {
         }
     }
 
-    /// When a connection without streams ends.
+    /// When a connection without streams ends, or one that takes nothing.
     fn deadline(&self) -> Instant {
-        let state = self.state.borrow();
+        let (state, in_force) = (self.state.borrow(), self.worker.io.limits());
+        if let Some(since) = state.blocked {
+            return since + in_force.limits.send_timeout;
+        }
         let since = if state.streams.is_empty() { state.since } else { time::now() };
-        since + self.worker.io.limits().limits.idle_keep_alive
+        since + in_force.limits.idle_keep_alive
     }
 
     /// Reads, and handles whole frames. False if the connection is over.
@@ -276,15 +349,15 @@ impl Link {
         let mut at = 0;
         loop {
             let mut state = self.state.borrow_mut();
-            let State { http2, out, streams, .. } = &mut *state;
+            let State { http2, out, streams, last_stream, .. } = &mut *state;
             let received = match http2.next_event(&input[at..], &mut scratch, now_ms, out) {
                 Ok(received) => received,
                 Err(error) => {
-                    tracing::debug!(peer = %self.accepted.peer, %error, "an HTTP/2 client");
-                    self.worker.io.counters.client_errors.add(1);
-                    state.is_orderly = true;
+                    state.over = Over::Orderly;
                     // GOAWAY says why.
                     let _ = self.accepted.stream.try_write(&state.out);
+                    drop(state);
+                    self.malformed(error.0, false);
                     return None;
                 }
             };
@@ -292,12 +365,16 @@ impl Link {
             let Some(event) = received.event else { return Some(at) };
             match event {
                 Event::Request { stream, head, end_stream } => {
+                    *last_stream = stream;
                     state.since = time::now();
                     text.clear();
                     let is_absolute = self.listener.role == config::Role::Forward;
                     write_request(text, &head, is_absolute, end_stream);
                     drop(state);
-                    self.request(stream, text, end_stream);
+                    match head.scheme.is_none_or(|scheme| Scheme::of(scheme).is_some()) {
+                        true => self.request(stream, text, end_stream),
+                        false => self.refuse(stream, Refusal::Scheme, text.len() as u64),
+                    }
                 }
                 Event::Data { stream, bytes, end_stream } => match find(streams, stream) {
                     Some(found) => {
@@ -315,12 +392,25 @@ impl Link {
                     }
                 }
                 Event::Reset { stream, .. } => state.forget(stream),
+                Event::StreamError { stream, reason } if stream > *last_stream => {
+                    *last_stream = stream;
+                    drop(state);
+                    self.malformed(reason, true);
+                }
+                // Its exchange is logged, or has been.
                 Event::StreamError { stream, reason } => {
-                    tracing::debug!(peer = %self.accepted.peer, ?reason, "an HTTP/2 request");
+                    tracing::debug!(peer = %self.accepted.peer, ?reason, "an HTTP/2 stream");
                     self.worker.io.counters.client_errors.add(1);
                     state.forget(stream);
                 }
-                Event::WindowOpened { .. } | Event::SettingsChanged => state.wake_senders(),
+                Event::WindowOpened { stream: Some(stream) } => {
+                    if let Some(found) = find(streams, stream) {
+                        wake(&mut found.room_waker);
+                    }
+                }
+                Event::WindowOpened { stream: None } | Event::SettingsChanged => {
+                    streams.iter_mut().for_each(|(_, stream)| wake(&mut stream.room_waker));
+                }
                 _ => {}
             }
         }
@@ -412,14 +502,21 @@ impl Link {
             if *tasks == TASKS_MAX {
                 return http2.reset(stream, ErrorCode::REFUSED_STREAM, out);
             }
+            if *tasks == 0 {
+                self.worker.io.counters.connections_busy.add(1);
+            }
             *tasks += 1;
             streams.push((stream, new));
         }
         let link = Rc::clone(self);
         let task = async move {
-            let _busy = link.worker.io.counters.connections_busy.while_here();
-            let head = request.head();
+            let mut head = request.head();
             let is_awaited = head.expectation() != Expectation::None;
+            let is_get = matches!(head.method, Method::Get | Method::Head);
+            if is_get && head.body() == BodyKind::Chunked && !is_awaited && link.ends(stream).await
+            {
+                head = head.without_content();
+            }
             let mut body =
                 RequestBody::new(Rc::clone(&link), stream, body_length(&head), is_awaited);
             let mut client =
@@ -439,9 +536,9 @@ impl Link {
                     client.end().await;
                     body.discard().await;
                 }
-                Ending::BrokenOff(_) | Ending::Tunnel(_) | Ending::TunnelRefused(_) => {
-                    client.break_off();
-                }
+                Ending::TunnelRefused(_) => client.end().await,
+                Ending::Tunnel(_) => client.end_tunnel(),
+                Ending::BrokenOff(_) => client.break_off(),
             }
             link.leave(stream);
         };
@@ -466,18 +563,71 @@ impl Link {
         self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
     }
 
-    /// Gives `f` what the task of a stream waits for; `None` if the stream is gone.
-    pub(super) fn with_stream<R>(
+    /// Counts and logs a request, or a connection, that is no HTTP/2.
+    #[cold]
+    fn malformed(&self, reason: Reason, is_request: bool) {
+        tracing::debug!(peer = %self.accepted.peer, %reason, "an HTTP/2 client");
+        let mut response = Vec::new();
+        let refusal = match (reason, reason.code()) {
+            (Reason::FieldsTooLarge, _) if is_request => {
+                // That is the whole answer of `http2`.
+                write::status_line(&mut response, 431);
+                write::end(&mut response);
+                Refusal::Malformed(Reject::request(RejectReason::HeadTooLarge))
+            }
+            (_, ErrorCode::ENHANCE_YOUR_CALM | ErrorCode::REFUSED_STREAM) => Refusal::Http2Limit,
+            _ => Refusal::Http2Malformed,
+        };
+        self.origin().refused(&self.worker.io, refusal, 0, &response, time::wall_ms());
+    }
+
+    /// Whether the stream ends without content: waits a little for the frame that says so.
+    async fn ends(&self, stream: StreamId) -> bool {
+        let arrived = std::future::poll_fn(|cx| self.poll_arrived(stream, cx));
+        let _ = time::timeout(EMPTY_WAIT, arrived).await;
+        let state = &mut *self.state.borrow_mut();
+        find(&mut state.streams, stream).is_some_and(|it| it.is_complete && it.received.is_empty())
+    }
+
+    /// Ready if content has come, or its end, or the end of the stream.
+    pub(super) fn poll_arrived(
         &self,
         stream: StreamId,
-        f: impl FnOnce(Option<&mut Stream>) -> R,
-    ) -> R {
-        f(find(&mut self.state.borrow_mut().streams, stream))
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        match find(&mut self.state.borrow_mut().streams, stream) {
+            None => Poll::Ready(Err(Gone)),
+            Some(found) if found.received.is_empty() && !found.is_complete => {
+                found.body_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Some(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Takes what has come, and whether that is all; `None` if the stream is gone.
+    pub(super) fn take_received(&self, stream: StreamId) -> Option<(Vec<u8>, bool)> {
+        let state = &mut *self.state.borrow_mut();
+        let found = find(&mut state.streams, stream)?;
+        Some((std::mem::take(&mut found.received), found.is_complete))
+    }
+
+    /// Ready if the stream is gone.
+    pub(super) fn poll_gone(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<()> {
+        match find(&mut self.state.borrow_mut().streams, stream) {
+            None => Poll::Ready(()),
+            Some(found) => {
+                found.body_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     /// The client may send more content.
     pub(super) fn release(&self, stream: StreamId, bytes: usize) {
-        self.write(|State { http2, out, .. }| http2.release(stream, bytes, out));
+        if bytes > 0 {
+            self.write(|State { http2, out, .. }| http2.release(stream, bytes, out));
+        }
     }
 
     /// Resets a stream, if it has not ended.
@@ -509,7 +659,8 @@ impl Link {
         self.write(|State { http2, out, streams, .. }| {
             find(streams, stream)?;
             let mut room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
-            if others_wait(streams, stream) {
+            let is_shared = || http2.priority(stream).is_some_and(|it| it.incremental);
+            if others_wait(streams, stream) && is_shared() {
                 room = room.min(FRAME_BYTES);
             }
             let part = &content[..content.len().min(room)];
@@ -521,24 +672,50 @@ impl Link {
         })
     }
 
-    /// Whether the stream takes more content: false if it is gone.
-    /// With `others_first`, it waits once if other streams do.
+    /// Whether the window of the stream itself is closed.
+    pub(super) fn waits_for_window(&self, stream: StreamId) -> bool {
+        self.state.borrow().http2.stream_window(stream) == 0
+    }
+
+    /// Ready if the window of the stream is open.
+    pub(super) fn poll_window(
+        &self,
+        stream: StreamId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        let State { http2, streams, .. } = &mut *self.state.borrow_mut();
+        let Some(found) = find(streams, stream) else { return Poll::Ready(Err(Gone)) };
+        if http2.stream_window(stream) > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        found.room_waker = Some(cx.waker().clone());
+        // So that a window that opens is reported.
+        http2.want_to_send(stream);
+        Poll::Pending
+    }
+
+    /// Ready if the stream takes more content. With `others_first`, it waits once if other streams
+    /// do.
     pub(super) fn poll_room(
         &self,
         stream: StreamId,
         others_first: &mut bool,
         cx: &mut Context<'_>,
-    ) -> Poll<bool> {
+    ) -> Poll<Result<(), Gone>> {
         let mut state = self.state.borrow_mut();
-        let State { http2, out, streams, .. } = &mut *state;
+        let State { http2, out, streams, waker, .. } = &mut *state;
         let waits = std::mem::take(others_first) && others_wait(streams, stream);
-        let Some(found) = find(streams, stream) else { return Poll::Ready(false) };
-        if !waits && out.len() < OUTPUT_BYTES_MAX && http2.send_data_capacity(stream) > 0 {
-            return Poll::Ready(true);
+        let Some(found) = find(streams, stream) else { return Poll::Ready(Err(Gone)) };
+        let window = http2.send_data_capacity(stream);
+        if !waits && out.len() < OUTPUT_BYTES_MAX && window > 0 {
+            return Poll::Ready(Ok(()));
         }
         found.room_waker = Some(cx.waker().clone());
-        // So that a window that opens is reported.
         http2.want_to_send(stream);
+        if http2.connection_window() == 0 {
+            // Its task watches for how long.
+            wake(waker);
+        }
         Poll::Pending
     }
 
@@ -547,6 +724,9 @@ impl Link {
     fn leave(&self, stream: StreamId) {
         self.write(|state| {
             state.tasks -= 1;
+            if state.tasks == 0 {
+                self.worker.io.counters.connections_busy.sub(1);
+            }
             let Some(left) = state.remove(stream) else { return };
             let State { http2, out, .. } = state;
             match left.is_complete {
@@ -564,13 +744,15 @@ impl Link {
         result
     }
 
-    /// The connection is over: its streams are gone. True if the client may still read.
-    fn close(&self) -> bool {
+    /// The connection is over: its streams are gone.
+    fn close(&self) -> Over {
         let mut state = self.state.borrow_mut();
         state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
         let State { http2, out, .. } = &mut *state;
         http2.abort(ErrorCode::NO_ERROR, out);
-        state.is_orderly
+        state.out = Vec::new();
+        state.hold(&self.worker.io);
+        state.over
     }
 }
 
@@ -598,13 +780,51 @@ impl State {
         }
     }
 
-    /// Wakes the streams that wait for room.
+    /// Wakes as many of the streams that wait as there is room for, the most urgent first.
     fn wake_senders(&mut self) {
-        if self.out.len() < OUTPUT_BYTES_MAX {
-            for (_, stream) in &mut self.streams {
+        if !self.streams.iter().any(|(_, stream)| stream.room_waker.is_some()) {
+            return;
+        }
+        let frames = OUTPUT_BYTES_MAX.saturating_sub(self.out.len()).div_ceil(FRAME_BYTES);
+        for _ in 0..frames {
+            let Some(next) = self.http2.next_to_send() else { return };
+            if let Some(stream) = find(&mut self.streams, next) {
                 wake(&mut stream.room_waker);
             }
         }
+    }
+
+    /// Whether streams wait for the window of the connection.
+    fn waits_for_window(&self) -> bool {
+        self.http2.connection_window() == 0
+            && self.streams.iter().any(|(_, stream)| stream.room_waker.is_some())
+    }
+
+    /// Accounts for the output.
+    fn hold(&mut self, io: &CoreIo) {
+        let held = self.out.len() as u64;
+        if held > self.held {
+            io.hold(held - self.held);
+        } else if held < self.held {
+            io.release(self.held - held);
+        }
+        self.held = held;
+    }
+
+    /// Whether the client is to be cut. `waits` says that there is more to send than it takes.
+    fn is_too_slow(&mut self, io: &CoreIo, has_moved: bool, waits: bool) -> bool {
+        let mut is_too_slow = false;
+        if (has_moved || !waits)
+            && let Some(since) = self.blocked.take()
+        {
+            is_too_slow = self.pace.waited(since, &io.limits().limits);
+        }
+        if !waits {
+            self.pace = Pace::default();
+        } else if self.blocked.is_none() {
+            self.blocked = Some(time::now());
+        }
+        is_too_slow
     }
 }
 

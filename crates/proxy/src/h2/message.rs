@@ -9,18 +9,22 @@ use http1::write;
 use http2::RequestHead;
 
 use crate::encoded_heads::fields_in;
+use crate::websocket;
 
 /// Fields of a request that its new head does not take over: it has its own.
 const OWN: [&[u8]; 3] = [b"host", b"content-length", b"te"];
+/// The same of an extended CONNECT, which has none (RFC 8441 section 5).
+const KEY: &[u8] = b"sec-websocket-key";
 
-/// Writes a request's head. `is_absolute` writes the whole URL, as a forward proxy expects.
+/// Writes a request's head. `is_absolute` writes the whole URL, as a forward proxy expects. An
+/// extended CONNECT becomes an upgrade.
 pub(super) fn write_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
     is_absolute: bool,
     end_stream: bool,
 ) {
-    out.extend_from_slice(head.method);
+    out.extend_from_slice(if head.protocol.is_some() { b"GET" } else { head.method });
     out.push(b' ');
     match (head.path, head.scheme) {
         // CONNECT.
@@ -35,15 +39,25 @@ pub(super) fn write_request(
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(head.authority);
     out.extend_from_slice(b"\r\n");
-    for (name, value) in head.fields.iter().filter(|(name, _)| !OWN.contains(name)) {
+    let has_own = |name: &[u8]| OWN.contains(&name) || (head.protocol.is_some() && name == KEY);
+    for (name, value) in head.fields.iter().filter(|(name, _)| !has_own(name)) {
         out.extend_from_slice(name);
         out.extend_from_slice(b": ");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
     }
+    if let Some(protocol) = head.protocol {
+        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+        out.extend_from_slice(protocol);
+        out.extend_from_slice(b"\r\nSec-WebSocket-Key: ");
+        out.extend_from_slice(websocket::key().as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
     match (head.content_length, end_stream) {
         (Some(length), _) => write::content_length(out, length),
         (None, true) => {}
+        // What follows belongs to the tunnel.
+        (None, false) if head.method == b"CONNECT" => {}
         (None, false) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
     write::end(out);
