@@ -1,10 +1,11 @@
 //! HTTP/2 with other programs as clients: curl, nghttp and h2load, in the clear and over TLS.
 //!
 //! The origin keeps what it receives ([`recorder`]). Requests that no program would send are in
-//! [`attacks`], tunnels in [`tunnels`].
+//! [`attacks`], tunnels in [`tunnels`], and clients that hold or cost too much in [`holding`].
 
 mod attacks;
 mod client;
+mod holding;
 mod recorder;
 mod tunnels;
 

@@ -21,7 +21,7 @@ const BROKEN: &str = "/broken";
 /// The path of valid requests.
 const GOOD: &str = "/good";
 
-type Fields = Vec<(&'static str, &'static str)>;
+pub(super) type Fields = Vec<(&'static str, &'static str)>;
 
 /// What may reach the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ struct Attack {
 
 const CHUNKED: &str = "0\r\n\r\nGET /attack HTTP/1.1\r\nHost: h\r\n\r\n";
 
-fn base(method: &'static str, path: &'static str) -> Fields {
+pub(super) fn base(method: &'static str, path: &'static str) -> Fields {
     vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", "h")]
 }
 
@@ -132,6 +132,7 @@ fn pseudo_fields() -> Vec<Attack> {
         but("a user in the authority", ":authority", "attack@h"),
         but("a path in the authority", ":authority", "h/attack"),
         but("an empty authority", ":authority", ""),
+        but("another scheme", ":scheme", "ftp"),
         without("no method", ":method"),
         without("no scheme", ":scheme"),
         without("no path", ":path"),
@@ -194,7 +195,7 @@ fn framings() -> Vec<Attack> {
 
 /// What ended the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Status(u16),
     /// RST_STREAM with this code.
     Reset(u32),
@@ -215,14 +216,14 @@ impl fmt::Display for Outcome {
 }
 
 const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
     out.extend_from_slice(&[kind, flags]);
     out.extend_from_slice(&stream.to_be_bytes());
@@ -230,7 +231,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Literals without compression and without an index (RFC 7541 section 6.2.2).
-fn block(fields: &Fields) -> Vec<u8> {
+pub(super) fn block(fields: &Fields) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
@@ -244,7 +245,12 @@ fn block(fields: &Fields) -> Vec<u8> {
 }
 
 /// Sends one request on a new connection.
-fn send(to: SocketAddr, fields: &Fields, data: &[&str], trailers: &Fields) -> io::Result<Outcome> {
+pub(super) fn send(
+    to: SocketAddr,
+    fields: &Fields,
+    data: &[&str],
+    trailers: &Fields,
+) -> io::Result<Outcome> {
     let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     frame(SETTINGS, 0, 0, &[], &mut out);
     let ends = |is_last: bool| if is_last { END_STREAM } else { 0 };
