@@ -226,12 +226,6 @@ impl Connection {
         &self.peer
     }
 
-    /// Whether the peer has acknowledged our SETTINGS. If it does not for long, end the connection
-    /// with SETTINGS_TIMEOUT.
-    pub fn is_acknowledged(&self) -> bool {
-        self.is_acknowledged
-    }
-
     /// Streams that are not closed.
     pub fn open_streams(&self) -> usize {
         self.streams.open() as usize

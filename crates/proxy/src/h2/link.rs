@@ -59,6 +59,8 @@ const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
 const TASKS_MAX: usize = 256;
 /// Empty outputs that a core keeps.
 const OUTPUTS_SPARE_MAX: usize = 16;
+/// How long a connection is idle before it gives memory back.
+const SHRINK_AFTER: Duration = Duration::from_secs(1);
 /// How long a GET that may have content waits for the frame that says whether it has.
 const EMPTY_WAIT: Duration = Duration::from_millis(100);
 
@@ -96,6 +98,8 @@ struct State {
     drain_steps: u8,
     /// When a stream was last opened or closed.
     since: Instant,
+    /// It has given memory back since then.
+    is_small: bool,
 }
 
 /// What the task of a stream waits for.
@@ -160,6 +164,7 @@ pub(crate) async fn serve(
         tasks: 0,
         drain_steps: 0,
         since: time::now(),
+        is_small: false,
     };
     let link = Rc::new(Link {
         worker,
@@ -255,10 +260,16 @@ impl Link {
             let deadline = self.deadline();
             if time::now() >= deadline {
                 let state = &mut *self.state.borrow_mut();
-                return match state.blocked {
-                    Some(_) => self.cut(state),
-                    None => self.say_goodbye(state),
-                };
+                if state.blocked.is_some() {
+                    return self.cut(state);
+                }
+                if state.is_small {
+                    return self.say_goodbye(state);
+                }
+                state.is_small = true;
+                state.http2.shrink();
+                state.streams.shrink_to_fit();
+                continue;
             }
             if timer.deadline() != deadline {
                 timer.reset(deadline);
@@ -301,14 +312,19 @@ impl Link {
         }
     }
 
-    /// When a connection without streams ends, or one that takes nothing.
+    /// When a connection without streams gives memory back, and when it ends; or when one ends that
+    /// takes nothing.
     fn deadline(&self) -> Instant {
         let (state, in_force) = (self.state.borrow(), self.worker.io.limits());
         if let Some(since) = state.blocked {
             return since + in_force.limits.send_timeout;
         }
-        let since = if state.streams.is_empty() { state.since } else { time::now() };
-        since + in_force.limits.idle_keep_alive
+        let idle = in_force.limits.idle_keep_alive;
+        match (state.streams.is_empty(), state.is_small) {
+            (false, _) => time::now() + idle,
+            (true, true) => state.since + idle,
+            (true, false) => state.since + idle.min(SHRINK_AFTER),
+        }
     }
 
     /// Reads, and handles whole frames. False if the connection is over.
@@ -366,7 +382,7 @@ impl Link {
             match event {
                 Event::Request { stream, head, end_stream } => {
                     *last_stream = stream;
-                    state.since = time::now();
+                    (state.since, state.is_small) = (time::now(), false);
                     text.clear();
                     let is_absolute = self.listener.role == config::Role::Forward;
                     write_request(text, &head, is_absolute, end_stream);
