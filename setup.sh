@@ -29,6 +29,7 @@ test  curl       curl             -         an independent client, for the tests
 test  nghttp     nghttp2-client   -         clients of HTTP/2, for the tests
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
+test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and client, for the tests
 test  squid      squid            squid     a live server to record
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
 test  python3    python3          -         passes a socket as a supervisor does, for the tests

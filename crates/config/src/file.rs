@@ -214,6 +214,7 @@ impl UpstreamTable {
             health: self.health.clone(),
             ejection: self.ejection.clone(),
             proxy_header: self.proxy_header,
+            protocol: self.protocol,
             slow_start: self.slow_start,
         }
     }

@@ -13,7 +13,8 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
-    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls, Via,
+    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamProtocol,
+    UpstreamTls, Via,
 };
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -171,6 +172,7 @@ pub(crate) struct UpstreamTable {
     pub(crate) host: Option<String>,
     pub(crate) forwarded: ForwardedFields,
     pub(crate) proxy_header: ProxyHeader,
+    pub(crate) protocol: UpstreamProtocol,
     pub(crate) timeouts: Timeouts,
     pub(crate) retries: Retries,
     pub(crate) queue: Queue,
@@ -196,6 +198,13 @@ words!(ProxyHeader:
     "v2" => ProxyHeader::V2,
 );
 
+words!(UpstreamProtocol:
+    "http1" => UpstreamProtocol::Http1,
+    "h2" => UpstreamProtocol::H2,
+    "h2c" => UpstreamProtocol::H2c,
+    "auto" => UpstreamProtocol::Auto,
+);
+
 impl Default for UpstreamTable {
     fn default() -> UpstreamTable {
         UpstreamTable {
@@ -206,6 +215,7 @@ impl Default for UpstreamTable {
             host: None,
             forwarded: ForwardedFields::default(),
             proxy_header: ProxyHeader::default(),
+            protocol: UpstreamProtocol::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -237,6 +247,10 @@ impl Table for UpstreamTable {
             "The PROXY protocol header, by version, at the beginning of each connection to the \
              servers, before TLS. It has the client's address. Such a connection is used for one \
              request. A server that does not expect the header sees a malformed request.";
+        protocol: Kind::Word(&["http1", "h2", "h2c", "auto"]), protocol,
+            "The version of HTTP that the servers are sent: HTTP/1.1; HTTP/2 over TLS; HTTP/2 in \
+             the clear, which the servers must expect; or over TLS the one that a server chooses \
+             (ALPN). gRPC needs HTTP/2.";
         slow_start: WHILE, slow_start,
             "A server that has come back reaches its full share after this time.";
         [timeouts]: timeouts, "Time-outs for the servers.";

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use hashbrown::HashSet;
 
-use super::{Config, Group};
+use super::{Config, Group, UpstreamProtocol};
 use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
 /// Selects requests and decides what happens to them.
@@ -186,6 +186,21 @@ impl Config {
 
 pub(super) fn check_group(group: &Group) -> Result<(), String> {
     let mut authorities = HashSet::new();
+    let mut urls = group.servers.iter().map(|server| server.origin.scheme());
+    match group.protocol {
+        UpstreamProtocol::H2 if urls.any(|scheme| scheme == "http") => {
+            return Err("protocol = \"h2\" needs https URLs; without TLS write \"h2c\"".to_owned());
+        }
+        UpstreamProtocol::H2c if urls.any(|scheme| scheme == "https") => {
+            return Err("protocol = \"h2c\" needs http URLs; with TLS write \"h2\"".to_owned());
+        }
+        UpstreamProtocol::Auto if urls.all(|scheme| scheme == "http") => {
+            return Err("protocol = \"auto\" needs an https URL: in the clear no server says \
+                        what it speaks; write \"h2c\" or \"http1\""
+                .to_owned());
+        }
+        _ => {}
+    }
     if group.servers.is_empty() || group.servers.len() > SERVERS_PER_GROUP_MAX {
         return Err(format!("it needs 1 to {SERVERS_PER_GROUP_MAX} servers"));
     }

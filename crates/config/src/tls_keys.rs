@@ -4,7 +4,7 @@ use super::keys::ListenTable;
 use super::table::{Here, Key, Table, keys};
 use super::value::Kind;
 use super::{CertificateFiles, Group, Listener, ListenerTls, Role, UpstreamTls};
-use transport::tls::{ClientTls, ServerTls};
+use transport::tls::{ClientTls, Offered, ServerTls};
 
 impl Table for ListenerTls {
     const KEYS: &'static [Key<ListenerTls>] = keys![ListenerTls;
@@ -77,14 +77,21 @@ pub(super) fn group(
     at: usize,
     here: &mut Here<'_, '_>,
 ) -> Group {
-    let Some(tls) = tls else { return group };
+    // Without settings, the defaults were loaded with the URL, for HTTP/1.
+    let offered = group.protocol.offered();
+    let usual = UpstreamTls::default();
+    let is_given = tls.is_some();
+    if !is_given && offered == Offered::Http1 {
+        return group;
+    }
+    let tls = tls.unwrap_or(&usual);
     let mut secure = group.servers.iter_mut().filter(|server| server.origin.tls.is_some());
     let first = secure.next();
-    if first.is_none() {
+    if first.is_none() && is_given {
         let text = "no server of this upstream has an https URL";
         here.mistake_of(&format!("upstream[{at}].tls"), text);
     }
-    match ClientTls::load(tls) {
+    match ClientTls::load_for(tls, offered) {
         Ok(loaded) => {
             for server in first.into_iter().chain(secure) {
                 if let Err(wrong) = server.origin.secure(&loaded) {

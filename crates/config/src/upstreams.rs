@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Origin;
+use transport::tls::Offered;
 
 /// Servers with the same content.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Group {
     pub forwarded: ForwardedFields,
     /// What connections to them begin with.
     pub proxy_header: ProxyHeader,
+    /// The version of HTTP that they are sent.
+    pub protocol: UpstreamProtocol,
     /// Their time-outs.
     pub timeouts: Timeouts,
     /// How often a request is retried on another server.
@@ -44,6 +47,7 @@ impl Group {
             host: HostSent::default(),
             forwarded: ForwardedFields::default(),
             proxy_header: ProxyHeader::default(),
+            protocol: UpstreamProtocol::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -130,6 +134,31 @@ pub enum ProxyHeader {
     V1,
     /// Version 2, in binary.
     V2,
+}
+
+/// The version of HTTP that servers are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2 over TLS. The server must choose it (ALPN).
+    H2,
+    /// HTTP/2 in the clear, without asking (prior knowledge).
+    H2c,
+    /// Over TLS the one that the server chooses (ALPN); in the clear HTTP/1.1.
+    Auto,
+}
+
+impl UpstreamProtocol {
+    /// What a TLS handshake offers.
+    pub(crate) fn offered(self) -> Offered {
+        match self {
+            UpstreamProtocol::Http1 | UpstreamProtocol::H2c => Offered::Http1,
+            UpstreamProtocol::H2 => Offered::Http2,
+            UpstreamProtocol::Auto => Offered::Both,
+        }
+    }
 }
 
 /// Time-outs for a server. `None` uses the value in [`crate::limits::Limits`].

@@ -81,6 +81,41 @@ pub fn is_hop_by_hop<'c>(name: &[u8], mut connection: impl Iterator<Item = &'c [
     PROTECTED & id.bit() == 0 && connection.any(|named| named.eq_ignore_ascii_case(name))
 }
 
+/// The fields that trailers must not have: those of the connection, of framing, routing, conditions
+/// and authentication, and those that say how the content or the response is to be handled (RFC
+/// 9110 section 6.5.1).
+const NOT_IN_TRAILERS: u64 = HOP_BY_HOP
+    | PROTECTED
+    | Name::Expect.bit()
+    | Name::Pragma.bit()
+    | Name::Date.bit()
+    | Name::Age.bit()
+    | Name::Expires.bit()
+    | Name::IfMatch.bit()
+    | Name::IfNoneMatch.bit()
+    | Name::IfModifiedSince.bit()
+    | Name::IfUnmodifiedSince.bit()
+    | Name::IfRange.bit()
+    | Name::Range.bit()
+    | Name::Authorization.bit()
+    | Name::WwwAuthenticate.bit()
+    | Name::Cookie.bit()
+    | Name::SetCookie.bit()
+    | Name::Location.bit()
+    | Name::Warning.bit()
+    | Name::CacheStatus.bit()
+    | Name::Forwarded.bit()
+    | Name::XForwardedFor.bit()
+    | Name::XForwardedHost.bit()
+    | Name::XForwardedProto.bit()
+    | Name::MaxForwards.bit()
+    | Name::RetryAfter.bit();
+
+/// Whether a field of this name may be passed on in trailers.
+pub fn may_be_trailer(name: &[u8]) -> bool {
+    NOT_IN_TRAILERS & Name::from_bytes(name).bit() == 0
+}
+
 #[inline]
 fn ends_here(id: Name) -> bool {
     HOP_BY_HOP & id.bit() != 0

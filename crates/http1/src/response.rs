@@ -95,6 +95,15 @@ impl<'b> ResponseHead<'b> {
         framing::keeps_alive(self.version, self.meta.options)
     }
 
+    /// The same head with [`Version::Http2`], which [`ResponseHead::detach`] keeps. For a response
+    /// that came over HTTP/2 and was written as a head of HTTP/1.1 to be parsed here.
+    #[must_use]
+    pub fn over_http2(mut self) -> ResponseHead<'b> {
+        self.version = Version::Http2;
+        self.meta.line.version = Version::Http2;
+        self
+    }
+
     /// 1xx: the final response follows. 101 is final: the protocol changes.
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..=199)

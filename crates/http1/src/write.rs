@@ -151,6 +151,15 @@ pub fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Result<(), Unwrita
     Ok(())
 }
 
+/// The field lines of trailers, without those that may not be passed on or cannot be written.
+pub fn trailer_lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Vec<u8> {
+    let mut lines = Vec::new();
+    for (name, value) in fields.filter(|(name, _)| crate::may_be_trailer(name)) {
+        let _ = field(&mut lines, name, value);
+    }
+    lines
+}
+
 /// A field as it was parsed.
 #[inline]
 pub fn parsed_field(out: &mut Vec<u8>, field: Field<'_>) {

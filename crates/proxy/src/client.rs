@@ -66,6 +66,15 @@ pub(crate) trait Client {
     /// [`Client::send`] for mapped pages, which are not copied.
     async fn send_shared(&mut self, pages: SharedPages, more: bool) -> Result<(), Gone>;
 
+    /// Waits until the client has given the exchange up, as far as its protocol reports it.
+    fn gone(&self) -> impl Future<Output = ()> + 'static {
+        std::future::pending()
+    }
+
+    /// Adds trailers to the end of the content, as field lines. They are lost if the framing of the
+    /// response has no place for them.
+    fn trailers(&mut self, _lines: &[u8]) {}
+
     /// Ends the content, and waits until the client has taken everything.
     async fn finish(&mut self) -> Result<(), Gone>;
 
@@ -120,6 +129,11 @@ pub(crate) trait RequestBody {
 
     /// Waits for content and gives it to `sink`. True when the body is complete.
     async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault>;
+
+    /// The trailers of a complete body, as field lines: those that may be passed on.
+    fn trailers(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
 
     /// Bytes of the connection that the body took, framing included.
     fn bytes_used(&self) -> u64;
@@ -188,6 +202,8 @@ pub(crate) struct Relayed<'r> {
     pub(crate) response_ms: u64,
     /// Its body; `None` for a response that has none, whatever length it announces.
     pub(crate) body: Option<BodyLength>,
+    /// Trailers may follow the body, even if its length is known.
+    pub(crate) may_have_trailers: bool,
     pub(crate) via: &'r ViaNames,
     /// Whether the client sees the fields that carry cache tags.
     pub(crate) tags: bool,

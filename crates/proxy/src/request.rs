@@ -110,6 +110,17 @@ pub(crate) fn body_length(head: &RequestHead<'_>) -> BodyLength {
     }
 }
 
+/// Whether the client is sent trailers. Over HTTP/1 it has to say so (RFC 9110, 6.5.1), because
+/// many clients drop them and some stumble.
+pub(crate) fn accepts_trailers(head: &RequestHead<'_>) -> bool {
+    !matches!(head.version, Version::Http10 | Version::Http11) || says_trailers(head)
+}
+
+/// Whether the client says that it does not drop trailers (RFC 9110, 10.1.4).
+pub(crate) fn says_trailers(head: &RequestHead<'_>) -> bool {
+    head.fields.all(Name::Te).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(b"trailers"))
+}
+
 /// Whether a request has a body with content.
 #[inline]
 pub(crate) fn has_content(head: &RequestHead<'_>) -> bool {

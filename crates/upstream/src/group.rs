@@ -29,7 +29,7 @@ use super::queue::{Place, Queue};
 use super::server::{ServerState, Tried};
 use crate::limits::QUEUE_LOOK;
 use config::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
-use config::{self, Balance, HostSent};
+use config::{self, Balance, HostSent, UpstreamProtocol};
 use outcome::Fault;
 use transport::tls::TlsPeer;
 
@@ -352,10 +352,13 @@ impl Group {
 
     /// Whether a request that has failed on this many servers may go to another.
     pub(super) fn may_retry(&self, failed: u32) -> bool {
+        let may_try = failed <= self.config.retries.max && (failed as usize) < self.members.len();
+        may_try && self.spend()
+    }
+
+    /// Takes a retry from the budget.
+    fn spend(&self) -> bool {
         let figures = &self.shared.figures;
-        if failed > self.config.retries.max || failed as usize >= self.members.len() {
-            return false;
-        }
         let may = self.shared.budget.spend();
         let counted = if may { &figures.retries } else { &figures.retries_denied };
         counted.fetch_add(1, Relaxed);
@@ -415,6 +418,16 @@ impl Ticket {
     /// The server's index in the group.
     pub(super) fn at(&self) -> usize {
         self.at
+    }
+
+    /// The version of HTTP that the server is sent.
+    pub(super) fn protocol(&self) -> UpstreamProtocol {
+        self.group.config.protocol
+    }
+
+    /// Whether a request that the server has not processed may be sent again.
+    pub(super) fn may_resend(&self) -> bool {
+        self.group.spend()
     }
 
     /// The server's TLS peer, if TLS is used.

@@ -13,6 +13,7 @@ use runtime::time;
 use transport::{Transport, tls};
 
 use super::{Times, Upstream, Upstreams, send};
+use crate::h2::Slot;
 
 /// The length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,12 @@ impl BodyLength {
 pub struct Request {
     bytes: Vec<u8>,
     method: Method,
+    length: BodyLength,
+    /// Where its head ends.
+    head_bytes: usize,
+    accepts_trailers: bool,
+    /// Field lines after the content, if that is sent together with the head.
+    trailers: Vec<u8>,
 }
 
 impl Request {
@@ -66,7 +73,19 @@ impl Request {
         bytes.extend_from_slice(b" HTTP/1.1\r\nHost: ");
         bytes.extend_from_slice(host);
         bytes.extend_from_slice(b"\r\n");
-        Request { bytes, method }
+        Request {
+            bytes,
+            method,
+            length: BodyLength::None,
+            head_bytes: 0,
+            accepts_trailers: false,
+            trailers: Vec::new(),
+        }
+    }
+
+    /// The client understands trailers, and says so. An upstream over HTTP/1 is not sent its `TE`.
+    pub fn accept_trailers(&mut self) {
+        self.accepts_trailers = true;
     }
 
     /// Where field lines are appended.
@@ -84,6 +103,7 @@ impl Request {
             }
         }
         write::end(&mut self.bytes);
+        (self.length, self.head_bytes) = (length, self.bytes.len());
     }
 
     /// Ends the head of a request that asks for one of these protocols.
@@ -99,9 +119,26 @@ impl Request {
         self.bytes.extend_from_slice(content);
     }
 
-    /// The bytes as they are sent.
+    /// Adds trailers after that content, as field lines. HTTP/1 has none after content of known
+    /// length.
+    pub fn push_trailers(&mut self, lines: &[u8]) {
+        self.trailers.extend_from_slice(lines);
+    }
+
+    /// The bytes as HTTP/1 sends them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Sends it over HTTP/2.
+    pub(super) async fn send_on(&self, slot: &Slot, times: &Times) -> Result<(), Fault> {
+        let (head, content) = self.bytes.split_at(self.head_bytes);
+        slot.send_head(head, self.accepts_trailers, self.length.is_empty())?;
+        if content.is_empty() {
+            return Ok(());
+        }
+        slot.send_content(content, self.trailers.is_empty(), times).await?;
+        if self.trailers.is_empty() { Ok(()) } else { slot.send_trailers(&self.trailers) }
     }
 
     pub(super) fn method(&self) -> Method {
@@ -117,21 +154,29 @@ impl Request {
 /// Sends the body of a request as it comes.
 #[derive(Debug)]
 pub struct BodyWriter {
-    stream: Rc<Transport>,
+    sink: Sink,
     times: Times,
-    is_chunked: bool,
     framed: Vec<u8>,
+    trailers: Vec<u8>,
+}
+
+/// Where the body of a request goes.
+#[derive(Debug)]
+pub(super) enum Sink {
+    Connection(Rc<Transport>),
+    /// The same, in chunks.
+    Chunks(Rc<Transport>),
+    Stream(Rc<Slot>),
 }
 
 impl BodyWriter {
-    pub(super) fn new(stream: Rc<Transport>, times: Times, length: BodyLength) -> BodyWriter {
-        let is_chunked = length == BodyLength::Unknown;
-        BodyWriter { stream, times, is_chunked, framed: Vec::new() }
+    pub(super) fn new(sink: Sink, times: Times) -> BodyWriter {
+        BodyWriter { sink, times, framed: Vec::new(), trailers: Vec::new() }
     }
 
     /// Adds content to what is sent next.
     pub fn push(&mut self, content: &[u8]) {
-        if self.is_chunked {
+        if matches!(self.sink, Sink::Chunks(_)) {
             self.framed.extend_from_slice(write::chunk_prefix(content.len()).as_bytes());
             self.framed.extend_from_slice(content);
             self.framed.extend_from_slice(b"\r\n");
@@ -140,12 +185,32 @@ impl BodyWriter {
         }
     }
 
+    /// Adds trailers to what is sent at the end, as field lines. They are lost over HTTP/1 if the
+    /// length of the body was announced.
+    pub fn push_trailers(&mut self, lines: &[u8]) {
+        self.trailers.extend_from_slice(lines);
+    }
+
     /// Sends what was added, and the end of the body if it is the last.
     pub async fn send(&mut self, core: &Upstreams, is_last: bool) -> Result<(), Fault> {
-        if is_last && self.is_chunked {
-            self.framed.extend_from_slice(write::LAST_CHUNK);
+        match &self.sink {
+            Sink::Connection(stream) => send(core, stream, &self.times, &self.framed).await?,
+            Sink::Chunks(stream) => {
+                if is_last {
+                    self.framed.extend_from_slice(write::LAST_CHUNK_BEFORE_TRAILERS);
+                    self.framed.extend_from_slice(&self.trailers);
+                    write::end(&mut self.framed);
+                }
+                send(core, stream, &self.times, &self.framed).await?;
+            }
+            Sink::Stream(slot) => {
+                let ends = is_last && self.trailers.is_empty();
+                slot.send_content(&self.framed, ends, &self.times).await?;
+                if is_last && !ends {
+                    slot.send_trailers(&self.trailers)?;
+                }
+            }
         }
-        send(core, &self.stream, &self.times, &self.framed).await?;
         self.framed.clear();
         Ok(())
     }
@@ -179,9 +244,11 @@ pub fn answer(
     }
     let kind = view.body(method).unwrap_or(BodyKind::UntilClose);
     let reusable = view.keep_alive() && kind != BodyKind::UntilClose && !upstream.is_private;
-    let decoder = BodyDecoder::for_response(kind, &core.io.limits().http);
+    let mut decoder = BodyDecoder::for_response(kind, &core.io.limits().http);
+    decoder.keep_trailers();
     let rest = reading.bytes;
-    let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable };
+    let trailers = Vec::new();
+    let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable, trailers };
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
 }
 
@@ -192,6 +259,7 @@ pub struct Reading {
     pub bytes: Vec<u8>,
     any: bool,
     may_switch: bool,
+    over_http2: bool,
 }
 
 impl Reading {
@@ -248,6 +316,16 @@ pub async fn next_head(
     {
         return Ok(head);
     }
+    if let Some(slot) = &upstream.slot {
+        reading.over_http2 = true;
+        loop {
+            slot.heads(&mut reading.bytes).await?;
+            reading.any = true;
+            if let Some(head) = parse(core, reading)? {
+                return Ok(head);
+            }
+        }
+    }
     loop {
         if upstream.stream.readable().await.is_err() {
             return Err(Fault::Broken);
@@ -273,6 +351,11 @@ pub async fn next_head(
 }
 
 fn parse(core: &Upstreams, reading: &mut Reading) -> Result<Option<NextHead>, Fault> {
+    let over_http2 = reading.over_http2;
+    let version = |head: ResponseHead<'_>| match over_http2 {
+        true => head.over_http2().detach(),
+        false => head.detach(),
+    };
     let parsed = core.io.with_scratch(|scratch| {
         let limits = core.io.limits();
         match http1::parse_response(&reading.bytes, scratch, &limits.http) {
@@ -282,11 +365,11 @@ fn parse(core: &Upstreams, reading: &mut Reading) -> Result<Option<NextHead>, Fa
             }
             Ok(None) => Ok(None),
             Ok(Some(head)) if head.is_interim() => {
-                Ok(Some((NextHead::Interim(head.detach()), head.head_bytes)))
+                Ok(Some((NextHead::Interim(version(head)), head.head_bytes)))
             }
             // Another protocol comes only if it was asked for.
             Ok(Some(head)) if head.status == 101 && !reading.may_switch => Err(Fault::Malformed),
-            Ok(Some(head)) => Ok(Some((NextHead::Final(head.detach()), head.head_bytes))),
+            Ok(Some(head)) => Ok(Some((NextHead::Final(version(head)), head.head_bytes))),
         }
     })?;
     let Some((next, used)) = parsed else { return Ok(None) };
@@ -304,6 +387,8 @@ pub struct UpstreamBody {
     /// What was read together with the head.
     rest: Vec<u8>,
     reusable: bool,
+    /// The trailers of a complete body, as field lines.
+    trailers: Vec<u8>,
 }
 
 impl UpstreamBody {
@@ -324,8 +409,36 @@ impl UpstreamBody {
         core: &Upstreams,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, Fault> {
+        if self.slot().is_some() {
+            return self.take_from_stream(sink);
+        }
         let rest = std::mem::take(&mut self.rest);
         self.decode(core, &rest, sink)
+    }
+
+    /// The place of an exchange over HTTP/2 that is not complete.
+    fn slot(&self) -> Option<&Slot> {
+        self.upstream.as_ref()?.slot.as_deref()
+    }
+
+    fn take_from_stream(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
+        let Some(slot) = self.slot() else { return Ok(true) };
+        let is_complete = slot.take(sink)?;
+        if is_complete {
+            self.trailers = slot.take_trailers();
+            self.upstream = None;
+        }
+        Ok(is_complete)
+    }
+
+    /// Whether trailers may follow the body, even if its length is known.
+    pub fn may_have_trailers(&self) -> bool {
+        self.slot().is_some() || self.kind == BodyKind::Chunked
+    }
+
+    /// The trailers of a complete body, as field lines: those that may be passed on.
+    pub fn trailers(&self) -> &[u8] {
+        &self.trailers
     }
 
     /// Waits for content and gives it to `sink`. True when the body is complete.
@@ -347,6 +460,11 @@ impl UpstreamBody {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, Fault> {
         let Some(upstream) = &self.upstream else { return Ok(true) };
+        if let Some(slot) = &upstream.slot {
+            let arrived = time::timeout(upstream.times.idle(), slot.arrived()).await;
+            arrived.map_err(|_| Fault::Timeout)?;
+            return self.take_from_stream(sink);
+        }
         match time::timeout(upstream.times.idle(), upstream.stream.readable()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Fault::Broken),
@@ -388,6 +506,8 @@ impl UpstreamBody {
         if !self.decoder.is_done() {
             return Ok(false);
         }
+        let trailers = self.decoder.trailers().unwrap_or_default();
+        self.trailers = write::trailer_lines(http1::trailer_fields(trailers));
         // Bytes after the end answer no request.
         if let Some(upstream) = self.upstream.take()
             && self.reusable

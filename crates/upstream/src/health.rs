@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use runtime::time::{self, Instant};
 
 use super::group::{Group, Member};
-use super::{Preface, Times, Upstreams, open, send};
+use super::h2::Link;
+use super::{Preface, Times, Upstreams, is_http2, open, send};
 use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
 use config::{HealthCheck, Timeouts};
 use dns::Resolver;
@@ -117,10 +118,21 @@ impl Check {
              Connection: close\r\n\r\n",
             check.path
         );
+        let is_well = |status| (check.status.0..=check.status.1).contains(&status);
+        if is_http2(self.group.config.protocol, &stream)? {
+            let slot = Link::start(&core.io, &core.scratch, stream, None);
+            slot.send_head(request.as_bytes(), false, true)?;
+            let mut got = Vec::new();
+            loop {
+                slot.heads(&mut got).await?;
+                if let Some(status) = final_status(core, &mut got)? {
+                    return Ok(is_well(status));
+                }
+            }
+        }
         let times = Times::of(&Timeouts::default(), &core.io.limits().limits);
         send(core, &stream, &times, request.as_bytes()).await?;
-        let status = status(core, &stream).await?;
-        Ok((check.status.0..=check.status.1).contains(&status))
+        Ok(is_well(status(core, &stream).await?))
     }
 }
 
@@ -135,20 +147,27 @@ async fn status(core: &Upstreams, stream: &Transport) -> Result<u16, Fault> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             _ => return Err(Fault::Broken),
         }
-        loop {
-            let parsed = core.io.with_scratch(|scratch| {
-                http1::parse_response(&got, scratch, &core.io.limits().http)
-                    .map(|head| head.map(|head| (head.status, head.is_interim(), head.head_bytes)))
-            });
-            match parsed {
-                Ok(None) => break,
-                Ok(Some((_, true, head_bytes))) => drop(got.drain(..head_bytes)),
-                Ok(Some((status, false, _))) => return Ok(status),
-                Err(_) => return Err(Fault::Malformed),
-            }
+        if let Some(status) = final_status(core, &mut got)? {
+            return Ok(status);
         }
     }
     Err(Fault::Malformed)
+}
+
+/// The status of the final head, if it has come. Interim heads are removed.
+fn final_status(core: &Upstreams, got: &mut Vec<u8>) -> Result<Option<u16>, Fault> {
+    loop {
+        let parsed = core.io.with_scratch(|scratch| {
+            http1::parse_response(got, scratch, &core.io.limits().http)
+                .map(|head| head.map(|head| (head.status, head.is_interim(), head.head_bytes)))
+        });
+        match parsed {
+            Ok(None) => return Ok(None),
+            Ok(Some((_, true, head_bytes))) => drop(got.drain(..head_bytes)),
+            Ok(Some((status, false, _))) => return Ok(Some(status)),
+            Err(_) => return Err(Fault::Malformed),
+        }
+    }
 }
 
 /// Resolves the servers with names. The resolver answers from its cache while the entry is valid,

@@ -11,7 +11,8 @@
 //!
 //! This is also the seam between an exchange and its upstream: the exchange gives a [`Request`] and
 //! perhaps a body ([`BodyWriter`]), and takes an [`Answer`], whose body is pulled piece by piece.
-//! It does not know which protocol the upstream speaks; `h1` is the first one.
+//! It does not know which protocol the upstream speaks: `h1` or `h2`. Heads are those of HTTP/1 in
+//! either case.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod dial;
 pub mod figures;
 pub mod group;
 mod h1;
+mod h2;
 pub mod health;
 mod limits;
 mod pool;
@@ -28,6 +30,7 @@ mod preface;
 mod queue;
 mod server;
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -40,44 +43,55 @@ use runtime::time::{self, Instant};
 
 use self::dial::dial;
 use self::group::{Group, Ticket};
+use self::h1::Sink;
 pub use self::h1::{
     Answer, BodyLength, BodyWriter, NextHead, Reading, Request, UpstreamBody, answer, final_head,
     next_head,
 };
+use self::h2::{Link, Links, Place, Slot, Unprocessed};
 use self::pool::Pool;
 pub use self::preface::Preface;
 use self::server::Tried;
-use config::Timeouts;
 use config::limits::Limits;
+use config::{Timeouts, UpstreamProtocol};
 use core_io::CoreIo;
 use core_io::limits::ROOM_PAUSE;
 use outcome::Fault;
 use transport::Transport;
 use transport::tls::{self, TlsPeer};
 
-use crate::limits::ROOM_TRIES;
+use crate::limits::{RESENDS_MAX, ROOM_TRIES};
 
 /// What one core needs to work with upstream servers.
 #[derive(Debug)]
 pub struct Upstreams {
     io: Rc<CoreIo>,
     pool: Pool,
+    links: Links,
+    scratch: Rc<RefCell<http2::Scratch>>,
 }
 
 impl Upstreams {
     /// Without connections yet.
     pub fn new(io: &Rc<CoreIo>) -> Rc<Upstreams> {
-        Rc::new(Upstreams { io: Rc::clone(io), pool: Pool::default() })
+        Rc::new(Upstreams {
+            io: Rc::clone(io),
+            pool: Pool::default(),
+            links: Links::default(),
+            scratch: Rc::new(RefCell::new(http2::Scratch::new())),
+        })
     }
 
     /// Closes connections that have been idle for too long.
     pub fn sweep(&self) {
         self.pool.sweep(self);
+        self.links.sweep(&self.io);
     }
 
     /// Closes idle connections to upstreams and clients, because no descriptor is free.
     pub fn make_room(&self) {
         self.pool.close_idle(self);
+        self.links.close_idle();
         self.io.make_room();
     }
 }
@@ -85,8 +99,10 @@ impl Upstreams {
 /// A connection in use.
 #[derive(Debug)]
 pub struct Upstream {
-    /// Shared with the body, which may still be arriving.
+    /// Shared with the body, which may still be arriving, and over HTTP/2 with other requests.
     pub stream: Rc<Transport>,
+    /// The place on it, over HTTP/2.
+    slot: Option<Rc<Slot>>,
     /// The server's address.
     pub address: SocketAddr,
     tls: Option<Arc<TlsPeer>>,
@@ -160,16 +176,44 @@ impl Upstream {
         {
             ticket.failed();
         }
+        if let (Some(slot), Fault::Timeout) = (&self.slot, fault) {
+            slot.timed_out(self.times.first_byte.min(self.times.idle));
+        }
+    }
+
+    /// Whether the connection is for this request alone, so that it can become a tunnel.
+    pub fn may_switch(&self) -> bool {
+        self.slot.is_none()
+    }
+
+    /// Whether a request that has failed here may be sent again because it was not processed.
+    /// `resends` counts.
+    pub fn may_resend(&self, resends: &mut u32) -> bool {
+        let Some(why) = self.slot.as_ref().and_then(|slot| slot.unprocessed()) else {
+            return false;
+        };
+        *resends += 1;
+        let may =
+            why == Unprocessed::Turnover || self.ticket.as_ref().is_some_and(Ticket::may_resend);
+        may && *resends <= RESENDS_MAX
     }
 
     /// Sends the head of a request whose body follows, or none.
     pub async fn send_head(&self, core: &Upstreams, request: &Request) -> Result<(), Fault> {
-        send(core, &self.stream, &self.times, request.bytes()).await
+        match &self.slot {
+            Some(slot) => request.send_on(slot, &self.times).await,
+            None => send(core, &self.stream, &self.times, request.bytes()).await,
+        }
     }
 
     /// For the body of a request whose head was sent.
     pub fn body_writer(&self, length: BodyLength) -> BodyWriter {
-        BodyWriter::new(Rc::clone(&self.stream), self.times, length)
+        let sink = match (&self.slot, length) {
+            (Some(slot), _) => Sink::Stream(Rc::clone(slot)),
+            (None, BodyLength::Unknown) => Sink::Chunks(Rc::clone(&self.stream)),
+            (None, _) => Sink::Connection(Rc::clone(&self.stream)),
+        };
+        BodyWriter::new(sink, self.times)
     }
 }
 
@@ -184,18 +228,20 @@ pub async fn exchange(
     let mut attempts = Attempts::new(core, to);
     // A request that must not be repeated is not sent where the upstream may be closing already.
     let mut fresh_only = !request.is_repeatable();
+    let mut resends = 0;
     loop {
         let upstream = attempts.connect(core, fresh_only).await?;
-        let Unanswered { fault, silent, stale, at } =
-            match exchange_on(core, upstream, request, interim).await {
-                Ok(answer) => return Ok(answer),
-                Err(unanswered) => unanswered,
-            };
+        let tried = exchange_on(core, upstream, request, interim, &mut resends).await;
+        let Unanswered { fault, silent, stale, at, resends: again } = match tried {
+            Ok(answer) => return Ok(answer),
+            Err(unanswered) => unanswered,
+        };
         // An answer that takes too long may still come: asking twice would double the work of a
         // server that has too much already.
         let may_repeat = request.is_repeatable() && silent && fault == Fault::Broken;
-        // The upstream had closed the connection before it saw the request.
-        let goes_on = may_repeat && (stale || attempts.may_go_on(at));
+        // The upstream had closed the connection before it saw the request. Over HTTP/2 the next
+        // one may be in use, too.
+        let goes_on = again || may_repeat && ((stale && !fresh_only) || attempts.may_go_on(at));
         if !goes_on {
             return Err(fault);
         }
@@ -214,15 +260,19 @@ struct Unanswered {
     stale: bool,
     /// The server's index in its group.
     at: Option<usize>,
+    /// It was not processed, and may be sent again.
+    resends: bool,
 }
 
 impl Unanswered {
-    fn by(upstream: &Upstream, fault: Fault, silent: bool) -> Unanswered {
+    fn by(upstream: &Upstream, fault: Fault, silent: bool, resends: &mut u32) -> Unanswered {
         let stale = upstream.reused && silent && fault == Fault::Broken;
-        if !stale {
+        let resends = upstream.may_resend(resends);
+        if !stale && !resends {
             upstream.failed(fault);
         }
-        Unanswered { fault, silent, stale, at: upstream.ticket.as_ref().map(Ticket::at) }
+        let at = upstream.ticket.as_ref().map(Ticket::at);
+        Unanswered { fault, silent, stale, at, resends }
     }
 }
 
@@ -231,10 +281,11 @@ async fn exchange_on(
     upstream: Upstream,
     request: &Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
+    resends: &mut u32,
 ) -> Result<Answer, Unanswered> {
     let request_ms = time::wall_ms();
     if let Err(fault) = upstream.send_head(core, request).await {
-        return Err(Unanswered::by(&upstream, fault, true));
+        return Err(Unanswered::by(&upstream, fault, true, resends));
     }
     let mut reading = Reading::default();
     let head = final_head(core, &upstream, &mut reading, interim);
@@ -244,13 +295,19 @@ async fn exchange_on(
     };
     match result {
         Ok(head) => Ok(answer(core, upstream, head, reading, request.method(), request_ms)),
-        Err(fault) => Err(Unanswered::by(&upstream, fault, !reading.is_any())),
+        Err(fault) => Err(Unanswered::by(&upstream, fault, !reading.is_any(), resends)),
     }
 }
 
-/// A new connection for a request that is not complete yet.
+/// A connection for a request that is not complete yet: a new one, or a place on one of HTTP/2.
 pub async fn connect(core: &Upstreams, to: &To) -> Result<Upstream, Fault> {
     Attempts::new(core, to).connect(core, true).await
+}
+
+/// The same for a request that was not processed on another connection.
+pub async fn connect_again(core: &Upstreams, to: &To, other: &Upstream) -> Result<Upstream, Fault> {
+    core.io.counters.upstream_retries.add(1);
+    Attempts { to, times: other.times, tried: Tried::default() }.connect(core, true).await
 }
 
 /// The attempts of one request.
@@ -341,32 +398,86 @@ impl Attempts<'_> {
         let times = self.times;
         let preface = self.preface();
         let is_private = preface.is_some();
-        if !fresh_only && !is_private {
+        let protocol = ticket.as_ref().map_or(UpstreamProtocol::Http1, Ticket::protocol);
+        let (may_be_http1, may_be_http2) = match protocol {
+            UpstreamProtocol::Http1 => (true, false),
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => (false, true),
+            UpstreamProtocol::Auto => (true, tls.is_some()),
+        };
+        let mut opening = None;
+        if may_be_http2 && !is_private {
+            // For TCP, for TLS, and for the SETTINGS.
+            let place = time::timeout(3 * times.connect(), core.links.place(addresses, &tls));
+            match place.await.unwrap_or(Err(Fault::Timeout))? {
+                Place::On(slot, address) => {
+                    core.io.counters.upstream_reuses.add(1);
+                    ticket.iter().for_each(Ticket::reused);
+                    let stream = Rc::clone(slot.transport());
+                    let (slot, reused) = (Some(Rc::new(slot)), true);
+                    let upstream =
+                        Upstream { stream, slot, address, tls, times, reused, is_private, ticket };
+                    return Ok(upstream);
+                }
+                Place::New(attempt) => opening = attempt,
+            }
+        }
+        if may_be_http1 && !fresh_only && !is_private {
             for &address in addresses {
                 let line = (address, tls.clone());
                 if let Some(stream) = core.pool.take(core, &line) {
                     ticket.iter().for_each(Ticket::reused);
-                    let reused = true;
+                    let (slot, reused) = (None, true);
                     let upstream =
-                        Upstream { stream, address, tls, times, reused, is_private, ticket };
+                        Upstream { stream, slot, address, tls, times, reused, is_private, ticket };
                     return Ok(upstream);
                 }
             }
         }
-        match open(core, addresses, preface, tls.as_deref(), times.connect()).await {
-            Ok((stream, address)) => {
+        let opened = open(core, addresses, preface, tls.as_deref(), times.connect()).await;
+        let opened = opened.and_then(|(stream, address)| {
+            is_http2(protocol, &stream).map(|is_http2| (stream, address, is_http2))
+        });
+        match opened {
+            Ok((stream, address, is_http2)) => {
                 core.io.counters.upstream_connects.add(1);
                 ticket.iter().for_each(Ticket::connected);
-                let (stream, reused) = (Rc::new(stream), false);
-                Ok(Upstream { stream, address, tls, times, reused, is_private, ticket })
+                let (stream, slot) = if is_http2 {
+                    let slot = Link::start(&core.io, &core.scratch, stream, opening);
+                    if !is_private {
+                        core.links.put(address, tls.clone(), &slot);
+                    }
+                    (Rc::clone(slot.transport()), Some(Rc::new(slot)))
+                } else {
+                    if may_be_http2 {
+                        core.links.speaks_http1(addresses, &tls);
+                    }
+                    (Rc::new(stream), None)
+                };
+                let reused = false;
+                Ok(Upstream { stream, slot, address, tls, times, reused, is_private, ticket })
             }
             Err(fault) => {
+                if let Some(opening) = opening {
+                    opening.end(Err(fault));
+                }
                 if fault.is_of_the_server() {
                     ticket.iter().for_each(Ticket::failed);
                 }
                 Err(fault)
             }
         }
+    }
+}
+
+/// Whether HTTP/2 is spoken on a new connection.
+fn is_http2(protocol: UpstreamProtocol, stream: &Transport) -> Result<bool, Fault> {
+    match protocol {
+        UpstreamProtocol::Http1 => Ok(false),
+        UpstreamProtocol::H2c => Ok(true),
+        UpstreamProtocol::H2 if stream.speaks_http2() => Ok(true),
+        // The upstream ignores ALPN.
+        UpstreamProtocol::H2 => Err(Fault::Handshake),
+        UpstreamProtocol::Auto => Ok(stream.speaks_http2()),
     }
 }
 

@@ -13,3 +13,32 @@ pub(crate) const ATTEND: Duration = Duration::from_secs(1);
 pub(crate) const CHECK_HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How often a connection to an upstream is retried while no descriptor is free.
 pub(crate) const ROOM_TRIES: u32 = 4;
+/// Requests at a time on an HTTP/2 connection, if the upstream allows as many.
+pub(crate) const STREAMS_MAX: usize = 100;
+/// Content of a response over HTTP/2 that waits for its client.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
+/// Bytes of frames that wait for the socket of an HTTP/2 connection before requests wait, too.
+pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of frames that wait for the socket before nothing more is read.
+pub(crate) const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
+/// Bytes of heads of one response over HTTP/2 that the exchange has not read yet.
+pub(crate) const INTERIM_HEADS_BYTES_MAX: usize = 64 * 1024;
+/// How often a request that an upstream has not processed is sent again. Each time the upstream has
+/// processed another one, or the budget of retries has allowed it.
+pub(crate) const RESENDS_MAX: u32 = 100;
+
+/// The limits of an HTTP/2 connection. The upstream is configured, so that its rates are limited
+/// less than those of a client.
+pub(crate) const HTTP2: http2::Limits = {
+    let mut limits = http2::Limits::DEFAULT;
+    limits.encoder_table_bytes = 4096;
+    limits.stream_window_bytes = STREAM_WINDOW_BYTES;
+    // The content that waits for slow clients leaves room for that of others.
+    limits.connection_window_bytes = STREAMS_MAX as u32 * STREAM_WINDOW_BYTES;
+    let often = http2::limits::Rate { per_s: 10_000, burst: 10_000 };
+    limits.resets = often;
+    limits.pings = http2::limits::Rate { per_s: 1_000, ..limits.pings };
+    limits.empty_frames = often;
+    limits.window_updates = often;
+    limits
+};

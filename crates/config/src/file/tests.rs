@@ -210,6 +210,31 @@ fn every_field_of_a_section_has_a_key() {
 }
 
 #[test]
+fn the_version_of_http_fits_the_urls() {
+    let of = |protocol: &str, schemes: &[&str]| {
+        let server = |(at, scheme): (usize, &&str)| {
+            format!("[[upstream.server]]\nurl = \"{scheme}://127.0.0.1:{at}\"\n")
+        };
+        let servers: String = schemes.iter().enumerate().map(server).collect();
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"a\"\n\
+             protocol = \"{protocol}\"\n{servers}"
+        )
+    };
+    for (protocol, schemes) in
+        [("h2", "http"), ("h2", "https http"), ("h2c", "http https"), ("auto", "http")]
+    {
+        let schemes: Vec<_> = schemes.split(' ').collect();
+        let found = mistakes(&of(protocol, &schemes));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].2.contains(&format!("protocol = \"{protocol}\"")), "{found:?}");
+    }
+    assert!(parse(&of("h2c", &["http", "http"])).is_ok());
+    assert!(parse(&of("http1", &["http"])).is_ok());
+    assert_eq!(mistakes(&of("h3", &["http"])).len(), 1);
+}
+
+#[test]
 fn no_mistake_makes_it_panic() {
     for text in [
         "listen = 1",

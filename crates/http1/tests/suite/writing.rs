@@ -2,7 +2,7 @@
 
 use crate::fuzzing::{BodyEnd, read_body};
 use http1::write::{self, Unwritable};
-use http1::{BodyKind, Limits, Name, Scratch, parse_request, parse_response};
+use http1::{BodyKind, Limits, Name, Scratch, parse_request, parse_response, trailer_fields};
 use proptest::prelude::*;
 
 #[test]
@@ -218,3 +218,13 @@ const PIECES: &[&[u8]] = &[
     b"abc",
     b"%",
 ];
+
+#[test]
+fn trailers_have_only_fields_that_may_be_there() {
+    let section = b"X-Sum: 1\r\nContent-Length: 5\r\nset-cookie: a\r\nTE: trailers\r\nHost: b\r\n\
+                    authorization: c\r\nX-Forwarded-For: d\r\ngrpc-status: 0\r\nEtag: \"e\"\r\n";
+    let lines = write::trailer_lines(trailer_fields(section));
+    assert_eq!(lines, b"X-Sum: 1\r\ngrpc-status: 0\r\nEtag: \"e\"\r\n");
+    let bad = [(&b"a"[..], &b"b\r\nc: d"[..]), (b"a b", b"c"), (b"", b"d")];
+    assert_eq!(write::trailer_lines(bad.into_iter()), b"");
+}

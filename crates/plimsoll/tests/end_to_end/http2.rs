@@ -1,12 +1,14 @@
 //! HTTP/2 with other programs as clients: curl, nghttp and h2load, in the clear and over TLS.
 //!
 //! The origin keeps what it receives ([`recorder`]). Requests that no program would send are in
-//! [`attacks`], tunnels in [`tunnels`], and clients that hold or cost too much in [`holding`].
+//! [`attacks`], tunnels in [`tunnels`], clients that hold or cost too much in [`holding`], and what
+//! becomes of connections in [`connection`].
 
 mod attacks;
 mod client;
+mod connection;
 mod holding;
-mod recorder;
+pub(crate) mod recorder;
 mod tunnels;
 
 use std::fs;

@@ -11,6 +11,7 @@ mod boost;
 mod demo;
 mod disk;
 mod http2;
+mod http2_upstreams;
 mod lab;
 mod peers;
 mod proxy_header;

@@ -1,5 +1,6 @@
 //! Sending a response: from the store, whole or in parts, while it arrives, or passed on.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use cache::flight::Reader;
@@ -10,7 +11,7 @@ use caching::cache_status::Forward;
 use caching::range::{ByteRange, Selection, select_range};
 use http1::Method;
 use outcome::Outcome;
-use runtime::time;
+use runtime::{Either, time};
 use upstream::{Answer, BodyLength, UpstreamBody};
 
 use super::Exchange;
@@ -21,6 +22,7 @@ use super::routing::RequestContext;
 use super::step::{Ending, Provenance, Serving, Step, Streaming, Summary};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, Labels, Relayed, Response, StoredForm};
+use crate::request::accepts_trailers;
 use crate::worker::Worker;
 
 impl<C: Client> Exchange<'_, C> {
@@ -258,6 +260,7 @@ impl<C: Client> Exchange<'_, C> {
             head: answer_head,
             response_ms: *response_ms,
             body: has_body.then(|| body.length()),
+            may_have_trailers: has_body && body.may_have_trailers(),
             via: &snapshot.via,
             tags: snapshot.tags_to_clients(listener.role),
             cache_status,
@@ -269,13 +272,26 @@ impl<C: Client> Exchange<'_, C> {
     async fn relay_content(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
         let Worker { upstreams, io, .. } = &**self.context.worker;
         let client = &mut *self.client;
+        let takes_trailers = accepts_trailers(&self.context.head);
+        let mut gone = pin!(client.gone());
         let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
         loop {
             match complete {
-                Ok(true) => return client.finish().await,
+                Ok(true) => {
+                    if takes_trailers {
+                        client.trailers(body.trailers());
+                    }
+                    return client.finish().await;
+                }
                 Ok(false) => {
                     client.flush().await?;
-                    complete = body.pull(upstreams, &mut |data| client.offer(data)).await;
+                    let mut offer = |data: &[u8]| client.offer(data);
+                    let pull = pin!(body.pull(upstreams, &mut offer));
+                    // An upstream that is silent for long is not kept for a client that is gone.
+                    complete = match runtime::race(gone.as_mut(), pull).await {
+                        Either::Left(()) => return Err(Gone),
+                        Either::Right(complete) => complete,
+                    };
                 }
                 Err(fault) => {
                     tracing::debug!(%fault, "the response broke off");

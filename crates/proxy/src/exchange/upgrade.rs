@@ -14,7 +14,7 @@ use caching::cache_status::Forward;
 use http1::{Name, OwnedResponse, RequestHead, ResponseHead, Version, tokens};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
-use upstream::{Reading, Upstream};
+use upstream::{BodyLength, Reading, Upstream};
 
 use super::Exchange;
 use super::destination::Destination;
@@ -32,9 +32,14 @@ pub(super) async fn upgrade<C: Client>(
 ) -> Result<Ending, Refusal> {
     let worker = exchange.context.worker;
     let unanswered = |fault| unanswered(&worker.io, fault);
-    let request = exchange.forwarding(to).request(Purpose::Upgrade(protocols));
     // An upgrade cannot be repeated.
     let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    // HTTP/2 has no upgrade, which a server may always ignore.
+    let purpose = match upstream.may_switch() {
+        true => Purpose::Upgrade(protocols),
+        false => Purpose::Pass(BodyLength::None),
+    };
+    let request = exchange.forwarding(to).request(purpose);
     let request_ms = time::wall_ms();
     let failed = |fault| {
         upstream.failed(fault);

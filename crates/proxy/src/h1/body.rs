@@ -6,7 +6,8 @@
 use std::io;
 
 use core_io::CoreIo;
-use http1::{BodyDecoder, Expectation, RequestHead};
+use http1::write::trailer_lines;
+use http1::{BodyDecoder, Expectation, RequestHead, trailer_fields};
 use outcome::Fault;
 use transport::Transport;
 use upstream::BodyLength;
@@ -58,6 +59,10 @@ impl client::RequestBody for RequestBody<'_> {
         Ok(self.decoder.is_done())
     }
 
+    fn trailers(&mut self) -> Vec<u8> {
+        trailer_lines(trailer_fields(self.decoder.trailers().unwrap_or_default()))
+    }
+
     fn bytes_used(&self) -> u64 {
         self.used
     }
@@ -75,11 +80,13 @@ impl<'c> RequestBody<'c> {
         head: &RequestHead<'_>,
         rest: Vec<u8>,
     ) -> RequestBody<'c> {
+        let mut decoder = BodyDecoder::new(head.body(), &io.limits().http);
+        decoder.keep_trailers();
         RequestBody {
             io,
             stream,
             length: body_length(head),
-            decoder: BodyDecoder::new(head.body(), &io.limits().http),
+            decoder,
             is_awaited: head.expectation() != Expectation::None,
             rest,
             used: 0,

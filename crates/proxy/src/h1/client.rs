@@ -32,6 +32,8 @@ pub struct ClientStream<'c> {
     sent_head: Vec<u8>,
     version: Version,
     framing: Framing,
+    /// Field lines after a chunked body.
+    trailers: Vec<u8>,
     /// The connection may carry another request.
     keeps: bool,
     failed: bool,
@@ -154,10 +156,17 @@ impl<'c> Client for ClientStream<'c> {
         Ok(())
     }
 
+    fn trailers(&mut self, lines: &[u8]) {
+        self.trailers = lines.to_vec();
+    }
+
     async fn finish(&mut self) -> Result<(), Gone> {
         if self.framing == Framing::Chunked {
-            self.bytes += write::LAST_CHUNK.len() as u64;
-            self.pending.extend_from_slice(write::LAST_CHUNK);
+            let before = self.pending.len();
+            self.pending.extend_from_slice(write::LAST_CHUNK_BEFORE_TRAILERS);
+            self.pending.append(&mut self.trailers);
+            write::end(&mut self.pending);
+            self.bytes += (self.pending.len() - before) as u64;
         }
         self.flush().await
     }
@@ -196,6 +205,7 @@ impl<'c> ClientStream<'c> {
             sent_head: Vec::new(),
             version: Version::Http11,
             framing: Framing::Implied,
+            trailers: Vec::new(),
             keeps: true,
             failed: false,
             pace: Pace::default(),

@@ -13,6 +13,7 @@ use upstream::BodyLength;
 
 use super::link::Link;
 use crate::client::{self, RequestBody as _};
+use crate::limits::Limits;
 use crate::pace::Pace;
 
 /// The content of one request.
@@ -57,9 +58,18 @@ impl RequestBody {
     /// Waits until content has come, or its end.
     async fn arrived(&mut self) -> Result<(), Fault> {
         let (link, id) = (Rc::clone(&self.link), self.stream);
-        let arrived = poll_fn(|cx| link.poll_arrived(id, cx).map_err(|_| Fault::ClientBody));
+        let arrived = || poll_fn(|cx| link.poll_arrived(id, cx).map_err(|_| Fault::ClientBody));
         let io = &link.worker.io;
-        self.pace.wait(io, |limits| limits.body_timeout, arrived, Fault::ClientSlow).await
+        if !link.is_answered(id) {
+            let limit = |limits: &Limits| limits.body_timeout;
+            let waited = self.pace.wait(io, limit, arrived(), Fault::ClientSlow).await;
+            if waited != Err(Fault::ClientSlow) || !link.is_answered(id) {
+                return waited;
+            }
+        }
+        // Both sides send when they have something to say, as in a tunnel.
+        let limit = io.limits().limits.tunnel_idle;
+        time::timeout(limit, arrived()).await.unwrap_or(Err(Fault::ClientSlow))
     }
 }
 
@@ -87,6 +97,10 @@ impl client::RequestBody for RequestBody {
         self.used += content.len() as u64;
         self.is_done = is_complete;
         Ok(is_complete)
+    }
+
+    fn trailers(&mut self) -> Vec<u8> {
+        self.link.take_trailers(self.stream)
     }
 
     fn bytes_used(&self) -> u64 {

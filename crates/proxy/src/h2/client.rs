@@ -32,6 +32,10 @@ pub(crate) struct StreamClient {
     head_is_sent: bool,
     /// Content that follows, if the head announces its length.
     left: Option<u64>,
+    /// The last of the content does not end the stream, because trailers may follow.
+    ends_later: bool,
+    /// Field lines after the content.
+    trailers: Vec<u8>,
     /// The stream has its end.
     is_ended: bool,
     pending: Vec<u8>,
@@ -53,6 +57,8 @@ impl StreamClient {
             status: 0,
             head_is_sent: false,
             left: None,
+            ends_later: false,
+            trailers: Vec::new(),
             is_ended: false,
             pending: Vec::new(),
             bytes: 0,
@@ -101,7 +107,7 @@ impl StreamClient {
         if self.failed || self.is_ended || content.is_empty() {
             return if self.is_ended { content.len() } else { 0 };
         }
-        let is_last = self.left == Some(content.len() as u64);
+        let is_last = self.left == Some(content.len() as u64) && !self.ends_later;
         match self.link.send_content(self.stream, content, is_last) {
             Some(sent) => {
                 self.pace.moved(sent);
@@ -158,6 +164,9 @@ impl Client for StreamClient {
     fn respond(&mut self, response: &Response<'_>) {
         let framing = response_framing(response, Version::Http2);
         append_response(&mut self.head, response, framing, Connection::Keep);
+        if let Response::Relayed(relayed) = response {
+            self.ends_later = relayed.may_have_trailers;
+        }
         let digits = status_in(&self.head).iter();
         self.status = digits.fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
         if self.status == 101 {
@@ -217,9 +226,18 @@ impl Client for StreamClient {
         unreachable!("can_send_shared says no")
     }
 
+    fn gone(&self) -> impl Future<Output = ()> + 'static {
+        let (link, id) = (Rc::clone(&self.link), self.stream);
+        poll_fn(move |cx| link.poll_gone(id, cx))
+    }
+
+    fn trailers(&mut self, lines: &[u8]) {
+        self.trailers = lines.to_vec();
+    }
+
     async fn finish(&mut self) -> Result<(), Gone> {
         if self.pending.is_empty() && !self.head_is_sent {
-            self.send_head(self.left.is_none());
+            self.send_head(self.left.is_none() && self.trailers.is_empty());
         }
         self.flush().await?;
         if !self.is_ended && self.left.is_some_and(|left| left > 0) {
@@ -228,7 +246,10 @@ impl Client for StreamClient {
         }
         if !self.is_ended {
             self.is_ended = true;
-            self.failed |= self.link.send_content(self.stream, &[], true).is_none();
+            self.failed |= match self.trailers.is_empty() {
+                true => self.link.send_content(self.stream, &[], true).is_none(),
+                false => !self.link.send_trailers(self.stream, &self.trailers),
+            };
         }
         if self.failed { Err(Gone) } else { Ok(()) }
     }

@@ -29,8 +29,10 @@ use cache::stored::{Connection, Use};
 use config::Protocol;
 use core_io::limits::OUTPUT_BYTES_MAX;
 use core_io::{Buffers, CoreIo};
+use http1::write::{self, trailer_lines};
 use http1::{
-    BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme, write,
+    BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme,
+    trailer_fields,
 };
 use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, Event, Reason, StreamId};
@@ -109,13 +111,19 @@ struct Stream {
     received: Vec<u8>,
     /// Nothing follows it.
     is_complete: bool,
+    /// The trailers of the request, as field lines.
+    trailers: Vec<u8>,
+    /// The head of the response was sent.
+    is_answered: bool,
     body_waker: Option<Waker>,
+    gone_waker: Option<Waker>,
     room_waker: Option<Waker>,
 }
 
 impl Stream {
     fn wake(&mut self) {
         wake(&mut self.body_waker);
+        wake(&mut self.gone_waker);
         wake(&mut self.room_waker);
     }
 }
@@ -401,8 +409,9 @@ impl Link {
                     // Its answer is complete.
                     None => http2.release(stream, bytes.len(), out),
                 },
-                Event::Trailers { stream, .. } => {
+                Event::Trailers { stream, fields } => {
                     if let Some(found) = find(streams, stream) {
+                        found.trailers = trailer_lines(fields.iter());
                         found.is_complete = true;
                         wake(&mut found.body_waker);
                     }
@@ -628,12 +637,24 @@ impl Link {
         Some((std::mem::take(&mut found.received), found.is_complete))
     }
 
+    /// The trailers of a complete request, as field lines.
+    pub(super) fn take_trailers(&self, stream: StreamId) -> Vec<u8> {
+        let state = &mut *self.state.borrow_mut();
+        let taken = |found: &mut Stream| std::mem::take(&mut found.trailers);
+        find(&mut state.streams, stream).map(taken).unwrap_or_default()
+    }
+
+    /// Whether the head of the response was sent.
+    pub(super) fn is_answered(&self, stream: StreamId) -> bool {
+        find(&mut self.state.borrow_mut().streams, stream).is_some_and(|found| found.is_answered)
+    }
+
     /// Ready if the stream is gone.
     pub(super) fn poll_gone(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<()> {
         match find(&mut self.state.borrow_mut().streams, stream) {
             None => Poll::Ready(()),
             Some(found) => {
-                found.body_waker = Some(cx.waker().clone());
+                found.gone_waker = Some(cx.waker().clone());
                 Poll::Pending
             }
         }
@@ -659,8 +680,18 @@ impl Link {
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
         ends: bool,
     ) -> bool {
-        self.write(|State { http2, out, .. }| {
+        self.write(|State { http2, out, streams, .. }| {
+            if let Some(found) = find(streams, stream) {
+                found.is_answered = status >= 200;
+            }
             http2.send_response(stream, status, fields, ends, out).is_ok()
+        })
+    }
+
+    /// Ends the content with trailers, given as field lines. False if the stream is gone.
+    pub(super) fn send_trailers(&self, stream: StreamId, lines: &[u8]) -> bool {
+        self.write(|State { http2, out, .. }| {
+            http2.send_trailers(stream, trailer_fields(lines), out).is_ok()
         })
     }
 

@@ -90,7 +90,7 @@ fn bodies_of_requests_come_back() {
                 request.extend_from_slice(chunk);
                 request.extend_from_slice(b"\r\n");
             }
-            request.extend_from_slice(b"0\r\nX-Trailer: dropped\r\n\r\n");
+            request.extend_from_slice(b"0\r\nX-Trailer: t\r\nHost: dropped\r\n\r\n");
             client.ask(&request).await;
             assert_eq!(world.origin.last().body, body);
         }

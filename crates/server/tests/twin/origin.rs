@@ -461,16 +461,11 @@ impl Line {
         assert_eq!(seen.field("transfer-encoding"), Some("chunked"));
         let mut body = Vec::new();
         loop {
-            let line = loop {
-                if let Some(end) = self.buf.windows(2).position(|two| two == b"\r\n") {
-                    break self.buf.drain(..end + 2).collect::<Vec<u8>>();
-                }
-                if !self.more().await {
-                    return None;
-                }
-            };
-            let size = std::str::from_utf8(&line[..line.len() - 2]).unwrap();
-            let size = usize::from_str_radix(size, 16).expect("the proxy makes its own chunks");
+            let size = self.line().await?;
+            let size = usize::from_str_radix(&size, 16).expect("the proxy makes its own chunks");
+            if size == 0 {
+                break;
+            }
             while self.buf.len() < size + 2 {
                 if !self.more().await {
                     return None;
@@ -479,8 +474,28 @@ impl Line {
             let chunk: Vec<u8> = self.buf.drain(..size + 2).collect();
             assert_eq!(&chunk[size..], b"\r\n");
             body.extend_from_slice(&chunk[..size]);
-            if size == 0 {
+        }
+        loop {
+            let trailer = self.line().await?;
+            if trailer.is_empty() {
                 return Some(body);
+            }
+            let (name, _) = trailer.split_once(": ").expect("the proxy writes its own lines");
+            let name = name.to_ascii_lowercase();
+            let framing = ["content-length", "transfer-encoding", "host", "te", "connection"];
+            assert!(!framing.contains(&name.as_str()), "{trailer}");
+        }
+    }
+
+    /// The next line, without its end; `None` if it breaks off.
+    async fn line(&mut self) -> Option<String> {
+        loop {
+            if let Some(end) = self.buf.windows(2).position(|two| two == b"\r\n") {
+                let line: Vec<u8> = self.buf.drain(..end + 2).take(end).collect();
+                return Some(String::from_utf8_lossy(&line).into_owned());
+            }
+            if !self.more().await {
+                return None;
             }
         }
     }

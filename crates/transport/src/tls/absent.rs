@@ -12,7 +12,7 @@ use std::time::Duration;
 use outcome::Fault;
 use runtime::net::TcpStream;
 
-use super::{Facts, ListenerTls, TlsFacts, UpstreamTls};
+use super::{Facts, ListenerTls, Offered, TlsFacts, UpstreamTls};
 
 const ABSENT: &str = "this build has no TLS; to fix this: make build";
 
@@ -43,6 +43,10 @@ pub struct ClientTls(Infallible);
 
 impl ClientTls {
     pub fn load(_upstream: &UpstreamTls) -> Result<Arc<ClientTls>, String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub fn load_for(_upstream: &UpstreamTls, _: Offered) -> Result<Arc<ClientTls>, String> {
         Err(ABSENT.to_owned())
     }
 

@@ -26,4 +26,4 @@ pub use facts::{Facts, Peer, TlsFacts, name_text};
 pub use implementation::{
     ClientTls, CoreTls, Refused, ServerTls, TlsPeer, TlsStream, accept, connect, fault_of_read,
 };
-pub use settings::{CertificateFiles, ListenerTls, UpstreamTls};
+pub use settings::{CertificateFiles, ListenerTls, Offered, UpstreamTls};

@@ -44,6 +44,17 @@ pub struct UpstreamTls {
     pub verify: bool,
 }
 
+/// The versions of HTTP that a connection to an upstream offers (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// HTTP/1.1 and HTTP/1.0.
+    Http1,
+    /// HTTP/2 alone.
+    Http2,
+    /// Both, HTTP/2 first.
+    Both,
+}
+
 impl Default for UpstreamTls {
     fn default() -> UpstreamTls {
         UpstreamTls { ca: None, certificate: None, server_name: None, verify: true }

@@ -30,7 +30,7 @@ use super::ask::{Ask, Held, What};
 use super::destination::Destination;
 use super::step::{Provenance, Serving};
 use crate::cache_status::CacheStatus;
-use crate::request::max_forwards;
+use crate::request::{max_forwards, says_trailers};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -144,6 +144,9 @@ impl Forwarding<'_> {
         edits.append(out, head);
         self.snapshot.via.append_to_request(out, head.version);
         client_fields.append(out, self.to.realm.scheme.name());
+        if says_trailers(head) && !for_store {
+            request.accept_trailers();
+        }
         match purpose {
             Purpose::Store(_) => request.end(BodyLength::None),
             Purpose::Pass(length) => request.end(length),

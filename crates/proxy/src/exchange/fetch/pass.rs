@@ -14,7 +14,7 @@ use cache::stored::{Head, Wire};
 use cache::watch::Watch;
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
-use http1::{Method, OwnedResponse, ResponseHead};
+use http1::{Method, OwnedResponse, ResponseHead, Version};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
 use upstream::{Answer, BodyLength, BodyWriter, NextHead, Reading, Request, Upstream, Upstreams};
@@ -27,7 +27,7 @@ use crate::client::{Client, Gone, RequestBody};
 use crate::exchange::Exchange;
 use crate::exchange::ask::Held;
 use crate::exchange::destination::Destination;
-use crate::exchange::step::{Ending, Provenance, Serving, Step, Streaming, Validated};
+use crate::exchange::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
 
@@ -71,6 +71,7 @@ fn is_held<C: Client>(exchange: &Exchange<'_, C>, body: &C::Body) -> bool {
 
 async fn hold(body: &mut impl RequestBody, request: &mut Request) -> Result<(), Fault> {
     while !body.pull(&mut |data| request.push_content(data)).await? {}
+    request.push_trailers(&body.trailers());
     Ok(())
 }
 
@@ -228,21 +229,73 @@ impl<F: Future<Output = Result<(), Fault>>> Pump<'_, F> {
         })
         .await
     }
+
+    /// The same, but `None` if the client gives up: over HTTP/1 one that breaks its body off may
+    /// still read the response.
+    async fn unless_reset<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        may_reset: bool,
+    ) -> Option<T> {
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            self.poll(cx);
+            match self.sent {
+                Some(Err(Fault::ClientBody)) if may_reset => Poll::Ready(None),
+                _ => work.as_mut().poll(cx).map(Some),
+            }
+        })
+        .await
+    }
 }
 
-/// Sends a request's body to the upstream.
+/// What was sent of a body, as long as the upstream may turn out not to have processed the request.
+#[derive(Default)]
+struct Sent {
+    content: Vec<u8>,
+    trailers: Vec<u8>,
+    /// It is all of the body.
+    is_whole: bool,
+    /// There was more than is kept.
+    is_lost: bool,
+}
+
+impl Sent {
+    fn keep(&mut self, data: &[u8]) {
+        self.is_lost |= (self.content.len() + data.len()) as u64 > BODY_HELD_BYTES_MAX;
+        if self.is_lost {
+            self.content = Vec::new();
+        } else {
+            self.content.extend_from_slice(data);
+        }
+    }
+}
+
+/// Sends a request's body to the upstream, beginning with what another was sent.
 async fn pump(
     body: &mut impl RequestBody,
     upstreams: &Upstreams,
     mut writer: BodyWriter,
+    sent: &mut Sent,
 ) -> Result<(), Fault> {
-    loop {
-        let is_last = body.pull(&mut |data| writer.push(data)).await?;
-        writer.send(upstreams, is_last).await?;
-        if is_last {
-            return Ok(());
-        }
+    if !sent.content.is_empty() {
+        writer.push(&sent.content);
+        writer.send(upstreams, false).await?;
     }
+    while !sent.is_whole {
+        let mut take = |data: &[u8]| {
+            writer.push(data);
+            sent.keep(data);
+        };
+        if body.pull(&mut take).await? {
+            sent.trailers = body.trailers();
+            sent.is_whole = true;
+            break;
+        }
+        writer.send(upstreams, false).await?;
+    }
+    writer.push_trailers(&sent.trailers);
+    writer.send(upstreams, true).await
 }
 
 /// Passes a request with a body, both ways at once: the origin may answer before it has it all.
@@ -252,40 +305,73 @@ async fn with_body<C: Client>(
     request: &Request,
     why: Forward,
     body: &mut C::Body,
-    own: Option<Watch>,
+    mut own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
     let worker = exchange.context.worker;
     let unanswered = |fault| unanswered(&worker.io, fault);
+    let (mut sent, mut resends) = (Sent::default(), 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
-    let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    let mut upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    loop {
+        // Over HTTP/1 no upstream says that it has not processed a request.
+        sent.is_lost |= upstream.may_switch();
+        let passing = (&mut *body, &mut sent, &mut own);
+        match with_body_on(exchange, to, request, why, upstream, passing).await {
+            Ok(result) => return result,
+            Err((fault, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
+                tracing::debug!(%fault, "a request was not processed");
+                let next = upstream::connect_again(&worker.upstreams, &to.to, &other).await;
+                upstream = next.map_err(unanswered)?;
+            }
+            Err((fault, other)) => {
+                other.failed(fault);
+                return Err(unanswered(fault));
+            }
+        }
+    }
+}
+
+/// Passes it on this connection. If the origin has not answered, why, and the connection.
+async fn with_body_on<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    to: &Destination<'_>,
+    request: &Request,
+    why: Forward,
+    upstream: Upstream,
+    (body, sent, own): (&mut C::Body, &mut Sent, &mut Option<Watch>),
+) -> Result<Result<Ending, Refusal>, (Fault, Upstream)> {
+    let worker = exchange.context.worker;
     let request_ms = time::wall_ms();
-    let sent = upstream.send_head(&worker.upstreams, request).await;
-    let unanswered = |fault| {
-        upstream.failed(fault);
-        unanswered(fault)
-    };
-    sent.map_err(unanswered)?;
+    if let Err(fault) = upstream.send_head(&worker.upstreams, request).await {
+        return Err((fault, upstream));
+    }
     let writer = upstream.body_writer(body.length());
-    let mut pump = Pump { future: pin!(pump(body, &worker.upstreams, writer)), sent: None };
+    let mut pump = Pump { future: pin!(pump(body, &worker.upstreams, writer, sent)), sent: None };
     let mut reading = Reading::default();
-    let head = head_beside(exchange, &upstream, &mut reading, &mut pump).await;
-    let head = head.map_err(unanswered)?;
+    let head = match head_beside(exchange, &upstream, &mut reading, &mut pump).await {
+        Ok(head) => head,
+        Err(fault) => return Err((fault, upstream)),
+    };
     let method = exchange.context.head.method;
     let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
     let mut answer = exchange.forwarding(to).ruled(answer);
-    let own = invalidate(exchange, to, &answer, own).await;
+    let own = invalidate(exchange, to, &answer, own.take()).await;
     if matches!(pump.sent, Some(Ok(()))) {
-        return answered(exchange, to, answer, why, own).await;
+        return Ok(answered(exchange, to, answer, why, own).await);
     }
     drop(own);
     // The rest of the body may or may not come: neither side can tell it from a next request.
     exchange.client.close_after();
     answer.body.close_after();
-    if answer.head.head().status >= 400 {
+    let status = answer.head.head().status;
+    if status >= 400 {
         // The rest is not wanted.
-        return Ok(exchange.relay(&mut answer, why, None).await);
+        return Ok(Ok(exchange.relay(&mut answer, why, None).await));
     }
-    Ok(pump.beside(exchange.relay(&mut answer, why, None)).await)
+    let summary = Summary { outcome: Outcome::Pass, status, upstream: answer.body.address() };
+    let may_reset = !matches!(exchange.context.head.version, Version::Http10 | Version::Http11);
+    let relayed = pump.unless_reset(exchange.relay(&mut answer, why, None), may_reset).await;
+    Ok(Ok(relayed.unwrap_or(Ending::BrokenOff(summary))))
 }
 
 /// The final head of the answer, while the body goes on.

@@ -16,8 +16,8 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::stream::HandshakeError;
-use super::{CoreTls, TlsStream, WallClock, files, protocols, provider};
-use crate::tls::settings::UpstreamTls;
+use super::{CoreTls, HTTP2, TlsStream, WallClock, files, protocols, provider};
+use crate::tls::settings::{Offered, UpstreamTls};
 use outcome::Fault;
 
 /// The trusted roots and our certificate for connections to an upstream, made from files.
@@ -35,6 +35,14 @@ impl ClientTls {
     /// # Errors
     /// One line that names the file or the name, and how to fix it.
     pub fn load(upstream: &UpstreamTls) -> Result<Arc<ClientTls>, String> {
+        ClientTls::load_for(upstream, Offered::Http1)
+    }
+
+    /// The same, for connections that offer these versions of HTTP.
+    ///
+    /// # Errors
+    /// Those of [`ClientTls::load`].
+    pub fn load_for(upstream: &UpstreamTls, offered: Offered) -> Result<Arc<ClientTls>, String> {
         let provider = provider();
         let mut warnings = Vec::new();
         let builder =
@@ -64,7 +72,11 @@ impl ClientTls {
                 builder.with_client_cert_resolver(Arc::new(resolver))
             }
         };
-        config.alpn_protocols = protocols(false);
+        config.alpn_protocols = match offered {
+            Offered::Http1 => protocols(false),
+            Offered::Http2 => vec![HTTP2.to_vec()],
+            Offered::Both => protocols(true),
+        };
         let server_name = match &upstream.server_name {
             None => None,
             Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| {

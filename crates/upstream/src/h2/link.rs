@@ -1,0 +1,687 @@
+//! One HTTP/2 connection to an upstream, and the requests on it.
+//!
+//! ```text
+//!   connected -> Opening --SETTINGS--> Open --GOAWAY, a time-out, idle for too long--> Closing
+//!                   |                   |  takes requests                                |
+//!                   |                   |                           its last request ends|
+//!                   '-------------------'--the peer closes, or breaks a rule----------> Over
+//! ```
+//!
+//! The task of a connection reads and writes the socket. A request holds a [`Slot`]: it appends
+//! frames to the output and wakes the task, so that all that was written in one turn of the core is
+//! sent with one call. Content that has come waits in its stream until the exchange takes it, and
+//! is released to the upstream only then.
+//!
+//! Who owns: the task and the slots own the link; the table in `links` knows it while it is open.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use core_io::CoreIo;
+use http1::write;
+use http2::{Connection, ErrorCode, Event, Misuse, Scratch, StreamId};
+use outcome::Fault;
+use runtime::time::{self, Instant};
+use transport::Transport;
+
+use super::Opening;
+use super::message::{RequestParts, fields_in, write_response};
+use crate::Times;
+use crate::limits::{
+    HTTP2, INTERIM_HEADS_BYTES_MAX, OUTPUT_BYTES_MAX, STREAMS_MAX, UNREAD_BYTES_MAX,
+};
+
+/// A connection.
+pub(crate) struct Link {
+    io: Rc<CoreIo>,
+    scratch: Rc<RefCell<Scratch>>,
+    stream: Rc<Transport>,
+    began: Instant,
+    state: RefCell<State>,
+}
+
+struct State {
+    http2: Connection,
+    /// Frames that the socket has not taken.
+    out: Vec<u8>,
+    /// Requests that were sent and still have their slot.
+    streams: Vec<(StreamId, Stream)>,
+    /// Slots that exist.
+    slots: usize,
+    /// The connection's task.
+    waker: Option<Waker>,
+    /// For the requests that wait for this connection to open.
+    opening: Option<Opening>,
+    phase: Phase,
+    /// It counts as idle.
+    is_idle: bool,
+    /// When it became idle.
+    since: Instant,
+    /// When something was last received.
+    read_at: Instant,
+}
+
+/// Drawn in the header of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Opening,
+    Open,
+    /// No further request.
+    Closing,
+    Over,
+}
+
+/// A request that was sent.
+#[derive(Default)]
+struct Stream {
+    is_head: bool,
+    /// Heads that were not read yet, as HTTP/1 writes them.
+    heads: Vec<u8>,
+    /// Content that was not taken yet.
+    received: Vec<u8>,
+    /// The trailers, as field lines.
+    trailers: Vec<u8>,
+    /// The response is complete.
+    is_complete: bool,
+    /// Our end was sent.
+    has_sent_all: bool,
+    failure: Option<Failure>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+/// Why a response will not be complete.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    fault: Fault,
+    unprocessed: Option<Unprocessed>,
+}
+
+/// The upstream has not processed the request, so it may be sent again, whatever its method
+/// (RFC 9113, 8.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unprocessed {
+    /// The connection has come to its end, and others on it were processed.
+    Turnover,
+    /// The upstream refused it.
+    Refused,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Speaks HTTP/2 on a new connection, which takes one request. If there is an `opening`, it
+    /// takes others too, once the upstream's SETTINGS say how many.
+    pub(crate) fn start(
+        io: &Rc<CoreIo>,
+        scratch: &Rc<RefCell<Scratch>>,
+        stream: Transport,
+        opening: Option<Opening>,
+    ) -> Slot {
+        let mut out = Vec::new();
+        let http2 = Connection::client(&HTTP2, &mut out);
+        let phase = if opening.is_some() { Phase::Opening } else { Phase::Closing };
+        let now = time::now();
+        let state = State {
+            http2,
+            out,
+            streams: Vec::new(),
+            slots: 0,
+            waker: None,
+            opening,
+            phase,
+            is_idle: false,
+            since: now,
+            read_at: now,
+        };
+        let link = Rc::new(Link {
+            io: Rc::clone(io),
+            scratch: Rc::clone(scratch),
+            stream: Rc::new(stream),
+            began: now,
+            state: RefCell::new(state),
+        });
+        runtime::spawn(Rc::clone(&link).run()).detach();
+        link.slot()
+    }
+
+    fn slot(self: &Rc<Link>) -> Slot {
+        let mut state = self.state.borrow_mut();
+        state.slots += 1;
+        self.set_idle(&mut state, false);
+        Slot { link: Rc::clone(self), id: Cell::new(None), refused: Cell::new(None) }
+    }
+
+    /// A place for another request, if the connection takes one now.
+    pub(super) fn enter(self: &Rc<Link>) -> Option<Slot> {
+        let has_room = {
+            let state = self.state.borrow();
+            let streams_max = state.http2.peer_settings().streams_max as usize;
+            // What has come on an idle connection is most likely its end.
+            let is_ending = state.slots == 0 && self.stream.has_unread_event();
+            !is_ending && state.phase == Phase::Open && state.slots < streams_max.min(STREAMS_MAX)
+        };
+        has_room.then(|| self.slot())
+    }
+
+    /// Whether it may take further requests.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state.borrow().phase, Phase::Opening | Phase::Open)
+    }
+
+    /// How long it has been without requests; `None` if it has some.
+    pub(super) fn idle_for(&self) -> Option<std::time::Duration> {
+        let state = self.state.borrow();
+        state.is_idle.then(|| state.since.elapsed())
+    }
+
+    /// Takes no further request, and ends after those that it has.
+    pub(super) fn retire(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.phase != Phase::Over {
+            state.phase = Phase::Closing;
+        }
+        self.end_if_unused(&mut state);
+    }
+
+    /// Gives back memory that an idle connection does not need.
+    pub(super) fn shrink(&self) {
+        let mut state = self.state.borrow_mut();
+        state.http2.shrink();
+        if state.out.is_empty() {
+            state.out = Vec::new();
+        }
+    }
+
+    fn end_if_unused(&self, state: &mut State) {
+        if state.slots == 0 && state.phase == Phase::Closing {
+            self.set_idle(state, false);
+            state.http2.go_away(&mut state.out);
+            wake(&mut state.waker);
+        }
+    }
+
+    fn set_idle(&self, state: &mut State, is_idle: bool) {
+        match (state.is_idle, is_idle) {
+            (false, true) => self.io.counters.upstream_idle.add(1),
+            (true, false) => self.io.counters.upstream_idle.sub(1),
+            _ => {}
+        }
+        state.is_idle = is_idle;
+    }
+
+    /// The task of the connection.
+    async fn run(self: Rc<Link>) {
+        let mut kept = Vec::new();
+        let fault = loop {
+            if let Err(fault) = poll_fn(|cx| self.poll(cx)).await {
+                break fault;
+            }
+            if let Err(fault) = self.turn(&mut kept) {
+                break fault;
+            }
+        };
+        self.close(fault);
+        self.stream.end_inside();
+    }
+
+    /// Writes what waits, and waits for the upstream. An error: the connection is over.
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let (io, stream) = (&self.io, &self.stream);
+        let mut state = self.state.borrow_mut();
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        while !(state.out.is_empty() && stream.is_flushed()) {
+            match stream.try_write(&state.out) {
+                Ok(sent) => {
+                    io.counters.upstream_bytes_sent.add(sent as u64);
+                    state.out.drain(..sent);
+                    state.http2.note_sent(sent);
+                    state.wake_writers();
+                    if state.out.is_empty() && stream.is_flushed() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Poll::Ready(Err(Fault::Broken)),
+            }
+            match stream.poll_writable(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(Fault::Broken)),
+                Poll::Pending => break,
+            }
+        }
+        if state.out.is_empty() && state.http2.is_drained() {
+            return Poll::Ready(Err(Fault::Broken));
+        }
+        // An upstream that does not read our frames is not read either.
+        if state.out.len() < UNREAD_BYTES_MAX {
+            return stream.poll_readable(cx).map(|result| result.map_err(|_| Fault::Broken));
+        }
+        Poll::Pending
+    }
+
+    /// Reads, and handles whole frames.
+    fn turn(&self, kept: &mut Vec<u8>) -> Result<(), Fault> {
+        self.io.with_input(|input| {
+            let mut filled = kept.len();
+            input[..filled].copy_from_slice(kept);
+            kept.clear();
+            match self.stream.try_read(&mut input[filled..]) {
+                Ok(0) => return Err(Fault::Broken),
+                Ok(n) => {
+                    self.io.counters.upstream_bytes_received.add(n as u64);
+                    filled += n;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(transport::tls::fault_of_read(&error)),
+            }
+            let consumed = self.receive(&input[..filled])?;
+            kept.extend_from_slice(&input[consumed..filled]);
+            Ok(())
+        })
+    }
+
+    /// Handles the frames in this input, and returns how much of it they were.
+    fn receive(&self, input: &[u8]) -> Result<usize, Fault> {
+        let mut scratch = self.scratch.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
+        state.read_at = time::now();
+        let mut at = 0;
+        loop {
+            let (http2, out) = (&mut state.http2, &mut state.out);
+            let next = http2.next_event(&input[at..], &mut scratch, self.now_ms(), out);
+            let received = next.map_err(|error| {
+                tracing::debug!(%error, "an HTTP/2 upstream");
+                // GOAWAY says why.
+                let _ = self.stream.try_write(&state.out);
+                Fault::Malformed
+            })?;
+            at += received.consumed;
+            let Some(event) = received.event else { return Ok(at) };
+            self.handle(event, state);
+        }
+    }
+
+    fn handle(&self, event: Event<'_>, state: &mut State) {
+        let State { http2, out, streams, .. } = state;
+        match event {
+            Event::Response { stream: id, head, end_stream } => {
+                let Some(stream) = find(streams, id) else { return };
+                let written = match stream.heads.len() > INTERIM_HEADS_BYTES_MAX {
+                    true => Err(Fault::Malformed),
+                    false => write_response(&mut stream.heads, &head, stream.is_head, end_stream),
+                };
+                if let Err(fault) = written {
+                    http2.reset(id, ErrorCode::PROTOCOL_ERROR, out);
+                    return stream.fail(fault, None);
+                }
+                stream.arrived(end_stream);
+            }
+            Event::Data { stream: id, bytes, end_stream } => match find(streams, id) {
+                Some(stream) => {
+                    self.io.hold(bytes.len() as u64);
+                    stream.received.extend_from_slice(bytes);
+                    stream.arrived(end_stream);
+                }
+                None => http2.release(id, bytes.len(), out),
+            },
+            Event::Trailers { stream, fields } => {
+                let Some(stream) = find(streams, stream) else { return };
+                stream.trailers = write::trailer_lines(fields.iter());
+                stream.arrived(true);
+            }
+            Event::Reset { stream, code } => {
+                let refused = code == ErrorCode::REFUSED_STREAM;
+                if let Some(stream) = find(streams, stream) {
+                    stream.fail(Fault::Broken, refused.then_some(Unprocessed::Refused));
+                }
+            }
+            Event::StreamError { stream, reason } => {
+                tracing::debug!(%reason, "an HTTP/2 response");
+                if let Some(stream) = find(streams, stream) {
+                    stream.fail(Fault::Malformed, None);
+                }
+            }
+            Event::GoAway { last_stream, .. } => {
+                state.phase = Phase::Closing;
+                let why = match last_stream {
+                    0 => Unprocessed::Refused,
+                    _ => Unprocessed::Turnover,
+                };
+                for (_, stream) in streams.iter_mut().filter(|(id, _)| *id > last_stream) {
+                    stream.fail(Fault::Broken, Some(why));
+                }
+                if let Some(opening) = state.opening.take() {
+                    opening.end(Err(Fault::Broken));
+                }
+                self.end_if_unused(state);
+            }
+            Event::SettingsChanged => {
+                if state.phase == Phase::Opening {
+                    state.phase = Phase::Open;
+                }
+                if let Some(opening) = state.opening.take() {
+                    opening.end(Ok(()));
+                }
+                state.wake_writers();
+            }
+            Event::WindowOpened { .. } => state.wake_writers(),
+            _ => {}
+        }
+    }
+
+    /// The connection is over.
+    fn close(&self, fault: Fault) {
+        let state = &mut *self.state.borrow_mut();
+        state.phase = Phase::Over;
+        self.set_idle(state, false);
+        if let Some(opening) = state.opening.take() {
+            opening.end(Err(fault));
+        }
+        state.streams.iter_mut().for_each(|(_, stream)| stream.fail(fault, None));
+        state.http2.abort(ErrorCode::NO_ERROR, &mut state.out);
+    }
+
+    /// The clock of `http2`.
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// Changes the state, and wakes the connection's task.
+    fn write<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.borrow_mut();
+        let result = f(&mut state);
+        wake(&mut state.waker);
+        result
+    }
+}
+
+impl State {
+    /// Wakes the requests that wait for room.
+    fn wake_writers(&mut self) {
+        if self.out.len() < OUTPUT_BYTES_MAX {
+            for (_, stream) in &mut self.streams {
+                wake(&mut stream.writer);
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// A part of the response has come, or the end of it.
+    fn arrived(&mut self, is_end: bool) {
+        self.is_complete |= is_end;
+        wake(&mut self.reader);
+        if is_end {
+            // The rest of the request is not wanted.
+            wake(&mut self.writer);
+        }
+    }
+
+    /// Its response will not be complete, unless it is.
+    fn fail(&mut self, fault: Fault, unprocessed: Option<Unprocessed>) {
+        if !self.is_complete {
+            self.failure.get_or_insert(Failure { fault, unprocessed });
+        }
+        wake(&mut self.reader);
+        wake(&mut self.writer);
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        self.failure.map(|failure| failure.fault)
+    }
+}
+
+/// A place for one request on a connection. If it is dropped before the response is complete, the
+/// stream is reset.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    link: Rc<Link>,
+    id: Cell<Option<StreamId>>,
+    /// The request could not be sent.
+    refused: Cell<Option<Unprocessed>>,
+}
+
+impl Slot {
+    /// The link, for the table.
+    pub(super) fn link(&self) -> &Rc<Link> {
+        &self.link
+    }
+
+    /// The connection.
+    pub(crate) fn transport(&self) -> &Rc<Transport> {
+        &self.link.stream
+    }
+
+    /// Sends the head of a request, as HTTP/1 writes it. `ends`: there is no content.
+    pub(crate) fn send_head(
+        &self,
+        head: &[u8],
+        accepts_trailers: bool,
+        ends: bool,
+    ) -> Result<(), Fault> {
+        let is_secure = self.link.stream.tls().is_some();
+        let parts = RequestParts::of(head, is_secure, accepts_trailers);
+        let is_head = parts.pseudo.method == b"HEAD";
+        let sent = self.link.write(|State { http2, out, streams, .. }| {
+            let id = http2.send_request(&parts.pseudo, parts.fields(), ends, out)?;
+            let stream = Stream { is_head, has_sent_all: ends, ..Stream::default() };
+            streams.push((id, stream));
+            Ok::<_, Misuse>(id)
+        });
+        match sent {
+            Ok(id) => {
+                self.id.set(Some(id));
+                Ok(())
+            }
+            Err(_) => {
+                self.refused.set(Some(Unprocessed::Refused));
+                Err(Fault::Broken)
+            }
+        }
+    }
+
+    /// Sends content, waiting for room no longer than the upstream may idle. `ends`: it is the
+    /// last. What the upstream does not want any more, because it has answered, is not sent.
+    pub(crate) async fn send_content(
+        &self,
+        mut content: &[u8],
+        ends: bool,
+        times: &Times,
+    ) -> Result<(), Fault> {
+        loop {
+            let sent = self.send_some(content, ends)?;
+            content = &content[sent..];
+            if content.is_empty() {
+                return Ok(());
+            }
+            let room = poll_fn(|cx| self.poll_room(cx));
+            time::timeout(times.idle(), room).await.map_err(|_| Fault::Timeout)?;
+        }
+    }
+
+    fn send_some(&self, content: &[u8], ends: bool) -> Result<usize, Fault> {
+        let now_ms = self.link.now_ms();
+        self.link.write(|State { http2, out, streams, .. }| {
+            let (id, stream) = self.find(streams)?;
+            if stream.is_complete {
+                return Ok(content.len());
+            }
+            if let Some(fault) = stream.fault() {
+                return Err(fault);
+            }
+            let room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
+            let part = &content[..content.len().min(room)];
+            if part.is_empty() && !content.is_empty() {
+                return Ok(0);
+            }
+            let ends = ends && part.len() == content.len();
+            let sent = http2.send_data(id, part, ends, now_ms, out).map_err(|_| Fault::Broken)?;
+            stream.has_sent_all |= ends && sent == part.len();
+            Ok(sent)
+        })
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let State { http2, out, streams, .. } = &mut *self.link.state.borrow_mut();
+        let Ok((id, stream)) = self.find(streams) else { return Poll::Ready(()) };
+        let is_open = stream.failure.is_none() && !stream.is_complete;
+        if is_open && (out.len() >= OUTPUT_BYTES_MAX || http2.send_data_capacity(id) == 0) {
+            stream.writer = Some(cx.waker().clone());
+            // So that a window that opens is reported.
+            http2.want_to_send(id);
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+
+    /// Ends the content with trailers, given as field lines.
+    pub(crate) fn send_trailers(&self, lines: &[u8]) -> Result<(), Fault> {
+        self.link.write(|State { http2, out, streams, .. }| {
+            let (id, stream) = self.find(streams)?;
+            match http2.send_trailers(id, fields_in(lines), out) {
+                Err(_) if !stream.is_complete => Err(stream.fault().unwrap_or(Fault::Broken)),
+                _ => {
+                    stream.has_sent_all = true;
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Waits for heads of the response, and appends them as HTTP/1 writes them.
+    pub(crate) async fn heads(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        poll_fn(|cx| {
+            let streams = &mut self.link.state.borrow_mut().streams;
+            let (_, stream) = self.find(streams)?;
+            if !stream.heads.is_empty() {
+                out.append(&mut stream.heads);
+                return Poll::Ready(Ok(()));
+            }
+            match stream.fault() {
+                Some(fault) => Poll::Ready(Err(fault)),
+                None => {
+                    stream.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits until content has come, or the end.
+    pub(crate) async fn arrived(&self) {
+        poll_fn(|cx| {
+            let streams = &mut self.link.state.borrow_mut().streams;
+            let Ok((_, stream)) = self.find(streams) else { return Poll::Ready(()) };
+            if !stream.received.is_empty() || stream.is_complete || stream.failure.is_some() {
+                return Poll::Ready(());
+            }
+            stream.reader = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Gives the content that has come to `sink`, and lets the upstream send more. True if the
+    /// response is complete.
+    pub(crate) fn take(&self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
+        let mut content = {
+            let streams = &mut self.link.state.borrow_mut().streams;
+            std::mem::take(&mut self.find(streams)?.1.received)
+        };
+        if !content.is_empty() {
+            sink(&content);
+            self.link.io.release(content.len() as u64);
+        }
+        self.link.write(|State { http2, out, streams, .. }| {
+            let (id, stream) = self.find(streams)?;
+            http2.release(id, content.len(), out);
+            // It grows no further than a window.
+            content.clear();
+            stream.received = content;
+            match stream.fault() {
+                Some(fault) => Err(fault),
+                None => Ok(stream.is_complete),
+            }
+        })
+    }
+
+    /// The trailers of a complete response, as field lines.
+    pub(crate) fn take_trailers(&self) -> Vec<u8> {
+        let streams = &mut self.link.state.borrow_mut().streams;
+        self.find(streams)
+            .map(|(_, stream)| std::mem::take(&mut stream.trailers))
+            .unwrap_or_default()
+    }
+
+    /// Whether and why the upstream has not processed the request, once it has failed.
+    pub(crate) fn unprocessed(&self) -> Option<Unprocessed> {
+        let streams = &mut self.link.state.borrow_mut().streams;
+        let of_stream = self.find(streams).ok().and_then(|(_, stream)| stream.failure);
+        self.refused.get().or(of_stream.and_then(|failure| failure.unprocessed))
+    }
+
+    /// The upstream has not answered in time. If nothing has come on the connection for as long,
+    /// it takes no further request: it may be dead.
+    pub(crate) fn timed_out(&self, limit: std::time::Duration) {
+        let is_silent = self.link.state.borrow().read_at.elapsed() >= limit;
+        if is_silent {
+            self.link.retire();
+        }
+    }
+
+    fn find<'s>(
+        &self,
+        streams: &'s mut [(StreamId, Stream)],
+    ) -> Result<(StreamId, &'s mut Stream), Fault> {
+        let id = self.id.get().ok_or(Fault::Broken)?;
+        find(streams, id).map(|stream| (id, stream)).ok_or(Fault::Broken)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.link.state.borrow_mut();
+        state.slots -= 1;
+        let at = self.id.get().and_then(|id| state.streams.iter().position(|(at, _)| *at == id));
+        if let Some(at) = at {
+            let (id, stream) = state.streams.swap_remove(at);
+            let State { http2, out, .. } = &mut *state;
+            self.link.io.release(stream.received.len() as u64);
+            match stream.is_complete && stream.has_sent_all {
+                true => http2.release(id, stream.received.len(), out),
+                false => http2.reset(id, ErrorCode::CANCEL, out),
+            }
+        }
+        if state.slots == 0 {
+            if self.link.io.is_draining() && state.phase != Phase::Over {
+                state.phase = Phase::Closing;
+            }
+            state.since = time::now();
+            let is_idle = matches!(state.phase, Phase::Opening | Phase::Open);
+            self.link.set_idle(&mut state, is_idle);
+            self.link.end_if_unused(&mut state);
+        }
+        wake(&mut state.waker);
+    }
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+fn find(streams: &mut [(StreamId, Stream)], id: StreamId) -> Option<&mut Stream> {
+    streams.iter_mut().find(|(at, _)| *at == id).map(|(_, stream)| stream)
+}

@@ -1,0 +1,157 @@
+//! Heads of one version in the form of the other.
+
+use http1::write;
+use http2::{RequestFields, ResponseHead};
+use outcome::Fault;
+
+/// The parts of a request's head that was written for HTTP/1.
+pub(super) struct RequestParts<'r> {
+    pub(super) pseudo: RequestFields<'r>,
+    lines: &'r [u8],
+    /// `TE: trailers` is added.
+    accepts_trailers: bool,
+}
+
+impl<'r> RequestParts<'r> {
+    /// Takes a head apart that [`crate::Request`] or a health check has written.
+    pub(super) fn of(head: &'r [u8], is_secure: bool, accepts_trailers: bool) -> RequestParts<'r> {
+        let (request_line, lines) = split(head, b"\r\n");
+        let (method, rest) = split(request_line, b" ");
+        let (path, _) = split(rest, b" ");
+        let authority = fields_in(lines).find(|(name, _)| is_host(name));
+        let pseudo = RequestFields {
+            method,
+            scheme: Some(if is_secure { b"https" } else { b"http" }),
+            authority: authority.map_or(&b""[..], |(_, value)| value),
+            path: Some(path),
+            protocol: None,
+        };
+        RequestParts { pseudo, lines, accepts_trailers }
+    }
+
+    /// The fields. Those of the connection are left out by `http2`.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
+        let trailers = self.accepts_trailers.then_some((&b"te"[..], &b"trailers"[..]));
+        fields_in(self.lines).filter(|(name, _)| !is_host(name)).chain(trailers)
+    }
+}
+
+fn is_host(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"host")
+}
+
+/// What comes before the first `mark`, and after it.
+fn split<'b>(bytes: &'b [u8], mark: &[u8]) -> (&'b [u8], &'b [u8]) {
+    let at = memchr::memmem::find(bytes, mark).unwrap_or(bytes.len());
+    (&bytes[..at], bytes.get(at + mark.len()..).unwrap_or_default())
+}
+
+/// The fields in lines that were written for HTTP/1.
+pub(super) fn fields_in(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    http1::trailer_fields(lines)
+}
+
+/// Writes a response's head for the parser of HTTP/1.
+///
+/// # Errors
+/// The status is none that HTTP/1 has.
+pub(super) fn write_response(
+    out: &mut Vec<u8>,
+    head: &ResponseHead<'_>,
+    is_head: bool,
+    end_stream: bool,
+) -> Result<(), Fault> {
+    if !(100..=599).contains(&head.status) {
+        return Err(Fault::Malformed);
+    }
+    write::status_line(out, head.status);
+    for (name, value) in head.fields.iter() {
+        write::field(out, name, value).map_err(|_| Fault::Malformed)?;
+    }
+    let has_content = !is_head && head.status >= 200 && !matches!(head.status, 204 | 304);
+    match (head.content_length, end_stream) {
+        _ if !has_content => {}
+        (Some(_), _) => {}
+        (None, true) => write::content_length(out, 0),
+        (None, false) => out.extend_from_slice(write::CHUNKED),
+    }
+    write::end(out);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http1::{Method, Target};
+    use http2::{Connection, Event, Limits, Scratch};
+
+    use super::*;
+    use crate::{BodyLength, Request};
+
+    #[test]
+    fn a_request_is_taken_apart() {
+        let target = Target::Origin { path_and_query: b"/a?b" };
+        let mut request = Request::new((Method::Post, b"POST"), &target, b"a.test:81");
+        request.lines().extend_from_slice(b"X: a:b\r\nEmpty: \r\n");
+        request.end(BodyLength::Unknown);
+        let parts = RequestParts::of(request.bytes(), true, true);
+        let RequestFields { method, scheme, authority, path, .. } = parts.pseudo;
+        let expected = (&b"POST"[..], Some(&b"https"[..]), &b"a.test:81"[..], Some(&b"/a?b"[..]));
+        assert_eq!((method, scheme, authority, path), expected);
+        let fields: Vec<_> = parts.fields().collect();
+        let expected: [(&[u8], &[u8]); 4] = [
+            (b"X", b"a:b"),
+            (b"Empty", b""),
+            (b"Transfer-Encoding", b"chunked"),
+            (b"te", b"trailers"),
+        ];
+        assert_eq!(fields, expected);
+    }
+
+    /// The head of a response as it is written.
+    fn written(method: &[u8], status: u16, fields: &[(&str, &str)], ends: bool) -> String {
+        let (mut scratch, limits) = (Scratch::new(), Limits::default());
+        let (mut sent, mut answers, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        let mut client = Connection::client(&limits, &mut sent);
+        let mut server = Connection::server(&limits, &mut answers);
+        let path = Some(&b"/"[..]);
+        let scheme = Some(&b"http"[..]);
+        let request = RequestFields { method, scheme, authority: b"a", path, protocol: None };
+        let id = client.send_request(&request, [], true, &mut sent).unwrap();
+        let mut at = 0;
+        while at < sent.len() {
+            at += server.next_event(&sent[at..], &mut scratch, 0, &mut answers).unwrap().consumed;
+        }
+        let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+        server.send_response(id, status, fields, ends, &mut answers).unwrap();
+        let mut at = 0;
+        loop {
+            let received = client.next_event(&answers[at..], &mut scratch, 0, &mut sent).unwrap();
+            at += received.consumed;
+            if let Some(Event::Response { head, end_stream, .. }) = received.event {
+                let result = write_response(&mut out, &head, method == b"HEAD", end_stream);
+                return match result {
+                    Ok(()) => String::from_utf8(out).unwrap(),
+                    Err(fault) => format!("{fault:?}"),
+                };
+            }
+        }
+    }
+
+    #[test]
+    fn a_response_has_the_framing_that_its_stream_says() {
+        let length = [("content-length", "5")];
+        let known = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n";
+        assert_eq!(written(b"GET", 200, &length, false), known);
+        assert_eq!(written(b"HEAD", 200, &length, true), known);
+        let empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(written(b"GET", 200, &[], true), empty);
+        let unknown = "HTTP/1.1 200 OK\r\na: b\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_eq!(written(b"GET", 200, &[("a", "b")], false), unknown);
+        assert_eq!(written(b"HEAD", 200, &[], true), "HTTP/1.1 200 OK\r\n\r\n");
+        for (status, ends) in [(204, true), (204, false), (304, true), (103, false)] {
+            let head = written(b"GET", status, &[], ends);
+            assert_eq!(head.lines().count(), 2, "{head}");
+        }
+        assert_eq!(written(b"GET", 600, &[], true), "Malformed");
+    }
+}
