@@ -178,8 +178,13 @@ impl CoreIo {
     /// Gives the read buffer to `f` for bytes of an upstream, or only a part of it while clients
     /// leave too much unread. Not to be nested.
     pub fn with_paced_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
-        let bytes = if self.is_pressed.get() { PRESSED_BYTES } else { READ_BUFFER_BYTES };
+        let bytes = self.paced_bytes();
         self.with_input(|input| f(&mut input[..bytes]))
+    }
+
+    /// How much of an upstream's bytes a response takes at a time.
+    pub fn paced_bytes(&self) -> usize {
+        if self.is_pressed.get() { PRESSED_BYTES } else { READ_BUFFER_BYTES }
     }
 
     /// Gives both buffers to `f`. Not to be nested.

@@ -33,8 +33,13 @@ impl<'e> Edits<'e> {
     /// Whether a field of the client is passed on.
     #[inline]
     pub fn keeps(&self, name: &[u8]) -> bool {
-        let is_plain = self.rules.is_empty() && self.forwarded != ForwardedFields::XForwarded;
-        is_plain || self.keeps_this(name)
+        self.is_plain() || self.keeps_this(name)
+    }
+
+    /// Whether all fields of the client are passed on.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.rules.is_empty() && self.forwarded != ForwardedFields::XForwarded
     }
 
     fn keeps_this(&self, name: &[u8]) -> bool {
@@ -125,6 +130,11 @@ impl ResponseRules {
     /// Rules apply in the order in which they are configured.
     pub fn new(rules: &[FieldRule]) -> ResponseRules {
         ResponseRules(rules.into())
+    }
+
+    /// Whether a trailer is passed on.
+    pub fn keeps(&self, name: &[u8]) -> bool {
+        !self.0.iter().any(|rule| replaces(rule, name))
     }
 
     /// The changed head; `None` if nothing changes.

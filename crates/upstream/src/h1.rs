@@ -461,8 +461,13 @@ impl UpstreamBody {
     ) -> Result<bool, Fault> {
         let Some(upstream) = &self.upstream else { return Ok(true) };
         if let Some(slot) = &upstream.slot {
-            let arrived = time::timeout(upstream.times.idle(), slot.arrived()).await;
-            arrived.map_err(|_| Fault::Timeout)?;
+            let idle = upstream.times.idle();
+            // While the request goes on, the server may have nothing to say.
+            while time::timeout(idle, slot.arrived()).await.is_err() {
+                if !slot.has_sent_within(idle) {
+                    return Err(Fault::Timeout);
+                }
+            }
             return self.take_from_stream(sink);
         }
         match time::timeout(upstream.times.idle(), upstream.stream.readable()).await {

@@ -120,7 +120,7 @@ impl Check {
         );
         let is_well = |status| (check.status.0..=check.status.1).contains(&status);
         if is_http2(self.group.config.protocol, &stream)? {
-            let slot = Link::start(&core.io, &core.scratch, stream, None);
+            let slot = Link::start(&core.io, &core.scratch, stream, None, check.timeout);
             slot.send_head(request.as_bytes(), false, true)?;
             let mut got = Vec::new();
             loop {

@@ -266,7 +266,9 @@ struct Unanswered {
 
 impl Unanswered {
     fn by(upstream: &Upstream, fault: Fault, silent: bool, resends: &mut u32) -> Unanswered {
-        let stale = upstream.reused && silent && fault == Fault::Broken;
+        // A stream that was reset is the server's answer.
+        let is_lost = upstream.slot.as_ref().is_none_or(|slot| slot.is_lost());
+        let stale = upstream.reused && is_lost && silent && fault == Fault::Broken;
         let resends = upstream.may_resend(resends);
         if !stale && !resends {
             upstream.failed(fault);
@@ -305,9 +307,12 @@ pub async fn connect(core: &Upstreams, to: &To) -> Result<Upstream, Fault> {
 }
 
 /// The same for a request that was not processed on another connection.
-pub async fn connect_again(core: &Upstreams, to: &To, other: &Upstream) -> Result<Upstream, Fault> {
+pub async fn connect_again(core: &Upstreams, to: &To, other: Upstream) -> Result<Upstream, Fault> {
     core.io.counters.upstream_retries.add(1);
-    Attempts { to, times: other.times, tried: Tried::default() }.connect(core, true).await
+    let times = other.times;
+    // It gives back its place at the server before it waits for another.
+    drop(other);
+    Attempts { to, times, tried: Tried::default() }.connect(core, true).await
 }
 
 /// The attempts of one request.
@@ -408,7 +413,12 @@ impl Attempts<'_> {
         if may_be_http2 && !is_private {
             // For TCP, for TLS, and for the SETTINGS.
             let place = time::timeout(3 * times.connect(), core.links.place(addresses, &tls));
-            match place.await.unwrap_or(Err(Fault::Timeout))? {
+            let place = place.await.unwrap_or(Err(Fault::Timeout)).inspect_err(|fault| {
+                if fault.is_of_the_server() {
+                    ticket.iter().for_each(Ticket::failed);
+                }
+            });
+            match place? {
                 Place::On(slot, address) => {
                     core.io.counters.upstream_reuses.add(1);
                     ticket.iter().for_each(Ticket::reused);
@@ -442,7 +452,8 @@ impl Attempts<'_> {
                 core.io.counters.upstream_connects.add(1);
                 ticket.iter().for_each(Ticket::connected);
                 let (stream, slot) = if is_http2 {
-                    let slot = Link::start(&core.io, &core.scratch, stream, opening);
+                    let slot =
+                        Link::start(&core.io, &core.scratch, stream, opening, times.connect());
                     if !is_private {
                         core.links.put(address, tls.clone(), &slot);
                     }

@@ -19,6 +19,9 @@ pub(crate) const STREAMS_MAX: usize = 100;
 const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 /// Bytes of frames that wait for the socket of an HTTP/2 connection before requests wait, too.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// A connection on which nothing has come for so long is asked for a sign of life before it takes
+/// another request, and takes none if that does not come within the same time.
+pub(crate) const SILENT_MAX: Duration = Duration::from_secs(5);
 /// Bytes of frames that wait for the socket before nothing more is read.
 pub(crate) const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;
 /// Bytes of heads of one response over HTTP/2 that the exchange has not read yet.
@@ -34,7 +37,7 @@ pub(crate) const HTTP2: http2::Limits = {
     limits.encoder_table_bytes = 4096;
     limits.stream_window_bytes = STREAM_WINDOW_BYTES;
     // The content that waits for slow clients leaves room for that of others.
-    limits.connection_window_bytes = STREAMS_MAX as u32 * STREAM_WINDOW_BYTES;
+    limits.connection_window_bytes = STREAMS_MAX as u32 * STREAM_WINDOW_BYTES / 4 * 5;
     let often = http2::limits::Rate { per_s: 10_000, burst: 10_000 };
     limits.resets = often;
     limits.pings = http2::limits::Rate { per_s: 1_000, ..limits.pings };

@@ -315,7 +315,9 @@ impl Connection {
     /// not accept it because of our GOAWAY.
     fn is_ignored(&self, stream: StreamId) -> bool {
         let is_late = matches!(self.going, Going::Final(last) if self.is_server && stream > last);
-        is_late || self.resets.contains(&stream)
+        // A stream of a client that is gone was complete or reset by us: idle ones are refused
+        // before. However many there were, what was under way is no mistake of the server.
+        is_late || !self.is_server || self.resets.contains(&stream)
     }
 
     /// Reports released content of the connection, if enough has been released.

@@ -303,6 +303,10 @@ fn a_request_that_may_have_been_processed_is_not_sent_again() {
     let proxy = in_clear(&home, origin.address);
     assert!(post(proxy.address(), "/", "content").starts_with("HTTP/1.1 502 "));
     assert_eq!(requests.load(Ordering::SeqCst), 1);
+    // A reset on a connection that is in use is not the end of an idle one.
+    assert!(get(proxy.address(), "/").starts_with("HTTP/1.1 502 "));
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+    assert_eq!(server(&proxy)["failures"], 2);
     assert_eq!(proxy.stopped().0, Some(0));
 }
 

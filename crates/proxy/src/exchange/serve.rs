@@ -4,12 +4,14 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use cache::flight::Reader;
+use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
 use cache::stored::{Away, Head, Stored, Wire};
 use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::{ByteRange, Selection, select_range};
-use http1::Method;
+use http1::write::trailer_lines;
+use http1::{Method, trailer_fields};
 use outcome::Outcome;
 use runtime::{Either, time};
 use upstream::{Answer, BodyLength, UpstreamBody};
@@ -273,13 +275,20 @@ impl<C: Client> Exchange<'_, C> {
         let Worker { upstreams, io, .. } = &**self.context.worker;
         let client = &mut *self.client;
         let takes_trailers = accepts_trailers(&self.context.head);
+        let RequestContext { snapshot, listener, .. } = &self.context;
+        let tags = snapshot.tags_to_clients(listener.role);
+        let route = self.routed.route.and_then(|route| snapshot.routes.get(route));
+        let keeps = |name: &[u8]| {
+            (tags || !is_tag_field(name)) && route.is_none_or(|route| route.response.keeps(name))
+        };
         let mut gone = pin!(client.gone());
         let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
         loop {
             match complete {
                 Ok(true) => {
                     if takes_trailers {
-                        client.trailers(body.trailers());
+                        let fields = trailer_fields(body.trailers());
+                        client.trailers(&trailer_lines(fields.filter(|(name, _)| keeps(name))));
                     }
                     return client.finish().await;
                 }

@@ -91,7 +91,8 @@ impl StreamClient {
         if self.head_is_sent || self.status == 0 {
             return;
         }
-        let ends = ends || self.is_head || !has_length(self.status) || self.left == Some(0);
+        let ends = ends || self.is_head || !has_length(self.status);
+        let ends = ends || (self.left == Some(0) && !self.ends_later);
         self.head_is_sent = true;
         self.is_ended = ends;
         // An extended CONNECT has no key (RFC 8441 section 5).

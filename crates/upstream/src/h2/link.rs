@@ -19,9 +19,11 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use core_io::CoreIo;
 use http1::write;
+use http2::limits::FRAME_BYTES;
 use http2::{Connection, ErrorCode, Event, Misuse, Scratch, StreamId};
 use outcome::Fault;
 use runtime::time::{self, Instant};
@@ -31,7 +33,7 @@ use super::Opening;
 use super::message::{RequestParts, fields_in, write_response};
 use crate::Times;
 use crate::limits::{
-    HTTP2, INTERIM_HEADS_BYTES_MAX, OUTPUT_BYTES_MAX, STREAMS_MAX, UNREAD_BYTES_MAX,
+    HTTP2, INTERIM_HEADS_BYTES_MAX, OUTPUT_BYTES_MAX, SILENT_MAX, STREAMS_MAX, UNREAD_BYTES_MAX,
 };
 
 /// A connection.
@@ -62,6 +64,8 @@ struct State {
     since: Instant,
     /// When something was last received.
     read_at: Instant,
+    /// When a sign of life was asked for, which has not come.
+    pinged_at: Option<Instant>,
 }
 
 /// Drawn in the header of this file.
@@ -89,6 +93,8 @@ struct Stream {
     /// Our end was sent.
     has_sent_all: bool,
     failure: Option<Failure>,
+    /// When content was last sent.
+    sent_at: Option<Instant>,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -124,6 +130,7 @@ impl Link {
         scratch: &Rc<RefCell<Scratch>>,
         stream: Transport,
         opening: Option<Opening>,
+        opening_max: Duration,
     ) -> Slot {
         let mut out = Vec::new();
         let http2 = Connection::client(&HTTP2, &mut out);
@@ -140,6 +147,7 @@ impl Link {
             is_idle: false,
             since: now,
             read_at: now,
+            pinged_at: None,
         };
         let link = Rc::new(Link {
             io: Rc::clone(io),
@@ -148,7 +156,7 @@ impl Link {
             began: now,
             state: RefCell::new(state),
         });
-        runtime::spawn(Rc::clone(&link).run()).detach();
+        runtime::spawn(Rc::clone(&link).run(opening_max)).detach();
         link.slot()
     }
 
@@ -166,7 +174,12 @@ impl Link {
             let streams_max = state.http2.peer_settings().streams_max as usize;
             // What has come on an idle connection is most likely its end.
             let is_ending = state.slots == 0 && self.stream.has_unread_event();
-            !is_ending && state.phase == Phase::Open && state.slots < streams_max.min(STREAMS_MAX)
+            let is_silent = state.pinged_at.is_some_and(|since| since.elapsed() >= SILENT_MAX);
+            let is_stuck = is_silent || state.out.len() >= UNREAD_BYTES_MAX;
+            !is_ending
+                && !is_stuck
+                && state.phase == Phase::Open
+                && state.slots < streams_max.min(STREAMS_MAX)
         };
         has_room.then(|| self.slot())
     }
@@ -177,7 +190,7 @@ impl Link {
     }
 
     /// How long it has been without requests; `None` if it has some.
-    pub(super) fn idle_for(&self) -> Option<std::time::Duration> {
+    pub(super) fn idle_for(&self) -> Option<Duration> {
         let state = self.state.borrow();
         state.is_idle.then(|| state.since.elapsed())
     }
@@ -218,18 +231,27 @@ impl Link {
     }
 
     /// The task of the connection.
-    async fn run(self: Rc<Link>) {
+    async fn run(self: Rc<Link>, opening_max: Duration) {
         let mut kept = Vec::new();
-        let fault = loop {
-            if let Err(fault) = poll_fn(|cx| self.poll(cx)).await {
-                break fault;
-            }
-            if let Err(fault) = self.turn(&mut kept) {
-                break fault;
-            }
+        let opening = self.converse(&mut kept, |phase| phase == Phase::Opening);
+        let opened = time::timeout(opening_max, opening).await.unwrap_or(Err(Fault::Timeout));
+        let ended = match opened {
+            Ok(()) => self.converse(&mut kept, |_| true).await,
+            Err(fault) => Err(fault),
         };
-        self.close(fault);
+        if let Err(fault) = ended {
+            self.close(fault);
+        }
         self.stream.end_inside();
+    }
+
+    /// Sends and receives while the phase is one of these. An error: the connection is over.
+    async fn converse(&self, kept: &mut Vec<u8>, is_in: fn(Phase) -> bool) -> Result<(), Fault> {
+        while is_in(self.state.borrow().phase) {
+            poll_fn(|cx| self.poll(cx)).await?;
+            self.turn(kept)?;
+        }
+        Ok(())
     }
 
     /// Writes what waits, and waits for the upstream. An error: the connection is over.
@@ -256,6 +278,10 @@ impl Link {
             match stream.poll_writable(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Fault::Broken)),
+                // It has no use any more.
+                Poll::Pending if state.slots == 0 && state.phase == Phase::Closing => {
+                    return Poll::Ready(Err(Fault::Broken));
+                }
                 Poll::Pending => break,
             }
         }
@@ -295,6 +321,7 @@ impl Link {
         let mut scratch = self.scratch.borrow_mut();
         let state = &mut *self.state.borrow_mut();
         state.read_at = time::now();
+        state.pinged_at = None;
         let mut at = 0;
         loop {
             let (http2, out) = (&mut state.http2, &mut state.out);
@@ -472,7 +499,11 @@ impl Slot {
         let is_secure = self.link.stream.tls().is_some();
         let parts = RequestParts::of(head, is_secure, accepts_trailers);
         let is_head = parts.pseudo.method == b"HEAD";
-        let sent = self.link.write(|State { http2, out, streams, .. }| {
+        let sent = self.link.write(|State { http2, out, streams, read_at, pinged_at, .. }| {
+            if pinged_at.is_none() && read_at.elapsed() >= SILENT_MAX {
+                *pinged_at = Some(time::now());
+                http2.ping(*b"plimsoll", out);
+            }
             let id = http2.send_request(&parts.pseudo, parts.fields(), ends, out)?;
             let stream = Stream { is_head, has_sent_all: ends, ..Stream::default() };
             streams.push((id, stream));
@@ -504,7 +535,8 @@ impl Slot {
             if content.is_empty() {
                 return Ok(());
             }
-            let room = poll_fn(|cx| self.poll_room(cx));
+            let mut others_first = sent > 0;
+            let room = poll_fn(|cx| self.poll_room(&mut others_first, cx));
             time::timeout(times.idle(), room).await.map_err(|_| Fault::Timeout)?;
         }
     }
@@ -519,23 +551,38 @@ impl Slot {
             if let Some(fault) = stream.fault() {
                 return Err(fault);
             }
-            let room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
+            let mut room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
+            if others_wait(streams, id) {
+                room = room.min(FRAME_BYTES);
+            }
             let part = &content[..content.len().min(room)];
             if part.is_empty() && !content.is_empty() {
                 return Ok(0);
             }
             let ends = ends && part.len() == content.len();
             let sent = http2.send_data(id, part, ends, now_ms, out).map_err(|_| Fault::Broken)?;
+            let (_, stream) = self.find(streams)?;
+            if sent > 0 {
+                stream.sent_at = Some(time::now());
+            }
             stream.has_sent_all |= ends && sent == part.len();
             Ok(sent)
         })
     }
 
-    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let State { http2, out, streams, .. } = &mut *self.link.state.borrow_mut();
-        let Ok((id, stream)) = self.find(streams) else { return Poll::Ready(()) };
+    /// Waits for room; once if others wait and this one has just sent.
+    fn poll_room(&self, others_first: &mut bool, cx: &mut Context<'_>) -> Poll<()> {
+        let State { http2, out, streams, waker, .. } = &mut *self.link.state.borrow_mut();
+        let Some(id) = self.id.get() else { return Poll::Ready(()) };
+        let waits = std::mem::take(others_first) && others_wait(streams, id);
+        let Some(stream) = find(streams, id) else { return Poll::Ready(()) };
         let is_open = stream.failure.is_none() && !stream.is_complete;
-        if is_open && (out.len() >= OUTPUT_BYTES_MAX || http2.send_data_capacity(id) == 0) {
+        if waits {
+            // It wakes those that wait.
+            wake(waker);
+        }
+        if is_open && (waits || out.len() >= OUTPUT_BYTES_MAX || http2.send_data_capacity(id) == 0)
+        {
             stream.writer = Some(cx.waker().clone());
             // So that a window that opens is reported.
             http2.want_to_send(id);
@@ -599,17 +646,19 @@ impl Slot {
             let streams = &mut self.link.state.borrow_mut().streams;
             std::mem::take(&mut self.find(streams)?.1.received)
         };
-        if !content.is_empty() {
-            sink(&content);
-            self.link.io.release(content.len() as u64);
+        let taken = content.len().min(self.link.io.paced_bytes());
+        if taken > 0 {
+            sink(&content[..taken]);
+            self.link.io.release(taken as u64);
         }
         self.link.write(|State { http2, out, streams, .. }| {
             let (id, stream) = self.find(streams)?;
-            http2.release(id, content.len(), out);
+            http2.release(id, taken, out);
             // It grows no further than a window.
-            content.clear();
+            content.drain(..taken);
             stream.received = content;
             match stream.fault() {
+                _ if !stream.received.is_empty() => Ok(false),
                 Some(fault) => Err(fault),
                 None => Ok(stream.is_complete),
             }
@@ -631,9 +680,21 @@ impl Slot {
         self.refused.get().or(of_stream.and_then(|failure| failure.unprocessed))
     }
 
+    /// Whether the connection is over.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.link.state.borrow().phase == Phase::Over
+    }
+
+    /// Whether content of the request was sent within this time.
+    pub(crate) fn has_sent_within(&self, limit: Duration) -> bool {
+        let streams = &mut self.link.state.borrow_mut().streams;
+        let stream = self.find(streams).ok().map(|(_, stream)| &*stream);
+        stream.and_then(|stream| stream.sent_at).is_some_and(|at| at.elapsed() < limit)
+    }
+
     /// The upstream has not answered in time. If nothing has come on the connection for as long,
     /// it takes no further request: it may be dead.
-    pub(crate) fn timed_out(&self, limit: std::time::Duration) {
+    pub(crate) fn timed_out(&self, limit: Duration) {
         let is_silent = self.link.state.borrow().read_at.elapsed() >= limit;
         if is_silent {
             self.link.retire();
@@ -674,6 +735,11 @@ impl Drop for Slot {
         }
         wake(&mut state.waker);
     }
+}
+
+/// Whether other requests than this one wait for room.
+fn others_wait(streams: &[(StreamId, Stream)], id: StreamId) -> bool {
+    streams.iter().any(|(other, stream)| *other != id && stream.writer.is_some())
 }
 
 fn wake(waker: &mut Option<Waker>) {

@@ -156,7 +156,7 @@ impl Forwarding<'_> {
     }
 
     /// The changes to the request's fields that its route and its group configure.
-    fn edits(&self) -> Edits<'_> {
+    pub(super) fn edits(&self) -> Edits<'_> {
         let forwarded = match &self.to.to {
             To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,

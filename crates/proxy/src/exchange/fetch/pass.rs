@@ -42,7 +42,9 @@ pub(crate) async fn pass<C: Client>(
     let own = own_watch(exchange, to);
     let worker = exchange.context.worker;
     if is_held(exchange, body) {
-        Box::pin(hold(body, &mut request)).await.map_err(|fault| unanswered(&worker.io, fault))?;
+        let trailers = exchange.forwarding(to).edits().is_plain();
+        let held = Box::pin(hold(body, &mut request, trailers)).await;
+        held.map_err(|fault| unanswered(&worker.io, fault))?;
     } else if exchange.has_body {
         return Box::pin(with_body(exchange, to, &request, why, body, own)).await;
     }
@@ -69,9 +71,15 @@ fn is_held<C: Client>(exchange: &Exchange<'_, C>, body: &C::Body) -> bool {
         && !body.is_awaited()
 }
 
-async fn hold(body: &mut impl RequestBody, request: &mut Request) -> Result<(), Fault> {
+async fn hold(
+    body: &mut impl RequestBody,
+    request: &mut Request,
+    passes_trailers: bool,
+) -> Result<(), Fault> {
     while !body.pull(&mut |data| request.push_content(data)).await? {}
-    request.push_trailers(&body.trailers());
+    if passes_trailers {
+        request.push_trailers(&body.trailers());
+    }
     Ok(())
 }
 
@@ -241,7 +249,7 @@ impl<F: Future<Output = Result<(), Fault>>> Pump<'_, F> {
         std::future::poll_fn(|cx| {
             self.poll(cx);
             match self.sent {
-                Some(Err(Fault::ClientBody)) if may_reset => Poll::Ready(None),
+                Some(Err(fault)) if may_reset && fault.is_of_the_client() => Poll::Ready(None),
                 _ => work.as_mut().poll(cx).map(Some),
             }
         })
@@ -254,6 +262,8 @@ impl<F: Future<Output = Result<(), Fault>>> Pump<'_, F> {
 struct Sent {
     content: Vec<u8>,
     trailers: Vec<u8>,
+    /// No rule changes fields of the request.
+    passes_trailers: bool,
     /// It is all of the body.
     is_whole: bool,
     /// There was more than is kept.
@@ -288,7 +298,9 @@ async fn pump(
             sent.keep(data);
         };
         if body.pull(&mut take).await? {
-            sent.trailers = body.trailers();
+            if sent.passes_trailers {
+                sent.trailers = body.trailers();
+            }
             sent.is_whole = true;
             break;
         }
@@ -309,7 +321,8 @@ async fn with_body<C: Client>(
 ) -> Result<Ending, Refusal> {
     let worker = exchange.context.worker;
     let unanswered = |fault| unanswered(&worker.io, fault);
-    let (mut sent, mut resends) = (Sent::default(), 0);
+    let passes_trailers = exchange.forwarding(to).edits().is_plain();
+    let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
     let mut upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
     loop {
@@ -320,7 +333,7 @@ async fn with_body<C: Client>(
             Ok(result) => return result,
             Err((fault, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
                 tracing::debug!(%fault, "a request was not processed");
-                let next = upstream::connect_again(&worker.upstreams, &to.to, &other).await;
+                let next = upstream::connect_again(&worker.upstreams, &to.to, other).await;
                 upstream = next.map_err(unanswered)?;
             }
             Err((fault, other)) => {
