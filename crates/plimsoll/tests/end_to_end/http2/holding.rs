@@ -61,7 +61,7 @@ fn wide() -> Limits {
 fn a_client_that_reads_nothing_is_cut() {
     let home = Home::new();
     let origin = Recorder::start();
-    let proxy = proxy(&home, &origin, "send_timeout = \"1s\"");
+    let proxy = proxy(&home, &origin, "send_timeout = \"2s\"");
     let mut client = Client::with(proxy.address(), &wide());
     // Much more than sockets hold.
     for _ in 0..20 {
@@ -114,7 +114,7 @@ fn a_closed_window_of_the_connection_ends_the_connection() {
 fn a_stream_that_waits_for_others_is_not_slow() {
     let home = Home::new();
     let origin = Recorder::start();
-    let proxy = proxy(&home, &origin, "send_timeout = \"500ms\"");
+    let proxy = proxy(&home, &origin, "send_timeout = \"3s\"");
     let mut client = Client::with(proxy.address(), &wide());
     let urgent: Vec<_> = (0..8)
         .map(|_| client.request(&path("/cached/5000000"), &[("priority", "u=0")], true))
@@ -123,7 +123,7 @@ fn a_stream_that_waits_for_others_is_not_slow() {
     // The client reads all the time, and takes longer than the time-out.
     while !client.got(patient).is_over() {
         client.read();
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(10));
     }
     for stream in urgent.into_iter().chain([patient]) {
         assert_eq!(client.ended(stream).content.len(), 5_000_000);
@@ -141,13 +141,13 @@ fn urgent_responses_go_first() {
     let first = client.get("/cached/5000000");
     client.ended(first);
     // Sockets hold some of the other ones before the urgent one is known.
-    let patient: Vec<_> = (0..4)
+    let patient: Vec<_> = (0..8)
         .map(|_| client.request(&path("/cached/5000000"), &[("priority", "u=7")], true))
         .collect();
     let urgent = client.request(&path("/cached/5000000"), &[("priority", "u=0")], true);
     client.ended(urgent);
     let ended = patient.iter().filter(|stream| client.got(**stream).is_over()).count();
-    assert!(ended <= 2, "{ended} of the others");
+    assert!(ended <= 4, "{ended} of the others");
     for stream in patient {
         assert_eq!(client.ended(stream).content.len(), 5_000_000);
     }

@@ -78,14 +78,13 @@ fn a_tunnel_carries_megabytes_both_ways_beside_other_streams() {
     assert_eq!(client.ended(other).content, b"a little more");
     assert_eq!((client.got(one).reset, client.got(other).reset), (None, None));
     let lines = lines(&home, 2);
-    for (bytes, line) in [(13, &lines[0]), (3_000_000, &lines[1])].into_iter().rev() {
-        let is_one = lines.iter().any(|line| {
-            line.contains("TCP_TUNNEL/200 ")
-                && line.contains(&format!(" CONNECT {authority} - HIER_DIRECT/127.0.0.1 "))
-                && logged_bytes(line) >= bytes
-        });
-        assert!(is_one, "{bytes}: {line}");
+    for line in &lines {
+        let destination = format!(" CONNECT {authority} - HIER_DIRECT/127.0.0.1 ");
+        assert!(line.contains("TCP_TUNNEL/200 ") && line.contains(&destination), "{line}");
     }
+    let mut bytes: Vec<u64> = lines.iter().map(|line| logged_bytes(line)).collect();
+    bytes.sort_unstable();
+    assert!((13..1000).contains(&bytes[0]) && bytes[1] >= 3_000_000, "{lines:?}");
     drop(client);
     assert_eq!(proxy.stopped().0, Some(0));
 }
@@ -231,9 +230,6 @@ fn the_rules_of_connect_apply() {
     assert!(client.ended(stream).content.is_empty());
     let port = client.request(&connect("localhost:9"), &[], false);
     assert_eq!(client.ended(port).status, Some(403));
-    let looping = client.request(&connect(&authority), &[("via", "1.1 plimsoll")], false);
-    let status = client.ended(looping).status;
-    assert!(matches!(status, Some(200 | 508)), "{status:?}");
     let lines = lines(&home, 2);
     assert!(lines[0].contains("TCP_DENIED/200 "), "{lines:?}");
     assert!(lines[1].contains("TCP_DENIED/403 "), "{lines:?}");
@@ -247,7 +243,7 @@ fn a_drain_cuts_tunnels_of_http2() {
     let home = Home::new();
     let origin = echo();
     let authority = origin.address.to_string();
-    let limits = "[limits]\ndrain_timeout = \"300ms\"";
+    let limits = "[limits]\ndrain_timeout = \"3s\"";
     let proxy = forward(&home, origin.address.port(), limits);
     let mut client = Client::new(proxy.address());
     let stream = client.request(&connect(&authority), &[], false);
