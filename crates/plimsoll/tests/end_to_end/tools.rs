@@ -322,6 +322,33 @@ fn a_browser_opens_a_page_over_tls_through_the_proxy() {
     assert!(log.contains(&format!(" CONNECT localhost:{} - HIER_DIRECT/", web.tls)), "{log}");
 }
 
+/// Over TLS a browser speaks HTTP/2 with a proxy, and a tunnel is a stream.
+#[test]
+fn a_browser_uses_tunnels_over_http2() {
+    let web = Web::start();
+    let file = web.home.write(
+        "secure.toml",
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n[listen.tls]\n\
+             [[listen.tls.certificate]]\nchain = \"cert.pem\"\nkey = \"key.pem\"\n\
+             [log]\npath = \"access.log\"\nformat = \"combined\"\n\
+             [forward]\nallow_to = [\"127.0.0.0/8\", \"::1\"]\n\
+             connect_ports = [\"1-65535\"]\ntls_ports = [{}]\n",
+            web.tls
+        ),
+    );
+    let proxy = OurServer::configured(&file);
+    web.home.write("www/page.html", "<p id=\"it\">not yet</p><script src=\"page.js\"></script>");
+    web.home.write("www/page.js", "it.textContent = 'the script has run';");
+    let page = format!("https://localhost:{}/page.html", web.tls);
+    let through = format!("--proxy-server=https://localhost:{}", proxy.address().port());
+    let output = run(browser(&web, &proxy, &[&through, "--dump-dom", &page]), SOON * 2);
+    assert!(output.succeeded().stdout.contains("the script has run"));
+    let log = web.log_of(proxy);
+    let line = format!("\"CONNECT localhost:{} HTTP/2.0\" 200 ", web.tls);
+    assert!(log.contains(&line), "{log}");
+}
+
 /// Answers each text with `heard ` and the text. It supports one frame of a few bytes at a time.
 const WEBSOCKET: &str = r#"
 import base64, hashlib, socketserver, sys
