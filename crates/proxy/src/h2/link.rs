@@ -243,8 +243,10 @@ impl Link {
         }
         state.wake_senders();
         state.hold(io);
-        let waits = !state.out.is_empty() || !stream.is_flushed() || state.waits_for_window();
-        if state.is_too_slow(io, has_moved, waits) {
+        // What moves while a window is closed are only answers to control frames.
+        let for_window = state.waits_for_window();
+        let waits = !state.out.is_empty() || !stream.is_flushed() || for_window;
+        if state.is_too_slow(io, has_moved && !for_window, waits) {
             return self.cut(&mut state);
         }
         if state.out.is_empty() && state.streams.is_empty() {

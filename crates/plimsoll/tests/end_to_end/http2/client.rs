@@ -159,6 +159,11 @@ impl Client {
         }
     }
 
+    pub(crate) fn ping(&mut self) {
+        self.http2.ping(*b"12345678", &mut self.out);
+        self.flush();
+    }
+
     fn flush(&mut self) {
         // A server that has closed is noticed by the next read.
         self.stream.set_write_timeout(Some(SOON)).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http2::{ErrorCode, Limits};
 
@@ -103,7 +103,14 @@ fn a_closed_window_of_the_connection_ends_the_connection() {
     let mut client = Client::with(proxy.address(), &limits);
     client.takes = false;
     client.get("/cached/1000000");
-    client.closed();
+    // The answers to its pings are no progress.
+    let since = Instant::now();
+    while !client.is_closed {
+        assert!(since.elapsed() < SOON, "it is still open");
+        client.ping();
+        client.read();
+        thread::sleep(Duration::from_millis(30));
+    }
     wait_for_metric(proxy.admin(), OPEN, |open| open == 0);
     assert_eq!(metric(proxy.admin(), TIMEOUTS), 1);
     assert_eq!(proxy.stopped().0, Some(0));
