@@ -1,4 +1,5 @@
-//! What a message may contain (RFC 9113 sections 8.1 to 8.3 and 8.5, RFC 8441).
+//! What a message may contain (RFC 9113 sections 8.1 to 8.3 and 8.5, RFC 8441). HTTP/3 has the same
+//! rules (RFC 9114 sections 4.2 to 4.4, RFC 9220), so its crate uses these checks.
 //!
 //! What: checks of decoded fields, and the views [`RequestHead`] and [`ResponseHead`].
 //! What never happens: a repair of a malformed message. The one change is that several `cookie`
@@ -65,17 +66,19 @@ impl std::fmt::Debug for ResponseHead<'_> {
     }
 }
 
-/// A checked list of fields, as positions.
+/// A checked list of fields, as positions in the scratch that they were checked in.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Checked {
+pub struct Checked {
     method: Option<Span>,
     scheme: Option<Span>,
     authority: Option<Span>,
     path: Option<Span>,
     protocol: Option<Span>,
     host: Option<Span>,
-    pub(crate) status: u16,
-    pub(crate) content_length: Option<u64>,
+    /// Of a response.
+    pub status: u16,
+    /// Content-Length.
+    pub content_length: Option<u64>,
     pub(crate) priority: Option<Priority>,
     /// The number of pseudo-fields, which come first.
     pseudo: usize,
@@ -89,7 +92,10 @@ enum Section {
 }
 
 /// Checks a request; `with_protocol` says whether `:protocol` is enabled.
-pub(crate) fn request(scratch: &mut Scratch, with_protocol: bool) -> Result<Checked, Reason> {
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn request(scratch: &mut Scratch, with_protocol: bool) -> Result<Checked, Reason> {
     let checked = fields(scratch, Section::Request)?;
     let method = checked.method.ok_or(Reason::PseudoMissing)?;
     let method = scratch.value(&method);
@@ -126,7 +132,10 @@ pub(crate) fn request(scratch: &mut Scratch, with_protocol: bool) -> Result<Chec
 }
 
 /// Checks a response.
-pub(crate) fn response(scratch: &mut Scratch) -> Result<Checked, Reason> {
+///
+/// # Errors
+/// The rule that it breaks.
+pub fn response(scratch: &mut Scratch) -> Result<Checked, Reason> {
     let checked = fields(scratch, Section::Response)?;
     match checked.status {
         0 => Err(Reason::PseudoMissing),
@@ -136,12 +145,16 @@ pub(crate) fn response(scratch: &mut Scratch) -> Result<Checked, Reason> {
 }
 
 /// Checks trailers.
-pub(crate) fn trailers(scratch: &mut Scratch) -> Result<(), Reason> {
+///
+/// # Errors
+/// The rule that they break.
+pub fn trailers(scratch: &mut Scratch) -> Result<(), Reason> {
     fields(scratch, Section::Trailers).map(|_| ())
 }
 
 impl Checked {
-    pub(crate) fn request_head<'a>(&self, scratch: &'a Scratch) -> RequestHead<'a> {
+    /// The head of the request that was checked.
+    pub fn request_head<'a>(&self, scratch: &'a Scratch) -> RequestHead<'a> {
         let value = |span: &Option<Span>| span.as_ref().map(|span| scratch.value(span));
         RequestHead {
             method: value(&self.method).unwrap_or_default(),
@@ -154,7 +167,8 @@ impl Checked {
         }
     }
 
-    pub(crate) fn response_head<'a>(&self, scratch: &'a Scratch) -> ResponseHead<'a> {
+    /// The head of the response that was checked.
+    pub fn response_head<'a>(&self, scratch: &'a Scratch) -> ResponseHead<'a> {
         ResponseHead {
             status: self.status,
             content_length: self.content_length,

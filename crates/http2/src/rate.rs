@@ -47,27 +47,37 @@ pub(crate) struct Rates {
     buckets: [Bucket; WORKS],
 }
 
+/// One token bucket.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
+pub struct Bucket {
     spent: u32,
     /// Milliseconds, modulo 2^32.
     at_ms: u32,
+}
+
+impl Bucket {
+    /// Takes one token; false if there is none.
+    pub fn take(&mut self, rate: Rate, now_ms: u64) -> bool {
+        let elapsed_ms = (now_ms as u32).wrapping_sub(self.at_ms);
+        let regained = u64::from(elapsed_ms) * u64::from(rate.per_s);
+        self.spent = u64::from(self.spent).saturating_sub(regained) as u32;
+        self.at_ms = now_ms as u32;
+        let has_one = self.spent + 1000 <= u32::from(rate.burst) * 1000;
+        if has_one {
+            self.spent += 1000;
+        }
+        has_one
+    }
 }
 
 impl Rates {
     /// The peer has caused this work once.
     pub(crate) fn count(&mut self, work: Work, limits: &Limits, now_ms: u64) -> Result<(), Reason> {
         let rate = work.rate(limits);
-        let bucket = &mut self.buckets[work as usize];
-        let elapsed_ms = (now_ms as u32).wrapping_sub(bucket.at_ms);
-        let regained = u64::from(elapsed_ms) * u64::from(rate.per_s);
-        bucket.spent = u64::from(bucket.spent).saturating_sub(regained) as u32;
-        bucket.at_ms = now_ms as u32;
-        if bucket.spent + 1000 > u32::from(rate.burst) * 1000 {
-            return Err(work.reason());
+        match self.buckets[work as usize].take(rate, now_ms) {
+            true => Ok(()),
+            false => Err(work.reason()),
         }
-        bucket.spent += 1000;
-        Ok(())
     }
 
     /// We have done something that entitles the peer to cause this work so many times.

@@ -7,6 +7,10 @@
 //! Invariants: every span lies within `arena`, its value right after its name. After a block was
 //! accepted, names are lower case, and values have no control byte but HTAB.
 
+use crate::error::Reason;
+use crate::hpack::name_index;
+use crate::limits::{FIELD_OVERHEAD_BYTES, LIST_EXCESS_MAX};
+
 /// The position of a field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
@@ -39,11 +43,63 @@ impl Scratch {
         self.fields(0)
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Forgets all fields. For another compression that decodes into this scratch (QPACK).
+    pub fn clear(&mut self) {
         self.arena.clear();
         self.spans.clear();
         self.size = 0;
         self.overflow = false;
+    }
+
+    /// Adds a field: `append` appends its name, then its value, and returns the length of the name.
+    /// If the list exceeds `fields_max` or `bytes_max`, the scratch is marked
+    /// ([`Scratch::is_overfull`]) and the field is not stored.
+    ///
+    /// # Errors
+    /// That of `append`, or the list is larger than `bytes_max` by
+    /// [`LIST_EXCESS_MAX`](crate::limits::LIST_EXCESS_MAX).
+    pub fn push(
+        &mut self,
+        fields_max: usize,
+        bytes_max: usize,
+        append: impl FnOnce(&mut Vec<u8>) -> Result<usize, Reason>,
+    ) -> Result<(), Reason> {
+        let at = self.arena.len();
+        let name_len = append(&mut self.arena)?;
+        let span = Span {
+            at: at as u32,
+            name_len: name_len as u32,
+            value_len: (self.arena.len() - at - name_len) as u32,
+            id: name_index(&self.arena[at..at + name_len]),
+        };
+        self.keep(span, fields_max, bytes_max)
+    }
+
+    /// A limit of the list was exceeded, so that fields are missing.
+    pub fn is_overfull(&self) -> bool {
+        self.overflow
+    }
+
+    /// Adds a field whose text is the end of the arena, within the limits of a list.
+    pub(crate) fn keep(
+        &mut self,
+        span: Span,
+        fields_max: usize,
+        bytes_max: usize,
+    ) -> Result<(), Reason> {
+        self.size += (span.name_len + span.value_len) as usize + FIELD_OVERHEAD_BYTES;
+        if self.size > bytes_max.saturating_mul(LIST_EXCESS_MAX) {
+            return Err(Reason::BlockTooLarge);
+        }
+        if self.size > bytes_max || self.spans.len() == fields_max {
+            self.overflow = true;
+        }
+        if self.overflow {
+            self.arena.truncate(span.at as usize);
+        } else {
+            self.spans.push(span);
+        }
+        Ok(())
     }
 
     #[inline]

@@ -16,10 +16,11 @@ struct Ban {
     fix: &'static str,
 }
 
-const NO_IO: &[&str] = &["http1", "http2", "caching", "regress"];
+const NO_IO: &[&str] = &["http1", "http2", "http3", "caching", "regress"];
 const DATA_PLANE: &[&str] = &[
     "http1",
     "http2",
+    "http3",
     "caching",
     "store",
     "readiness",
@@ -34,7 +35,7 @@ const DATA_PLANE: &[&str] = &[
     "proxy",
     "server",
 ];
-const NO_CLOCK: &[&str] = &["http1", "http2", "caching", "regress", "report"];
+const NO_CLOCK: &[&str] = &["http1", "http2", "http3", "caching", "regress", "report"];
 const LIBRARIES: &[&str] = &[
     "access_log",
     "cache",
@@ -50,6 +51,7 @@ const LIBRARIES: &[&str] = &[
     "caching",
     "http1",
     "http2",
+    "http3",
     "interpose",
     "load",
     "proxy",

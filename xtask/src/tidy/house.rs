@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "http2", "caching", "regress", "trial", "units"],
-    &["runtime", "command"],
+    &["runtime", "command", "http3"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
     &["access_log"],
@@ -266,6 +266,21 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/http2_hpack.rs",
     },
     Parser {
+        file: "crates/http3/src/message.rs",
+        function: "next_event",
+        target: "fuzz/fuzz_targets/http3_messages.rs",
+    },
+    Parser {
+        file: "crates/http3/src/control.rs",
+        function: "next_event",
+        target: "fuzz/fuzz_targets/http3_control.rs",
+    },
+    Parser {
+        file: "crates/http3/src/qpack/mod.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/http3_messages.rs",
+    },
+    Parser {
         file: "crates/caching/src/date.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/caching_fields.rs",
@@ -372,7 +387,8 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in ["http1", "http2", "caching", "record", "proxy", "plimsoll", "store"] {
+    for crate_name in ["http1", "http2", "http3", "caching", "record", "proxy", "plimsoll", "store"]
+    {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
             for (number, function) in parsers_in(text) {

@@ -6,7 +6,6 @@
 use super::table::Table;
 use super::{huffman, integer, static_table};
 use crate::error::Reason;
-use crate::limits::{FIELD_OVERHEAD_BYTES, LIST_EXCESS_MAX};
 use crate::scratch::{Scratch, Span};
 
 /// The state of decompression of one direction of a connection.
@@ -48,7 +47,6 @@ impl Decoder {
         scratch.clear();
         let mut rest = self.size_updates(block)?;
         while let Some(&first) = rest.first() {
-            let start = scratch.arena.len();
             let (span, length, is_indexed) = match first {
                 0x80.. => {
                     let (index, length) = integer::read(rest, 7)?;
@@ -62,18 +60,7 @@ impl Decoder {
             if is_indexed {
                 self.table.insert(scratch.name(&span), scratch.value(&span), span.id);
             }
-            scratch.size += (span.name_len + span.value_len) as usize + FIELD_OVERHEAD_BYTES;
-            if scratch.size > bytes_max.saturating_mul(LIST_EXCESS_MAX) {
-                return Err(Reason::BlockTooLarge);
-            }
-            if scratch.size > bytes_max || scratch.spans.len() == fields_max {
-                scratch.overflow = true;
-            }
-            if scratch.overflow {
-                scratch.arena.truncate(start);
-            } else {
-                scratch.spans.push(span);
-            }
+            scratch.keep(span, fields_max, bytes_max)?;
         }
         Ok(())
     }

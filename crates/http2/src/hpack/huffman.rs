@@ -78,7 +78,10 @@ const fn tables() -> Tables {
 }
 
 /// Appends the decoded string. The output has at most 8/5 of the bytes of the input.
-pub(crate) fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
+///
+/// # Errors
+/// It is no valid code, or its padding is wrong.
+pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), Reason> {
     let t = &TABLES;
     out.reserve(input.len() * 8 / 5);
     let (mut acc, mut bits, mut rest) = (0u64, 0u32, input);
@@ -125,13 +128,13 @@ fn padding(acc: u64, bits: u32) -> Result<(), Reason> {
 
 /// The bytes of the encoded string.
 #[inline]
-pub(crate) fn encoded_len(input: &[u8]) -> usize {
+pub fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input.iter().map(|&byte| LENGTHS[byte as usize] as usize).sum();
     bits.div_ceil(8)
 }
 
 /// Appends the encoded string.
-pub(crate) fn encode(input: &[u8], out: &mut Vec<u8>) {
+pub fn encode(input: &[u8], out: &mut Vec<u8>) {
     let (mut acc, mut bits) = (0u64, 0u32);
     for &byte in input {
         let length = u32::from(LENGTHS[byte as usize]);

@@ -4,8 +4,11 @@ use crate::error::Reason;
 
 /// Reads an integer whose prefix is in the first byte of `bytes`. Returns the value, below 2^28,
 /// and its length in bytes.
+///
+/// # Errors
+/// It is cut off, or longer than any valid one.
 #[inline]
-pub(crate) fn read(bytes: &[u8], prefix_bits: u32) -> Result<(usize, usize), Reason> {
+pub fn read(bytes: &[u8], prefix_bits: u32) -> Result<(usize, usize), Reason> {
     let mask = (1usize << prefix_bits) - 1;
     let value = *bytes.first().ok_or(Reason::HpackTruncated)? as usize & mask;
     if value < mask {
@@ -31,7 +34,7 @@ fn read_rest(bytes: &[u8], mut value: usize) -> Result<(usize, usize), Reason> {
 
 /// Appends an integer; `first` has the bits before the prefix.
 #[inline]
-pub(crate) fn write(out: &mut Vec<u8>, first: u8, prefix_bits: u32, value: usize) {
+pub fn write(out: &mut Vec<u8>, first: u8, prefix_bits: u32, value: usize) {
     let mask = (1usize << prefix_bits) - 1;
     if value < mask {
         out.push(first | value as u8);

@@ -9,19 +9,21 @@
 //! | `decoder.rs` | a block into a [`Scratch`](crate::Scratch) |
 //! | `encoder.rs` | fields into a block |
 //!
+//! The code for strings and integers is public for QPACK, which has the same.
+//!
 //! What never happens: an allocation above the table's bound, a copy of a field into its own
 //! `String`, a block that is decoded in part.
 
 mod decoder;
 mod encoder;
-mod huffman;
-mod integer;
+pub mod huffman;
+pub mod integer;
 mod static_table;
 mod table;
 
 pub use decoder::Decoder;
 pub use encoder::{Encoder, encode_without_table};
-pub(crate) use static_table::id;
+pub(crate) use static_table::{id, name_index};
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,10 @@
+//! Unidirectional streams, from arbitrary bytes.
+//!
+//! The checks are in `checks/http3.rs`, so that the stable tests run them over the corpus too.
+#![no_main]
+
+#[path = "../checks/http3.rs"]
+#[allow(dead_code, reason = "each target uses a part")]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::control(data));

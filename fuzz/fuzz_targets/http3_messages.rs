@@ -1,0 +1,10 @@
+//! The messages of one stream, from arbitrary bytes.
+//!
+//! The checks are in `checks/http3.rs`, so that the stable tests run them over the corpus too.
+#![no_main]
+
+#[path = "../checks/http3.rs"]
+#[allow(dead_code, reason = "each target uses a part")]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::messages(data));
