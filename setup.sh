@@ -34,6 +34,7 @@ test  squid      squid            squid     a live server to record
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
 test  python3    python3          -         passes a socket as a supervisor does, for the tests
 test  pip3       python3-pip      -         a client of the proxy, for the tests
+test  /usr/share/doc/python3-venv python3-venv - the environment of aioquic, for the tests
 test  chromium   chromium         -         a browser, for the tests (about 100 MB)
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
@@ -57,6 +58,7 @@ main() {
 
     local complete=yes
     packages "$level" "$check" || complete=no
+    aioquic "$level" "$check" || complete=no
     toolchain "$level" || complete=no
     [ "$complete" = yes ] || exit 2
 }
@@ -104,6 +106,27 @@ packages() {
     install_quietly "${missing[@]}" || return 1
     local unit
     for unit in ${units[@]+"${units[@]}"}; do not_at_boot "$unit"; done
+}
+
+# A client of HTTP/3 for the tests: Debian 12 has none.
+AIOQUIC=1.7.2
+aioquic() {
+    case "$1" in demo | build) return 0 ;; esac
+    local python=target/aioquic/bin/python
+    if [ -x $python ] && $python -c 'import aioquic' 2>/dev/null; then return 0; fi
+    local log=target/aioquic.log
+    if [ "$2" = yes ]; then
+        say "missing: aioquic (a client of HTTP/3, for the tests)"
+        return 1
+    fi
+    say "installing: aioquic $AIOQUIC into target/aioquic"
+    mkdir -p target
+    if ! { python3 -m venv target/aioquic &&
+        $python -m pip install --quiet "aioquic==$AIOQUIC"; } >$log 2>&1; then
+        tail -n 20 $log >&2
+        say "aioquic could not be installed"
+        return 1
+    fi
 }
 
 # Debian starts a server as soon as its package is installed. A policy-rc.d that exits with 101 is

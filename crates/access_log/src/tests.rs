@@ -173,6 +173,15 @@ fn http2_is_logged_as_http_2_0() {
     }
 }
 
+#[test]
+fn http3_is_logged_as_http_3_0() {
+    let line = with_record(REQUEST, |record| {
+        let request = record.request.map(|head| head.over_http3());
+        line(&format("common"), &Record { request, ..record })
+    });
+    assert!(line.contains("\"GET /a/b?c=d HTTP/3.0\" 200 1024"), "{line}");
+}
+
 /// The definitions of Squid's formats from its documentation.
 #[test]
 fn squids_codes() {

@@ -131,13 +131,14 @@ pub(crate) struct ListenTable {
     pub(crate) role: Role,
     pub(crate) proxy_from: Option<Vec<IpNet>>,
     pub(crate) http2: bool,
+    pub(crate) http3: bool,
     pub(crate) tls: Option<ListenerTls>,
 }
 
 impl Default for ListenTable {
     fn default() -> ListenTable {
         let role = Role::default();
-        ListenTable { address: None, role, proxy_from: None, http2: true, tls: None }
+        ListenTable { address: None, role, proxy_from: None, http2: true, http3: false, tls: None }
     }
 }
 
@@ -158,8 +159,19 @@ impl Table for ListenTable {
         http2: Kind::Flag, http2,
             "Whether clients may speak HTTP/2: by ALPN on a TLS listener, by prior knowledge on \
              one in the clear.";
+        http3: Kind::Flag, http3,
+            "Whether clients may speak HTTP/3 too, on the UDP port of the same number. Needs tls.";
         (tls): tls, "The listener only accepts TLS.";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        if self.http3 && self.tls.is_none() {
+            here.mistake_of("http3", "HTTP/3 is always encrypted: write [listen.tls] too");
+        }
+        if self.http3 && self.proxy_from.is_some() {
+            here.mistake_of("http3", "there is no PROXY header in HTTP/3: leave out proxy_from");
+        }
+    }
 }
 
 /// `[[upstream]]`

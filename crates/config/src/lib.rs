@@ -182,12 +182,14 @@ pub struct Listener {
     /// Whether clients may speak HTTP/2. With TLS, [`ServerTls`] has been loaded with the same
     /// value.
     pub http2: bool,
+    /// Whether clients may speak HTTP/3, on the UDP port of the same number.
+    pub http3: bool,
 }
 
 impl Listener {
     /// HTTP/1 and HTTP/2 in the clear, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
-        Listener { address, role, tls: None, proxies: None, http2: true }
+        Listener { address, role, tls: None, proxies: None, http2: true, http3: false }
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) fn listener(
     let mut listener = Listener::plain(table.address?, table.role);
     listener.proxies.clone_from(&table.proxy_from);
     listener.http2 = table.http2;
+    listener.http3 = table.http3;
     if let Some(tls) = &table.tls {
         match ServerTls::load(tls, table.http2) {
             Ok(loaded) => listener.tls = Some(loaded),

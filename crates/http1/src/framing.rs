@@ -27,10 +27,11 @@ pub(crate) enum Declared {
     Chunked,
 }
 
-/// RFC 9112 section 9.3. In HTTP/2 no field closes the connection (RFC 9113 section 8.2.2).
+/// RFC 9112 section 9.3. In HTTP/2 and HTTP/3 no field closes the connection (RFC 9113 section
+/// 8.2.2, RFC 9114 section 4.2).
 pub(crate) fn keeps_alive(version: Version, options: Options) -> bool {
     match version {
-        Version::Http2 => true,
+        Version::Http2 | Version::Http3 => true,
         _ if options.close => false,
         Version::Http11 => true,
         Version::Http10 => options.keep_alive,

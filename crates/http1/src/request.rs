@@ -137,6 +137,14 @@ impl<'b> RequestHead<'b> {
         self.meta.body = BodyKind::None;
         self
     }
+
+    /// The same for HTTP/3.
+    #[must_use]
+    pub fn over_http3(mut self) -> RequestHead<'b> {
+        self.version = Version::Http3;
+        self.meta.line.version = Version::Http3;
+        self
+    }
 }
 
 impl std::fmt::Debug for RequestHead<'_> {

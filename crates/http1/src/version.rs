@@ -11,6 +11,8 @@ pub enum Version {
     /// HTTP/2. The request came over HTTP/2; its head is held as one of HTTP/1. The parser never
     /// returns this version: see [`RequestHead::over_http2`](crate::RequestHead::over_http2).
     Http2,
+    /// HTTP/3, in the same way: see [`RequestHead::over_http3`](crate::RequestHead::over_http3).
+    Http3,
 }
 
 impl Version {
@@ -20,6 +22,7 @@ impl Version {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
             Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
         }
     }
 }

@@ -170,11 +170,12 @@ fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result
     for refused in inherited.refused {
         eprintln!("plimsoll: {refused}");
     }
-    let (sockets, unused) =
+    let (mut sockets, unused) =
         Sockets::bind(&config.listeners, admin, workers, inherited.listeners).map_err(misuse)?;
     for address in unused {
         eprintln!("plimsoll: ignoring the inherited socket {address}, which is not configured");
     }
+    sockets.bind_datagrams(&config.listeners, inherited.datagrams).map_err(misuse)?;
     Ok(sockets)
 }
 

@@ -68,6 +68,7 @@ fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
         Version::Http10 => b"Via: 1.0 ",
         Version::Http11 => b"Via: 1.1 ",
         Version::Http2 => b"Via: 2.0 ",
+        Version::Http3 => b"Via: 3.0 ",
     });
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -187,6 +188,7 @@ mod tests {
             (Version::Http10, "Via: 1.0 plimsoll-1\r\n"),
             (Version::Http11, "Via: 1.1 plimsoll-1\r\n"),
             (Version::Http2, "Via: 2.0 plimsoll-1\r\n"),
+            (Version::Http3, "Via: 3.0 plimsoll-1\r\n"),
         ] {
             let mut out = Vec::new();
             names.append_to_request(&mut out, received);

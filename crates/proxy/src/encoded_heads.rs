@@ -1,13 +1,12 @@
-//! Heads of stored responses in the form of HTTP/2, encoded once.
+//! Heads of stored responses in the form of HTTP/2 or of HTTP/3, encoded once.
 //!
 //! What: a table of fixed size for a core, by the address of the stored head. Two heads with the
 //! same place displace each other. Why: encoding the same twelve fields for each hit costs more
-//! than all else that HTTP/2 adds to it.
+//! than all else that these versions add to it.
 
 use std::sync::Arc;
 
 use cache::stored::{Stored, Use};
-use http2::hpack::encode_without_table;
 
 /// Heads that are kept: a power of two.
 const HEADS: usize = 256;
@@ -17,8 +16,12 @@ const HEAD_BYTES_MAX: usize = 1024;
 /// A head as HTTP/1 writes it, and its encoded fields.
 type Kept = (Arc<[u8]>, Box<[u8]>);
 
-/// The heads that a core has used last.
+/// Appends a field in the form of a version.
+type Encode = fn(name: &[u8], value: &[u8], out: &mut Vec<u8>);
+
+/// The heads that a core has used last in one version.
 pub(crate) struct EncodedHeads {
+    encode: Encode,
     kept: Box<[Option<Kept>]>,
     /// The head of the current response.
     head: Vec<u8>,
@@ -26,13 +29,14 @@ pub(crate) struct EncodedHeads {
 }
 
 impl EncodedHeads {
-    pub(crate) fn new() -> EncodedHeads {
-        EncodedHeads { kept: vec![None; HEADS].into(), head: Vec::new(), lines: Vec::new() }
+    pub(crate) fn new(encode: Encode) -> EncodedHeads {
+        let kept = vec![None; HEADS].into();
+        EncodedHeads { encode, kept, head: Vec::new(), lines: Vec::new() }
     }
 
     /// The encoded head of a stored response in this use.
     pub(crate) fn encode(&mut self, stored: &Stored, use_: &Use<'_>) -> &[u8] {
-        let EncodedHeads { kept, head, lines } = self;
+        let EncodedHeads { encode, kept, head, lines } = self;
         head.clear();
         let block = stored.block();
         // Blocks are on the heap, at multiples of 16.
@@ -40,9 +44,9 @@ impl EncodedHeads {
         match place {
             Some((known, encoded)) if Arc::ptr_eq(known, block) => head.extend_from_slice(encoded),
             _ => {
-                encode_without_table(b":status", status_in(block), head);
+                encode(b":status", status_in(block), head);
                 let status_line = memchr::memchr(b'\n', block).map_or(0, |at| at + 1);
-                append(&block[status_line..], head);
+                append(*encode, &block[status_line..], head);
                 if block.len() <= HEAD_BYTES_MAX {
                     *place = Some((Arc::clone(block), head.as_slice().into()));
                 }
@@ -50,7 +54,7 @@ impl EncodedHeads {
         }
         lines.clear();
         stored.append_own_fields(lines, use_);
-        append(lines, head);
+        append(*encode, lines, head);
         head
     }
 }
@@ -70,8 +74,8 @@ pub(crate) fn fields_in(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-fn append(lines: &[u8], head: &mut Vec<u8>) {
+fn append(encode: Encode, lines: &[u8], head: &mut Vec<u8>) {
     for (name, value) in fields_in(lines) {
-        encode_without_table(name, value, head);
+        encode(name, value, head);
     }
 }

@@ -4,10 +4,10 @@
 //! upstream connections, the response. Why: to answer requests correctly for as little CPU as
 //! possible.
 //!
-//! From the top down: [`mod@serve`] is one connection; [`h1`] and [`h2`] are the two protocols with
-//! clients. They answer a fresh hit at once ([`hit`]) and hand everything else through the seam
-//! ([`client`]) to an [`exchange`]. [`explain`] describes
-//! what an exchange would do. `INSIDE` in `xtask/src/tidy/imports.rs` has the exact floors.
+//! From the top down: [`mod@serve`] is one connection; [`h1`], [`h2`] and [`h3`] are the protocols
+//! with clients. They answer a fresh hit at once ([`hit`]) and hand everything else through the
+//! seam ([`client`]) to an [`exchange`]. [`explain`] describes what an exchange would do. `INSIDE`
+//! in `xtask/src/tidy/imports.rs` has the exact floors.
 //!
 //! What never happens: a core blocks; a silent connection holds a buffer; a truncated response is
 //! taken for a whole one; a client's bytes grow memory beyond a limit of [`limits`].
@@ -20,6 +20,7 @@ mod exchange;
 pub mod explain;
 pub mod h1;
 mod h2;
+mod h3;
 mod hit;
 pub mod limits;
 pub mod listener;
@@ -33,6 +34,7 @@ mod tunnel;
 mod websocket;
 mod worker;
 
+pub use h3::Endpoint as Http3Endpoint;
 pub use serve::serve as serve_connection;
 pub use shared::Shared;
 pub use worker::Worker;

@@ -6,7 +6,7 @@ use access_log::Record;
 use core_io::CoreIo;
 use http1::RequestHead;
 use outcome::{Outcome, Refusal};
-use transport::Transport;
+use transport::tls::TlsFacts;
 
 use crate::listener::ListenerContext;
 
@@ -14,7 +14,7 @@ use crate::listener::ListenerContext;
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'c> {
     pub(crate) listener: &'c ListenerContext,
-    pub(crate) stream: &'c Transport,
+    pub(crate) tls: Option<&'c dyn TlsFacts>,
     pub(crate) peer: SocketAddr,
 }
 
@@ -36,7 +36,7 @@ impl Origin<'_> {
             io.counters.log_lines.add(1);
             let logged = self.listener.logged();
             let record = Record::of_none(self.peer, logged, refusal, received, response, now_ms);
-            io.log.record(&Record { tls: self.stream.tls(), ..record });
+            io.log.record(&Record { tls: self.tls, ..record });
         }
     }
 }
@@ -80,7 +80,7 @@ impl LoggedHit<'_> {
             user: b"",
             keep: self.keep,
             rule: "",
-            tls: from.stream.tls(),
+            tls: from.tls,
         });
     }
 }

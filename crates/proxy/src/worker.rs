@@ -34,12 +34,15 @@ pub struct Worker {
     /// What else the cores share.
     pub shared: Arc<Shared>,
     snapshot: RefCell<Rc<Snapshot>>,
-    /// Where the fields of HTTP/2 are decoded.
+    /// Where the fields of HTTP/2 and HTTP/3 are decoded.
     pub(crate) http2_scratch: RefCell<http2::Scratch>,
     /// Buffers for the output of HTTP/2 connections, so that an idle one holds none.
     pub(crate) http2_outputs: RefCell<Vec<Vec<u8>>>,
     /// Heads of stored responses, encoded for HTTP/2.
     pub(crate) encoded_heads: RefCell<EncodedHeads>,
+    /// The same for HTTP/3.
+    #[cfg(feature = "tls")]
+    pub(crate) http3_heads: RefCell<EncodedHeads>,
     /// Its sample for the forecast of other store sizes.
     pub sizing: CoreSample,
     /// Bodies that this core fetches for the store and for readers on any core.
@@ -69,7 +72,9 @@ impl Worker {
             cache: Arc::clone(&shared.cache),
             http2_scratch: RefCell::new(http2::Scratch::new()),
             http2_outputs: RefCell::default(),
-            encoded_heads: RefCell::new(EncodedHeads::new()),
+            encoded_heads: RefCell::new(EncodedHeads::new(http2::hpack::encode_without_table)),
+            #[cfg(feature = "tls")]
+            http3_heads: RefCell::new(EncodedHeads::new(http3::qpack::encode_field)),
             sizing: CoreSample::default(),
             fillings: RefCell::default(),
             verifying: Verifying::default(),

@@ -1,9 +1,12 @@
 //! The changes that reach a core while it runs.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{SocketAddr, TcpListener as StdListener, UdpSocket};
 
 use config::Listener;
 use proxy::snapshot::Snapshot;
+
+/// A socket for HTTP/3, which the first core serves, and the listener it belongs to.
+pub(crate) type Datagrams = (UdpSocket, Listener);
 
 /// A change to a running core.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub(crate) enum Change {
         listeners: Vec<Listener>,
         /// The sockets that are new on this core.
         sockets: Vec<(StdListener, Listener)>,
+        /// The sockets for HTTP/3 that are new on this core.
+        datagrams: Vec<Datagrams>,
         /// Addresses to stop accepting from.
         gone: Vec<SocketAddr>,
     },

@@ -9,7 +9,7 @@ use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
 use crate::admin;
-use crate::change::Change;
+use crate::change::{Change, Datagrams};
 use crate::core_task::CoreTask;
 use crate::log_to::LogTo;
 use crate::process::{DiskUser, Process};
@@ -63,7 +63,7 @@ impl Core {
         stop: StopToken,
     ) {
         let (never, changes) = inbox(1);
-        self.run_changing(listeners, admin, changes, stop).await;
+        self.run_changing(listeners, Vec::new(), admin, changes, stop).await;
         drop(never);
     }
 
@@ -71,6 +71,7 @@ impl Core {
     pub(crate) async fn run_changing(
         self,
         listeners: Vec<(TcpListener, Listener)>,
+        datagrams: Vec<Datagrams>,
         admin: Option<TcpListener>,
         changes: Inbox<Change>,
         stop: StopToken,
@@ -102,7 +103,7 @@ impl Core {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
         });
-        Rc::clone(&task).run(listeners, changes, stop).await;
+        Rc::clone(&task).run(listeners, datagrams, changes, stop).await;
         drop(serving);
         if let Some(attending) = attending {
             attending.abort();

@@ -15,7 +15,7 @@ use runtime::stop::StopToken;
 use runtime::sync::Inbox;
 use runtime::time::{self, Instant, Turns};
 
-use crate::change::Change;
+use crate::change::{Change, Datagrams};
 use crate::listening::Listening;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
@@ -72,11 +72,12 @@ impl CoreTask {
     pub(crate) async fn run(
         self: Rc<Self>,
         listeners: Vec<(TcpListener, Listener)>,
+        datagrams: Vec<Datagrams>,
         mut changes: Inbox<Change>,
         stop: StopToken,
     ) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
-        let mut listening = Listening::new(&self.worker, listeners);
+        let mut listening = Listening::new(&self.worker, listeners, datagrams);
         let how = loop {
             match runtime::race(stop.stopped(), changes.recv()).await {
                 Either::Left(()) | Either::Right(None) => break Draining::Now,
@@ -84,7 +85,7 @@ impl CoreTask {
                 Either::Right(Some(change)) => listening.change(change),
             }
         };
-        listening.close();
+        listening.close(how);
         self.drain(how, &stop).await;
         ticking.abort();
         self.publish();

@@ -4,16 +4,17 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use core_io::Draining;
 use core_io::limits::ROOM_PAUSE;
 use outcome::is_out_of_descriptors;
-use proxy::serve_connection;
+use proxy::{Http3Endpoint, serve_connection};
 use runtime::net::{TcpListener, TcpStream};
 use runtime::{JoinHandle, time};
 use transport::Transport;
 
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 
-use crate::change::Change;
+use crate::change::{Change, Datagrams};
 use config::Listener;
 use proxy::Worker;
 use proxy::listener::ListenerContext;
@@ -55,17 +56,62 @@ impl Open {
 pub(crate) struct Listening {
     worker: Rc<Worker>,
     open: Vec<Open>,
+    /// Those for HTTP/3, by the address they are bound to.
+    http3: Vec<(SocketAddr, Rc<Http3Endpoint>)>,
 }
 
 impl Listening {
-    pub(crate) fn new(worker: &Rc<Worker>, sockets: Vec<(TcpListener, Listener)>) -> Listening {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        sockets: Vec<(TcpListener, Listener)>,
+        datagrams: Vec<Datagrams>,
+    ) -> Listening {
         let open = sockets.into_iter().map(|(socket, of)| Open::new(worker, socket, &of));
-        Listening { open: open.collect(), worker: Rc::clone(worker) }
+        let open = open.collect();
+        let mut listening = Listening { open, http3: Vec::new(), worker: Rc::clone(worker) };
+        listening.open_http3(datagrams);
+        listening
+    }
+
+    fn open_http3(&mut self, datagrams: Vec<Datagrams>) {
+        for (socket, listener) in datagrams {
+            let context = ListenerContext::new(&listener);
+            match Http3Endpoint::new(Rc::clone(&self.worker), context, socket) {
+                Ok(endpoint) => {
+                    runtime::spawn(Rc::clone(&endpoint).run()).detach();
+                    self.http3.push((listener.address, endpoint));
+                }
+                Err(error) => {
+                    tracing::error!(address = %listener.address, %error, "HTTP/3 is not served");
+                }
+            }
+        }
+    }
+
+    /// Closes the sockets whose listeners have no HTTP/3 any more; the others have another
+    /// configuration.
+    fn change_http3(&mut self, listeners: &[Listener]) {
+        self.http3.retain(|(address, endpoint)| {
+            let listener = listeners.iter().find(|of| of.address == *address && of.http3);
+            match listener.map(|of| endpoint.replace_listener(ListenerContext::new(of))) {
+                Some(Ok(())) => true,
+                Some(Err(error)) => {
+                    tracing::error!(%address, %error, "HTTP/3 keeps its configuration");
+                    true
+                }
+                None => {
+                    endpoint.close();
+                    false
+                }
+            }
+        });
     }
 
     /// Puts another configuration in force, for new connections and for the requests of open ones.
     pub(crate) fn change(&mut self, change: Change) {
-        let Change::Snapshot { snapshot, listeners, sockets, gone } = change else { return };
+        let Change::Snapshot { snapshot, listeners, sockets, datagrams, gone } = change else {
+            return;
+        };
         self.worker.replace_snapshot(*snapshot);
         for at in (0..self.open.len()).rev() {
             if gone.contains(&self.open[at].address) {
@@ -77,6 +123,8 @@ impl Listening {
                 open.context.replace(ListenerContext::new(listener));
             }
         }
+        self.change_http3(&listeners);
+        self.open_http3(datagrams);
         for (socket, listener) in sockets {
             match TcpListener::from_std(socket) {
                 Ok(socket) => self.open.push(Open::new(&self.worker, socket, &listener)),
@@ -85,8 +133,14 @@ impl Listening {
         }
     }
 
-    /// Accepts no more.
-    pub(crate) fn close(self) {
+    /// Accepts no more. Connections of HTTP/3 end at once if another process has their sockets.
+    pub(crate) fn close(self, how: Draining) {
+        for (_, endpoint) in self.http3 {
+            match how {
+                Draining::Patient => endpoint.abandon(),
+                Draining::Now | Draining::No => endpoint.close(),
+            }
+        }
         for open in self.open {
             open.close(&self.worker);
         }

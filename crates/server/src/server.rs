@@ -78,7 +78,8 @@ impl Server {
         log: LogTo,
         options: &Options,
     ) -> Result<Server, StartError> {
-        let (sockets, _) = Sockets::bind(&config.listeners, admin, workers, Vec::new())?;
+        let (mut sockets, _) = Sockets::bind(&config.listeners, admin, workers, Vec::new())?;
+        sockets.bind_datagrams(&config.listeners, Vec::new())?;
         Server::start_on(sockets, config, workers, log, options, None)
     }
 
@@ -152,6 +153,10 @@ impl Server {
         let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
         let sockets = self.sockets.of_core(index, listeners).map_err(StartError::System)?;
+        let datagrams = match index {
+            0 => self.sockets.datagrams(listeners).map_err(StartError::System)?,
+            _ => Vec::new(),
+        };
         let admin = if index == 0 { self.sockets.of_admin() } else { Ok(None) };
         let admin = admin.map_err(StartError::System)?;
         let (sender, changes) = inbox(CHANGES_MAX);
@@ -170,7 +175,7 @@ impl Server {
                 match taken {
                     Ok((listeners, admin)) => {
                         if started.send(Ok(runtime::backend())).is_ok() {
-                            core.run_changing(listeners, admin, changes, stop).await;
+                            core.run_changing(listeners, datagrams, admin, changes, stop).await;
                         }
                     }
                     Err(error) => {
@@ -311,11 +316,13 @@ impl Server {
         for core in 0..cores {
             of_cores.push(change.of_core(core, cores, &named).map_err(|error| error.to_string())?);
         }
+        let mut datagrams = change.datagrams(&named).map_err(|error| error.to_string())?;
         for (index, sockets) in of_cores.into_iter().enumerate() {
             let change = Change::Snapshot {
                 snapshot: Box::new(snapshot.clone()),
                 listeners: listeners.clone(),
                 sockets,
+                datagrams: if index == 0 { std::mem::take(&mut datagrams) } else { Vec::new() },
                 gone: change.gone.clone(),
             };
             self.send_change(index, change);

@@ -9,12 +9,13 @@
 //! from the configuration: closing resets the connections in its queue.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use runtime::net::ListenOptions;
 use runtime::process;
 
+use crate::change::Datagrams;
 use crate::start_error::StartError;
 use config::Listener;
 
@@ -26,6 +27,8 @@ struct Group {
     /// As bound.
     bound: SocketAddr,
     sockets: Vec<TcpListener>,
+    /// For HTTP/3, if the listener has it.
+    datagrams: Option<UdpSocket>,
 }
 
 /// All listening sockets.
@@ -66,6 +69,28 @@ impl Sockets {
         Ok((sockets, left.0.into_iter().map(|(address, _)| address).collect()))
     }
 
+    /// Binds the UDP ports of listeners with HTTP/3, or takes over those of `inherited`.
+    ///
+    /// # Errors
+    /// A port is not available.
+    pub fn bind_datagrams(
+        &mut self,
+        listeners: &[Listener],
+        mut inherited: Vec<UdpSocket>,
+    ) -> Result<(), StartError> {
+        for (group, listener) in self.groups.iter_mut().zip(listeners) {
+            let is_it = |socket: &UdpSocket| socket.local_addr().is_ok_and(|at| at == group.bound);
+            let passed = inherited.iter().position(is_it).map(|at| inherited.swap_remove(at));
+            group.bind_datagrams(listener, passed)?;
+        }
+        Ok(())
+    }
+
+    /// The sockets for HTTP/3, each with its listener.
+    pub(crate) fn datagrams(&self, listeners: &[Listener]) -> io::Result<Vec<Datagrams>> {
+        datagrams(self.groups.iter().zip(listeners))
+    }
+
     /// Where clients connect.
     pub fn listen(&self) -> Vec<SocketAddr> {
         self.groups.iter().map(|group| group.bound).collect()
@@ -95,7 +120,7 @@ impl Sockets {
     /// A new address is not available.
     pub(crate) fn reload(&self, listeners: &[Listener]) -> Result<Change, StartError> {
         let mut kept: Vec<Option<&Group>> = self.groups.iter().map(Some).collect();
-        let mut groups = Vec::new();
+        let (mut groups, mut with_datagrams) = (Vec::new(), Vec::new());
         for listener in listeners {
             let there = kept
                 .iter_mut()
@@ -104,9 +129,13 @@ impl Sockets {
                 Some(group) => (group.duplicate()?, false),
                 None => (Group::bind(listener.address, self.cores, Vec::new())?, true),
             });
+            let (group, _) = groups.last_mut().expect("it was pushed just now");
+            if group.bind_datagrams(listener, None)? {
+                with_datagrams.push(group.bound);
+            }
         }
         let gone = kept.into_iter().flatten().map(|group| group.bound).collect();
-        Ok(Change { groups, gone })
+        Ok(Change { groups, with_datagrams, gone })
     }
 
     /// Puts a change in place. The cores hold removed sockets until they have closed them.
@@ -117,7 +146,7 @@ impl Sockets {
     /// All sockets, in an order that [`Sockets::bind`] understands.
     pub(crate) fn all(&self) -> Vec<BorrowedFd<'_>> {
         let groups = self.groups.iter().chain(&self.admin);
-        groups.flat_map(|group| group.sockets.iter().map(AsFd::as_fd)).collect()
+        groups.flat_map(Group::fds).collect()
     }
 }
 
@@ -126,6 +155,8 @@ impl Sockets {
 pub(crate) struct Change {
     /// The groups, each with whether it is new.
     groups: Vec<(Group, bool)>,
+    /// Those that have HTTP/3 only now, by the address they are bound to.
+    with_datagrams: Vec<SocketAddr>,
     /// Addresses that are no longer listened on.
     pub(crate) gone: Vec<SocketAddr>,
 }
@@ -140,6 +171,12 @@ impl Change {
     /// Addresses that are new.
     pub(crate) fn added(&self) -> Vec<SocketAddr> {
         self.groups.iter().filter(|(_, new)| *new).map(|(group, _)| group.bound).collect()
+    }
+
+    /// The new sockets for HTTP/3.
+    pub(crate) fn datagrams(&self, listeners: &[Listener]) -> io::Result<Vec<Datagrams>> {
+        let pairs = self.groups.iter().map(|(group, _)| group).zip(listeners);
+        datagrams(pairs.filter(|(group, _)| self.with_datagrams.contains(&group.bound)))
     }
 
     /// The new sockets that one core accepts from.
@@ -164,6 +201,20 @@ fn of_core<'g>(
     for (group, listener) in groups {
         for socket in group.of_core(core, cores)? {
             given.push((socket, Listener { address: group.bound, ..listener.clone() }));
+        }
+    }
+    Ok(given)
+}
+
+/// Duplicates of the sockets for HTTP/3 of these groups.
+fn datagrams<'g>(
+    groups: impl Iterator<Item = (&'g Group, &'g Listener)>,
+) -> io::Result<Vec<Datagrams>> {
+    let mut given = Vec::new();
+    for (group, listener) in groups {
+        if let Some(socket) = &group.datagrams {
+            given
+                .push((socket.try_clone()?, Listener { address: group.bound, ..listener.clone() }));
         }
     }
     Ok(given)
@@ -194,7 +245,11 @@ impl Group {
             let Ok(socket) = process::listen(bound, &share) else { break };
             sockets.push(socket);
         }
-        Ok(Group { configured, bound, sockets })
+        Ok(Group { configured, bound, sockets, datagrams: None })
+    }
+
+    fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd).chain(self.datagrams.iter().map(AsFd::as_fd))
     }
 
     fn duplicate(&self) -> Result<Group, StartError> {
@@ -203,7 +258,35 @@ impl Group {
             configured: self.configured,
             bound: self.bound,
             sockets: sockets.map_err(StartError::System)?,
+            datagrams: self
+                .datagrams
+                .as_ref()
+                .map(UdpSocket::try_clone)
+                .transpose()
+                .map_err(StartError::System)?,
         })
+    }
+
+    /// Binds the UDP port if the listener has HTTP/3 and there is none; true if it did. Closes it
+    /// if the listener has no HTTP/3.
+    fn bind_datagrams(
+        &mut self,
+        listener: &Listener,
+        passed: Option<UdpSocket>,
+    ) -> Result<bool, StartError> {
+        if !listener.http3 {
+            self.datagrams = None;
+            return Ok(false);
+        }
+        if self.datagrams.is_some() {
+            return Ok(false);
+        }
+        let bound = match passed {
+            Some(passed) => Ok(passed),
+            None => process::bind_datagrams(self.bound),
+        };
+        self.datagrams = Some(bound.map_err(|error| StartError::Bind(self.configured, error))?);
+        Ok(true)
     }
 
     /// Duplicates of the sockets that this core accepts from: at least one, and each socket goes to

@@ -35,6 +35,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["hit", "exchange"],
             &["explain", "h1"],
             &["h2"],
+            &["h3"],
             &["serve"],
         ],
     ),

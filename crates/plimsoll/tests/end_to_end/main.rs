@@ -12,6 +12,7 @@ mod demo;
 mod disk;
 mod http2;
 mod http2_upstreams;
+mod http3;
 mod lab;
 mod peers;
 mod proxy_header;

@@ -144,7 +144,7 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     /// Counts and logs the exchange, which has ended.
     fn log(&self, ending: &Ending, body: &C::Body) {
-        let RequestContext { worker, listener, head, stream, .. } = &self.context;
+        let RequestContext { worker, listener, head, tls, .. } = &self.context;
         let Summary { outcome, status, upstream } = *ending.summary();
         let io = &worker.io;
         let elapsed_us = self.started.elapsed().as_micros() as u64;
@@ -173,7 +173,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             user: self.routed.user.as_deref().unwrap_or_default(),
             keep: keeps && matches!(ending, Ending::Complete(_)),
             rule: self.rule,
-            tls: stream.and_then(|stream| stream.tls()),
+            tls: *tls,
         });
     }
 }

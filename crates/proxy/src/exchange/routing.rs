@@ -18,7 +18,7 @@ use outcome::Refusal;
 use policy::forward::Passwords;
 use transport::Transport;
 use transport::proxy_protocol::Ends;
-use transport::tls::TlsPeer;
+use transport::tls::{TlsFacts, TlsPeer};
 use upstream::{Preface, To};
 
 use super::destination::Destination;
@@ -41,6 +41,8 @@ pub(crate) struct RequestContext<'x> {
     pub(crate) original_destination: Option<SocketAddr>,
     /// The client's connection, if there is one.
     pub(crate) stream: Option<&'x Transport>,
+    /// The facts of its TLS.
+    pub(crate) tls: Option<&'x dyn TlsFacts>,
     pub(crate) head: RequestHead<'x>,
     pub(crate) look: Look,
 }

@@ -47,6 +47,7 @@ pub(super) async fn explained(
         peer: question.peer,
         original_destination: None,
         stream: None,
+        tls: None,
         head,
         look: Look::Peek,
     };

@@ -132,6 +132,7 @@ async fn exchange(
         peer: accepted.peer,
         original_destination: accepted.original_destination.as_deref().copied(),
         stream: Some(stream),
+        tls: stream.tls(),
         head,
         look: Look::Use,
     };
@@ -334,7 +335,7 @@ impl Finish {
             if sent.is_ok() {
                 sent = client.send(&after(&large.stored, *from), false).await;
             }
-            large.end(io, Origin { listener, stream, peer: *peer });
+            large.end(io, Origin { listener, tls: stream.tls(), peer: *peer });
         }
         if sent.is_err() {
             return false;
@@ -389,8 +390,8 @@ fn turn(
             }
         }
         output.clear();
-        let from = Origin { listener, stream, peer };
-        let turn = Turn { worker, from, now_ms: time::wall_ms() };
+        let from = Origin { listener, tls: stream.tls(), peer };
+        let turn = Turn { worker, stream, from, now_ms: time::wall_ms() };
         turn.run(&input[..filled], output, kept)
     })
 }
@@ -398,6 +399,7 @@ fn turn(
 /// One turn.
 struct Turn<'w> {
     worker: &'w Worker,
+    stream: &'w Transport,
     from: Origin<'w>,
     now_ms: u64,
 }
@@ -469,8 +471,8 @@ impl Turn<'_> {
     /// refuses it already by its first line (RFC 9113 section 3.4).
     #[cold]
     fn may_be_http2(&self, input: &[u8], kept: &Kept) -> bool {
-        let Origin { listener, stream, .. } = self.from;
-        let is_allowed = listener.http2 && stream.tls().is_none();
+        let Origin { listener, tls, .. } = self.from;
+        let is_allowed = listener.http2 && tls.is_none();
         let both = input.len().min(http2::PREFACE.len());
         is_allowed && !kept.is_decided && input[..both] == http2::PREFACE[..both]
     }
@@ -480,7 +482,7 @@ impl Turn<'_> {
     fn close_unless(&self, keep: bool, rest: &[u8]) -> Close {
         match keep {
             true => Close::No,
-            false if rest.is_empty() && !self.from.stream.has_unread_event() => Close::Now,
+            false if rest.is_empty() && !self.stream.has_unread_event() => Close::Now,
             false => Close::Linger,
         }
     }
@@ -489,7 +491,7 @@ impl Turn<'_> {
     fn flush(&self, output: &[u8], body: Option<LargeHit>, close: Close) -> AfterTurn {
         let sent = match &body {
             None if output.is_empty() => Ok(0),
-            None => self.from.stream.try_write(output),
+            None => self.stream.try_write(output),
             Some(LargeHit { stored, .. }) => {
                 let mut slices = [IoSlice::new(&[]); 16];
                 slices[0] = IoSlice::new(output);
@@ -499,7 +501,7 @@ impl Turn<'_> {
                     *slice = IoSlice::new(piece);
                     used += 1;
                 }
-                self.from.stream.try_write_vectored(&slices[..used])
+                self.stream.try_write_vectored(&slices[..used])
             }
         };
         let sent = match sent {
@@ -516,7 +518,7 @@ impl Turn<'_> {
         self.worker.io.counters.bytes_sent.add(sent);
         let head_bytes = output.len() as u64;
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
-        if sent == head_bytes + body_bytes && self.from.stream.is_flushed() {
+        if sent == head_bytes + body_bytes && self.stream.is_flushed() {
             if let Some(large) = body {
                 large.end(&self.worker.io, self.from);
             }

@@ -24,7 +24,7 @@ pub(super) fn connection_of(version: Version, keep: bool) -> Connection {
     match (keep, version) {
         (false, _) => Connection::Close,
         (true, Version::Http10) => Connection::KeepExplicit,
-        (true, Version::Http11 | Version::Http2) => Connection::Keep,
+        (true, Version::Http11 | Version::Http2 | Version::Http3) => Connection::Keep,
     }
 }
 
@@ -43,8 +43,8 @@ pub(crate) fn framing(response: &Response<'_>, version: Version) -> Framing {
         (BodyLength::Known(length), _) => Framing::Length(length),
         (BodyLength::Unknown, Version::Http11) => Framing::Chunked,
         (BodyLength::Unknown, Version::Http10) => Framing::UntilClose,
-        // The frame that ends the stream is the mark.
-        (BodyLength::Unknown, Version::Http2) => Framing::Implied,
+        // The end of the stream is the mark.
+        (BodyLength::Unknown, Version::Http2 | Version::Http3) => Framing::Implied,
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn only_a_client_of_http_1_0_gets_an_explicit_keep_alive() {
         assert!(matches!(connection_of(Version::Http10, true), Connection::KeepExplicit));
-        for version in [Version::Http11, Version::Http2] {
+        for version in [Version::Http11, Version::Http2, Version::Http3] {
             assert!(matches!(connection_of(version, true), Connection::Keep));
             assert!(matches!(connection_of(version, false), Connection::Close));
         }

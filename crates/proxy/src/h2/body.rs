@@ -11,6 +11,7 @@ use outcome::Fault;
 use runtime::time;
 use upstream::BodyLength;
 
+use super::client::Streams as _;
 use super::link::Link;
 use crate::client::{self, RequestBody as _};
 use crate::limits::Limits;

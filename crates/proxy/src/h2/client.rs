@@ -1,4 +1,4 @@
-//! The client of an exchange over HTTP/2: one stream.
+//! The client of an exchange over HTTP/2 or HTTP/3: one stream.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -8,22 +8,93 @@ use std::task::{Context, Poll};
 use cache::stored::{Connection, has_length};
 use core_io::CoreIo;
 use http1::{ResponseHead, Version};
-use http2::{ErrorCode, StreamId};
+use outcome::Fault;
 use runtime::fs::SharedPages;
 
-use super::link::Link;
 use super::message::{content_length, fields_of};
-use crate::client::{ByteStream, Client, Gone, Response, Sent};
+use crate::client::{ByteStream, Client, Gone, RequestBody, Response, Sent};
 use crate::encoded_heads::status_in;
 use crate::h1::{append_interim, append_response, response_framing};
 use crate::pace::Pace;
 
+/// A connection with streams, as the client of an exchange uses it.
+pub(crate) trait Streams: 'static {
+    /// The identifier of a stream.
+    type Id: Copy + 'static;
+    /// The content of a request.
+    type Body: RequestBody;
+    const VERSION: Version;
+
+    fn io(&self) -> &CoreIo;
+
+    /// Sends a head. False if the stream is gone.
+    fn send_head<'f>(
+        &self,
+        stream: Self::Id,
+        status: u16,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        ends: bool,
+    ) -> bool;
+
+    /// Sends content as far as it is taken now; `None` if the stream is gone.
+    fn send_content(&self, stream: Self::Id, content: &[u8], ends: bool) -> Option<usize>;
+
+    /// Ends the content with trailers, given as field lines. False if the stream is gone.
+    fn send_trailers(&self, stream: Self::Id, lines: &[u8]) -> bool;
+
+    /// Whether the window of the stream itself is closed.
+    fn waits_for_window(&self, stream: Self::Id) -> bool;
+
+    /// Ready if the window of the stream is open.
+    fn poll_window(&self, stream: Self::Id, cx: &mut Context<'_>) -> Poll<Result<(), Gone>>;
+
+    /// Ready if the stream takes more content. With `others_first`, it waits once if other streams
+    /// do.
+    fn poll_room(
+        &self,
+        stream: Self::Id,
+        others_first: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>>;
+
+    /// Whether a part of what was taken has not gone to the connection.
+    fn has_unsent(&self, stream: Self::Id) -> bool;
+
+    /// Ready if the stream is gone.
+    fn poll_gone(&self, stream: Self::Id, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Content of the request, as much as has come; true if it is complete.
+    fn poll_content(
+        &self,
+        stream: Self::Id,
+        content: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, Fault>>;
+
+    /// The client may send more content than it has.
+    fn release(&self, stream: Self::Id, bytes: usize);
+
+    /// Ends the stream before its time, if it has not ended.
+    fn stop(&self, stream: Self::Id, why: Stop);
+}
+
+/// Why a stream ends before its time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stop {
+    /// The client is not to take the response for whole.
+    BrokenOff,
+    /// Its tunnel is over.
+    TunnelOver,
+    /// The upstream of its tunnel has broken off.
+    TunnelBroken,
+}
+
 /// Sends the response of one stream. What the windows and the connection do not take at once is
 /// buffered: at most what one read of the upstream gave, because no caller offers more before the
 /// flush.
-pub(crate) struct StreamClient {
-    link: Rc<Link>,
-    stream: StreamId,
+pub(crate) struct StreamClient<S: Streams> {
+    link: Rc<S>,
+    stream: S::Id,
     /// The request was a HEAD, so no content follows.
     is_head: bool,
     /// The final head, as HTTP/1 writes it.
@@ -47,8 +118,8 @@ pub(crate) struct StreamClient {
     carried: Cell<usize>,
 }
 
-impl StreamClient {
-    pub(super) fn new(link: Rc<Link>, stream: StreamId, is_head: bool) -> StreamClient {
+impl<S: Streams> StreamClient<S> {
+    pub(crate) fn new(link: Rc<S>, stream: S::Id, is_head: bool) -> StreamClient<S> {
         StreamClient {
             link,
             stream,
@@ -70,20 +141,20 @@ impl StreamClient {
     }
 
     /// Ends the stream after a complete response.
-    pub(super) async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         if self.status != 0 && self.finish().await.is_err() {
             self.break_off();
         }
     }
 
     /// Ends the stream so that the client does not take the response for whole.
-    pub(super) fn break_off(&mut self) {
-        self.link.reset(self.stream, ErrorCode::INTERNAL_ERROR);
+    pub(crate) fn break_off(&mut self) {
+        self.link.stop(self.stream, Stop::BrokenOff);
     }
 
     /// Ends a stream whose tunnel is over, if both directions have not ended.
-    pub(super) fn end_tunnel(&self) {
-        self.link.reset(self.stream, ErrorCode::CANCEL);
+    pub(crate) fn end_tunnel(&self) {
+        self.link.stop(self.stream, Stop::TunnelOver);
     }
 
     /// Sends the head, if it was not sent yet.
@@ -125,11 +196,11 @@ impl StreamClient {
 
     /// Waits until the stream takes more; once if others wait and this one has just sent.
     ///
-    /// Only a wait for its window counts: for the connection, its streams wait together
-    /// ([`Link`] watches that), and perhaps for each other.
+    /// Only a wait for its window counts: for the connection, its streams wait together (it watches
+    /// that itself), and perhaps for each other.
     async fn room(&mut self, mut others_first: bool) -> Result<(), Gone> {
         let link = Rc::clone(&self.link);
-        let (io, stream) = (&link.worker.io, self.stream);
+        let (io, stream) = (link.io(), self.stream);
         let _sending = io.counters.states.sending.while_here();
         let mut result = Ok(());
         if link.waits_for_window(stream) {
@@ -141,6 +212,14 @@ impl StreamClient {
         }
         self.failed |= result.is_err();
         result
+    }
+
+    /// Waits until all that was taken has gone to the connection.
+    pub(crate) async fn sent_all(&mut self) -> Result<(), Gone> {
+        while self.link.has_unsent(self.stream) {
+            self.room(false).await?;
+        }
+        Ok(())
     }
 
     async fn send_all(&mut self, mut content: &[u8]) -> Result<(), Gone> {
@@ -158,12 +237,12 @@ impl StreamClient {
     }
 }
 
-impl Client for StreamClient {
-    type Body = super::body::RequestBody;
-    type Stream = StreamClient;
+impl<S: Streams> Client for StreamClient<S> {
+    type Body = S::Body;
+    type Stream = StreamClient<S>;
 
     fn respond(&mut self, response: &Response<'_>) {
-        let framing = response_framing(response, Version::Http2);
+        let framing = response_framing(response, S::VERSION);
         append_response(&mut self.head, response, framing, Connection::Keep);
         if let Response::Relayed(relayed) = response {
             self.ends_later = relayed.may_have_trailers;
@@ -206,7 +285,7 @@ impl Client for StreamClient {
             return Ok(());
         }
         let link = Rc::clone(&self.link);
-        let _held = link.worker.io.held(pending.len());
+        let _held = link.io().held(pending.len());
         self.send_all(&pending).await
     }
 
@@ -252,6 +331,7 @@ impl Client for StreamClient {
                 false => !self.link.send_trailers(self.stream, &self.trailers),
             };
         }
+        self.sent_all().await?;
         if self.failed { Err(Gone) } else { Ok(()) }
     }
 
@@ -259,7 +339,7 @@ impl Client for StreamClient {
         // The connection carries other streams.
     }
 
-    fn stream(&self) -> &StreamClient {
+    fn stream(&self) -> &StreamClient<S> {
         self
     }
 
@@ -278,7 +358,7 @@ impl Client for StreamClient {
 }
 
 /// The stream after its heads, for a tunnel (RFC 9113 section 8.5).
-impl ByteStream for StreamClient {
+impl<S: Streams> ByteStream for StreamClient<S> {
     const IS_COUNTED: bool = true;
 
     async fn read<T>(
@@ -288,8 +368,9 @@ impl ByteStream for StreamClient {
     ) -> Result<Option<T>, Gone> {
         // No more than a window of them waits for the upstream.
         self.link.release(self.stream, self.carried.take());
-        poll_fn(|cx| self.link.poll_arrived(self.stream, cx)).await?;
-        let (received, _) = self.link.take_received(self.stream).ok_or(Gone)?;
+        let mut received = Vec::new();
+        let read = poll_fn(|cx| self.link.poll_content(self.stream, &mut received, cx)).await;
+        read.map_err(|_| Gone)?;
         self.carried.set(received.len());
         Ok((!received.is_empty()).then(|| take(&received)))
     }
@@ -312,7 +393,7 @@ impl ByteStream for StreamClient {
     }
 
     fn reset(&self) {
-        self.link.reset(self.stream, ErrorCode::CONNECT_ERROR);
+        self.link.stop(self.stream, Stop::TunnelBroken);
     }
 
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {

@@ -18,7 +18,7 @@ const KEY: &[u8] = b"sec-websocket-key";
 
 /// Writes a request's head. `is_absolute` writes the whole URL, as a forward proxy expects. An
 /// extended CONNECT becomes an upgrade.
-pub(super) fn write_request(
+pub(crate) fn write_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
     is_absolute: bool,
@@ -64,7 +64,7 @@ pub(super) fn write_request(
 }
 
 /// The fields of a head that was written for HTTP/1.
-pub(super) fn fields_of(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(crate) fn fields_of(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let status_line = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
     fields_in(&head[status_line..])
 }

@@ -13,4 +13,8 @@ mod client;
 mod link;
 mod message;
 
+#[cfg(feature = "tls")]
+pub(crate) use client::{Stop, StreamClient, Streams};
 pub(crate) use link::serve;
+#[cfg(feature = "tls")]
+pub(crate) use message::{fields_of, write_request};

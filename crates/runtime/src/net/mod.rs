@@ -23,9 +23,11 @@
 //! # }
 //! ```
 
+mod datagrams;
 mod tcp;
 mod udp;
 
 pub use crate::sys::options::ListenOptions;
+pub use datagrams::{DatagramSocket, Incoming, Outgoing};
 pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;

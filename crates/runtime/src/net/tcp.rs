@@ -333,7 +333,7 @@ impl AsRawFd for TcpListener {
 }
 
 /// Makes an existing descriptor a socket of the current core.
-fn adopt(fd: OwnedFd) -> io::Result<Socket> {
+pub(super) fn adopt(fd: OwnedFd) -> io::Result<Socket> {
     let core: std::rc::Rc<Core> = core::current();
     if matches!(core.world, World::Simulated(_)) {
         return Err(io::Error::new(

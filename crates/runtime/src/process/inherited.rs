@@ -1,11 +1,11 @@
-//! Listening sockets that were open before this process began.
+//! Listening sockets, and those of datagrams, that were open before this process began.
 //!
 //! A supervisor passes them as systemd does (`LISTEN_FDS`, `LISTEN_PID`: descriptors from 3 on); a
 //! predecessor passes their numbers in our own variable.
 
 use std::env;
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,9 @@ const PASSED_MAX: RawFd = 4096;
 pub struct Inherited {
     /// Listening TCP sockets, in the order in which they were passed.
     pub listeners: Vec<TcpListener>,
-    /// One line for each descriptor that was closed because it was not a listening TCP socket.
+    /// Sockets for datagrams, in the order in which they were passed.
+    pub datagrams: Vec<UdpSocket>,
+    /// One line for each descriptor that was closed because it was neither.
     pub refused: Vec<String>,
 }
 
@@ -34,7 +36,8 @@ pub fn inherited() -> Inherited {
     }
     for fd in numbers() {
         match adopt(fd) {
-            Ok(listener) => found.listeners.push(listener),
+            Ok(Passed::Listener(listener)) => found.listeners.push(listener),
+            Ok(Passed::Datagrams(socket)) => found.datagrams.push(socket),
             Err(error) => found.refused.push(format!("descriptor {fd} was passed and {error}")),
         }
     }
@@ -54,9 +57,14 @@ fn numbers() -> Vec<RawFd> {
     (FIRST..FIRST + count.clamp(0, PASSED_MAX)).collect()
 }
 
-/// Takes ownership of the descriptor: checks that it is open and a listening TCP socket, and makes
-/// it non-blocking and close-on-exec.
-fn adopt(fd: RawFd) -> io::Result<TcpListener> {
+enum Passed {
+    Listener(TcpListener),
+    Datagrams(UdpSocket),
+}
+
+/// Takes ownership of the descriptor: checks that it is open and a socket of use here, and makes it
+/// non-blocking and close-on-exec.
+fn adopt(fd: RawFd) -> io::Result<Passed> {
     // SAFETY: no pointers; a number that is no descriptor gives EBADF.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::other("is not open"));
@@ -65,8 +73,10 @@ fn adopt(fd: RawFd) -> io::Result<TcpListener> {
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     crate::sys::real::adopt(&fd)?;
     if crate::sys::real::is_listening(&fd)? {
-        Ok(TcpListener::from(fd))
+        Ok(Passed::Listener(TcpListener::from(fd)))
+    } else if crate::sys::real::is_udp(&fd)? {
+        Ok(Passed::Datagrams(UdpSocket::from(fd)))
     } else {
-        Err(io::Error::other("is not a listening TCP socket"))
+        Err(io::Error::other("is neither a listening TCP socket nor a UDP socket"))
     }
 }

@@ -17,7 +17,7 @@ mod successor;
 mod user;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 pub use inherited::{Inherited, inherited};
@@ -39,4 +39,15 @@ pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpLis
     let fd = real::listen_tcp(address, options)?;
     // SAFETY: a new descriptor with no other owner.
     Ok(TcpListener::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Opens a socket for datagrams that belongs to no core yet;
+/// [`crate::net::DatagramSocket::from_std`] adds it to one. Non-blocking and close-on-exec.
+///
+/// # Errors
+/// The address is in use, is not local, or may not be used.
+pub fn bind_datagrams(address: SocketAddr) -> io::Result<UdpSocket> {
+    let fd = real::bind_udp(address)?;
+    // SAFETY: a new descriptor with no other owner.
+    Ok(UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -276,6 +276,13 @@ pub(crate) fn is_listening(fd: &OwnedFd) -> io::Result<bool> {
         && option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0)
 }
 
+/// Whether it is a UDP socket over IPv4 or IPv6.
+pub(crate) fn is_udp(fd: &OwnedFd) -> io::Result<bool> {
+    let family = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    Ok(matches!(family, libc::AF_INET | libc::AF_INET6)
+        && option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_UDP)
+}
+
 /// Makes an existing descriptor non-blocking and close-on-exec.
 pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
     let fd = fd.as_raw_fd();

@@ -23,6 +23,8 @@ use absent as implementation;
 use with_rustls as implementation;
 
 pub use facts::{Facts, Peer, TlsFacts, name_text};
+#[cfg(feature = "tls")]
+pub use implementation::QuicFacts;
 pub use implementation::{
     ClientTls, CoreTls, Refused, ServerTls, TlsPeer, TlsStream, accept, connect, fault_of_read,
 };

@@ -3,6 +3,7 @@
 mod accept;
 mod connect;
 mod files;
+mod quic;
 mod server;
 mod stream;
 
@@ -21,6 +22,7 @@ use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
 pub use accept::{Refused, accept};
 pub use connect::{ClientTls, TlsPeer};
 pub use connect::{connect, fault_of_read};
+pub use quic::QuicFacts;
 pub use server::ServerTls;
 pub use stream::TlsStream;
 
@@ -91,6 +93,7 @@ impl TimeProvider for WallClock {
 
 /// The name of HTTP/2 in ALPN (RFC 9113, 3.2).
 const HTTP2: &[u8] = b"h2";
+const HTTP3: &[u8] = b"h3";
 
 /// The protocols we speak inside TLS (ALPN), in our order of preference.
 fn protocols(http2: bool) -> Vec<Vec<u8>> {

@@ -9,7 +9,7 @@ use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
-use super::{WallClock, files, protocols, provider};
+use super::{HTTP3, WallClock, files, protocols, provider};
 use crate::tls::settings::ListenerTls;
 
 /// A listener's TLS configuration, made from files. A reload makes a new one; open connections keep
@@ -72,6 +72,13 @@ impl ServerTls {
         config.ticketer =
             Ticketer::new().map_err(|error| format!("TLS sessions cannot be set up: {error}"))?;
         Ok(Arc::new(ServerTls { config: Arc::new(config), warnings }))
+    }
+
+    /// The same for QUIC, which has HTTP/3 alone.
+    pub fn for_quic(&self) -> ServerConfig {
+        let mut config = ServerConfig::clone(&self.config);
+        config.alpn_protocols = vec![HTTP3.to_vec()];
+        config
     }
 
     /// Problems with the files although they can be used, such as an expired certificate.

@@ -1,0 +1,493 @@
+//! HTTP/3 with other programs as clients: aioquic and Chromium.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::http2::recorder::{Recorder, content};
+use crate::support::{
+    CommandOutput, Home, OurServer, Running, SOON, Successor, get, output_file, plimsoll, program,
+    run, wait_for,
+};
+use crate::tls::{authority, issue};
+
+const CLIENT: &str = include_str!("http3/client.py");
+
+/// The client as a command.
+fn client(home: &Home, port: u16, steps: &Value) -> Command {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/aioquic/bin/python");
+    assert!(python.exists(), "aioquic is missing: ./setup.sh test installs it");
+    let mut command = Command::new(python);
+    command.arg(home.write("client.py", CLIENT)).args([port.to_string(), steps.to_string()]);
+    command
+}
+
+/// Takes the steps; returns what each one gave.
+#[track_caller]
+fn take(home: &Home, port: u16, steps: Value) -> Vec<Value> {
+    let output = run(client(home, port, &steps), SOON * 2).succeeded();
+    match output.json() {
+        Value::Array(results) => results,
+        other => panic!("{other}"),
+    }
+}
+
+/// Our server with HTTP/3, in front of an origin. `more` comes first in its configuration.
+fn proxy(home: &Home, origin: &str, more: &str) -> OurServer {
+    authority(home);
+    issue(home, "web", "DNS:localhost,IP:127.0.0.1", false);
+    OurServer::configured(&config(home, origin, "127.0.0.1:0", more))
+}
+
+fn config(home: &Home, origin: &str, address: &str, more: &str) -> String {
+    let text = format!(
+        "{more}[log]\npath = \"access.log\"\nformat = \"combined\"\n\
+         [[listen]]\naddress = \"{address}\"\nhttp3 = true\n[listen.tls]\n\
+         [[listen.tls.certificate]]\nchain = \"web.pem\"\nkey = \"web.key\"\n\
+         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{origin}\"\n\
+         [[route]]\nupstream = \"site\"\n\
+         [[route.response]]\nset = \"Alt-Svc\"\nvalue = 'h3=\":443\"; ma=86400'\n"
+    );
+    home.write("http3.toml", text)
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>() % (1 << 32)
+}
+
+/// Asserts status and content.
+#[track_caller]
+fn is(answer: &Value, status: &str, body: &[u8]) {
+    let found = (&answer["fields"][":status"], &answer["bytes"], &answer["sum"], &answer["end"]);
+    let expected = (&json!(status), &json!(body.len()), &json!(sum(body)), &json!("whole"));
+    assert_eq!(found, expected, "{answer:#}");
+}
+
+fn is_hit(answer: &Value) -> bool {
+    answer["fields"]["cache-status"] == "plimsoll; hit"
+}
+
+#[test]
+fn aioquic_gets_misses_hits_ranges_and_errors() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let (small, large) = (content(1000), content(5_000_000));
+    let range = [["range", "bytes=100-199"]];
+    let answers = take(
+        &home,
+        proxy.address().port(),
+        json!([
+            {"do": "get", "path": "/cached/1000"},
+            {"do": "get", "path": "/cached/1000"},
+            {"do": "get", "path": "/cached/5000000"},
+            {"do": "get", "path": "/cached/5000000"},
+            {"do": "get", "path": "/cached/1000", "fields": range},
+            {"do": "get", "path": "/cached/1000", "fields": [["if-none-match", "\"v1\""]]},
+            {"do": "get", "path": "/missing"},
+            {"do": "get", "path": "/cached/1000", "times": 100},
+        ]),
+    );
+    is(&answers[0], "200", &small);
+    assert!(!is_hit(&answers[0]));
+    assert_eq!(answers[0]["fields"]["alt-svc"], "h3=\":443\"; ma=86400");
+    is(&answers[1], "200", &small);
+    assert!(is_hit(&answers[1]));
+    is(&answers[2], "200", &large);
+    is(&answers[3], "200", &large);
+    assert!(is_hit(&answers[3]));
+    is(&answers[4], "206", &small[100..200]);
+    is(&answers[5], "304", b"");
+    is(&answers[6], "404", b"nothing");
+    let many = answers[7].as_array().unwrap();
+    assert_eq!(many.len(), 100);
+    many.iter().for_each(|answer| is(answer, "200", &small));
+
+    assert_eq!(proxy.stopped().0, Some(0));
+    let fetch = origin.only("/cached/1000");
+    assert!(fetch.field("via").is_some_and(|via| via.starts_with("3.0 ")), "{}", fetch.head);
+    let log = home.read("access.log");
+    for (line, count) in [
+        ("\"GET /cached/1000 HTTP/3.0\" 200 1000 ", 102),
+        ("\"GET /cached/5000000 HTTP/3.0\" 200 5000000 ", 2),
+        ("\"GET /cached/1000 HTTP/3.0\" 206 100 ", 1),
+        ("\"GET /missing HTTP/3.0\" 404 ", 1),
+    ] {
+        assert_eq!(log.matches(line).count(), count, "{line}: {log}");
+    }
+}
+
+#[test]
+fn aioquic_sends_a_megabyte() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let size = 1_000_000;
+    let answers = take(
+        &home,
+        proxy.address().port(),
+        json!([
+            {"do": "post", "path": "/length", "bytes": size, "length": size},
+            {"do": "post", "path": "/unknown", "bytes": size},
+            {"do": "post", "path": "/empty", "bytes": 0},
+            // More and less than announced is malformed.
+            {"do": "post", "path": "/more", "bytes": 6, "length": 5},
+            {"do": "post", "path": "/less", "bytes": 4, "length": 5},
+            {"do": "get", "path": "/cached/100"},
+        ]),
+    );
+    for answer in &answers[..3] {
+        assert_eq!(answer["fields"][":status"], "200", "{answer:#}");
+    }
+    for answer in &answers[3..5] {
+        assert_eq!(answer["end"], "reset 0x10e", "{answer:#}");
+    }
+    is(&answers[5], "200", &content(100));
+    assert_eq!(proxy.stopped().0, Some(0));
+    let whole: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+    for path in ["/length", "/unknown"] {
+        let request = origin.only(path);
+        assert!(request.body == whole, "{path}: {} bytes", request.body.len());
+    }
+    assert_eq!(origin.only("/length").field("content-length"), Some("1000000"));
+    assert!(origin.only("/empty").body.is_empty());
+    assert!(origin.requests("/more").is_empty() && origin.requests("/less").is_empty());
+}
+
+/// What breaks a rule, and the code that ends the connection or the stream.
+#[test]
+fn broken_rules_of_http3_are_answered_with_their_codes() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let port = proxy.address().port();
+    for (uni, bytes, end, expected) in [
+        (false, "000161", false, "closed 0x105"), // DATA before HEADERS
+        (false, "0600", false, "closed 0x105"),   // a frame of HTTP/2
+        (false, "0400", false, "closed 0x105"),   // SETTINGS on a request
+        (false, "0105", true, "closed 0x106"),    // a frame that is cut
+        (false, "2100", true, "reset 0x10d"),     // no request
+        (false, "01030000ff", false, "closed 0x200"), // an index that does not exist
+        (false, "0103010080", false, "closed 0x200"), // a dynamic table
+        (false, "01030000d1", true, "reset 0x10e"), // a method alone
+        (true, "000400", false, "closed 0x103"),  // a second control stream
+        (true, "0100", false, "closed 0x103"),    // a push
+    ] {
+        let steps = json!([{"do": "raw", "uni": uni, "hex": bytes, "end": end}]);
+        let answers = take(&home, port, steps);
+        assert_eq!(answers[0]["end"], expected, "{bytes}");
+    }
+    let long = "x".repeat(40_000);
+    let answers = take(
+        &home,
+        port,
+        json!([
+            {"do": "stop", "hex": "21aabb"}, // a stream of an unknown type
+            {"do": "get", "path": "/cached/100", "fields": [["x", long]]},
+            {"do": "get", "path": "/cached/100", "fields": [["connection", "close"]]},
+            {"do": "get", "path": "/cached/100", "fields": [["host", "other"]]},
+            {"do": "get", "path": "/a b"},
+            {"do": "get", "path": "/cached/100"},
+        ]),
+    );
+    assert_eq!(answers[0], "0x103");
+    is(&answers[1], "431", b"");
+    for answer in &answers[2..5] {
+        assert_eq!(answer["end"], "reset 0x10e", "{answer:#}");
+    }
+    is(&answers[5], "200", &content(100));
+    assert_eq!(proxy.stopped().0, Some(0));
+    assert_eq!(origin.paths(), ["/cached/100"]);
+}
+
+#[test]
+fn a_request_that_is_cancelled_leaves_the_others() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let answers = take(
+        &home,
+        proxy.address().port(),
+        json!([
+            {"do": "cancel", "path": "/held/1000"},
+            {"do": "get", "path": "/cached/100"},
+        ]),
+    );
+    is(&answers[1], "200", &content(100));
+    origin.release();
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
+fn a_connection_moves_to_another_address() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let answers = take(
+        &home,
+        proxy.address().port(),
+        json!([
+            {"do": "get", "path": "/cached/1000"},
+            {"do": "move"},
+            {"do": "get", "path": "/cached/1000000"},
+            {"do": "move"},
+            {"do": "get", "path": "/cached/1000"},
+        ]),
+    );
+    is(&answers[2], "200", &content(1_000_000));
+    is(&answers[4], "200", &content(1000));
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+/// Passes datagrams on between one client and a server, and loses and delays some of them.
+struct BadNetwork {
+    port: u16,
+    ends: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl BadNetwork {
+    fn start(server: SocketAddr) -> BadNetwork {
+        let near = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let far = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        far.connect(server).unwrap();
+        let port = near.local_addr().unwrap().port();
+        let (ends, client) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::new()));
+        for socket in [&near, &far] {
+            socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        }
+        let pass = |from: &Arc<UdpSocket>, to: &Arc<UdpSocket>, is_answer: bool| {
+            let (from, to) = (Arc::clone(from), Arc::clone(to));
+            let (ends, client) = (Arc::clone(&ends), Arc::clone(&client));
+            std::thread::spawn(move || {
+                let send = |bytes: &[u8]| match client.get() {
+                    Some(client) if is_answer => drop(to.send_to(bytes, client)),
+                    _ => drop(to.send(bytes)),
+                };
+                let (mut buffer, mut late, mut count) = ([0; 65536], None, 0_u32);
+                while !ends.load(Ordering::Relaxed) {
+                    let Ok((length, sender)) = from.recv_from(&mut buffer) else { continue };
+                    if !is_answer {
+                        client.get_or_init(|| sender);
+                    }
+                    count += 1;
+                    match count % 23 {
+                        7 => {}
+                        11 | 12 => late = Some(buffer[..length].to_vec()),
+                        _ => send(&buffer[..length]),
+                    }
+                    if count % 23 == 14
+                        && let Some(late) = late.take()
+                    {
+                        send(&late);
+                    }
+                }
+            })
+        };
+        let threads = vec![pass(&near, &far, false), pass(&far, &near, true)];
+        BadNetwork { port, ends, threads }
+    }
+}
+
+impl Drop for BadNetwork {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn lost_and_late_datagrams_change_nothing() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let network = BadNetwork::start(proxy.address());
+    let answers = take(
+        &home,
+        network.port,
+        json!([
+            {"do": "get", "path": "/cached/500000"},
+            {"do": "post", "path": "/upload", "bytes": 200_000},
+            {"do": "get", "path": "/cached/1000", "times": 50},
+        ]),
+    );
+    is(&answers[0], "200", &content(500_000));
+    assert_eq!(answers[1]["fields"][":status"], "200", "{}", answers[1]);
+    let many = answers[2].as_array().unwrap();
+    many.iter().for_each(|answer| is(answer, "200", &content(1000)));
+    assert_eq!(origin.only("/upload").body.len(), 200_000);
+    drop(network);
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+/// RFC 9000 section 8.1: without a sign that the client receives at its address, at most three
+/// times as much is sent there as came from it. With too many such clients, the next one must first
+/// show that it does (Retry).
+#[test]
+fn clients_that_do_not_answer_get_little_and_cost_others_a_retry() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let port = proxy.address().port();
+    let steps = json!([{"do": "retries"}, {"do": "get", "path": "/cached/100"}]);
+    assert_eq!(take(&home, port, steps)[0], 0);
+    let answers = take(
+        &home,
+        port,
+        json!([
+            {"do": "silent", "count": 70},
+            {"do": "get", "path": "/cached/100"},
+            {"do": "retries"},
+        ]),
+    );
+    let (sent, received) = (&answers[0]["sent"], &answers[0]["received"]);
+    let (sent, received) = (sent.as_u64().unwrap(), received.as_u64().unwrap());
+    assert!(received > 0 && received <= 3 * sent, "{received} bytes for {sent}");
+    is(&answers[1], "200", &content(100));
+    assert_eq!(answers[2], 1, "a Retry came first");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
+fn sigterm_lets_requests_of_http3_finish() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let mut proxy = proxy(&home, &origin.url(), "[server]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n");
+    let steps = json!([
+        {"do": "begin", "path": "/held/1000"},
+        {"do": "finish"},
+        {"do": "closed"},
+    ]);
+    let mut client = Running::start(
+        client(&home, proxy.address().port(), &steps).stdout(output_file(&home, "client.out")),
+    );
+    origin.wait_for_request("/held/1000");
+    proxy.child.signal("TERM");
+    let admin = proxy.admin();
+    wait_for("the drain", SOON, || get(admin, "/healthz").contains("draining").then_some(()));
+    assert!(!proxy.child.has_ended() && !client.has_ended(), "it waits for the request");
+    origin.release();
+    assert!(client.ended(SOON).success());
+    let answers: Value = serde_json::from_str(&home.read("client.out")).unwrap();
+    is(&answers[1], "200", &content(1000));
+    assert_eq!(answers[2], "0x100");
+    assert_eq!(proxy.child.ended(SOON).code(), Some(0));
+}
+
+/// The UDP socket goes to the new process; connections of the old one are closed.
+#[test]
+fn a_restart_closes_connections_of_http3_and_new_ones_work() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let mut proxy = proxy(&home, &origin.url(), "[server]\nadmin = \"127.0.0.1:0\"\n");
+    let port = proxy.address().port();
+    let steps = json!([
+        {"do": "get", "path": "/cached/100"},
+        {"do": "print", "text": "connected"},
+        {"do": "closed"},
+    ]);
+    let mut before =
+        Running::start(client(&home, port, &steps).stdout(output_file(&home, "client.out")));
+    wait_for("a connection", SOON, || home.read("client.out").contains("connected").then_some(()));
+    let successor = Successor::restart(proxy.admin());
+    assert!(before.ended(SOON).success());
+    assert!(home.read("client.out").contains("\"0x100\""), "{}", home.read("client.out"));
+    let answers = take(&home, port, json!([{"do": "get", "path": "/cached/100"}]));
+    is(&answers[0], "200", &content(100));
+    assert_eq!(proxy.child.ended(SOON).code(), Some(0));
+    successor.ends(Some("TERM"));
+}
+
+#[test]
+fn a_reload_turns_http3_off_and_on() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "[server]\nadmin = \"127.0.0.1:0\"\n");
+    let port = proxy.address().port();
+    let hit = || {
+        let answers = take(&home, port, json!([{"do": "get", "path": "/cached/100"}]));
+        is(&answers[0], "200", &content(100));
+    };
+    hit();
+    let on = home.read("http3.toml");
+    let admin = proxy.admin().to_string();
+    home.write("http3.toml", on.replace("http3 = true\n", ""));
+    plimsoll(&["reload", "--admin", &admin]).succeeded();
+    // The connection of before may be there for a moment.
+    wait_for("the UDP port to close", SOON, || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        socket.connect(proxy.address()).unwrap();
+        socket.send(b"x").unwrap();
+        let error = socket.recv(&mut [0; 10]).unwrap_err();
+        (error.kind() == ErrorKind::ConnectionRefused).then_some(())
+    });
+    home.write("http3.toml", on);
+    plimsoll(&["reload", "--admin", &admin]).succeeded();
+    hit();
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
+fn http3_needs_tls_and_has_no_proxy_header() {
+    let home = Home::new();
+    let check = |listener: &str| {
+        let text = format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nhttp3 = true\n{listener}\
+             [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"http://127.0.0.1:1\"\n"
+        );
+        plimsoll(&["serve", "--config", &home.write("wrong.toml", text)])
+    };
+    let refused = |output: CommandOutput, why: &str| {
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.stderr.contains(why), "{output:?}");
+    };
+    refused(check(""), "HTTP/3 is always encrypted: write [listen.tls] too");
+    authority(&home);
+    issue(&home, "web", "DNS:localhost", false);
+    let tls = "proxy_from = [\"127.0.0.0/8\"]\n[listen.tls]\n[[listen.tls.certificate]]\n\
+               chain = \"web.pem\"\nkey = \"web.key\"\n";
+    refused(check(tls), "there is no PROXY header in HTTP/3: leave out proxy_from");
+}
+
+#[test]
+fn chromium_opens_a_page_over_http3() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let address = proxy.address();
+    // Over QUIC, Chromium accepts a certificate of an unknown root only by its key.
+    let spki = "openssl x509 -in web.pem -pubkey -noout | openssl pkey -pubin -outform der | \
+                openssl dgst -sha256 -binary | openssl base64";
+    let mut hash = Command::new("sh");
+    hash.current_dir(home.path()).args(["-c", spki]);
+    let hash = run(hash, SOON).succeeded().stdout;
+    let mut chromium = Command::new(program("chromium", "chromium"));
+    chromium.env("HOME", home.path()).args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--no-first-run",
+        &format!("--user-data-dir={}", home.at("browser")),
+        &format!("--origin-to-force-quic-on={address}"),
+        &format!("--ignore-certificate-errors-spki-list={}", hash.trim()),
+        "--dump-dom",
+        &format!("https://{address}/cached/100"),
+    ]);
+    let page = run(chromium, SOON * 2).succeeded().stdout;
+    let text = String::from_utf8(content(100)).unwrap();
+    assert!(page.contains(&text), "{page}");
+    assert_eq!(proxy.stopped().0, Some(0));
+    let log = fs::read_to_string(home.path().join("access.log")).unwrap();
+    assert!(log.contains("\"GET /cached/100 HTTP/3.0\" 200 100 "), "{log}");
+}

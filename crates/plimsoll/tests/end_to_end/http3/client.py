@@ -1,0 +1,167 @@
+"""A client of HTTP/3 by aioquic: client.py PORT STEPS. Takes the steps on one connection, and
+prints what each one gave, as JSON."""
+
+import asyncio
+import json
+import socket
+import ssl
+import sys
+import time
+
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.h3.connection import H3_ALPN, H3Connection
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import ConnectionTerminated, StopSendingReceived, StreamReset
+
+PATIENCE_S = 20
+
+
+class Client(QuicConnectionProtocol):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.h3 = H3Connection(self._quic)
+        self.answers, self.ended, self.closed = {}, {}, asyncio.Event()
+
+    def answer(self, stream):
+        return self.answers.setdefault(stream, {"fields": {}, "bytes": 0, "sum": 0})
+
+    def end(self, stream, how):
+        self.answer(stream)["end"] = how
+        self.ended.setdefault(stream, asyncio.Event()).set()
+
+    def quic_event_received(self, event):
+        if isinstance(event, ConnectionTerminated):
+            self.code = event.error_code
+            for stream in list(self.ended):
+                if not self.ended[stream].is_set():
+                    self.end(stream, f"closed {event.error_code:#x}")
+            self.closed.set()
+        if isinstance(event, StreamReset):
+            self.end(event.stream_id, f"reset {event.error_code:#x}")
+        if isinstance(event, StopSendingReceived):
+            self.answer(event.stream_id)["stopped"] = f"{event.error_code:#x}"
+        for part in self.h3.handle_event(event):
+            answer = self.answer(part.stream_id)
+            if isinstance(part, HeadersReceived):
+                answer["fields"].update({n.decode(): v.decode() for n, v in part.headers})
+            if isinstance(part, DataReceived):
+                answer["bytes"] += len(part.data)
+                answer["sum"] = (answer["sum"] + sum(part.data)) % (1 << 32)
+                answer["text"] = part.data[:200].decode(errors="replace")
+            if part.stream_ended:
+                self.end(part.stream_id, "whole")
+
+    def begin(self, method, path, body, fields=()):
+        stream = self._quic.get_next_available_stream_id()
+        self.ended[stream] = asyncio.Event()
+        head = [(":method", method), (":scheme", "https"), (":authority", "localhost")]
+        head = [*head, (":path", path), *fields]
+        head = [(name.encode(), value.encode()) for name, value in head]
+        self.h3.send_headers(stream, head, end_stream=body is None)
+        if body is not None:
+            self.h3.send_data(stream, body, end_stream=True)
+        self.transmit()
+        return stream
+
+    async def whole(self, stream):
+        await asyncio.wait_for(self.ended[stream].wait(), PATIENCE_S)
+        return self.answer(stream)
+
+
+async def take(client, step):
+    kind = step["do"]
+    if kind == "get":
+        streams = [
+            client.begin(step.get("method", "GET"), step["path"], None, step.get("fields", ()))
+            for _ in range(step.get("times", 1))
+        ]
+        answers = [await client.whole(stream) for stream in streams]
+        return answers if "times" in step else answers[0]
+    if kind == "begin":
+        client.held = client.begin("GET", step["path"], None)
+        return client.held
+    if kind == "finish":
+        return await client.whole(client.held)
+    if kind == "post":
+        fields = [("content-length", str(step["length"]))] if "length" in step else ()
+        body = bytes(at % 251 for at in range(step["bytes"]))
+        return await client.whole(client.begin("POST", step["path"], body, fields))
+    if kind == "cancel":
+        stream = client.begin("GET", step["path"], None)
+        await client.ping()
+        client._quic.stop_stream(stream, 0x10C)
+        await client.ping()
+        return None
+    if kind == "raw":
+        stream = client._quic.get_next_available_stream_id(step.get("uni", False))
+        client.ended[stream] = asyncio.Event()
+        client._quic.send_stream_data(stream, bytes.fromhex(step["hex"]), step.get("end", False))
+        client.transmit()
+        return await client.whole(stream)
+    if kind == "stop":
+        stream = client._quic.get_next_available_stream_id(True)
+        client._quic.send_stream_data(stream, bytes.fromhex(step["hex"]), False)
+        client.transmit()
+        while "stopped" not in client.answer(stream):
+            await client.ping()
+        return client.answer(stream)["stopped"]
+    if kind == "move":
+        # From another port, as behind a NAT that has forgotten us.
+        loop = asyncio.get_running_loop()
+        await loop.create_datagram_endpoint(lambda: client, local_addr=("::", 0))
+        return None
+    if kind == "print":
+        print(json.dumps(step["text"]), flush=True)
+        return None
+    if kind == "closed":
+        await asyncio.wait_for(client.closed.wait(), PATIENCE_S)
+        return f"{client.code:#x}"
+    if kind == "retries":
+        return client._quic._retry_count
+    raise ValueError(kind)
+
+
+def configuration():
+    return QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, verify_mode=ssl.CERT_NONE)
+
+
+def silent_clients(port, count):
+    """Starts handshakes, and reads no answer. Returns the bytes that were sent and received."""
+    sent, received, sockets = 0, 0, []
+    for _ in range(count):
+        client = QuicConnection(configuration=configuration())
+        client.connect(("127.0.0.1", port), time.monotonic())
+        plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        plain.connect(("127.0.0.1", port))
+        for datagram, _ in client.datagrams_to_send(time.monotonic()):
+            sent += plain.send(datagram)
+        sockets.append(plain)
+    until = time.monotonic() + 2
+    for plain in sockets:
+        while (left := until - time.monotonic()) > 0:
+            plain.settimeout(left)
+            try:
+                received += len(plain.recv(65536))
+            except TimeoutError:
+                break
+    return {"sent": sent, "received": received, "sockets": len(sockets)}
+
+
+async def main():
+    port, steps = int(sys.argv[1]), json.loads(sys.argv[2])
+    results = []
+    while steps and steps[0]["do"] == "silent":
+        results.append(silent_clients(port, steps.pop(0)["count"]))
+    if steps:
+        async with connect(
+            "127.0.0.1", port, configuration=configuration(), create_protocol=Client
+        ) as client:
+            for step in steps:
+                results.append(await take(client, step))
+    print(json.dumps(results))
+
+
+asyncio.run(main())

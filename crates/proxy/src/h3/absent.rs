@@ -1,0 +1,40 @@
+//! Replaces HTTP/3 in a build without TLS, where no listener can have it.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::UdpSocket;
+use std::rc::Rc;
+
+use crate::listener::ListenerContext;
+use crate::worker::Worker;
+
+/// No value exists.
+#[derive(Debug)]
+pub struct Endpoint(Infallible);
+
+#[expect(missing_docs, reason = "the methods have the meaning of those in `endpoint`")]
+impl Endpoint {
+    pub fn new(
+        _worker: Rc<Worker>,
+        _listener: Rc<ListenerContext>,
+        _socket: UdpSocket,
+    ) -> io::Result<Rc<Endpoint>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn replace_listener(&self, _listener: Rc<ListenerContext>) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    pub fn close(&self) {
+        match self.0 {}
+    }
+
+    pub fn abandon(&self) {
+        match self.0 {}
+    }
+
+    pub async fn run(self: Rc<Endpoint>) {
+        match self.0 {}
+    }
+}

@@ -1,0 +1,350 @@
+//! One UDP socket, and the QUIC connections of its clients.
+//!
+//! All datagrams of a listener come to one core, whatever the client's address is by then. So a
+//! connection that moves to another address needs no routing between cores; the cost is that HTTP/3
+//! of one listener has the throughput of one core.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::UdpSocket;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::BytesMut;
+use quinn_proto::crypto::rustls::QuicServerConfig;
+use quinn_proto::{
+    ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, Incoming,
+    ServerConfig, Transmit, TransportConfig, VarInt,
+};
+use runtime::net::{DatagramSocket, Outgoing};
+use runtime::time::{self, Instant};
+
+use super::limits::{
+    CONNECTION_WINDOW_BYTES, DATAGRAM_BYTES_MAX, HANDSHAKES_MAX, INCOMING_BYTES_MAX, RECEIVE_BYTES,
+    RECEIVES_PER_TURN_MAX, RETRY_LIFETIME, SEND_WINDOW_BYTES, STREAM_WINDOW_BYTES, STREAMS_MAX,
+    UNI_STREAMS_MAX, UNVALIDATED_MAX,
+};
+use super::link::Link;
+use crate::listener::ListenerContext;
+use crate::worker::Worker;
+
+/// A listener for HTTP/3.
+pub struct Endpoint {
+    pub(super) worker: Rc<Worker>,
+    pub(super) socket: DatagramSocket,
+    pub(super) clock: Clock,
+    pub(super) quinn: RefCell<quinn_proto::Endpoint>,
+    listener: RefCell<Rc<ListenerContext>>,
+    links: RefCell<HashMap<ConnectionHandle, Rc<Link>>>,
+    /// Room for datagrams to send, for one connection at a time.
+    pub(super) output: RefCell<Vec<u8>>,
+    /// Connections that wait for the socket to take more.
+    waiting: RefCell<Vec<Waker>>,
+    /// The task that receives.
+    waker: RefCell<Option<Waker>>,
+    /// Handshakes in progress: all, and those whose client's address is not validated.
+    handshakes: Cell<usize>,
+    unvalidated: Cell<usize>,
+    life: Cell<Life>,
+}
+
+/// Whether an endpoint accepts connections, and receives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Open,
+    /// It receives for the connections that it has.
+    Closing,
+    /// It does not receive.
+    Left,
+}
+
+/// A handshake in progress.
+pub(super) struct Handshake {
+    endpoint: Rc<Endpoint>,
+    is_validated: bool,
+}
+
+impl Handshake {
+    fn new(endpoint: &Rc<Endpoint>, is_validated: bool) -> Handshake {
+        let Endpoint { handshakes, unvalidated, .. } = &**endpoint;
+        handshakes.set(handshakes.get() + 1);
+        unvalidated.set(unvalidated.get() + usize::from(!is_validated));
+        Handshake { endpoint: Rc::clone(endpoint), is_validated }
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let Endpoint { handshakes, unvalidated, .. } = &*self.endpoint;
+        handshakes.set(handshakes.get() - 1);
+        unvalidated.set(unvalidated.get() - usize::from(!self.is_validated));
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}
+
+/// The clock of QUIC, which is that of the core.
+pub(super) struct Clock {
+    theirs: std::time::Instant,
+    ours: Instant,
+}
+
+impl Clock {
+    pub(super) fn now(&self) -> std::time::Instant {
+        self.theirs + self.ours.elapsed()
+    }
+
+    pub(super) fn at(&self, theirs: std::time::Instant) -> Instant {
+        self.ours + theirs.saturating_duration_since(self.theirs)
+    }
+}
+
+impl Endpoint {
+    /// An endpoint of this core.
+    ///
+    /// # Errors
+    /// The system refuses an option of the socket, or the listener has no TLS that QUIC can use.
+    pub fn new(
+        worker: Rc<Worker>,
+        listener: Rc<ListenerContext>,
+        socket: UdpSocket,
+    ) -> io::Result<Rc<Endpoint>> {
+        let socket = DatagramSocket::from_std(socket)?;
+        let mut config = EndpointConfig::default();
+        config.max_udp_payload_size(DATAGRAM_BYTES_MAX).map_err(io::Error::other)?;
+        let server = server_config(&worker, &listener)?;
+        let may_probe = !socket.may_fragment();
+        let quinn =
+            quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(server)), may_probe, None);
+        Ok(Rc::new(Endpoint {
+            worker,
+            socket,
+            clock: Clock { theirs: std::time::Instant::now(), ours: time::now() },
+            quinn: RefCell::new(quinn),
+            listener: RefCell::new(listener),
+            links: RefCell::default(),
+            output: RefCell::default(),
+            waiting: RefCell::default(),
+            waker: RefCell::default(),
+            handshakes: Cell::new(0),
+            unvalidated: Cell::new(0),
+            life: Cell::new(Life::Open),
+        }))
+    }
+
+    /// Puts another configuration in force for new connections.
+    ///
+    /// # Errors
+    /// As [`Endpoint::new`]; nothing has changed then.
+    pub fn replace_listener(&self, listener: Rc<ListenerContext>) -> io::Result<()> {
+        let server = server_config(&self.worker, &listener)?;
+        self.quinn.borrow_mut().set_server_config(Some(Arc::new(server)));
+        self.listener.replace(listener);
+        Ok(())
+    }
+
+    /// Accepts no more. Each connection ends when its requests have been answered.
+    pub fn close(&self) {
+        self.life.set(Life::Closing);
+        self.links.borrow().values().for_each(|link| link.wake());
+        self.wake();
+    }
+
+    /// Ends all connections at once and receives no more: another process has the socket.
+    pub fn abandon(&self) {
+        self.life.set(Life::Left);
+        let links: Vec<_> = self.links.borrow().values().cloned().collect();
+        for link in links {
+            link.close(http3::ErrorCode::H3_NO_ERROR, "");
+        }
+        self.wake();
+    }
+
+    /// Wakes the task that receives.
+    fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether no more connections are accepted.
+    pub(super) fn is_closing(&self) -> bool {
+        self.life.get() != Life::Open || self.worker.io.is_draining()
+    }
+
+    /// Receives until it is closed and has no connections, or was abandoned.
+    pub async fn run(self: Rc<Endpoint>) {
+        let mut input = vec![0; RECEIVE_BYTES].into_boxed_slice();
+        loop {
+            match poll_fn(|cx| self.poll_ready(cx)).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return tracing::error!(%error, "HTTP/3 is not served"),
+            }
+            for _ in 0..RECEIVES_PER_TURN_MAX {
+                match self.socket.try_recv(&mut input) {
+                    Ok(incoming) => self.take(&input, &incoming),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // An error of an earlier datagram that we sent.
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Waits until datagrams have come; false if no more are received.
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let is_over = match self.life.get() {
+            Life::Open => false,
+            Life::Closing => self.links.borrow().is_empty(),
+            Life::Left => true,
+        };
+        if is_over {
+            return Poll::Ready(Ok(false));
+        }
+        self.waker.replace(Some(cx.waker().clone()));
+        if !self.waiting.borrow().is_empty() && self.socket.poll_writable(cx).is_ready() {
+            self.waiting.take().into_iter().for_each(Waker::wake);
+        }
+        self.socket.poll_readable(cx).map_ok(|()| true)
+    }
+
+    /// A connection waits for the socket to take more.
+    pub(super) fn wait_for_room(&self, waker: &Waker) {
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|other| other.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+        self.wake();
+    }
+
+    /// Gives datagrams to their connections.
+    fn take(self: &Rc<Endpoint>, input: &[u8], incoming: &runtime::net::Incoming) {
+        self.worker.io.counters.bytes_received.add(incoming.bytes as u64);
+        let ecn = EcnCodepoint::from_bits(incoming.ecn);
+        let now = self.clock.now();
+        for datagram in input[..incoming.bytes].chunks(incoming.segment_bytes.max(1)) {
+            let mut response = Vec::new();
+            let bytes = BytesMut::from(datagram);
+            let (from, to) = (incoming.from, incoming.to);
+            let event = self.quinn.borrow_mut().handle(now, from, to, ecn, bytes, &mut response);
+            match event {
+                None => {}
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    let link = self.links.borrow().get(&handle).cloned();
+                    if let Some(link) = link {
+                        link.receive(event);
+                    }
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming),
+                Some(DatagramEvent::Response(transmit)) => self.send_one(&transmit, &response),
+            }
+        }
+    }
+
+    /// Accepts a connection, or not.
+    fn accept(self: &Rc<Endpoint>, incoming: Incoming) {
+        let Worker { io, overload, cache, .. } = &*self.worker;
+        let mut response = Vec::new();
+        let is_full = io.connections() >= io.limits().limits.connections_max;
+        let is_shed = overload.is_closed() || cache.pressure.is_closed();
+        if self.is_closing() || is_full || is_shed {
+            let counter = match is_shed {
+                true => &io.counters.connections_shed,
+                false => &io.counters.connections_refused,
+            };
+            counter.add(1);
+            let transmit = self.quinn.borrow_mut().refuse(incoming, &mut response);
+            return self.send_one(&transmit, &response);
+        }
+        if self.handshakes.get() >= HANDSHAKES_MAX {
+            io.counters.connections_refused.add(1);
+            return self.quinn.borrow_mut().ignore(incoming);
+        }
+        let is_validated = incoming.remote_address_validated();
+        if !is_validated && self.unvalidated.get() >= UNVALIDATED_MAX && incoming.may_retry() {
+            let retry = self.quinn.borrow_mut().retry(incoming, &mut response);
+            if let Ok(transmit) = retry {
+                self.send_one(&transmit, &response);
+            }
+            return;
+        }
+        let now = self.clock.now();
+        let accepted = self.quinn.borrow_mut().accept(incoming, now, &mut response, None);
+        match accepted {
+            Ok((handle, connection)) => {
+                io.counters.connections_accepted.add(1);
+                let listener = Rc::clone(&self.listener.borrow());
+                let handshake = Handshake::new(self, is_validated);
+                let link = Link::new(self, listener, handle, connection, handshake);
+                self.links.borrow_mut().insert(handle, Rc::clone(&link));
+                runtime::spawn(link.serve()).detach();
+            }
+            Err(error) => {
+                tracing::debug!(cause = %error.cause, "no QUIC with a client");
+                io.counters.tls_failures_protocol.add(1);
+                if let Some(transmit) = error.response {
+                    self.send_one(&transmit, &response);
+                }
+            }
+        }
+    }
+
+    /// A connection is over.
+    pub(super) fn forget(&self, handle: ConnectionHandle) {
+        self.links.borrow_mut().remove(&handle);
+        self.wake();
+    }
+
+    /// Sends an answer outside of a connection. If there is no room it is lost, as on the way.
+    fn send_one(&self, transmit: &Transmit, bytes: &[u8]) {
+        let _ = self.send(transmit, bytes);
+    }
+
+    /// Sends, if there is room.
+    pub(super) fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
+        let contents = &bytes[..transmit.size];
+        self.socket.try_send(&Outgoing {
+            contents,
+            segment_bytes: transmit.segment_size,
+            to: transmit.destination,
+            from: transmit.src_ip,
+            ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+        })?;
+        self.worker.io.counters.bytes_sent.add(contents.len() as u64);
+        Ok(())
+    }
+}
+
+/// The configuration of QUIC for a listener.
+fn server_config(worker: &Worker, listener: &ListenerContext) -> io::Result<ServerConfig> {
+    let tls = listener.setup.as_ref().and_then(|setup| setup.tls.as_ref());
+    let tls = tls.ok_or_else(|| io::Error::other("HTTP/3 needs TLS"))?;
+    let crypto = QuicServerConfig::try_from(tls.for_quic()).map_err(io::Error::other)?;
+    let limits = worker.io.limits();
+    let mut transport = TransportConfig::default();
+    let idle = IdleTimeout::try_from(limits.limits.idle_keep_alive).map_err(io::Error::other)?;
+    transport
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(UNI_STREAMS_MAX))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
+        .send_window(SEND_WINDOW_BYTES)
+        .datagram_receive_buffer_size(None)
+        .max_idle_timeout(Some(idle));
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(Arc::new(transport))
+        .retry_token_lifetime(RETRY_LIFETIME)
+        .max_incoming(HANDSHAKES_MAX)
+        .incoming_buffer_size(INCOMING_BYTES_MAX)
+        .incoming_buffer_size_total(INCOMING_BYTES_MAX * UNVALIDATED_MAX as u64);
+    Ok(config)
+}

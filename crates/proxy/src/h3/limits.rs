@@ -1,0 +1,43 @@
+//! Limits on what a client of HTTP/3 can cause.
+
+use std::time::Duration;
+
+/// Requests that a client may have open at a time.
+pub(super) const STREAMS_MAX: u32 = 128;
+/// Unidirectional streams of a client: three that HTTP/3 has, and some of unknown types.
+pub(super) const UNI_STREAMS_MAX: u32 = 8;
+/// Tasks of a connection. Those of streams that were reset go on until their upstream has answered.
+pub(super) const TASKS_MAX: usize = 256;
+/// Content of a request that waits for its exchange.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
+/// The same for all streams of a connection.
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// Bytes of responses that a client has not acknowledged, for all streams of a connection.
+pub(super) const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
+/// The largest datagram that a client may send.
+pub(super) const DATAGRAM_BYTES_MAX: u16 = 1472;
+/// Datagrams that are sent with one call.
+pub(super) const SEGMENTS_MAX: usize = 32;
+/// Calls in one turn of a connection, before others have their turn.
+pub(super) const SENDS_PER_TURN_MAX: usize = 16;
+/// Calls that receive, in one turn of an endpoint.
+pub(super) const RECEIVES_PER_TURN_MAX: usize = 32;
+/// The room for datagrams that arrive together (GRO).
+pub(super) const RECEIVE_BYTES: usize = 64 * 1024;
+/// Handshakes in progress with addresses that are not validated. Beyond it, clients must first show
+/// that they receive at their address (Retry).
+pub(super) const UNVALIDATED_MAX: usize = 64;
+/// All handshakes in progress. Beyond it, new ones are ignored, and the client tries again.
+pub(super) const HANDSHAKES_MAX: usize = 1024;
+/// How long the client may take to come back after a Retry.
+pub(super) const RETRY_LIFETIME: Duration = Duration::from_secs(10);
+/// Bytes of an early datagram's connection before it is accepted; it is accepted in the same turn.
+pub(super) const INCOMING_BYTES_MAX: u64 = 16 * 1024;
+/// Content that is given to an exchange at once.
+pub(super) const PULL_BYTES_MAX: usize = 64 * 1024;
+
+const _: () = {
+    assert!(UNVALIDATED_MAX < HANDSHAKES_MAX);
+    assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+    assert!(STREAMS_MAX as usize <= TASKS_MAX);
+};

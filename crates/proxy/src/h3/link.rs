@@ -1,0 +1,930 @@
+//! One HTTP/3 connection.
+//!
+//! ```text
+//!   accepted -> Handshake -> Turn: timers, events of QUIC ------------> Send -> Wait
+//!                             |-- a request with a fresh hit: answer
+//!                             |-- any other request: a task with an exchange
+//!                             |-- content, resets, windows: wakes the task
+//!                             '-- idle time-out, drain, a broken rule --> Closed -> Drained
+//! ```
+//!
+//! The task of a connection runs QUIC's timers and sends its datagrams. The endpoint gives it the
+//! datagrams that arrive; the tasks of its streams write to them and wake it, so that all that was
+//! written in one turn of the core is sent together. After the close, the connection answers late
+//! datagrams for a while (RFC 9000 section 10.2); it counts as open no longer.
+
+use std::cell::{OnceCell, RefCell};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use cache::Look;
+use cache::stored::{Connection as Keeping, Use};
+use core_io::CoreIo;
+use http1::write::trailer_lines;
+use http1::{Expectation, Method, OwnedRequest, RequestHead, Version, trailer_fields};
+use http2::Bucket;
+use http3::{Control, Error, ErrorCode, Event, Limits, Reason, Scope, UniStream, write};
+use outcome::{Fault, Refusal};
+use quinn_proto::crypto::rustls::HandshakeData;
+use quinn_proto::{
+    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event as QuicEvent,
+    StreamEvent, StreamId, Transmit, VarInt,
+};
+use runtime::time::{self, Instant};
+use transport::tls::{QuicFacts, TlsFacts};
+
+use super::body::RequestBody;
+use super::endpoint::{Endpoint, Handshake};
+use super::limits::{
+    PULL_BYTES_MAX, SEGMENTS_MAX, SEND_WINDOW_BYTES, SENDS_PER_TURN_MAX, TASKS_MAX,
+};
+use super::stream::{Read, Stream, find, read, wake};
+use crate::client::Gone;
+use crate::exchange::Exchange;
+use crate::exchange::routing::RequestContext;
+use crate::exchange::step::Ending;
+use crate::h1::append_refusal;
+use crate::h2::{Stop, StreamClient, Streams, fields_of, write_request};
+use crate::hit::{HIT, fresh_hit};
+use crate::limits::COALESCE_BYTES_MAX;
+use crate::listener::ListenerContext;
+use crate::logged::{LoggedHit, Origin, count_hit};
+use crate::request::body_length;
+use crate::worker::Worker;
+
+/// A connection, shared with the tasks of its streams.
+pub(super) struct Link {
+    pub(super) worker: Rc<Worker>,
+    endpoint: Rc<Endpoint>,
+    listener: Rc<ListenerContext>,
+    handle: ConnectionHandle,
+    /// Known from the end of the handshake.
+    tls: OnceCell<QuicFacts>,
+    began: Instant,
+    state: RefCell<State>,
+}
+
+struct State {
+    quinn: Connection,
+    http3: http3::Connection,
+    /// Our control stream, and what it has not taken.
+    control: Option<StreamId>,
+    control_unsent: Vec<u8>,
+    /// Streams of the client with one direction.
+    uni: Vec<(StreamId, UniStream)>,
+    streams: Vec<(StreamId, Stream)>,
+    /// The connection's task.
+    waker: Option<Waker>,
+    /// Datagrams that the socket has not taken.
+    unsent: Option<(Transmit, Vec<u8>)>,
+    /// Tasks of streams, those of streams that are gone included.
+    tasks: usize,
+    /// The first request that was not accepted.
+    next_request: u64,
+    /// GOAWAY was sent.
+    went_away: bool,
+    /// Neither side sends requests or responses any more.
+    is_closed: bool,
+    /// Until the handshake is complete.
+    handshake: Option<Handshake>,
+    resets: Bucket,
+    /// When a stream was last opened or closed.
+    since: Instant,
+    /// When the last datagram came.
+    heard: Instant,
+}
+
+impl Link {
+    pub(super) fn new(
+        endpoint: &Rc<Endpoint>,
+        listener: Rc<ListenerContext>,
+        handle: ConnectionHandle,
+        quinn: Connection,
+        handshake: Handshake,
+    ) -> Rc<Link> {
+        let state = State {
+            quinn,
+            http3: http3::Connection::server(&Limits::DEFAULT),
+            control: None,
+            control_unsent: Vec::new(),
+            uni: Vec::new(),
+            streams: Vec::new(),
+            waker: None,
+            unsent: None,
+            tasks: 0,
+            next_request: 0,
+            went_away: false,
+            is_closed: false,
+            handshake: Some(handshake),
+            resets: Bucket::default(),
+            since: time::now(),
+            heard: time::now(),
+        };
+        Rc::new(Link {
+            worker: Rc::clone(&endpoint.worker),
+            endpoint: Rc::clone(endpoint),
+            listener,
+            handle,
+            tls: OnceCell::new(),
+            began: time::now(),
+            state: RefCell::new(state),
+        })
+    }
+
+    /// Serves the connection to its end.
+    pub(super) async fn serve(self: Rc<Link>) {
+        let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let mut timer = time::sleep_until(self.began);
+        // The endpoint has looked that there is room.
+        if let Some(slot) = self.worker.io.enter(waker) {
+            poll_fn(|cx| self.poll(cx, &mut timer, |state| state.is_closed)).await;
+            self.worker.io.leave(slot);
+        } else {
+            self.worker.io.counters.connections_refused.add(1);
+            self.close(ErrorCode::H3_EXCESSIVE_LOAD, "");
+        }
+        self.state.borrow_mut().handshake = None;
+        poll_fn(|cx| self.poll(cx, &mut timer, |state| state.quinn.is_drained())).await;
+        self.endpoint.forget(self.handle);
+    }
+
+    /// A datagram has arrived.
+    pub(super) fn receive(&self, event: ConnectionEvent) {
+        self.write(|state| {
+            state.heard = time::now();
+            state.quinn.handle_event(event);
+        });
+    }
+
+    pub(super) fn wake(&self) {
+        wake(&mut self.state.borrow_mut().waker);
+    }
+
+    /// Closes the connection.
+    pub(super) fn close(&self, code: ErrorCode, why: &str) {
+        let now = self.endpoint.clock.now();
+        self.write(|state| {
+            if !state.is_closed {
+                let why = Bytes::copy_from_slice(why.as_bytes());
+                state.quinn.close(now, number(code), why);
+                state.is_closed = true;
+                state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+            }
+        });
+    }
+
+    /// One turn. Ready when `is_over` and nothing waits to be sent.
+    fn poll(
+        self: &Rc<Link>,
+        cx: &mut Context<'_>,
+        timer: &mut time::Sleep,
+        is_over: fn(&State) -> bool,
+    ) -> Poll<()> {
+        self.state.borrow_mut().waker = Some(cx.waker().clone());
+        self.run_timers();
+        self.exchange_events();
+        while let Some(event) = self.next_event() {
+            self.event(event);
+        }
+        self.drain();
+        let is_sent = self.send(cx);
+        {
+            let state = self.state.borrow();
+            if is_over(&state) && (is_sent || state.quinn.is_drained()) {
+                return Poll::Ready(());
+            }
+        }
+        if let Some(deadline) = self.deadline() {
+            if timer.deadline() != deadline {
+                timer.reset(deadline);
+            }
+            if std::pin::Pin::new(&mut *timer).poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+
+    /// QUIC's timers.
+    fn run_timers(&self) {
+        let now = self.endpoint.clock.now();
+        let state = &mut *self.state.borrow_mut();
+        while state.quinn.poll_timeout().is_some_and(|due| due <= now) {
+            state.quinn.handle_timeout(now);
+        }
+    }
+
+    fn next_event(&self) -> Option<QuicEvent> {
+        self.state.borrow_mut().quinn.poll()
+    }
+
+    /// What the endpoint and the connection have for each other.
+    fn exchange_events(&self) {
+        let state = &mut *self.state.borrow_mut();
+        while let Some(event) = state.quinn.poll_endpoint_events() {
+            let answer = self.endpoint.quinn.borrow_mut().handle_event(self.handle, event);
+            if let Some(answer) = answer {
+                state.quinn.handle_event(answer);
+            }
+        }
+    }
+
+    /// Sends datagrams. False if more wait.
+    fn send(&self, cx: &Context<'_>) -> bool {
+        let now = self.endpoint.clock.now();
+        let segments = self.endpoint.socket.segments_max().min(SEGMENTS_MAX);
+        let state = &mut *self.state.borrow_mut();
+        let mut output = self.endpoint.output.borrow_mut();
+        for _ in 0..SENDS_PER_TURN_MAX {
+            if let Some((transmit, bytes)) = &state.unsent {
+                if self.endpoint.send(transmit, bytes).is_err() {
+                    self.endpoint.wait_for_room(cx.waker());
+                    return false;
+                }
+                state.unsent = None;
+                continue;
+            }
+            output.clear();
+            let Some(transmit) = state.quinn.poll_transmit(now, segments, &mut output) else {
+                return true;
+            };
+            if self.endpoint.send(&transmit, &output).is_err() {
+                let bytes = output[..transmit.size].to_vec();
+                state.unsent = Some((transmit, bytes));
+                self.endpoint.wait_for_room(cx.waker());
+                return false;
+            }
+        }
+        cx.waker().wake_by_ref();
+        false
+    }
+
+    /// When the next turn is due.
+    fn deadline(&self) -> Option<Instant> {
+        let mut state = self.state.borrow_mut();
+        let theirs = state.quinn.poll_timeout().map(|due| self.endpoint.clock.at(due));
+        theirs.into_iter().chain(self.own_deadline(&mut state)).min()
+    }
+
+    /// When a connection ends that does not complete its handshake, or has no streams.
+    fn own_deadline(&self, state: &mut State) -> Option<Instant> {
+        let in_force = self.worker.io.limits();
+        let limits = &in_force.limits;
+        if state.is_closed {
+            None
+        } else if self.tls.get().is_none() {
+            Some(self.began + limits.handshake_timeout)
+        } else if state.streams.is_empty() && self.endpoint.is_closing() {
+            // A client that has gone acknowledges nothing.
+            Some(state.heard + limits.linger_timeout)
+        } else if state.streams.is_empty() {
+            // The client may read the end of a response at the lowest rate.
+            let is_sending = !state.is_idle();
+            let reading_s = SEND_WINDOW_BYTES / limits.rate_min.max(1) * u64::from(is_sending);
+            Some(state.since + limits.idle_keep_alive + Duration::from_secs(reading_s))
+        } else {
+            None
+        }
+    }
+
+    /// Ends a connection whose time is over, and one without streams if the core ends. At last it
+    /// ends the others too.
+    fn drain(&self) {
+        let deadline = self.own_deadline(&mut self.state.borrow_mut());
+        let is_late = deadline.is_some_and(|due| time::now() >= due);
+        if is_late {
+            if self.tls.get().is_none() {
+                self.worker.io.counters.tls_failures_slow.add(1);
+            }
+            return self.close(ErrorCode::H3_NO_ERROR, "");
+        }
+        if !self.endpoint.is_closing() {
+            return;
+        }
+        let is_idle = {
+            let state = &mut *self.state.borrow_mut();
+            if !state.went_away && !state.is_closed && state.control.is_some() {
+                state.went_away = true;
+                write::go_away(state.next_request, &mut state.control_unsent);
+                state.flush_control();
+            }
+            state.is_idle()
+        };
+        if is_idle || self.worker.io.cuts_tunnels() {
+            self.close(ErrorCode::H3_NO_ERROR, "");
+        }
+    }
+
+    fn event(self: &Rc<Link>, event: QuicEvent) {
+        match event {
+            QuicEvent::Connected => self.connected(),
+            QuicEvent::ConnectionLost { reason } => self.lost(&reason),
+            QuicEvent::Stream(StreamEvent::Opened { dir }) => self.opened(dir),
+            QuicEvent::Stream(StreamEvent::Readable { id }) => match id.dir() {
+                Dir::Uni => self.read_uni(id),
+                Dir::Bi => self.read_request(id),
+            },
+            QuicEvent::Stream(StreamEvent::Writable { id }) => {
+                let state = &mut *self.state.borrow_mut();
+                if state.control == Some(id) {
+                    state.flush_control();
+                }
+                if let Some(stream) = find(&mut state.streams, id) {
+                    stream.is_blocked = false;
+                    // A stream that is gone is noticed by its task.
+                    let _ = stream.flush(&mut state.quinn, id);
+                    if stream.unsent.is_empty() {
+                        wake(&mut stream.room_waker);
+                    }
+                }
+            }
+            QuicEvent::Stream(StreamEvent::Stopped { id, .. }) => self.cancelled(id),
+            _ => {}
+        }
+    }
+
+    fn connected(&self) {
+        let counters = &self.worker.io.counters;
+        counters.tls_handshakes.add(1);
+        let state = &mut *self.state.borrow_mut();
+        let session = state.quinn.crypto_session();
+        let data = session.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+        let name = data.and_then(|data| data.server_name);
+        let _ = self.tls.set(QuicFacts::new(name, session.peer_identity()));
+        state.handshake = None;
+        state.since = time::now();
+        state.control = state.quinn.streams().open(Dir::Uni);
+        write::control(&Limits::DEFAULT, &mut state.control_unsent);
+        state.flush_control();
+    }
+
+    fn lost(&self, reason: &ConnectionError) {
+        let io = &self.worker.io;
+        if self.tls.get().is_none() && !self.state.borrow().is_closed {
+            tracing::debug!(%reason, "no QUIC with a client");
+            let counter = match reason {
+                ConnectionError::TransportError(_) => &io.counters.tls_failures_protocol,
+                ConnectionError::TimedOut => &io.counters.tls_failures_slow,
+                _ => &io.counters.tls_failures_closed,
+            };
+            counter.add(1);
+        }
+        let mut state = self.state.borrow_mut();
+        state.is_closed = true;
+        state.streams.drain(..).for_each(|(_, mut stream)| stream.wake());
+    }
+
+    /// The client has broken a rule.
+    fn fail(&self, error: Error) {
+        tracing::debug!(peer = %self.peer(), %error, "an HTTP/3 client");
+        self.worker.io.counters.client_errors.add(1);
+        self.close(error.0.code(), error.0.text());
+    }
+
+    /// The client has opened streams.
+    fn opened(self: &Rc<Link>, dir: Dir) {
+        loop {
+            let id = {
+                let state = &mut *self.state.borrow_mut();
+                let Some(id) = state.quinn.streams().accept(dir) else { return };
+                match dir {
+                    Dir::Uni => state.uni.push((id, UniStream::default())),
+                    Dir::Bi if state.went_away || state.tasks >= TASKS_MAX => {
+                        state.stop(id, ErrorCode::H3_REQUEST_REJECTED);
+                        continue;
+                    }
+                    Dir::Bi => {
+                        state.next_request = u64::from(VarInt::from(id)) + 4;
+                        state.since = time::now();
+                        state.streams.push((id, Stream::new()));
+                    }
+                }
+                id
+            };
+            match dir {
+                Dir::Uni => self.read_uni(id),
+                Dir::Bi => self.read_request(id),
+            }
+        }
+    }
+
+    /// Reads a stream with one direction.
+    fn read_uni(&self, id: StreamId) {
+        let now_ms = self.began.elapsed().as_millis() as u64;
+        let result = self.state.borrow_mut().read_uni(id, now_ms);
+        if let Err(error) = result {
+            self.fail(error);
+        }
+    }
+
+    /// Reads a request's head, or wakes its task.
+    fn read_request(self: &Rc<Link>, id: StreamId) {
+        let mut text = Vec::new();
+        match self.read_head(id, &mut text) {
+            Ok(None) => {}
+            Ok(Some(end_stream)) => self.request(id, &text, end_stream),
+            Err(error) => self.broken(id, error),
+        }
+    }
+
+    /// Writes a request's head into `text`, once it has come. Returns whether it is the end.
+    fn read_head(&self, id: StreamId, text: &mut Vec<u8>) -> Result<Option<bool>, Error> {
+        loop {
+            let mut state = self.state.borrow_mut();
+            let State { quinn, streams, .. } = &mut *state;
+            let Some(stream) = find(streams, id) else { return Ok(None) };
+            if stream.has_head {
+                wake(&mut stream.body_waker);
+                return Ok(None);
+            }
+            match stream.read(quinn, id) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(_) => {
+                    drop(state);
+                    self.cancelled(id);
+                    return Ok(None);
+                }
+            }
+            let mut scratch = self.worker.http2_scratch.borrow_mut();
+            let (input, limits) = (stream.rest.clone(), &Limits::DEFAULT);
+            let received =
+                stream.message.next_event(&input, stream.is_end, &mut scratch, limits)?;
+            stream.rest = input.slice(received.consumed..);
+            let Some(Event::Request(head)) = received.event else { continue };
+            stream.has_head = true;
+            // So that a request without content is known as one.
+            if stream.read(quinn, id).is_err() {
+                drop((state, scratch));
+                self.cancelled(id);
+                return Ok(None);
+            }
+            let end_stream = stream.rest.is_empty() && stream.is_end;
+            let is_absolute = self.listener.role == config::Role::Forward;
+            write_request(text, &head, is_absolute, end_stream);
+            if end_stream {
+                stream.message.next_event(&[], true, &mut scratch, limits)?;
+                stream.is_complete = true;
+            }
+            return Ok(Some(end_stream));
+        }
+    }
+
+    /// The client has broken a rule in a request.
+    fn broken(&self, id: StreamId, error: Error) {
+        if error.0.scope() == Scope::Connection {
+            return self.fail(error);
+        }
+        tracing::debug!(peer = %self.peer(), %error, "an HTTP/3 request");
+        self.worker.io.counters.client_errors.add(1);
+        self.write(|state| {
+            let State { quinn, streams, .. } = state;
+            match find(streams, id) {
+                // RFC 9114 section 4.2.2.
+                Some(stream) if error.0 == Reason::FieldsTooLarge && !stream.has_head => {
+                    write::response(431, [], &mut stream.unsent);
+                    stream.end();
+                    let _ = stream.flush(quinn, id);
+                    let _ = quinn.recv_stream(id).stop(number(error.0.code()));
+                    state.remove(id);
+                }
+                _ => {
+                    state.stop(id, error.0.code());
+                    state.remove(id);
+                }
+            }
+        });
+    }
+
+    /// The client does not want an answer any more.
+    fn cancelled(&self, id: StreamId) {
+        let now_ms = self.began.elapsed().as_millis() as u64;
+        let is_flood = self.write(|state| {
+            state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
+            let was_open = state.remove(id).is_some();
+            was_open && !state.resets.take(http2::Limits::DEFAULT.resets, now_ms)
+        });
+        if is_flood {
+            self.worker.io.counters.client_errors.add(1);
+            self.close(ErrorCode::H3_EXCESSIVE_LOAD, "too many requests were cancelled");
+        }
+    }
+
+    /// Answers a request at once, or begins an exchange.
+    fn request(self: &Rc<Link>, id: StreamId, text: &[u8], end_stream: bool) {
+        let io = &self.worker.io;
+        let later = io.with_scratch(|scratch| {
+            match http1::parse_request(text, scratch, &io.limits().http) {
+                Ok(Some(head)) => {
+                    let head = head.over_http3();
+                    match end_stream && self.answer_at_once(id, &head) {
+                        true => Ok(None),
+                        false => Ok(Some(head.detach())),
+                    }
+                }
+                Ok(None) => unreachable!("the head was written whole"),
+                Err(reject) => Err(reject),
+            }
+        });
+        match later {
+            Ok(None) => {}
+            Ok(Some(request)) => self.exchange(id, request),
+            Err(reject) => self.refuse(id, Refusal::Malformed(reject), text.len() as u64),
+        }
+    }
+
+    /// The fast path: answers a request with a small fresh hit.
+    fn answer_at_once(self: &Rc<Link>, id: StreamId, head: &RequestHead<'_>) -> bool {
+        let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
+        let (peer, now_ms, look) = (self.peer(), time::wall_ms(), Look::Use);
+        let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
+        let Some((stored, key)) = found else { return false };
+        if stored.body_bytes > COALESCE_BYTES_MAX as u64 {
+            return false;
+        }
+        self.worker.sizing.hit(key, &stored);
+        let use_ = Use {
+            cache_status: HIT,
+            now_ms: Some(now_ms),
+            connection: Keeping::Keep,
+            own_lines: b"",
+        };
+        let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
+        let mut response = Vec::with_capacity(512 + body_bytes as usize);
+        write::encoded(self.worker.http3_heads.borrow_mut().encode(&stored, &use_), &mut response);
+        if body_bytes > 0 {
+            write::data(body_bytes, &mut response);
+            stored.pieces.iter().for_each(|piece| response.extend_from_slice(piece));
+        }
+        self.send_whole(id, response);
+        count_hit(&self.worker.io, stored.status(), 0);
+        if self.worker.io.log.is_on() {
+            let mut response_head = Vec::new();
+            stored.append_head(&mut response_head, &use_);
+            let hit = LoggedHit {
+                status: stored.status(),
+                response_head: &response_head,
+                content_type: stored.head.content_type(),
+                body_bytes,
+                elapsed_us: 0,
+                keep: true,
+            };
+            hit.log(&self.worker.io, self.origin(), head, now_ms);
+        }
+        true
+    }
+
+    /// Sends a whole response. If the windows do not take it at once, a task waits for them.
+    fn send_whole(self: &Rc<Link>, id: StreamId, response: Vec<u8>) {
+        let waits = self.write(|state| {
+            let State { quinn, streams, .. } = state;
+            let Some(stream) = find(streams, id) else { return false };
+            stream.unsent = response;
+            stream.end();
+            let waits = stream.flush(quinn, id).is_ok() && !stream.unsent.is_empty();
+            match waits {
+                true => state.tasks += 1,
+                false => state.finish(id),
+            }
+            waits
+        });
+        if waits {
+            let link = Rc::clone(self);
+            let task = async move {
+                let mut client = StreamClient::new(Rc::clone(&link), id, false);
+                if client.sent_all().await.is_err() {
+                    client.break_off();
+                }
+                link.leave(id);
+            };
+            runtime::spawn(task).detach();
+        }
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.state.borrow().quinn.remote_address()
+    }
+
+    fn facts(&self) -> Option<&dyn TlsFacts> {
+        self.tls.get().map(|facts| facts as &dyn TlsFacts)
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        Origin { listener: &self.listener, tls: self.facts(), peer: self.peer() }
+    }
+
+    /// Serves a request in a task.
+    fn exchange(self: &Rc<Link>, id: StreamId, request: OwnedRequest) {
+        self.state.borrow_mut().tasks += 1;
+        let link = Rc::clone(self);
+        let task = async move {
+            let _busy = link.worker.io.counters.connections_busy.while_here();
+            let head = request.head();
+            let is_awaited = head.expectation() != Expectation::None;
+            let mut body = RequestBody::new(Rc::clone(&link), id, body_length(&head), is_awaited);
+            let mut client = StreamClient::new(Rc::clone(&link), id, head.method == Method::Head);
+            let context = RequestContext {
+                worker: &link.worker,
+                snapshot: link.worker.snapshot(),
+                listener: &link.listener,
+                peer: link.peer(),
+                original_destination: None,
+                stream: None,
+                tls: link.facts(),
+                head,
+                look: Look::Use,
+            };
+            match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
+                Ending::Complete(_) => {
+                    client.end().await;
+                    body.discard().await;
+                }
+                Ending::TunnelRefused(_) => client.end().await,
+                Ending::Tunnel(_) => client.end_tunnel(),
+                Ending::BrokenOff(_) => client.break_off(),
+            }
+            link.leave(id);
+        };
+        runtime::spawn(task).detach();
+    }
+
+    /// Answers a request that is no request over HTTP/1 either.
+    #[cold]
+    fn refuse(self: &Rc<Link>, id: StreamId, refusal: Refusal, received: u64) {
+        let mut response = Vec::new();
+        append_refusal(&mut response, refusal);
+        let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
+        let (head, content) = response.split_at(head_end);
+        let mut encoded = Vec::new();
+        write::response(refusal.status(), fields_of(head), &mut encoded);
+        write::data(content.len() as u64, &mut encoded);
+        encoded.extend_from_slice(content);
+        self.send_whole(id, encoded);
+        self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
+    }
+
+    /// The trailers of a complete request, as field lines.
+    pub(super) fn take_trailers(&self, id: StreamId) -> Vec<u8> {
+        let taken = |stream: &mut Stream| std::mem::take(&mut stream.trailers);
+        find(&mut self.state.borrow_mut().streams, id).map(taken).unwrap_or_default()
+    }
+
+    /// The task of a stream has ended.
+    fn leave(&self, id: StreamId) {
+        self.write(|state| {
+            state.tasks -= 1;
+            state.finish(id);
+        });
+    }
+
+    /// Changes the state, and wakes the connection's task.
+    fn write<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.borrow_mut();
+        let result = f(&mut state);
+        wake(&mut state.waker);
+        result
+    }
+}
+
+impl Streams for Link {
+    type Id = StreamId;
+    type Body = RequestBody;
+    const VERSION: Version = Version::Http3;
+
+    fn io(&self) -> &CoreIo {
+        &self.worker.io
+    }
+
+    fn send_head<'f>(
+        &self,
+        id: StreamId,
+        status: u16,
+        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
+        ends: bool,
+    ) -> bool {
+        self.write(|State { quinn, streams, .. }| {
+            let Some(stream) = find(streams, id) else { return false };
+            write::response(status, fields, &mut stream.unsent);
+            if ends {
+                stream.end();
+            }
+            stream.flush(quinn, id).is_ok()
+        })
+    }
+
+    fn send_content(&self, id: StreamId, content: &[u8], ends: bool) -> Option<usize> {
+        self.write(|State { quinn, streams, .. }| {
+            let stream = find(streams, id)?;
+            let sent = stream.send(quinn, id, content).ok()?;
+            if ends && sent == content.len() {
+                stream.end();
+                stream.flush(quinn, id).ok()?;
+            }
+            Some(sent)
+        })
+    }
+
+    fn send_trailers(&self, id: StreamId, lines: &[u8]) -> bool {
+        self.write(|State { quinn, streams, .. }| {
+            let Some(stream) = find(streams, id) else { return false };
+            write::trailers(trailer_fields(lines), &mut stream.unsent);
+            stream.end();
+            stream.flush(quinn, id).is_ok()
+        })
+    }
+
+    fn waits_for_window(&self, id: StreamId) -> bool {
+        find(&mut self.state.borrow_mut().streams, id).is_some_and(|stream| stream.is_blocked)
+    }
+
+    fn poll_window(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
+        // QUIC sends from its streams in turn.
+        self.poll_room(id, &mut false, cx)
+    }
+
+    fn poll_room(
+        &self,
+        id: StreamId,
+        _others_first: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        let mut state = self.state.borrow_mut();
+        match find(&mut state.streams, id) {
+            None => Poll::Ready(Err(Gone)),
+            Some(stream) if stream.is_blocked => {
+                stream.room_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            Some(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn has_unsent(&self, id: StreamId) -> bool {
+        let mut state = self.state.borrow_mut();
+        find(&mut state.streams, id).is_some_and(|stream| !stream.unsent.is_empty())
+    }
+
+    fn poll_gone(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<()> {
+        match find(&mut self.state.borrow_mut().streams, id) {
+            None => Poll::Ready(()),
+            Some(stream) => {
+                stream.gone_waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn poll_content(
+        &self,
+        id: StreamId,
+        content: &mut Vec<u8>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<bool, Fault>> {
+        match self.write(|state| state.read_content(&self.worker, id, content, cx)) {
+            Poll::Ready(Err(Some(error))) => {
+                self.broken(id, error);
+                Poll::Ready(Err(Fault::ClientBody))
+            }
+            Poll::Ready(Err(None)) => Poll::Ready(Err(Fault::ClientBody)),
+            Poll::Ready(Ok(is_complete)) => Poll::Ready(Ok(is_complete)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn release(&self, _id: StreamId, _bytes: usize) {
+        // What was read may be sent again.
+    }
+
+    fn stop(&self, id: StreamId, why: Stop) {
+        let code = match why {
+            Stop::BrokenOff => ErrorCode::H3_INTERNAL_ERROR,
+            Stop::TunnelOver => ErrorCode::H3_REQUEST_CANCELLED,
+            Stop::TunnelBroken => ErrorCode::H3_CONNECT_ERROR,
+        };
+        self.write(|state| state.stop(id, code));
+    }
+}
+
+impl State {
+    /// Whether there is no request, and all that was sent has arrived.
+    fn is_idle(&mut self) -> bool {
+        // Our control stream never ends.
+        let endless = usize::from(self.control.is_some());
+        self.streams.is_empty() && self.quinn.streams().send_streams() <= endless
+    }
+
+    fn flush_control(&mut self) {
+        let Some(id) = self.control else { return };
+        while !self.control_unsent.is_empty() {
+            match self.quinn.send_stream(id).write(&self.control_unsent) {
+                Ok(sent) => drop(self.control_unsent.drain(..sent)),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn read_uni(&mut self, id: StreamId, now_ms: u64) -> Result<(), Error> {
+        let State { quinn, http3, uni, .. } = self;
+        let Some(at) = uni.iter().position(|(other, _)| *other == id) else { return Ok(()) };
+        let is_over = loop {
+            let stream = &mut uni[at].1;
+            let (bytes, is_end) = match read(quinn, id) {
+                Read::Bytes(bytes) => (bytes, false),
+                Read::End => (Bytes::new(), true),
+                Read::Nothing => break false,
+                Read::Reset => {
+                    stream.reset()?;
+                    break true;
+                }
+            };
+            let mut used = 0;
+            let mut is_unknown = false;
+            while let (more, Some(event)) =
+                http3.next_event(stream, &bytes[used..], is_end, now_ms)?
+            {
+                used += more;
+                is_unknown |= event == Control::Unknown;
+            }
+            if is_unknown {
+                let code = number(ErrorCode::H3_STREAM_CREATION_ERROR);
+                let _ = quinn.recv_stream(id).stop(code);
+                break true;
+            }
+            if is_end {
+                break true;
+            }
+        };
+        if is_over {
+            uni.swap_remove(at);
+        }
+        Ok(())
+    }
+
+    /// See [`Link::poll_content`]. An error without a reason: the stream is gone.
+    fn read_content(
+        &mut self,
+        worker: &Worker,
+        id: StreamId,
+        content: &mut Vec<u8>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<bool, Option<Error>>> {
+        let State { quinn, streams, .. } = self;
+        let Some(stream) = find(streams, id) else { return Poll::Ready(Err(None)) };
+        while !stream.is_complete && content.len() < PULL_BYTES_MAX {
+            match stream.read(quinn, id) {
+                Ok(true) => {}
+                Ok(false) if content.is_empty() => {
+                    stream.body_waker = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Ok(false) => break,
+                Err(_) => return Poll::Ready(Err(None)),
+            }
+            let mut scratch = worker.http2_scratch.borrow_mut();
+            let input = stream.rest.clone();
+            let received = stream
+                .message
+                .next_event(&input, stream.is_end, &mut scratch, &Limits::DEFAULT)
+                .map_err(Some)?;
+            stream.rest = input.slice(received.consumed..);
+            match received.event {
+                Some(Event::Data(bytes)) => content.extend_from_slice(bytes),
+                Some(Event::Trailers(fields)) => stream.trailers = trailer_lines(fields.iter()),
+                Some(Event::End) => stream.is_complete = true,
+                _ => {}
+            }
+        }
+        Poll::Ready(Ok(stream.is_complete))
+    }
+
+    /// Ends both directions of a stream, if they are open.
+    fn stop(&mut self, id: StreamId, code: ErrorCode) {
+        let _ = self.quinn.send_stream(id).reset(number(code));
+        let _ = self.quinn.recv_stream(id).stop(number(code));
+    }
+
+    /// A stream whose response is complete, or was broken off. If its request is still not
+    /// complete, the client is to stop (RFC 9114 section 4.1).
+    fn finish(&mut self, id: StreamId) {
+        if self.remove(id).is_some_and(|stream| !stream.is_complete) {
+            let _ = self.quinn.recv_stream(id).stop(number(ErrorCode::H3_NO_ERROR));
+        }
+    }
+
+    /// Takes a stream out of the table, and wakes its task.
+    fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        let at = self.streams.iter().position(|(other, _)| *other == id)?;
+        self.since = time::now();
+        let (_, mut stream) = self.streams.swap_remove(at);
+        stream.wake();
+        Some(stream)
+    }
+}
+
+fn number(code: ErrorCode) -> VarInt {
+    VarInt::from_u64(code.0).unwrap_or(VarInt::MAX)
+}
