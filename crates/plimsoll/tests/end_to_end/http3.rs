@@ -227,6 +227,20 @@ fn a_request_that_is_cancelled_leaves_the_others() {
 }
 
 #[test]
+fn a_client_that_cancels_too_many_requests_is_cut() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let port = proxy.address().port();
+    let steps = json!([{"do": "flood", "path": "/held/1000", "count": 5000}, {"do": "closed"}]);
+    assert_eq!(take(&home, port, steps)[1], "0x107");
+    let answers = take(&home, port, json!([{"do": "get", "path": "/cached/100"}]));
+    is(&answers[0], "200", &content(100));
+    origin.release();
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
 fn a_connection_moves_to_another_address() {
     let home = Home::new();
     let origin = Recorder::start();

@@ -95,6 +95,16 @@ async def take(client, step):
         client._quic.stop_stream(stream, 0x10C)
         await client.ping()
         return None
+    if kind == "flood":
+        # Requests that are cancelled at once (rapid reset).
+        for _ in range(step["count"]):
+            if client.closed.is_set():
+                break
+            stream = client.begin("GET", step["path"], None)
+            client._quic.stop_stream(stream, 0x10C)
+            client.transmit()
+            await asyncio.sleep(0)
+        return None
     if kind == "raw":
         stream = client._quic.get_next_available_stream_id(step.get("uni", False))
         client.ended[stream] = asyncio.Event()
