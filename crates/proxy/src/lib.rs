@@ -30,6 +30,8 @@ mod request;
 mod serve;
 mod shared;
 pub mod snapshot;
+#[cfg(feature = "tls")]
+mod strays;
 mod tunnel;
 mod websocket;
 mod worker;

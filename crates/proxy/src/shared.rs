@@ -31,6 +31,9 @@ pub struct Shared {
     pub resolver: Arc<Resolver>,
     /// The state of upstream servers, which outlives a reload.
     pub upstreams: Registry,
+    /// Datagrams for connections of other cores.
+    #[cfg(feature = "tls")]
+    pub(crate) strays: crate::strays::Strays,
 }
 
 impl Shared {
@@ -44,6 +47,8 @@ impl Shared {
             passwords: Known::default(),
             pseudonym: via::pseudonym(&cache.hasher),
             upstreams: Registry::default(),
+            #[cfg(feature = "tls")]
+            strays: crate::strays::Strays::default(),
             resolver: Resolver::new(&config.name_servers),
             cache,
         }

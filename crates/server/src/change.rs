@@ -5,8 +5,15 @@ use std::net::{SocketAddr, TcpListener as StdListener, UdpSocket};
 use config::Listener;
 use proxy::snapshot::Snapshot;
 
-/// A socket for HTTP/3, which the first core serves, and the listener it belongs to.
-pub(crate) type Datagrams = (UdpSocket, Listener);
+/// A socket for HTTP/3 of one core.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    pub(crate) socket: UdpSocket,
+    /// Its listener, at the address it is bound to.
+    pub(crate) listener: Listener,
+    /// The number of the core.
+    pub(crate) core: u16,
+}
 
 /// A change to a running core.
 #[derive(Debug)]

@@ -74,9 +74,9 @@ impl Listening {
     }
 
     fn open_http3(&mut self, datagrams: Vec<Datagrams>) {
-        for (socket, listener) in datagrams {
+        for Datagrams { socket, listener, core } in datagrams {
             let context = ListenerContext::new(&listener);
-            match Http3Endpoint::new(Rc::clone(&self.worker), context, socket) {
+            match Http3Endpoint::new(Rc::clone(&self.worker), context, socket, core) {
                 Ok(endpoint) => {
                     runtime::spawn(Rc::clone(&endpoint).run()).detach();
                     self.http3.push((listener.address, endpoint));

@@ -153,10 +153,8 @@ impl Server {
         let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
         let sockets = self.sockets.of_core(index, listeners).map_err(StartError::System)?;
-        let datagrams = match index {
-            0 => self.sockets.datagrams(listeners).map_err(StartError::System)?,
-            _ => Vec::new(),
-        };
+        let datagrams =
+            self.sockets.datagrams_of_core(index, listeners).map_err(StartError::System)?;
         let admin = if index == 0 { self.sockets.of_admin() } else { Ok(None) };
         let admin = admin.map_err(StartError::System)?;
         let (sender, changes) = inbox(CHANGES_MAX);
@@ -314,15 +312,17 @@ impl Server {
         let snapshot = Snapshot::new(config, &shared.upstreams, &shared.pseudonym);
         let mut of_cores = Vec::new();
         for core in 0..cores {
-            of_cores.push(change.of_core(core, cores, &named).map_err(|error| error.to_string())?);
+            let sockets = change.of_core(core, cores, &named);
+            let datagrams = change.datagrams_of_core(core, &named);
+            let both = sockets.and_then(|sockets| Ok((sockets, datagrams?)));
+            of_cores.push(both.map_err(|error| error.to_string())?);
         }
-        let mut datagrams = change.datagrams(&named).map_err(|error| error.to_string())?;
-        for (index, sockets) in of_cores.into_iter().enumerate() {
+        for (index, (sockets, datagrams)) in of_cores.into_iter().enumerate() {
             let change = Change::Snapshot {
                 snapshot: Box::new(snapshot.clone()),
                 listeners: listeners.clone(),
                 sockets,
-                datagrams: if index == 0 { std::mem::take(&mut datagrams) } else { Vec::new() },
+                datagrams,
                 gone: change.gone.clone(),
             };
             self.send_change(index, change);

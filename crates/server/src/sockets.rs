@@ -27,8 +27,8 @@ struct Group {
     /// As bound.
     bound: SocketAddr,
     sockets: Vec<TcpListener>,
-    /// For HTTP/3, if the listener has it.
-    datagrams: Option<UdpSocket>,
+    /// For HTTP/3, if the listener has it: one for each core, in their order.
+    datagrams: Vec<UdpSocket>,
 }
 
 /// All listening sockets.
@@ -79,16 +79,21 @@ impl Sockets {
         mut inherited: Vec<UdpSocket>,
     ) -> Result<(), StartError> {
         for (group, listener) in self.groups.iter_mut().zip(listeners) {
-            let is_it = |socket: &UdpSocket| socket.local_addr().is_ok_and(|at| at == group.bound);
-            let passed = inherited.iter().position(is_it).map(|at| inherited.swap_remove(at));
-            group.bind_datagrams(listener, passed)?;
+            let is_it =
+                |socket: &mut UdpSocket| socket.local_addr().is_ok_and(|at| at == group.bound);
+            let passed = inherited.extract_if(.., is_it).collect();
+            group.bind_datagrams(listener, self.cores, passed)?;
         }
         Ok(())
     }
 
-    /// The sockets for HTTP/3, each with its listener.
-    pub(crate) fn datagrams(&self, listeners: &[Listener]) -> io::Result<Vec<Datagrams>> {
-        datagrams(self.groups.iter().zip(listeners))
+    /// The sockets of one core for HTTP/3.
+    pub(crate) fn datagrams_of_core(
+        &self,
+        core: usize,
+        listeners: &[Listener],
+    ) -> io::Result<Vec<Datagrams>> {
+        datagrams_of_core(self.groups.iter().zip(listeners), core)
     }
 
     /// Where clients connect.
@@ -130,7 +135,7 @@ impl Sockets {
                 None => (Group::bind(listener.address, self.cores, Vec::new())?, true),
             });
             let (group, _) = groups.last_mut().expect("it was pushed just now");
-            if group.bind_datagrams(listener, None)? {
+            if group.bind_datagrams(listener, self.cores, Vec::new())? {
                 with_datagrams.push(group.bound);
             }
         }
@@ -173,10 +178,15 @@ impl Change {
         self.groups.iter().filter(|(_, new)| *new).map(|(group, _)| group.bound).collect()
     }
 
-    /// The new sockets for HTTP/3.
-    pub(crate) fn datagrams(&self, listeners: &[Listener]) -> io::Result<Vec<Datagrams>> {
+    /// The new sockets of one core for HTTP/3.
+    pub(crate) fn datagrams_of_core(
+        &self,
+        core: usize,
+        listeners: &[Listener],
+    ) -> io::Result<Vec<Datagrams>> {
         let pairs = self.groups.iter().map(|(group, _)| group).zip(listeners);
-        datagrams(pairs.filter(|(group, _)| self.with_datagrams.contains(&group.bound)))
+        let is_new = |(group, _): &(&Group, _)| self.with_datagrams.contains(&group.bound);
+        datagrams_of_core(pairs.filter(is_new), core)
     }
 
     /// The new sockets that one core accepts from.
@@ -206,15 +216,16 @@ fn of_core<'g>(
     Ok(given)
 }
 
-/// Duplicates of the sockets for HTTP/3 of these groups.
-fn datagrams<'g>(
+/// Duplicates of the sockets of one core for HTTP/3.
+fn datagrams_of_core<'g>(
     groups: impl Iterator<Item = (&'g Group, &'g Listener)>,
+    core: usize,
 ) -> io::Result<Vec<Datagrams>> {
     let mut given = Vec::new();
     for (group, listener) in groups {
-        if let Some(socket) = &group.datagrams {
-            given
-                .push((socket.try_clone()?, Listener { address: group.bound, ..listener.clone() }));
+        if let Some(socket) = group.datagrams.get(core) {
+            let listener = Listener { address: group.bound, ..listener.clone() };
+            given.push(Datagrams { socket: socket.try_clone()?, listener, core: core as u16 });
         }
     }
     Ok(given)
@@ -245,7 +256,7 @@ impl Group {
             let Ok(socket) = process::listen(bound, &share) else { break };
             sockets.push(socket);
         }
-        Ok(Group { configured, bound, sockets, datagrams: None })
+        Ok(Group { configured, bound, sockets, datagrams: Vec::new() })
     }
 
     fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -254,38 +265,46 @@ impl Group {
 
     fn duplicate(&self) -> Result<Group, StartError> {
         let sockets: io::Result<_> = self.sockets.iter().map(TcpListener::try_clone).collect();
+        let datagrams: io::Result<_> = self.datagrams.iter().map(UdpSocket::try_clone).collect();
         Ok(Group {
             configured: self.configured,
             bound: self.bound,
             sockets: sockets.map_err(StartError::System)?,
-            datagrams: self
-                .datagrams
-                .as_ref()
-                .map(UdpSocket::try_clone)
-                .transpose()
-                .map_err(StartError::System)?,
+            datagrams: datagrams.map_err(StartError::System)?,
         })
     }
 
-    /// Binds the UDP port if the listener has HTTP/3 and there is none; true if it did. Closes it
-    /// if the listener has no HTTP/3.
+    /// Binds the UDP port for each core if the listener has HTTP/3 and it is not bound; true if it
+    /// did. Closes it if the listener has no HTTP/3. A core without a socket serves no HTTP/3.
     fn bind_datagrams(
         &mut self,
         listener: &Listener,
-        passed: Option<UdpSocket>,
+        cores: usize,
+        passed: Vec<UdpSocket>,
     ) -> Result<bool, StartError> {
         if !listener.http3 {
-            self.datagrams = None;
+            self.datagrams.clear();
             return Ok(false);
         }
-        if self.datagrams.is_some() {
+        if !self.datagrams.is_empty() {
             return Ok(false);
         }
-        let bound = match passed {
-            Some(passed) => Ok(passed),
-            None => process::bind_datagrams(self.bound),
-        };
-        self.datagrams = Some(bound.map_err(|error| StartError::Bind(self.configured, error))?);
+        let named = |error| StartError::Bind(self.configured, error);
+        let mut sockets = passed;
+        // Without its reader, a socket would swallow its share of the datagrams.
+        sockets.truncate(cores);
+        if sockets.is_empty() {
+            // As for connections: another server is detected by not sharing first.
+            if cores > 1 {
+                drop(process::bind_datagrams(self.bound, false).map_err(named)?);
+            }
+            sockets.push(process::bind_datagrams(self.bound, cores > 1).map_err(named)?);
+        }
+        while sockets.len() < cores {
+            let Ok(socket) = process::bind_datagrams(self.bound, true) else { break };
+            sockets.push(socket);
+        }
+        self.datagrams = sockets;
         Ok(true)
     }
 

@@ -18,6 +18,7 @@ impl Endpoint {
         _worker: Rc<Worker>,
         _listener: Rc<ListenerContext>,
         _socket: UdpSocket,
+        _core: u16,
     ) -> io::Result<Rc<Endpoint>> {
         Err(io::ErrorKind::Unsupported.into())
     }

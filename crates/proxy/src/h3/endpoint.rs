@@ -1,25 +1,29 @@
-//! One UDP socket, and the QUIC connections of its clients.
+//! One UDP socket of a core, and the QUIC connections of its clients.
 //!
-//! All datagrams of a listener come to one core, whatever the client's address is by then. So a
-//! connection that moves to another address needs no routing between cores; the cost is that HTTP/3
-//! of one listener has the throughput of one core.
+//! Each core has a socket of the same address (SO_REUSEPORT), and the kernel chooses one by the
+//! addresses of a datagram: all datagrams of a handshake come to the same core, which owns the
+//! connection from then on. Later ones carry our connection id. If a client has moved, they may
+//! arrive at another core (`crate::strays`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{
-    ConnectionHandle, DatagramEvent, EcnCodepoint, EndpointConfig, IdleTimeout, Incoming,
-    ServerConfig, Transmit, TransportConfig, VarInt,
+    ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent, EcnCodepoint,
+    EndpointConfig, IdleTimeout, ServerConfig, Transmit, TransportConfig, VarInt,
 };
-use runtime::net::{DatagramSocket, Outgoing};
+use runtime::net::{DatagramSocket, Incoming, Outgoing};
+use runtime::sync::Inbox;
 use runtime::time::{self, Instant};
 
 use super::limits::{
@@ -29,12 +33,19 @@ use super::limits::{
 };
 use super::link::Link;
 use crate::listener::ListenerContext;
+use crate::shared::Shared;
+use crate::strays::{ID_BYTES, Stray};
 use crate::worker::Worker;
 
 /// A listener for HTTP/3.
 pub struct Endpoint {
     pub(super) worker: Rc<Worker>,
     pub(super) socket: DatagramSocket,
+    /// The address that clients send to.
+    local: SocketAddr,
+    /// The number of this core.
+    core: u16,
+    strays: RefCell<Inbox<Stray>>,
     pub(super) clock: Clock,
     pub(super) quinn: RefCell<quinn_proto::Endpoint>,
     listener: RefCell<Rc<ListenerContext>>,
@@ -115,10 +126,15 @@ impl Endpoint {
         worker: Rc<Worker>,
         listener: Rc<ListenerContext>,
         socket: UdpSocket,
+        core: u16,
     ) -> io::Result<Rc<Endpoint>> {
         let socket = DatagramSocket::from_std(socket)?;
         let mut config = EndpointConfig::default();
         config.max_udp_payload_size(DATAGRAM_BYTES_MAX).map_err(io::Error::other)?;
+        let shared = Arc::clone(&worker.shared);
+        config.cid_generator(move || Box::new(Ids::new(Arc::clone(&shared), core)));
+        let local = socket.local_addr()?;
+        let strays = RefCell::new(worker.shared.strays.open(local, core));
         let server = server_config(&worker, &listener)?;
         let may_probe = !socket.may_fragment();
         let quinn =
@@ -126,6 +142,9 @@ impl Endpoint {
         Ok(Rc::new(Endpoint {
             worker,
             socket,
+            local,
+            core,
+            strays,
             clock: Clock { theirs: std::time::Instant::now(), ours: time::now() },
             quinn: RefCell::new(quinn),
             listener: RefCell::new(listener),
@@ -200,7 +219,7 @@ impl Endpoint {
     }
 
     /// Waits until datagrams have come; false if no more are received.
-    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    fn poll_ready(self: &Rc<Endpoint>, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let is_over = match self.life.get() {
             Life::Open => false,
             Life::Closing => self.links.borrow().is_empty(),
@@ -210,6 +229,9 @@ impl Endpoint {
             return Poll::Ready(Ok(false));
         }
         self.waker.replace(Some(cx.waker().clone()));
+        while let Poll::Ready(Some(stray)) = self.strays.borrow_mut().poll_recv(cx) {
+            self.take_one(&stray.bytes, stray.from, stray.to, stray.ecn);
+        }
         if !self.waiting.borrow().is_empty() && self.socket.poll_writable(cx).is_ready() {
             self.waiting.take().into_iter().for_each(Waker::wake);
         }
@@ -225,32 +247,49 @@ impl Endpoint {
         self.wake();
     }
 
-    /// Gives datagrams to their connections.
-    fn take(self: &Rc<Endpoint>, input: &[u8], incoming: &runtime::net::Incoming) {
+    /// Takes datagrams that arrived together.
+    fn take(self: &Rc<Endpoint>, input: &[u8], incoming: &Incoming) {
         self.worker.io.counters.bytes_received.add(incoming.bytes as u64);
-        let ecn = EcnCodepoint::from_bits(incoming.ecn);
-        let now = self.clock.now();
-        for datagram in input[..incoming.bytes].chunks(incoming.segment_bytes.max(1)) {
-            let mut response = Vec::new();
-            let bytes = BytesMut::from(datagram);
-            let (from, to) = (incoming.from, incoming.to);
-            let event = self.quinn.borrow_mut().handle(now, from, to, ecn, bytes, &mut response);
-            match event {
-                None => {}
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    let link = self.links.borrow().get(&handle).cloned();
-                    if let Some(link) = link {
-                        link.receive(event);
-                    }
+        let Incoming { bytes, segment_bytes, from, to, ecn } = *incoming;
+        for datagram in input[..bytes].chunks(segment_bytes.max(1)) {
+            let strays = &self.worker.shared.strays;
+            match id_of(datagram).map(|id| strays.core_of(id)) {
+                Some(core) if core != self.core => {
+                    let stray = Stray { bytes: datagram.to_vec(), from, to, ecn };
+                    strays.send(self.local, core, stray);
                 }
-                Some(DatagramEvent::NewConnection(incoming)) => self.accept(incoming),
-                Some(DatagramEvent::Response(transmit)) => self.send_one(&transmit, &response),
+                _ => self.take_one(datagram, from, to, ecn),
             }
         }
     }
 
+    /// Gives a datagram to its connection.
+    fn take_one(
+        self: &Rc<Endpoint>,
+        datagram: &[u8],
+        from: SocketAddr,
+        to: Option<IpAddr>,
+        ecn: u8,
+    ) {
+        let (now, ecn) = (self.clock.now(), EcnCodepoint::from_bits(ecn));
+        let mut response = Vec::new();
+        let bytes = BytesMut::from(datagram);
+        let event = self.quinn.borrow_mut().handle(now, from, to, ecn, bytes, &mut response);
+        match event {
+            None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let link = self.links.borrow().get(&handle).cloned();
+                if let Some(link) = link {
+                    link.receive(event);
+                }
+            }
+            Some(DatagramEvent::NewConnection(first)) => self.accept(first),
+            Some(DatagramEvent::Response(transmit)) => self.send_one(&transmit, &response),
+        }
+    }
+
     /// Accepts a connection, or not.
-    fn accept(self: &Rc<Endpoint>, incoming: Incoming) {
+    fn accept(self: &Rc<Endpoint>, incoming: quinn_proto::Incoming) {
         let Worker { io, overload, cache, .. } = &*self.worker;
         let mut response = Vec::new();
         let is_full = io.connections() >= io.limits().limits.connections_max;
@@ -320,6 +359,44 @@ impl Endpoint {
         })?;
         self.worker.io.counters.bytes_sent.add(contents.len() as u64);
         Ok(())
+    }
+}
+
+/// Our connection id in a datagram of an open connection, which has a short header (RFC 8999
+/// section 5.2). Those of a handshake arrive at their core.
+fn id_of(datagram: &[u8]) -> Option<&[u8; ID_BYTES]> {
+    match datagram.split_first()? {
+        (first, rest) if first & 0x80 == 0 => rest.first_chunk(),
+        _ => None,
+    }
+}
+
+/// Makes connection ids of one core.
+struct Ids {
+    shared: Arc<Shared>,
+    core: u16,
+    random: RandomState,
+    next: u64,
+}
+
+impl Ids {
+    fn new(shared: Arc<Shared>, core: u16) -> Ids {
+        Ids { shared, core, random: RandomState::new(), next: 0 }
+    }
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        self.next += 1;
+        ConnectionId::new(&self.shared.strays.id(self.core, self.random.hash_one(self.next)))
+    }
+
+    fn cid_len(&self) -> usize {
+        ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
     }
 }
 

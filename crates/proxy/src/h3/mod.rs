@@ -1,11 +1,11 @@
 //! HTTP/3 on the client's side of the seam (`crate::client`): everything about the protocol between
 //! a client and us, and nothing else.
 //!
-//! `endpoint` is one UDP socket: it gives each datagram to its connection, and accepts new ones.
-//! `link` is one connection: QUIC by `quinn-proto`, the frames by `http3`; it answers fresh hits at
-//! once, and starts an exchange for every other request. `body` is the content of a request. The
-//! client of an exchange is that of HTTP/2, and so is the way in which heads become those of
-//! HTTP/1.
+//! `endpoint` is one UDP socket of a core: it gives each datagram to its connection, and accepts
+//! new ones. `link` is one connection: QUIC by `quinn-proto`, the frames by `http3`; it answers
+//! fresh hits at once, and starts an exchange for every other request. `body` is the content of a
+//! request. The client of an exchange is that of HTTP/2, and so is the way in which heads become
+//! those of HTTP/1.
 //!
 //! ```text
 //!   socket --datagrams--> endpoint --> connection --streams--> request --> exchange

@@ -42,12 +42,14 @@ pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpLis
 }
 
 /// Opens a socket for datagrams that belongs to no core yet;
-/// [`crate::net::DatagramSocket::from_std`] adds it to one. Non-blocking and close-on-exec.
+/// [`crate::net::DatagramSocket::from_std`] adds it to one. With `reuse_port`,
+/// others may share its address, and the kernel distributes the datagrams by their addresses.
+/// Non-blocking and close-on-exec.
 ///
 /// # Errors
 /// The address is in use, is not local, or may not be used.
-pub fn bind_datagrams(address: SocketAddr) -> io::Result<UdpSocket> {
-    let fd = real::bind_udp(address)?;
+pub fn bind_datagrams(address: SocketAddr, reuse_port: bool) -> io::Result<UdpSocket> {
+    let fd = real::bind_shared_udp(address, reuse_port)?;
     // SAFETY: a new descriptor with no other owner.
     Ok(UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -215,8 +215,15 @@ pub(crate) fn close(fd: RawFd) {
 }
 
 pub(crate) fn bind_udp(address: SocketAddr) -> io::Result<RawFd> {
+    bind_shared_udp(address, false)
+}
+
+pub(crate) fn bind_shared_udp(address: SocketAddr, reuse_port: bool) -> io::Result<RawFd> {
     let raw = RawAddress::inet(address);
     let fd = socket(raw.family(), libc::SOCK_DGRAM)?;
+    if reuse_port {
+        set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
     bind(&fd, &raw)?;
     Ok(fd.into_raw_fd())
 }
