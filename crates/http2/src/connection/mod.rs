@@ -316,7 +316,7 @@ impl Connection {
     fn is_ignored(&self, stream: StreamId) -> bool {
         let is_late = matches!(self.going, Going::Final(last) if self.is_server && stream > last);
         // A stream of a client that is gone was complete or reset by us: idle ones are refused
-        // before. However many there were, what was under way is no mistake of the server.
+        // before. However many there were, what was on its way is no mistake of the server.
         is_late || !self.is_server || self.resets.contains(&stream)
     }
 

@@ -13,6 +13,8 @@
 //! written in one turn of the core is sent together. After the close, the connection answers late
 //! datagrams for a while (RFC 9000 section 10.2); it counts as open no longer.
 
+mod streams;
+
 use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -23,12 +25,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use cache::Look;
 use cache::stored::{Connection as Keeping, Use};
-use core_io::CoreIo;
 use http1::write::trailer_lines;
-use http1::{Expectation, Method, OwnedRequest, RequestHead, Version, trailer_fields};
+use http1::{Expectation, Method, OwnedRequest, RequestHead};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Reason, Scope, UniStream, write};
-use outcome::{Fault, Refusal};
+use outcome::Refusal;
 use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event as QuicEvent,
@@ -43,12 +44,11 @@ use super::limits::{
     PULL_BYTES_MAX, SEGMENTS_MAX, SEND_WINDOW_BYTES, SENDS_PER_TURN_MAX, TASKS_MAX,
 };
 use super::stream::{Read, Stream, find, read, wake};
-use crate::client::Gone;
 use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
 use crate::exchange::step::Ending;
 use crate::h1::append_refusal;
-use crate::h2::{Stop, StreamClient, Streams, fields_of, write_request};
+use crate::h2::{StreamClient, fields_of, write_request};
 use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
@@ -687,125 +687,6 @@ impl Link {
         let result = f(&mut state);
         wake(&mut state.waker);
         result
-    }
-}
-
-impl Streams for Link {
-    type Id = StreamId;
-    type Body = RequestBody;
-    const VERSION: Version = Version::Http3;
-
-    fn io(&self) -> &CoreIo {
-        &self.worker.io
-    }
-
-    fn send_head<'f>(
-        &self,
-        id: StreamId,
-        status: u16,
-        fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
-        ends: bool,
-    ) -> bool {
-        self.write(|State { quinn, streams, .. }| {
-            let Some(stream) = find(streams, id) else { return false };
-            write::response(status, fields, &mut stream.unsent);
-            if ends {
-                stream.end();
-            }
-            stream.flush(quinn, id).is_ok()
-        })
-    }
-
-    fn send_content(&self, id: StreamId, content: &[u8], ends: bool) -> Option<usize> {
-        self.write(|State { quinn, streams, .. }| {
-            let stream = find(streams, id)?;
-            let sent = stream.send(quinn, id, content).ok()?;
-            if ends && sent == content.len() {
-                stream.end();
-                stream.flush(quinn, id).ok()?;
-            }
-            Some(sent)
-        })
-    }
-
-    fn send_trailers(&self, id: StreamId, lines: &[u8]) -> bool {
-        self.write(|State { quinn, streams, .. }| {
-            let Some(stream) = find(streams, id) else { return false };
-            write::trailers(trailer_fields(lines), &mut stream.unsent);
-            stream.end();
-            stream.flush(quinn, id).is_ok()
-        })
-    }
-
-    fn waits_for_window(&self, id: StreamId) -> bool {
-        find(&mut self.state.borrow_mut().streams, id).is_some_and(|stream| stream.is_blocked)
-    }
-
-    fn poll_window(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        // QUIC sends from its streams in turn.
-        self.poll_room(id, &mut false, cx)
-    }
-
-    fn poll_room(
-        &self,
-        id: StreamId,
-        _others_first: &mut bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
-        let mut state = self.state.borrow_mut();
-        match find(&mut state.streams, id) {
-            None => Poll::Ready(Err(Gone)),
-            Some(stream) if stream.is_blocked => {
-                stream.room_waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            Some(_) => Poll::Ready(Ok(())),
-        }
-    }
-
-    fn has_unsent(&self, id: StreamId) -> bool {
-        let mut state = self.state.borrow_mut();
-        find(&mut state.streams, id).is_some_and(|stream| !stream.unsent.is_empty())
-    }
-
-    fn poll_gone(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<()> {
-        match find(&mut self.state.borrow_mut().streams, id) {
-            None => Poll::Ready(()),
-            Some(stream) => {
-                stream.gone_waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-        }
-    }
-
-    fn poll_content(
-        &self,
-        id: StreamId,
-        content: &mut Vec<u8>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<bool, Fault>> {
-        match self.write(|state| state.read_content(&self.worker, id, content, cx)) {
-            Poll::Ready(Err(Some(error))) => {
-                self.broken(id, error);
-                Poll::Ready(Err(Fault::ClientBody))
-            }
-            Poll::Ready(Err(None)) => Poll::Ready(Err(Fault::ClientBody)),
-            Poll::Ready(Ok(is_complete)) => Poll::Ready(Ok(is_complete)),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    fn release(&self, _id: StreamId, _bytes: usize) {
-        // What was read may be sent again.
-    }
-
-    fn stop(&self, id: StreamId, why: Stop) {
-        let code = match why {
-            Stop::BrokenOff => ErrorCode::H3_INTERNAL_ERROR,
-            Stop::TunnelOver => ErrorCode::H3_REQUEST_CANCELLED,
-            Stop::TunnelBroken => ErrorCode::H3_CONNECT_ERROR,
-        };
-        self.write(|state| state.stop(id, code));
     }
 }
 
