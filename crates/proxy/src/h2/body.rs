@@ -25,6 +25,8 @@ pub(crate) struct RequestBody {
     is_awaited: bool,
     used: u64,
     is_done: bool,
+    /// It has not arrived in time, or the stream is gone.
+    failed: bool,
     pace: Pace,
 }
 
@@ -36,12 +38,24 @@ impl RequestBody {
         is_awaited: bool,
     ) -> RequestBody {
         let is_done = length.is_empty();
-        RequestBody { link, stream, length, is_awaited, used: 0, is_done, pace: Pace::default() }
+        RequestBody {
+            link,
+            stream,
+            length,
+            is_awaited,
+            used: 0,
+            is_done,
+            failed: false,
+            pace: Pace::default(),
+        }
     }
 
     /// Reads on for a while after the response: some clients lose it if they are stopped while they
     /// send.
     pub(super) async fn discard(&mut self) {
+        if self.failed {
+            return;
+        }
         let in_force = self.link.worker.io.limits();
         let mut left = in_force.limits.linger_bytes_max;
         let discarding = async {
@@ -65,6 +79,7 @@ impl RequestBody {
             let limit = |limits: &Limits| limits.body_timeout;
             let waited = self.pace.wait(io, limit, arrived(), Fault::ClientSlow).await;
             if waited != Err(Fault::ClientSlow) || !link.is_answered(id) {
+                self.failed |= waited.is_err();
                 return waited;
             }
         }

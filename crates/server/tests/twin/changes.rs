@@ -10,7 +10,7 @@ use runtime::time::sleep;
 use crate::common::Response;
 use crate::origin::expected;
 use crate::storm::Draw;
-use crate::world::{Client, PROXY, PROXY_TOO, World, each_way, reverse, run};
+use crate::world::{Client, PROXY, PROXY_TOO, World, each_version, each_way, reverse};
 
 async fn get(at: &str, target: &str, fields: &str) -> Response {
     Client::to(at).await.unwrap().get(target, fields).await
@@ -166,7 +166,7 @@ async fn busy(seed: u64, at: &'static str) {
 #[test]
 fn after_an_answered_change_no_client_gets_an_older_version() {
     sim::check(0..4, |seed| {
-        run(sim::Options::rough(seed), reverse(), async |_world: Rc<World>| {
+        each_version(&sim::Options::rough(seed), &reverse(), async |_world: Rc<World>| {
             let clients: Vec<_> = (0..16)
                 .map(|n| {
                     let at = if n % 2 == 0 { PROXY } else { PROXY_TOO };

@@ -10,7 +10,7 @@ use server::Config;
 use transport::proxy_protocol::{Ends, append_v1, append_v2};
 
 use crate::tls_client::{TlsClient, client_config, reverse_tls};
-use crate::world::{Client, World, each_way, reverse, run};
+use crate::world::{Client, World, each_way, each_way_http1, reverse, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The network of the twin's clients.
@@ -39,12 +39,14 @@ fn the_client_of_the_header_is_logged() {
         async |world: Rc<World>| {
             for append in [append_v1, append_v2] {
                 let mut client = Client::new().await;
-                assert_eq!(client.ask(&[&header(append), REQUEST].concat()).await.status, 200);
+                client.stream.write_all(&header(append)).await.unwrap();
+                assert_eq!(client.ask(REQUEST).await.status, 200);
             }
             // The proxy in front of us sends its own request: a health check.
             for own in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
                 let mut client = Client::new().await;
-                assert_eq!(client.ask(&[own, REQUEST].concat()).await.status, 200);
+                client.stream.write_all(own).await.unwrap();
+                assert_eq!(client.ask(REQUEST).await.status, 200);
             }
             world.stopped().await;
             let log = String::from_utf8(world.log.lock().unwrap().clone()).unwrap();
@@ -73,7 +75,7 @@ fn a_header_cut_at_every_byte() {
 
 #[test]
 fn a_connection_without_its_header_is_refused() {
-    each_way(
+    each_way_http1(
         || trusting(reverse(), CLIENTS),
         async |world: Rc<World>| {
             for wrong in [REQUEST, b"PROXY TCP4 1.2.3.4\r\n", b"PROXY TCP4 1.2.3.4 2.3.4.5 1 2\n"] {
@@ -99,7 +101,8 @@ fn a_header_from_another_network_is_refused() {
         || trusting(reverse(), "192.0.2.0/24"),
         async |world: Rc<World>| {
             let mut client = Client::new().await;
-            let _ = client.send(&[&header(append_v1), REQUEST].concat()).await;
+            let _ = client.stream.write_all(&header(append_v1)).await;
+            let _ = client.send(REQUEST).await;
             assert!(client.response().await.is_err());
             assert_eq!(world.counter("proxy_headers_refused"), 1);
         },
@@ -108,7 +111,7 @@ fn a_header_from_another_network_is_refused() {
 
 #[test]
 fn the_header_comes_before_tls() {
-    each_way(
+    each_way_http1(
         || trusting(reverse_tls(), CLIENTS),
         async |world: Rc<World>| {
             let mut client = TlsClient::connect(&client_config()).await;

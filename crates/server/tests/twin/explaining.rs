@@ -11,7 +11,7 @@ use server::explain::Explained;
 use runtime::sim;
 
 use crate::storm::Draw;
-use crate::world::{ADMIN, Client, World, each_way, forward, reverse, run, with};
+use crate::world::{ADMIN, Client, World, each_version, each_way, forward, reverse, run, with};
 
 async fn get(target: &str, fields: &str) {
     Client::new().await.get(target, fields).await;
@@ -296,7 +296,7 @@ const RULES_MIN: usize = 25;
 
 #[test]
 fn explaining_changes_nothing() {
-    run(sim::Options::new(7), reverse(), async |world: Rc<World>| {
+    each_version(&sim::Options::new(7), &reverse(), async |world: Rc<World>| {
         let mut draw = Draw::new(7);
         for _ in 0..60 {
             let asked = Asked::of(&mut draw);

@@ -8,7 +8,9 @@ use runtime::sim;
 use runtime::time::sleep;
 
 use crate::origin::expected;
-use crate::world::{Broken, Client, ORIGIN, World, address, each_way, forward, reverse, run};
+use crate::world::{
+    Broken, Client, ORIGIN, World, address, each_version, each_way, forward, reverse,
+};
 
 #[test]
 fn an_origin_that_is_not_there_is_502() {
@@ -125,7 +127,7 @@ fn a_request_is_repeated_once_when_its_pooled_connection_was_closing() {
     sim::check(0..12, |seed| {
         let options = sim::Options::new(seed)
             .with_delay(Duration::from_micros(10)..Duration::from_millis(20));
-        run(options, reverse(), async |world: Rc<World>| {
+        each_version(&options, &reverse(), async |world: Rc<World>| {
             let targets: Vec<_> =
                 (0..12).map(|at| format!("/d{at}?size=10&cc=no-store&drop=1")).collect();
             let all: String =
@@ -227,7 +229,7 @@ fn a_post_never_meets_a_connection_that_was_closing() {
     sim::check(0..12, |seed| {
         let options = sim::Options::new(seed)
             .with_delay(Duration::from_micros(10)..Duration::from_millis(20));
-        run(options, reverse(), async |world: Rc<World>| {
+        each_version(&options, &reverse(), async |world: Rc<World>| {
             let get = "GET /g?size=9&cc=no-store&drop=1 HTTP/1.1\r\nHost: s\r\n\r\n";
             let post = "POST /p?drop=1 HTTP/1.1\r\nHost: s\r\nContent-Length: 0\r\n\r\n";
             let all = format!("{get}{post}").repeat(6);

@@ -16,6 +16,7 @@ mod dns;
 mod explaining;
 mod faults;
 mod hostile;
+mod http2_client;
 mod limits;
 mod origin;
 mod partial;

@@ -11,7 +11,7 @@ use runtime::time::sleep;
 use server::{Config, Origin as OriginUrl};
 use transport::proxy_protocol::{Ends, append_v1, append_v2, parse_header};
 
-use crate::world::{Client, ORIGIN, PROXY, World, address, each_way, reverse};
+use crate::world::{Client, ORIGIN, PROXY, World, address, each_way, each_way_http1, reverse};
 
 const BOTH: [ProxyHeader; 2] = [ProxyHeader::V1, ProxyHeader::V2];
 
@@ -98,14 +98,14 @@ fn the_client_of_a_received_header_is_passed_on() {
                         let mut bytes = Vec::new();
                         append(&mut bytes, ends);
                         let mut client = Client::new().await;
-                        client.send(&bytes).await.unwrap();
+                        client.stream.write_all(&bytes).await.unwrap();
                         assert_eq!(client.ask(request).await.status, 200);
                         assert_eq!(named_ends(&world).last().unwrap().1, Some(ends));
                     }
                 }
                 // A proxy in front of us that sends its own request is itself the client.
                 let mut client = Client::new().await;
-                client.send(b"PROXY UNKNOWN\r\n").await.unwrap();
+                client.stream.write_all(b"PROXY UNKNOWN\r\n").await.unwrap();
                 assert_eq!(client.ask(request).await.status, 200);
                 assert_eq!(named_ends(&world).last().unwrap().1, ends_of(&client));
             },
@@ -179,7 +179,7 @@ fn start_agreeing(at: SocketAddr, received: Rc<std::cell::RefCell<Vec<Option<End
 fn a_tunnel_begins_with_the_header_too() {
     const AGREEING: &str = "10.0.0.3:80";
     let config = || Config { groups: vec![group("g", AGREEING, ProxyHeader::V1)], ..reverse() };
-    each_way(config, async |_: Rc<World>| {
+    each_way_http1(config, async |_: Rc<World>| {
         let received = Rc::default();
         start_agreeing(address(AGREEING), Rc::clone(&received));
         let client = Client::new().await;

@@ -7,7 +7,9 @@ use runtime::sim;
 use server::{Config, Origin as OriginUrl};
 
 use crate::origin::expected;
-use crate::world::{Client, ORIGIN, World, address, each_way, forward, reverse, run};
+use crate::world::{
+    Client, ORIGIN, World, address, each_way, each_way_http1, forward, reverse, run,
+};
 
 /// Heads and bodies that must not get through. `⏎` is CR LF, `␊` a bare LF, `␍` a bare CR.
 const REFUSED: &[(u16, &str)] = &[
@@ -55,7 +57,7 @@ fn bytes(text: &str) -> Vec<u8> {
 
 #[test]
 fn a_malformed_request_is_refused_and_reaches_no_origin() {
-    each_way(reverse, async |world: Rc<World>| {
+    each_way_http1(reverse, async |world: Rc<World>| {
         for (status, text) in REFUSED {
             let mut client = Client::new().await;
             let got = client.ask(&bytes(text)).await;
@@ -71,7 +73,7 @@ fn a_malformed_request_is_refused_and_reaches_no_origin() {
 /// The refusal comes behind the answers to what was asked before it, and nothing comes behind it.
 #[test]
 fn a_refusal_keeps_its_place_among_pipelined_responses() {
-    each_way(reverse, async |world: Rc<World>| {
+    each_way_http1(reverse, async |world: Rc<World>| {
         let hit = "/hit?size=20&cc=max-age=600";
         Client::new().await.get(hit, "").await;
         for (status, text) in REFUSED {
@@ -121,7 +123,7 @@ fn heads_over_the_limits_are_refused() {
 /// What one hop says to the next does not go further, and what names a field takes it along.
 #[test]
 fn hop_by_hop_fields_are_not_forwarded() {
-    each_way(reverse, async |world: Rc<World>| {
+    each_way_http1(reverse, async |world: Rc<World>| {
         let mut client = Client::new().await;
         let fields = "Connection: keep-alive, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nTE: x\r\n\
                       Upgrade: h2c\r\nProxy-Connection: close\r\nX-Yours: 2\r\n";
@@ -220,13 +222,16 @@ fn our_own_responses_have_no_cache_status_and_refusals_have_a_proxy_status() {
     ];
     each_way(config, async |_: Rc<World>| {
         for (line, fields, status, error, rule) in rows {
-            let mut client = Client::new().await;
+            let mut client = match line.starts_with("CONNECT") {
+                true => Client::http1().await,
+                false => Client::new().await,
+            };
             let ask = format!("{line} HTTP/1.1\r\nHost: s\r\n{fields}\r\n");
             let got = client.ask(ask.as_bytes()).await;
             assert_eq!((got.status, got.field("cache-status")), (status, None), "{line}");
             assert_eq!(got.field("proxy-status"), Some(&*refused(error, rule)), "{line}");
         }
-        let mut client = Client::new().await;
+        let mut client = Client::http1().await;
         client.send(b"BROKEN\r\n\r\n").await.unwrap();
         let got = client.response().await.unwrap();
         assert_eq!(got.field("cache-status"), None);
@@ -295,8 +300,12 @@ fn messages_name_us_as_configured() {
             }
             let seen = world.origin.last();
             assert_eq!(seen.field("via").is_some(), of_request.is_some());
-            let begins = of_request.unwrap_or_default();
-            assert!(seen.field("via").unwrap_or_default().starts_with(begins), "{seen:?}");
+            let of_request = of_request.unwrap_or_default();
+            let begins = match client.is_http1() {
+                true => of_request.to_owned(),
+                false => of_request.replace("1.1 ", "2.0 "),
+            };
+            assert!(seen.field("via").unwrap_or_default().starts_with(&begins), "{seen:?}");
             if via.name.is_some() {
                 let circle = "Via: 1.1 other, 1.1 Cache-1.example:80\r\n";
                 let got = Client::new().await.get("/c?size=3&cc=no-store", circle).await;

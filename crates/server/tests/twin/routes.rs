@@ -96,7 +96,7 @@ fn a_route_may_answer_itself_and_a_request_without_a_route_is_refused() {
         let post = "POST /admin HTTP/1.1\r\nHost: site\r\nContent-Length: 3\r\n\r\nabc";
         let mut poster = Client::new().await;
         assert_eq!(poster.ask(post.as_bytes()).await.status, 403);
-        assert!(poster.ends().await, "its body was not read");
+        assert!(!poster.is_http1() || poster.ends().await, "its body was not read");
         assert_eq!(get(&mut client, "unknown", "/", "").await.status, 404);
         assert_eq!(get(&mut client, "site", "/a?size=3", "").await.status, 200);
         assert_eq!(world.origin.seen.borrow().len(), 1);

@@ -1,4 +1,5 @@
-//! A hundred clients of two cores at once, on networks that delay, split, reset and refuse.
+//! A hundred clients of two cores at once, of both versions, on networks that delay, split, reset
+//! and refuse.
 //!
 //! Every whole response must be exactly what the origin has for that target; a broken one must be
 //! seen to be broken; no two may be mixed. On a network that loses nothing none may be broken.
@@ -11,7 +12,7 @@ use runtime::time::sleep;
 
 use crate::common::Response;
 use crate::origin::{asks, expected};
-use crate::world::{Client, PROXY, PROXY_TOO, World, reverse, run};
+use crate::world::{Client, PROXY, PROXY_TOO, Version, World, reverse, run};
 
 const CLIENTS: u64 = 100;
 const REQUESTS: u64 = 4;
@@ -106,7 +107,8 @@ async fn client(seed: u64, storm: bool) -> u64 {
     sleep(Duration::from_millis(draw.below(2000))).await;
     let (mut whole, mut asked) = (0, 0);
     while asked < REQUESTS {
-        let mut client = match Client::to(draw.of(&[PROXY, PROXY_TOO])).await {
+        let version = draw.of(&[Version::Http1, Version::Http2]);
+        let mut client = match Client::over(version, draw.of(&[PROXY, PROXY_TOO])).await {
             Ok(client) => client,
             Err(error) => {
                 assert!(storm, "{error}");
@@ -120,10 +122,12 @@ async fn client(seed: u64, storm: bool) -> u64 {
             (0..if old { 1 } else { 1 + draw.below(3) }).map(|_| ask(&mut draw, old)).collect();
         asked += batch.len() as u64;
         let all: Vec<u8> = batch.iter().flat_map(|one| one.wire.clone()).collect();
-        let stream = Rc::clone(&client.stream);
+        let (stream, requests) = (Rc::clone(&client.stream), client.sending(&all));
+        // A client of HTTP/2 that closes its direction wants no answer.
+        let ends = version == Version::Http1 && draw.below(4) == 0;
         let sending = async {
-            let sent = stream.write_all(&all).await;
-            if draw.below(4) == 0 {
+            let sent = requests.await;
+            if ends {
                 let _ = stream.shutdown(std::net::Shutdown::Write);
             }
             sent

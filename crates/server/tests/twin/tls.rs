@@ -14,7 +14,7 @@ use server::ServerTls;
 use crate::common::content;
 use crate::origin;
 use crate::tls_client::{SIGNED, TlsClient, client_config, reverse_tls};
-use crate::world::{Client, World, each_way, run, with};
+use crate::world::{Client, World, each_way_http1 as each_way, run, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -13,7 +13,9 @@ use server::{Config, Origin, Users};
 use crate::common::content;
 use crate::dns::{NameServer, SERVER};
 use crate::origin::expected;
-use crate::world::{Client, World, address, each_way, forward, reverse, run, with};
+use crate::world::{
+    Client, World, address, each_version, each_way_http1 as each_way, forward, reverse, run, with,
+};
 
 /// A server that does what a test wants with each connection.
 struct Peer {
@@ -540,7 +542,7 @@ fn the_client_of_a_request_is_named_as_configured() {
             config.forward.x_forwarded_for = tell;
             config.forward.forwarded = tell;
         });
-        run(sim::Options::new(1), config(), async |world: Rc<World>| {
+        each_version(&sim::Options::new(1), &config(), async |world: Rc<World>| {
             let mut client = Client::new().await;
             let fields = "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\n";
             let target = "http://10.0.0.2/f?size=1&cc=no-store";

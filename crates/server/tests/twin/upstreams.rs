@@ -14,7 +14,9 @@ use server::{Config, Origin as OriginUrl};
 
 use crate::common::Response;
 use crate::origin::{Origin, expected};
-use crate::world::{ADMIN, Broken, Client, ORIGIN, World, address, each_way, reverse, run};
+use crate::world::{
+    ADMIN, Broken, Client, ORIGIN, World, address, each_version, each_way, reverse,
+};
 
 /// The second and the third server; the first is the world's own.
 const SECOND: &str = "10.0.0.3:80";
@@ -292,7 +294,7 @@ fn a_server_that_dies_within_its_answer_breaks_that_answer_alone() {
     // the other server; no client gets a wrong response.
     sim::check(0..8, |seed| {
         let options = sim::Options::new(seed);
-        run(options, before(group(&[ORIGIN, SECOND])), async |_: Rc<World>| {
+        each_version(&options, &before(group(&[ORIGIN, SECOND])), async |_: Rc<World>| {
             let _second = Origin::start(address(SECOND));
             let asking: Vec<_> = (0..100)
                 .map(|at| format!("/k{at}?size=30&cc=no-store&delay={}", at % 20))

@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use server::{Config, Core, DiskConfig, LogFormat, LogTo, NameServers, Origin as 
 use store::disk::{DiskStore, Geometry, Verify};
 
 use crate::common::{Response, read_log_line, read_metrics, read_response};
+use crate::http2_client::Http2;
 use crate::origin::Origin;
 
 pub(crate) const PROXY: &str = "10.0.0.1:80";
@@ -61,6 +63,26 @@ pub(crate) fn with(
     }
 }
 
+/// What the clients of a scenario speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http1,
+    Http2,
+}
+
+thread_local! {
+    static VERSION: Cell<Version> = const { Cell::new(Version::Http1) };
+}
+
+/// Runs a part of a test with clients of this version.
+pub(crate) fn over<R>(version: Version, part: impl FnOnce() -> R) -> R {
+    VERSION.set(version);
+    eprintln!("over {version:?}");
+    let result = part();
+    VERSION.set(Version::Http1);
+    result
+}
+
 /// A running scenario.
 pub(crate) struct World {
     pub(crate) origin: Rc<Origin>,
@@ -86,19 +108,48 @@ pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnO
     });
 }
 
-/// Runs a scenario on a smooth network and on rough ones, with different delays and splits.
+/// Runs a scenario once with clients of each version.
+pub(crate) fn each_version(
+    options: &sim::Options,
+    config: &Config,
+    scenario: impl AsyncFn(Rc<World>),
+) {
+    for version in [Version::Http1, Version::Http2] {
+        over(version, || run(options.clone(), config.clone(), &scenario));
+    }
+}
+
+/// Runs a scenario on a smooth network and on rough ones, with different delays and splits, and
+/// with clients of both versions.
 pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     in_memory(&config, &scenario);
     // With a store on disk nothing that a client can see changes.
-    sim::check(7..9, |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario));
+    let rough = |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario);
+    over(Version::Http1, || sim::check(7..8, rough));
+    over(Version::Http2, || sim::check(8..9, rough));
 }
 
 /// The same in memory alone.
 pub(crate) fn in_memory(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
-    sim::check(0..2, |seed| run(sim::Options::new(seed), config(), &scenario));
-    sim::check(2..6, |seed| run(sim::Options::rough(seed), config(), &scenario));
-    let bytewise = |seed| sim::Options::new(seed).with_split(1.0).with_buffer_bytes(600);
-    sim::check(6..7, |seed| run(bytewise(seed), config(), &scenario));
+    over(Version::Http1, || networks([0..1, 2..4, 6..7], &config, &scenario));
+    over(Version::Http2, || networks([1..2, 4..6, 6..7], &config, &scenario));
+}
+
+/// The same for a scenario that is about the text of HTTP/1.
+pub(crate) fn each_way_http1(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    networks([0..2, 2..6, 6..7], &config, &scenario);
+    sim::check(7..9, |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario));
+}
+
+fn networks(
+    [smooth, rough, bytewise]: [Range<u64>; 3],
+    config: impl Fn() -> Config,
+    scenario: impl AsyncFn(Rc<World>),
+) {
+    let of_bytes = |seed| sim::Options::new(seed).with_split(1.0).with_buffer_bytes(600);
+    sim::check(smooth, |seed| run(sim::Options::new(seed), config(), &scenario));
+    sim::check(rough, |seed| run(sim::Options::rough(seed), config(), &scenario));
+    sim::check(bytewise, |seed| run(of_bytes(seed), config(), &scenario));
 }
 
 /// The same with a store on disk.
@@ -206,6 +257,8 @@ pub(crate) enum Broken {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: Rc<TcpStream>,
+    /// For a client that speaks HTTP/2.
+    http2: Option<Rc<RefCell<Http2>>>,
     buf: Vec<u8>,
     ended: bool,
     /// The interim responses received.
@@ -217,14 +270,43 @@ impl Client {
         Client::to(PROXY).await.unwrap()
     }
 
+    /// A client of HTTP/1, whatever the others of the scenario speak.
+    pub(crate) async fn http1() -> Client {
+        Client::over(Version::Http1, PROXY).await.unwrap()
+    }
+
     pub(crate) async fn to(at: &str) -> std::io::Result<Client> {
-        let stream = TcpStream::connect(address(at)).await?;
-        let stream = Rc::new(stream);
-        Ok(Client { stream, buf: Vec::new(), ended: false, interim: Vec::new() })
+        let version = if at == ADMIN { Version::Http1 } else { VERSION.get() };
+        Client::over(version, at).await
+    }
+
+    pub(crate) async fn over(version: Version, at: &str) -> std::io::Result<Client> {
+        let stream = Rc::new(TcpStream::connect(address(at)).await?);
+        let http2 = (version == Version::Http2).then(|| Rc::new(RefCell::new(Http2::new())));
+        Ok(Client { stream, http2, buf: Vec::new(), ended: false, interim: Vec::new() })
+    }
+
+    pub(crate) fn is_http1(&self) -> bool {
+        self.http2.is_none()
     }
 
     pub(crate) async fn send(&self, bytes: &[u8]) -> std::io::Result<()> {
-        self.stream.write_all(bytes).await
+        self.sending(bytes).await
+    }
+
+    /// Sends bytes of HTTP/1, or what they mean in HTTP/2. The client may read at the same time.
+    pub(crate) fn sending<'a>(
+        &self,
+        bytes: &'a [u8],
+    ) -> impl Future<Output = std::io::Result<()>> + use<'a> {
+        let (stream, http2) = (Rc::clone(&self.stream), self.http2.clone());
+        async move {
+            let Some(http2) = http2 else { return stream.write_all(bytes).await };
+            if !http2.borrow_mut().write(bytes) {
+                return Err(std::io::ErrorKind::BrokenPipe.into());
+            }
+            send_frames(&stream, &http2).await
+        }
     }
 
     /// Sends a GET with more fields (each line with its CRLF) and reads the response.
@@ -255,7 +337,7 @@ impl Client {
 
     /// Sends requests at once and reads the responses while it sends.
     pub(crate) async fn pipeline(&mut self, requests: &[u8], answers: usize) -> Vec<Response> {
-        let stream = Rc::clone(&self.stream);
+        let sending = self.sending(requests);
         let reading = async {
             let mut got = Vec::new();
             for _ in 0..answers {
@@ -263,7 +345,7 @@ impl Client {
             }
             got
         };
-        let (sent, got) = runtime::join(stream.write_all(requests), reading).await;
+        let (sent, got) = runtime::join(sending, reading).await;
         sent.unwrap();
         got
     }
@@ -275,6 +357,11 @@ impl Client {
     /// The final response to a request with this method.
     pub(crate) async fn response_to(&mut self, method: &str) -> Result<Response, Broken> {
         loop {
+            if let Some(http2) = &self.http2
+                && let Some(response) = http2.borrow_mut().next(&mut self.interim)
+            {
+                return response;
+            }
             while let Some((response, used)) =
                 read_response(&self.buf, method == "HEAD", self.ended)
             {
@@ -284,7 +371,11 @@ impl Client {
                 }
                 self.interim.push(response.status);
             }
-            let within = if self.buf.is_empty() { Broken::Ended } else { Broken::Within };
+            let is_within = match &self.http2 {
+                Some(http2) => http2.borrow().is_within(),
+                None => !self.buf.is_empty(),
+            };
+            let within = if is_within { Broken::Within } else { Broken::Ended };
             if self.ended {
                 return Err(within);
             }
@@ -299,8 +390,15 @@ impl Client {
 
     async fn read(&mut self) -> std::io::Result<usize> {
         let mut piece = [0; 16 * 1024];
+        let Some(http2) = &self.http2 else {
+            let read = self.stream.read(&mut piece).await?;
+            self.buf.extend_from_slice(&piece[..read]);
+            return Ok(read);
+        };
+        // If the server does not read any more, this is seen below.
+        let _ = send_frames(&self.stream, http2).await;
         let read = self.stream.read(&mut piece).await?;
-        self.buf.extend_from_slice(&piece[..read]);
+        http2.borrow_mut().receive(&piece[..read]);
         Ok(read)
     }
 
@@ -311,7 +409,29 @@ impl Client {
 
     /// True if nothing arrives for this long.
     pub(crate) async fn is_silent_for(&mut self, long: Duration) -> bool {
-        timeout(long, self.read()).await.is_err()
+        let spoken = async {
+            loop {
+                let has_ended = !matches!(self.read().await, Ok(1..));
+                // Frames that are about the connection alone say nothing.
+                if has_ended || self.http2.as_ref().is_none_or(|http2| http2.borrow().has_come()) {
+                    return;
+                }
+            }
+        };
+        timeout(long, spoken).await.is_err()
+    }
+}
+
+/// Sends the frames that wait. If they are being sent already, that goes on.
+async fn send_frames(stream: &TcpStream, http2: &RefCell<Http2>) -> std::io::Result<()> {
+    loop {
+        let frames = http2.borrow_mut().frames();
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let sent = stream.write_all(&frames).await;
+        http2.borrow_mut().is_sending = false;
+        sent?;
     }
 }
 
