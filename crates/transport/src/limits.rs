@@ -4,7 +4,8 @@
 /// size.
 pub const TLS_INPUT_BYTES: usize = 40 * 1024;
 /// Bytes read from a socket when the caller has no buffer for the plaintext: what rustls reads in
-/// one piece, so that its plaintext never exceeds a record.
+/// one piece. It keeps the plaintext of one large record and of the small ones that follow in these
+/// bytes.
 pub const TLS_TAKE_BYTES: usize = 4 * 1024;
 /// Bytes of a connection that are encrypted ahead of what its socket accepts: two records. A slow
 /// TLS client holds this much memory.

@@ -35,10 +35,23 @@ fn requests_are_served_as_without() {
         let body = content("upload", 30_000);
         let head = b"POST /up?duplex=1 HTTP/1.1\r\nHost: site\r\nContent-Length: 30000\r\n\r\n";
         let upload = [&head[..], &body].concat();
-        assert_eq!(client.ask_in_records(&upload, 700, 1).await[0].body, body);
+        assert_eq!(client.ask_in_records(&upload, &[700], 1).await[0].body, body);
         assert!(client.connection.alpn_protocol().is_none());
         assert_eq!(world.counter("tls_handshakes"), 1);
         assert_eq!(world.counter("hits"), 1);
+    });
+}
+
+/// A small record after a full one exceeded what rustls keeps, and the connection was closed.
+#[test]
+fn a_small_record_after_each_full_one_is_read() {
+    each_way(reverse_tls, async |_: Rc<World>| {
+        let mut client = TlsClient::new(&client_config()).await;
+        let body = content("upload", 200_000);
+        let head = b"POST /up?duplex=1 HTTP/1.1\r\nHost: site\r\nContent-Length: 200000\r\n\r\n";
+        let upload = [&head[..], &body].concat();
+        let got = client.ask_in_records(&upload, &[16384, 9, 16000, 300], 1).await;
+        assert!(got[0].body == body, "{} bytes", got[0].body.len());
     });
 }
 
@@ -51,7 +64,7 @@ fn pipelined_requests_in_one_record_and_each_byte_in_its_own() {
         let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
         let many = request.repeat(20);
         for piece in [many.len(), 1] {
-            for response in client.ask_in_records(many.as_bytes(), piece, 20).await {
+            for response in client.ask_in_records(many.as_bytes(), &[piece], 20).await {
                 assert_eq!(response.body, expected(target));
             }
         }

@@ -155,17 +155,23 @@ impl TlsClient {
         self.flush().await;
     }
 
-    /// Sends each piece in its own record and reads the responses while it sends.
+    /// Sends pieces of these lengths, in turns, each in its own record, and reads the responses
+    /// while it sends.
     pub(crate) async fn ask_in_records(
         &mut self,
-        bytes: &[u8],
-        piece: usize,
+        mut bytes: &[u8],
+        pieces: &[usize],
         answers: usize,
     ) -> Vec<Response> {
         let mut all = Vec::new();
-        for piece in bytes.chunks(piece) {
+        for piece in pieces.iter().cycle() {
+            if bytes.is_empty() {
+                break;
+            }
+            let (piece, rest) = bytes.split_at(bytes.len().min(*piece));
             self.connection.writer().write_all(piece).unwrap();
             all.extend(self.records());
+            bytes = rest;
         }
         let stream = Rc::clone(&self.stream);
         let reading = async {

@@ -43,6 +43,10 @@ struct State {
     connection: Connection,
     /// Bytes available from [`Connection::reader`].
     plaintext: usize,
+    /// Bytes of the socket that rustls takes only when its plaintext has been read.
+    ///
+    /// Invariant: empty if `plaintext` is 0.
+    held: Vec<u8>,
     end: End,
     /// Bytes accepted since the last wait for room.
     burst: usize,
@@ -85,6 +89,7 @@ impl TlsStream {
         let state = State {
             connection,
             plaintext: 0,
+            held: Vec::new(),
             end: End::Open,
             burst: 0,
             closing: None,
@@ -314,16 +319,21 @@ impl State {
 
     /// Reads available plaintext.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.plaintext == 0 || buf.is_empty() {
-            return Ok(0);
+        let mut filled = 0;
+        while self.plaintext > 0 && filled < buf.len() {
+            let read = self.connection.reader().read(&mut buf[filled..])?;
+            self.plaintext -= read;
+            filled += read;
+            if self.plaintext == 0 && !self.held.is_empty() {
+                let held = std::mem::take(&mut self.held);
+                self.take_in(&held, &mut []);
+            }
         }
-        let read = self.connection.reader().read(buf)?;
-        self.plaintext -= read;
-        Ok(read)
+        Ok(filled)
     }
 
-    /// Reads the socket once and puts plaintext into `buf` as far as there is room. Reads no more
-    /// than rustls and `buf` have room for. `None`: the socket had no data.
+    /// Reads the socket once and puts plaintext into `buf` as far as there is room. It is called
+    /// when all plaintext has been read. `None`: the socket had no data.
     fn pump(&mut self, stream: &TcpStream, core: &CoreTls, buf: &mut [u8]) -> Option<usize> {
         core.with_input(|input| {
             let wanted = buf.len().clamp(TLS_TAKE_BYTES, input.len());
@@ -345,6 +355,11 @@ impl State {
             match self.connection.read_tls(&mut bytes) {
                 Ok(0) => break,
                 Ok(_) => {}
+                // A full record and a small one were decrypted, which is more than rustls keeps.
+                Err(_) if self.plaintext > 0 => {
+                    self.held = bytes.to_vec();
+                    break;
+                }
                 Err(error) => {
                     self.end = End::Broken(rustls::Error::General(error.to_string()));
                     break;
