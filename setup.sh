@@ -27,6 +27,9 @@ build /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
 build /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
 test  curl       curl             -         an independent client, for the tests
 test  nghttp     nghttp2-client   -         clients of HTTP/2, for the tests
+test  node       nodejs           -         a client of HTTP/2, for the tests (about 50 MB)
+test  /usr/lib/python3/dist-packages/httpx python3-httpx - a client of HTTP/2, for the tests
+test  /usr/lib/python3/dist-packages/h2 python3-h2 - the same client needs it
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and client, for the tests

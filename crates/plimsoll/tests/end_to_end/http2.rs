@@ -1,11 +1,12 @@
 //! HTTP/2 with other programs as clients: curl, nghttp and h2load, in the clear and over TLS.
 //!
 //! The origin keeps what it receives ([`recorder`]). Requests that no program would send are in
-//! [`attacks`], tunnels in [`tunnels`], clients that hold or cost too much in [`holding`], and what
-//! becomes of connections in [`connection`].
+//! [`attacks`], tunnels in [`tunnels`], clients that hold or cost too much in [`holding`], what
+//! becomes of connections in [`connection`], and the clients of other languages in [`clients`].
 
 mod attacks;
 mod client;
+mod clients;
 mod connection;
 mod holding;
 pub(crate) mod recorder;
@@ -216,13 +217,14 @@ fn an_upgrade_to_h2c_is_ignored() {
     assert_eq!((request.field("upgrade"), request.field("http2-settings")), (None, None));
 }
 
-/// A configuration with a listener in the clear and one with TLS.
+/// Our server with a listener in the clear, one with TLS, and a log.
 fn two_listeners(home: &Home, name: &str, origin: &str, more: &str) -> OurServer {
     let text = format!(
         "[[listen]]\naddress = \"127.0.0.1:0\"\n{more}\
          [[listen]]\naddress = \"127.0.0.1:0\"\n{more}[listen.tls]\n\
          [[listen.tls.certificate]]\nchain = \"web.pem\"\nkey = \"web.key\"\n\
-         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{origin}\"\n"
+         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{origin}\"\n\
+         [log]\npath = \"access.log\"\nformat = \"combined\"\n"
     );
     OurServer::configured(&home.write(name, text))
 }

@@ -6,6 +6,7 @@
 //! | `/cached/SIZE` | 200, [`content`], may be stored for ten minutes |
 //! | `/held/SIZE` | the same, but only after [`Recorder::release`] |
 //! | `/missing` | 404 |
+//! | `/page` | [`PAGE`] |
 //! | any other | 200, must not be stored |
 //!
 //! A connection whose bytes are not a request is closed.
@@ -20,6 +21,19 @@ use crate::support::{Accepting, SOON, wait_for};
 pub(crate) fn content(size: usize) -> Vec<u8> {
     (0..size).map(|at| b'a' + (at % 23) as u8).collect()
 }
+
+/// A page whose script gets forty responses at once, and then sends content to a path that says how
+/// many came whole over HTTP/2.
+const PAGE: &str = "<!doctype html><script type=module>
+const sizes = Array.from({ length: 40 }, (_, at) => 50000 + at);
+const get = async (size) => (await (await fetch(`/cached/${size}`)).arrayBuffer()).byteLength;
+const got = await Promise.all(sizes.map(get));
+const whole = got.filter((length, at) => length == sizes[at]).length;
+const entries = performance.getEntriesByType('resource');
+const over = entries.filter((entry) => entry.nextHopProtocol == 'h2'
+    && entry.name.includes('/cached/')).length;
+await fetch(`/sent/${whole}/${over}`, { method: 'POST', body: 'x'.repeat(50000) });
+</script>";
 
 /// A complete request.
 #[derive(Clone, Debug)]
@@ -144,6 +158,7 @@ impl Shared {
         let (status, fields, body) = match size {
             Some(size) => ("200 OK", "Cache-Control: max-age=600\r\nETag: \"v1\"", content(size)),
             None if path == "/missing" => ("404 Not Found", "X-Kind: none", b"nothing".to_vec()),
+            None if path == "/page" => ("200 OK", "Content-Type: text/html", PAGE.into()),
             None => ("200 OK", "Cache-Control: no-store", b"ok".to_vec()),
         };
         let head =

@@ -1,0 +1,170 @@
+//! HTTP/2 with the clients of other ecosystems, over TLS, as their users write them: Node.js,
+//! Python's httpx, and a browser.
+
+use std::process::{Command, Stdio};
+
+use crate::http2::recorder::Recorder;
+use crate::http2::two_listeners;
+use crate::support::{
+    CommandOutput, Home, OurServer, Running, SOON, output_file, program, run, wait_for,
+};
+use crate::tls::{authority, issue};
+
+/// Our server with TLS, and its URL.
+fn secure(home: &Home, origin: &Recorder) -> (OurServer, String) {
+    authority(home);
+    issue(home, "web", "IP:127.0.0.1", false);
+    let proxy = two_listeners(home, "tls.toml", &origin.url(), "");
+    let url = format!("https://{}", proxy.announced["listen"][1].as_str().unwrap());
+    (proxy, url)
+}
+
+/// Asserts that the log has so many lines, all of HTTP/2.
+#[track_caller]
+fn all_over_http2(home: &Home, lines: usize) {
+    let log = home.read("access.log");
+    assert_eq!(log.matches(" HTTP/2.0\" ").count(), lines, "{log}");
+    assert_eq!(log.lines().count(), lines, "{log}");
+}
+
+/// Runs a script, with the URL as its argument, to its end.
+#[track_caller]
+fn script(home: &Home, program: &str, name: &str, text: &str, url: &str) -> CommandOutput {
+    let file = home.write(name, text);
+    let mut command = Command::new(program);
+    command.current_dir(home.path()).args([&file, url]);
+    run(command, SOON).succeeded()
+}
+
+const NODE: &str = r#"
+const fs = require("fs"), http2 = require("http2");
+const session = http2.connect(process.argv[2], { ca: fs.readFileSync("ca.pem") });
+session.on("error", (error) => { throw error; });
+
+const ask = (fields, content) => new Promise((resolve, reject) => {
+    const stream = session.request(fields);
+    let head, length = 0;
+    stream.on("response", (fields) => { head = fields; });
+    stream.on("data", (piece) => { length += piece.length; });
+    stream.on("end", () => resolve(`${head[":status"]} ${length} ${head["cache-status"]}`));
+    stream.on("error", reject);
+    stream.end(content);
+});
+
+(async () => {
+    console.log("miss", await ask({ ":path": "/cached/300000" }));
+    const hits = Array.from({ length: 20 }, () => ask({ ":path": "/cached/300000" }));
+    for (const hit of await Promise.all(hits)) console.log("hit", hit);
+    const post = { ":method": "POST", ":path": "/upload" };
+    console.log("post", await ask(post, Buffer.alloc(400000, "x")));
+    console.log("head", await ask({ ":method": "HEAD", ":path": "/cached/300000" }));
+    // The server must be able to count such a stream as ended.
+    const gone = session.request({ ":path": "/cached/5000000" });
+    await new Promise((resolve) => gone.once("data", resolve));
+    gone.close(http2.constants.NGHTTP2_CANCEL);
+    console.log("after", await ask({ ":path": "/missing" }));
+    session.close();
+})();
+"#;
+
+#[test]
+fn node_gets_hits_and_sends_content() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let (proxy, url) = secure(&home, &origin);
+    let node = program("node", "nodejs");
+    let got = script(&home, node.to_str().unwrap(), "client.js", NODE, &url).stdout;
+    let lines: Vec<&str> = got.lines().collect();
+    assert_eq!(lines.len(), 24, "{got}");
+    assert!(lines[0].starts_with("miss 200 300000 plimsoll; fwd=uri-miss"), "{got}");
+    assert_eq!(lines[1..21], ["hit 200 300000 plimsoll; hit"; 20]);
+    assert!(lines[21].starts_with("post 200 2 plimsoll; fwd=method"), "{got}");
+    assert_eq!(lines[22], "head 200 0 plimsoll; hit");
+    assert!(lines[23].starts_with("after 404 7 "), "{got}");
+    assert_eq!(proxy.stopped().0, Some(0));
+    assert_eq!(origin.only("/upload").body, b"x".repeat(400_000));
+    all_over_http2(&home, 25);
+}
+
+const HTTPX: &str = r#"
+import sys, httpx
+
+url = sys.argv[1]
+with httpx.Client(http2=True, verify="ca.pem", base_url=url) as client:
+    def show(what, got):
+        status = got.headers.get("cache-status", "")
+        print(what, got.http_version, got.status_code, len(got.content), status)
+
+    show("miss", client.get("/cached/200000"))
+    show("hit", client.get("/cached/200000"))
+    show("range", client.get("/cached/200000", headers={"Range": "bytes=5-14"}))
+    show("put", client.put("/length", content=b"y" * 300000))
+    # Content without a length, in pieces.
+    show("post", client.post("/pieces", content=(b"z" * 1000 for _ in range(100))))
+    show("missing", client.get("/missing", headers={"Cookie": "a=b; c=d"}))
+"#;
+
+#[test]
+fn httpx_gets_hits_and_sends_content() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let (proxy, url) = secure(&home, &origin);
+    // Debian's Python, for which the package is installed.
+    let got = script(&home, "/usr/bin/python3", "client.py", HTTPX, &url).stdout;
+    let expected = [
+        "miss HTTP/2 200 200000 plimsoll; fwd=uri-miss",
+        "hit HTTP/2 200 200000 plimsoll; hit",
+        "range HTTP/2 206 10 plimsoll; hit",
+        "put HTTP/2 200 2 plimsoll; fwd=method",
+        "post HTTP/2 200 2 plimsoll; fwd=method",
+        "missing HTTP/2 404 7 plimsoll; fwd=uri-miss",
+    ];
+    assert_eq!(got.lines().count(), expected.len(), "{got}");
+    for (line, begins) in got.lines().zip(expected) {
+        assert!(line.starts_with(begins), "{line}, not {begins}");
+    }
+    assert_eq!(proxy.stopped().0, Some(0));
+    assert_eq!(origin.only("/length").body, b"y".repeat(300_000));
+    let pieces = origin.only("/pieces");
+    assert_eq!(
+        (pieces.body, pieces.head.contains("content-length")),
+        (b"z".repeat(100_000), false)
+    );
+    assert_eq!(origin.only("/missing").field("cookie"), Some("a=b; c=d"));
+    all_over_http2(&home, 6);
+}
+
+#[test]
+fn a_browser_opens_a_page_over_http2() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let (proxy, url) = secure(&home, &origin);
+    let mut chromium = Command::new(program("chromium", "chromium"));
+    chromium.env("HOME", home.path()).args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--no-first-run",
+        // It does not know our authority.
+        "--ignore-certificate-errors",
+        &format!("--user-data-dir={}", home.at("browser")),
+        "--remote-debugging-port=0",
+        &format!("{url}/page"),
+    ]);
+    let err = output_file(&home, "chromium.err");
+    let browser = Running::start(chromium.stdout(Stdio::null()).stderr(err));
+    let sent = wait_for("the page to send content", SOON * 2, || {
+        origin.paths().into_iter().find(|path| path.starts_with("/sent/"))
+    });
+    drop(browser);
+    assert_eq!(sent, "/sent/40/40");
+    assert_eq!(origin.only(&sent).body, b"x".repeat(50_000));
+    assert_eq!(proxy.stopped().0, Some(0));
+    let log = home.read("access.log");
+    assert!(log.contains("\"GET /page HTTP/2.0\" 200 "), "{log}");
+    assert_eq!(log.matches("\"GET /cached/").count(), 40, "{log}");
+    // It may also ask for an icon.
+    all_over_http2(&home, log.lines().count());
+}
