@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 10] = [
+const PACKAGES: [&str; 11] = [
     "planted",
     "http1",
+    "http2",
     "caching",
     "store",
     "interpose",
@@ -34,6 +35,8 @@ const PACKAGES: [&str; 10] = [
 const SUITES: &[(&str, &str, &str)] = &[
     ("http1", "suite", ""),
     ("http1", "http1", ""),
+    ("http2", "http2", ""),
+    ("http2", "model", ""),
     ("caching", "caching", ""),
     ("caching", "model", ""),
     ("interpose", "differential", ""),

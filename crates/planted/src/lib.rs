@@ -79,6 +79,18 @@ bugs! {
         "twin: faults::an_unsolicited_response_reaches_no_client";
     UnsafeRepeated = "unsafe-repeated", "a request that must not be repeated is repeated",
         "twin: faults::a_request_that_may_not_be_repeated_is_not";
+    Http2WindowNotTaken = "http2-window", "content does not use up a stream's window",
+        "model: rules::rfc9113_6_9_2_content_waits_for_the_window_and_the_wait_is_reported";
+    Http2WindowUnnoticed = "http2-wake", "a window that opens wakes no stream",
+        "twin: bodies::every_framing_of_the_origin_reaches_every_client_whole";
+    Http2EndLost = "http2-end", "the last content of a response does not end its stream",
+        "twin: bodies::every_framing_of_the_origin_reaches_every_client_whole";
+    Http2LengthUnchecked = "http2-length", "content that is not as long as announced is accepted",
+        "model: rules::rfc9113_8_1_1_content_length_agrees_with_the_content";
+    Http2ContinuationsUnlimited = "http2-continuations", "CONTINUATION frames are not limited",
+        "model: rules::rfc9113_10_5_field_blocks_have_limits";
+    Http2ResetForgotten = "http2-reset", "a response is sent on a stream that was reset",
+        "model: rules::rfc9113_5_1_nothing_is_sent_on_a_stream_that_was_reset";
     DiskSumUnchecked = "disk-sum", "a block's checksum is not compared",
         "store: disk::record::tests::a_block_is_valid_only_in_its_place";
     DiskLifeUnchecked = "disk-life", "a block of a segment's older life is taken",

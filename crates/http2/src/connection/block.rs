@@ -85,7 +85,8 @@ impl Connection {
     ) -> Result<Found, Reason> {
         let mut block = self.block.take().ok_or(Reason::Interleaved)?;
         block.continuations += 1;
-        if block.continuations > self.limits.continuations_max
+        if (block.continuations > self.limits.continuations_max
+            && !planted::is(planted::Bug::Http2ContinuationsUnlimited))
             || block.bytes.len() + payload.len() > self.limits.block_bytes_max as usize
         {
             return Err(Reason::BlockTooLarge);

@@ -231,7 +231,9 @@ impl Connection {
         if self.streams.get(header.stream).is_none() {
             return Ok(Found::Nothing);
         }
-        self.forget(header.stream, out);
+        if !planted::is(planted::Bug::Http2ResetForgotten) {
+            self.forget(header.stream, out);
+        }
         Ok(Found::Reset(header.stream, ErrorCode(u32::from_be_bytes(code))))
     }
 
@@ -389,6 +391,9 @@ pub(super) fn count_content(
     end_stream: bool,
 ) -> Result<(), Reason> {
     let Some(left) = content_left else { return Ok(()) };
+    if planted::is(planted::Bug::Http2LengthUnchecked) {
+        return Ok(());
+    }
     *left = left.checked_sub(content as u64).ok_or(Reason::ContentLength)?;
     if end_stream && *left > 0 { Err(Reason::ContentLength) } else { Ok(()) }
 }

@@ -216,7 +216,9 @@ impl Connection {
         if bytes == 0 && !(is_all && end_stream) {
             return Ok(DataHeader { bytes, is_written: false });
         }
-        found.send_window.take(bytes);
+        if !planted::is(planted::Bug::Http2WindowNotTaken) {
+            found.send_window.take(bytes);
+        }
         self.send_window.take(bytes);
         self.earn_window_updates();
         let ends = is_all && end_stream;

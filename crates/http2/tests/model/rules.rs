@@ -198,6 +198,18 @@ fn rfc9113_5_1_frames_after_our_reset_are_ignored_and_counted() {
 }
 
 #[test]
+fn rfc9113_5_1_nothing_is_sent_on_a_stream_that_was_reset() {
+    let mut side = Side::server(&Limits::DEFAULT);
+    side.feed(&[get(1), frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes())].concat()).unwrap();
+    assert_eq!(side.events, ["request 1", "reset 1 CANCEL"]);
+    side.reset();
+    let Side { connection, out, .. } = &mut side;
+    assert_eq!(connection.send_response(1, 200, [], false, out), Err(Misuse::NoStream));
+    assert_eq!(connection.send_data(1, b"late", true, 0, out), Err(Misuse::NoStream));
+    assert!(out.is_empty());
+}
+
+#[test]
 fn rfc9113_5_1_2_one_stream_too_many_is_refused() {
     let mut limits = Limits::DEFAULT;
     limits.streams_max = 2;

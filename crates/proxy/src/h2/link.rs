@@ -431,6 +431,7 @@ impl Link {
                     self.worker.io.counters.client_errors.add(1);
                     state.forget(stream);
                 }
+                Event::WindowOpened { .. } if planted::is(planted::Bug::Http2WindowUnnoticed) => {}
                 Event::WindowOpened { stream: Some(stream) } => {
                     if let Some(found) = find(streams, stream) {
                         wake(&mut found.room_waker);
@@ -716,7 +717,9 @@ impl State {
 
     /// Wakes as many of the streams that wait as there is room for, the most urgent first.
     fn wake_senders(&mut self) {
-        if !self.streams.iter().any(|(_, stream)| stream.room_waker.is_some()) {
+        let is_unnoticed = planted::is(planted::Bug::Http2WindowUnnoticed);
+        let waits = |(_, stream): &(StreamId, Stream)| stream.room_waker.is_some();
+        if is_unnoticed || !self.streams.iter().any(waits) {
             return;
         }
         let frames = OUTPUT_BYTES_MAX.saturating_sub(self.out.len()).div_ceil(FRAME_BYTES);

@@ -16,6 +16,9 @@ use crate::world::Broken;
 /// it takes fewer (RFC 9113 section 6.5.2).
 const STREAMS_MAX: usize = 100;
 
+/// So that most content has to wait for the window.
+const STREAM_WINDOW_BYTES: u32 = 2000;
+
 /// The client's side of one connection.
 #[derive(Debug)]
 pub(crate) struct Http2 {
@@ -56,8 +59,10 @@ struct Answer {
 impl Http2 {
     pub(crate) fn new() -> Http2 {
         let mut out = Vec::new();
+        let mut limits = Limits::DEFAULT;
+        limits.stream_window_bytes = STREAM_WINDOW_BYTES;
         Http2 {
-            connection: Connection::client(&Limits::DEFAULT, &mut out),
+            connection: Connection::client(&limits, &mut out),
             text: Vec::new(),
             content_of: None,
             waiting: Vec::new(),

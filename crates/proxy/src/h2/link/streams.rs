@@ -51,7 +51,8 @@ impl Streams for Link {
             if part.is_empty() && !content.is_empty() {
                 return Some(0);
             }
-            let ends = ends && part.len() == content.len();
+            let is_whole = part.len() == content.len();
+            let ends = ends && is_whole && !planted::is(planted::Bug::Http2EndLost);
             http2.send_data(stream, part, ends, now_ms, out).ok()
         })
     }
