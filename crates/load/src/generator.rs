@@ -288,10 +288,10 @@ impl<'p> Generator<'p> {
                 if self.connections.table[slot as usize].step == Step::Connecting {
                     self.connections.connected(slot).map_err(unreachable)?;
                     (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);
-                    if self.is_link(slot) {
+                    if self.multiplexed.is_some() {
                         self.link_established(slot);
                     }
-                } else if self.is_link(slot) {
+                } else if self.multiplexed.is_some() {
                     self.handle_link(slot, event);
                 } else {
                     // Closed before the run; it is reopened when it is needed.
@@ -472,7 +472,7 @@ impl<'p> Generator<'p> {
     #[inline]
     fn handle(&mut self, event: Event) {
         let Some(slot) = self.connections.slot_of(event.token) else { return };
-        if self.is_link(slot) {
+        if self.multiplexed.is_some() {
             return self.handle_link(slot, event);
         }
         match self.connections.table[slot as usize].step {
@@ -584,11 +584,6 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Whether a socket carries lanes.
-    fn is_link(&self, slot: u32) -> bool {
-        self.multiplexed.is_some() && !self.connections.is_cold(slot)
-    }
-
     /// Assigns the next request to a slot that has none, or marks it idle.
     #[inline]
     fn reuse(&mut self, slot: u32, now_ns: u64) {
@@ -638,9 +633,14 @@ impl<'p> Generator<'p> {
     fn close_idle(&mut self, slot: u32, now_ns: u64) {
         self.connections.close(slot, false);
         if self.connections.is_cold(slot) {
-            self.ledger.cold_closed();
-            self.resting_cold.push_back((now_ns + COLD_REST_NS, slot));
+            self.rest_cold(slot, now_ns);
         }
+    }
+
+    /// A cold connection is closed, and reopened later.
+    fn rest_cold(&mut self, slot: u32, now_ns: u64) {
+        self.ledger.cold_closed();
+        self.resting_cold.push_back((now_ns + COLD_REST_NS, slot));
     }
 
     /// Waits for the server to close after a complete response, as `Connection: close` asked it to,

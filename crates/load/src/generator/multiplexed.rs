@@ -2,7 +2,8 @@
 //!
 //! What: a *lane* carries one request at a time, as a connection does with HTTP/1, and a *link* is
 //! a connection with its lanes. Lane *n* is on link *n* modulo their number, so that idle lanes are
-//! used evenly. The requests of one turn of the loop are sent together, one `send` for each link.
+//! used evenly. The requests of one turn of the loop are sent together, one `send` for each link. A
+//! cold connection is a link without lanes: both sides send their SETTINGS, and nothing follows.
 //!
 //! ```text
 //! lane:  free --start--> waiting --a stream--> sent --the end of the stream--> free
@@ -33,7 +34,10 @@ const WINDOW_BYTES: u32 = 1 << 20;
 
 /// All links and lanes of a run.
 pub(super) struct Multiplexed {
+    /// Those of cold connections come last.
     links: Vec<Link>,
+    /// Links with lanes.
+    hot: u32,
     lanes: Vec<Lane>,
     limits: Limits,
     scratch: Scratch,
@@ -102,7 +106,7 @@ impl Lane {
 impl Multiplexed {
     pub(super) fn new(plan: &Plan) -> Multiplexed {
         let mut links = Vec::new();
-        links.resize_with(plan.connections as usize, Link::default);
+        links.resize_with((plan.connections + plan.cold) as usize, Link::default);
         let mut limits = Limits::default();
         limits.stream_window_bytes = WINDOW_BYTES;
         limits.connection_window_bytes = WINDOW_BYTES * (plan.slots() / plan.connections).min(16);
@@ -111,6 +115,7 @@ impl Multiplexed {
         fields.extend(plan.fields.iter().map(|(name, value)| (lower(name), value.clone().into())));
         Multiplexed {
             links,
+            hot: plan.connections,
             lanes: vec![FREE; plan.slots() as usize],
             limits,
             scratch: Scratch::new(),
@@ -128,7 +133,13 @@ impl Multiplexed {
     }
 
     fn link_of(&self, lane: u32) -> u32 {
-        lane % self.links.len() as u32
+        lane % self.hot
+    }
+
+    /// The lanes of a link.
+    fn lanes_of(&self, link: u32) -> impl Iterator<Item = u32> + use<> {
+        let end = if link < self.hot { self.lanes() } else { 0 };
+        (link..end).step_by(self.hot as usize)
     }
 
     /// The connection is established: sends the preface. Requests follow after the server's
@@ -183,8 +194,7 @@ impl Multiplexed {
     }
 
     fn send_waiting(&mut self, link: u32, out: &mut Vec<u8>) {
-        let lanes = (link..self.lanes()).step_by(self.links.len());
-        for lane in lanes {
+        for lane in self.lanes_of(link) {
             if self.links[link as usize].waiting == 0 {
                 return;
             }
@@ -324,7 +334,7 @@ impl Generator<'_> {
             let connected = self.connections.connected(link);
             return match connected {
                 Ok(()) => {
-                    if self.running {
+                    if self.running && !self.connections.is_cold(link) {
                         self.ledger.connected();
                     }
                     self.link_established(link);
@@ -401,6 +411,9 @@ impl Generator<'_> {
         self.connections.close(link, false);
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         many.forget(link);
+        if link >= many.hot {
+            return self.rest_cold(link, now_ns);
+        }
         let state = &many.links[link as usize];
         match (state.waiting, state.has_answered) {
             (0, _) => {}
@@ -415,10 +428,13 @@ impl Generator<'_> {
         self.connections.close(link, true);
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         many.forget(link);
+        if link >= many.hot {
+            return self.rest_cold(link, now_ns);
+        }
         let state = &mut many.links[link as usize];
         state.sent.clear();
         state.waiting = 0;
-        for lane in (link..many.lanes()).step_by(many.links.len()) {
+        for lane in many.lanes_of(link) {
             let place = std::mem::replace(&mut many.lanes[lane as usize], FREE);
             if place.request.is_some() {
                 self.in_flight -= 1;

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http2::{Connection, ErrorCode, Event, Limits, Scratch, StreamId};
@@ -159,4 +161,44 @@ fn a_server_of_http1_is_an_error_for_each_request() {
     let outcome = run(&over_http2(server.requests("/", 500.0, 50), 2));
     assert_eq!(outcome.counts.completed, 0);
     assert_eq!(outcome.counts.errors.total(), 50, "{:?}", outcome.counts.errors);
+}
+
+/// The server closes the first connections as soon as they have acknowledged its SETTINGS.
+#[test]
+fn cold_connections_send_their_settings_and_are_reopened() {
+    const COLD: u32 = 20;
+    const CLOSED: u32 = 10;
+    let acknowledged = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&acknowledged);
+    let server = Server::connections(move |mut stream| {
+        let (mut out, mut scratch, mut buffer) = (Vec::new(), Scratch::new(), [0; 16384]);
+        let mut connection = Connection::server(&Limits::default(), &mut out);
+        let mut is_counted = false;
+        loop {
+            let _ = stream.write_all(&out);
+            out.clear();
+            let Ok(read @ 1..) = stream.read(&mut buffer) else { return };
+            let mut at = 0;
+            while let Ok(received) =
+                connection.next_event(&buffer[at..read], &mut scratch, 0, &mut out)
+            {
+                at += received.consumed;
+                let Some(event) = received.event else { break };
+                if let Event::Request { stream, .. } = event {
+                    connection.send_response(stream, 204, [], true, &mut out).unwrap();
+                }
+            }
+            let is_new = connection.is_acknowledged() && !std::mem::replace(&mut is_counted, true);
+            if is_new && count.fetch_add(1, Ordering::Relaxed) < CLOSED {
+                return;
+            }
+        }
+    });
+    let plan = over_http2(server.plan("/", "20", 1800), 2);
+    let outcome = run(&Plan { cold: COLD, ..plan });
+    let closed = outcome.counts.cold_closed as u32;
+    // The other three carry requests, or would.
+    assert!((CLOSED - 3..=CLOSED).contains(&closed), "{closed}");
+    assert_eq!(outcome.cold_open, u64::from(COLD));
+    assert!(acknowledged.load(Ordering::Relaxed) >= COLD + closed);
 }
