@@ -57,9 +57,9 @@ struct Flags {
     /// Run only servers whose names start with these prefixes. The floor always runs.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Run only scenarios whose names start with these prefixes: hit, cold, miss, large, generator.
-    /// These run only if they are named, because they need minutes and gigabytes: disk_hit_1k,
-    /// disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
+    /// Run only scenarios whose names start with these prefixes: hit, cold, http2, miss, large,
+    /// generator. These run only if they are named, because they need minutes and gigabytes:
+    /// disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.

@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use load::{OriginCounters, Outcome, Phase, Plan, Schedule, Tick, family};
+use load::{OriginCounters, Outcome, Phase, Plan, Protocol, Schedule, Tick, family};
 use serde::Serialize;
 
 use crate::client::{self, HOST};
@@ -47,6 +47,8 @@ pub(crate) struct Scenario {
     pub(crate) objects: u32,
     pub(crate) body_bytes: u64,
     pub(crate) cold: u32,
+    /// Requests at a time on each connection over HTTP/2; 0 for HTTP/1. The floor speaks HTTP/1.
+    pub(crate) streams: u32,
     cached: bool,
     tier: Tier,
 }
@@ -54,7 +56,8 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// Whether this server runs it.
     pub(crate) fn is_for(&self, server: &Server) -> bool {
-        server.tier == Tier::Floor || server.tier == self.tier
+        let speaks = self.streams == 0 || server.is_for_http2();
+        server.tier == Tier::Floor || (server.tier == self.tier && speaks)
     }
 
     /// Whether bodies come from the disk. Such scenarios run only if they are named.
@@ -76,6 +79,7 @@ const HIT: Scenario = Scenario {
     objects: 1,
     body_bytes: 1024,
     cold: 0,
+    streams: 0,
     cached: true,
     tier: Tier::Memory,
 };
@@ -95,6 +99,25 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "cold",
         title: "the same with 10,000 additional idle connections",
+        cold: COLD,
+        ..HIT
+    },
+    Scenario {
+        name: "http2",
+        title: "cached hit of 1 KB over HTTP/2, 64 connections with 1 stream",
+        streams: 1,
+        ..HIT
+    },
+    Scenario {
+        name: "http2_10",
+        title: "cached hit of 1 KB over HTTP/2, 64 connections with 10 streams",
+        streams: 10,
+        ..HIT
+    },
+    Scenario {
+        name: "http2_cold",
+        title: "the same with 1 stream and 10,000 additional idle connections of HTTP/2",
+        streams: 1,
         cold: COLD,
         ..HIT
     },
@@ -222,7 +245,9 @@ pub(crate) fn visit(
     scenario: &Scenario,
 ) -> Result<Cell, String> {
     let Context { pace, origin, stop, .. } = context;
-    let target = format!("http://{}{}", server.addr, scenario.path);
+    let http2 = server.http2.filter(|_| scenario.streams > 0);
+    let addr = http2.unwrap_or(server.addr);
+    let target = format!("http://{addr}{}", scenario.path);
     let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
     if scenario.is_of_disk() {
         // The host under which the cache was filled.
@@ -231,6 +256,9 @@ pub(crate) fn visit(
     let mut plan =
         Plan::new(target, Schedule::ClosedLoop, WARM + pace.measured / scenario.passes());
     plan.connections = HOT;
+    if http2.is_some() {
+        plan.protocol = Protocol::Http2 { streams: scenario.streams };
+    }
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.cold = scenario.cold;

@@ -158,6 +158,8 @@ pub(crate) struct Ground<'g> {
 pub(crate) struct Running {
     pub(crate) process: peer::Peer,
     pub(crate) addr: SocketAddr,
+    /// The address for HTTP/2 in the clear, if it speaks that.
+    pub(crate) http2: Option<SocketAddr>,
     /// The admin address, if it is our server.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) version: String,
@@ -166,6 +168,15 @@ pub(crate) struct Running {
 }
 
 impl Server {
+    /// Whether it runs the scenarios of HTTP/2: one of our rows, and the peers that speak it.
+    pub(crate) fn is_for_http2(&self) -> bool {
+        match self.kind {
+            Kind::Plimsoll(backend) => backend == "epoll",
+            Kind::Peer(peer) => peer.program != "squid",
+            _ => false,
+        }
+    }
+
     /// Starts it and waits until it listens. Only the null server uses `body_bytes`.
     ///
     /// # Errors
@@ -186,6 +197,7 @@ impl Server {
         let dir = ground.dir.join(format!("{}-{body_bytes}", self.name));
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut admin = None;
+        let mut http2 = (self.kind != Kind::Null).then_some(addr);
         let (command, version) = match self.kind {
             Kind::Null => (null_command(addr, body_bytes)?, String::new()),
             Kind::Plimsoll(backend) => {
@@ -205,11 +217,16 @@ impl Server {
                 all.push(dir.join("store").display().to_string());
                 plimsoll_command(ground, &all)?
             }
-            Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
+            Kind::Peer(peer) => {
+                if peer.config.contains("{listen_http2}") {
+                    http2 = Some(free_address()?);
+                }
+                peer.command(ground, addr, http2.unwrap_or(addr), &dir)?
+            }
         };
         let began = Instant::now();
         let process = process::launch(command, &dir, ground.cpu)?;
-        Ok(Running { process, addr, admin, version, began })
+        Ok(Running { process, addr, http2, admin, version, began })
     }
 }
 
@@ -259,6 +276,7 @@ impl Peer {
         &self,
         ground: &Ground<'_>,
         addr: SocketAddr,
+        http2: SocketAddr,
         dir: &Path,
     ) -> Result<(Command, String), String> {
         let program = find(self.program)
@@ -270,6 +288,7 @@ impl Peer {
         let config = config
             .replace("{dir}", &dir.display().to_string())
             .replace("{listen}", &addr.to_string())
+            .replace("{listen_http2}", &http2.to_string())
             .replace("{origin}", &ground.origin.to_string())
             .replace("{origin_host}", &ground.origin.ip().to_string())
             .replace("{origin_port}", &ground.origin.port().to_string());
@@ -289,6 +308,7 @@ impl Peer {
             "squid" => "-N -f {file}",
             _ => {
                 "-F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
+                 -p feature=+http2 \
                  -a {addr},HTTP -f {file} -n {dir}/varnish"
             }
         };

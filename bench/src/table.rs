@@ -71,7 +71,10 @@ pub(crate) struct Summary {
     pub(crate) to_floor: Option<Spread>,
     /// Cost divided by that of nginx on disk in the same round.
     pub(crate) to_nginx: Option<Spread>,
-    /// Cost divided by the server's cost without cold connections in the same round.
+    /// Cost divided by that of HAProxy in the same round.
+    pub(crate) to_haproxy: Option<Spread>,
+    /// Cost divided by the server's cost of a hit over HTTP/1 without cold connections in the same
+    /// round.
     pub(crate) to_hot: Option<Spread>,
     pub(crate) rate: Option<Spread>,
     pub(crate) utilisation: Option<Spread>,
@@ -122,7 +125,7 @@ impl Results {
                 .filter_map(|(own, other)| Some(own.as_ref()?.cpu_us / other.as_ref()?.cpu_us));
             Spread::of(pairs)
         };
-        let is_cold = row.scenario == "cold";
+        let has_hot = row.scenario == "cold" || row.scenario.starts_with("http2");
         let first = row.cells.iter().flatten().next();
         Summary {
             server: row.server.clone(),
@@ -130,7 +133,8 @@ impl Results {
             cpu_us: each(|cell| cell.cpu_us),
             to_floor: ratios(self.find("null", &row.scenario)),
             to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
-            to_hot: if is_cold { ratios(self.find(&row.server, "hit")) } else { None },
+            to_haproxy: ratios(self.find("haproxy", &row.scenario)),
+            to_hot: if has_hot { ratios(self.find(&row.server, "hit")) } else { None },
             rate: each(|cell| cell.rate),
             utilisation: each(|cell| cell.utilisation),
             bytes_per_cold: first.and_then(|cell| cell.bytes_per_cold),
@@ -155,10 +159,16 @@ pub(crate) fn plain(header: &[&str]) -> Table {
 
 /// The table of one scenario.
 pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
-    let is_cold = scenario.cold > 0;
+    let (is_cold, over_http2) = (scenario.cold > 0, scenario.streams > 0);
     let mut header = vec!["server", "CPU us per request", "x floor", "requests/s", "CPU used"];
+    if is_cold || over_http2 {
+        header.push("x own hot");
+    }
+    if over_http2 {
+        header.push("x haproxy");
+    }
     if is_cold {
-        header.extend(["x own hot", "bytes per cold conn."]);
+        header.push("bytes per cold conn.");
     }
     if scenario.is_of_disk() {
         header.extend(["x nginx", "from its disk"]);
@@ -174,8 +184,13 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
             summary.rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
             summary.utilisation.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s.median)),
         ];
-        if is_cold {
+        if is_cold || over_http2 {
             cells.push(text(summary.to_hot));
+        }
+        if over_http2 {
+            cells.push(text(summary.to_haproxy));
+        }
+        if is_cold {
             cells.push(summary.bytes_per_cold.map_or("-".to_owned(), |b| format!("{b:.0}")));
         }
         if scenario.is_of_disk() {
