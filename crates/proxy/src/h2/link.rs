@@ -431,7 +431,6 @@ impl Link {
                     self.worker.io.counters.client_errors.add(1);
                     state.forget(stream);
                 }
-                Event::WindowOpened { .. } if planted::is(planted::Bug::Http2WindowUnnoticed) => {}
                 Event::WindowOpened { stream: Some(stream) } => {
                     if let Some(found) = find(streams, stream) {
                         wake(&mut found.room_waker);

@@ -206,7 +206,11 @@ fn broken_rules_and_unknown_schemes_are_logged() {
     assert_eq!(proxy.stopped().0, Some(0));
     let log = home.read("access.log");
     let lines = |rule: &str| log.matches(&format!("\"rule\":\"{rule}\"")).count();
-    assert_eq!((lines("scheme"), lines("http2"), log.lines().count()), (1, 2, 3), "{log}");
+    assert_eq!(
+        (lines("scheme"), lines("http2-malformed"), log.lines().count()),
+        (1, 2, 3),
+        "{log}"
+    );
     assert!(origin.paths().is_empty());
 }
 
