@@ -433,7 +433,7 @@ impl UpstreamBody {
 
     /// Whether trailers may follow the body, even if its length is known.
     pub fn may_have_trailers(&self) -> bool {
-        self.slot().is_some() || self.kind == BodyKind::Chunked
+        self.slot().is_some_and(Slot::may_have_trailers) || self.kind == BodyKind::Chunked
     }
 
     /// The trailers of a complete body, as field lines: those that may be passed on.

@@ -226,6 +226,11 @@ impl Connection {
         &self.peer
     }
 
+    /// Whether the peer has acknowledged our SETTINGS.
+    pub fn is_acknowledged(&self) -> bool {
+        self.is_acknowledged
+    }
+
     /// Streams that are not closed.
     pub fn open_streams(&self) -> usize {
         self.streams.open() as usize

@@ -35,7 +35,6 @@ use http1::write::{self, trailer_lines};
 use http1::{
     BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme,
 };
-use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, Event, Reason, StreamId};
 use outcome::Refusal;
 use runtime::time::{self, Instant};
@@ -242,7 +241,7 @@ impl Link {
                 Poll::Pending => break,
             }
         }
-        state.wake_senders();
+        state.wake_sender();
         state.hold(io);
         // What moves while a window is closed are only answers to control frames.
         let for_window = state.waits_for_window();
@@ -714,19 +713,17 @@ impl State {
         }
     }
 
-    /// Wakes as many of the streams that wait as there is room for, the most urgent first.
-    fn wake_senders(&mut self) {
-        let is_unnoticed = planted::is(planted::Bug::Http2WindowUnnoticed);
+    /// Wakes the stream that may send next. What it sends wakes the connection, and so the next
+    /// stream: one that is awake does not count among those that wait for their turn.
+    fn wake_sender(&mut self) {
         let waits = |(_, stream): &(StreamId, Stream)| stream.room_waker.is_some();
-        if is_unnoticed || !self.streams.iter().any(waits) {
-            return;
-        }
-        let frames = OUTPUT_BYTES_MAX.saturating_sub(self.out.len()).div_ceil(FRAME_BYTES);
-        for _ in 0..frames {
-            let Some(next) = self.http2.next_to_send() else { return };
-            if let Some(stream) = find(&mut self.streams, next) {
-                wake(&mut stream.room_waker);
-            }
+        if self.out.len() < OUTPUT_BYTES_MAX
+            && self.streams.iter().any(waits)
+            && !planted::is(planted::Bug::Http2WindowUnnoticed)
+            && let Some(next) = self.http2.next_to_send()
+            && let Some(stream) = find(&mut self.streams, next)
+        {
+            wake(&mut stream.room_waker);
         }
     }
 

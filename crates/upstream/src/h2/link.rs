@@ -673,6 +673,13 @@ impl Slot {
             .unwrap_or_default()
     }
 
+    /// Whether trailers have come or may come.
+    pub(crate) fn may_have_trailers(&self) -> bool {
+        let streams = &mut self.link.state.borrow_mut().streams;
+        self.find(streams)
+            .is_ok_and(|(_, stream)| !stream.is_complete || !stream.trailers.is_empty())
+    }
+
     /// Whether and why the upstream has not processed the request, once it has failed.
     pub(crate) fn unprocessed(&self) -> Option<Unprocessed> {
         let streams = &mut self.link.state.borrow_mut().streams;
