@@ -10,7 +10,7 @@ mod clients;
 mod connection;
 mod holding;
 pub(crate) mod recorder;
-mod tunnels;
+pub(crate) mod tunnels;
 
 use std::fs;
 use std::process::Command;

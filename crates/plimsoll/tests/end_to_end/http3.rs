@@ -1,7 +1,7 @@
 //! HTTP/3 with other programs as clients: aioquic and Chromium.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
@@ -13,9 +13,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::http2::recorder::{Recorder, content};
+use crate::http2::tunnels::echo;
 use crate::support::{
-    CommandOutput, Home, OurServer, Running, SOON, Successor, get, output_file, plimsoll, program,
-    run, wait_for,
+    Accepting, CommandOutput, Home, OurServer, Running, SOON, Successor, get, output_file,
+    plimsoll, program, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -123,6 +124,56 @@ fn aioquic_gets_misses_hits_ranges_and_errors() {
     ] {
         assert_eq!(log.matches(line).count(), count, "{line}: {log}");
     }
+}
+
+#[test]
+fn trailers_pass_in_both_directions() {
+    let home = Home::new();
+    let origin = Accepting::start(|mut stream| {
+        let (mut request, mut part) = (Vec::new(), [0; 4096]);
+        while !request.ends_with(b"x-end: 1\r\n\r\n") {
+            match stream.read(&mut part) {
+                Ok(read @ 1..) => request.extend_from_slice(&part[..read]),
+                _ => return,
+            }
+        }
+        let answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+                      2\r\nok\r\n0\r\nX-Sum: 7\r\n\r\n";
+        let _ = stream.write_all(answer.as_bytes());
+    });
+    let proxy = proxy(&home, &format!("http://{}", origin.address), "");
+    let steps = json!([{"do": "trailers", "path": "/x"}]);
+    let answer = &take(&home, proxy.address().port(), steps)[0];
+    is(answer, "200", b"ok");
+    assert_eq!(answer["fields"]["x-sum"], "7", "{answer:#}");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+/// CONNECT (RFC 9114 section 4.4).
+#[test]
+fn a_tunnel_carries_a_megabyte_both_ways() {
+    let home = Home::new();
+    authority(&home);
+    issue(&home, "web", "DNS:localhost,IP:127.0.0.1", false);
+    let echo = echo();
+    let text = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\nhttp3 = true\n[listen.tls]\n\
+         [[listen.tls.certificate]]\nchain = \"web.pem\"\nkey = \"web.key\"\n\
+         [forward]\nallow_to = [\"127.0.0.0/8\"]\nconnect_ports = [\"{}\"]\n\
+         [log]\npath = \"access.log\"\n",
+        echo.address.port()
+    );
+    let proxy = OurServer::configured(&home.write("forward.toml", text));
+    let steps = json!([
+        {"do": "tunnel", "to": echo.address.to_string(), "bytes": 1_000_000},
+        {"do": "tunnel", "to": "127.0.0.1:1", "bytes": 1},
+    ]);
+    let answers = take(&home, proxy.address().port(), steps);
+    is(&answers[0], "200", &vec![0; 1_000_000]);
+    assert_eq!(answers[1]["fields"][":status"], "403", "{:#}", answers[1]);
+    assert_eq!(proxy.stopped().0, Some(0));
+    let log = home.read("access.log");
+    assert!(log.contains("TCP_TUNNEL/200 10") && log.contains("TCP_DENIED/403 "), "{log}");
 }
 
 #[test]

@@ -384,7 +384,10 @@ impl<S: Streams> ByteStream for StreamClient<S> {
     }
 
     async fn flushed(&self) -> Result<(), Gone> {
-        // The connection sends it, after what other streams have sent before.
+        // The connection sends what it has taken, after what other streams have sent before.
+        while self.link.has_unsent(self.stream) {
+            poll_fn(|cx| self.link.poll_room(self.stream, &mut false, cx)).await?;
+        }
         Ok(())
     }
 

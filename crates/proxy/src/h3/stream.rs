@@ -99,6 +99,11 @@ impl Stream {
         }
     }
 
+    /// Both directions have ended, ours with all that was to be sent.
+    pub(super) fn has_ended(&self) -> bool {
+        self.is_complete && self.ends == Ends::Sent
+    }
+
     /// Sends what is unsent, and the end.
     pub(super) fn flush(&mut self, quinn: &mut Connection, id: StreamId) -> Result<(), Gone> {
         let sent = self.write(quinn, id, None)?;

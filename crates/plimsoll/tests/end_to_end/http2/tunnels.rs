@@ -13,7 +13,7 @@ use crate::http2::recorder::content;
 use crate::support::{Accepting, Home, OurServer, SOON, program, run, wait_for};
 
 /// A server that sends back what it receives, and ends when its client does.
-fn echo() -> Accepting {
+pub(crate) fn echo() -> Accepting {
     Accepting::start(|mut stream| {
         let mut part = [0; 16 * 1024];
         while let Ok(read @ 1..) = stream.read(&mut part) {

@@ -19,6 +19,10 @@ from aioquic.quic.events import ConnectionTerminated, StopSendingReceived, Strea
 PATIENCE_S = 20
 
 
+def encoded(fields):
+    return [(name.encode(), value.encode()) for name, value in fields]
+
+
 class Client(QuicConnectionProtocol):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -54,15 +58,25 @@ class Client(QuicConnectionProtocol):
             if part.stream_ended:
                 self.end(part.stream_id, "whole")
 
-    def begin(self, method, path, body, fields=()):
+    def open(self, head, ends):
         stream = self._quic.get_next_available_stream_id()
         self.ended[stream] = asyncio.Event()
+        self.h3.send_headers(stream, encoded(head), end_stream=ends)
+        return stream
+
+    def begin(self, method, path, body, fields=(), trailers=None):
         head = [(":method", method), (":scheme", "https"), (":authority", "localhost")]
-        head = [*head, (":path", path), *fields]
-        head = [(name.encode(), value.encode()) for name, value in head]
-        self.h3.send_headers(stream, head, end_stream=body is None)
+        stream = self.open([*head, (":path", path), *fields], body is None)
         if body is not None:
-            self.h3.send_data(stream, body, end_stream=True)
+            self.h3.send_data(stream, body, end_stream=trailers is None)
+        if trailers is not None:
+            self.h3.send_headers(stream, encoded(trailers), end_stream=True)
+        self.transmit()
+        return stream
+
+    def tunnel(self, to, content):
+        stream = self.open([(":method", "CONNECT"), (":authority", to)], False)
+        self.h3.send_data(stream, content, end_stream=True)
         self.transmit()
         return stream
 
@@ -89,6 +103,11 @@ async def take(client, step):
         fields = [("content-length", str(step["length"]))] if "length" in step else ()
         body = bytes(at % 251 for at in range(step["bytes"]))
         return await client.whole(client.begin("POST", step["path"], body, fields))
+    if kind == "trailers":
+        trailers = [("x-end", "1")]
+        return await client.whole(client.begin("POST", step["path"], b"hello", (), trailers))
+    if kind == "tunnel":
+        return await client.whole(client.tunnel(step["to"], bytes(step["bytes"])))
     if kind == "cancel":
         stream = client.begin("GET", step["path"], None)
         await client.ping()

@@ -129,6 +129,11 @@ impl Streams for Link {
             Stop::TunnelOver => ErrorCode::H3_REQUEST_CANCELLED,
             Stop::TunnelBroken => ErrorCode::H3_CONNECT_ERROR,
         };
-        self.write(|state| state.stop(id, code));
+        self.write(|state| {
+            // What QUIC still sends of a stream that has ended is not cut.
+            if !find(&mut state.streams, id).is_some_and(|stream| stream.has_ended()) {
+                state.stop(id, code);
+            }
+        });
     }
 }
