@@ -22,6 +22,8 @@ const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY
 const LINTER: &str = "clippy-driver";
 /// The tests that run first and alone.
 const FIRST: &str = "plimsoll end_to_end";
+/// How many of them run at a time: most of their time they wait for other programs.
+const FIRST_THREADS: &str = "3";
 /// The tests that run beside the others.
 const SECOND: &str = "studies end_to_end";
 const SIMULATION_SECONDS: &str = "120";
@@ -72,14 +74,14 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let first = taken(&mut programs, FIRST)?;
     let second = taken(&mut programs, SECOND)?;
     let mut totals = Totals::default();
-    totals.add(FIRST, first.run());
+    totals.add(FIRST, first.run(Some(FIRST_THREADS)));
     report_time("end-to-end tests", since);
     thread::scope(|scope| {
-        let studies = scope.spawn(|| second.run());
+        let studies = scope.spawn(|| second.run(None));
         let simulated = scope.spawn(|| simulated(root, &simulation));
         let documented = scope.spawn(|| documented(root));
         for program in &programs {
-            totals.add(&program.name, program.run());
+            totals.add(&program.name, program.run(None));
         }
         let join = "the thread only waits for a process";
         totals.add(SECOND, studies.join().expect(join));
@@ -156,9 +158,13 @@ impl Program {
         Some(Program { path, folder, name })
     }
 
-    /// Runs it. Its output is printed as it comes, and returned.
-    fn run(&self) -> io::Result<Output> {
+    /// Runs it, with so many tests at a time if that is given. Its output is printed as it comes,
+    /// and returned.
+    fn run(&self, threads: Option<&str>) -> io::Result<Output> {
         let mut command = Command::new(&self.path);
+        if let Some(threads) = threads {
+            command.env("RUST_TEST_THREADS", threads);
+        }
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.stdin(Stdio::null());
         let mut running = command.stdout(Stdio::piped()).spawn()?;

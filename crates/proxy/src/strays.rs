@@ -20,7 +20,7 @@ use runtime::sync::{Inbox, Lock, LockKind, Sender, inbox};
 pub(crate) const ID_BYTES: usize = 8;
 const RANDOM_BYTES: usize = 6;
 /// Datagrams that wait for their core.
-const STRAYS_MAX: usize = 1024;
+const STRAYS_MAX: usize = 256;
 
 static STRAYS: LockKind = LockKind::new("quic strays");
 

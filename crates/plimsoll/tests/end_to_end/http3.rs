@@ -176,6 +176,26 @@ fn a_tunnel_carries_a_megabyte_both_ways() {
     assert!(log.contains("TCP_TUNNEL/200 10") && log.contains("TCP_DENIED/403 "), "{log}");
 }
 
+/// Half of a head held its stream, and the connection, for ever.
+#[test]
+fn a_head_that_does_not_come_is_given_up() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "[limits]\nhead_timeout = \"300ms\"\n");
+    let steps = json!([
+        // HEADERS of 100 bytes, of which two come; a frame of an unknown type without end.
+        {"do": "raw", "hex": "0140640000"},
+        {"do": "raw", "hex": "21bfffffff00"},
+        {"do": "get", "path": "/cached/100"},
+    ]);
+    let answers = take(&home, proxy.address().port(), steps);
+    for late in &answers[..2] {
+        assert_eq!(late["end"], "reset 0x10c", "{late:#}");
+    }
+    is(&answers[2], "200", &content(100));
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
 #[test]
 fn aioquic_sends_a_megabyte() {
     let home = Home::new();

@@ -331,8 +331,10 @@ impl<S: Streams> Client for StreamClient<S> {
                 false => !self.link.send_trailers(self.stream, &self.trailers),
             };
         }
-        self.sent_all().await?;
-        if self.failed { Err(Gone) } else { Ok(()) }
+        if self.failed {
+            return Err(Gone);
+        }
+        self.sent_all().await
     }
 
     fn close_after(&mut self) {

@@ -207,13 +207,21 @@ impl Endpoint {
                 Ok(false) => return,
                 Err(error) => return tracing::error!(%error, "HTTP/3 is not served"),
             }
+            let mut is_empty = false;
             for _ in 0..RECEIVES_PER_TURN_MAX {
                 match self.socket.try_recv(&mut input) {
                     Ok(incoming) => self.take(&input, &incoming),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        is_empty = true;
+                        break;
+                    }
                     // An error of an earlier datagram that we sent.
                     Err(_) => {}
                 }
+            }
+            if !is_empty {
+                // Connections have their turn, however much arrives.
+                runtime::yield_now().await;
             }
         }
     }
@@ -252,6 +260,9 @@ impl Endpoint {
         self.worker.io.counters.bytes_received.add(incoming.bytes as u64);
         let Incoming { bytes, segment_bytes, from, to, ecn } = *incoming;
         for datagram in input[..bytes].chunks(segment_bytes.max(1)) {
+            if datagram.len() > usize::from(DATAGRAM_BYTES_MAX) {
+                continue;
+            }
             let strays = &self.worker.shared.strays;
             match id_of(datagram).map(|id| strays.core_of(id)) {
                 Some(core) if core != self.core => {
@@ -407,7 +418,11 @@ fn server_config(worker: &Worker, listener: &ListenerContext) -> io::Result<Serv
     let crypto = QuicServerConfig::try_from(tls.for_quic()).map_err(io::Error::other)?;
     let limits = worker.io.limits();
     let mut transport = TransportConfig::default();
-    let idle = IdleTimeout::try_from(limits.limits.idle_keep_alive).map_err(io::Error::other)?;
+    // A connection without requests ends by `Link::own_deadline`. This one must not end those whose
+    // upstream takes its time.
+    let of = &limits.limits;
+    let idle = of.idle_keep_alive.max(of.upstream_timeout).max(of.send_timeout);
+    let idle = IdleTimeout::try_from(idle).map_err(io::Error::other)?;
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
         .max_concurrent_uni_streams(VarInt::from_u32(UNI_STREAMS_MAX))

@@ -14,6 +14,9 @@ pub(super) const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Bytes of responses that a client has not acknowledged, for all streams of a connection.
 pub(super) const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
+/// How long a client may take for the end of a response that it has not acknowledged: the window
+/// above at 4 KiB per second.
+pub(super) const READING_MAX: Duration = Duration::from_secs(256);
 /// The largest datagram that a client may send.
 pub(super) const DATAGRAM_BYTES_MAX: u16 = 1472;
 /// Datagrams that are sent with one call.

@@ -40,9 +40,7 @@ use transport::tls::{QuicFacts, TlsFacts};
 
 use super::body::RequestBody;
 use super::endpoint::{Endpoint, Handshake};
-use super::limits::{
-    PULL_BYTES_MAX, SEGMENTS_MAX, SEND_WINDOW_BYTES, SENDS_PER_TURN_MAX, TASKS_MAX,
-};
+use super::limits::{PULL_BYTES_MAX, READING_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
 use super::stream::{Read, Stream, find, read, wake};
 use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
@@ -62,6 +60,9 @@ pub(super) struct Link {
     endpoint: Rc<Endpoint>,
     listener: Rc<ListenerContext>,
     handle: ConnectionHandle,
+    /// The address that the handshake has validated. The rules and the log go by it: one that the
+    /// client moves to later is not validated when its first packet is handled.
+    peer: SocketAddr,
     /// Known from the end of the handshake.
     tls: OnceCell<QuicFacts>,
     began: Instant,
@@ -92,6 +93,8 @@ struct State {
     /// Until the handshake is complete.
     handshake: Option<Handshake>,
     resets: Bucket,
+    /// Counts the turns in which streams have sent.
+    served: u64,
     /// When a stream was last opened or closed.
     since: Instant,
     /// When the last datagram came.
@@ -106,6 +109,7 @@ impl Link {
         quinn: Connection,
         handshake: Handshake,
     ) -> Rc<Link> {
+        let peer = quinn.remote_address();
         let state = State {
             quinn,
             http3: http3::Connection::server(&Limits::DEFAULT),
@@ -121,6 +125,7 @@ impl Link {
             is_closed: false,
             handshake: Some(handshake),
             resets: Bucket::default(),
+            served: 0,
             since: time::now(),
             heard: time::now(),
         };
@@ -129,6 +134,7 @@ impl Link {
             endpoint: Rc::clone(endpoint),
             listener,
             handle,
+            peer,
             tls: OnceCell::new(),
             began: time::now(),
             state: RefCell::new(state),
@@ -187,9 +193,14 @@ impl Link {
         self.state.borrow_mut().waker = Some(cx.waker().clone());
         self.run_timers();
         self.exchange_events();
+        let mut writable = Vec::new();
         while let Some(event) = self.next_event() {
-            self.event(event);
+            match event {
+                QuicEvent::Stream(StreamEvent::Writable { id }) => writable.push(id),
+                event => self.event(event),
+            }
         }
+        self.writable(&mut writable);
         self.drain();
         let is_sent = self.send(cx);
         {
@@ -267,7 +278,8 @@ impl Link {
     fn deadline(&self) -> Option<Instant> {
         let mut state = self.state.borrow_mut();
         let theirs = state.quinn.poll_timeout().map(|due| self.endpoint.clock.at(due));
-        theirs.into_iter().chain(self.own_deadline(&mut state)).min()
+        let heads = state.heads_due(self.worker.io.limits().limits.head_timeout);
+        theirs.into_iter().chain(self.own_deadline(&mut state)).chain(heads).min()
     }
 
     /// When a connection ends that does not complete its handshake, or has no streams.
@@ -282,10 +294,9 @@ impl Link {
             // A client that has gone acknowledges nothing.
             Some(state.heard + limits.linger_timeout)
         } else if state.streams.is_empty() {
-            // The client may read the end of a response at the lowest rate.
-            let is_sending = !state.is_idle();
-            let reading_s = SEND_WINDOW_BYTES / limits.rate_min.max(1) * u64::from(is_sending);
-            Some(state.since + limits.idle_keep_alive + Duration::from_secs(reading_s))
+            // The client may still read the end of a response.
+            let reading = if state.is_idle() { Duration::ZERO } else { READING_MAX };
+            Some(state.since + limits.idle_keep_alive + reading)
         } else {
             None
         }
@@ -294,6 +305,10 @@ impl Link {
     /// Ends a connection whose time is over, and one without streams if the core ends. At last it
     /// ends the others too.
     fn drain(&self) {
+        if self.state.borrow().is_closed {
+            return;
+        }
+        self.drop_late_heads();
         let deadline = self.own_deadline(&mut self.state.borrow_mut());
         let is_late = deadline.is_some_and(|due| time::now() >= due);
         if is_late {
@@ -319,6 +334,21 @@ impl Link {
         }
     }
 
+    /// Gives up requests whose heads do not come.
+    fn drop_late_heads(&self) {
+        let limit = self.worker.io.limits().limits.head_timeout;
+        let state = &mut *self.state.borrow_mut();
+        while state.heads_due(limit).is_some_and(|due| time::now() >= due) {
+            let late = |(_, stream): &(StreamId, Stream)| {
+                !stream.has_head && stream.opened.elapsed() >= limit
+            };
+            let Some(&(id, _)) = state.streams.iter().find(|stream| late(stream)) else { return };
+            self.worker.io.counters.timeouts.add(1);
+            state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
+            state.remove(id);
+        }
+    }
+
     fn event(self: &Rc<Link>, event: QuicEvent) {
         match event {
             QuicEvent::Connected => self.connected(),
@@ -328,22 +358,32 @@ impl Link {
                 Dir::Uni => self.read_uni(id),
                 Dir::Bi => self.read_request(id),
             },
-            QuicEvent::Stream(StreamEvent::Writable { id }) => {
-                let state = &mut *self.state.borrow_mut();
-                if state.control == Some(id) {
-                    state.flush_control();
-                }
-                if let Some(stream) = find(&mut state.streams, id) {
-                    stream.is_blocked = false;
-                    // A stream that is gone is noticed by its task.
-                    let _ = stream.flush(&mut state.quinn, id);
-                    if stream.unsent.is_empty() {
-                        wake(&mut stream.room_waker);
-                    }
-                }
-            }
             QuicEvent::Stream(StreamEvent::Stopped { id, .. }) => self.cancelled(id),
             _ => {}
+        }
+    }
+
+    /// These streams may send. The one that has waited longest comes first: it may take all of the
+    /// room.
+    fn writable(&self, ids: &mut [StreamId]) {
+        if ids.is_empty() {
+            return;
+        }
+        let state = &mut *self.state.borrow_mut();
+        if state.control.is_some_and(|control| ids.contains(&control)) {
+            state.flush_control();
+        }
+        let State { quinn, streams, .. } = state;
+        ids.sort_by_key(|id| find(streams, *id).map_or(0, |stream| stream.served));
+        for &id in ids.iter() {
+            if let Some(stream) = find(streams, id) {
+                stream.is_blocked = false;
+                // A stream that is gone is noticed by its task.
+                let _ = stream.flush(quinn, id);
+                if !stream.is_blocked {
+                    wake(&mut stream.room_waker);
+                }
+            }
         }
     }
 
@@ -390,6 +430,9 @@ impl Link {
         loop {
             let id = {
                 let state = &mut *self.state.borrow_mut();
+                if state.is_closed {
+                    return;
+                }
                 let Some(id) = state.quinn.streams().accept(dir) else { return };
                 match dir {
                     Dir::Uni => state.uni.push((id, UniStream::default())),
@@ -490,6 +533,9 @@ impl Link {
                     stream.end();
                     let _ = stream.flush(quinn, id);
                     let _ = quinn.recv_stream(id).stop(number(error.0.code()));
+                    if !stream.unsent.is_empty() {
+                        state.stop(id, error.0.code());
+                    }
                     state.remove(id);
                 }
                 _ => {
@@ -606,7 +652,7 @@ impl Link {
     }
 
     fn peer(&self) -> SocketAddr {
-        self.state.borrow().quinn.remote_address()
+        self.peer
     }
 
     fn facts(&self) -> Option<&dyn TlsFacts> {
@@ -691,6 +737,12 @@ impl Link {
 }
 
 impl State {
+    /// When the first request is given up whose head has not come.
+    fn heads_due(&self, limit: Duration) -> Option<Instant> {
+        let waiting = self.streams.iter().filter(|(_, stream)| !stream.has_head);
+        waiting.map(|(_, stream)| stream.opened + limit).min()
+    }
+
     /// Whether there is no request, and all that was sent has arrived.
     fn is_idle(&mut self) -> bool {
         // Our control stream never ends.

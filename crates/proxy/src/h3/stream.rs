@@ -5,6 +5,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use http3::{MessageStream, write};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
+use runtime::time::{self, Instant};
 
 /// A request, from the first byte of its stream to the last of its response.
 pub(super) struct Stream {
@@ -13,6 +14,7 @@ pub(super) struct Stream {
     pub(super) rest: Bytes,
     /// Nothing follows it.
     pub(super) is_end: bool,
+    pub(super) opened: Instant,
     /// The head was parsed.
     pub(super) has_head: bool,
     /// The request is complete.
@@ -26,6 +28,8 @@ pub(super) struct Stream {
     pub(super) unsent: Vec<u8>,
     /// Content of the DATA frame whose header was sent.
     data_left: u64,
+    /// The turn in which it last sent.
+    pub(super) served: u64,
     /// The connection takes no more until it says so.
     pub(super) is_blocked: bool,
     ends: Ends,
@@ -59,6 +63,7 @@ impl Stream {
             message: MessageStream::request(),
             rest: Bytes::new(),
             is_end: false,
+            opened: time::now(),
             has_head: false,
             is_complete: false,
             trailers: Vec::new(),
@@ -67,6 +72,7 @@ impl Stream {
             gone_waker: None,
             unsent: Vec::new(),
             data_left: 0,
+            served: 0,
             is_blocked: false,
             ends: Ends::No,
         }
@@ -106,7 +112,7 @@ impl Stream {
 
     /// Sends what is unsent, and the end.
     pub(super) fn flush(&mut self, quinn: &mut Connection, id: StreamId) -> Result<(), Gone> {
-        let sent = self.write(quinn, id, None)?;
+        let sent = self.write(quinn, id, None).inspect_err(|_| self.unsent.clear())?;
         self.unsent.drain(..sent);
         if self.unsent.is_empty() && self.ends == Ends::Next {
             self.ends = Ends::Sent;

@@ -41,9 +41,13 @@ impl Streams for Link {
     }
 
     fn send_content(&self, id: StreamId, content: &[u8], ends: bool) -> Option<usize> {
-        self.write(|State { quinn, streams, .. }| {
+        self.write(|State { quinn, streams, served, .. }| {
             let stream = find(streams, id)?;
             let sent = stream.send(quinn, id, content).ok()?;
+            if sent > 0 {
+                *served += 1;
+                stream.served = *served;
+            }
             if ends && sent == content.len() {
                 stream.end();
                 stream.flush(quinn, id).ok()?;
