@@ -57,7 +57,7 @@ impl Scratch {
     ///
     /// # Errors
     /// That of `append`, or the list is larger than `bytes_max` by
-    /// [`LIST_EXCESS_MAX`](crate::limits::LIST_EXCESS_MAX).
+    /// [`LIST_EXCESS_MAX`].
     pub fn push(
         &mut self,
         fields_max: usize,

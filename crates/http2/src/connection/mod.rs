@@ -320,9 +320,9 @@ impl Connection {
     /// not accept it because of our GOAWAY.
     fn is_ignored(&self, stream: StreamId) -> bool {
         let is_late = matches!(self.going, Going::Final(last) if self.is_server && stream > last);
-        // A stream of a client that is gone was complete or reset by us: idle ones are refused
-        // before. However many there were, what was on its way is no mistake of the server.
-        is_late || !self.is_server || self.resets.contains(&stream)
+        // A client that cancels many responses gets the frames that were on their way.
+        let is_past = !self.is_server && stream <= self.last_stream;
+        is_late || is_past || self.resets.contains(&stream)
     }
 
     /// Reports released content of the connection, if enough has been released.

@@ -35,8 +35,9 @@ impl Decoder {
     /// [`Scratch`] is marked and the rest is not stored.
     ///
     /// # Errors
-    /// The block is invalid, or its list is larger than `bytes_max` by [`LIST_EXCESS_MAX`]. The
-    /// connection is over, since the table is unknown from now on.
+    /// The block is invalid, or its list is larger than `bytes_max` by
+    /// [`LIST_EXCESS_MAX`](crate::limits::LIST_EXCESS_MAX). The connection is over, since the
+    /// table is unknown from now on.
     pub fn decode(
         &mut self,
         block: &[u8],

@@ -416,6 +416,20 @@ fn rfc9113_10_5_answers_that_the_peer_does_not_read_are_limited() {
     assert!(side.out.len() < 17 * 1024);
 }
 
+/// A hundred of them ended the connection, and with it the requests of others.
+#[test]
+fn late_frames_of_responses_that_a_client_cancelled_are_ignored() {
+    let mut side = Side::client(&Limits::DEFAULT);
+    let streams: Vec<u32> = (0..300).map(|_| side.request(b"GET").unwrap()).collect();
+    for &stream in &streams {
+        side.connection.reset(stream, ErrorCode::CANCEL, &mut side.out);
+    }
+    for &stream in &streams {
+        side.feed(&frame(DATA, 0, stream, b"x")).unwrap();
+    }
+    assert_eq!(side.events, Vec::<String>::new());
+}
+
 #[test]
 fn rfc9218_10_streams_are_served_by_urgency_and_in_turns() {
     let mut side = Side::server(&Limits::DEFAULT);

@@ -797,7 +797,8 @@ impl State {
         Ok(())
     }
 
-    /// See [`Link::poll_content`]. An error without a reason: the stream is gone.
+    /// See [`Streams::poll_content`](crate::h2::Streams::poll_content). An error without a reason:
+    /// the stream is gone.
     fn read_content(
         &mut self,
         worker: &Worker,
