@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use http1::{Scheme, Scratch, parse_request};
+use http1::{Scheme, Scratch, Version, parse_request};
 use proptest::prelude::*;
 
 use super::*;
@@ -166,7 +166,7 @@ fn http2_is_logged_as_http_2_0() {
         ("apache:\"%r\" %H", "\"GET /a/b?c=d HTTP/2.0\" HTTP/2.0"),
     ] {
         let line = with_record(REQUEST, |record| {
-            let request = record.request.map(|head| head.over_http2());
+            let request = record.request.map(|head| head.over(Version::Http2));
             line(&format(text), &Record { request, ..record })
         });
         assert!(line.contains(expected), "{text}: {line}");
@@ -176,7 +176,7 @@ fn http2_is_logged_as_http_2_0() {
 #[test]
 fn http3_is_logged_as_http_3_0() {
     let line = with_record(REQUEST, |record| {
-        let request = record.request.map(|head| head.over_http3());
+        let request = record.request.map(|head| head.over(Version::Http3));
         line(&format("common"), &Record { request, ..record })
     });
     assert!(line.contains("\"GET /a/b?c=d HTTP/3.0\" 200 1024"), "{line}");

@@ -122,12 +122,12 @@ impl<'b> RequestHead<'b> {
         self.meta.expectation
     }
 
-    /// The same head with [`Version::Http2`], which [`RequestHead::detach`] keeps. For a request
-    /// that came over HTTP/2 and was written as a head of HTTP/1.1 to be parsed here.
+    /// The same head with this version, which [`RequestHead::detach`] keeps. For a request that
+    /// came over HTTP/2 or HTTP/3 and was written as a head of HTTP/1.1 to be parsed here.
     #[must_use]
-    pub fn over_http2(mut self) -> RequestHead<'b> {
-        self.version = Version::Http2;
-        self.meta.line.version = Version::Http2;
+    pub fn over(mut self, version: Version) -> RequestHead<'b> {
+        self.version = version;
+        self.meta.line.version = version;
         self
     }
 
@@ -135,14 +135,6 @@ impl<'b> RequestHead<'b> {
     #[must_use]
     pub fn without_content(mut self) -> RequestHead<'b> {
         self.meta.body = BodyKind::None;
-        self
-    }
-
-    /// The same for HTTP/3.
-    #[must_use]
-    pub fn over_http3(mut self) -> RequestHead<'b> {
-        self.version = Version::Http3;
-        self.meta.line.version = Version::Http3;
         self
     }
 }

@@ -9,9 +9,9 @@ pub enum Version {
     /// HTTP/1.1
     Http11,
     /// HTTP/2. The request came over HTTP/2; its head is held as one of HTTP/1. The parser never
-    /// returns this version: see [`RequestHead::over_http2`](crate::RequestHead::over_http2).
+    /// returns this version: see [`RequestHead::over`](crate::RequestHead::over).
     Http2,
-    /// HTTP/3, in the same way: see [`RequestHead::over_http3`](crate::RequestHead::over_http3).
+    /// HTTP/3, in the same way.
     Http3,
 }
 

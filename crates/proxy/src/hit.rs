@@ -20,7 +20,7 @@ pub(crate) const HIT: &[u8] = b"plimsoll; hit";
 
 /// The stored response that answers a request as it is: fresh, in memory, and allowed for every
 /// client that may use this listener. All other requests need an exchange.
-#[inline]
+#[inline(always)] // as `Cache::uri_key`
 pub(crate) fn fresh_hit(
     cache: &Cache,
     snapshot: &Snapshot,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use access_log::Record;
+use cache::stored::{Stored, Use};
 use core_io::CoreIo;
 use http1::RequestHead;
 use outcome::{Outcome, Refusal};
@@ -19,6 +20,31 @@ pub(crate) struct Origin<'c> {
 }
 
 impl Origin<'_> {
+    /// Counts and logs a hit that was sent as one piece.
+    pub(crate) fn answered_at_once(
+        self,
+        io: &CoreIo,
+        head: &RequestHead<'_>,
+        stored: &Stored,
+        use_: &Use<'_>,
+        body_bytes: u64,
+    ) {
+        count_hit(io, stored.status(), 0);
+        if io.log.is_on() {
+            let mut response_head = Vec::new();
+            stored.append_head(&mut response_head, use_);
+            let hit = LoggedHit {
+                status: stored.status(),
+                response_head: &response_head,
+                content_type: stored.head.content_type(),
+                body_bytes,
+                elapsed_us: 0,
+                keep: true,
+            };
+            hit.log(io, self, head, use_.now_ms.unwrap_or_default());
+        }
+    }
+
     /// Counts and logs a request that is malformed. `received` is its length in bytes.
     pub(crate) fn refused(
         self,

@@ -236,7 +236,7 @@ mod tests {
         let bytes = format!("{method} / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
         let (mut scratch, limits) = (Scratch::new(), Limits::default());
         let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
-        let head = if is_http2 { head.over_http2() } else { head };
+        let head = if is_http2 { head.over(Version::Http2) } else { head };
         let allowed = ["websocket".parse().unwrap(), "tls/1.0".parse().unwrap()];
         upgrade(&head, &allowed).map(|value| String::from_utf8(value).unwrap())
     }

@@ -1,8 +1,15 @@
-//! Two futures at once: which is first, or both.
+//! Two futures at once: which is first, or both; and the waker of a future that waits.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
+use std::task::{Poll, Waker};
+
+/// Wakes the task that waits here, if one does.
+pub fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
 
 /// Which of two futures finished first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

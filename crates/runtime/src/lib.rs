@@ -52,5 +52,5 @@ pub use crate::core::{
     Options, Runtime, backend, counters, poller_counters, spawn, tasks, yield_now,
 };
 pub use crate::counters::Counters;
-pub use crate::future::{Either, join, race};
+pub use crate::future::{Either, join, race, wake};
 pub use crate::task::JoinHandle;

@@ -37,7 +37,7 @@ fn rfc9112_2_3_versions() {
 fn a_head_that_came_over_http2_keeps_its_version() {
     let text = "PUT / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\
                 Expect: 100-continue\r\n\r\n";
-    let owned = request(text).head().over_http2().detach();
+    let owned = request(text).head().over(Version::Http2).detach();
     for head in [owned.head(), owned.head().detach().head(), owned.clone().head()] {
         assert_eq!((head.version, head.version.as_str()), (Version::Http2, "HTTP/2.0"));
         assert!(head.keep_alive(), "HTTP/2 has no field that closes the connection");

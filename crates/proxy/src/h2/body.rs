@@ -1,26 +1,25 @@
-//! The content of a request over HTTP/2.
+//! The content of a request over HTTP/2 or HTTP/3.
 //!
 //! It waits in the stream until the exchange asks for it. What the exchange has taken is released,
 //! so that the client may send more: no more than a stream's window waits here.
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
-use http2::StreamId;
 use outcome::Fault;
 use runtime::time;
 use upstream::BodyLength;
 
-use super::client::Streams as _;
-use super::link::Link;
+use super::client::Streams;
 use crate::client::{self, RequestBody as _};
 use crate::limits::Limits;
 use crate::pace::Pace;
 
 /// The content of one request.
-pub(crate) struct RequestBody {
-    link: Rc<Link>,
-    stream: StreamId,
+pub(crate) struct RequestBody<S: Streams> {
+    link: Rc<S>,
+    stream: S::Id,
     length: BodyLength,
     is_awaited: bool,
     used: u64,
@@ -30,13 +29,13 @@ pub(crate) struct RequestBody {
     pace: Pace,
 }
 
-impl RequestBody {
+impl<S: Streams> RequestBody<S> {
     pub(super) fn new(
-        link: Rc<Link>,
-        stream: StreamId,
+        link: Rc<S>,
+        stream: S::Id,
         length: BodyLength,
         is_awaited: bool,
-    ) -> RequestBody {
+    ) -> RequestBody<S> {
         let is_done = length.is_empty();
         RequestBody {
             link,
@@ -56,7 +55,7 @@ impl RequestBody {
         if self.failed {
             return;
         }
-        let in_force = self.link.worker.io.limits();
+        let in_force = self.link.io().limits();
         let mut left = in_force.limits.linger_bytes_max;
         let discarding = async {
             while left > 0 {
@@ -70,26 +69,34 @@ impl RequestBody {
         let _ = time::timeout(in_force.limits.linger_timeout, discarding).await;
     }
 
-    /// Waits until content has come, or its end.
-    async fn arrived(&mut self) -> Result<(), Fault> {
-        let (link, id) = (Rc::clone(&self.link), self.stream);
-        let arrived = || poll_fn(|cx| link.poll_arrived(id, cx).map_err(|_| Fault::ClientBody));
-        let io = &link.worker.io;
-        if !link.is_answered(id) {
+    /// Waits until content has come, or its end; true if it is complete.
+    async fn arrive(&mut self, content: &mut Vec<u8>) -> Result<bool, Fault> {
+        let (link, stream) = (Rc::clone(&self.link), self.stream);
+        let mut is_complete = false;
+        let mut poll = |content: &mut Vec<u8>, cx: &mut Context<'_>| -> Poll<Result<(), Fault>> {
+            link.poll_content(stream, content, cx).map_ok(|complete| is_complete = complete)
+        };
+        let io = link.io();
+        if !link.is_answered(stream) {
+            let arriving = poll_fn(|cx| poll(content, cx));
             let limit = |limits: &Limits| limits.body_timeout;
-            let waited = self.pace.wait(io, limit, arrived(), Fault::ClientSlow).await;
-            if waited != Err(Fault::ClientSlow) || !link.is_answered(id) {
+            let waited = self.pace.wait(io, limit, arriving, Fault::ClientSlow).await;
+            if waited != Err(Fault::ClientSlow) || !link.is_answered(stream) {
                 self.failed |= waited.is_err();
-                return waited;
+                return waited.map(|()| is_complete);
             }
         }
         // Both sides send when they have something to say, as in a tunnel.
-        let limit = io.limits().limits.tunnel_idle;
-        time::timeout(limit, arrived()).await.unwrap_or(Err(Fault::ClientSlow))
+        if content.is_empty() {
+            let limit = io.limits().limits.tunnel_idle;
+            let arriving = poll_fn(|cx| poll(content, cx));
+            time::timeout(limit, arriving).await.unwrap_or(Err(Fault::ClientSlow))?;
+        }
+        Ok(is_complete)
     }
 }
 
-impl client::RequestBody for RequestBody {
+impl<S: Streams> client::RequestBody for RequestBody<S> {
     fn length(&self) -> BodyLength {
         self.length
     }
@@ -102,9 +109,8 @@ impl client::RequestBody for RequestBody {
         if self.is_done {
             return Ok(true);
         }
-        self.arrived().await?;
-        let taken = self.link.take_received(self.stream);
-        let (content, is_complete) = taken.ok_or(Fault::ClientBody)?;
+        let mut content = Vec::new();
+        let is_complete = self.arrive(&mut content).await?;
         if !content.is_empty() {
             sink(&content);
             self.link.release(self.stream, content.len());

@@ -11,8 +11,9 @@ use http1::{ResponseHead, Version};
 use outcome::Fault;
 use runtime::fs::SharedPages;
 
+use super::body::RequestBody;
 use super::message::{content_length, fields_of};
-use crate::client::{ByteStream, Client, Gone, RequestBody, Response, Sent};
+use crate::client::{ByteStream, Client, Gone, Response, Sent};
 use crate::encoded_heads::status_in;
 use crate::h1::{append_interim, append_response, response_framing};
 use crate::pace::Pace;
@@ -21,8 +22,6 @@ use crate::pace::Pace;
 pub(crate) trait Streams: 'static {
     /// The identifier of a stream.
     type Id: Copy + 'static;
-    /// The content of a request.
-    type Body: RequestBody;
     const VERSION: Version;
 
     fn io(&self) -> &CoreIo;
@@ -70,6 +69,13 @@ pub(crate) trait Streams: 'static {
         content: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<bool, Fault>>;
+
+    /// The trailers of a complete request, as field lines.
+    fn take_trailers(&self, stream: Self::Id) -> Vec<u8>;
+
+    /// Whether both sides send when they have something to say, because the head of the response
+    /// was sent.
+    fn is_answered(&self, stream: Self::Id) -> bool;
 
     /// The client may send more content than it has.
     fn release(&self, stream: Self::Id, bytes: usize);
@@ -238,7 +244,7 @@ impl<S: Streams> StreamClient<S> {
 }
 
 impl<S: Streams> Client for StreamClient<S> {
-    type Body = S::Body;
+    type Body = RequestBody<S>;
     type Stream = StreamClient<S>;
 
     fn respond(&mut self, response: &Response<'_>) {

@@ -33,26 +33,23 @@ use core_io::limits::OUTPUT_BYTES_MAX;
 use core_io::{Buffers, CoreIo};
 use http1::write::{self, trailer_lines};
 use http1::{
-    BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme,
+    BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme, Version,
 };
 use http2::{ErrorCode, Event, Reason, StreamId};
 use outcome::Refusal;
 use runtime::time::{self, Instant};
+use runtime::wake;
 
-use super::body::RequestBody;
-use super::client::StreamClient;
 use super::message::{fields_of, write_request};
+use super::serve::{self, exchange, now_or_later};
 use crate::client::Gone;
-use crate::exchange::Exchange;
 use crate::exchange::routing::RequestContext;
-use crate::exchange::step::Ending;
-use crate::h1::{Accepted, append_refusal, end, linger};
+use crate::h1::{Accepted, end, linger};
 use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
-use crate::logged::{LoggedHit, Origin, count_hit};
+use crate::logged::Origin;
 use crate::pace::Pace;
-use crate::request::body_length;
 use crate::worker::{Slot, Worker};
 
 /// Bytes of frames that wait for the socket before nothing more is read.
@@ -445,19 +442,8 @@ impl Link {
 
     /// Answers a request at once, or begins an exchange.
     fn request(self: &Rc<Link>, stream: StreamId, text: &[u8], end_stream: bool) {
-        let io = &self.worker.io;
-        let later = io.with_scratch(|scratch| {
-            match http1::parse_request(text, scratch, &io.limits().http) {
-                Ok(Some(head)) => {
-                    let head = head.over_http2();
-                    match end_stream && self.answer_at_once(stream, &head) {
-                        true => Ok(None),
-                        false => Ok(Some(head.detach())),
-                    }
-                }
-                Ok(None) => unreachable!("the head was written whole"),
-                Err(reject) => Err(reject),
-            }
+        let later = now_or_later(&self.worker.io, text, Version::Http2, |head| {
+            end_stream && self.answer_at_once(stream, head)
         });
         match later {
             Ok(None) => {}
@@ -487,7 +473,7 @@ impl Link {
             own_lines: b"",
         };
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
-        let (status, mut left) = (stored.status(), body_bytes);
+        let mut left = body_bytes;
         let mut heads = self.worker.encoded_heads.borrow_mut();
         let block = heads.encode(&stored, &use_);
         // The stream was opened by this request, and its windows are large enough.
@@ -498,20 +484,7 @@ impl Link {
             sent = sent.and(was_sent);
         }
         debug_assert_eq!(sent, Ok(()));
-        count_hit(&self.worker.io, status, 0);
-        if self.worker.io.log.is_on() {
-            let mut response_head = Vec::new();
-            stored.append_head(&mut response_head, &use_);
-            let hit = LoggedHit {
-                status,
-                response_head: &response_head,
-                content_type: stored.head.content_type(),
-                body_bytes,
-                elapsed_us: 0,
-                keep: true,
-            };
-            hit.log(&self.worker.io, self.origin(), head, now_ms);
-        }
+        self.origin().answered_at_once(&self.worker.io, head, &stored, &use_, body_bytes);
         true
     }
 
@@ -544,10 +517,6 @@ impl Link {
             {
                 head = head.without_content();
             }
-            let mut body =
-                RequestBody::new(Rc::clone(&link), stream, body_length(&head), is_awaited);
-            let mut client =
-                StreamClient::new(Rc::clone(&link), stream, head.method == Method::Head);
             let context = RequestContext {
                 worker: &link.worker,
                 snapshot: link.worker.snapshot(),
@@ -559,15 +528,7 @@ impl Link {
                 head,
                 look: Look::Use,
             };
-            match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
-                Ending::Complete(_) => {
-                    client.end().await;
-                    body.discard().await;
-                }
-                Ending::TunnelRefused(_) => client.end().await,
-                Ending::Tunnel(_) => client.end_tunnel(),
-                Ending::BrokenOff(_) => client.break_off(),
-            }
+            exchange(&link, stream, context).await;
             link.leave(stream);
         };
         runtime::spawn(task).detach();
@@ -576,9 +537,7 @@ impl Link {
     /// Answers a request that is no request over HTTP/1 either.
     #[cold]
     fn refuse(&self, stream: StreamId, refusal: Refusal, received: u64) {
-        let mut response = Vec::new();
-        append_refusal(&mut response, refusal);
-        let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
+        let (response, head_end) = serve::refusal(refusal);
         let (head, content) = response.split_at(head_end);
         let mut state = self.state.borrow_mut();
         let State { http2, out, .. } = &mut *state;
@@ -618,11 +577,7 @@ impl Link {
     }
 
     /// Ready if content has come, or its end, or the end of the stream.
-    pub(super) fn poll_arrived(
-        &self,
-        stream: StreamId,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
+    fn poll_arrived(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         match find(&mut self.state.borrow_mut().streams, stream) {
             None => Poll::Ready(Err(Gone)),
             Some(found) if found.received.is_empty() && !found.is_complete => {
@@ -631,25 +586,6 @@ impl Link {
             }
             Some(_) => Poll::Ready(Ok(())),
         }
-    }
-
-    /// Takes what has come, and whether that is all; `None` if the stream is gone.
-    pub(super) fn take_received(&self, stream: StreamId) -> Option<(Vec<u8>, bool)> {
-        let state = &mut *self.state.borrow_mut();
-        let found = find(&mut state.streams, stream)?;
-        Some((std::mem::take(&mut found.received), found.is_complete))
-    }
-
-    /// The trailers of a complete request, as field lines.
-    pub(super) fn take_trailers(&self, stream: StreamId) -> Vec<u8> {
-        let state = &mut *self.state.borrow_mut();
-        let taken = |found: &mut Stream| std::mem::take(&mut found.trailers);
-        find(&mut state.streams, stream).map(taken).unwrap_or_default()
-    }
-
-    /// Whether the head of the response was sent.
-    pub(super) fn is_answered(&self, stream: StreamId) -> bool {
-        find(&mut self.state.borrow_mut().streams, stream).is_some_and(|found| found.is_answered)
     }
 
     /// The task of a stream has ended. If its request is still not complete, the client is to stop
@@ -716,9 +652,8 @@ impl State {
     /// Wakes the stream that may send next. What it sends wakes the connection, and so the next
     /// stream: one that is awake does not count among those that wait for their turn.
     fn wake_sender(&mut self) {
-        let waits = |(_, stream): &(StreamId, Stream)| stream.room_waker.is_some();
         if self.out.len() < OUTPUT_BYTES_MAX
-            && self.streams.iter().any(waits)
+            && self.has_waiting()
             && !planted::is(planted::Bug::Http2WindowUnnoticed)
             && let Some(next) = self.http2.next_to_send()
             && let Some(stream) = find(&mut self.streams, next)
@@ -729,8 +664,12 @@ impl State {
 
     /// Whether streams wait for the window of the connection.
     fn waits_for_window(&self) -> bool {
-        self.http2.connection_window() == 0
-            && self.streams.iter().any(|(_, stream)| stream.room_waker.is_some())
+        self.http2.connection_window() == 0 && self.has_waiting()
+    }
+
+    /// Whether streams wait for room.
+    fn has_waiting(&self) -> bool {
+        self.streams.iter().any(|(_, stream)| stream.room_waker.is_some())
     }
 
     /// Accounts for the output.
@@ -764,12 +703,6 @@ impl State {
 /// Whether other streams than this one wait for room.
 fn others_wait(streams: &[(StreamId, Stream)], stream: StreamId) -> bool {
     streams.iter().any(|(id, other)| *id != stream && other.room_waker.is_some())
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
 }
 
 fn find(streams: &mut [(StreamId, Stream)], stream: StreamId) -> Option<&mut Stream> {

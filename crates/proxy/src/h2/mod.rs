@@ -2,8 +2,9 @@
 //! a client and us, and nothing else.
 //!
 //! `link` is one connection: it reads frames in turns, answers fresh hits at once, and starts an
-//! exchange for every other request. `client` sends the response of one stream, `body` is the
-//! content of its request, and `message` writes heads in the form of the other version.
+//! exchange for every other request. The rest serves HTTP/3 too: `serve` is the way of one request,
+//! `client` sends the response of its stream, `body` is its content, and `message` writes heads in
+//! the form of the other version.
 //!
 //! What never happens: bytes of a client reach an upstream as they were received. A request is
 //! built from checked fields, and `http1` parses it like any other.
@@ -12,9 +13,12 @@ mod body;
 mod client;
 mod link;
 mod message;
+mod serve;
 
 #[cfg(feature = "tls")]
 pub(crate) use client::{Stop, StreamClient, Streams};
 pub(crate) use link::serve;
 #[cfg(feature = "tls")]
 pub(crate) use message::{fields_of, write_request};
+#[cfg(feature = "tls")]
+pub(crate) use serve::{exchange, now_or_later, refusal};

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use cache::Look;
 use cache::stored::{Connection as Keeping, Use};
 use http1::write::trailer_lines;
-use http1::{Expectation, Method, OwnedRequest, RequestHead};
+use http1::{Method, OwnedRequest, RequestHead, Version};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Reason, Scope, UniStream, write};
 use outcome::Refusal;
@@ -36,22 +36,18 @@ use quinn_proto::{
     StreamEvent, StreamId, Transmit, VarInt,
 };
 use runtime::time::{self, Instant};
+use runtime::wake;
 use transport::tls::{QuicFacts, TlsFacts};
 
-use super::body::RequestBody;
 use super::endpoint::{Endpoint, Handshake};
 use super::limits::{PULL_BYTES_MAX, READING_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
-use super::stream::{Read, Stream, find, read, wake};
-use crate::exchange::Exchange;
+use super::stream::{Read, Stream, find, read};
 use crate::exchange::routing::RequestContext;
-use crate::exchange::step::Ending;
-use crate::h1::append_refusal;
-use crate::h2::{StreamClient, fields_of, write_request};
+use crate::h2::{self, StreamClient, exchange, fields_of, now_or_later, write_request};
 use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
-use crate::logged::{LoggedHit, Origin, count_hit};
-use crate::request::body_length;
+use crate::logged::Origin;
 use crate::worker::Worker;
 
 /// A connection, shared with the tasks of its streams.
@@ -420,7 +416,7 @@ impl Link {
 
     /// The client has broken a rule.
     fn fail(&self, error: Error) {
-        tracing::debug!(peer = %self.peer(), %error, "an HTTP/3 client");
+        tracing::debug!(peer = %self.peer, %error, "an HTTP/3 client");
         self.worker.io.counters.client_errors.add(1);
         self.close(error.0.code(), error.0.text());
     }
@@ -522,7 +518,7 @@ impl Link {
         if error.0.scope() == Scope::Connection {
             return self.fail(error);
         }
-        tracing::debug!(peer = %self.peer(), %error, "an HTTP/3 request");
+        tracing::debug!(peer = %self.peer, %error, "an HTTP/3 request");
         self.worker.io.counters.client_errors.add(1);
         self.write(|state| {
             let State { quinn, streams, .. } = state;
@@ -562,19 +558,8 @@ impl Link {
 
     /// Answers a request at once, or begins an exchange.
     fn request(self: &Rc<Link>, id: StreamId, text: &[u8], end_stream: bool) {
-        let io = &self.worker.io;
-        let later = io.with_scratch(|scratch| {
-            match http1::parse_request(text, scratch, &io.limits().http) {
-                Ok(Some(head)) => {
-                    let head = head.over_http3();
-                    match end_stream && self.answer_at_once(id, &head) {
-                        true => Ok(None),
-                        false => Ok(Some(head.detach())),
-                    }
-                }
-                Ok(None) => unreachable!("the head was written whole"),
-                Err(reject) => Err(reject),
-            }
+        let later = now_or_later(&self.worker.io, text, Version::Http3, |head| {
+            end_stream && self.answer_at_once(id, head)
         });
         match later {
             Ok(None) => {}
@@ -586,7 +571,7 @@ impl Link {
     /// The fast path: answers a request with a small fresh hit.
     fn answer_at_once(self: &Rc<Link>, id: StreamId, head: &RequestHead<'_>) -> bool {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (peer, now_ms, look) = (self.peer(), time::wall_ms(), Look::Use);
+        let (peer, now_ms, look) = (self.peer, time::wall_ms(), Look::Use);
         let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
         let Some((stored, key)) = found else { return false };
         if stored.body_bytes > COALESCE_BYTES_MAX as u64 {
@@ -607,20 +592,7 @@ impl Link {
             stored.pieces.iter().for_each(|piece| response.extend_from_slice(piece));
         }
         self.send_whole(id, response);
-        count_hit(&self.worker.io, stored.status(), 0);
-        if self.worker.io.log.is_on() {
-            let mut response_head = Vec::new();
-            stored.append_head(&mut response_head, &use_);
-            let hit = LoggedHit {
-                status: stored.status(),
-                response_head: &response_head,
-                content_type: stored.head.content_type(),
-                body_bytes,
-                elapsed_us: 0,
-                keep: true,
-            };
-            hit.log(&self.worker.io, self.origin(), head, now_ms);
-        }
+        self.origin().answered_at_once(&self.worker.io, head, &stored, &use_, body_bytes);
         true
     }
 
@@ -651,16 +623,12 @@ impl Link {
         }
     }
 
-    fn peer(&self) -> SocketAddr {
-        self.peer
-    }
-
     fn facts(&self) -> Option<&dyn TlsFacts> {
         self.tls.get().map(|facts| facts as &dyn TlsFacts)
     }
 
     fn origin(&self) -> Origin<'_> {
-        Origin { listener: &self.listener, tls: self.facts(), peer: self.peer() }
+        Origin { listener: &self.listener, tls: self.facts(), peer: self.peer }
     }
 
     /// Serves a request in a task.
@@ -669,30 +637,18 @@ impl Link {
         let link = Rc::clone(self);
         let task = async move {
             let _busy = link.worker.io.counters.connections_busy.while_here();
-            let head = request.head();
-            let is_awaited = head.expectation() != Expectation::None;
-            let mut body = RequestBody::new(Rc::clone(&link), id, body_length(&head), is_awaited);
-            let mut client = StreamClient::new(Rc::clone(&link), id, head.method == Method::Head);
             let context = RequestContext {
                 worker: &link.worker,
                 snapshot: link.worker.snapshot(),
                 listener: &link.listener,
-                peer: link.peer(),
+                peer: link.peer,
                 original_destination: None,
                 stream: None,
                 tls: link.facts(),
-                head,
+                head: request.head(),
                 look: Look::Use,
             };
-            match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
-                Ending::Complete(_) => {
-                    client.end().await;
-                    body.discard().await;
-                }
-                Ending::TunnelRefused(_) => client.end().await,
-                Ending::Tunnel(_) => client.end_tunnel(),
-                Ending::BrokenOff(_) => client.break_off(),
-            }
+            exchange(&link, id, context).await;
             link.leave(id);
         };
         runtime::spawn(task).detach();
@@ -701,9 +657,7 @@ impl Link {
     /// Answers a request that is no request over HTTP/1 either.
     #[cold]
     fn refuse(self: &Rc<Link>, id: StreamId, refusal: Refusal, received: u64) {
-        let mut response = Vec::new();
-        append_refusal(&mut response, refusal);
-        let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
+        let (response, head_end) = h2::refusal(refusal);
         let (head, content) = response.split_at(head_end);
         let mut encoded = Vec::new();
         write::response(refusal.status(), fields_of(head), &mut encoded);
@@ -711,12 +665,6 @@ impl Link {
         encoded.extend_from_slice(content);
         self.send_whole(id, encoded);
         self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());
-    }
-
-    /// The trailers of a complete request, as field lines.
-    pub(super) fn take_trailers(&self, id: StreamId) -> Vec<u8> {
-        let taken = |stream: &mut Stream| std::mem::take(&mut stream.trailers);
-        find(&mut self.state.borrow_mut().streams, id).map(taken).unwrap_or_default()
     }
 
     /// The task of a stream has ended.

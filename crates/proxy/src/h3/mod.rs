@@ -3,8 +3,8 @@
 //!
 //! `endpoint` is one UDP socket of a core: it gives each datagram to its connection, and accepts
 //! new ones. `link` is one connection: QUIC by `quinn-proto`, the frames by `http3`; it answers
-//! fresh hits at once, and starts an exchange for every other request. `body` is the content of a
-//! request. The client of an exchange is that of HTTP/2, and so is the way in which heads become
+//! fresh hits at once, and starts an exchange for every other request. The client of an exchange
+//! and the content of its request are those of HTTP/2, and so is the way in which heads become
 //! those of HTTP/1.
 //!
 //! ```text
@@ -19,8 +19,6 @@
 
 #[cfg(not(feature = "tls"))]
 mod absent;
-#[cfg(feature = "tls")]
-mod body;
 #[cfg(feature = "tls")]
 mod endpoint;
 #[cfg(feature = "tls")]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http3::{MessageStream, write};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use runtime::time::{self, Instant};
+use runtime::wake;
 
 /// A request, from the first byte of its stream to the last of its response.
 pub(super) struct Stream {
@@ -179,12 +180,6 @@ pub(super) fn read(quinn: &mut Connection, id: StreamId) -> Read {
     // The connection sends what is due after each turn.
     let _ = chunks.finalize();
     read
-}
-
-pub(super) fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
 }
 
 pub(super) fn find(streams: &mut [(StreamId, Stream)], id: StreamId) -> Option<&mut Stream> {

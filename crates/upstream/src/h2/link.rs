@@ -27,6 +27,7 @@ use http2::limits::FRAME_BYTES;
 use http2::{Connection, ErrorCode, Event, Misuse, Scratch, StreamId};
 use outcome::Fault;
 use runtime::time::{self, Instant};
+use runtime::wake;
 use transport::Transport;
 
 use super::Opening;
@@ -747,12 +748,6 @@ impl Drop for Slot {
 /// Whether other requests than this one wait for room.
 fn others_wait(streams: &[(StreamId, Stream)], id: StreamId) -> bool {
     streams.iter().any(|(other, stream)| *other != id && stream.writer.is_some())
-}
-
-fn wake(waker: &mut Option<Waker>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
 }
 
 fn find(streams: &mut [(StreamId, Stream)], id: StreamId) -> Option<&mut Stream> {

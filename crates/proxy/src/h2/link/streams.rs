@@ -8,15 +8,14 @@ use http1::{Version, trailer_fields};
 use http2::limits::FRAME_BYTES;
 use http2::{ErrorCode, StreamId};
 use outcome::Fault;
+use runtime::wake;
 
-use super::super::body::RequestBody;
 use super::super::client::{Stop, Streams};
-use super::{Link, State, find, others_wait, wake};
+use super::{Link, State, Stream, find, others_wait};
 use crate::client::Gone;
 
 impl Streams for Link {
     type Id = StreamId;
-    type Body = RequestBody;
     const VERSION: Version = Version::Http2;
 
     fn io(&self) -> &CoreIo {
@@ -123,18 +122,25 @@ impl Streams for Link {
         content: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<bool, Fault>> {
-        let state = &mut *self.state.borrow_mut();
-        match find(&mut state.streams, stream) {
-            None => Poll::Ready(Err(Fault::ClientBody)),
-            Some(found) if found.received.is_empty() && !found.is_complete => {
-                found.body_waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            Some(found) => {
-                content.append(&mut found.received);
-                Poll::Ready(Ok(found.is_complete))
-            }
+        if self.poll_arrived(stream, cx).map_err(|Gone| Fault::ClientBody)?.is_pending() {
+            return Poll::Pending;
         }
+        let state = &mut *self.state.borrow_mut();
+        let found = find(&mut state.streams, stream).ok_or(Fault::ClientBody)?;
+        match content.is_empty() {
+            true => *content = std::mem::take(&mut found.received),
+            false => content.append(&mut found.received),
+        }
+        Poll::Ready(Ok(found.is_complete))
+    }
+
+    fn take_trailers(&self, stream: StreamId) -> Vec<u8> {
+        let taken = |found: &mut Stream| std::mem::take(&mut found.trailers);
+        find(&mut self.state.borrow_mut().streams, stream).map(taken).unwrap_or_default()
+    }
+
+    fn is_answered(&self, stream: StreamId) -> bool {
+        find(&mut self.state.borrow_mut().streams, stream).is_some_and(|found| found.is_answered)
     }
 
     fn release(&self, stream: StreamId, bytes: usize) {

@@ -8,15 +8,13 @@ use http3::{ErrorCode, write};
 use outcome::Fault;
 use quinn_proto::StreamId;
 
-use super::super::body::RequestBody;
-use super::super::stream::find;
+use super::super::stream::{Stream, find};
 use super::{Link, State};
 use crate::client::Gone;
 use crate::h2::{Stop, Streams};
 
 impl Streams for Link {
     type Id = StreamId;
-    type Body = RequestBody;
     const VERSION: Version = Version::Http3;
 
     fn io(&self) -> &CoreIo {
@@ -121,6 +119,16 @@ impl Streams for Link {
             Poll::Ready(Ok(is_complete)) => Poll::Ready(Ok(is_complete)),
             Poll::Pending => Poll::Pending,
         }
+    }
+
+    fn take_trailers(&self, id: StreamId) -> Vec<u8> {
+        let taken = |stream: &mut Stream| std::mem::take(&mut stream.trailers);
+        find(&mut self.state.borrow_mut().streams, id).map(taken).unwrap_or_default()
+    }
+
+    fn is_answered(&self, _id: StreamId) -> bool {
+        // Over HTTP/3 the limits of an upload hold to its end.
+        false
     }
 
     fn release(&self, _id: StreamId, _bytes: usize) {

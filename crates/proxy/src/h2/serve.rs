@@ -1,0 +1,62 @@
+//! How a request on a stream is served, over HTTP/2 and over HTTP/3.
+
+use std::rc::Rc;
+
+use core_io::CoreIo;
+use http1::{Expectation, Method, OwnedRequest, Reject, RequestHead, Version};
+use outcome::Refusal;
+
+use super::body::RequestBody;
+use super::client::{StreamClient, Streams};
+use crate::exchange::Exchange;
+use crate::exchange::routing::RequestContext;
+use crate::exchange::step::Ending;
+use crate::h1::append_refusal;
+use crate::request::body_length;
+
+/// Parses a head that was written for HTTP/1, and answers it at once if that can be done. Returns
+/// the request if it is to be served by an exchange.
+pub(crate) fn now_or_later(
+    io: &CoreIo,
+    text: &[u8],
+    version: Version,
+    answer_at_once: impl FnOnce(&RequestHead<'_>) -> bool,
+) -> Result<Option<OwnedRequest>, Reject> {
+    io.with_scratch(|scratch| match http1::parse_request(text, scratch, &io.limits().http) {
+        Ok(Some(head)) => {
+            let head = head.over(version);
+            match answer_at_once(&head) {
+                true => Ok(None),
+                false => Ok(Some(head.detach())),
+            }
+        }
+        Ok(None) => unreachable!("the head was written whole"),
+        Err(reject) => Err(reject),
+    })
+}
+
+/// Serves a request by an exchange, up to the end of its stream.
+pub(crate) async fn exchange<S: Streams>(link: &Rc<S>, stream: S::Id, context: RequestContext<'_>) {
+    let head = &context.head;
+    let is_awaited = head.expectation() != Expectation::None;
+    let mut body = RequestBody::new(Rc::clone(link), stream, body_length(head), is_awaited);
+    let mut client = StreamClient::new(Rc::clone(link), stream, head.method == Method::Head);
+    match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
+        Ending::Complete(_) => {
+            client.end().await;
+            body.discard().await;
+        }
+        Ending::TunnelRefused(_) => client.end().await,
+        Ending::Tunnel(_) => client.end_tunnel(),
+        Ending::BrokenOff(_) => client.break_off(),
+    }
+}
+
+/// The answer to a request that is no request over HTTP/1 either, and the length of its head.
+#[cold]
+pub(crate) fn refusal(refusal: Refusal) -> (Vec<u8>, usize) {
+    let mut response = Vec::new();
+    append_refusal(&mut response, refusal);
+    let head_end = memchr::memmem::find(&response, b"\r\n\r\n").map_or(0, |at| at + 4);
+    (response, head_end)
+}
