@@ -5,7 +5,18 @@
 
 #[path = "../../../../fuzz/checks/http2.rs"]
 mod checks;
+#[path = "../../../../fuzz/checks/corpus.rs"]
 mod corpus;
 mod endpoints;
 mod frames;
 mod rules;
+
+#[test]
+fn corpus_frames() {
+    corpus::replay("http2_frames", checks::frames);
+}
+
+#[test]
+fn corpus_hpack() {
+    corpus::replay("http2_hpack", checks::hpack);
+}

@@ -5,6 +5,17 @@
 
 #[path = "../../../../fuzz/checks/http3.rs"]
 mod checks;
+#[path = "../../../../fuzz/checks/corpus.rs"]
 mod corpus;
 mod rules;
 mod streams;
+
+#[test]
+fn corpus_messages() {
+    corpus::replay("http3_messages", checks::messages);
+}
+
+#[test]
+fn corpus_control() {
+    corpus::replay("http3_control", checks::control);
+}

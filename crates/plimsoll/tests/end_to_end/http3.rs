@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use crate::http2::recorder::{Recorder, content};
 use crate::http2::tunnels::echo;
 use crate::support::{
-    Accepting, CommandOutput, Home, OurServer, Running, SOON, Successor, get, output_file,
-    plimsoll, program, run, wait_for,
+    Accepting, CommandOutput, Home, OurServer, Running, SOON, Successor, chromium, get,
+    output_file, plimsoll, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -550,15 +550,8 @@ fn chromium_opens_a_page_over_http3() {
     let mut hash = Command::new("sh");
     hash.current_dir(home.path()).args(["-c", spki]);
     let hash = run(hash, SOON).succeeded().stdout;
-    let mut chromium = Command::new(program("chromium", "chromium"));
-    chromium.env("HOME", home.path()).args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--no-first-run",
-        &format!("--user-data-dir={}", home.at("browser")),
+    let mut chromium = chromium(&home);
+    chromium.args([
         &format!("--origin-to-force-quic-on={address}"),
         &format!("--ignore-certificate-errors-spki-list={}", hash.trim()),
         "--dump-dom",

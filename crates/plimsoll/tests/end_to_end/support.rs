@@ -449,6 +449,21 @@ pub(crate) fn program(name: &str, package: &str) -> PathBuf {
         })
 }
 
+/// A browser without a screen, whose profile is in this folder.
+pub(crate) fn chromium(home: &Home) -> Command {
+    let mut chromium = Command::new(program("chromium", "chromium"));
+    chromium.env("HOME", home.path()).args([
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--no-first-run",
+        &format!("--user-data-dir={}", home.at("browser")),
+    ]);
+    chromium
+}
+
 /// A file for a child's output.
 pub(crate) fn output_file(home: &Home, name: &str) -> File {
     File::create(home.path().join(name)).unwrap()

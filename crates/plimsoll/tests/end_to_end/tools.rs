@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    Home, OurServer, Running, SOON, am_root, free_port, output_file, program, run, wait_for,
+    Home, OurServer, Running, SOON, am_root, chromium, free_port, output_file, program, run,
+    wait_for,
 };
 
 /// nginx as the web: plain and over TLS, from one directory.
@@ -112,7 +113,11 @@ fn certificate(home: &Home) {
 
 /// A command without proxy settings in its environment.
 fn tool(name: &str, package: &str) -> Command {
-    let mut command = Command::new(program(name, package));
+    without_proxies(Command::new(program(name, package)))
+}
+
+/// The same for any command.
+fn without_proxies(mut command: Command) -> Command {
     for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(variable).env_remove(variable.to_uppercase());
     }
@@ -290,18 +295,11 @@ fn wheel(web: &Web) {
 
 /// A browser that uses the proxy for everything, including this machine.
 fn browser(web: &Web, proxy: &OurServer, flags: &[&str]) -> Command {
-    let mut chromium = tool("chromium", "chromium");
-    chromium.env("HOME", web.home.path()).args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--no-first-run",
+    let mut chromium = without_proxies(chromium(&web.home));
+    chromium.args([
         // The certificate is self-signed.
         "--ignore-certificate-errors",
         "--proxy-bypass-list=<-loopback>",
-        &format!("--user-data-dir={}", web.home.at("browser")),
         &format!("--proxy-server={}", proxy.url()),
     ]);
     chromium.args(flags);

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::http2::recorder::Recorder;
 use crate::http2::two_listeners;
 use crate::support::{
-    CommandOutput, Home, OurServer, Running, SOON, output_file, program, run, wait_for,
+    CommandOutput, Home, OurServer, Running, SOON, chromium, output_file, program, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -139,17 +139,10 @@ fn a_browser_opens_a_page_over_http2() {
     let home = Home::new();
     let origin = Recorder::start();
     let (proxy, url) = secure(&home, &origin);
-    let mut chromium = Command::new(program("chromium", "chromium"));
-    chromium.env("HOME", home.path()).args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--no-first-run",
+    let mut chromium = chromium(&home);
+    chromium.args([
         // It does not know our authority.
         "--ignore-certificate-errors",
-        &format!("--user-data-dir={}", home.at("browser")),
         "--remote-debugging-port=0",
         &format!("{url}/page"),
     ]);

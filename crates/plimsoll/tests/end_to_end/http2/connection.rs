@@ -1,14 +1,15 @@
-//! One connection over HTTP/2, frame by frame: who is served first, who is cut, what is counted.
+//! One connection over HTTP/2, frame by frame: who is served first, and what is refused.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use super::attacks::{
     DATA, END_HEADERS, END_STREAM, Fields, GOAWAY, HEADERS, RST_STREAM, SETTINGS, base, block,
     frame,
 };
+use super::holding::proxy;
 use super::recorder::Recorder;
-use crate::support::{Home, OurServer, SOON, get, wait_for};
+use crate::support::{Home, SOON};
 
 const WINDOW_UPDATE: u8 = 8;
 /// The largest window.
@@ -82,56 +83,6 @@ impl Client {
     }
 }
 
-/// A server with one worker and these limits, with a log of JSON.
-fn proxy(home: &Home, origin: &Recorder, limits: &str) -> OurServer {
-    let text = format!(
-        "[server]\nworkers = 1\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
-         [log]\npath = \"access.log\"\nformat = \"json\"\n[limits]\n{limits}\n\
-         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
-        origin.url()
-    );
-    OurServer::configured(&home.write("plimsoll.toml", &text))
-}
-
-#[track_caller]
-fn metric(admin: SocketAddr, name: &str) -> u64 {
-    let page = get(admin, "/metrics");
-    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
-}
-
-/// Waits until a metric has this value.
-#[track_caller]
-fn becomes(admin: SocketAddr, name: &str, value: u64) {
-    wait_for(name, SOON, || (metric(admin, name) == value).then_some(()));
-}
-
-/// It kept 256 KiB for as long as the client liked.
-#[test]
-fn a_client_that_does_not_read_is_cut() {
-    let home = Home::new();
-    let origin = Recorder::start();
-    let proxy = proxy(&home, &origin, "send_timeout = \"500ms\"");
-    let (to, admin) = (proxy.address(), proxy.admin());
-    let mut client = Client::connect(to);
-    // In the store, so that no upstream is waited for.
-    client.ask(1, &base("GET", "/cached/2000000"), true).send();
-    client.until_end(1);
-    for stream in (3..43).step_by(2) {
-        client.ask(stream, &base("GET", "/cached/2000000"), true);
-    }
-    client.send();
-    wait_for("output that waits", SOON, || {
-        (metric(admin, "plimsoll_client_held_bytes") > 0).then_some(())
-    });
-    becomes(admin, "plimsoll_connections_open", 0);
-    assert_eq!(metric(admin, "plimsoll_client_held_bytes"), 0);
-    assert!(metric(admin, "plimsoll_timeouts_total") >= 1);
-    let mut rest = Vec::new();
-    let _cut = client.stream.read_to_end(&mut rest);
-    assert!(rest.len() < 20 * 2_000_000, "{} bytes", rest.len());
-}
-
 #[test]
 fn rfc9218_the_urgent_response_comes_first() {
     let home = Home::new();
@@ -157,22 +108,6 @@ fn rfc9218_the_urgent_response_comes_first() {
         }
         assert!(!frame.ends(13) && !frame.ends(15), "in turns: {pieces:?}");
     }
-}
-
-/// Such a request went to the origin.
-#[test]
-fn a_get_that_ends_with_an_empty_frame_is_a_hit() {
-    let home = Home::new();
-    let origin = Recorder::start();
-    let proxy = proxy(&home, &origin, "");
-    let mut client = Client::connect(proxy.address());
-    client.ask(1, &base("GET", "/cached/100"), true).send();
-    client.until_end(1);
-    client.ask(3, &base("GET", "/cached/100"), false);
-    frame(DATA, END_STREAM, 3, &[], &mut client.out);
-    client.send();
-    client.until_end(3);
-    assert_eq!(origin.paths(), ["/cached/100"]);
 }
 
 #[test]
@@ -212,28 +147,6 @@ fn broken_rules_and_unknown_schemes_are_logged() {
         "{log}"
     );
     assert!(origin.paths().is_empty());
-}
-
-/// Its descriptors were not in `connections_max`, and each of its requests counted as a connection.
-#[test]
-fn a_connection_is_open_and_busy_as_long_as_it_has_a_task() {
-    let home = Home::new();
-    let origin = Recorder::start();
-    let proxy = proxy(&home, &origin, "");
-    let admin = proxy.admin();
-    let mut client = Client::connect(proxy.address());
-    for (stream, path) in [(1, "/held/100"), (3, "/held/200"), (5, "/held/300")] {
-        client.ask(stream, &base("GET", path), true);
-    }
-    client.send();
-    origin.wait_for_request("/held/300");
-    assert_eq!(metric(admin, "plimsoll_connections_busy"), 1);
-    client.stream.shutdown(Shutdown::Both).unwrap();
-    drop(client);
-    assert_eq!(metric(admin, "plimsoll_connections_open"), 1);
-    origin.release();
-    becomes(admin, "plimsoll_connections_open", 0);
-    assert_eq!(metric(admin, "plimsoll_connections_busy"), 0);
 }
 
 #[test]

@@ -14,15 +14,15 @@ use crate::http2::client::{Client, get as path};
 use crate::http2::recorder::Recorder;
 use crate::support::{Home, OurServer, SOON, Successor, get, wait_for};
 
-/// A proxy with one worker, an admin address and a log, and these limits.
-fn proxy(home: &Home, origin: &Recorder, limits: &str) -> OurServer {
+/// A proxy with one worker, an admin address and a log of JSON, and these limits.
+pub(super) fn proxy(home: &Home, origin: &Recorder, limits: &str) -> OurServer {
     let (url, log) = (origin.url(), home.at("access.log"));
     OurServer::configured(&home.write(
         "holding.toml",
         format!(
             "[server]\nworkers = 1\nadmin = \"127.0.0.1:0\"\n\
              [[listen]]\naddress = \"127.0.0.1:0\"\n\
-             [log]\npath = \"{log}\"\n[limits]\n{limits}\n\
+             [log]\npath = \"{log}\"\nformat = \"json\"\n[limits]\n{limits}\n\
              [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{url}\"\n"
         ),
     ))
@@ -64,12 +64,12 @@ fn a_client_that_reads_nothing_is_cut() {
     let proxy = proxy(&home, &origin, "send_timeout = \"2s\"");
     let mut client = Client::with(proxy.address(), &wide());
     // Much more than sockets hold.
-    for _ in 0..20 {
-        client.get("/cached/5000000");
-    }
+    let streams: Vec<_> = (0..20).map(|_| client.get("/cached/5000000")).collect();
     wait_for_metric(proxy.admin(), HELD, |held| held > 0);
     wait_for_metric(proxy.admin(), TIMEOUTS, |timeouts| timeouts > 0);
     client.closed();
+    let taken: usize = streams.iter().map(|stream| client.got(*stream).content.len()).sum();
+    assert!(taken < 20 * 5_000_000, "{taken} bytes");
     wait_for_metric(proxy.admin(), OPEN, |open| open == 0);
     assert_eq!(metric(proxy.admin(), HELD), 0);
     assert_eq!(proxy.stopped().0, Some(0));
@@ -218,6 +218,7 @@ fn a_get_that_ends_with_an_empty_frame_is_a_hit() {
         let got = attacks::send(proxy.address(), &base("GET", "/cached/10"), &[""], &Vec::new());
         assert_eq!(got.unwrap(), attacks::Outcome::Status(200));
     }
+    assert_eq!(origin.paths(), ["/cached/10"]);
     let request = origin.only("/cached/10");
     assert_eq!(request.field("transfer-encoding"), None);
     // With content it is another request.

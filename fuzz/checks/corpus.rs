@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use crate::checks;
-
-fn replay(target: &str, run: impl Fn(&[u8])) {
+pub(crate) fn replay(target: &str, run: impl Fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut inputs = 0;
     for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
@@ -15,14 +13,4 @@ fn replay(target: &str, run: impl Fn(&[u8])) {
         inputs += 1;
     }
     assert!(inputs >= 8, "the corpus of {target} is gone");
-}
-
-#[test]
-fn frames() {
-    replay("http2_frames", checks::frames);
-}
-
-#[test]
-fn hpack() {
-    replay("http2_hpack", checks::hpack);
 }
