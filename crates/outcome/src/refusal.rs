@@ -187,6 +187,8 @@ refusals! {
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
     Overload = 503, State, Keep, "overload",
         "more requests come than can be answered: ask again later";
+    Cancelled = 499, Request, Keep, "cancelled",
+        "the client cancelled this request before it was passed on";
     ProxyHeader = 403, Access, Close, "proxy-header",
         "a connection here begins with a PROXY header from one of the networks that the listener \
          names (proxy_from)";

@@ -71,6 +71,11 @@ pub(crate) trait Client {
         std::future::pending()
     }
 
+    /// Whether the client has given the exchange up, as far as its protocol reports it.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// Adds trailers to the end of the content, as field lines. They are lost if the framing of the
     /// response has no place for them.
     fn trailers(&mut self, _lines: &[u8]) {}

@@ -86,8 +86,13 @@ impl<'x, C: Client> Exchange<'x, C> {
         self.context.forwarding(to, self.routed.route)
     }
 
-    /// Refuses a request that needs an upstream, if the core is overloaded.
+    /// Refuses a request that needs an upstream, if the core is overloaded, or if its client has
+    /// cancelled it already: a client that asks and cancels at once (rapid reset) costs upstreams
+    /// nothing.
     fn shed(&self) -> Result<(), Refusal> {
+        if self.client.is_gone() {
+            return Err(Refusal::Cancelled);
+        }
         match self.context.worker.overload.sheds() {
             true => Err(Refusal::Overload),
             false => Ok(()),

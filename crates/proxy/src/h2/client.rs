@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use cache::stored::{Connection, has_length};
 use core_io::CoreIo;
@@ -315,6 +315,11 @@ impl<S: Streams> Client for StreamClient<S> {
     fn gone(&self) -> impl Future<Output = ()> + 'static {
         let (link, id) = (Rc::clone(&self.link), self.stream);
         poll_fn(move |cx| link.poll_gone(id, cx))
+    }
+
+    fn is_gone(&self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.link.poll_gone(self.stream, &mut cx).is_ready()
     }
 
     fn trailers(&mut self, lines: &[u8]) {

@@ -93,6 +93,13 @@ impl Client {
         id
     }
 
+    /// Sends a GET and cancels it, with one write.
+    pub(crate) fn get_and_cancel(&mut self, path: &str, ends: bool) {
+        let id = self.http2.send_request(&get(path), [], ends, &mut self.out).unwrap();
+        self.http2.reset(id, ErrorCode::CANCEL, &mut self.out);
+        self.flush();
+    }
+
     pub(crate) fn get(&mut self, path: &str) -> StreamId {
         self.request(&get(path), &[], true)
     }

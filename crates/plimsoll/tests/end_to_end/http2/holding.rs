@@ -244,6 +244,25 @@ fn a_restart_says_goodbye_to_an_idle_connection() {
     successor.ends(Some("TERM"));
 }
 
+/// Each of them opened a connection to the upstream.
+#[test]
+fn requests_that_are_cancelled_at_once_reach_no_upstream() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin, "");
+    let mut client = Client::new(proxy.address());
+    for at in 0..20 {
+        client.get_and_cancel(&format!("/cached/{at}"), at % 2 == 0);
+    }
+    let stream = client.get("/cached/1000");
+    assert_eq!(client.ended(stream).status, Some(200));
+    assert_eq!(metric(proxy.admin(), "plimsoll_refusals_total{rule=\"cancelled\"}"), 20);
+    assert_eq!(proxy.stopped().0, Some(0));
+    assert_eq!(origin.paths(), ["/cached/1000"]);
+    let log = home.read("access.log");
+    assert_eq!(log.lines().filter(|line| line.contains("\"status\":499")).count(), 20, "{log}");
+}
+
 /// Sends frames, at most this often, while another thread reads. True if the server closed the
 /// connection.
 fn flood(to: SocketAddr, times: u32, frames: impl Fn(u32) -> Vec<u8>) -> bool {
