@@ -30,6 +30,7 @@ test  nghttp     nghttp2-client   -         clients of HTTP/2, for the tests
 test  node       nodejs           -         a client of HTTP/2, for the tests (about 50 MB)
 test  /usr/lib/python3/dist-packages/httpx python3-httpx - a client of HTTP/2, for the tests
 test  /usr/lib/python3/dist-packages/h2 python3-h2 - the same client needs it
+test  go         golang-go        -         builds a client of HTTP/2, for the tests (about 450 MB)
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and client, for the tests

@@ -1,12 +1,16 @@
 //! HTTP/2 with the clients of other ecosystems, over TLS, as their users write them: Node.js,
-//! Python's httpx, and a browser.
+//! Python's httpx, Go's net/http, and a browser.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::http2::recorder::Recorder;
 use crate::http2::two_listeners;
 use crate::support::{
-    CommandOutput, Home, OurServer, Running, SOON, chromium, output_file, program, run, wait_for,
+    Accepting, CommandOutput, Home, OurServer, Running, SOON, chromium, output_file, program, run,
+    wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -14,7 +18,11 @@ use crate::tls::{authority, issue};
 fn secure(home: &Home, origin: &Recorder) -> (OurServer, String) {
     authority(home);
     issue(home, "web", "IP:127.0.0.1", false);
-    let proxy = two_listeners(home, "tls.toml", &origin.url(), "");
+    in_front(home, "tls.toml", &origin.url())
+}
+
+fn in_front(home: &Home, name: &str, origin: &str) -> (OurServer, String) {
+    let proxy = two_listeners(home, name, origin, "");
     let url = format!("https://{}", proxy.announced["listen"][1].as_str().unwrap());
     (proxy, url)
 }
@@ -132,6 +140,70 @@ fn httpx_gets_hits_and_sends_content() {
     );
     assert_eq!(origin.only("/missing").field("cookie"), Some("a=b; c=d"));
     all_over_http2(&home, 6);
+}
+
+/// Reads one request, up to these bytes.
+fn read_until(stream: &mut TcpStream, end: &str) {
+    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    while !bytes.ends_with(end.as_bytes()) {
+        let length = stream.read(&mut part).unwrap();
+        bytes.extend_from_slice(&part[..length]);
+        assert!(length > 0, "{}, without {end:?}", bytes.escape_ascii());
+    }
+}
+
+/// An origin whose response to a POST goes on when there is a second request.
+fn in_pieces() -> Accepting {
+    let (is_first, has_second) = (AtomicBool::new(true), AtomicBool::new(false));
+    Accepting::start(move |mut stream| {
+        if !is_first.swap(false, Ordering::SeqCst) {
+            read_until(&mut stream, "\r\n\r\n");
+            has_second.store(true, Ordering::SeqCst);
+            let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+            return;
+        }
+        read_until(&mut stream, "\r\n0\r\nx-end: of request\r\n\r\n");
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n";
+        let _ = stream.write_all(head);
+        wait_for("a second request", SOON, || has_second.load(Ordering::SeqCst).then_some(()));
+        let _ = stream.write_all(b"3\r\ntwo\r\n0\r\nX-End: of response\r\n\r\n");
+    })
+}
+
+/// Builds a program whose only source is this file.
+#[track_caller]
+fn build_go(home: &Home, source: &str) -> Command {
+    let file = home.write("main.go", source);
+    let mut go = Command::new(program("go", "golang-go"));
+    // Without stored packages, a recent Go first compiles its whole library.
+    go.current_dir(home.path()).args(["build", "-o", "client", &file]);
+    run(go, SOON * 10).succeeded();
+    Command::new(home.at("client"))
+}
+
+#[test]
+fn go_gets_hits_and_streams_with_trailers() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let streaming = in_pieces();
+    let (proxy, url) = secure(&home, &origin);
+    let (second, second_url) =
+        in_front(&home, "streaming.toml", &format!("http://{}", streaming.address));
+    let mut client = build_go(&home, include_str!("client.go"));
+    client.current_dir(home.path()).args([url, second_url]);
+    let got = run(client, SOON).succeeded().stdout;
+    let lines: Vec<&str> = got.lines().collect();
+    assert_eq!(lines.len(), 56, "{got}");
+    assert!(lines[0].starts_with("miss HTTP/2.0 200 300000 plimsoll; fwd=uri-miss"), "{got}");
+    assert_eq!(lines[1..51], ["hit HTTP/2.0 200 300000 plimsoll; hit"; 50]);
+    assert!(lines[51].starts_with("post HTTP/2.0 200 2 plimsoll; fwd=method"), "{got}");
+    assert_eq!(lines[52], "head HTTP/2.0 200 0 plimsoll; hit");
+    assert!(lines[53].starts_with("after HTTP/2.0 404 7 "), "{got}");
+    assert!(lines[54].starts_with("second HTTP/2.0 204 0 "), "{got}");
+    assert_eq!(lines[55], "pieces HTTP/2.0 200 one two, of response");
+    assert_eq!((proxy.stopped().0, second.stopped().0), (Some(0), Some(0)));
+    assert!(origin.only("/upload").body == b"x".repeat(3_000_000));
+    all_over_http2(&home, 57);
 }
 
 #[test]
