@@ -26,7 +26,7 @@ build pkg-config pkg-config       -         the build of libbpf, which loads the
 build /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
 build /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
 test  curl       curl             -         an independent client, for the tests
-test  nghttp     nghttp2-client   -         clients of HTTP/2, for the tests
+test  nghttp     nghttp2-client   -         clients of HTTP/2 and their library, for the tests
 test  node       nodejs           -         a client of HTTP/2, for the tests (about 50 MB)
 test  /usr/lib/python3/dist-packages/httpx python3-httpx - a client of HTTP/2, for the tests
 test  /usr/lib/python3/dist-packages/h2 python3-h2 - the same client needs it
@@ -36,7 +36,7 @@ test  haproxy    haproxy          haproxy   a live server to record
 test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and client, for the tests
 test  squid      squid            squid     a live server to record
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
-test  python3    python3          -         passes a socket as a supervisor does, for the tests
+test  python3    python3          -         for the tests: clients, and calls of a library
 test  pip3       python3-pip      -         a client of the proxy, for the tests
 test  /usr/share/doc/python3-venv python3-venv - the environment of aioquic, for the tests
 test  chromium   chromium         -         a browser, for the tests (about 100 MB)

@@ -253,7 +253,7 @@ fn unlisted_field(
         b"connection" | b"keep-alive" | b"proxy-connection" | b"upgrade" => {
             Err(Reason::ConnectionField)
         }
-        b"te" if value != b"trailers" => Err(Reason::ConnectionField),
+        b"te" if !value.eq_ignore_ascii_case(b"trailers") => Err(Reason::ConnectionField),
         b"priority" if section == Section::Request => {
             checked.priority = Some(Priority::from_field(value));
             Ok(())
@@ -422,6 +422,12 @@ mod tests {
         }
         assert_eq!(get_with("te", "trailers"), Ok(()));
         assert_eq!(get_with("te", "trailers, gzip"), Err(Reason::ConnectionField));
+    }
+
+    /// Strings of a grammar match in any case (RFC 5234 section 2.3).
+    #[test]
+    fn te_with_trailers_in_capitals_was_refused() {
+        assert_eq!(get_with("te", "Trailers"), Ok(()));
     }
 
     #[test]

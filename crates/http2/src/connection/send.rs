@@ -387,5 +387,6 @@ fn is_connection_field(name: &[u8], value: &[u8]) -> bool {
         [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     let is_candidate = matches!(name[0] | 0x20, b'c' | b'k' | b'p' | b't' | b'u');
-    is_candidate && (NAMES.iter().any(|other| is(other)) || (is(b"te") && value != b"trailers"))
+    let is_te = || is(b"te") && !value.eq_ignore_ascii_case(b"trailers");
+    is_candidate && (NAMES.iter().any(|other| is(other)) || is_te())
 }

@@ -13,10 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// A request: method, scheme, authority and path, and the other fields, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
-    pseudo: [String; 4],
-    fields: Vec<(String, String)>,
-    content: Vec<u8>,
-    is_whole: bool,
+    pub(crate) pseudo: [String; 4],
+    pub(crate) fields: Vec<(String, String)>,
+    pub(crate) content: String,
+    pub(crate) trailers: Vec<(String, String)>,
+    pub(crate) is_whole: bool,
 }
 
 impl Request {
@@ -33,34 +34,43 @@ impl Request {
 pub(crate) struct Verdict {
     /// By stream; without those that were reset.
     pub(crate) requests: BTreeMap<u32, Request>,
-    /// A connection error.
-    pub(crate) is_dead: bool,
+    /// The error codes that were sent, by stream; that of the connection is at 0.
+    pub(crate) codes: BTreeMap<u32, u32>,
     /// The rules that were broken, if it is our server.
     pub(crate) reasons: Vec<Reason>,
 }
 
 impl Verdict {
+    /// A connection error.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.codes.contains_key(&0)
+    }
+
     /// Requests on a connection that has ended in an error are lost in both.
     pub(crate) fn is_same(&self, other: &Verdict) -> bool {
-        self.is_dead == other.is_dead && (self.is_dead || self.requests == other.requests)
+        self.is_dead() == other.is_dead() && (self.is_dead() || self.requests == other.requests)
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
 /// The order of fields with different names is not kept by `h2`, and we join cookies.
-fn sorted<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Vec<(String, String)> {
+pub(crate) fn sorted(fields: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut sorted: Vec<(String, String)> = Vec::new();
     for (name, value) in fields {
-        match sorted.iter_mut().find(|(known, _)| name == b"cookie" && known == "cookie") {
-            Some((_, cookie)) => *cookie = format!("{cookie}; {}", text(value)),
-            None => sorted.push((text(name), text(value))),
+        match sorted.iter_mut().find(|(known, _)| name == "cookie" && known == "cookie") {
+            Some((_, cookie)) => *cookie = format!("{cookie}; {value}"),
+            None => sorted.push((name, value)),
         }
     }
     sorted.sort_by(|one, two| one.0.cmp(&two.0));
     sorted
+}
+
+fn escaped<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Vec<(String, String)> {
+    sorted(fields.map(|(name, value)| (text(name), text(value))))
 }
 
 pub(crate) fn ours(bytes: &[u8]) -> Verdict {
@@ -73,7 +83,7 @@ pub(crate) fn ours(bytes: &[u8]) -> Verdict {
             Ok(received) => received,
             Err(error) => {
                 verdict.reasons.push(error.0);
-                verdict.is_dead = true;
+                verdict.codes.insert(0, error.0.code().0);
                 return verdict;
             }
         };
@@ -85,23 +95,29 @@ pub(crate) fn ours(bytes: &[u8]) -> Verdict {
                 let part = |bytes: Option<&[u8]>| text(bytes.unwrap_or_default());
                 let pseudo =
                     [text(head.method), part(head.scheme), text(head.authority), part(head.path)];
-                let fields = sorted(head.fields.iter());
-                let content = Vec::new();
-                requests.insert(stream, Request { pseudo, fields, content, is_whole: end_stream });
+                let fields = escaped(head.fields.iter());
+                let request =
+                    Request { pseudo, fields, is_whole: end_stream, ..Request::default() };
+                requests.insert(stream, request);
             }
             Event::Data { stream, bytes, end_stream } => {
                 let request = requests.get_mut(&stream).unwrap();
-                request.content.extend_from_slice(bytes);
+                request.content.push_str(&text(bytes));
                 request.is_whole = end_stream;
                 connection.release(stream, bytes.len(), &mut out);
             }
-            Event::Trailers { stream, .. } => requests.get_mut(&stream).unwrap().is_whole = true,
+            Event::Trailers { stream, fields } => {
+                let request = requests.get_mut(&stream).unwrap();
+                request.trailers = escaped(fields.iter());
+                request.is_whole = true;
+            }
             // One that was complete before could have been answered.
             Event::Reset { stream, .. } if !requests[&stream].is_whole => {
                 requests.remove(&stream);
             }
             Event::StreamError { stream, reason } => {
                 verdict.reasons.push(reason);
+                verdict.codes.insert(stream, reason.code().0);
                 requests.remove(&stream);
             }
             _ => {}
@@ -150,7 +166,7 @@ impl AsyncWrite for Memory<'_> {
     }
 }
 
-pub(crate) fn theirs(bytes: &[u8]) -> Verdict {
+pub(crate) fn h2(bytes: &[u8]) -> Verdict {
     let output = Rc::new(RefCell::new(Vec::new()));
     let memory = Memory { input: bytes, output: Rc::clone(&output) };
     let limits = Limits::DEFAULT;
@@ -165,7 +181,7 @@ pub(crate) fn theirs(bytes: &[u8]) -> Verdict {
     let handshake = pin!(builder.handshake::<_, &'static [u8]>(memory));
     let mut connection = match handshake.poll(&mut context) {
         Poll::Ready(Ok(connection)) => connection,
-        Poll::Ready(Err(_)) => return Verdict { is_dead: true, ..verdict },
+        Poll::Ready(Err(_)) => return dead(&output.borrow()),
         Poll::Pending => return verdict,
     };
     // Dropping what answers a request would reset its stream.
@@ -173,17 +189,24 @@ pub(crate) fn theirs(bytes: &[u8]) -> Verdict {
     loop {
         match connection.poll_accept(&mut context) {
             Poll::Ready(Some(Ok((request, respond)))) => accepted.push((request, respond)),
-            Poll::Ready(Some(Err(_))) => return Verdict { is_dead: true, ..verdict },
+            Poll::Ready(Some(Err(_))) => return dead(&output.borrow()),
             Poll::Ready(None) | Poll::Pending => break,
         }
     }
-    verdict.is_dead = has_died(&output.borrow());
+    verdict.codes = codes(&output.borrow());
     for (request, respond) in &mut accepted {
         if let Some(seen) = seen(request, &mut context) {
             verdict.requests.insert(respond.stream_id().as_u32(), seen);
         }
     }
     verdict
+}
+
+/// After an error that it reports to its caller, whether it has sent a GOAWAY or not.
+fn dead(frames: &[u8]) -> Verdict {
+    let mut codes = codes(frames);
+    codes.entry(0).or_insert(u32::MAX);
+    Verdict { codes, ..Verdict::default() }
 }
 
 /// The request, if its stream was not reset.
@@ -202,34 +225,46 @@ fn seen(request: &mut http::Request<h2::RecvStream>, cx: &mut Context<'_>) -> Op
         // We take the Host field then. Its type for a URI has no scheme without an authority.
         [pseudo[1], pseudo[2]] = ["http".to_owned(), text(host.as_bytes())];
     }
-    let fields = request.headers().iter();
-    let fields = sorted(fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())));
+    let fields = of_map(request.headers());
     let body = request.body_mut();
-    let mut content = Vec::new();
+    let mut content = String::new();
+    let mut trailers = Vec::new();
     let is_whole = loop {
         match body.poll_data(cx) {
-            Poll::Ready(Some(Ok(piece))) => content.extend_from_slice(&piece),
+            Poll::Ready(Some(Ok(piece))) => content.push_str(&text(&piece)),
             Poll::Ready(Some(Err(_))) => return None,
             Poll::Pending => break false,
             Poll::Ready(None) => match body.poll_trailers(cx) {
-                Poll::Ready(Ok(_)) => break true,
+                Poll::Ready(Ok(found)) => {
+                    trailers = found.as_ref().map(of_map).unwrap_or_default();
+                    break true;
+                }
                 Poll::Ready(Err(_)) => return None,
                 Poll::Pending => break false,
             },
         }
     };
-    Some(Request { pseudo, fields, content, is_whole })
+    Some(Request { pseudo, fields, content, trailers, is_whole })
 }
 
-/// Whether the frames end with a GOAWAY that names an error.
-fn has_died(mut frames: &[u8]) -> bool {
+fn of_map(fields: &http::HeaderMap) -> Vec<(String, String)> {
+    escaped(fields.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())))
+}
+
+/// The error codes in frames, as in [`Verdict`].
+pub(crate) fn codes(mut frames: &[u8]) -> BTreeMap<u32, u32> {
+    const RST_STREAM: u8 = 3;
     const GOAWAY: u8 = 7;
-    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = frames {
-        let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-        if *kind == GOAWAY && rest[4..8] != [0; 4] {
-            return true;
+    let mut codes = BTreeMap::new();
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    while let [a, b, c, kind, _, rest @ ..] = frames {
+        let (payload, after) = rest[4..].split_at(number(&[*a, *b, *c]) as usize);
+        match *kind {
+            RST_STREAM => drop(codes.insert(number(&rest[..4]), number(payload))),
+            GOAWAY if payload[4..8] != [0; 4] => drop(codes.insert(0, number(&payload[4..8]))),
+            _ => {}
         }
-        frames = &rest[length..];
+        frames = after;
     }
-    false
+    codes
 }
