@@ -120,13 +120,15 @@ struct Client<'r> {
     goes_wrong: bool,
     /// What the dynamic table contains, the latest first.
     table: Vec<Field>,
+    table_bytes_max: usize,
 }
 
 /// The bytes of a connection.
 pub(crate) fn generate(random: &mut Random) -> Vec<u8> {
     let out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let goes_wrong = !random.is_one_in(4);
-    let mut client = Client { random, out, frames: Vec::new(), goes_wrong, table: Vec::new() };
+    let (frames, table) = (Vec::new(), Vec::new());
+    let mut client = Client { random, out, frames, goes_wrong, table, table_bytes_max: 4096 };
     client.frame(SETTINGS, 0, 0, &[]);
     let from = client.out.len();
     let mut stream = 1;
@@ -267,6 +269,9 @@ impl Client<'_> {
 
     fn head(&mut self, stream: u32, fields: &[Field], ends: bool) {
         let mut block = Vec::new();
+        if self.random.is_one_in(10) {
+            self.resize(&mut block);
+        }
         for field in fields {
             self.field(*field, &mut block);
         }
@@ -286,6 +291,28 @@ impl Client<'_> {
         }
     }
 
+    /// Changes the size of the dynamic table.
+    fn resize(&mut self, block: &mut Vec<u8>) {
+        let too_much = if self.is_wrong(5) { 4097 } else { 4096 };
+        self.table_bytes_max = self.random.of(&[0, 60, 150, too_much]);
+        match self.table_bytes_max.checked_sub(31) {
+            None => block.push(0x20),
+            Some(more @ ..128) => block.extend_from_slice(&[0x3f, more as u8]),
+            Some(more) => block.extend_from_slice(&[0x3f, more as u8 | 0x80, (more >> 7) as u8]),
+        }
+        self.evict();
+    }
+
+    fn evict(&mut self) {
+        let mut bytes = 0;
+        let mut fits = |(name, value): &Field| {
+            bytes += name.len() + value.len() + 32;
+            bytes <= self.table_bytes_max
+        };
+        let kept = self.table.iter().take_while(|field| fits(field)).count();
+        self.table.truncate(kept);
+    }
+
     fn field(&mut self, field: Field, block: &mut Vec<u8>) {
         let known = self.table.iter().position(|known| *known == field);
         if let Some(at) = known.filter(|at| *at < 60) {
@@ -297,6 +324,7 @@ impl Client<'_> {
             0 => encode_without_table(name.as_bytes(), value.as_bytes(), block),
             1 => {
                 self.table.insert(0, field);
+                self.evict();
                 literal(0x40, field, block);
             }
             2 => literal(0x10, field, block),
