@@ -143,6 +143,7 @@ const H2: Listed = Listed {
         (Code, Reason::FrameLength),
         (Code, Reason::HpackHuffman),
         (Code, Reason::HpackIndex),
+        (Code, Reason::HpackInteger),
         (Code, Reason::HpackSizeUpdate),
         (Code, Reason::HpackTruncated),
         (Code, Reason::WindowSetting),

@@ -121,5 +121,7 @@ while length := sys.stdin.buffer.read(4):
         if request.is_accepted:
             texts = map(text, [request.content, *request.fields])
             print("request", stream, int(request.is_whole), *texts, sep="\t")
-            print("trailers", stream, *map(text, request.trailers), sep="\t")
+            # Those of a block without an end are not complete.
+            trailers = request.trailers if request.is_whole else []
+            print("trailers", stream, *map(text, trailers), sep="\t")
     print("frames", sent.hex(), sep="\t")
