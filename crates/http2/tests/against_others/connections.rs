@@ -138,6 +138,8 @@ pub(crate) fn generate(random: &mut Random) -> Vec<u8> {
         stream += if client.is_wrong(20) { client.random.below(4) as u32 } else { 2 };
     }
     client.between(stream);
+    // After a field block without an end, any server refuses it.
+    client.frame(PING, 0, 0, b"the last");
     let Client { random, mut out, frames, goes_wrong, .. } = client;
     let at = from + random.below(out.len() - from);
     // With another length, the frames that follow would be no frames.
