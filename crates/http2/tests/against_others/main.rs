@@ -194,10 +194,13 @@ const NGHTTP2: Listed = Listed {
         // It ignores dependencies, and PRIORITY_UPDATE.
         (Ends, Reason::SelfDependency),
         (Ends, Reason::StreamZero),
+        // A padded frame that is empty (RFC 9113 section 4.2). It answers with PROTOCOL_ERROR.
+        (Code, Reason::FrameLength),
         // A frame that breaks two rules, or the first of two wrong frames.
         (Code, Reason::Closed),
         (Code, Reason::Interleaved),
         (Code, Reason::Padding),
+        (Code, Reason::SelfDependency),
         (Code, Reason::StreamZero),
     ],
     // It refuses some trailers that may not be merged (RFC 9110 section 6.5.1). We drop them when
