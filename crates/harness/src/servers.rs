@@ -270,6 +270,7 @@ impl Server {
             authority: self.address.to_string(),
             path: path.into(),
             absolute: false,
+            tls: false,
         };
         let mut plan = load::Plan::new(target, schedule, time);
         plan.arrivals = Arrivals::Poisson;

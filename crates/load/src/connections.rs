@@ -5,7 +5,7 @@
 //! socket reaches the socket that took over its slot (tokens carry a generation).
 //!
 //! ```text
-//! Closed --connect--> Connecting --writable--> Idle --send--> Busy --whole--> Idle
+//! Closed --connect--> Connecting --established--> Idle --send--> Busy --whole--> Idle
 //!    ^                                                          |
 //!    |   (one request each)   Ending <--whole-----------------+
 //!    +------- any error, the peer's close ----------------------+
@@ -19,9 +19,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use readiness::{Interest, Poller, Token};
 
-use crate::plan::Plan;
+use crate::plan::{Plan, Protocol};
 use crate::response::{Reader, Requested};
 use crate::sys;
+use crate::tls::{Session, Tls};
 
 /// The state of a connection; the file's header has the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub(crate) struct Assigned {
 pub(crate) struct Connection {
     pub(crate) step: Step,
     fd: Option<OwnedFd>,
+    /// TLS, from the end of the TCP handshake on.
+    session: Option<Box<Session>>,
     generation: u32,
     /// Whether the poller also reports writability.
     wants_write: bool,
@@ -62,7 +65,27 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn fd(&self) -> RawFd {
-        self.fd.as_ref().expect("only open connections are read and written").as_raw_fd()
+        self.socket().as_raw_fd()
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        self.fd.as_ref().expect("only open connections are read and written")
+    }
+
+    /// Sends as much as the socket accepts; TLS accepts all.
+    #[inline]
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fd = self.fd();
+        match &mut self.session {
+            None => sys::send(fd, bytes),
+            Some(session) => session.send(fd, bytes).map(|()| bytes.len()),
+        }
+    }
+
+    /// Whether TLS has bytes that the socket has not accepted.
+    #[inline]
+    pub(crate) fn holds_records(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_unsent())
     }
 }
 
@@ -71,16 +94,20 @@ pub(crate) struct Connections {
     hot: u32,
     target: SocketAddr,
     sources: u32,
+    transport: sys::Transport,
+    /// For all connections, or for none.
+    tls: Option<Tls>,
     pub(crate) poller: Poller,
 }
 
 impl Connections {
-    pub(crate) fn new(plan: &Plan, poller: Poller) -> Connections {
+    pub(crate) fn new(plan: &Plan, tls: Option<Tls>, poller: Poller) -> Connections {
         let requested = Requested { object: 0, size: None, verify: false };
         let nothing = Assigned { intended_ns: 0, assigned_ns: 0, late: false, requested };
         let empty = || Connection {
             step: Step::Closed,
             fd: None,
+            session: None,
             generation: 0,
             wants_write: false,
             has_request: false,
@@ -91,7 +118,11 @@ impl Connections {
         let mut table = Vec::new();
         table.resize_with((plan.connections + plan.cold) as usize, empty);
         let (target, sources) = (plan.target.addr, plan.source_count());
-        Connections { table, hot: plan.connections, target, sources, poller }
+        let transport = match plan.protocol {
+            Protocol::Http3 { .. } => sys::Transport::Udp,
+            Protocol::Http1 | Protocol::Http2 { .. } => sys::Transport::Tcp,
+        };
+        Connections { table, hot: plan.connections, target, sources, transport, tls, poller }
     }
 
     pub(crate) fn is_cold(&self, slot: u32) -> bool {
@@ -112,7 +143,7 @@ impl Connections {
             let last = u8::try_from(slot % self.sources + 1).expect("SOURCES_MAX is below 255");
             IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
         });
-        let fd = sys::connect(self.target, source)?;
+        let fd = sys::connect(self.transport, self.target, source)?;
         let connection = &mut self.table[slot as usize];
         debug_assert_eq!(connection.step, Step::Closed);
         let token = Token::new(slot, connection.generation);
@@ -123,13 +154,39 @@ impl Connections {
         Ok(())
     }
 
-    /// Completes a connect after the poller reported an event for it.
-    pub(crate) fn connected(&mut self, slot: u32) -> io::Result<()> {
+    /// Goes on with a connect after the poller reported an event for it. True when the connection
+    /// is established.
+    pub(crate) fn connected(&mut self, slot: u32) -> io::Result<bool> {
         let connection = &mut self.table[slot as usize];
-        let fd = connection.fd.as_ref().expect("a connecting slot has a socket");
-        sys::socket_error(fd)?;
-        connection.step = Step::Idle;
-        self.set_wants_write(slot, false)
+        let mut is_established = true;
+        if connection.session.is_none() {
+            sys::socket_error(connection.socket())?;
+        }
+        if let Some(tls) = &mut self.tls {
+            let fd = connection.fd();
+            let session = match &mut connection.session {
+                Some(session) => session,
+                none => none.insert(Box::new(tls.session()?)),
+            };
+            is_established = tls.handshake(session, fd)?;
+        }
+        if is_established {
+            connection.step = Step::Idle;
+        }
+        let holds_records = connection.holds_records();
+        self.set_wants_write(slot, holds_records)?;
+        Ok(is_established)
+    }
+
+    /// As recv(2). If there is TLS, `buf` has room for `tls::ROOM_BYTES_MIN`.
+    #[inline]
+    pub(crate) fn recv(&mut self, slot: u32, buf: &mut [u8]) -> io::Result<usize> {
+        let connection = &mut self.table[slot as usize];
+        let fd = connection.fd();
+        match (&mut connection.session, &mut self.tls) {
+            (Some(session), Some(tls)) => tls.recv(session, fd, buf),
+            _ => sys::recv(fd, buf),
+        }
     }
 
     /// Turns the poller's reports of writability on or off.
@@ -147,15 +204,23 @@ impl Connections {
     /// Sends the remainder of the request. True when the socket has accepted all of it.
     pub(crate) fn send_unsent(&mut self, slot: u32) -> io::Result<bool> {
         let connection = &mut self.table[slot as usize];
-        while !connection.unsent.is_empty() {
-            match sys::send(connection.fd(), &connection.unsent) {
-                Ok(count) => drop(connection.unsent.drain(..count)),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
+        let mut unsent = std::mem::take(&mut connection.unsent);
+        let result = loop {
+            if unsent.is_empty() && !connection.holds_records() {
+                break Ok(true);
             }
-        }
-        let all = connection.unsent.is_empty();
+            match connection.send(&unsent) {
+                Ok(count) => drop(unsent.drain(..count)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break Ok(false),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => break Err(e),
+            }
+            if connection.holds_records() {
+                break Ok(false);
+            }
+        };
+        connection.unsent = unsent;
+        let all = result?;
         self.set_wants_write(slot, !all)?;
         Ok(all)
     }
@@ -171,6 +236,7 @@ impl Connections {
             let _gone = self.poller.remove(fd.as_raw_fd());
             connection.generation = connection.generation.wrapping_add(1);
         }
+        connection.session = None;
         connection.unsent.clear();
         connection.step = Step::Closed;
     }

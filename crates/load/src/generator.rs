@@ -10,10 +10,17 @@
 //! Opening --(all connections open)--> Running --(duration)--> Draining --> outcome
 //! ```
 //!
-//! A request is in a slot. With HTTP/1 a slot is a connection. With HTTP/2 it is a lane of one
-//! (`generator/multiplexed.rs`).
+//! A request is in a slot. With HTTP/1 a slot is a connection. With HTTP/2 and HTTP/3 it is a lane
+//! of one (`generator/multiplexed.rs`).
 
+#[cfg(not(feature = "tls"))]
+mod absent;
+#[cfg(feature = "tls")]
+mod http3;
 mod multiplexed;
+
+#[cfg(not(feature = "tls"))]
+use absent as http3;
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +38,8 @@ use crate::random::mix2;
 use crate::request::Template;
 use crate::response::{Complete, Heads, Requested};
 use crate::schedule::{Schedule, Starts};
-use crate::sys;
+use crate::sys::{self, would_block};
+use crate::tls::Tls;
 use multiplexed::Multiplexed;
 
 /// How often the observer is called, time-outs are checked and the stop flag is read.
@@ -162,7 +170,7 @@ struct Generator<'p> {
     resting: VecDeque<(u64, u32)>,
     resting_cold: VecDeque<(u64, u32)>,
     template: Template,
-    /// HTTP/2.
+    /// HTTP/2 and HTTP/3.
     multiplexed: Option<Box<Multiplexed>>,
     objects: Objects,
     heads: Heads,
@@ -172,6 +180,8 @@ struct Generator<'p> {
     unstarted: u64,
     cold_open: u64,
     closed_loop: bool,
+    /// Bodies are read, not discarded: they are verified or encrypted.
+    reads_all: bool,
     running: bool,
     lag_ns_max: u64,
     /// When the last wait returned, ns.
@@ -188,20 +198,23 @@ impl<'p> Generator<'p> {
             doing: "opening a readiness backend",
             source: io::Error::other(e),
         })?;
+        let tls = plan.target.tls.then(|| Tls::new(plan)).transpose().map_err(BadPlan)?;
+        let (multiplexed, tls) = match plan.protocol {
+            Protocol::Http1 => (None, tls),
+            Protocol::Http2 { .. } => (Some(Multiplexed::new(plan, None)), tls),
+            Protocol::Http3 { .. } => (Some(Multiplexed::new(plan, tls.as_ref())), None),
+        };
         let closed_loop = plan.schedule == Schedule::ClosedLoop;
         let nothing = Effort { cpu_ns: 0, wall_ns: 0, polls: 0, empty_polls: 0 };
         Ok(Generator {
             plan,
-            connections: Connections::new(plan, poller),
+            connections: Connections::new(plan, tls, poller),
             idle: VecDeque::new(),
             queue: VecDeque::new(),
             resting: VecDeque::new(),
             resting_cold: VecDeque::new(),
             template: Template::new(plan),
-            multiplexed: match plan.protocol {
-                Protocol::Http1 => None,
-                Protocol::Http2 { .. } => Some(Box::new(Multiplexed::new(plan))),
-            },
+            multiplexed: multiplexed.transpose().map_err(BadPlan)?.map(Box::new),
             objects: Objects::new(&plan.population, plan.seed, mix2(plan.seed, 1)),
             heads: Heads::new(plan.population.objects, plan.count_hits),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
@@ -210,6 +223,7 @@ impl<'p> Generator<'p> {
             unstarted: 0,
             cold_open: 0,
             closed_loop,
+            reads_all: plan.verify || plan.target.tls,
             running: false,
             lag_ns_max: u64::try_from(plan.lag_max.as_nanos()).unwrap_or(u64::MAX),
             woke_ns: sys::mono_ns(),
@@ -280,24 +294,27 @@ impl<'p> Generator<'p> {
                 return Ok(());
             }
             if now_ns - progress_ns > self.plan.timeout.as_nanos() as u64 {
-                return Err(unreachable(io::ErrorKind::TimedOut.into()));
+                return Err(unreachable(no_answer(self.plan.protocol)));
             }
             self.connections.poller.wait(events, Some(TICK)).map_err(system("waiting"))?;
             for event in events.iter() {
                 let Some(slot) = self.connections.slot_of(event.token) else { continue };
                 if self.connections.table[slot as usize].step == Step::Connecting {
-                    self.connections.connected(slot).map_err(unreachable)?;
-                    (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);
-                    if self.multiplexed.is_some() {
-                        self.link_established(slot);
+                    let is_established = match &self.multiplexed {
+                        None => self.connections.connected(slot),
+                        Some(_) => self.establish_link(slot),
+                    };
+                    if is_established.map_err(unreachable)? {
+                        (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);
                     }
                 } else if self.multiplexed.is_some() {
-                    self.handle_link(slot, event);
+                    self.handle_link(slot, event.ready);
                 } else {
                     // Closed before the run; it is reopened when it is needed.
                     self.close_idle(slot, now_ns);
                 }
             }
+            self.run_timers();
         }
     }
 
@@ -369,7 +386,10 @@ impl<'p> Generator<'p> {
     /// Waits until `until_ns` at most and handles the events.
     #[inline]
     fn turn(&mut self, events: &mut Events, until_ns: u64) -> Result<(), Error> {
+        self.run_timers();
         self.flush_all();
+        let due_ns = self.multiplexed.as_ref().and_then(|many| many.next_due());
+        let until_ns = due_ns.map_or(until_ns, |due_ns| due_ns.min(until_ns));
         // Read again: starting requests has taken time since the loop read the clock.
         let now_ns = sys::mono_ns();
         let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
@@ -449,12 +469,12 @@ impl<'p> Generator<'p> {
             return self.connect_with_request(slot, now_ns);
         }
         connection.step = Step::Busy;
-        let sent = match sys::send(connection.fd(), bytes) {
+        let sent = match connection.send(bytes) {
             Ok(sent) => sent,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
             Err(e) => return self.fail(slot, kind_of(&e), now_ns),
         };
-        if sent < bytes.len() {
+        if sent < bytes.len() || connection.holds_records() {
             connection.unsent.extend_from_slice(&bytes[sent..]);
             if let Err(e) = self.connections.set_wants_write(slot, true) {
                 self.fail(slot, kind_of(&e), now_ns);
@@ -473,7 +493,7 @@ impl<'p> Generator<'p> {
     fn handle(&mut self, event: Event) {
         let Some(slot) = self.connections.slot_of(event.token) else { return };
         if self.multiplexed.is_some() {
-            return self.handle_link(slot, event);
+            return self.handle_link(slot, event.ready);
         }
         match self.connections.table[slot as usize].step {
             Step::Busy => {
@@ -503,12 +523,16 @@ impl<'p> Generator<'p> {
     }
 
     fn finish_connect(&mut self, slot: u32) {
-        if let Err(e) = self.connections.connected(slot) {
-            let now_ns = sys::mono_ns();
-            if self.connections.is_cold(slot) {
-                return self.close_idle(slot, now_ns);
+        match self.connections.connected(slot) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(e) => {
+                let now_ns = sys::mono_ns();
+                if self.connections.is_cold(slot) {
+                    return self.close_idle(slot, now_ns);
+                }
+                return self.fail(slot, kind_of_connect(&e), now_ns);
             }
-            return self.fail(slot, kind_of_connect(&e), now_ns);
         }
         let connection = &mut self.connections.table[slot as usize];
         if connection.has_request {
@@ -523,16 +547,17 @@ impl<'p> Generator<'p> {
     fn receive(&mut self, slot: u32) {
         let connection = &mut self.connections.table[slot as usize];
         let remaining = connection.reader.body_left();
-        let discard = remaining > 0 && !self.plan.verify;
+        let discard = remaining > 0 && !self.reads_all;
         let got = if discard {
             let most = usize::try_from(remaining).unwrap_or(usize::MAX).min(1 << 30);
             sys::recv_discard(connection.fd(), most)
         } else {
             // A head and a small body. The rest of a long body is discarded by its length.
-            let room = if self.plan.verify { BUFFER_BYTES } else { FIRST_READ_BYTES };
-            sys::recv(connection.fd(), &mut self.buffer[..room])
+            let room = if self.reads_all { BUFFER_BYTES } else { FIRST_READ_BYTES };
+            self.connections.recv(slot, &mut self.buffer[..room])
         };
         let now_ns = sys::mono_ns();
+        let connection = &mut self.connections.table[slot as usize];
         let whole = match got {
             Ok(0) => connection.reader.close().map(|()| true),
             Ok(count) if discard => Ok(connection.reader.skip(count as u64)),
@@ -621,8 +646,7 @@ impl<'p> Generator<'p> {
     /// Handles input on an idle or cold connection: the peer's close, or unexpected bytes.
     #[cold]
     fn receive_idle(&mut self, slot: u32) {
-        let fd = self.connections.table[slot as usize].fd();
-        match sys::recv(fd, &mut self.buffer) {
+        match self.connections.recv(slot, &mut self.buffer) {
             Err(e) if would_block(&e) => {}
             _ => self.close_idle(slot, sys::mono_ns()),
         }
@@ -646,8 +670,7 @@ impl<'p> Generator<'p> {
     /// Waits for the server to close after a complete response, as `Connection: close` asked it to,
     /// so that the server holds the TIME_WAIT.
     fn receive_end(&mut self, slot: u32) {
-        let fd = self.connections.table[slot as usize].fd();
-        match sys::recv(fd, &mut self.buffer) {
+        match self.connections.recv(slot, &mut self.buffer) {
             Err(e) if would_block(&e) => return,
             _ => self.connections.close(slot, false),
         }
@@ -696,19 +719,25 @@ impl<'p> Generator<'p> {
     /// run.
     fn close_all(&mut self) {
         for slot in 0..self.connections.table.len() as u32 {
-            self.connections.close(slot, true);
+            self.close_link(slot, true);
         }
     }
 }
 
-fn would_block(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+fn no_answer(protocol: Protocol) -> io::Error {
+    let why = match protocol {
+        Protocol::Http3 { .. } => "no answer over UDP: does the server speak HTTP/3?",
+        Protocol::Http1 | Protocol::Http2 { .. } => "timed out",
+    };
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 fn kind_of(e: &io::Error) -> ErrorKind {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
         io::ErrorKind::TimedOut => ErrorKind::Timeout,
+        io::ErrorKind::InvalidData => ErrorKind::BadFraming,
+        io::ErrorKind::ConnectionAborted => ErrorKind::Closed,
         _ => ErrorKind::Reset,
     }
 }

@@ -1,7 +1,7 @@
 //! The workload: schedules, populations, connections, latencies.
 //!
-//! What: an open- or closed-loop generator of HTTP/1.1 and HTTP/2 ([`run`] executes a [`Plan`] and
-//! returns an [`Outcome`]), an origin for experiments ([`Origin`]), and a null server that marks
+//! What: an open- or closed-loop generator of HTTP/1.1, HTTP/2 and HTTP/3 ([`run`] executes a [`Plan`]
+//! and returns an [`Outcome`]), an origin for experiments ([`Origin`]), and a null server that marks
 //! the lowest possible cost ([`NullServer`]).
 //!
 //! Why: a load line is only as good as the load. The generator is cheap, measures latency from the
@@ -13,6 +13,8 @@
 //! What never happens: a second thread; a request that is lost; an unmarked latency that is the
 //! generator's fault.
 
+#[cfg(not(feature = "tls"))]
+mod absent;
 mod answer;
 mod connections;
 pub mod content;
@@ -29,6 +31,11 @@ mod request;
 mod response;
 mod schedule;
 pub mod sys;
+#[cfg(feature = "tls")]
+mod tls;
+
+#[cfg(not(feature = "tls"))]
+use absent as tls;
 
 pub use generator::{DRAIN_MAX, Error, Observer, Phase, QUEUE_MAX, TICK, Tick, run};
 pub use null_server::NullServer;

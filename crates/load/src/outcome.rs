@@ -71,7 +71,7 @@ macro_rules! error_kinds {
 error_kinds! {
     /// The connection was refused.
     Refused refused;
-    /// The connection could not be made for another reason (no port, no route).
+    /// The connection could not be made for another reason (no port, no route, no TLS).
     Connect connect;
     /// The peer reset the connection.
     Reset reset;
@@ -81,7 +81,7 @@ error_kinds! {
     Timeout timeout;
     /// The status was 400 or above.
     BadStatus bad_status;
-    /// The response broke the rules of HTTP/1, or had bytes after its end.
+    /// The response broke the rules of HTTP or TLS, or had bytes after its end.
     BadFraming bad_framing;
     /// The response was complete, but not of the requested size.
     WrongSize wrong_size;

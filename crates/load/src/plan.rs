@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub const SOURCES_MAX: u32 = 250;
 /// Connections per source address when the plan does not set the number of addresses. By default
 /// there are 28,232 ephemeral ports.
 pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
-/// The most requests at a time on a connection of HTTP/2.
+/// The most requests at a time on a connection of HTTP/2 or HTTP/3.
 pub const STREAMS_MAX: u32 = 1000;
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -51,6 +52,9 @@ pub struct Plan {
     /// The protocol, and how many requests a connection carries at a time.
     #[serde(default)]
     pub protocol: Protocol,
+    /// The roots that the server's certificate must lead to (PEM). `None`: it is not verified.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
     /// Whether a connection is reused. If not, each request has its own.
     pub keep_alive: bool,
     /// The objects. Requests differ only by `{n}` and `{size}` in the path.
@@ -86,6 +90,7 @@ impl Plan {
             cold: 0,
             sources: 0,
             protocol: Protocol::Http1,
+            ca: None,
             keep_alive: true,
             population: Population::default(),
             seed: 1,
@@ -117,15 +122,28 @@ impl Plan {
         range("connections", self.connections.into(), 1, CONNECTIONS_MAX.into())?;
         range("cold", self.cold.into(), 0, COLD_MAX.into())?;
         range("sources", self.sources.into(), 0, SOURCES_MAX.into())?;
-        if let Protocol::Http2 { streams } = self.protocol {
+        if let Some(streams) = self.protocol.streams() {
             range("streams", streams.into(), 1, STREAMS_MAX.into())?;
             range("connections times streams", self.slots().into(), 1, CONNECTIONS_MAX.into())?;
             if self.target.absolute {
-                return Err(named("protocol")("HTTP/2 through a forward proxy is not supported"));
+                let why = "HTTP/2 and HTTP/3 through a forward proxy are not supported";
+                return Err(named("protocol")(why));
             }
             if !self.keep_alive {
                 return Err(named("protocol")("a connection for each request is not supported"));
             }
+        }
+        if self.target.tls && !cfg!(feature = "tls") {
+            return Err(named("target")("this build has no TLS; to fix this: make build"));
+        }
+        if self.target.tls && self.target.absolute {
+            return Err(named("target")("https through a forward proxy is not supported"));
+        }
+        if !self.target.tls && matches!(self.protocol, Protocol::Http3 { .. }) {
+            return Err(named("target")("HTTP/3 needs a URL that begins with https://"));
+        }
+        if !self.target.tls && self.ca.is_some() {
+            return Err(named("ca")("needs a URL that begins with https://"));
         }
         if self.source_count() > 1 && !self.loopback_v4() {
             let why = "several source addresses require a target in 127.0.0.0/8";
@@ -149,10 +167,7 @@ impl Plan {
 
     /// How many requests can be in flight at a time.
     pub fn slots(&self) -> u32 {
-        match self.protocol {
-            Protocol::Http1 => self.connections,
-            Protocol::Http2 { streams } => self.connections.saturating_mul(streams),
-        }
+        self.connections.saturating_mul(self.protocol.streams().unwrap_or(1))
     }
 
     fn loopback_v4(&self) -> bool {
@@ -175,11 +190,26 @@ pub enum Protocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// HTTP/2 in the clear, without an upgrade (prior knowledge, RFC 9113 section 3.3).
+    /// HTTP/2: by ALPN over TLS, in the clear without an upgrade (RFC 9113 section 3.3).
     Http2 {
         /// Requests at a time on each connection. Fewer if the server allows fewer.
         streams: u32,
     },
+    /// HTTP/3.
+    Http3 {
+        /// As for HTTP/2.
+        streams: u32,
+    },
+}
+
+impl Protocol {
+    /// Requests at a time on each connection, if there can be several.
+    pub fn streams(self) -> Option<u32> {
+        match self {
+            Protocol::Http1 => None,
+            Protocol::Http2 { streams } | Protocol::Http3 { streams } => Some(streams),
+        }
+    }
 }
 
 /// An invalid plan (the operator's fault).
@@ -198,15 +228,22 @@ pub struct Target {
     pub path: String,
     /// Whether requests contain the whole URL, as a forward proxy requires.
     pub absolute: bool,
+    /// Whether the URL begins with https.
+    #[serde(default)]
+    pub tls: bool,
 }
 
 impl FromStr for Target {
     type Err = BadPlan;
 
-    /// `http://HOST[:PORT][/PATH]`. The host is resolved once, here.
+    /// `http://HOST[:PORT][/PATH]`, or https. The host is resolved once, here.
     fn from_str(url: &str) -> Result<Target, BadPlan> {
         let bad = |why: &str| BadPlan(format!("URL {url:?}: {why}"));
-        let rest = url.strip_prefix("http://").ok_or_else(|| bad("must begin with http://"))?;
+        let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (None, Some(rest)) => (true, rest),
+            (None, None) => return Err(bad("must begin with http:// or https://")),
+        };
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) if rest.as_bytes()[at] == b'/' => (&rest[..at], rest[at..].to_owned()),
             Some(at) => (&rest[..at], format!("/{}", &rest[at..])),
@@ -222,7 +259,8 @@ impl FromStr for Target {
             Some((host, port)) => !host.is_empty() && port.bytes().all(|b| b.is_ascii_digit()),
             None => false,
         };
-        let place = if has_port { authority.to_owned() } else { format!("{authority}:80") };
+        let port = if tls { 443 } else { 80 };
+        let place = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
         let cause = |e: io::Error| BadPlan(format!("URL {url:?}: {e}"));
         let mut found = place.to_socket_addrs().map_err(cause)?;
         // A name may have several addresses. IPv4 is preferred, because every server in experiments
@@ -230,7 +268,7 @@ impl FromStr for Target {
         let first = found.next().ok_or_else(|| bad("has no address"))?;
         let addr =
             if first.is_ipv4() { first } else { found.find(|a| a.is_ipv4()).unwrap_or(first) };
-        Ok(Target { addr, authority: authority.to_owned(), path, absolute: false })
+        Ok(Target { addr, authority: authority.to_owned(), path, absolute: false, tls })
     }
 }
 
@@ -240,11 +278,24 @@ impl Target {
     pub fn through(self, proxy: SocketAddr) -> Target {
         Target { addr: proxy, absolute: true, ..self }
     }
+
+    /// The host without its port: the name in the certificate.
+    pub fn host(&self) -> &str {
+        let authority = self.authority.as_str();
+        match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, _)) => address,
+            None => authority.split(':').next().unwrap_or(authority),
+        }
+    }
+
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.path)?;
+        write!(f, "{}://{}{}", self.scheme(), self.authority, self.path)?;
         if self.absolute { write!(f, " through {}", self.addr) } else { Ok(()) }
     }
 }
@@ -271,7 +322,7 @@ mod tests {
     fn invalid_urls_are_refused() {
         for url in [
             "",
-            "https://127.0.0.1/",
+            "ftp://127.0.0.1/",
             "http://",
             "http:///x",
             "127.0.0.1:80",

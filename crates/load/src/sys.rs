@@ -194,10 +194,26 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
+/// What carries a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Tcp,
+    Udp,
+}
+
 /// Begins to connect. The socket becomes writable when it has connected or failed.
-pub(crate) fn connect(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
-    let fd = stream_socket(addr)?;
-    sockopt::set_tcp_nodelay(&fd, true)?;
+pub(crate) fn connect(
+    transport: Transport,
+    addr: SocketAddr,
+    source: Option<IpAddr>,
+) -> io::Result<OwnedFd> {
+    let fd = match transport {
+        Transport::Tcp => stream_socket(addr)?,
+        Transport::Udp => socket(addr, SocketType::DGRAM)?,
+    };
+    if transport == Transport::Tcp {
+        sockopt::set_tcp_nodelay(&fd, true)?;
+    }
     if let Some(source) = source {
         choose_port_at_connect(&fd)?;
         net::bind(&fd, &SocketAddr::new(source, 0))?;
@@ -234,6 +250,11 @@ pub(crate) fn socket_error(fd: &OwnedFd) -> io::Result<()> {
 pub(crate) fn reset_on_close(fd: &OwnedFd) {
     // A failure leaves an ordinary close.
     let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+}
+
+/// Whether a call has to be made again later.
+pub(crate) fn would_block(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Receives into `buf`; `Ok(0)` is the end of the stream.
@@ -275,9 +296,13 @@ pub(crate) fn send_pieces(fd: RawFd, pieces: &[io::IoSlice<'_>]) -> io::Result<u
 }
 
 fn stream_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    socket(addr, SocketType::STREAM)
+}
+
+fn socket(addr: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
+    Ok(net::socket_with(family, kind, flags, None)?)
 }
 
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {

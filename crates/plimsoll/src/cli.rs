@@ -198,7 +198,8 @@ pub(crate) struct Metrics {
 
 #[derive(Debug, Args)]
 pub(crate) struct Load {
-    /// The URL to request, such as http://127.0.0.1:3128/; with --objects, /obj/N is appended
+    /// The URL to request, such as http://127.0.0.1:3128/ or https://example.com/; with --objects,
+    /// /obj/N is appended
     pub(crate) url: String,
     /// Requests per second: R, a ramp A..B, N steps A..B/N, or `closed`: as fast as the server
     /// answers
@@ -216,12 +217,20 @@ pub(crate) struct Load {
     /// Open a new connection for each request
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
-    /// Speak HTTP/2 in the clear, without an upgrade (prior knowledge)
-    #[arg(long)]
+    /// Speak HTTP/2: chosen in the TLS handshake (ALPN), or in the clear without an upgrade (prior
+    /// knowledge)
+    #[arg(long, group = "multiplexed")]
     pub(crate) http2: bool,
-    /// Requests at a time on each connection of HTTP/2
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "http2")]
+    /// Speak HTTP/3: QUIC on the UDP port of an https URL
+    #[arg(long, group = "multiplexed")]
+    pub(crate) http3: bool,
+    /// Requests at a time on each connection of HTTP/2 or HTTP/3
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "multiplexed")]
     pub(crate) streams: u32,
+    /// Verify the server's certificate by the roots in this file (PEM); without it, any certificate
+    /// is accepted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Request N objects with Zipf-distributed popularity, as served by `plimsoll origin`
     #[arg(long, value_name = "N")]
     pub(crate) objects: Option<u32>,

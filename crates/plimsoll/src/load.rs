@@ -30,10 +30,10 @@ pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     output::show(flags.json, &outcome, summary)?;
     if outcome.counts.completed == 0 {
         return Err(misuse(match plan.protocol {
-            Protocol::Http1 => "no request was answered: is the server running?",
-            Protocol::Http2 { .. } => {
+            Protocol::Http2 { .. } if !plan.target.tls => {
                 "no request was answered: does the server speak HTTP/2 in the clear?"
             }
+            _ => "no request was answered: is the server running?",
         }));
     }
     Ok(())
@@ -52,9 +52,13 @@ fn plan(flags: &cli::Load) -> Result<Plan, Failure> {
     plan.connections = flags.connections;
     plan.cold = flags.cold;
     plan.keep_alive = !flags.no_keep_alive;
+    let streams = flags.streams;
     if flags.http2 {
-        plan.protocol = Protocol::Http2 { streams: flags.streams };
+        plan.protocol = Protocol::Http2 { streams };
+    } else if flags.http3 {
+        plan.protocol = Protocol::Http3 { streams };
     }
+    plan.ca = flags.ca.clone();
     if let Some(objects) = flags.objects {
         plan.population.objects = objects;
         plan.population.zipf_s = flags.zipf;
@@ -88,12 +92,14 @@ fn summary(outcome: &Outcome) -> String {
     let counts = &outcome.counts;
     let seconds = outcome.length_ns as f64 / 1e9;
     let us = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
+    let shared = |version, streams| {
+        let connections = outcome.plan.connections;
+        format!(", {version}, {connections} connections with up to {streams} requests each")
+    };
     let protocol = match outcome.plan.protocol {
         Protocol::Http1 => String::new(),
-        Protocol::Http2 { streams } => format!(
-            ", HTTP/2, {} connections with up to {streams} requests each",
-            outcome.plan.connections
-        ),
+        Protocol::Http2 { streams } => shared("HTTP/2", streams),
+        Protocol::Http3 { streams } => shared("HTTP/3", streams),
     };
     let mut lines = vec![
         format!("target      {}{protocol}", outcome.plan.target),

@@ -1,9 +1,10 @@
-//! HTTP/2: several requests at a time on each connection.
+//! HTTP/2 and HTTP/3: several requests at a time on each connection.
 //!
 //! What: a *lane* carries one request at a time, as a connection does with HTTP/1, and a *link* is
 //! a connection with its lanes. Lane *n* is on link *n* modulo their number, so that idle lanes are
 //! used evenly. The requests of one turn of the loop are sent together, one `send` for each link. A
 //! cold connection is a link without lanes: both sides send their SETTINGS, and nothing follows.
+//! HTTP/3 differs below the lanes (`generator/http3.rs`).
 //!
 //! ```text
 //! lane:  free --start--> waiting --a stream--> sent --the end of the stream--> free
@@ -16,57 +17,147 @@
 //!
 //! What never happens: a request that may have been processed is sent twice.
 
+use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+use std::os::fd::OwnedFd;
 
-use http2::{ErrorCode, Event, Limits, Misuse, RequestFields, Scratch, StreamId};
-use readiness::{Event as Readiness, Ready};
+use http2::{ErrorCode, Event, Limits, Misuse, RequestFields, ResponseHead, Scratch};
+use readiness::Ready;
 
-use super::{Generator, REST_NS, kind_of, kind_of_connect, would_block};
-use crate::connections::{Assigned, Connections, Step};
+use super::http3::{Http3, Quic};
+use super::{Generator, REST_NS, kind_of, kind_of_connect};
+use crate::connections::{Assigned, Connection, Step};
 use crate::outcome::ErrorKind;
 use crate::plan::Plan;
 use crate::request::Template;
 use crate::response::{Complete, Received, source_of};
-use crate::sys;
+use crate::sys::{self, would_block};
+use crate::tls::Tls;
 
 /// Content that a server may send before any of it is released: more than one read brings.
-const WINDOW_BYTES: u32 = 1 << 20;
+pub(super) const WINDOW_BYTES: u32 = 1 << 20;
 
 /// All links and lanes of a run.
 pub(super) struct Multiplexed {
     /// Those of cold connections come last.
     links: Vec<Link>,
-    /// Links with lanes.
-    hot: u32,
-    lanes: Vec<Lane>,
+    lanes: Lanes,
+    /// HTTP/3.
+    quic: Option<Box<Quic>>,
     limits: Limits,
     scratch: Scratch,
     path: Template,
+    scheme: &'static [u8],
     authority: Vec<u8>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
-    count_hits: bool,
     /// Links with bytes to send.
     to_flush: Vec<u32>,
+}
+
+/// All lanes of a run.
+pub(super) struct Lanes {
+    all: Vec<Lane>,
+    /// Links with lanes.
+    hot: u32,
+    count_hits: bool,
     /// Lanes whose request has ended, while the events of a read are handled.
     ended: Vec<(u32, Result<Complete, ErrorKind>)>,
+}
+
+impl Lanes {
+    /// The number of a lane among those of its link.
+    pub(super) fn place(&self, lane: u32) -> usize {
+        (lane / self.hot) as usize
+    }
+
+    /// The lanes of a link.
+    fn of(&self, link: u32) -> impl ExactSizeIterator<Item = u32> + use<> {
+        let end = if link < self.hot { self.all.len() as u32 } else { 0 };
+        (link..end.max(link)).step_by(self.hot as usize)
+    }
+
+    /// Content of a response.
+    pub(super) fn take(&mut self, lane: u32, bytes: &[u8]) {
+        self.all[lane as usize].take(bytes);
+    }
 }
 
 /// A connection.
 #[derive(Default)]
 struct Link {
     /// `None` while there is no connection.
-    http2: Option<http2::Connection>,
-    /// The server's SETTINGS have come, so that it is known how many streams it allows.
+    protocol: Option<Speaks>,
+    /// It is known how many streams the server allows (HTTP/2: its SETTINGS have come).
     is_ready: bool,
-    /// The beginning of a frame.
+    /// The beginning of a frame of HTTP/2.
     partial: Vec<u8>,
-    /// The streams of requests that were sent, with their lanes.
-    sent: Vec<(StreamId, u32)>,
-    /// Requests that wait for a stream.
-    waiting: u32,
-    /// It has answered a request, so that another connection will answer too.
-    has_answered: bool,
+    requests: Requests,
     is_in_to_flush: bool,
+}
+
+/// What a connection speaks.
+enum Speaks {
+    Http2(Box<http2::Connection>),
+    Http3(Box<Http3>),
+}
+
+/// The requests of a link.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// The streams of those that were sent, with their lanes.
+    sent: Vec<(u64, u32)>,
+    /// How many wait for a stream.
+    waiting: u32,
+    /// The server has answered one, so that another connection will answer too.
+    has_answered: bool,
+}
+
+impl Requests {
+    pub(super) fn lane_of(&self, stream: u64) -> Option<u32> {
+        self.sent.iter().find(|(sent, _)| *sent == stream).map(|(_, lane)| *lane)
+    }
+
+    /// The head of a response has come.
+    pub(super) fn answered(&mut self, lanes: &mut Lanes, lane: u32, head: &ResponseHead<'_>) {
+        if head.status < 200 {
+            return;
+        }
+        self.has_answered = true;
+        let received = &mut lanes.all[lane as usize].received;
+        received.bad_status = head.status >= 400;
+        if lanes.count_hits {
+            received.source = source_of(|name| field(head, name));
+        }
+    }
+
+    /// A stream has ended.
+    pub(super) fn ended(&mut self, lanes: &mut Lanes, stream: u64, end: Result<(), ErrorKind>) {
+        if let Some(at) = self.sent.iter().position(|(sent, _)| *sent == stream) {
+            let (_, lane) = self.sent.swap_remove(at);
+            let place = &lanes.all[lane as usize];
+            let assigned = place.request.as_ref().expect("a sent request is in its lane");
+            lanes.ended.push((lane, end.and_then(|()| place.judge(assigned))));
+        }
+    }
+
+    /// The server does not process streams from this one on: they are sent on the next connection.
+    pub(super) fn not_processed(&mut self, lanes: &mut Lanes, first: u64) {
+        self.sent.retain(|&(stream, lane)| {
+            let is_processed = stream < first;
+            if !is_processed {
+                lanes.all[lane as usize].is_waiting = true;
+                self.waiting += 1;
+            }
+            is_processed
+        });
+    }
+
+    fn wait(&mut self, place: &mut Lane) {
+        if !place.is_waiting {
+            place.is_waiting = true;
+            self.waiting += 1;
+        }
+    }
 }
 
 /// A place for one request.
@@ -104,7 +195,8 @@ impl Lane {
 }
 
 impl Multiplexed {
-    pub(super) fn new(plan: &Plan) -> Multiplexed {
+    /// `tls` is that of HTTP/3.
+    pub(super) fn new(plan: &Plan, tls: Option<&Tls>) -> Result<Multiplexed, String> {
         let mut links = Vec::new();
         links.resize_with((plan.connections + plan.cold) as usize, Link::default);
         let mut limits = Limits::default();
@@ -113,41 +205,41 @@ impl Multiplexed {
         let lower = |name: &String| name.to_ascii_lowercase().into_bytes();
         let mut fields = vec![(b"user-agent".to_vec(), b"plimsoll".to_vec())];
         fields.extend(plan.fields.iter().map(|(name, value)| (lower(name), value.clone().into())));
-        Multiplexed {
+        Ok(Multiplexed {
             links,
-            hot: plan.connections,
-            lanes: vec![FREE; plan.slots() as usize],
+            lanes: Lanes {
+                all: vec![FREE; plan.slots() as usize],
+                hot: plan.connections,
+                count_hits: plan.count_hits,
+                ended: Vec::new(),
+            },
+            quic: tls.map(|tls| Quic::new(plan, tls)).transpose()?.map(Box::new),
             limits,
             scratch: Scratch::new(),
             path: Template::of_path(plan),
+            scheme: plan.target.scheme().as_bytes(),
             authority: plan.target.authority.clone().into_bytes(),
             fields,
-            count_hits: plan.count_hits,
             to_flush: Vec::new(),
-            ended: Vec::new(),
-        }
-    }
-
-    fn lanes(&self) -> u32 {
-        self.lanes.len() as u32
+        })
     }
 
     fn link_of(&self, lane: u32) -> u32 {
-        lane % self.hot
+        lane % self.lanes.hot
     }
 
-    /// The lanes of a link.
-    fn lanes_of(&self, link: u32) -> impl Iterator<Item = u32> + use<> {
-        let end = if link < self.hot { self.lanes() } else { 0 };
-        (link..end).step_by(self.hot as usize)
+    /// When the next timer of QUIC is due, ns.
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.quic.as_ref()?.next_due()
     }
 
     /// The connection is established: sends the preface. Requests follow after the server's
     /// SETTINGS.
     fn established(&mut self, link: u32, out: &mut Vec<u8>) {
         let state = &mut self.links[link as usize];
-        state.http2 = Some(http2::Connection::client(&self.limits, out));
-        (state.is_ready, state.has_answered) = (false, false);
+        let http2 = http2::Connection::client(&self.limits, out);
+        state.protocol = Some(Speaks::Http2(Box::new(http2)));
+        (state.is_ready, state.requests.has_answered) = (false, false);
         self.flush_later(link);
     }
 
@@ -163,42 +255,46 @@ impl Multiplexed {
     #[inline]
     fn send(&mut self, lane: u32, out: &mut Vec<u8>) {
         let link = self.link_of(lane);
-        let state = &mut self.links[link as usize];
-        let (place, request) = match (&mut self.lanes[lane as usize], &mut state.http2) {
-            (place @ Lane { request: Some(_), .. }, Some(http2)) if state.is_ready => {
-                (place, http2)
+        let number = self.lanes.place(lane);
+        let Link { protocol, requests, is_ready, .. } = &mut self.links[link as usize];
+        let (place, protocol) = match (&mut self.lanes.all[lane as usize], protocol) {
+            (place @ Lane { request: Some(_), .. }, Some(protocol)) if *is_ready => {
+                (place, protocol)
             }
-            (place, _) => return wait(place, state),
+            (place, _) => return requests.wait(place),
         };
         let object = place.request.as_ref().map_or(0, |assigned| assigned.requested.object);
         let head = RequestFields {
             method: b"GET",
-            scheme: Some(b"http"),
+            scheme: Some(self.scheme),
             authority: &self.authority,
             path: Some(self.path.fill(object, place.size)),
             protocol: None,
         };
         let fields = self.fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-        match request.send_request(&head, fields, true, out) {
-            Ok(stream) => {
-                if place.is_waiting {
-                    place.is_waiting = false;
-                    state.waiting -= 1;
-                }
-                state.sent.push((stream, lane));
-                self.flush_later(link);
-            }
-            Err(Misuse::TooManyStreams | Misuse::Closing) => wait(place, state),
-            Err(misuse) => unreachable!("a request without a body: {misuse}"),
+        let sent = match protocol {
+            Speaks::Http2(http2) => match http2.send_request(&head, fields, true, out) {
+                Ok(stream) => Some(u64::from(stream)),
+                Err(Misuse::TooManyStreams | Misuse::Closing) => None,
+                Err(misuse) => unreachable!("a request without a body: {misuse}"),
+            },
+            Speaks::Http3(http3) => http3.send_request(&head, fields, number, out),
+        };
+        let Some(stream) = sent else { return requests.wait(place) };
+        if place.is_waiting {
+            place.is_waiting = false;
+            requests.waiting -= 1;
         }
+        requests.sent.push((stream, lane));
+        self.flush_later(link);
     }
 
     fn send_waiting(&mut self, link: u32, out: &mut Vec<u8>) {
-        for lane in self.lanes_of(link) {
-            if self.links[link as usize].waiting == 0 {
+        for lane in self.lanes.of(link) {
+            if self.links[link as usize].requests.waiting == 0 {
                 return;
             }
-            if self.lanes[lane as usize].is_waiting {
+            if self.lanes.all[lane as usize].is_waiting {
                 self.send(lane, out);
             }
         }
@@ -206,8 +302,9 @@ impl Multiplexed {
 
     /// Handles what the server has sent. Requests that ended are then in `ended`.
     fn receive(&mut self, link: u32, bytes: &[u8], now_ms: u64, out: &mut Vec<u8>) -> Outcome {
-        let state = &mut self.links[link as usize];
-        let Some(http2) = &mut state.http2 else { return Outcome::Open };
+        let Multiplexed { links, lanes, .. } = self;
+        let Link { protocol, requests, is_ready, partial, .. } = &mut links[link as usize];
+        let Some(Speaks::Http2(http2)) = protocol else { return Outcome::Open };
         let mut at = 0;
         loop {
             let received = match http2.next_event(&bytes[at..], &mut self.scratch, now_ms, out) {
@@ -217,20 +314,15 @@ impl Multiplexed {
             at += received.consumed;
             let Some(event) = received.event else { break };
             let (stream, ends) = match event {
-                Event::Response { stream, head, end_stream } if head.status >= 200 => {
-                    state.has_answered = true;
-                    if let Some(lane) = lane_of(&state.sent, stream) {
-                        let received = &mut self.lanes[lane as usize].received;
-                        received.bad_status = head.status >= 400;
-                        if self.count_hits {
-                            received.source = source_of(|name| field(&head, name));
-                        }
+                Event::Response { stream, head, end_stream } => {
+                    if let Some(lane) = requests.lane_of(stream.into()) {
+                        requests.answered(lanes, lane, &head);
                     }
                     (stream, end_stream.then_some(Ok(())))
                 }
                 Event::Data { stream, bytes, end_stream } => {
-                    if let Some(lane) = lane_of(&state.sent, stream) {
-                        self.lanes[lane as usize].take(bytes);
+                    if let Some(lane) = requests.lane_of(stream.into()) {
+                        lanes.take(lane, bytes);
                     }
                     http2.release(stream, bytes.len(), out);
                     (stream, end_stream.then_some(Ok(())))
@@ -239,58 +331,68 @@ impl Multiplexed {
                 Event::Reset { stream, .. } => (stream, Some(Err(ErrorKind::Reset))),
                 Event::StreamError { stream, .. } => (stream, Some(Err(ErrorKind::BadFraming))),
                 Event::GoAway { last_stream, .. } => {
-                    // These were not processed.
-                    state.sent.retain(|&(stream, lane)| {
-                        let is_processed = stream <= last_stream;
-                        if !is_processed {
-                            self.lanes[lane as usize].is_waiting = true;
-                            state.waiting += 1;
-                        }
-                        is_processed
-                    });
+                    requests.not_processed(lanes, u64::from(last_stream) + 1);
                     continue;
                 }
                 Event::SettingsChanged => {
-                    state.is_ready = true;
+                    *is_ready = true;
                     continue;
                 }
                 _ => continue,
             };
-            if let Some(end) = ends
-                && let Some(at) = state.sent.iter().position(|(sent, _)| *sent == stream)
-            {
-                let (_, lane) = state.sent.swap_remove(at);
-                let place = &self.lanes[lane as usize];
-                let assigned = place.request.as_ref().expect("a sent request is in its lane");
-                self.ended.push((lane, end.and_then(|()| place.judge(assigned))));
+            if let Some(end) = ends {
+                requests.ended(lanes, stream.into(), end);
             }
         }
-        state.partial.extend_from_slice(&bytes[at..]);
+        partial.extend_from_slice(&bytes[at..]);
         if http2.is_drained() { Outcome::Drained } else { Outcome::Open }
     }
 
-    /// The connection is gone, and what it had received of frames.
-    fn forget(&mut self, link: u32) {
+    /// Goes on with a connection of HTTP/3 whose socket is ready or whose timer is due. Requests
+    /// that ended are then in `ended`.
+    fn advance(&mut self, link: u32, socket: &OwnedFd, now_ns: u64) -> io::Result<Outcome> {
+        let streams = self.lanes.of(link).len();
+        let Link { protocol, requests, is_ready, .. } = &mut self.links[link as usize];
+        let Some(quic) = &mut self.quic else { return Ok(Outcome::Open) };
+        if protocol.is_none() {
+            let http3 = quic.connect(socket, streams, now_ns)?;
+            *protocol = Some(Speaks::Http3(Box::new(http3)));
+            (*is_ready, requests.has_answered) = (false, false);
+        }
+        let Some(Speaks::Http3(http3)) = protocol else { return Ok(Outcome::Open) };
+        http3.receive(quic, socket, now_ns)?;
+        http3.advance(quic, requests, &mut self.lanes, &mut self.scratch, now_ns)?;
+        *is_ready = http3.is_connected;
+        let is_drained = http3.goes_away && requests.sent.is_empty();
+        Ok(if is_drained { Outcome::Drained } else { Outcome::Open })
+    }
+
+    /// Takes a timer that is due, runs it, and returns its link.
+    fn expire(&mut self, now_ns: u64) -> Option<u32> {
+        let quic = self.quic.as_mut()?;
+        while let Some((due_ns, link)) = quic.pop_due(now_ns) {
+            if let Some(Speaks::Http3(http3)) = &mut self.links[link as usize].protocol
+                && http3.expire(quic, due_ns, now_ns)
+            {
+                return Some(link);
+            }
+        }
+        None
+    }
+
+    /// The connection is gone, and what it had received of frames. HTTP/3 says so to the server.
+    fn forget(&mut self, link: u32, connection: &Connection) {
         let state = &mut self.links[link as usize];
-        state.http2 = None;
         state.partial.clear();
+        if let (Some(Speaks::Http3(http3)), Some(quic)) = (state.protocol.take(), &mut self.quic) {
+            http3.close(link, quic, connection.socket(), sys::mono_ns());
+        }
     }
 }
 
-fn wait(place: &mut Lane, state: &mut Link) {
-    if !place.is_waiting {
-        place.is_waiting = true;
-        state.waiting += 1;
-    }
-}
-
-fn field<'h>(head: &http2::ResponseHead<'h>, name: http1::Name) -> Option<&'h [u8]> {
+fn field<'h>(head: &ResponseHead<'h>, name: http1::Name) -> Option<&'h [u8]> {
     let name = name.as_str().as_bytes();
     head.fields.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
-}
-
-fn lane_of(sent: &[(StreamId, u32)], stream: StreamId) -> Option<u32> {
-    sent.iter().find(|(sent, _)| *sent == stream).map(|(_, lane)| *lane)
 }
 
 /// The state of a connection after a read.
@@ -307,7 +409,7 @@ impl Generator<'_> {
     #[inline]
     pub(super) fn start_in_lane(&mut self, lane: u32, assigned: Assigned, size: u64) {
         let many = self.multiplexed.as_mut().expect("lanes are those of HTTP/2");
-        many.lanes[lane as usize] = Lane { request: Some(assigned), size, ..FREE };
+        many.lanes.all[lane as usize] = Lane { request: Some(assigned), size, ..FREE };
         let link = many.link_of(lane);
         many.send(lane, &mut self.connections.table[link as usize].unsent);
         if self.connections.table[link as usize].step == Step::Closed {
@@ -326,39 +428,83 @@ impl Generator<'_> {
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         many.established(link, &mut self.connections.table[link as usize].unsent);
         self.flush(link);
+        if self.plan.target.tls {
+            // It may have come with the end of the handshake.
+            self.receive_on_link(link);
+        }
+    }
+
+    /// Goes on with a connect. True when the connection is established.
+    pub(super) fn establish_link(&mut self, link: u32) -> io::Result<bool> {
+        let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
+        if many.quic.is_none() {
+            let is_established = self.connections.connected(link)?;
+            if is_established {
+                self.link_established(link);
+            }
+            return Ok(is_established);
+        }
+        self.connections.set_wants_write(link, false)?;
+        let connection = &mut self.connections.table[link as usize];
+        many.advance(link, connection.socket(), sys::mono_ns())?;
+        let is_ready = many.links[link as usize].is_ready;
+        if is_ready {
+            connection.step = Step::Idle;
+            many.send_waiting(link, &mut connection.unsent);
+        }
+        self.flush(link);
+        Ok(is_ready)
     }
 
     /// Handles an event of a link's socket.
-    pub(super) fn handle_link(&mut self, link: u32, event: Readiness) {
+    pub(super) fn handle_link(&mut self, link: u32, ready: Ready) {
         if self.connections.table[link as usize].step == Step::Connecting {
-            let connected = self.connections.connected(link);
-            return match connected {
-                Ok(()) => {
-                    if self.running && !self.connections.is_cold(link) {
-                        self.ledger.connected();
-                    }
-                    self.link_established(link);
+            return match self.establish_link(link) {
+                Ok(true) if self.running && !self.connections.is_cold(link) => {
+                    self.ledger.connected();
                 }
+                Ok(_) => {}
                 Err(e) => self.fail_link(link, kind_of_connect(&e), sys::mono_ns()),
             };
         }
-        if event.ready.has(Ready::READABLE) {
+        if ready.has(Ready::READABLE) {
             self.receive_on_link(link);
-        } else if event.ready.has(Ready::WRITABLE) {
+        } else if ready.has(Ready::WRITABLE) {
             self.flush(link);
         }
     }
 
-    fn receive_on_link(&mut self, link: u32) {
-        let Connections { table, .. } = &mut self.connections;
-        let socket = &mut table[link as usize];
-        let got = sys::recv(socket.fd(), &mut self.buffer);
+    /// Runs the timers of QUIC.
+    pub(super) fn run_timers(&mut self) {
+        let Some(many) = self.multiplexed.as_mut().filter(|many| many.quic.is_some()) else {
+            return;
+        };
         let now_ns = sys::mono_ns();
+        let mut due = many.expire(now_ns);
+        while let Some(link) = due {
+            self.handle_link(link, Ready::READABLE);
+            due = self.multiplexed.as_mut().and_then(|many| many.expire(now_ns));
+        }
+    }
+
+    fn receive_on_link(&mut self, link: u32) {
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
+        if many.quic.is_some() {
+            let now_ns = sys::mono_ns();
+            let socket = self.connections.table[link as usize].socket();
+            let outcome = match many.advance(link, socket, now_ns) {
+                Ok(outcome) => outcome,
+                Err(_) if many.links[link as usize].requests.sent.is_empty() => Outcome::Drained,
+                Err(e) => Outcome::Failed(kind_of(&e)),
+            };
+            return self.go_on(link, outcome, now_ns);
+        }
+        let got = self.connections.recv(link, &mut self.buffer);
+        let now_ns = sys::mono_ns();
         let outcome = match got {
             Ok(0) => {
                 let state = &many.links[link as usize];
-                match state.sent.is_empty() {
+                match state.requests.sent.is_empty() {
                     true => Outcome::Drained,
                     false => Outcome::Failed(ErrorKind::Closed),
                 }
@@ -366,7 +512,7 @@ impl Generator<'_> {
             Ok(count) => {
                 let mut partial = std::mem::take(&mut many.links[link as usize].partial);
                 let now_ms = now_ns / 1_000_000;
-                let out = &mut socket.unsent;
+                let out = &mut self.connections.table[link as usize].unsent;
                 if partial.is_empty() {
                     many.receive(link, &self.buffer[..count], now_ms, out)
                 } else {
@@ -377,6 +523,11 @@ impl Generator<'_> {
             Err(e) if would_block(&e) => return,
             Err(e) => Outcome::Failed(kind_of(&e)),
         };
+        self.go_on(link, outcome, now_ns);
+    }
+
+    /// Goes on after a read.
+    fn go_on(&mut self, link: u32, outcome: Outcome, now_ns: u64) {
         self.end_lanes(now_ns);
         match outcome {
             Outcome::Open => {
@@ -392,30 +543,29 @@ impl Generator<'_> {
     /// Counts the requests that have ended, and puts their lanes to the next use.
     fn end_lanes(&mut self, now_ns: u64) {
         let many = self.multiplexed.as_mut().expect("lanes are those of HTTP/2");
-        let mut ended = std::mem::take(&mut many.ended);
+        let mut ended = std::mem::take(&mut many.lanes.ended);
         for (lane, verdict) in ended.drain(..) {
             let many = self.multiplexed.as_mut().expect("lanes are those of HTTP/2");
-            let place = std::mem::replace(&mut many.lanes[lane as usize], FREE);
+            let place = std::mem::replace(&mut many.lanes.all[lane as usize], FREE);
             let assigned = place.request.expect("a lane that ends has a request");
             self.count(&assigned, verdict, now_ns);
             self.reuse(lane, now_ns);
         }
         if let Some(many) = &mut self.multiplexed {
-            many.ended = ended;
+            many.lanes.ended = ended;
         }
     }
 
     /// The server has closed a connection on which nothing is in flight: opens another if requests
     /// wait for it.
     fn replace(&mut self, link: u32, now_ns: u64) {
-        self.connections.close(link, false);
+        self.close_link(link, false);
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
-        many.forget(link);
-        if link >= many.hot {
+        if link >= many.lanes.hot {
             return self.rest_cold(link, now_ns);
         }
-        let state = &many.links[link as usize];
-        match (state.waiting, state.has_answered) {
+        let requests = &many.links[link as usize].requests;
+        match (requests.waiting, requests.has_answered) {
             (0, _) => {}
             (_, true) => self.connect_link(link, now_ns),
             (_, false) => self.fail_link(link, ErrorKind::Closed, now_ns),
@@ -425,17 +575,16 @@ impl Generator<'_> {
     /// Counts all requests of a link as failed, and closes its connection.
     #[cold]
     fn fail_link(&mut self, link: u32, kind: ErrorKind, now_ns: u64) {
-        self.connections.close(link, true);
+        self.close_link(link, true);
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
-        many.forget(link);
-        if link >= many.hot {
+        if link >= many.lanes.hot {
             return self.rest_cold(link, now_ns);
         }
-        let state = &mut many.links[link as usize];
-        state.sent.clear();
-        state.waiting = 0;
-        for lane in many.lanes_of(link) {
-            let place = std::mem::replace(&mut many.lanes[lane as usize], FREE);
+        let requests = &mut many.links[link as usize].requests;
+        requests.sent.clear();
+        requests.waiting = 0;
+        for lane in many.lanes.of(link) {
+            let place = std::mem::replace(&mut many.lanes.all[lane as usize], FREE);
             if place.request.is_some() {
                 self.in_flight -= 1;
                 self.ledger.failed(kind);
@@ -445,9 +594,26 @@ impl Generator<'_> {
         }
     }
 
+    pub(super) fn close_link(&mut self, link: u32, by_reset: bool) {
+        let connection = &self.connections.table[link as usize];
+        if let Some(many) = &mut self.multiplexed
+            && connection.step != Step::Closed
+        {
+            many.forget(link, connection);
+        }
+        self.connections.close(link, by_reset);
+    }
+
     /// Sends what a link has to send.
     fn flush(&mut self, link: u32) {
-        if self.connections.table[link as usize].step != Step::Idle {
+        let connection = &self.connections.table[link as usize];
+        if let Some(Multiplexed { quic: Some(quic), links, .. }) = self.multiplexed.as_deref_mut() {
+            if let Some(Speaks::Http3(http3)) = &mut links[link as usize].protocol {
+                http3.transmit(link, quic, connection.socket(), sys::mono_ns());
+            }
+            return;
+        }
+        if connection.step != Step::Idle {
             return;
         }
         match self.connections.send_unsent(link) {
@@ -479,8 +645,8 @@ impl Generator<'_> {
     pub(super) fn sweep_lanes(&mut self, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         let Some(many) = &mut self.multiplexed else { return };
-        for lane in 0..many.lanes() {
-            let place = &mut many.lanes[lane as usize];
+        for lane in 0..many.lanes.all.len() as u32 {
+            let place = &mut many.lanes.all[lane as usize];
             let late = |assigned: &Assigned| now_ns.saturating_sub(assigned.assigned_ns);
             if place.request.as_ref().is_none_or(|assigned| late(assigned) <= timeout_ns) {
                 continue;
@@ -488,14 +654,19 @@ impl Generator<'_> {
             let place = std::mem::replace(place, FREE);
             let link = many.link_of(lane);
             let state = &mut many.links[link as usize];
-            state.waiting -= u32::from(place.is_waiting);
-            if let Some(at) = state.sent.iter().position(|(_, sent)| *sent == lane) {
-                let (stream, _) = state.sent.swap_remove(at);
-                if let Some(http2) = &mut state.http2 {
-                    let out = &mut self.connections.table[link as usize].unsent;
-                    http2.reset(stream, ErrorCode::CANCEL, out);
-                    many.flush_later(link);
+            state.requests.waiting -= u32::from(place.is_waiting);
+            let sent = &mut state.requests.sent;
+            if let Some(at) = sent.iter().position(|(_, sent)| *sent == lane) {
+                let (stream, _) = sent.swap_remove(at);
+                match &mut state.protocol {
+                    Some(Speaks::Http2(http2)) => {
+                        let out = &mut self.connections.table[link as usize].unsent;
+                        http2.reset(stream as u32, ErrorCode::CANCEL, out);
+                    }
+                    Some(Speaks::Http3(http3)) => http3.cancel(stream),
+                    None => {}
                 }
+                many.flush_later(link);
             }
             self.in_flight -= 1;
             self.ledger.failed(ErrorKind::Timeout);

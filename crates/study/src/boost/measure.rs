@@ -86,6 +86,7 @@ fn visit(
         authority: server.address.to_string(),
         path: server.variant.server.path().to_owned(),
         absolute: false,
+        tls: false,
     };
     let mut load = load::Plan::new(target, Schedule::ClosedLoop, plan.visit);
     load.connections = CONNECTIONS;

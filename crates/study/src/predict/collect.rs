@@ -226,6 +226,7 @@ impl Collector<'_> {
             authority: running.address.to_string(),
             path: servers::path(case.body_bytes),
             absolute: false,
+            tls: false,
         };
         let duration = self.plan.ramp;
         let mut load = load::Plan::new(target, triangle(top, duration), duration);

@@ -272,6 +272,7 @@ impl Running {
             authority: self.address.to_string(),
             path: "/{n}".into(),
             absolute: false,
+            tls: false,
         };
         let mut load = Load::new(target, schedule, duration);
         load.connections = CONNECTIONS;

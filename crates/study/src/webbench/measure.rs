@@ -113,6 +113,7 @@ fn visit(
         authority: server.address.to_string(),
         path: tree::PATH.into(),
         absolute: false,
+        tls: false,
     };
     let mut load = load::Plan::new(target, Schedule::ClosedLoop, plan.visit);
     load.connections = clients;

@@ -90,6 +90,11 @@ impl ClientTls {
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
+
+    /// The configuration of rustls, for a client without the runtime.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
 }
 
 fn system_roots(warnings: &mut Vec<String>) -> Arc<RootCertStore> {
