@@ -1,5 +1,5 @@
-//! Replaces TLS in a build without it: `Plan::check` refuses plans that need it, so that these types
-//! have no values.
+//! Replaces TLS in a build without it: `Plan::check` refuses plans that need it, so that these
+//! types have no values.
 
 use std::convert::Infallible;
 use std::io;

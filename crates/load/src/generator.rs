@@ -23,7 +23,7 @@ mod multiplexed;
 use absent as http3;
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, ErrorKind::ConnectionRefused, ErrorKind::TimedOut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -269,8 +269,18 @@ impl<'p> Generator<'p> {
         stop: &AtomicBool,
         observer: &mut Observer<'_>,
     ) -> Result<(), Error> {
-        let unreachable =
-            |source| Error::Unreachable { target: self.plan.target.to_string(), source };
+        let plan = self.plan;
+        let unreachable = |source: io::Error| {
+            let is_silent = matches!(source.kind(), ConnectionRefused | TimedOut);
+            let source = match plan.protocol {
+                Protocol::Http3 { .. } if is_silent => {
+                    let why = "no answer on its UDP port: does the server speak HTTP/3?";
+                    io::Error::new(source.kind(), why)
+                }
+                _ => source,
+            };
+            Error::Unreachable { target: plan.target.to_string(), source }
+        };
         let first = if self.plan.keep_alive { 0 } else { self.plan.connections };
         let mut to_open = first..self.plan.connections + self.plan.cold;
         let (mut opening, mut open) = (0, 0);
@@ -294,7 +304,7 @@ impl<'p> Generator<'p> {
                 return Ok(());
             }
             if now_ns - progress_ns > self.plan.timeout.as_nanos() as u64 {
-                return Err(unreachable(no_answer(self.plan.protocol)));
+                return Err(unreachable(TimedOut.into()));
             }
             self.connections.poller.wait(events, Some(TICK)).map_err(system("waiting"))?;
             for event in events.iter() {
@@ -310,8 +320,8 @@ impl<'p> Generator<'p> {
                 } else if self.multiplexed.is_some() {
                     self.handle_link(slot, event.ready);
                 } else {
-                    // Closed before the run; it is reopened when it is needed.
-                    self.close_idle(slot, now_ns);
+                    // One that is closed before the run is reopened when it is needed.
+                    self.receive_idle(slot);
                 }
             }
             self.run_timers();
@@ -724,18 +734,10 @@ impl<'p> Generator<'p> {
     }
 }
 
-fn no_answer(protocol: Protocol) -> io::Error {
-    let why = match protocol {
-        Protocol::Http3 { .. } => "no answer over UDP: does the server speak HTTP/3?",
-        Protocol::Http1 | Protocol::Http2 { .. } => "timed out",
-    };
-    io::Error::new(io::ErrorKind::TimedOut, why)
-}
-
 fn kind_of(e: &io::Error) -> ErrorKind {
     match e.kind() {
-        io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
-        io::ErrorKind::TimedOut => ErrorKind::Timeout,
+        ConnectionRefused => ErrorKind::Refused,
+        TimedOut => ErrorKind::Timeout,
         io::ErrorKind::InvalidData => ErrorKind::BadFraming,
         io::ErrorKind::ConnectionAborted => ErrorKind::Closed,
         _ => ErrorKind::Reset,
@@ -744,7 +746,7 @@ fn kind_of(e: &io::Error) -> ErrorKind {
 
 fn kind_of_connect(e: &io::Error) -> ErrorKind {
     match e.kind() {
-        io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
+        ConnectionRefused => ErrorKind::Refused,
         io::ErrorKind::ConnectionReset => ErrorKind::Reset,
         _ => ErrorKind::Connect,
     }

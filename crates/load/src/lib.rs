@@ -1,8 +1,8 @@
 //! The workload: schedules, populations, connections, latencies.
 //!
-//! What: an open- or closed-loop generator of HTTP/1.1, HTTP/2 and HTTP/3 ([`run`] executes a [`Plan`]
-//! and returns an [`Outcome`]), an origin for experiments ([`Origin`]), and a null server that marks
-//! the lowest possible cost ([`NullServer`]).
+//! What: an open- or closed-loop generator of HTTP/1.1, HTTP/2 and HTTP/3, with TLS or without
+//! ([`run`] executes a [`Plan`] and returns an [`Outcome`]), an origin for experiments
+//! ([`Origin`]), and a null server that marks the lowest possible cost ([`NullServer`]).
 //!
 //! Why: a load line is only as good as the load. The generator is cheap, measures latency from the
 //! intended start, and reports when it was itself too slow.

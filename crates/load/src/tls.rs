@@ -27,6 +27,8 @@ const INPUT_BYTES: usize = ROOM_BYTES_MIN - RECORD_BYTES_MAX;
 /// The same during a handshake: rustls keeps so much plaintext that comes behind it.
 const HANDSHAKE_BYTES: usize = 8 * 1024;
 const HTTP2: &[u8] = b"h2";
+const NOT_OFFERED: &str =
+    "the server does not offer the requested version of HTTP in the TLS handshake (ALPN)";
 
 /// The configuration of a run.
 pub(crate) struct Tls {
@@ -68,21 +70,26 @@ impl Tls {
 
     /// Goes on with a handshake. True when it is complete.
     pub(crate) fn handshake(&mut self, session: &mut Session, fd: RawFd) -> io::Result<bool> {
-        let result = session.handshake(fd, &mut self.input[..HANDSHAKE_BYTES]);
-        let refusal = Error::AlertReceived(AlertDescription::NoApplicationProtocol);
-        let has_refused = |e: &io::Error| {
-            e.get_ref().and_then(|inside| inside.downcast_ref()).is_some_and(|e| refusal == *e)
-        };
-        let wants_http2 = self.config.alpn_protocols.iter().any(|name| name == HTTP2);
-        let has_http2 = match &result {
-            Ok(is_complete) => !is_complete || session.0.alpn_protocol() == Some(HTTP2),
-            Err(e) => !has_refused(e),
-        };
-        if wants_http2 && !has_http2 {
-            let why = "the server does not offer HTTP/2 in the TLS handshake (ALPN)";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        match session.handshake(fd, &mut self.input[..HANDSHAKE_BYTES]) {
+            Ok(true) if self.wants_http2() && session.0.alpn_protocol() != Some(HTTP2) => {
+                Err(invalid(NOT_OFFERED))
+            }
+            Err(e) => match e.get_ref().and_then(|inside| inside.downcast_ref::<Error>()) {
+                Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+                    Err(invalid(NOT_OFFERED))
+                }
+                Some(Error::InvalidMessage(_)) => {
+                    Err(invalid("no TLS handshake: does the server speak TLS on this port?"))
+                }
+                Some(why) => Err(invalid(format!("no TLS handshake: {why}"))),
+                None => Err(e),
+            },
+            result => result,
         }
-        result
+    }
+
+    fn wants_http2(&self) -> bool {
+        self.config.alpn_protocols.iter().any(|name| name == HTTP2)
     }
 
     /// As recv(2), of plaintext. `buf` has room for [`ROOM_BYTES_MIN`].

@@ -153,14 +153,14 @@ pub(super) struct Http3 {
     pub(super) is_connected: bool,
     /// The server processes no more requests.
     pub(super) goes_away: bool,
-    /// What the server is told at the end.
+    /// The code of our close.
     code: ErrorCode,
     /// The earliest timer of this connection in `Quic::due`.
     due_ns: u64,
 }
 
 impl Http3 {
-    /// Sends a request. `None`: the server allows no more streams. `out` is empty, and so afterwards.
+    /// Sends a request. `None`: the server allows no more streams. `out` is empty before and after.
     pub(super) fn send_request<'f>(
         &mut self,
         head: &RequestFields<'_>,

@@ -9,6 +9,19 @@ use std::time::Duration;
 
 use load::{Arrivals, Outcome, Plan, Schedule};
 
+/// What a server does with a request, which is the n-th on its connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Reaction {
+    /// Status 200 and this many bytes of object 0.
+    Content(usize),
+    Status(u16),
+    Reset,
+    /// GOAWAY: this and later requests are not processed. The connection ends.
+    GoAway,
+    Close,
+    Nothing,
+}
+
 /// A server in a thread, stopped when it is dropped.
 pub(crate) struct Server {
     pub(crate) addr: SocketAddr,
@@ -57,7 +70,10 @@ impl Server {
         })
     }
 
-    fn start(addr: SocketAddr, run: impl FnOnce(&AtomicBool) + Send + 'static) -> Server {
+    pub(crate) fn start(
+        addr: SocketAddr,
+        run: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> Server {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let thread = Some(thread::spawn(move || run(&flag)));

@@ -9,22 +9,8 @@ use std::time::Duration;
 use http2::{Connection, ErrorCode, Event, Limits, Scratch, StreamId};
 use load::{Plan, Protocol, content};
 
+use crate::common::Reaction::{self, Close, Content, GoAway, Nothing, Reset, Status};
 use crate::common::{Server, run};
-
-/// What a server does with a request, which is the n-th on its connection.
-#[derive(Clone, Copy)]
-enum Reaction {
-    /// Status 200 and this many bytes of object 0.
-    Content(usize),
-    Status(u16),
-    Reset,
-    /// GOAWAY: this and later requests are not processed. The connection ends.
-    GoAway,
-    Close,
-    Nothing,
-}
-
-use Reaction::{Close, Content, GoAway, Nothing, Reset, Status};
 
 /// A server with so many streams at a time.
 fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {

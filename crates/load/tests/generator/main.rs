@@ -4,6 +4,12 @@
 mod common;
 #[cfg(test)]
 mod http2;
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod http3;
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -22,11 +22,16 @@ use crate::tls::{authority, issue};
 
 const CLIENT: &str = include_str!("http3/client.py");
 
-/// The client as a command.
-fn client(home: &Home, port: u16, steps: &Value) -> Command {
+/// A Python that has aioquic.
+pub(crate) fn python() -> PathBuf {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/aioquic/bin/python");
     assert!(python.exists(), "aioquic is missing: ./setup.sh test installs it");
-    let mut command = Command::new(python);
+    python
+}
+
+/// The client as a command.
+fn client(home: &Home, port: u16, steps: &Value) -> Command {
+    let mut command = Command::new(python());
     command.arg(home.write("client.py", CLIENT)).args([port.to_string(), steps.to_string()]);
     command
 }
@@ -42,7 +47,7 @@ fn take(home: &Home, port: u16, steps: Value) -> Vec<Value> {
 }
 
 /// Our server with HTTP/3, in front of an origin. `more` comes first in its configuration.
-fn proxy(home: &Home, origin: &str, more: &str) -> OurServer {
+pub(crate) fn proxy(home: &Home, origin: &str, more: &str) -> OurServer {
     authority(home);
     issue(home, "web", "DNS:localhost,IP:127.0.0.1", false);
     OurServer::configured(&config(home, origin, "127.0.0.1:0", more))

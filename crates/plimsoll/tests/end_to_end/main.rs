@@ -14,6 +14,7 @@ mod http2;
 mod http2_upstreams;
 mod http3;
 mod lab;
+mod load;
 mod peers;
 mod proxy_header;
 mod settings;
