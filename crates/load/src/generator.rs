@@ -40,7 +40,7 @@ use crate::response::{Complete, Heads, Requested};
 use crate::schedule::{Schedule, Starts};
 use crate::sys::{self, would_block};
 use crate::tls::Tls;
-use multiplexed::Multiplexed;
+use multiplexed::{Cause, Multiplexed};
 
 /// How often the observer is called, time-outs are checked and the stop flag is read.
 pub const TICK: Duration = Duration::from_millis(100);
@@ -312,7 +312,7 @@ impl<'p> Generator<'p> {
                 if self.connections.table[slot as usize].step == Step::Connecting {
                     let is_established = match &self.multiplexed {
                         None => self.connections.connected(slot),
-                        Some(_) => self.establish_link(slot),
+                        Some(_) => self.establish_link(slot, Cause::Socket),
                     };
                     if is_established.map_err(unreachable)? {
                         (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);

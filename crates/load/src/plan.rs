@@ -314,6 +314,10 @@ mod tests {
         assert_eq!((bare.addr.port(), bare.path.as_str()), (80, "/"));
         let query: Target = "http://[::1]:81?a".parse().unwrap();
         assert_eq!((query.addr.port(), query.path.as_str()), (81, "/?a"));
+        assert_eq!((target.host(), query.host()), ("127.0.0.1", "::1"));
+        let secure: Target = "https://[::1]".parse().unwrap();
+        assert!(secure.tls && secure.addr.port() == 443 && secure.host() == "::1");
+        assert_eq!(secure.to_string(), "https://[::1]/");
         let through = bare.through("127.0.0.1:3128".parse().unwrap());
         assert!(through.absolute && through.addr.port() == 3128);
     }
@@ -363,6 +367,9 @@ mod tests {
             |p| (p.protocol, p.keep_alive) = (Protocol::Http2 { streams: 1 }, false),
             "a connection for each request",
         );
+        wrong(|p| p.protocol = Protocol::Http3 { streams: 1 }, "https://");
+        wrong(|p| p.ca = Some("ca.pem".into()), "https://");
+        wrong(|p| (p.target.tls, p.target.absolute) = (true, true), "forward proxy");
         wrong(|p| p.fields.push(("a\r\nb".into(), "c".into())), "header field");
         wrong(|p| (p.target.addr, p.sources) = ("10.0.0.1:80".parse().unwrap(), 2), "sources");
     }

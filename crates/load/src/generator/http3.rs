@@ -119,12 +119,15 @@ impl Quic {
         let (now, config) = (self.at(now_ns), config.clone());
         let connected = self.endpoint.connect(now, config, self.target, &self.host);
         let (handle, quinn) = connected.map_err(io::Error::other)?;
+        let state = UdpSocketState::new(socket.into())?;
+        // The system may allow less: then bursts are lost more often.
+        let _ = state.set_recv_buffer_size(socket.into(), WINDOW_BYTES as usize);
         let mut messages = Vec::new();
         messages.resize_with(streams, || MessageStream::response(false));
         Ok(Http3 {
             handle,
             quinn,
-            socket: UdpSocketState::new(socket.into())?,
+            socket: state,
             http3: http3::Connection::client(&Limits::DEFAULT),
             uni: Vec::new(),
             messages,

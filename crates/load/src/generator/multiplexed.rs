@@ -350,7 +350,13 @@ impl Multiplexed {
 
     /// Goes on with a connection of HTTP/3 whose socket is ready or whose timer is due. Requests
     /// that ended are then in `ended`.
-    fn advance(&mut self, link: u32, socket: &OwnedFd, now_ns: u64) -> io::Result<Outcome> {
+    fn advance(
+        &mut self,
+        link: u32,
+        cause: Cause,
+        socket: &OwnedFd,
+        now_ns: u64,
+    ) -> io::Result<Outcome> {
         let streams = self.lanes.of(link).len();
         let Link { protocol, requests, is_ready, .. } = &mut self.links[link as usize];
         let Some(quic) = &mut self.quic else { return Ok(Outcome::Open) };
@@ -360,7 +366,9 @@ impl Multiplexed {
             (*is_ready, requests.has_answered) = (false, false);
         }
         let Some(Speaks::Http3(http3)) = protocol else { return Ok(Outcome::Open) };
-        http3.receive(quic, socket, now_ns)?;
+        if cause == Cause::Socket {
+            http3.receive(quic, socket, now_ns)?;
+        }
         http3.advance(quic, requests, &mut self.lanes, &mut self.scratch, now_ns)?;
         *is_ready = http3.is_connected;
         let is_drained = http3.goes_away && requests.sent.is_empty();
@@ -393,6 +401,13 @@ impl Multiplexed {
 fn field<'h>(head: &ResponseHead<'h>, name: http1::Name) -> Option<&'h [u8]> {
     let name = name.as_str().as_bytes();
     head.fields.iter().find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+/// Why a connection goes on. Only HTTP/3 has timers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    Socket,
+    Timer,
 }
 
 /// The state of a connection after a read.
@@ -430,12 +445,12 @@ impl Generator<'_> {
         self.flush(link);
         if self.plan.target.tls {
             // It may have come with the end of the handshake.
-            self.receive_on_link(link);
+            self.advance_link(link, Cause::Socket);
         }
     }
 
     /// Goes on with a connect. True when the connection is established.
-    pub(super) fn establish_link(&mut self, link: u32) -> io::Result<bool> {
+    pub(super) fn establish_link(&mut self, link: u32, cause: Cause) -> io::Result<bool> {
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         if many.quic.is_none() {
             let is_established = self.connections.connected(link)?;
@@ -446,7 +461,7 @@ impl Generator<'_> {
         }
         self.connections.set_wants_write(link, false)?;
         let connection = &mut self.connections.table[link as usize];
-        many.advance(link, connection.socket(), sys::mono_ns())?;
+        many.advance(link, cause, connection.socket(), sys::mono_ns())?;
         let is_ready = many.links[link as usize].is_ready;
         if is_ready {
             connection.step = Step::Idle;
@@ -458,17 +473,9 @@ impl Generator<'_> {
 
     /// Handles an event of a link's socket.
     pub(super) fn handle_link(&mut self, link: u32, ready: Ready) {
-        if self.connections.table[link as usize].step == Step::Connecting {
-            return match self.establish_link(link) {
-                Ok(true) if self.running && !self.connections.is_cold(link) => {
-                    self.ledger.connected();
-                }
-                Ok(_) => {}
-                Err(e) => self.fail_link(link, kind_of_connect(&e), sys::mono_ns()),
-            };
-        }
-        if ready.has(Ready::READABLE) {
-            self.receive_on_link(link);
+        let is_connecting = self.connections.table[link as usize].step == Step::Connecting;
+        if is_connecting || ready.has(Ready::READABLE) {
+            self.advance_link(link, Cause::Socket);
         } else if ready.has(Ready::WRITABLE) {
             self.flush(link);
         }
@@ -482,17 +489,27 @@ impl Generator<'_> {
         let now_ns = sys::mono_ns();
         let mut due = many.expire(now_ns);
         while let Some(link) = due {
-            self.handle_link(link, Ready::READABLE);
+            self.advance_link(link, Cause::Timer);
             due = self.multiplexed.as_mut().and_then(|many| many.expire(now_ns));
         }
     }
 
-    fn receive_on_link(&mut self, link: u32) {
+    /// Goes on with a link that is not closed.
+    fn advance_link(&mut self, link: u32, cause: Cause) {
+        if self.connections.table[link as usize].step == Step::Connecting {
+            return match self.establish_link(link, cause) {
+                Ok(true) if self.running && !self.connections.is_cold(link) => {
+                    self.ledger.connected();
+                }
+                Ok(_) => {}
+                Err(e) => self.fail_link(link, kind_of_connect(&e), sys::mono_ns()),
+            };
+        }
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         if many.quic.is_some() {
             let now_ns = sys::mono_ns();
             let socket = self.connections.table[link as usize].socket();
-            let outcome = match many.advance(link, socket, now_ns) {
+            let outcome = match many.advance(link, cause, socket, now_ns) {
                 Ok(outcome) => outcome,
                 Err(_) if many.links[link as usize].requests.sent.is_empty() => Outcome::Drained,
                 Err(e) => Outcome::Failed(kind_of(&e)),

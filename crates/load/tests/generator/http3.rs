@@ -21,6 +21,11 @@ use crate::tls::{config, over_tls};
 
 /// A server in one thread, with so many streams at a time on each connection.
 fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {
+    losing(u32::MAX, streams_max, react)
+}
+
+/// The same, that loses one of so many datagrams that it receives.
+fn losing(one_of: u32, streams_max: u32, react: fn(u32) -> Reaction) -> Server {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let crypto = QuicServerConfig::try_from(config(b"h3")).unwrap();
@@ -30,7 +35,9 @@ fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {
     server.transport_config(Arc::new(transport));
     let endpoint = EndpointConfig::default();
     let endpoint = Endpoint::new(Arc::new(endpoint), Some(Arc::new(server)), true, None);
-    Server::start(socket.local_addr().unwrap(), move |stop| serve(&socket, endpoint, react, stop))
+    Server::start(socket.local_addr().unwrap(), move |stop| {
+        serve(&socket, endpoint, one_of, react, stop)
+    })
 }
 
 struct Peer {
@@ -45,16 +52,21 @@ struct Peer {
 fn serve(
     socket: &UdpSocket,
     mut endpoint: Endpoint,
+    one_of: u32,
     react: fn(u32) -> Reaction,
     stop: &AtomicBool,
 ) {
     let mut peers: HashMap<ConnectionHandle, Peer> = HashMap::new();
-    let (mut buffer, mut scratch) = ([0; 65536], Scratch::new());
+    let (mut buffer, mut scratch, mut received) = ([0; 65536], Scratch::new(), 0);
     let send =
         |sent: &Transmit, bytes: &[u8]| drop(socket.send_to(&bytes[..sent.size], sent.destination));
     while !stop.load(Ordering::Relaxed) {
         let mut out = Vec::new();
-        if let Ok((count, from)) = socket.recv_from(&mut buffer) {
+        let datagram = socket.recv_from(&mut buffer);
+        received += u32::from(datagram.is_ok());
+        if let Ok((count, from)) = datagram
+            && !received.is_multiple_of(one_of)
+        {
             let bytes = BytesMut::from(&buffer[..count]);
             match endpoint.handle(Instant::now(), from, None, None, bytes, &mut out) {
                 Some(DatagramEvent::NewConnection(incoming)) => {
@@ -201,6 +213,15 @@ fn long_bodies_arrive_whole_through_the_windows() {
     let outcome = run(&Plan { verify: true, ..plan });
     assert_eq!(outcome.counts.completed, 6, "{:?}", outcome.counts);
     assert_eq!(outcome.counts.body_bytes, 6 * 2_000_000);
+}
+
+/// The first datagram of the third connection is lost, later requests and acknowledgements too.
+/// The timers of QUIC send them again.
+#[test]
+fn requests_survive_losses() {
+    let server = losing(3, 100, |_| Content(1000));
+    let outcome = run(&over_http3(server.requests("/", 200.0, 40), 10));
+    assert_eq!(outcome.counts.completed, 40, "{:?}", outcome.counts);
 }
 
 #[test]

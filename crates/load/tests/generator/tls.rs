@@ -3,6 +3,9 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use load::{Error, Plan, Protocol, content};
 use rustls::pki_types::PrivateKeyDer;
@@ -30,24 +33,30 @@ fn scripted(
     talk: impl Fn(&mut Stream, u32) -> bool + Send + Sync + 'static,
 ) -> Server {
     let config = Arc::new(config(protocol));
-    Server::connections(move |stream| {
-        let session = ServerConnection::new(Arc::clone(&config)).unwrap();
-        let mut stream = StreamOwned::new(session, stream);
-        let (mut seen, mut buffer, mut number) = (Vec::new(), [0; 4096], 0);
-        loop {
-            while let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
-                seen.drain(..end + 4);
-                if !talk(&mut stream, number) {
-                    return;
-                }
-                number += 1;
+    Server::connections(move |stream| converse(stream, &config, &talk))
+}
+
+fn converse(
+    stream: TcpStream,
+    config: &Arc<ServerConfig>,
+    talk: &dyn Fn(&mut Stream, u32) -> bool,
+) {
+    let session = ServerConnection::new(Arc::clone(config)).unwrap();
+    let mut stream = StreamOwned::new(session, stream);
+    let (mut seen, mut buffer, mut number) = (Vec::new(), [0; 4096], 0);
+    loop {
+        while let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
+            seen.drain(..end + 4);
+            if !talk(&mut stream, number) {
+                return;
             }
-            match stream.read(&mut buffer) {
-                Ok(count) if count > 0 => seen.extend_from_slice(&buffer[..count]),
-                _ => return,
-            }
+            number += 1;
         }
-    })
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => seen.extend_from_slice(&buffer[..count]),
+            _ => return,
+        }
+    }
 }
 
 /// Object 0 with so many bytes.
@@ -107,20 +116,29 @@ fn a_close_without_a_response_is_an_error_with_its_kind() {
     assert!(errors.closed > 0 && errors.closed == errors.total(), "{errors:?}");
 }
 
-/// A server of TLS 1.3 sends session tickets after the handshake. They were taken for a close.
+/// A server of TLS 1.3 sends session tickets after the handshake. While other connections were
+/// still being opened, they were taken for a close.
 #[test]
 fn session_tickets_do_not_close_cold_connections() {
-    let server = scripted(b"http/1.1", |stream, _| say_content(stream, 10));
+    let (config, number) = (Arc::new(config(b"http/1.1")), AtomicU32::new(0));
+    let server = Server::connections(move |stream| {
+        if number.fetch_add(1, Ordering::Relaxed) == 0 {
+            thread::sleep(Duration::from_millis(300));
+        }
+        converse(stream, &config, &|stream, _| say_content(stream, 10));
+    });
     let plan = over_tls(server.requests("/", 100.0, 20));
     let outcome = run(&Plan { cold: 5, connections: 2, ..plan });
     assert_eq!((outcome.cold_open, outcome.counts.cold_closed), (5, 0));
     assert_eq!(outcome.counts.connects, 0);
 }
 
-/// SETTINGS may come in the same segment as the end of the handshake. No event reports them later.
+/// A server may send SETTINGS together with its end of the handshake.
 #[test]
 fn what_comes_with_the_end_of_the_handshake_is_read() {
-    let config = Arc::new(config(b"h2"));
+    let mut config = config(b"h2");
+    config.send_half_rtt_data = true;
+    let config = Arc::new(config);
     let server = Server::connections(move |mut stream| {
         let mut session = ServerConnection::new(Arc::clone(&config)).unwrap();
         let (mut out, mut scratch) = (Vec::new(), http2::Scratch::new());
@@ -166,7 +184,7 @@ fn what_comes_with_the_end_of_the_handshake_is_read() {
 
 /// Why the run could not begin.
 fn refusal(plan: &Plan) -> String {
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     match load::run(plan, &stop, &mut |_| ()) {
         Err(error @ Error::Unreachable { .. }) => error.to_string(),
         other => panic!("{other:?}"),
