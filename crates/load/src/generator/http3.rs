@@ -343,8 +343,15 @@ impl Http3 {
         };
         let mut stream = self.quinn.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Ok(()) };
-        while let Some(part) = next(&mut chunks) {
-            let Some((bytes, is_end)) = part else { return uni.reset() };
+        let is_over = loop {
+            let (bytes, is_end) = match next(&mut chunks) {
+                Some(Some(part)) => part,
+                Some(None) => {
+                    uni.reset()?;
+                    break true;
+                }
+                None => break false,
+            };
             let mut rest = &bytes[..];
             while let (used, Some(control)) =
                 self.http3.next_event(uni, rest, is_end, now_ns / 1_000_000)?
@@ -356,8 +363,12 @@ impl Http3 {
                 }
             }
             if is_end {
-                break;
+                break true;
             }
+        };
+        let _ = chunks.finalize();
+        if is_over {
+            self.uni.retain(|(other, _)| *other != id);
         }
         Ok(())
     }
