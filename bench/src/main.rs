@@ -57,8 +57,8 @@ struct Flags {
     /// Run only servers whose names start with these prefixes. The floor always runs.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Run only scenarios whose names start with these prefixes: hit, cold, http2, miss, large,
-    /// generator. These run only if they are named, because they need minutes and gigabytes:
+    /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
+    /// large, generator. These run only if they are named, because they need minutes and gigabytes:
     /// disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
@@ -163,6 +163,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let dir = dir.map_err(|e| format!("temporary directory: {e}"))?;
     let ground =
         Ground { dir: dir.path(), origin: origin.address(), plimsoll: &plimsoll, cpu: SERVER_CPU };
+    ground.make_certificate()?;
     let (ground, origin_counters) = (&ground, origin.counters());
     let context =
         Context { ground, pace, origin: origin_counters, stop: &stop, rounds: flags.rounds };

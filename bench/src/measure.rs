@@ -47,8 +47,8 @@ pub(crate) struct Scenario {
     pub(crate) objects: u32,
     pub(crate) body_bytes: u64,
     pub(crate) cold: u32,
-    /// Requests at a time on each connection over HTTP/2; 0 for HTTP/1. The floor speaks HTTP/1.
-    pub(crate) streams: u32,
+    /// The floor speaks HTTP/1.
+    pub(crate) protocol: Protocol,
     cached: bool,
     tier: Tier,
 }
@@ -56,8 +56,7 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// Whether this server runs it.
     pub(crate) fn is_for(&self, server: &Server) -> bool {
-        let speaks = self.streams == 0 || server.is_for_http2();
-        server.tier == Tier::Floor || (server.tier == self.tier && speaks)
+        server.tier == Tier::Floor || (server.tier == self.tier && server.is_for(self.protocol))
     }
 
     /// Whether bodies come from the disk. Such scenarios run only if they are named.
@@ -79,7 +78,7 @@ const HIT: Scenario = Scenario {
     objects: 1,
     body_bytes: 1024,
     cold: 0,
-    streams: 0,
+    protocol: Protocol::Http1,
     cached: true,
     tier: Tier::Memory,
 };
@@ -105,20 +104,32 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "http2",
         title: "cached hit of 1 KB over HTTP/2, 64 connections with 1 stream",
-        streams: 1,
+        protocol: Protocol::Http2 { streams: 1 },
         ..HIT
     },
     Scenario {
         name: "http2_10",
         title: "cached hit of 1 KB over HTTP/2, 64 connections with 10 streams",
-        streams: 10,
+        protocol: Protocol::Http2 { streams: 10 },
         ..HIT
     },
     Scenario {
         name: "http2_cold",
         title: "the same with 1 stream and 10,000 additional idle connections of HTTP/2",
-        streams: 1,
+        protocol: Protocol::Http2 { streams: 1 },
         cold: COLD,
+        ..HIT
+    },
+    Scenario {
+        name: "http3",
+        title: "cached hit of 1 KB over HTTP/3, 64 connections with 1 stream",
+        protocol: Protocol::Http3 { streams: 1 },
+        ..HIT
+    },
+    Scenario {
+        name: "http3_10",
+        title: "cached hit of 1 KB over HTTP/3, 64 connections with 10 streams",
+        protocol: Protocol::Http3 { streams: 10 },
         ..HIT
     },
     Scenario {
@@ -245,9 +256,13 @@ pub(crate) fn visit(
     scenario: &Scenario,
 ) -> Result<Cell, String> {
     let Context { pace, origin, stop, .. } = context;
-    let http2 = server.http2.filter(|_| scenario.streams > 0);
-    let addr = http2.unwrap_or(server.addr);
-    let target = format!("http://{addr}{}", scenario.path);
+    let protocol = if server.is_floor { Protocol::Http1 } else { scenario.protocol };
+    let (scheme, addr) = match protocol {
+        Protocol::Http1 => ("http", server.addr),
+        Protocol::Http2 { .. } => ("http", server.http2),
+        Protocol::Http3 { .. } => ("https", server.http3),
+    };
+    let target = format!("{scheme}://{addr}{}", scenario.path);
     let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
     if scenario.is_of_disk() {
         // The host under which the cache was filled.
@@ -256,9 +271,7 @@ pub(crate) fn visit(
     let mut plan =
         Plan::new(target, Schedule::ClosedLoop, WARM + pace.measured / scenario.passes());
     plan.connections = HOT;
-    if http2.is_some() {
-        plan.protocol = Protocol::Http2 { streams: scenario.streams };
-    }
+    plan.protocol = protocol;
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.cold = scenario.cold;

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use harness::peer::{self, START_MAX, find};
+use load::Protocol;
 
 use crate::process;
 
@@ -95,6 +96,7 @@ const fn squid_disk(set: Settings) -> Kind {
 const HAPROXY: &str = include_str!("../peers/haproxy.cfg");
 const NGINX: &str = include_str!("../peers/nginx.conf");
 const VARNISH: &str = include_str!("../peers/varnish.vcl");
+const CADDY: &str = include_str!("../peers/Caddyfile");
 const SQUID: &str = include_str!("../peers/squid.conf");
 
 /// All rows, in the order in which they run and are shown.
@@ -111,6 +113,7 @@ pub(crate) const SERVERS: &[Server] = &[
     in_memory("nginx", peer("nginx", "nginx", "nginx.conf", NGINX, &[])),
     in_memory("varnish", peer("varnishd", "varnish", "varnish.vcl", VARNISH, &[])),
     in_memory("squid", peer("squid", "squid", "squid.conf", SQUID, &[])),
+    in_memory("caddy", peer("caddy", "caddy", "Caddyfile", CADDY, &[])),
     on_disk("plimsoll-disk", plimsoll_disk("1M", "once")),
     on_disk("plimsoll-disk-always", plimsoll_disk("1M", "always")),
     on_disk(NGINX_DISK, nginx_disk(NGINX_OPEN)),
@@ -134,8 +137,10 @@ const NGINX_DEFAULT: Settings = &[("open_file_cache", "off")];
 const SQUID_ROCK: Settings = &[("cache_dir", "rock {dir}/cache 8192")];
 const SQUID_UFS: Settings = &[("cache_dir", "ufs {dir}/cache 8192 16 256")];
 
-/// The configuration of our server with everything on.
-const PLIMSOLL_ALL: &str = include_str!("../peers/plimsoll.toml");
+/// The configuration of our server with one backend.
+const PLIMSOLL: &str = include_str!("../peers/plimsoll.toml");
+/// The same with everything on.
+const PLIMSOLL_ALL: &str = include_str!("../peers/plimsoll-all.toml");
 /// Memory of our server for stored responses.
 const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
 /// Size of our disk cache.
@@ -157,9 +162,12 @@ pub(crate) struct Ground<'g> {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) process: peer::Peer,
+    pub(crate) is_floor: bool,
     pub(crate) addr: SocketAddr,
-    /// The address for HTTP/2 in the clear, if it speaks that.
-    pub(crate) http2: Option<SocketAddr>,
+    /// The address for HTTP/2 in the clear.
+    pub(crate) http2: SocketAddr,
+    /// The address for HTTP/3.
+    pub(crate) http3: SocketAddr,
     /// The admin address, if it is our server.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) version: String,
@@ -168,11 +176,17 @@ pub(crate) struct Running {
 }
 
 impl Server {
-    /// Whether it runs the scenarios of HTTP/2: one of our rows, and the peers that speak it.
-    pub(crate) fn is_for_http2(&self) -> bool {
-        match self.kind {
-            Kind::Plimsoll(backend) => backend == "epoll",
-            Kind::Peer(peer) => peer.program != "squid",
+    /// Whether it runs the scenarios of this protocol: of HTTP/2 and HTTP/3, one of our rows, and
+    /// the peers that speak it. Caddy has no cache, and only answers the others.
+    pub(crate) fn is_for(&self, protocol: Protocol) -> bool {
+        match (self.kind, protocol) {
+            (Kind::Peer(peer), Protocol::Http3 { .. }) => peer.program == "caddy",
+            (Kind::Peer(peer), Protocol::Http2 { .. }) => {
+                !["squid", "caddy"].contains(&peer.program)
+            }
+            (Kind::Peer(peer), Protocol::Http1) => peer.program != "caddy",
+            (_, Protocol::Http1) => true,
+            (Kind::Plimsoll(backend), _) => backend == "epoll",
             _ => false,
         }
     }
@@ -197,15 +211,25 @@ impl Server {
         let dir = ground.dir.join(format!("{}-{body_bytes}", self.name));
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut admin = None;
-        let mut http2 = (self.kind != Kind::Null).then_some(addr);
+        let (mut http2, mut http3) = (addr, free_address()?);
         let (command, version) = match self.kind {
             Kind::Null => (null_command(addr, body_bytes)?, String::new()),
             Kind::Plimsoll(backend) => {
-                let more = format!("--backend {backend} --memory {PLIMSOLL_MEMORY_BYTES}");
-                plimsoll_command(ground, &arguments(ground, addr, &more))?
+                let config = PLIMSOLL
+                    .replace("{backend}", backend)
+                    .replace("{memory}", PLIMSOLL_MEMORY_BYTES)
+                    .replace("{listen_http3}", &http3.to_string())
+                    .replace("{certificates}", &ground.certificates().display().to_string());
+                plimsoll_command(ground, &config_arguments(ground, &config, addr, &dir)?)?
             }
             Kind::PlimsollAll { log } => {
-                plimsoll_command(ground, &all_arguments(ground, addr, &dir, log)?)?
+                let log = match log {
+                    true => "[log]\npath = \"access.log\"\nformat = \"combined\"\n",
+                    false => "",
+                };
+                let admin = free_address()?.to_string();
+                let config = PLIMSOLL_ALL.replace("{admin}", &admin).replace("{log}", log);
+                plimsoll_command(ground, &config_arguments(ground, &config, addr, &dir)?)?
             }
             Kind::PlimsollDisk { memory, verify } => {
                 let more = format!(
@@ -219,14 +243,19 @@ impl Server {
             }
             Kind::Peer(peer) => {
                 if peer.config.contains("{listen_http2}") {
-                    http2 = Some(free_address()?);
+                    http2 = free_address()?;
                 }
-                peer.command(ground, addr, http2.unwrap_or(addr), &dir)?
+                // Caddy has one address, for all versions.
+                if peer.config.contains("{certificates}") {
+                    http3 = addr;
+                }
+                peer.command(ground, addr, http2, &dir)?
             }
         };
         let began = Instant::now();
         let process = process::launch(command, &dir, ground.cpu)?;
-        Ok(Running { process, addr, http2, admin, version, began })
+        let is_floor = self.kind == Kind::Null;
+        Ok(Running { process, is_floor, addr, http2, http3, admin, version, began })
     }
 }
 
@@ -253,22 +282,41 @@ fn arguments(ground: &Ground<'_>, addr: SocketAddr, more: &str) -> Vec<String> {
     all.split(' ').map(str::to_owned).collect()
 }
 
-/// With a configuration file in `dir`, and the access log too.
-fn all_arguments(
+/// With a configuration file in `dir`.
+fn config_arguments(
     ground: &Ground<'_>,
+    config: &str,
     addr: SocketAddr,
     dir: &Path,
-    log: bool,
 ) -> Result<Vec<String>, String> {
-    let log = if log { "[log]\npath = \"access.log\"\nformat = \"combined\"\n" } else { "" };
-    let config = PLIMSOLL_ALL
+    let config = config
         .replace("{listen}", &addr.to_string())
-        .replace("{admin}", &free_address()?.to_string())
-        .replace("{origin}", &ground.origin.to_string())
-        .replace("{log}", log);
+        .replace("{origin}", &ground.origin.to_string());
     let file = dir.join("plimsoll.toml");
     fs::write(&file, config).map_err(|e| format!("{}: {e}", file.display()))?;
     Ok(vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()])
+}
+
+impl Ground<'_> {
+    /// The directory of the certificate that every server shows, `site.pem` and `site.key`.
+    fn certificates(&self) -> &Path {
+        self.dir
+    }
+
+    /// Makes the certificate.
+    ///
+    /// # Errors
+    /// One line.
+    pub(crate) fn make_certificate(&self) -> Result<(), String> {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).map_err(|e| e.to_string())?;
+        let files = [("site.pem", made.cert.pem()), ("site.key", made.signing_key.serialize_pem())];
+        for (name, text) in files {
+            let file = self.certificates().join(name);
+            fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+        }
+        Ok(())
+    }
 }
 
 impl Peer {
@@ -289,6 +337,8 @@ impl Peer {
             .replace("{dir}", &dir.display().to_string())
             .replace("{listen}", &addr.to_string())
             .replace("{listen_http2}", &http2.to_string())
+            .replace("{certificates}", &ground.certificates().display().to_string())
+            .replace("{content}", &"x".repeat(1024))
             .replace("{origin}", &ground.origin.to_string())
             .replace("{origin_host}", &ground.origin.ip().to_string())
             .replace("{origin_port}", &ground.origin.port().to_string());
@@ -297,7 +347,14 @@ impl Peer {
         if config.contains("cache_dir") && !dir.join("cache").exists() {
             make_squid_directories(&program, &file)?;
         }
-        let version = version_of(&program, if self.program == "varnishd" { "-V" } else { "-v" });
+        let version = version_of(
+            &program,
+            match self.program {
+                "varnishd" => "-V",
+                "caddy" => "version",
+                _ => "-v",
+            },
+        );
         Ok((command(&program, self.arguments(addr, dir, &file)), version))
     }
 
@@ -306,6 +363,7 @@ impl Peer {
             "nginx" => "-p {dir} -c {file}",
             "haproxy" => "-db -q -f {file}",
             "squid" => "-N -f {file}",
+            "caddy" => "run --config {file}",
             _ => {
                 "-F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
                  -p feature=+http2 \

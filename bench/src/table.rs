@@ -8,6 +8,7 @@ use std::fmt;
 
 use comfy_table::presets;
 use comfy_table::{CellAlignment, Table};
+use load::Protocol;
 use serde::Serialize;
 
 use crate::measure::{Cell, Scenario};
@@ -71,8 +72,8 @@ pub(crate) struct Summary {
     pub(crate) to_floor: Option<Spread>,
     /// Cost divided by that of nginx on disk in the same round.
     pub(crate) to_nginx: Option<Spread>,
-    /// Cost divided by that of HAProxy in the same round.
-    pub(crate) to_haproxy: Option<Spread>,
+    /// Cost divided by that of HAProxy in the same round; over HTTP/3, by that of Caddy.
+    pub(crate) to_peer: Option<Spread>,
     /// Cost divided by the server's cost of a hit over HTTP/1 without cold connections in the same
     /// round.
     pub(crate) to_hot: Option<Spread>,
@@ -125,7 +126,8 @@ impl Results {
                 .filter_map(|(own, other)| Some(own.as_ref()?.cpu_us / other.as_ref()?.cpu_us));
             Spread::of(pairs)
         };
-        let has_hot = row.scenario == "cold" || row.scenario.starts_with("http2");
+        let has_hot = row.scenario == "cold" || row.scenario.starts_with("http");
+        let peer = if row.scenario.starts_with("http3") { "caddy" } else { "haproxy" };
         let first = row.cells.iter().flatten().next();
         Summary {
             server: row.server.clone(),
@@ -133,7 +135,7 @@ impl Results {
             cpu_us: each(|cell| cell.cpu_us),
             to_floor: ratios(self.find("null", &row.scenario)),
             to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
-            to_haproxy: ratios(self.find("haproxy", &row.scenario)),
+            to_peer: ratios(self.find(peer, &row.scenario)),
             to_hot: if has_hot { ratios(self.find(&row.server, "hit")) } else { None },
             rate: each(|cell| cell.rate),
             utilisation: each(|cell| cell.utilisation),
@@ -159,13 +161,14 @@ pub(crate) fn plain(header: &[&str]) -> Table {
 
 /// The table of one scenario.
 pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
-    let (is_cold, over_http2) = (scenario.cold > 0, scenario.streams > 0);
+    let (is_cold, has_streams) = (scenario.cold > 0, scenario.protocol != Protocol::Http1);
+    let is_http3 = matches!(scenario.protocol, Protocol::Http3 { .. });
     let mut header = vec!["server", "CPU us per request", "x floor", "requests/s", "CPU used"];
-    if is_cold || over_http2 {
+    if is_cold || has_streams {
         header.push("x own hot");
     }
-    if over_http2 {
-        header.push("x haproxy");
+    if has_streams {
+        header.push(if is_http3 { "x caddy" } else { "x haproxy" });
     }
     if is_cold {
         header.push("bytes per cold conn.");
@@ -184,11 +187,11 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
             summary.rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
             summary.utilisation.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s.median)),
         ];
-        if is_cold || over_http2 {
+        if is_cold || has_streams {
             cells.push(text(summary.to_hot));
         }
-        if over_http2 {
-            cells.push(text(summary.to_haproxy));
+        if has_streams {
+            cells.push(text(summary.to_peer));
         }
         if is_cold {
             cells.push(summary.bytes_per_cold.map_or("-".to_owned(), |b| format!("{b:.0}")));

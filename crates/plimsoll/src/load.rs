@@ -30,6 +30,9 @@ pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     output::show(flags.json, &outcome, summary)?;
     if outcome.counts.completed == 0 {
         return Err(misuse(match plan.protocol {
+            _ if outcome.counts.errors.bad_status > 0 => {
+                "all answers had an error status (4xx or 5xx): is the URL right?"
+            }
             Protocol::Http2 { .. } if !plan.target.tls => {
                 "no request was answered: does the server speak HTTP/2 in the clear?"
             }
