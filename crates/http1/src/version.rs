@@ -16,6 +16,11 @@ pub enum Version {
 }
 
 impl Version {
+    /// Whether each request has a stream, and not the connection.
+    pub const fn has_streams(self) -> bool {
+        matches!(self, Version::Http2 | Version::Http3)
+    }
+
     /// As in a request line or an access log.
     pub const fn as_str(self) -> &'static str {
         match self {

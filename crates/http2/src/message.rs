@@ -312,9 +312,20 @@ pub(crate) fn is_value(value: &[u8]) -> bool {
     !is_space(value.first()) && !is_space(value.last()) && all(value, VALUE)
 }
 
-/// Whether a name, in lower or upper case, may be sent.
-pub(crate) fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && all(name, TOKEN)
+/// Whether a field may be sent; its name is in lower or upper case.
+pub fn may_be_sent(name: &[u8], value: &[u8]) -> bool {
+    let is_name = !name.is_empty() && all(name, TOKEN);
+    is_name && is_value(value) && !is_connection_field(name, value)
+}
+
+/// Fields that only HTTP/1 has (RFC 9113 section 8.2.2).
+fn is_connection_field(name: &[u8], value: &[u8]) -> bool {
+    const NAMES: [&[u8]; 5] =
+        [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
+    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+    let is_candidate = matches!(name[0] | 0x20, b'c' | b'k' | b'p' | b't' | b'u');
+    let is_te = || is(b"te") && !value.eq_ignore_ascii_case(b"trailers");
+    is_candidate && (NAMES.iter().any(|other| is(other)) || is_te())
 }
 
 const NAME: u8 = 1;

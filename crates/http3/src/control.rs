@@ -8,7 +8,8 @@ use crate::frame::{self, Partial};
 use crate::limits::Limits;
 use crate::varint;
 use crate::write::{
-    CONTROL_STREAM, SETTING_BLOCKED_STREAMS, SETTING_FIELDS_BYTES, SETTING_TABLE_BYTES,
+    CONTROL_STREAM, SETTING_BLOCKED_STREAMS, SETTING_EXTENDED_CONNECT, SETTING_FIELDS_BYTES,
+    SETTING_TABLE_BYTES,
 };
 
 const PUSH_STREAM: u64 = 0x1;
@@ -16,7 +17,7 @@ const ENCODER_STREAM: u64 = 0x2;
 const DECODER_STREAM: u64 = 0x3;
 
 /// RFC 9220 and RFC 9297: 0 or 1.
-const FLAGS: [u64; 2] = [0x8, 0x33];
+const FLAGS: [u64; 2] = [SETTING_EXTENDED_CONNECT, 0x33];
 
 /// What a unidirectional stream said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

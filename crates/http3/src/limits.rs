@@ -22,6 +22,8 @@ pub struct Limits {
     /// Frames without content in a row, in one message: empty DATA, and unknown types. Above it
     /// the connection ends.
     pub idle_frames_max: u16,
+    /// Whether `:protocol` is allowed (RFC 9220). The server announces it.
+    pub extended_connect: bool,
     /// Frames of the control stream, unknown streams, and cancellations of field sections.
     pub control: Rate,
 }
@@ -34,6 +36,7 @@ impl Limits {
         block_bytes_max: 32 * 1024,
         control_frame_bytes_max: 1024,
         idle_frames_max: 64,
+        extended_connect: false,
         control: Rate { per_s: 200, burst: 1000 },
     };
 }

@@ -240,7 +240,8 @@ impl MessageStream {
                 Ok(Found::Trailers)
             }
             (_, Kind::Request) => {
-                let checked = message::request(scratch, false).map_err(Reason::Message)?;
+                let checked =
+                    message::request(scratch, limits.extended_connect).map_err(Reason::Message)?;
                 self.content_left = checked.content_length;
                 self.step = Step::Content;
                 Ok(Found::Request(checked))

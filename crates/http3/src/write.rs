@@ -1,6 +1,7 @@
 //! The bytes to send.
 
 use http2::RequestFields;
+use http2::message::may_be_sent;
 
 use crate::limits::Limits;
 use crate::{frame, qpack, varint};
@@ -10,6 +11,8 @@ pub(crate) const CONTROL_STREAM: u64 = 0x0;
 pub(crate) const SETTING_TABLE_BYTES: u64 = 0x1;
 pub(crate) const SETTING_FIELDS_BYTES: u64 = 0x6;
 pub(crate) const SETTING_BLOCKED_STREAMS: u64 = 0x7;
+/// RFC 9220 section 5.
+pub(crate) const SETTING_EXTENDED_CONNECT: u64 = 0x8;
 
 /// A field section's length is written in four bytes, so that it can be filled in afterwards.
 const LENGTH_BYTES: usize = 4;
@@ -21,6 +24,7 @@ pub fn control(limits: &Limits, out: &mut Vec<u8>) {
         (SETTING_TABLE_BYTES, 0),
         (SETTING_BLOCKED_STREAMS, 0),
         (SETTING_FIELDS_BYTES, u64::from(limits.fields_bytes_max)),
+        (SETTING_EXTENDED_CONNECT, u64::from(limits.extended_connect)),
     ] {
         varint::write(&mut settings, setting);
         varint::write(&mut settings, value);
@@ -41,7 +45,8 @@ pub fn go_away(id: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&payload);
 }
 
-/// The head of a response. Names may be in upper case; they are sent in lower case.
+/// The head of a response. Names are sent in lower case. Fields that are specific to HTTP/1
+/// connections and fields with invalid bytes are left out.
 pub fn response<'f>(
     status: u16,
     fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -59,7 +64,7 @@ pub fn encoded(fields: &[u8], out: &mut Vec<u8>) {
     section(out, |out| out.extend_from_slice(fields));
 }
 
-/// The head of a request.
+/// The head of a request. Fields are treated as by [`response`].
 pub fn request<'f>(
     request: &RequestFields<'_>,
     fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -82,7 +87,7 @@ pub fn request<'f>(
     });
 }
 
-/// Trailers.
+/// Trailers. Fields are treated as by [`response`].
 pub fn trailers<'f>(fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>, out: &mut Vec<u8>) {
     section(out, |out| all(fields, out));
 }
@@ -94,7 +99,7 @@ pub fn data(length: u64, out: &mut Vec<u8>) {
 }
 
 fn all<'f>(fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>, out: &mut Vec<u8>) {
-    for (name, value) in fields {
+    for (name, value) in fields.into_iter().filter(|(name, value)| may_be_sent(name, value)) {
         qpack::encode_field(name, value, out);
     }
 }

@@ -82,7 +82,7 @@ impl Class {
             return Class::Upgrade(protocols);
         }
         // Any other answer of a server to an extended CONNECT would look like a tunnel.
-        if head.version == Version::Http2 && head.fields.has(Name::Upgrade) {
+        if head.version.has_streams() && head.fields.has(Name::Upgrade) {
             return Class::Refused(Refusal::Protocol);
         }
         if !matches!(head.method, Method::Get | Method::Head) {
@@ -113,7 +113,7 @@ pub(crate) fn body_length(head: &RequestHead<'_>) -> BodyLength {
 /// Whether the client is sent trailers. Over HTTP/1 it has to say so (RFC 9110, 6.5.1), because
 /// many clients drop them and some stumble.
 pub(crate) fn accepts_trailers(head: &RequestHead<'_>) -> bool {
-    !matches!(head.version, Version::Http10 | Version::Http11) || says_trailers(head)
+    head.version.has_streams() || says_trailers(head)
 }
 
 /// Whether the client says that it does not drop trailers (RFC 9110, 10.1.4).
@@ -128,13 +128,13 @@ pub(crate) fn has_content(head: &RequestHead<'_>) -> bool {
 }
 
 /// The requested protocols that may be passed on, as a field's value; `None` for an ordinary
-/// request. Over HTTP/2 it is an extended CONNECT (RFC 8441), and WebSocket is the only protocol
-/// for which it means the same as an upgrade.
+/// request. Over HTTP/2 and HTTP/3 it is an extended CONNECT, and WebSocket is the only protocol
+/// for which it means the same as an upgrade (RFC 8441, RFC 9220).
 fn upgrade(head: &RequestHead<'_>, allowed: &[Protocol]) -> Option<Vec<u8>> {
     if !head.fields.has(Name::Upgrade)
         || head.method != Method::Get
         || head.version == Version::Http10
-        || (head.version == Version::Http2 && !is_websocket(head))
+        || (head.version.has_streams() && !is_websocket(head))
         || !head.fields.contains_token(Name::Connection, b"upgrade")
     {
         return None;
@@ -230,13 +230,17 @@ mod tests {
     use super::*;
 
     fn read(method: &str, version: &str, fields: &str) -> Option<String> {
-        // A request over HTTP/2 is held as a head of HTTP/1.1.
-        let is_http2 = version == "2.0";
-        let version = if is_http2 { "1.1" } else { version };
+        // A request over HTTP/2 or HTTP/3 is held as a head of HTTP/1.1.
+        let over = match version {
+            "2.0" => Some(Version::Http2),
+            "3.0" => Some(Version::Http3),
+            _ => None,
+        };
+        let version = if over.is_some() { "1.1" } else { version };
         let bytes = format!("{method} / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
         let (mut scratch, limits) = (Scratch::new(), Limits::default());
         let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
-        let head = if is_http2 { head.over(Version::Http2) } else { head };
+        let head = if let Some(version) = over { head.over(version) } else { head };
         let allowed = ["websocket".parse().unwrap(), "tls/1.0".parse().unwrap()];
         upgrade(&head, &allowed).map(|value| String::from_utf8(value).unwrap())
     }
@@ -254,9 +258,11 @@ mod tests {
         }
         assert_eq!(read("POST", "1.1", &upgrade("websocket")), None);
         assert_eq!(read("GET", "1.0", &upgrade("websocket")), None);
-        assert_eq!(read("GET", "2.0", &upgrade("websocket")).as_deref(), Some("websocket"));
-        assert_eq!(read("GET", "2.0", &upgrade("tls/1.0")), None);
-        assert_eq!(read("GET", "2.0", &upgrade("websocket, tls/1.0")), None);
+        for version in ["2.0", "3.0"] {
+            assert_eq!(read("GET", version, &upgrade("websocket")).as_deref(), Some("websocket"));
+            assert_eq!(read("GET", version, &upgrade("tls/1.0")), None);
+            assert_eq!(read("GET", version, &upgrade("websocket, tls/1.0")), None);
+        }
         assert_eq!(
             read("GET", "1.1", "Upgrade: websocket\r\n"),
             None,

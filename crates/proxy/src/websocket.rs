@@ -1,12 +1,19 @@
 //! The handshake of WebSocket (RFC 6455, 4) for clients that have none.
 //!
-//! Over HTTP/2 a client opens a WebSocket by an extended CONNECT, without a key (RFC 8441). The
-//! request of HTTP/1 that the upstream gets has one of our keys, and we check the answer to it.
+//! Over HTTP/2 and HTTP/3 a client opens a WebSocket by an extended CONNECT, without a key (RFC
+//! 8441, RFC 9220). The request of HTTP/1 that the upstream gets has one of our keys, and we check
+//! the answer to it.
 
 use std::hash::{BuildHasher, RandomState};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use config::Protocol;
 use sha1_smol::Sha1;
+
+/// Whether clients without an upgrade may open a WebSocket: by what the configuration allows.
+pub(crate) fn is_allowed(upgrades: &[Protocol]) -> bool {
+    upgrades.iter().any(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
+}
 
 /// A new value of `Sec-WebSocket-Key`. It need not be hard to guess: it shows that an answer is not
 /// an old one, or one to another question.

@@ -5,7 +5,7 @@ use crate::error::{ErrorCode, Misuse};
 use crate::event::StreamId;
 use crate::frame::{self, flag, kind};
 use crate::limits::{FRAME_BYTES, FRAME_HEADER_BYTES, WINDOW_BYTES_CEILING};
-use crate::message::{is_name, is_value};
+use crate::message::may_be_sent;
 use crate::priority::Priority;
 use crate::stream::{Direction, Step, Stream};
 
@@ -373,20 +373,10 @@ impl Connection {
         out: &mut Vec<u8>,
     ) {
         for (name, value) in fields {
-            if is_name(name) && is_value(value) && !is_connection_field(name, value) {
+            if may_be_sent(name, value) {
                 self.encoder.field(name, value, out);
             }
         }
         frame::close_block(out, start, stream, end_stream, FRAME_BYTES);
     }
-}
-
-/// Fields that HTTP/2 does not have (RFC 9113 section 8.2.2).
-fn is_connection_field(name: &[u8], value: &[u8]) -> bool {
-    const NAMES: [&[u8]; 5] =
-        [b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"];
-    let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
-    let is_candidate = matches!(name[0] | 0x20, b'c' | b'k' | b'p' | b't' | b'u');
-    let is_te = || is(b"te") && !value.eq_ignore_ascii_case(b"trailers");
-    is_candidate && (NAMES.iter().any(|other| is(other)) || is_te())
 }

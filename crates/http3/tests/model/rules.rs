@@ -1,8 +1,8 @@
 //! The rules, by their sections.
 
 use http3::{
-    Connection, Control, ErrorCode, Limits, MessageStream, Reason, RequestFields, UniStream, qpack,
-    write,
+    Connection, Control, ErrorCode, Limits, MessageStream, Reason, RequestFields, Scratch,
+    UniStream, qpack, write,
 };
 
 use crate::checks;
@@ -97,9 +97,39 @@ fn rfc9114_4_1_2_malformed_messages() {
     assert_eq!(of(&[("content-length", "2")], &content(b"abc")), length);
     assert_eq!(of(&[("content-length", "1")], &[]), length);
     let connection = Some(Reason::Message(http2::Reason::ConnectionField));
-    assert_eq!(of(&[("connection", "close")], &[]), connection);
-    assert_eq!(of(&[("transfer-encoding", "chunked")], &[]), connection);
+    for field in [("connection", "close"), ("transfer-encoding", "chunked")] {
+        assert_eq!(of(&[field], &[]), None, "we do not send it");
+        let mut section = Vec::new();
+        for (name, value) in
+            [(":method", "GET"), (":scheme", "https"), (":authority", "h"), (":path", "/"), field]
+        {
+            qpack::encode_field(name.as_bytes(), value.as_bytes(), &mut section);
+        }
+        let mut sent = Vec::new();
+        write::encoded(&section, &mut sent);
+        assert_eq!(request_error(&[&sent]), connection);
+    }
     assert_eq!(PSEUDO.code(), ErrorCode::H3_MESSAGE_ERROR);
+}
+
+#[test]
+fn rfc9220_3_extended_connect() {
+    let request = RequestFields { method: b"CONNECT", protocol: Some(b"websocket"), ..GET };
+    let mut sent = Vec::new();
+    write::request(&request, [], &mut sent);
+    let mut limits = Limits::DEFAULT;
+    for is_allowed in [false, true] {
+        limits.extended_connect = is_allowed;
+        let (mut stream, mut scratch) = (MessageStream::request(), Scratch::new());
+        let received = stream.next_event(&sent, false, &mut scratch, &limits);
+        match received {
+            Ok(received) => assert!(is_allowed && received.event.is_some()),
+            Err(error) => {
+                assert!(!is_allowed);
+                assert_eq!(error.0, Reason::Message(http2::Reason::Connect));
+            }
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::http2::recorder::{Recorder, content};
-use crate::http2::tunnels::echo;
+use crate::http2::tunnels::{SWITCHES, echo, websocket};
 use crate::support::{
     Accepting, CommandOutput, Home, OurServer, Running, SOON, Successor, chromium, get,
     output_file, plimsoll, run, wait_for,
@@ -154,6 +154,37 @@ fn trailers_pass_in_both_directions() {
     assert_eq!(proxy.stopped().0, Some(0));
 }
 
+fn head<'a>(method: &'a str, path: &'a str) -> Vec<[&'a str; 2]> {
+    vec![[":method", method], [":scheme", "https"], [":authority", "localhost"], [":path", path]]
+}
+
+/// Its client was taken for one that uploads too slowly.
+#[test]
+fn a_stream_of_both_sides_may_be_silent() {
+    let home = Home::new();
+    let origin = Accepting::start(|mut stream| {
+        let (mut request, mut part) = (Vec::new(), [0; 4096]);
+        for (said, answer) in [
+            (&b"one"[..], "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nONE\r\n"),
+            (b"two", "3\r\nTWO\r\n0\r\n\r\n"),
+        ] {
+            while !request.windows(3).any(|bytes| bytes == said) {
+                match stream.read(&mut part) {
+                    Ok(read @ 1..) => request.extend_from_slice(&part[..read]),
+                    _ => return,
+                }
+            }
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    let limits = "[limits]\nbody_timeout = \"200ms\"\n";
+    let proxy = proxy(&home, &format!("http://{}", origin.address), limits);
+    let head = head("POST", "/talk");
+    let steps = json!([{"do": "talk", "head": head, "say": ["one", "two"], "pause_s": 1}]);
+    is(&take(&home, proxy.address().port(), steps)[0], "200", b"ONETWO");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
 /// CONNECT (RFC 9114 section 4.4).
 #[test]
 fn a_tunnel_carries_a_megabyte_both_ways() {
@@ -179,6 +210,44 @@ fn a_tunnel_carries_a_megabyte_both_ways() {
     assert_eq!(proxy.stopped().0, Some(0));
     let log = home.read("access.log");
     assert!(log.contains("TCP_TUNNEL/200 10") && log.contains("TCP_DENIED/403 "), "{log}");
+}
+
+/// RFC 9220.
+#[test]
+fn an_extended_connect_of_http3_becomes_an_upgrade() {
+    let home = Home::new();
+    let (origin, heads) = websocket(SWITCHES);
+    let origin = format!("http://{}", origin.address);
+    let connect = |protocol| {
+        let mut head = head("CONNECT", "/chat");
+        head.extend([[":protocol", protocol], ["sec-websocket-version", "13"]]);
+        json!({"do": "talk", "head": head, "say": ["there", "and"]})
+    };
+    let proxy = proxy(&home, &origin, "");
+    let steps = json!([{"do": "settings"}, connect("websocket"), connect("connect-udp")]);
+    let answers = take(&home, proxy.address().port(), steps);
+    assert_eq!(answers[0]["8"], 1, "{}", answers[0]);
+    is(&answers[1], "200", b"hithereand");
+    assert_eq!(answers[1]["fields"]["sec-websocket-protocol"], "chat");
+    assert_eq!(answers[1]["fields"].get("sec-websocket-accept"), None);
+    assert_eq!(answers[2]["fields"][":status"], "501");
+    assert_eq!(proxy.stopped().0, Some(0));
+    let upgrade = heads.recv_timeout(SOON).unwrap();
+    assert!(upgrade.starts_with("GET /chat HTTP/1.1\r\nHost: localhost\r\n"), "{upgrade}");
+    assert!(upgrade.contains("Upgrade: websocket\r\n"), "{upgrade}");
+    let log = home.read("access.log");
+    assert!(log.contains("\"GET /chat HTTP/3.0\" 200 "), "{log}");
+
+    fs::write(home.path().join("access.log"), "").unwrap();
+    let text = home.read("http3.toml");
+    let text = format!("[upgrade]\nprotocols = []\n{text}");
+    let proxy = OurServer::configured(&home.write("http3.toml", text));
+    let steps = json!([{"do": "settings"}, connect("websocket")]);
+    let answers = take(&home, proxy.address().port(), steps);
+    assert_eq!(answers[0]["8"], 0, "{}", answers[0]);
+    assert_eq!(answers[1]["end"], "reset 0x10e");
+    assert_eq!(proxy.stopped().0, Some(0));
+    assert!(heads.try_recv().is_err(), "nothing reaches the origin");
 }
 
 /// Half of a head held its stream, and the connection, for ever.

@@ -11,7 +11,7 @@
 //! without a 101 that names a requested protocol; such a connection in the pool.
 
 use caching::cache_status::Forward;
-use http1::{Name, OwnedResponse, RequestHead, ResponseHead, Version, tokens};
+use http1::{Name, OwnedResponse, RequestHead, ResponseHead, tokens};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
 use upstream::{BodyLength, Reading, Upstream};
@@ -55,7 +55,7 @@ pub(super) async fn upgrade<C: Client>(
     if head.head().status == 101 {
         return switch(exchange, &upstream, &head, reading, protocols, body).await;
     }
-    if exchange.context.head.version == Version::Http2 && matches!(head.head().status, 200..=299) {
+    if exchange.context.head.version.has_streams() && matches!(head.head().status, 200..=299) {
         // To this client it would mean that the tunnel is open.
         return Err(unanswered(Fault::Malformed));
     }
@@ -82,11 +82,9 @@ async fn switch<C: Client>(
         _ => return Err(unanswered(&exchange.context.worker.io, Fault::Malformed)),
     };
     let status = match exchange.context.head.version {
-        Version::Http2 if !accepts(&head, &exchange.context.head) => {
-            return Err(unanswered(&exchange.context.worker.io, Fault::Malformed));
-        }
-        Version::Http2 => 200,
-        _ => 101,
+        version if !version.has_streams() => 101,
+        _ if accepts(&head, &exchange.context.head) => 200,
+        _ => return Err(unanswered(&exchange.context.worker.io, Fault::Malformed)),
     };
     let via = &exchange.context.snapshot.via;
     exchange.client.respond(&Response::Switching { head, via, protocol });

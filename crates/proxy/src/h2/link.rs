@@ -28,7 +28,6 @@ use std::time::Duration;
 
 use cache::Look;
 use cache::stored::{Connection, Use};
-use config::Protocol;
 use core_io::limits::OUTPUT_BYTES_MAX;
 use core_io::{Buffers, CoreIo};
 use http1::write::{self, trailer_lines};
@@ -50,6 +49,7 @@ use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::Origin;
 use crate::pace::Pace;
+use crate::websocket;
 use crate::worker::{Slot, Worker};
 
 /// Bytes of frames that wait for the socket before nothing more is read.
@@ -152,9 +152,7 @@ pub(crate) async fn serve(
     let worker = Rc::clone(&slot.worker);
     let mut out = Vec::new();
     let mut limits = http2::Limits::DEFAULT;
-    let upgrades = &worker.snapshot().config.upgrades;
-    let is_websocket = |protocol: &Protocol| protocol.as_str().eq_ignore_ascii_case("websocket");
-    limits.extended_connect = upgrades.iter().any(is_websocket);
+    limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
     let http2 = http2::Connection::server(&limits, &mut out);
     let state = State {
         http2,

@@ -419,9 +419,10 @@ fn server_config(worker: &Worker, listener: &ListenerContext) -> io::Result<Serv
     let limits = worker.io.limits();
     let mut transport = TransportConfig::default();
     // A connection without requests ends by `Link::own_deadline`. This one must not end those whose
-    // upstream takes its time.
+    // upstream takes its time, or whose tunnels are silent.
     let of = &limits.limits;
     let idle = of.idle_keep_alive.max(of.upstream_timeout).max(of.send_timeout);
+    let idle = idle.max(of.tunnel_idle);
     let idle = IdleTimeout::try_from(idle).map_err(io::Error::other)?;
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))

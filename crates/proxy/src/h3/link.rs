@@ -26,7 +26,7 @@ use bytes::Bytes;
 use cache::Look;
 use cache::stored::{Connection as Keeping, Use};
 use http1::write::trailer_lines;
-use http1::{Method, OwnedRequest, RequestHead, Version};
+use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Reason, Scope, UniStream, write};
 use outcome::Refusal;
@@ -48,6 +48,7 @@ use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::Origin;
+use crate::websocket;
 use crate::worker::Worker;
 
 /// A connection, shared with the tasks of its streams.
@@ -62,6 +63,7 @@ pub(super) struct Link {
     /// Known from the end of the handshake.
     tls: OnceCell<QuicFacts>,
     began: Instant,
+    limits: Limits,
     state: RefCell<State>,
 }
 
@@ -97,6 +99,14 @@ struct State {
     heard: Instant,
 }
 
+/// What a head says before it is parsed as one of HTTP/1.
+struct Head {
+    /// No content follows.
+    end_stream: bool,
+    /// We serve its scheme.
+    is_served: bool,
+}
+
 impl Link {
     pub(super) fn new(
         endpoint: &Rc<Endpoint>,
@@ -106,9 +116,12 @@ impl Link {
         handshake: Handshake,
     ) -> Rc<Link> {
         let peer = quinn.remote_address();
+        let worker = Rc::clone(&endpoint.worker);
+        let mut limits = Limits::DEFAULT;
+        limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
         let state = State {
             quinn,
-            http3: http3::Connection::server(&Limits::DEFAULT),
+            http3: http3::Connection::server(&limits),
             control: None,
             control_unsent: Vec::new(),
             uni: Vec::new(),
@@ -126,13 +139,14 @@ impl Link {
             heard: time::now(),
         };
         Rc::new(Link {
-            worker: Rc::clone(&endpoint.worker),
+            worker,
             endpoint: Rc::clone(endpoint),
             listener,
             handle,
             peer,
             tls: OnceCell::new(),
             began: time::now(),
+            limits,
             state: RefCell::new(state),
         })
     }
@@ -394,7 +408,7 @@ impl Link {
         state.handshake = None;
         state.since = time::now();
         state.control = state.quinn.streams().open(Dir::Uni);
-        write::control(&Limits::DEFAULT, &mut state.control_unsent);
+        write::control(&self.limits, &mut state.control_unsent);
         state.flush_control();
     }
 
@@ -465,13 +479,16 @@ impl Link {
         let mut text = Vec::new();
         match self.read_head(id, &mut text) {
             Ok(None) => {}
-            Ok(Some(end_stream)) => self.request(id, &text, end_stream),
+            Ok(Some(Head { is_served: false, .. })) => {
+                self.refuse(id, Refusal::Scheme, text.len() as u64);
+            }
+            Ok(Some(Head { end_stream, .. })) => self.request(id, &text, end_stream),
             Err(error) => self.broken(id, error),
         }
     }
 
-    /// Writes a request's head into `text`, once it has come. Returns whether it is the end.
-    fn read_head(&self, id: StreamId, text: &mut Vec<u8>) -> Result<Option<bool>, Error> {
+    /// Writes a request's head into `text`, once it has come.
+    fn read_head(&self, id: StreamId, text: &mut Vec<u8>) -> Result<Option<Head>, Error> {
         loop {
             let mut state = self.state.borrow_mut();
             let State { quinn, streams, .. } = &mut *state;
@@ -490,7 +507,7 @@ impl Link {
                 }
             }
             let mut scratch = self.worker.http2_scratch.borrow_mut();
-            let (input, limits) = (stream.rest.clone(), &Limits::DEFAULT);
+            let (input, limits) = (stream.rest.clone(), &self.limits);
             let received =
                 stream.message.next_event(&input, stream.is_end, &mut scratch, limits)?;
             stream.rest = input.slice(received.consumed..);
@@ -505,11 +522,12 @@ impl Link {
             let end_stream = stream.rest.is_empty() && stream.is_end;
             let is_absolute = self.listener.role == config::Role::Forward;
             write_request(text, &head, is_absolute, end_stream);
+            let is_served = head.scheme.is_none_or(|scheme| Scheme::of(scheme).is_some());
             if end_stream {
                 stream.message.next_event(&[], true, &mut scratch, limits)?;
                 stream.is_complete = true;
             }
-            return Ok(Some(end_stream));
+            return Ok(Some(Head { end_stream, is_served }));
         }
     }
 
@@ -749,7 +767,7 @@ impl State {
     /// the stream is gone.
     fn read_content(
         &mut self,
-        worker: &Worker,
+        link: &Link,
         id: StreamId,
         content: &mut Vec<u8>,
         cx: &Context<'_>,
@@ -766,11 +784,11 @@ impl State {
                 Ok(false) => break,
                 Err(_) => return Poll::Ready(Err(None)),
             }
-            let mut scratch = worker.http2_scratch.borrow_mut();
+            let mut scratch = link.worker.http2_scratch.borrow_mut();
             let input = stream.rest.clone();
             let received = stream
                 .message
-                .next_event(&input, stream.is_end, &mut scratch, &Limits::DEFAULT)
+                .next_event(&input, stream.is_end, &mut scratch, &link.limits)
                 .map_err(Some)?;
             stream.rest = input.slice(received.consumed..);
             match received.event {

@@ -20,6 +20,8 @@ pub(super) struct Stream {
     pub(super) has_head: bool,
     /// The request is complete.
     pub(super) is_complete: bool,
+    /// The head of the response was sent.
+    pub(super) is_answered: bool,
     /// The trailers of the request, as field lines.
     pub(super) trailers: Vec<u8>,
     pub(super) body_waker: Option<Waker>,
@@ -67,6 +69,7 @@ impl Stream {
             opened: time::now(),
             has_head: false,
             is_complete: false,
+            is_answered: false,
             trailers: Vec::new(),
             body_waker: None,
             room_waker: None,

@@ -260,7 +260,7 @@ fn a_drain_cuts_tunnels_of_http2() {
 
 /// An origin that answers a WebSocket handshake like this, with the right `Sec-WebSocket-Accept` in
 /// place of `ACCEPT`, and then echoes.
-fn websocket(answer: &'static str) -> (Accepting, Receiver<String>) {
+pub(crate) fn websocket(answer: &'static str) -> (Accepting, Receiver<String>) {
     let (report, reports) = channel();
     let accepting = Accepting::start(move |mut stream| {
         let (mut head, mut byte) = (Vec::new(), [0]);
@@ -295,7 +295,7 @@ fn accept(key: &str) -> String {
     run(openssl, SOON).succeeded().stdout.trim().to_owned()
 }
 
-const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
+pub(crate) const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
     Upgrade: websocket\r\nSec-WebSocket-Accept: ACCEPT\r\nSec-WebSocket-Protocol: chat\r\n\r\nhi";
 
 fn reverse(home: &Home, origin: SocketAddr, more: &str) -> OurServer {

@@ -80,6 +80,24 @@ class Client(QuicConnectionProtocol):
         self.transmit()
         return stream
 
+    async def talk(self, head, said, pause_s):
+        stream, heard = self.open(head, False), 0
+        for at, text in enumerate(said):
+            await asyncio.sleep(pause_s if at > 0 else 0)
+            self.h3.send_data(stream, text.encode(), end_stream=False)
+            self.transmit()
+            heard += len(text)
+            await asyncio.wait_for(self.hear(stream, heard), PATIENCE_S)
+            if self.ended[stream].is_set():
+                return stream
+        self.h3.send_data(stream, b"", end_stream=True)
+        self.transmit()
+        return stream
+
+    async def hear(self, stream, count):
+        while self.answer(stream)["bytes"] < count and not self.ended[stream].is_set():
+            await asyncio.sleep(0.01)
+
     async def whole(self, stream):
         await asyncio.wait_for(self.ended[stream].wait(), PATIENCE_S)
         return self.answer(stream)
@@ -108,6 +126,14 @@ async def take(client, step):
         return await client.whole(client.begin("POST", step["path"], b"hello", (), trailers))
     if kind == "tunnel":
         return await client.whole(client.tunnel(step["to"], bytes(step["bytes"])))
+    if kind == "talk":
+        # Says the next text when the last one was answered, and then ends.
+        talk = client.talk(step["head"], step["say"], step.get("pause_s", 0))
+        return await client.whole(await talk)
+    if kind == "settings":
+        while client.h3.received_settings is None:
+            await client.ping()
+        return {str(setting): value for setting, value in client.h3.received_settings.items()}
     if kind == "cancel":
         stream = client.begin("GET", step["path"], None)
         await client.ping()

@@ -14,7 +14,7 @@ use cache::stored::{Head, Wire};
 use cache::watch::Watch;
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
-use http1::{Method, OwnedResponse, ResponseHead, Version};
+use http1::{Method, OwnedResponse, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
 use upstream::{Answer, BodyLength, BodyWriter, NextHead, Reading, Request, Upstream, Upstreams};
@@ -382,7 +382,7 @@ async fn with_body_on<C: Client>(
         return Ok(Ok(exchange.relay(&mut answer, why, None).await));
     }
     let summary = Summary { outcome: Outcome::Pass, status, upstream: answer.body.address() };
-    let may_reset = !matches!(exchange.context.head.version, Version::Http10 | Version::Http11);
+    let may_reset = exchange.context.head.version.has_streams();
     let relayed = pump.unless_reset(exchange.relay(&mut answer, why, None), may_reset).await;
     Ok(Ok(relayed.unwrap_or(Ending::BrokenOff(summary))))
 }

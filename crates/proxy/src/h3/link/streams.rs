@@ -30,6 +30,7 @@ impl Streams for Link {
     ) -> bool {
         self.write(|State { quinn, streams, .. }| {
             let Some(stream) = find(streams, id) else { return false };
+            stream.is_answered = status >= 200;
             write::response(status, fields, &mut stream.unsent);
             if ends {
                 stream.end();
@@ -110,7 +111,7 @@ impl Streams for Link {
         content: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<bool, Fault>> {
-        match self.write(|state| state.read_content(&self.worker, id, content, cx)) {
+        match self.write(|state| state.read_content(self, id, content, cx)) {
             Poll::Ready(Err(Some(error))) => {
                 self.broken(id, error);
                 Poll::Ready(Err(Fault::ClientBody))
@@ -126,9 +127,8 @@ impl Streams for Link {
         find(&mut self.state.borrow_mut().streams, id).map(taken).unwrap_or_default()
     }
 
-    fn is_answered(&self, _id: StreamId) -> bool {
-        // Over HTTP/3 the limits of an upload hold to its end.
-        false
+    fn is_answered(&self, id: StreamId) -> bool {
+        find(&mut self.state.borrow_mut().streams, id).is_some_and(|stream| stream.is_answered)
     }
 
     fn release(&self, _id: StreamId, _bytes: usize) {
