@@ -27,6 +27,8 @@ pub struct RequestHead<'a> {
     pub protocol: Option<&'a [u8]>,
     /// Content-Length, which the content will have.
     pub content_length: Option<u64>,
+    /// By the field `priority` (RFC 9218).
+    pub priority: Priority,
     /// The other fields.
     pub fields: Fields<'a>,
 }
@@ -79,7 +81,7 @@ pub struct Checked {
     pub status: u16,
     /// Content-Length.
     pub content_length: Option<u64>,
-    pub(crate) priority: Option<Priority>,
+    priority: Option<Priority>,
     /// The number of pseudo-fields, which come first.
     pseudo: usize,
 }
@@ -163,8 +165,13 @@ impl Checked {
             path: value(&self.path),
             protocol: value(&self.protocol),
             content_length: self.content_length,
+            priority: self.priority(),
             fields: scratch.fields(self.pseudo),
         }
+    }
+
+    pub(crate) fn priority(&self) -> Priority {
+        self.priority.unwrap_or(Priority::UNSIGNALLED)
     }
 
     /// The head of the response that was checked.

@@ -15,7 +15,7 @@ impl Priority {
 
     /// The priority of a request without the field. Its client may know nothing of priorities, and
     /// one large response would stop all others, so they share.
-    pub(crate) const UNSIGNALLED: Priority = Priority { incremental: true, ..Priority::DEFAULT };
+    pub const UNSIGNALLED: Priority = Priority { incremental: true, ..Priority::DEFAULT };
 
     /// Reads the value of the field `priority`. Members that are unknown or have another type are
     /// ignored; a later member replaces an earlier one (RFC 9218 section 4).
@@ -35,7 +35,7 @@ impl Priority {
 
     /// Streams with a smaller key are served first. `turn` is when an incremental response was
     /// last served (RFC 9218 section 10).
-    pub(crate) fn key(self, stream: u32, turn: u32) -> (u8, bool, u32, u32) {
+    pub fn key(self, stream: u64, turn: u64) -> (u8, bool, u64, u64) {
         (self.urgency, self.incremental, if self.incremental { turn } else { 0 }, stream)
     }
 }

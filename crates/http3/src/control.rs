@@ -1,7 +1,7 @@
 //! Unidirectional streams (RFC 9114 section 6.2, RFC 9204 section 4.2): the control stream, the two
 //! of QPACK, and those of unknown types, which are not read.
 
-use http2::Bucket;
+use http2::{Bucket, Priority};
 
 use crate::error::{Error, Reason};
 use crate::frame::{self, Partial};
@@ -27,6 +27,15 @@ pub enum Control {
     /// The peer sends GOAWAY with this identifier: at a client, requests from it on were not
     /// processed.
     GoAway(u64),
+    /// The peer wants this priority for the request of this stream, which may not have arrived. The
+    /// caller must check that the stream is within its limit: if it is not, the connection ends
+    /// with [`Reason::Id`].
+    Priority {
+        /// The stream of a request.
+        stream: u64,
+        /// In place of what its field says.
+        priority: Priority,
+    },
     /// The stream has an unknown type: ask the peer to stop sending, with
     /// H3_STREAM_CREATION_ERROR.
     Unknown,
@@ -246,10 +255,11 @@ impl Connection {
         let is_allowed = match kind {
             frame::SETTINGS => !self.has_settings,
             frame::GOAWAY | frame::CANCEL_PUSH => true,
-            frame::MAX_PUSH_ID => !self.is_client,
+            frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE_REQUEST | frame::PRIORITY_UPDATE_PUSH => {
+                !self.is_client
+            }
             frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => false,
             _ if frame::is_reserved(kind) => return Err(Reason::FrameReserved),
-            _ if frame::PRIORITY_UPDATES.contains(&kind) && self.is_client => false,
             _ => return Ok(Frame::Skip(length)),
         };
         if !is_allowed {
@@ -267,10 +277,19 @@ impl Connection {
         if kind == frame::SETTINGS {
             return settings(payload).map(|()| Some(Control::Settings));
         }
-        let id = match varint::read(payload) {
-            Some((id, length)) if length == payload.len() => id,
-            _ => return Err(Reason::FrameLength),
-        };
+        let (id, length) = varint::read(payload).ok_or(Reason::FrameLength)?;
+        if kind == frame::PRIORITY_UPDATE_REQUEST {
+            let priority = Priority::from_field(&payload[length..]);
+            let is_request = id.is_multiple_of(4);
+            return if is_request {
+                Ok(Some(Control::Priority { stream: id, priority }))
+            } else {
+                Err(Reason::Id)
+            };
+        }
+        if length != payload.len() && kind != frame::PRIORITY_UPDATE_PUSH {
+            return Err(Reason::FrameLength);
+        }
         match kind {
             frame::GOAWAY => {
                 // A server names a request, which are the streams 0, 4, 8, …; a client a push.
@@ -288,7 +307,7 @@ impl Connection {
                 self.max_push_id = Some(id);
                 Ok(None)
             }
-            // CANCEL_PUSH: there was never a push.
+            // CANCEL_PUSH and the priority of a push: there was never one.
             _ => Err(Reason::Id),
         }
     }

@@ -10,8 +10,9 @@ pub(crate) const SETTINGS: u64 = 0x4;
 pub(crate) const PUSH_PROMISE: u64 = 0x5;
 pub(crate) const GOAWAY: u64 = 0x7;
 pub(crate) const MAX_PUSH_ID: u64 = 0xd;
-/// RFC 9218 section 7.2: for a request, and for a push.
-pub(crate) const PRIORITY_UPDATES: [u64; 2] = [0xf_0700, 0xf_0701];
+/// RFC 9218 section 7.2.
+pub(crate) const PRIORITY_UPDATE_REQUEST: u64 = 0xf_0700;
+pub(crate) const PRIORITY_UPDATE_PUSH: u64 = 0xf_0701;
 
 /// Whether this is a type of HTTP/2 without a counterpart (RFC 9114 section 7.2.8).
 pub(crate) fn is_reserved(kind: u64) -> bool {

@@ -52,6 +52,6 @@ pub mod write;
 
 pub use control::{Connection, Control, UniStream};
 pub use error::{Error, ErrorCode, Reason, Scope};
-pub use http2::{Fields, RequestFields, RequestHead, ResponseHead, Scratch};
+pub use http2::{Fields, Priority, RequestFields, RequestHead, ResponseHead, Scratch};
 pub use limits::Limits;
 pub use message::{Event, MessageStream, Received};

@@ -197,10 +197,11 @@ impl MessageStream {
                 | frame::SETTINGS
                 | frame::PUSH_PROMISE
                 | frame::GOAWAY
-                | frame::MAX_PUSH_ID,
+                | frame::MAX_PUSH_ID
+                | frame::PRIORITY_UPDATE_REQUEST
+                | frame::PRIORITY_UPDATE_PUSH,
                 _,
             ) => Err(Reason::FrameUnexpected),
-            _ if frame::PRIORITY_UPDATES.contains(&kind) => Err(Reason::FrameUnexpected),
             _ if frame::is_reserved(kind) => Err(Reason::FrameReserved),
             _ => {
                 self.frame = Frame::Skip(length);

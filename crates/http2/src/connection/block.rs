@@ -7,7 +7,6 @@ use crate::event::{Found, StreamId};
 use crate::frame::{self, FrameHeader, PRIORITY_BYTES, flag};
 use crate::limits::FRAME_HEADER_BYTES;
 use crate::message::{self, Checked};
-use crate::priority::Priority;
 use crate::rate::Work;
 use crate::scratch::Scratch;
 use crate::stream::{Direction, Step, Stream};
@@ -176,7 +175,7 @@ impl Connection {
         let mut stream = Stream::new(id, self.stream_window_bytes(), self.peer.window_bytes);
         stream.receiving = if end_stream { Step::Ended } else { Step::Body };
         stream.content_left = content_left;
-        stream.priority = checked.priority.unwrap_or(Priority::UNSIGNALLED);
+        stream.priority = checked.priority();
         self.streams.insert(stream);
         Ok(Found::Request(id, checked, end_stream))
     }

@@ -247,7 +247,9 @@ impl Connection {
             stream.wants && stream.sending == Step::Body && stream.send_window.available() > 0
         };
         let streams = self.streams.iter_mut().filter(can_send);
-        let next = streams.min_by_key(|stream| stream.priority.key(stream.id, stream.turn))?;
+        let next = streams.min_by_key(|stream| {
+            stream.priority.key(u64::from(stream.id), u64::from(stream.turn))
+        })?;
         self.turn = self.turn.wrapping_add(1);
         next.turn = self.turn;
         Some(next.id)

@@ -1,8 +1,8 @@
 //! The rules, by their sections.
 
 use http3::{
-    Connection, Control, ErrorCode, Limits, MessageStream, Reason, RequestFields, Scratch,
-    UniStream, qpack, write,
+    Connection, Control, ErrorCode, Limits, MessageStream, Priority, Reason, RequestFields,
+    Scratch, UniStream, qpack, write,
 };
 
 use crate::checks;
@@ -235,10 +235,29 @@ fn rfc9114_7_2_frames_of_the_control_stream() {
     assert_eq!(client(&[7, 1, 8, 7, 1, 4]), Ok(expected));
     assert_eq!(server(&[7, 2, 0, 0]), Err(Reason::FrameLength));
     assert_eq!(server(&[7, 0]), Err(Reason::FrameLength));
-    let update = [0x80, 0x0f, 0x07, 0x00, 1, 0];
-    assert_eq!(server(&update).map(|events| events.len()), Ok(1));
-    assert_eq!(client(&update), Err(Reason::FrameUnexpected));
     assert_eq!(server(&[0x21, 0].repeat(2000)), Err(Reason::ControlFlood));
+}
+
+#[test]
+fn rfc9218_7_2_updates_of_priorities() {
+    let frame = |kind: u8, payload: &[u8]| {
+        let header = [0, 4, 0, 0x80, 0x0f, 0x07, kind, payload.len() as u8];
+        [&header, payload].concat()
+    };
+    let update = frame(0, b"\x08u=1, i");
+    let priority = Priority { urgency: 1, incremental: true };
+    let expected = vec![Control::Settings, Control::Priority { stream: 8, priority }];
+    assert_eq!(at_server(&[&update]), Ok(expected));
+    let expected = Control::Priority { stream: 0, priority: Priority::DEFAULT };
+    assert_eq!(at_server(&[&frame(0, &[0])]).map(|events| events[1]), Ok(expected));
+    assert_eq!(at_server(&[&frame(0, &[])]), Err(Reason::FrameLength));
+    for id in [1, 2, 3, 5] {
+        assert_eq!(at_server(&[&frame(0, &[id])]), Err(Reason::Id), "{id} is no request");
+    }
+    assert_eq!(at_server(&[&frame(1, b"\x00u=1")]), Err(Reason::Id), "there was no push");
+    assert_eq!(at_server(&[&frame(1, &[])]), Err(Reason::FrameLength));
+    assert_eq!(at_client(&[&update]), Err(Reason::FrameUnexpected));
+    assert_eq!(at_client(&[&frame(1, &[0])]), Err(Reason::FrameUnexpected));
 }
 
 #[test]
