@@ -223,7 +223,13 @@ impl CoreIo {
         Held { io: self, bytes: bytes as u64 }
     }
 
-    fn look_at_held_bytes(&self) {
+    /// Whether clients leave too much unread.
+    pub fn is_pressed(&self) -> bool {
+        self.is_pressed.get()
+    }
+
+    /// Sees a change of the bytes that wait for clients.
+    pub fn look_at_held_bytes(&self) {
         let limit = self.limits.borrow().limits.held_bytes_max;
         self.is_pressed.set(self.counters.held_bytes.get() > limit);
     }

@@ -54,3 +54,40 @@ impl Pace {
             && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
     }
 }
+
+/// Whether the client of a connection with streams takes what there is for it.
+#[derive(Debug, Default)]
+pub(crate) struct Taking {
+    /// Since when it takes nothing although there is something.
+    blocked: Option<Instant>,
+    /// What it has taken since it was last not behind.
+    pace: Pace,
+}
+
+impl Taking {
+    /// The client has taken this many bytes.
+    pub(crate) fn moved(&mut self, bytes: usize) {
+        self.pace.moved(bytes);
+    }
+
+    /// When the client is to be cut if it takes nothing until then.
+    pub(crate) fn due(&self, limits: &Limits) -> Option<Instant> {
+        self.blocked.map(|since| since + limits.send_timeout)
+    }
+
+    /// Whether the client is to be cut. `waits` says that there is more to send than it takes.
+    pub(crate) fn is_too_slow(&mut self, limits: &Limits, has_moved: bool, waits: bool) -> bool {
+        let mut is_too_slow = false;
+        if (has_moved || !waits)
+            && let Some(since) = self.blocked.take()
+        {
+            is_too_slow = self.pace.waited(since, limits);
+        }
+        if !waits {
+            self.pace = Pace::default();
+        } else if self.blocked.is_none() {
+            self.blocked = Some(time::now());
+        }
+        is_too_slow
+    }
+}

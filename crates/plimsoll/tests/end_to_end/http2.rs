@@ -8,7 +8,7 @@ mod attacks;
 mod client;
 mod clients;
 mod connection;
-mod holding;
+pub(crate) mod holding;
 pub(crate) mod recorder;
 pub(crate) mod tunnels;
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::http2::holding::{HELD, OPEN, TIMEOUTS, metric, wait_for_metric};
 use crate::http2::recorder::{Recorder, content};
 use crate::http2::tunnels::{SWITCHES, echo, websocket};
 use crate::support::{
@@ -307,6 +308,66 @@ fn aioquic_sends_a_megabyte() {
     assert!(origin.requests("/more").is_empty() && origin.requests("/less").is_empty());
 }
 
+/// RFC 9218.
+#[test]
+fn responses_of_http3_go_out_by_their_priorities() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "[server]\nworkers = 1\n");
+    let path = "/cached/1500000";
+    let patient = ["u=6"; 4];
+    let answers = take(
+        &home,
+        proxy.address().port(),
+        json!([
+            {"do": "get", "path": path},
+            {"do": "order", "path": path, "priorities": ["u=6", "u=6", "u=6", "u=1"]},
+            {"do": "order", "path": path, "priorities": patient, "before": [[3, "u=1"]]},
+            {"do": "order", "path": path, "priorities": patient, "after": [[2, "u=0"]]},
+            {"do": "order", "path": path, "priorities": ["u=6, i", "u=6, i"]},
+        ]),
+    );
+    let order = |at: usize| -> Vec<u64> {
+        let ended = answers[at].as_array().unwrap();
+        ended.iter().map(|stream| stream[0].as_u64().unwrap()).collect()
+    };
+    assert_eq!(order(1), [3, 0, 1, 2]);
+    assert_eq!(order(2), [3, 0, 1, 2], "an update before the request");
+    assert_eq!(order(3), [2, 0, 1, 3], "an update after the request");
+    let first = answers[4][0].as_array().unwrap();
+    let of_other = first[1][1 - first[0].as_u64().unwrap() as usize].as_u64().unwrap();
+    assert!(of_other > 500_000, "two that share: {of_other} bytes of the other one");
+    for stream in [1, 2, 3, 512] {
+        let steps = json!([
+            {"do": "prioritize", "stream": 508, "value": "u=1"},
+            {"do": "prioritize", "stream": stream, "value": "u=1"},
+            {"do": "closed"},
+        ]);
+        assert_eq!(take(&home, proxy.address().port(), steps)[2], "0x108", "{stream}");
+    }
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+/// What it did not acknowledge was kept for minutes, and counted nowhere.
+#[test]
+fn a_client_that_acknowledges_nothing_is_cut() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let more = "[server]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[limits]\nsend_timeout = \"1s\"\n";
+    let proxy = proxy(&home, &origin.url(), more);
+    let steps = json!([{"do": "deaf", "path": "/cached/500000"}]);
+    let _client = Running::start(
+        client(&home, proxy.address().port(), &steps).stdout(output_file(&home, "client.out")),
+    );
+    let admin = proxy.admin();
+    wait_for_metric(admin, HELD, |held| held > 400_000);
+    wait_for_metric(admin, TIMEOUTS, |timeouts| timeouts > 0);
+    wait_for_metric(admin, OPEN, |open| open == 0);
+    wait_for_metric(admin, HELD, |held| held == 0);
+    assert_eq!(metric(admin, TIMEOUTS), 1);
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
 /// What breaks a rule, and the code that ends the connection or the stream.
 #[test]
 fn broken_rules_of_http3_are_answered_with_their_codes() {
@@ -534,6 +595,32 @@ fn sigterm_lets_requests_of_http3_finish() {
     is(&answers[1], "200", &content(1000));
     assert_eq!(answers[2], "0x100");
     assert_eq!(proxy.child.ended(SOON).code(), Some(0));
+}
+
+/// GOAWAY was not sent, and a request that was on its way was lost.
+#[test]
+fn a_request_that_crosses_with_goaway_is_answered() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let proxy = proxy(&home, &origin.url(), "");
+    let steps = json!([
+        {"do": "get", "path": "/cached/100"},
+        {"do": "print", "text": "connected"},
+        {"do": "goodbyes", "path": "/late"},
+    ]);
+    let mut client = Running::start(
+        client(&home, proxy.address().port(), &steps).stdout(output_file(&home, "client.out")),
+    );
+    wait_for("a connection", SOON, || home.read("client.out").contains("connected").then_some(()));
+    assert_eq!(proxy.stopped().0, Some(0));
+    assert!(client.ended(SOON).success());
+    let printed = home.read("client.out");
+    let answers: Value = serde_json::from_str(printed.lines().last().unwrap()).unwrap();
+    let [goodbyes, late, code] = &answers[2].as_array().unwrap()[..] else { panic!("{answers}") };
+    assert_eq!(goodbyes, &json!([(1_u64 << 62) - 4, 8]));
+    assert_eq!(late["fields"][":status"], "200", "{late:#}");
+    assert_eq!(code, "0x100");
+    origin.only("/late");
 }
 
 /// The UDP socket goes to the new process; connections of the old one are closed.

@@ -48,7 +48,7 @@ use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::Origin;
-use crate::pace::Pace;
+use crate::pace::Taking;
 use crate::websocket;
 use crate::worker::{Slot, Worker};
 
@@ -85,10 +85,7 @@ struct State {
     over: Over,
     /// The highest stream that was reported.
     last_stream: StreamId,
-    /// Since when the client takes nothing although there is something to send.
-    blocked: Option<Instant>,
-    /// What it has taken since it was last not behind.
-    pace: Pace,
+    taking: Taking,
     /// Bytes of the output that are accounted for as held.
     held: u64,
     /// Tasks of streams, those of streams that are gone included.
@@ -161,8 +158,7 @@ pub(crate) async fn serve(
         waker: None,
         over: Over::Gone,
         last_stream: 0,
-        blocked: None,
-        pace: Pace::default(),
+        taking: Taking::default(),
         held: 0,
         tasks: 0,
         drain_steps: 0,
@@ -221,7 +217,7 @@ impl Link {
                     io.counters.bytes_sent.add(sent as u64);
                     state.out.drain(..sent);
                     state.http2.note_sent(sent);
-                    state.pace.moved(sent);
+                    state.taking.moved(sent);
                     has_moved |= sent > 0;
                     if state.out.is_empty() && stream.is_flushed() {
                         break;
@@ -241,7 +237,8 @@ impl Link {
         // What moves while a window is closed are only answers to control frames.
         let for_window = state.waits_for_window();
         let waits = !state.out.is_empty() || !stream.is_flushed() || for_window;
-        if state.is_too_slow(io, has_moved && !for_window, waits) {
+        let limits = &io.limits().limits;
+        if state.taking.is_too_slow(limits, has_moved && !for_window, waits) {
             return self.cut(&mut state);
         }
         if state.out.is_empty() && state.streams.is_empty() {
@@ -265,7 +262,7 @@ impl Link {
             let deadline = self.deadline();
             if time::now() >= deadline {
                 let state = &mut *self.state.borrow_mut();
-                if state.blocked.is_some() {
+                if state.taking.due(limits).is_some() {
                     return self.cut(state);
                 }
                 if state.is_small {
@@ -321,8 +318,8 @@ impl Link {
     /// takes nothing.
     fn deadline(&self) -> Instant {
         let (state, in_force) = (self.state.borrow(), self.worker.io.limits());
-        if let Some(since) = state.blocked {
-            return since + in_force.limits.send_timeout;
+        if let Some(due) = state.taking.due(&in_force.limits) {
+            return due;
         }
         let idle = in_force.limits.idle_keep_alive;
         match (state.streams.is_empty(), state.is_small) {
@@ -679,22 +676,6 @@ impl State {
             io.release(self.held - held);
         }
         self.held = held;
-    }
-
-    /// Whether the client is to be cut. `waits` says that there is more to send than it takes.
-    fn is_too_slow(&mut self, io: &CoreIo, has_moved: bool, waits: bool) -> bool {
-        let mut is_too_slow = false;
-        if (has_moved || !waits)
-            && let Some(since) = self.blocked.take()
-        {
-            is_too_slow = self.pace.waited(since, &io.limits().limits);
-        }
-        if !waits {
-            self.pace = Pace::default();
-        } else if self.blocked.is_none() {
-            self.blocked = Some(time::now());
-        }
-        is_too_slow
     }
 }
 

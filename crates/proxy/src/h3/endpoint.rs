@@ -28,8 +28,8 @@ use runtime::time::{self, Instant};
 
 use super::limits::{
     CONNECTION_WINDOW_BYTES, DATAGRAM_BYTES_MAX, HANDSHAKES_MAX, INCOMING_BYTES_MAX, RECEIVE_BYTES,
-    RECEIVES_PER_TURN_MAX, RETRY_LIFETIME, SEND_WINDOW_BYTES, STREAM_WINDOW_BYTES, STREAMS_MAX,
-    UNI_STREAMS_MAX, UNVALIDATED_MAX,
+    RECEIVES_PER_TURN_MAX, RETRY_LIFETIME, STREAM_WINDOW_BYTES, STREAMS_MAX, UNI_STREAMS_MAX,
+    UNVALIDATED_MAX,
 };
 use super::link::Link;
 use crate::listener::ListenerContext;
@@ -429,7 +429,8 @@ fn server_config(worker: &Worker, listener: &ListenerContext) -> io::Result<Serv
         .max_concurrent_uni_streams(VarInt::from_u32(UNI_STREAMS_MAX))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW_BYTES))
-        .send_window(SEND_WINDOW_BYTES)
+        // The connection counts what it holds itself.
+        .send_window(u64::MAX)
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(idle));
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use core_io::limits::OUTPUT_BYTES_MAX;
+
 /// Requests that a client may have open at a time.
 pub(super) const STREAMS_MAX: u32 = 128;
 /// Unidirectional streams of a client: three that HTTP/3 has, and some of unknown types.
@@ -12,11 +14,16 @@ pub(super) const TASKS_MAX: usize = 256;
 pub(super) const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 /// The same for all streams of a connection.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
-/// Bytes of responses that a client has not acknowledged, for all streams of a connection.
+/// Bytes of responses that a client has not acknowledged, for all streams of a connection, before a
+/// stream sends no more content ...
 pub(super) const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
-/// How long a client may take for the end of a response that it has not acknowledged: the window
-/// above at 4 KiB per second.
-pub(super) const READING_MAX: Duration = Duration::from_secs(256);
+/// ... and while clients leave too much unread.
+pub(super) const SEND_WINDOW_PRESSED_BYTES: u64 = OUTPUT_BYTES_MAX as u64;
+/// Content that is given to QUIC at once. It is freed once all of it is acknowledged.
+pub(super) const PART_BYTES: usize = 16 * 1024;
+/// Priorities that a connection keeps for requests that have not arrived. Beyond it, such updates
+/// are ignored.
+pub(super) const EARLY_PRIORITIES_MAX: usize = 64;
 /// The largest datagram that a client may send.
 pub(super) const DATAGRAM_BYTES_MAX: u16 = 1472;
 /// Datagrams that are sent with one call.
@@ -42,5 +49,8 @@ pub(super) const PULL_BYTES_MAX: usize = 64 * 1024;
 const _: () = {
     assert!(UNVALIDATED_MAX < HANDSHAKES_MAX);
     assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+    assert!(SEND_WINDOW_PRESSED_BYTES <= SEND_WINDOW_BYTES);
+    assert!(PART_BYTES as u64 <= SEND_WINDOW_PRESSED_BYTES);
+    assert!(EARLY_PRIORITIES_MAX <= STREAMS_MAX as usize);
     assert!(STREAMS_MAX as usize <= TASKS_MAX);
 };

@@ -13,14 +13,17 @@
 //! written in one turn of the core is sent together. After the close, the connection answers late
 //! datagrams for a while (RFC 9000 section 10.2); it counts as open no longer.
 
+mod end;
+mod order;
 mod streams;
 
 use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::slice;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use cache::Look;
@@ -28,7 +31,7 @@ use cache::stored::{Connection as Keeping, Use};
 use http1::write::trailer_lines;
 use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
 use http2::Bucket;
-use http3::{Control, Error, ErrorCode, Event, Limits, Reason, Scope, UniStream, write};
+use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, UniStream, write};
 use outcome::Refusal;
 use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{
@@ -39,8 +42,11 @@ use runtime::time::{self, Instant};
 use runtime::wake;
 use transport::tls::{QuicFacts, TlsFacts};
 
+use self::end::Going;
+use self::order::take_early;
 use super::endpoint::{Endpoint, Handshake};
-use super::limits::{PULL_BYTES_MAX, READING_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
+use super::held::Held;
+use super::limits::{PULL_BYTES_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
 use super::stream::{Read, Stream, find, read};
 use crate::exchange::routing::RequestContext;
 use crate::h2::{self, StreamClient, exchange, fields_of, now_or_later, write_request};
@@ -48,6 +54,7 @@ use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::Origin;
+use crate::pace::Taking;
 use crate::websocket;
 use crate::worker::Worker;
 
@@ -72,7 +79,8 @@ struct State {
     http3: http3::Connection,
     /// Our control stream, and what it has not taken.
     control: Option<StreamId>,
-    control_unsent: Vec<u8>,
+    control_unsent: Bytes,
+    control_held: Arc<Held>,
     /// Streams of the client with one direction.
     uni: Vec<(StreamId, UniStream)>,
     streams: Vec<(StreamId, Stream)>,
@@ -82,10 +90,16 @@ struct State {
     unsent: Option<(Transmit, Vec<u8>)>,
     /// Tasks of streams, those of streams that are gone included.
     tasks: usize,
-    /// The first request that was not accepted.
-    next_request: u64,
-    /// GOAWAY was sent.
-    went_away: bool,
+    /// The first request that was not opened; after the last GOAWAY, that was not accepted.
+    next_stream: u64,
+    /// Priorities of requests whose heads have not come.
+    early: Vec<(StreamId, Priority)>,
+    /// What is held of the streams of requests.
+    held: Arc<Held>,
+    /// What was freed, when that was looked at last.
+    freed: u64,
+    taking: Taking,
+    going: Going,
     /// Neither side sends requests or responses any more.
     is_closed: bool,
     /// Until the handshake is complete.
@@ -123,14 +137,19 @@ impl Link {
             quinn,
             http3: http3::Connection::server(&limits),
             control: None,
-            control_unsent: Vec::new(),
+            control_unsent: Bytes::new(),
+            control_held: Held::new(&worker.io.counters),
             uni: Vec::new(),
             streams: Vec::new(),
             waker: None,
             unsent: None,
             tasks: 0,
-            next_request: 0,
-            went_away: false,
+            next_stream: 0,
+            early: Vec::new(),
+            held: Held::new(&worker.io.counters),
+            freed: 0,
+            taking: Taking::default(),
+            going: Going::No,
             is_closed: false,
             handshake: Some(handshake),
             resets: Bucket::default(),
@@ -211,6 +230,8 @@ impl Link {
             }
         }
         self.writable(&mut writable);
+        self.look_at_held();
+        self.wake_sender();
         self.drain();
         let is_sent = self.send(cx);
         {
@@ -292,73 +313,6 @@ impl Link {
         theirs.into_iter().chain(self.own_deadline(&mut state)).chain(heads).min()
     }
 
-    /// When a connection ends that does not complete its handshake, or has no streams.
-    fn own_deadline(&self, state: &mut State) -> Option<Instant> {
-        let in_force = self.worker.io.limits();
-        let limits = &in_force.limits;
-        if state.is_closed {
-            None
-        } else if self.tls.get().is_none() {
-            Some(self.began + limits.handshake_timeout)
-        } else if state.streams.is_empty() && self.endpoint.is_closing() {
-            // A client that has gone acknowledges nothing.
-            Some(state.heard + limits.linger_timeout)
-        } else if state.streams.is_empty() {
-            // The client may still read the end of a response.
-            let reading = if state.is_idle() { Duration::ZERO } else { READING_MAX };
-            Some(state.since + limits.idle_keep_alive + reading)
-        } else {
-            None
-        }
-    }
-
-    /// Ends a connection whose time is over, and one without streams if the core ends. At last it
-    /// ends the others too.
-    fn drain(&self) {
-        if self.state.borrow().is_closed {
-            return;
-        }
-        self.drop_late_heads();
-        let deadline = self.own_deadline(&mut self.state.borrow_mut());
-        let is_late = deadline.is_some_and(|due| time::now() >= due);
-        if is_late {
-            if self.tls.get().is_none() {
-                self.worker.io.counters.tls_failures_slow.add(1);
-            }
-            return self.close(ErrorCode::H3_NO_ERROR, "");
-        }
-        if !self.endpoint.is_closing() {
-            return;
-        }
-        let is_idle = {
-            let state = &mut *self.state.borrow_mut();
-            if !state.went_away && !state.is_closed && state.control.is_some() {
-                state.went_away = true;
-                write::go_away(state.next_request, &mut state.control_unsent);
-                state.flush_control();
-            }
-            state.is_idle()
-        };
-        if is_idle || self.worker.io.cuts_tunnels() {
-            self.close(ErrorCode::H3_NO_ERROR, "");
-        }
-    }
-
-    /// Gives up requests whose heads do not come.
-    fn drop_late_heads(&self) {
-        let limit = self.worker.io.limits().limits.head_timeout;
-        let state = &mut *self.state.borrow_mut();
-        while state.heads_due(limit).is_some_and(|due| time::now() >= due) {
-            let late = |(_, stream): &(StreamId, Stream)| {
-                !stream.has_head && stream.opened.elapsed() >= limit
-            };
-            let Some(&(id, _)) = state.streams.iter().find(|stream| late(stream)) else { return };
-            self.worker.io.counters.timeouts.add(1);
-            state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
-            state.remove(id);
-        }
-    }
-
     fn event(self: &Rc<Link>, event: QuicEvent) {
         match event {
             QuicEvent::Connected => self.connected(),
@@ -373,8 +327,7 @@ impl Link {
         }
     }
 
-    /// These streams may send. The one that has waited longest comes first: it may take all of the
-    /// room.
+    /// The windows of these streams have opened. The first one may take all of the room.
     fn writable(&self, ids: &mut [StreamId]) {
         if ids.is_empty() {
             return;
@@ -383,13 +336,13 @@ impl Link {
         if state.control.is_some_and(|control| ids.contains(&control)) {
             state.flush_control();
         }
-        let State { quinn, streams, .. } = state;
-        ids.sort_by_key(|id| find(streams, *id).map_or(0, |stream| stream.served));
+        let State { quinn, streams, held, .. } = state;
+        ids.sort_by_key(|id| find(streams, *id).map(|stream| stream.key(*id)));
         for &id in ids.iter() {
             if let Some(stream) = find(streams, id) {
                 stream.is_blocked = false;
                 // A stream that is gone is noticed by its task.
-                let _ = stream.flush(quinn, id);
+                let _ = stream.flush(quinn, id, held);
                 if !stream.is_blocked {
                     wake(&mut stream.room_waker);
                 }
@@ -408,8 +361,9 @@ impl Link {
         state.handshake = None;
         state.since = time::now();
         state.control = state.quinn.streams().open(Dir::Uni);
-        write::control(&self.limits, &mut state.control_unsent);
-        state.flush_control();
+        let mut settings = Vec::new();
+        write::control(&self.limits, &mut settings);
+        state.send_control(settings);
     }
 
     fn lost(&self, reason: &ConnectionError) {
@@ -446,12 +400,16 @@ impl Link {
                 let Some(id) = state.quinn.streams().accept(dir) else { return };
                 match dir {
                     Dir::Uni => state.uni.push((id, UniStream::default())),
-                    Dir::Bi if state.went_away || state.tasks >= TASKS_MAX => {
+                    Dir::Bi if state.going == Going::Final => {
                         state.stop(id, ErrorCode::H3_REQUEST_REJECTED);
                         continue;
                     }
                     Dir::Bi => {
-                        state.next_request = u64::from(VarInt::from(id)) + 4;
+                        state.next_stream = u64::from(id) + 4;
+                        if state.tasks >= TASKS_MAX {
+                            state.stop(id, ErrorCode::H3_REQUEST_REJECTED);
+                            continue;
+                        }
                         state.since = time::now();
                         state.streams.push((id, Stream::new()));
                     }
@@ -491,7 +449,7 @@ impl Link {
     fn read_head(&self, id: StreamId, text: &mut Vec<u8>) -> Result<Option<Head>, Error> {
         loop {
             let mut state = self.state.borrow_mut();
-            let State { quinn, streams, .. } = &mut *state;
+            let State { quinn, streams, early, .. } = &mut *state;
             let Some(stream) = find(streams, id) else { return Ok(None) };
             if stream.has_head {
                 wake(&mut stream.body_waker);
@@ -513,6 +471,8 @@ impl Link {
             stream.rest = input.slice(received.consumed..);
             let Some(Event::Request(head)) = received.event else { continue };
             stream.has_head = true;
+            let priority = take_early(early, id).unwrap_or(head.priority);
+            stream.set_priority(quinn, id, priority);
             // So that a request without content is known as one.
             if stream.read(quinn, id).is_err() {
                 drop((state, scratch));
@@ -539,15 +499,15 @@ impl Link {
         tracing::debug!(peer = %self.peer, %error, "an HTTP/3 request");
         self.worker.io.counters.client_errors.add(1);
         self.write(|state| {
-            let State { quinn, streams, .. } = state;
+            let State { quinn, streams, held, .. } = state;
             match find(streams, id) {
                 // RFC 9114 section 4.2.2.
                 Some(stream) if error.0 == Reason::FieldsTooLarge && !stream.has_head => {
                     write::response(431, [], &mut stream.unsent);
                     stream.end();
-                    let _ = stream.flush(quinn, id);
+                    let _ = stream.flush(quinn, id, held);
                     let _ = quinn.recv_stream(id).stop(number(error.0.code()));
-                    if !stream.unsent.is_empty() {
+                    if stream.has_unsent() {
                         state.stop(id, error.0.code());
                     }
                     state.remove(id);
@@ -592,7 +552,8 @@ impl Link {
         let (peer, now_ms, look) = (self.peer, time::wall_ms(), Look::Use);
         let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
         let Some((stored, key)) = found else { return false };
-        if stored.body_bytes > COALESCE_BYTES_MAX as u64 {
+        let holds_much = || self.state.borrow().held.bytes() >= self.held_max();
+        if stored.body_bytes > COALESCE_BYTES_MAX as u64 || holds_much() {
             return false;
         }
         self.worker.sizing.hit(key, &stored);
@@ -617,11 +578,11 @@ impl Link {
     /// Sends a whole response. If the windows do not take it at once, a task waits for them.
     fn send_whole(self: &Rc<Link>, id: StreamId, response: Vec<u8>) {
         let waits = self.write(|state| {
-            let State { quinn, streams, .. } = state;
+            let State { quinn, streams, held, .. } = state;
             let Some(stream) = find(streams, id) else { return false };
             stream.unsent = response;
             stream.end();
-            let waits = stream.flush(quinn, id).is_ok() && !stream.unsent.is_empty();
+            let waits = stream.flush(quinn, id, held).is_ok() && stream.has_unsent();
             match waits {
                 true => state.tasks += 1,
                 false => state.finish(id),
@@ -703,33 +664,26 @@ impl Link {
 }
 
 impl State {
-    /// When the first request is given up whose head has not come.
-    fn heads_due(&self, limit: Duration) -> Option<Instant> {
-        let waiting = self.streams.iter().filter(|(_, stream)| !stream.has_head);
-        waiting.map(|(_, stream)| stream.opened + limit).min()
-    }
-
-    /// Whether there is no request, and all that was sent has arrived.
-    fn is_idle(&mut self) -> bool {
-        // Our control stream never ends.
-        let endless = usize::from(self.control.is_some());
-        self.streams.is_empty() && self.quinn.streams().send_streams() <= endless
+    fn send_control(&mut self, frames: Vec<u8>) {
+        let frames = [&self.control_unsent, &frames[..]].concat();
+        self.control_unsent = self.control_held.part(frames);
+        self.flush_control();
     }
 
     fn flush_control(&mut self) {
         let Some(id) = self.control else { return };
         while !self.control_unsent.is_empty() {
-            match self.quinn.send_stream(id).write(&self.control_unsent) {
-                Ok(sent) => drop(self.control_unsent.drain(..sent)),
-                Err(_) => return,
+            let part = slice::from_mut(&mut self.control_unsent);
+            if self.quinn.send_stream(id).write_chunks(part).is_err() {
+                return;
             }
         }
     }
 
     fn read_uni(&mut self, id: StreamId, now_ms: u64) -> Result<(), Error> {
-        let State { quinn, http3, uni, .. } = self;
-        let Some(at) = uni.iter().position(|(other, _)| *other == id) else { return Ok(()) };
+        let Some(at) = self.uni.iter().position(|(other, _)| *other == id) else { return Ok(()) };
         let is_over = loop {
+            let State { quinn, http3, uni, .. } = self;
             let stream = &mut uni[at].1;
             let (bytes, is_end) = match read(quinn, id) {
                 Read::Bytes(bytes) => (bytes, false),
@@ -742,23 +696,31 @@ impl State {
             };
             let mut used = 0;
             let mut is_unknown = false;
+            let mut priorities = Vec::new();
             while let (more, Some(event)) =
                 http3.next_event(stream, &bytes[used..], is_end, now_ms)?
             {
                 used += more;
-                is_unknown |= event == Control::Unknown;
+                match event {
+                    Control::Unknown => is_unknown = true,
+                    Control::Priority { stream, priority } => priorities.push((stream, priority)),
+                    Control::Settings | Control::GoAway(_) => {}
+                }
             }
             if is_unknown {
                 let code = number(ErrorCode::H3_STREAM_CREATION_ERROR);
                 let _ = quinn.recv_stream(id).stop(code);
                 break true;
             }
+            for (stream, priority) in priorities {
+                self.reprioritize(stream, priority)?;
+            }
             if is_end {
                 break true;
             }
         };
         if is_over {
-            uni.swap_remove(at);
+            self.uni.swap_remove(at);
         }
         Ok(())
     }
@@ -820,6 +782,7 @@ impl State {
         let at = self.streams.iter().position(|(other, _)| *other == id)?;
         self.since = time::now();
         let (_, mut stream) = self.streams.swap_remove(at);
+        take_early(&mut self.early, id);
         stream.wake();
         Some(stream)
     }

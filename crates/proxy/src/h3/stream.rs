@@ -1,12 +1,17 @@
 //! One stream with a request.
 
+use std::sync::Arc;
 use std::task::Waker;
+use std::{mem, slice};
 
 use bytes::Bytes;
-use http3::{MessageStream, write};
+use http3::{MessageStream, Priority, write};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use runtime::time::{self, Instant};
 use runtime::wake;
+
+use super::held::Held;
+use super::limits::PART_BYTES;
 
 /// A request, from the first byte of its stream to the last of its response.
 pub(super) struct Stream {
@@ -27,13 +32,16 @@ pub(super) struct Stream {
     pub(super) body_waker: Option<Waker>,
     pub(super) room_waker: Option<Waker>,
     pub(super) gone_waker: Option<Waker>,
-    /// Heads and headers of frames that the connection has not taken.
+    /// Heads, headers of frames and content, after `part`.
     pub(super) unsent: Vec<u8>,
+    /// What QUIC has not taken of the bytes that it was given last.
+    part: Bytes,
     /// Content of the DATA frame whose header was sent.
     data_left: u64,
     /// The turn in which it last sent.
     pub(super) served: u64,
-    /// The connection takes no more until it says so.
+    pub(super) priority: Priority,
+    /// A window of the client is closed, until QUIC says that it is not.
     pub(super) is_blocked: bool,
     ends: Ends,
 }
@@ -75,8 +83,10 @@ impl Stream {
             room_waker: None,
             gone_waker: None,
             unsent: Vec::new(),
+            part: Bytes::new(),
             data_left: 0,
             served: 0,
+            priority: Priority::DEFAULT,
             is_blocked: false,
             ends: Ends::No,
         }
@@ -114,56 +124,64 @@ impl Stream {
         self.is_complete && self.ends == Ends::Sent
     }
 
+    /// Whether there are bytes that QUIC has not taken.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.part.is_empty() || !self.unsent.is_empty()
+    }
+
     /// Sends what is unsent, and the end.
-    pub(super) fn flush(&mut self, quinn: &mut Connection, id: StreamId) -> Result<(), Gone> {
-        let sent = self.write(quinn, id, None).inspect_err(|_| self.unsent.clear())?;
-        self.unsent.drain(..sent);
-        if self.unsent.is_empty() && self.ends == Ends::Next {
+    pub(super) fn flush(
+        &mut self,
+        quinn: &mut Connection,
+        id: StreamId,
+        held: &Arc<Held>,
+    ) -> Result<(), Gone> {
+        while self.has_unsent() {
+            if self.part.is_empty() {
+                self.part = held.part(mem::take(&mut self.unsent));
+            }
+            match quinn.send_stream(id).write_chunks(slice::from_mut(&mut self.part)) {
+                Ok(_) => {}
+                Err(WriteError::Blocked) => {
+                    self.is_blocked = true;
+                    return Ok(());
+                }
+                Err(_) => {
+                    (self.part, self.unsent) = (Bytes::new(), Vec::new());
+                    return Err(Gone);
+                }
+            }
+        }
+        if self.ends == Ends::Next {
             self.ends = Ends::Sent;
             return quinn.send_stream(id).finish().map_err(|_| Gone);
         }
         Ok(())
     }
 
-    /// Sends content as far as the connection takes it; returns how much.
+    /// Sends content until QUIC takes no more of it, or as much as may be held; returns how much.
     pub(super) fn send(
         &mut self,
         quinn: &mut Connection,
         id: StreamId,
+        (held, held_max): (&Arc<Held>, u64),
         content: &[u8],
     ) -> Result<usize, Gone> {
-        if self.data_left == 0 && !content.is_empty() {
-            write::data(content.len() as u64, &mut self.unsent);
-            self.data_left = content.len() as u64;
-        }
-        self.flush(quinn, id)?;
-        if !self.unsent.is_empty() {
-            return Ok(0);
-        }
-        let left = usize::try_from(self.data_left).unwrap_or(usize::MAX);
-        let sent = self.write(quinn, id, Some(&content[..content.len().min(left)]))?;
-        self.data_left -= sent as u64;
-        Ok(sent)
-    }
-
-    /// Writes content, or what is unsent, until the connection takes no more.
-    fn write(
-        &mut self,
-        quinn: &mut Connection,
-        id: StreamId,
-        content: Option<&[u8]>,
-    ) -> Result<usize, Gone> {
-        let bytes = content.unwrap_or(&self.unsent);
+        self.flush(quinn, id, held)?;
         let mut sent = 0;
-        while sent < bytes.len() {
-            match quinn.send_stream(id).write(&bytes[sent..]) {
-                Ok(more) => sent += more,
-                Err(WriteError::Blocked) => {
-                    self.is_blocked = true;
-                    break;
-                }
-                Err(_) => return Err(Gone),
+        while sent < content.len() && !self.has_unsent() && held.bytes() < held_max {
+            let rest = &content[sent..];
+            if self.data_left == 0 {
+                write::data(rest.len() as u64, &mut self.unsent);
+                self.data_left = rest.len() as u64;
             }
+            let left = usize::try_from(self.data_left).unwrap_or(usize::MAX);
+            let part = &rest[..rest.len().min(left).min(PART_BYTES)];
+            self.unsent.reserve_exact(part.len());
+            self.unsent.extend_from_slice(part);
+            self.data_left -= part.len() as u64;
+            sent += part.len();
+            self.flush(quinn, id, held)?;
         }
         Ok(sent)
     }

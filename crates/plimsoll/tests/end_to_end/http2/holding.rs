@@ -29,7 +29,7 @@ pub(super) fn proxy(home: &Home, origin: &Recorder, limits: &str) -> OurServer {
 }
 
 /// A metric, with its labels.
-fn metric(admin: SocketAddr, name: &str) -> u64 {
+pub(crate) fn metric(admin: SocketAddr, name: &str) -> u64 {
     let text = get(admin, "/metrics");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let value = line.unwrap_or_else(|| panic!("no {name} in {text}"));
@@ -38,13 +38,13 @@ fn metric(admin: SocketAddr, name: &str) -> u64 {
 
 /// Waits until a metric is like this.
 #[track_caller]
-fn wait_for_metric(admin: SocketAddr, name: &str, is_so: impl Fn(u64) -> bool) {
+pub(crate) fn wait_for_metric(admin: SocketAddr, name: &str, is_so: impl Fn(u64) -> bool) {
     wait_for(name, SOON, || is_so(metric(admin, name)).then_some(()));
 }
 
-const TIMEOUTS: &str = "plimsoll_timeouts_total";
-const OPEN: &str = "plimsoll_connections_open";
-const HELD: &str = "plimsoll_client_held_bytes";
+pub(crate) const TIMEOUTS: &str = "plimsoll_timeouts_total";
+pub(crate) const OPEN: &str = "plimsoll_connections_open";
+pub(crate) const HELD: &str = "plimsoll_client_held_bytes";
 const LIMIT: &str = "plimsoll_refusals_total{rule=\"http2-limit\"}";
 const MALFORMED: &str = "plimsoll_refusals_total{rule=\"http2-malformed\"}";
 

@@ -10,13 +10,21 @@ import time
 
 from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.buffer import Buffer, encode_uint_var
 from aioquic.h3.connection import H3_ALPN, H3Connection
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.events import ConnectionTerminated, StopSendingReceived, StreamReset
+from aioquic.quic.events import (
+    ConnectionTerminated,
+    StopSendingReceived,
+    StreamDataReceived,
+    StreamReset,
+)
 
 PATIENCE_S = 20
+# The control stream of the server.
+CONTROL = 3
 
 
 def encoded(fields):
@@ -27,12 +35,18 @@ class Client(QuicConnectionProtocol):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.h3 = H3Connection(self._quic)
+        self.is_deaf, self.order, self.control, self.at_goodbye = False, [], b"", None
         self.answers, self.ended, self.closed = {}, {}, asyncio.Event()
 
     def answer(self, stream):
         return self.answers.setdefault(stream, {"fields": {}, "bytes": 0, "sum": 0})
 
+    def datagram_received(self, data, addr):
+        if not self.is_deaf:
+            super().datagram_received(data, addr)
+
     def end(self, stream, how):
+        self.order.append((stream, {at: answer["bytes"] for at, answer in self.answers.items()}))
         self.answer(stream)["end"] = how
         self.ended.setdefault(stream, asyncio.Event()).set()
 
@@ -47,6 +61,11 @@ class Client(QuicConnectionProtocol):
             self.end(event.stream_id, f"reset {event.error_code:#x}")
         if isinstance(event, StopSendingReceived):
             self.answer(event.stream_id)["stopped"] = f"{event.error_code:#x}"
+        if isinstance(event, StreamDataReceived) and event.stream_id == CONTROL:
+            self.control += event.data
+            if self.at_goodbye and self.goodbyes():
+                self.at_goodbye()
+                self.at_goodbye = None
         for part in self.h3.handle_event(event):
             answer = self.answer(part.stream_id)
             if isinstance(part, HeadersReceived):
@@ -57,6 +76,16 @@ class Client(QuicConnectionProtocol):
                 answer["text"] = part.data[:200].decode(errors="replace")
             if part.stream_ended:
                 self.end(part.stream_id, "whole")
+
+    def goodbyes(self):
+        """The streams that the server has named in GOAWAY."""
+        frames, streams = Buffer(data=self.control), []
+        frames.pull_uint_var()
+        while not frames.eof():
+            kind, payload = frames.pull_uint_var(), frames.pull_bytes(frames.pull_uint_var())
+            if kind == 0x7:
+                streams.append(Buffer(data=payload).pull_uint_var())
+        return streams
 
     def open(self, head, ends):
         stream = self._quic.get_next_available_stream_id()
@@ -98,6 +127,11 @@ class Client(QuicConnectionProtocol):
         while self.answer(stream)["bytes"] < count and not self.ended[stream].is_set():
             await asyncio.sleep(0.01)
 
+    def prioritize(self, stream, value):
+        payload = encode_uint_var(stream) + value.encode()
+        frame = encode_uint_var(0xF0700) + encode_uint_var(len(payload)) + payload
+        self._quic.send_stream_data(self.h3._local_control_stream_id, frame)
+
     async def whole(self, stream):
         await asyncio.wait_for(self.ended[stream].wait(), PATIENCE_S)
         return self.answer(stream)
@@ -134,6 +168,44 @@ async def take(client, step):
         while client.h3.received_settings is None:
             await client.ping()
         return {str(setting): value for setting, value in client.h3.received_settings.items()}
+    if kind == "order":
+        # Which of these requests ended first, and what had come of each.
+        first = client._quic.get_next_available_stream_id()
+        for at, value in step.get("before", []):
+            client.prioritize(first + 4 * at, value)
+        fields = [[("priority", value)] for value in step["priorities"]]
+        streams = [client.begin("GET", step["path"], None, field) for field in fields]
+        for at, value in step.get("after", []):
+            client.prioritize(first + 4 * at, value)
+        client.transmit()
+        client.order.clear()
+        for stream in streams:
+            await client.whole(stream)
+        return [
+            [(stream - first) // 4, [count.get(other, 0) for other in streams]]
+            for stream, count in client.order
+        ]
+    if kind == "prioritize":
+        client.prioritize(step["stream"], step["value"])
+        client.transmit()
+        return None
+    if kind == "deaf":
+        # Asks, and acknowledges nothing that comes.
+        client.begin("GET", step["path"], None)
+        client.is_deaf = True
+        for at in range(200):
+            await asyncio.sleep(0.1)
+            client._quic.send_ping(at)
+            client.transmit()
+        return None
+    if kind == "goodbyes":
+        # Asks when the first GOAWAY comes.
+        def ask():
+            client.late = client.begin("GET", step["path"], None)
+
+        client.at_goodbye = ask
+        await asyncio.wait_for(client.closed.wait(), PATIENCE_S)
+        return [client.goodbyes(), client.answer(client.late), f"{client.code:#x}"]
     if kind == "cancel":
         stream = client.begin("GET", step["path"], None)
         await client.ping()

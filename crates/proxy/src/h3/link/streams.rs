@@ -7,8 +7,11 @@ use http1::{Version, trailer_fields};
 use http3::{ErrorCode, write};
 use outcome::Fault;
 use quinn_proto::StreamId;
+use runtime::wake;
 
+use super::super::limits::PART_BYTES;
 use super::super::stream::{Stream, find};
+use super::order::others_wait;
 use super::{Link, State};
 use crate::client::Gone;
 use crate::h2::{Stop, Streams};
@@ -28,39 +31,44 @@ impl Streams for Link {
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
         ends: bool,
     ) -> bool {
-        self.write(|State { quinn, streams, .. }| {
+        self.write(|State { quinn, streams, held, .. }| {
             let Some(stream) = find(streams, id) else { return false };
             stream.is_answered = status >= 200;
             write::response(status, fields, &mut stream.unsent);
             if ends {
                 stream.end();
             }
-            stream.flush(quinn, id).is_ok()
+            stream.flush(quinn, id, held).is_ok()
         })
     }
 
     fn send_content(&self, id: StreamId, content: &[u8], ends: bool) -> Option<usize> {
-        self.write(|State { quinn, streams, served, .. }| {
+        let held_max = self.held_max();
+        self.write(|State { quinn, streams, served, held, .. }| {
+            let has_others = others_wait(streams, id);
             let stream = find(streams, id)?;
-            let sent = stream.send(quinn, id, content).ok()?;
+            let shares = has_others && stream.priority.incremental;
+            let share = if shares { PART_BYTES } else { content.len() };
+            let part = &content[..content.len().min(share)];
+            let sent = stream.send(quinn, id, (held, held_max), part).ok()?;
             if sent > 0 {
                 *served += 1;
                 stream.served = *served;
             }
             if ends && sent == content.len() {
                 stream.end();
-                stream.flush(quinn, id).ok()?;
+                stream.flush(quinn, id, held).ok()?;
             }
             Some(sent)
         })
     }
 
     fn send_trailers(&self, id: StreamId, lines: &[u8]) -> bool {
-        self.write(|State { quinn, streams, .. }| {
+        self.write(|State { quinn, streams, held, .. }| {
             let Some(stream) = find(streams, id) else { return false };
             write::trailers(trailer_fields(lines), &mut stream.unsent);
             stream.end();
-            stream.flush(quinn, id).is_ok()
+            stream.flush(quinn, id, held).is_ok()
         })
     }
 
@@ -69,18 +77,7 @@ impl Streams for Link {
     }
 
     fn poll_window(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        // QUIC sends from its streams in turn.
-        self.poll_room(id, &mut false, cx)
-    }
-
-    fn poll_room(
-        &self,
-        id: StreamId,
-        _others_first: &mut bool,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Gone>> {
-        let mut state = self.state.borrow_mut();
-        match find(&mut state.streams, id) {
+        match find(&mut self.state.borrow_mut().streams, id) {
             None => Poll::Ready(Err(Gone)),
             Some(stream) if stream.is_blocked => {
                 stream.room_waker = Some(cx.waker().clone());
@@ -90,9 +87,29 @@ impl Streams for Link {
         }
     }
 
+    fn poll_room(
+        &self,
+        id: StreamId,
+        others_first: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Gone>> {
+        let State { streams, held, waker, .. } = &mut *self.state.borrow_mut();
+        let waits = std::mem::take(others_first) && others_wait(streams, id);
+        let Some(stream) = find(streams, id) else { return Poll::Ready(Err(Gone)) };
+        if !stream.is_blocked && !waits && held.bytes() < self.held_max() {
+            return Poll::Ready(Ok(()));
+        }
+        stream.room_waker = Some(cx.waker().clone());
+        if waits {
+            // Its task wakes the next stream.
+            wake(waker);
+        }
+        Poll::Pending
+    }
+
     fn has_unsent(&self, id: StreamId) -> bool {
         let mut state = self.state.borrow_mut();
-        find(&mut state.streams, id).is_some_and(|stream| !stream.unsent.is_empty())
+        find(&mut state.streams, id).is_some_and(|stream| stream.has_unsent())
     }
 
     fn poll_gone(&self, id: StreamId, cx: &mut Context<'_>) -> Poll<()> {

@@ -1,0 +1,144 @@
+//! When and how a connection ends.
+
+use std::mem;
+use std::time::Duration;
+
+use http3::{ErrorCode, write};
+use runtime::time::{self, Instant};
+
+use super::super::stream::Stream;
+use super::{Link, State, StreamId};
+
+/// How far the shutdown is (RFC 9114 section 5.2).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Going {
+    No,
+    /// GOAWAY was sent for no stream that exists.
+    Announced,
+    /// GOAWAY was sent for the streams that were not opened.
+    Final,
+}
+
+impl Link {
+    /// When a connection ends that does not complete its handshake, takes nothing, or has no
+    /// streams.
+    pub(super) fn own_deadline(&self, state: &mut State) -> Option<Instant> {
+        let in_force = self.worker.io.limits();
+        let limits = &in_force.limits;
+        if state.is_closed {
+            None
+        } else if self.tls.get().is_none() {
+            Some(self.began + limits.handshake_timeout)
+        } else if state.streams.is_empty() && self.endpoint.is_closing() {
+            // A client that has gone acknowledges nothing.
+            Some(state.heard + limits.linger_timeout)
+        } else if let Some(due) = state.taking.due(limits) {
+            Some(due)
+        } else if state.streams.is_empty() {
+            Some(state.since + limits.idle_keep_alive)
+        } else {
+            None
+        }
+    }
+
+    /// Ends a connection whose time is over, and one without streams if the core ends. At last it
+    /// ends the others too.
+    pub(super) fn drain(&self) {
+        if self.state.borrow().is_closed {
+            return;
+        }
+        self.drop_late_heads();
+        let deadline = self.own_deadline(&mut self.state.borrow_mut());
+        let is_late = deadline.is_some_and(|due| time::now() >= due);
+        if is_late {
+            if self.tls.get().is_none() {
+                self.worker.io.counters.tls_failures_slow.add(1);
+            }
+            return self.close(ErrorCode::H3_NO_ERROR, "");
+        }
+        if !self.endpoint.is_closing() {
+            return;
+        }
+        let is_over = self.state.borrow_mut().drain();
+        if is_over || self.worker.io.cuts_tunnels() {
+            self.close(ErrorCode::H3_NO_ERROR, "");
+        }
+    }
+
+    /// Sees what the client has acknowledged. Ends the connection if it is too little.
+    pub(super) fn look_at_held(&self) {
+        let io = &self.worker.io;
+        io.look_at_held_bytes();
+        let is_too_slow = {
+            let state = &mut *self.state.borrow_mut();
+            let State { held, control_held, taking, freed, .. } = state;
+            let before = mem::replace(freed, held.freed() + control_held.freed());
+            let moved = *freed - before;
+            let waits = held.bytes() + control_held.bytes() > 0;
+            taking.moved(moved as usize);
+            if moved > 0 && !waits {
+                // The client has read all.
+                state.since = time::now();
+            }
+            let limits = &io.limits().limits;
+            let is_too_slow = taking.is_too_slow(limits, moved > 0, waits);
+            let is_late = taking.due(limits).is_some_and(|due| time::now() >= due);
+            (is_too_slow || is_late) && !state.is_closed
+        };
+        if is_too_slow {
+            io.counters.timeouts.add(1);
+            self.close(ErrorCode::H3_EXCESSIVE_LOAD, "too little is acknowledged");
+        }
+    }
+
+    /// Gives up requests whose heads do not come.
+    fn drop_late_heads(&self) {
+        let limit = self.worker.io.limits().limits.head_timeout;
+        let state = &mut *self.state.borrow_mut();
+        while state.heads_due(limit).is_some_and(|due| time::now() >= due) {
+            let late = |(_, stream): &(StreamId, Stream)| {
+                !stream.has_head && stream.opened.elapsed() >= limit
+            };
+            let Some(&(id, _)) = state.streams.iter().find(|stream| late(stream)) else { return };
+            self.worker.io.counters.timeouts.add(1);
+            state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
+            state.remove(id);
+        }
+    }
+}
+
+impl State {
+    /// When the first request is given up whose head has not come.
+    pub(super) fn heads_due(&self, limit: Duration) -> Option<Instant> {
+        let waiting = self.streams.iter().filter(|(_, stream)| !stream.has_head);
+        waiting.map(|(_, stream)| stream.opened + limit).min()
+    }
+
+    /// Whether there is no request, and all that was sent has arrived.
+    fn is_idle(&mut self) -> bool {
+        // Our control stream never ends.
+        let endless = usize::from(self.control.is_some());
+        self.streams.is_empty() && self.quinn.streams().send_streams() <= endless
+    }
+
+    /// Takes the next step of the shutdown, once the client has acknowledged the one before. True
+    /// if there is none.
+    fn drain(&mut self) -> bool {
+        /// The last stream that a client can open.
+        const LAST: u64 = (1 << 62) - 4;
+        if self.control.is_none() {
+            return self.is_idle();
+        }
+        let (next, going) = match self.going {
+            Going::No => (LAST, Going::Announced),
+            _ if self.control_held.bytes() > 0 => return false,
+            Going::Announced => (self.next_stream, Going::Final),
+            Going::Final => return self.is_idle(),
+        };
+        self.going = going;
+        let mut frame = Vec::new();
+        write::go_away(next, &mut frame);
+        self.send_control(frame);
+        false
+    }
+}

@@ -1,0 +1,126 @@
+//! Which stream sends next (RFC 9218).
+//!
+//! Two queues are ordered. QUIC sends what it was given by the numbers of [`order`]. Streams that
+//! wait until the connection holds less for the client go on one after the other.
+
+use http3::{Error, Priority, Reason};
+use quinn_proto::{Connection, Dir, Side, StreamId};
+use runtime::wake;
+
+use super::super::limits::{
+    EARLY_PRIORITIES_MAX, SEND_WINDOW_BYTES, SEND_WINDOW_PRESSED_BYTES, STREAMS_MAX,
+};
+use super::super::stream::{Stream, find};
+use super::end::Going;
+use super::{Link, State};
+
+impl Link {
+    /// How much the connection may hold for its client before a stream sends more content.
+    pub(super) fn held_max(&self) -> u64 {
+        match self.worker.io.is_pressed() {
+            true => SEND_WINDOW_PRESSED_BYTES,
+            false => SEND_WINDOW_BYTES,
+        }
+    }
+
+    /// Wakes the stream that may send next. What it sends wakes the connection, and so the next
+    /// stream.
+    pub(super) fn wake_sender(&self) {
+        let State { streams, held, .. } = &mut *self.state.borrow_mut();
+        if held.bytes() >= self.held_max() {
+            return;
+        }
+        let waiting = streams.iter_mut().filter(|(_, stream)| waits(stream));
+        if let Some((_, stream)) = waiting.min_by_key(|(id, stream)| stream.key(*id)) {
+            wake(&mut stream.room_waker);
+        }
+    }
+}
+
+impl State {
+    /// The client wants this priority for a request, which may not have arrived.
+    pub(super) fn reprioritize(&mut self, id: u64, priority: Priority) -> Result<(), Error> {
+        let end = self.next_stream + 4 * u64::from(STREAMS_MAX);
+        if id >= end && self.going != Going::Final {
+            return Err(Reason::Id.into());
+        }
+        let State { quinn, streams, early, next_stream, .. } = self;
+        let stream = StreamId::new(Side::Client, Dir::Bi, id / 4);
+        match find(streams, stream) {
+            Some(found) if found.has_head => found.set_priority(quinn, stream, priority),
+            // It has ended.
+            None if id < *next_stream => {}
+            _ => {
+                take_early(early, stream);
+                if early.len() < EARLY_PRIORITIES_MAX {
+                    early.push((stream, priority));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stream {
+    pub(super) fn set_priority(
+        &mut self,
+        quinn: &mut Connection,
+        id: StreamId,
+        priority: Priority,
+    ) {
+        self.priority = priority;
+        // A stream that is gone is noticed by its task.
+        let _ = quinn.send_stream(id).set_priority(order(priority, id.index()));
+    }
+
+    pub(super) fn key(&self, id: StreamId) -> impl Ord + use<> {
+        self.priority.key(id.into(), self.served)
+    }
+}
+
+/// Takes the priority out that came before the head of its request.
+pub(super) fn take_early(early: &mut Vec<(StreamId, Priority)>, id: StreamId) -> Option<Priority> {
+    let at = early.iter().position(|(other, _)| *other == id)?;
+    Some(early.swap_remove(at).1)
+}
+
+/// Whether other streams than this one wait until less is held.
+pub(super) fn others_wait(streams: &[(StreamId, Stream)], id: StreamId) -> bool {
+    streams.iter().any(|(other, stream)| *other != id && waits(stream))
+}
+
+fn waits(stream: &Stream) -> bool {
+    stream.room_waker.is_some() && !stream.is_blocked
+}
+
+/// The number by which QUIC sends: higher ones first, equal ones in turn. Our control stream has 0.
+fn order(priority: Priority, index: u64) -> i32 {
+    const INDEX_MAX: u64 = (1 << 27) - 1;
+    let level = 2 * i32::from(priority.urgency) + i32::from(priority.incremental);
+    let index = if priority.incremental { 0 } else { index.min(INDEX_MAX) as i32 };
+    -1 - (level << 27 | index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urgent_first_then_whole_responses_in_their_order_then_those_that_share() {
+        let of = |urgency, incremental, index| order(Priority { urgency, incremental }, index);
+        let expected = [
+            of(0, false, 0),
+            of(0, false, 9),
+            of(0, true, 3),
+            of(3, false, 1),
+            of(3, false, u64::MAX),
+            of(3, true, 0),
+            of(7, false, 0),
+            of(7, true, 0),
+        ];
+        assert!(expected.is_sorted_by(|first, second| first > second), "{expected:?}");
+        assert!(expected[0] < 0);
+        assert_eq!(of(3, true, 0), of(3, true, 99));
+        assert_eq!(of(7, false, u64::MAX), of(7, false, 1 << 40));
+    }
+}
