@@ -132,13 +132,22 @@ pub(crate) struct ListenTable {
     pub(crate) proxy_from: Option<Vec<IpNet>>,
     pub(crate) http2: bool,
     pub(crate) http3: bool,
+    pub(crate) alt_svc: Option<String>,
     pub(crate) tls: Option<ListenerTls>,
 }
 
 impl Default for ListenTable {
     fn default() -> ListenTable {
         let role = Role::default();
-        ListenTable { address: None, role, proxy_from: None, http2: true, http3: false, tls: None }
+        ListenTable {
+            address: None,
+            role,
+            proxy_from: None,
+            http2: true,
+            http3: false,
+            alt_svc: None,
+            tls: None,
+        }
     }
 }
 
@@ -161,6 +170,10 @@ impl Table for ListenTable {
              one in the clear.";
         http3: Kind::Flag, http3,
             "Whether clients may speak HTTP/3 too, on the UDP port of the same number. Needs tls.";
+        alt_svc: Kind::Text, alt_svc,
+            "The value of Alt-Svc in responses over HTTP/1 and HTTP/2, by which clients learn \
+             about HTTP/3; `none` sends no such field. Default: with http3 in a reverse listener, \
+             its port for a day.", example "'h3=\":443\"; ma=3600'";
         (tls): tls, "The listener only accepts TLS.";
     ];
 
@@ -170,6 +183,14 @@ impl Table for ListenTable {
         }
         if self.http3 && self.proxy_from.is_some() {
             here.mistake_of("http3", "there is no PROXY header in HTTP/3: leave out proxy_from");
+        }
+        if let Some(value) = &self.alt_svc {
+            if !(self.http3 && self.role == Role::Reverse) {
+                here.mistake_of("alt_svc", "only a reverse listener with http3 = true has it");
+            }
+            if !value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+                here.mistake_of("alt_svc", "the value of a field has only visible characters");
+            }
         }
     }
 }

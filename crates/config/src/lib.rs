@@ -184,12 +184,15 @@ pub struct Listener {
     pub http2: bool,
     /// Whether clients may speak HTTP/3, on the UDP port of the same number.
     pub http3: bool,
+    /// What responses over HTTP/1 and HTTP/2 say about it, in place of the usual.
+    pub alt_svc: Option<String>,
 }
 
 impl Listener {
     /// HTTP/1 and HTTP/2 in the clear, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
-        Listener { address, role, tls: None, proxies: None, http2: true, http3: false }
+        let (http2, http3, alt_svc) = (true, false, None);
+        Listener { address, role, tls: None, proxies: None, http2, http3, alt_svc }
     }
 }
 

@@ -12,6 +12,7 @@
 //! What never happens: a buffer is held across an await; two cores share a [`CoreIo`].
 #![forbid(unsafe_code)]
 
+pub mod held;
 pub mod limits;
 
 use std::cell::{Cell, RefCell};

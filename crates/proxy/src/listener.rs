@@ -31,6 +31,8 @@ pub(crate) struct Setup {
     /// The networks that must send a PROXY header, if one is required.
     pub(crate) proxies: Option<Vec<IpNet>>,
     pub(crate) tls: Option<Arc<ServerTls>>,
+    /// The field line about HTTP/3, if there is one.
+    alt_svc: Box<[u8]>,
 }
 
 impl ListenerContext {
@@ -38,8 +40,10 @@ impl ListenerContext {
     pub fn new(listener: &Listener) -> Rc<ListenerContext> {
         let Listener { tls, proxies, .. } = listener;
         let is_needed = tls.is_some() || proxies.is_some();
-        let setup =
-            is_needed.then(|| Box::new(Setup { proxies: proxies.clone(), tls: tls.clone() }));
+        let setup = is_needed.then(|| {
+            let (proxies, tls) = (proxies.clone(), tls.clone());
+            Box::new(Setup { proxies, tls, alt_svc: alt_svc(listener) })
+        });
         Rc::new(ListenerContext { setup, ..ListenerContext::without_setup(listener) })
     }
 
@@ -50,8 +54,28 @@ impl ListenerContext {
         ListenerContext { address, role, scheme, http2, setup: None }
     }
 
+    /// Field lines of this listener's responses over HTTP/1 and HTTP/2.
+    #[inline]
+    pub(crate) fn own_lines(&self) -> &[u8] {
+        match &self.setup {
+            None => b"",
+            Some(setup) => &setup.alt_svc,
+        }
+    }
+
     /// The part that the log shows: the address, and the scheme of requests in origin-form.
     pub fn logged(&self) -> (SocketAddr, Scheme) {
         (self.address, self.scheme)
+    }
+}
+
+/// The line of `Alt-Svc` (RFC 7838). A forward proxy has none: it would speak for the origin.
+fn alt_svc(listener: &Listener) -> Box<[u8]> {
+    let Listener { address, role, http3, alt_svc, .. } = listener;
+    match alt_svc {
+        _ if !http3 || *role == Role::Forward => Box::default(),
+        Some(value) if value == "none" => Box::default(),
+        Some(value) => format!("Alt-Svc: {value}\r\n").into_bytes().into(),
+        None => format!("Alt-Svc: h3=\":{}\"; ma=86400\r\n", address.port()).into_bytes().into(),
     }
 }

@@ -17,7 +17,7 @@ use crate::http2::recorder::{Recorder, content};
 use crate::http2::tunnels::{SWITCHES, echo, websocket};
 use crate::support::{
     Accepting, CommandOutput, Home, OurServer, Running, SOON, Successor, chromium, get,
-    output_file, plimsoll, run, wait_for,
+    output_file, plimsoll, program, run, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -60,8 +60,7 @@ fn config(home: &Home, origin: &str, address: &str, more: &str) -> String {
          [[listen]]\naddress = \"{address}\"\nhttp3 = true\n[listen.tls]\n\
          [[listen.tls.certificate]]\nchain = \"web.pem\"\nkey = \"web.key\"\n\
          [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{origin}\"\n\
-         [[route]]\nupstream = \"site\"\n\
-         [[route.response]]\nset = \"Alt-Svc\"\nvalue = 'h3=\":443\"; ma=86400'\n"
+         [[route]]\nupstream = \"site\"\n"
     );
     home.write("http3.toml", text)
 }
@@ -105,7 +104,7 @@ fn aioquic_gets_misses_hits_ranges_and_errors() {
     );
     is(&answers[0], "200", &small);
     assert!(!is_hit(&answers[0]));
-    assert_eq!(answers[0]["fields"]["alt-svc"], "h3=\":443\"; ma=86400");
+    assert_eq!(answers[0]["fields"].get("alt-svc"), None);
     is(&answers[1], "200", &small);
     assert!(is_hit(&answers[1]));
     is(&answers[2], "200", &large);
@@ -678,6 +677,42 @@ fn a_reload_turns_http3_off_and_on() {
 }
 
 #[test]
+fn responses_over_tcp_name_http3() {
+    for (key, value) in [
+        ("", Some("h3=\":PORT\"; ma=86400")),
+        ("alt_svc = 'h3=\":443\"; ma=60'\n", Some("h3=\":443\"; ma=60")),
+        ("alt_svc = \"none\"\n", None),
+    ] {
+        let home = Home::new();
+        let origin = Recorder::start();
+        authority(&home);
+        issue(&home, "web", "DNS:localhost,IP:127.0.0.1", false);
+        config(&home, &origin.url(), "127.0.0.1:0", "");
+        let text =
+            home.read("http3.toml").replace("http3 = true\n", &format!("http3 = true\n{key}"));
+        let proxy = OurServer::configured(&home.write("http3.toml", text));
+        let port = proxy.address().port().to_string();
+        for version in ["--http1.1", "--http2"] {
+            let urls = ["cached/100", "cached/100", "cached/500000", "cached/500000", "missing"]
+                .map(|path| format!("https://127.0.0.1:{port}/{path}"));
+            let mut curl = Command::new(program("curl", "curl"));
+            curl.args(["--silent", "--insecure", "--output", "/dev/null", "--remote-name-all"]);
+            curl.args(["--dump-header", "-", version]).args(urls).current_dir(home.path());
+            let heads = run(curl, SOON).succeeded().stdout.to_ascii_lowercase();
+            let found = heads.matches("alt-svc").count();
+            let Some(value) = value else {
+                assert_eq!(found, 0, "{heads}");
+                continue;
+            };
+            let line = format!("\r\nalt-svc: {}\r\n", value.replace("PORT", &port));
+            assert_eq!((heads.matches(&line).count(), found), (5, 5), "{heads}");
+            assert!(heads.matches("plimsoll; hit").count() >= 2, "{heads}");
+        }
+        assert_eq!(proxy.stopped().0, Some(0));
+    }
+}
+
+#[test]
 fn http3_needs_tls_and_has_no_proxy_header() {
     let home = Home::new();
     let check = |listener: &str| {
@@ -697,6 +732,9 @@ fn http3_needs_tls_and_has_no_proxy_header() {
     let tls = "proxy_from = [\"127.0.0.0/8\"]\n[listen.tls]\n[[listen.tls.certificate]]\n\
                chain = \"web.pem\"\nkey = \"web.key\"\n";
     refused(check(tls), "there is no PROXY header in HTTP/3: leave out proxy_from");
+    let tls =
+        tls.replace("proxy_from = [\"127.0.0.0/8\"]", "role = \"forward\"\nalt_svc = \"clear\"");
+    refused(check(&tls), "only a reverse listener with http3 = true has it");
 }
 
 #[test]

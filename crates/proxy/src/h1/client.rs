@@ -22,6 +22,8 @@ use crate::pace::Pace;
 pub struct ClientStream<'c> {
     io: &'c CoreIo,
     stream: &'c Transport,
+    /// Field lines of the listener.
+    own_lines: &'c [u8],
     /// Bytes that the socket has not taken yet.
     pending: Vec<u8>,
     /// Bytes handed to this client, sent or pending.
@@ -60,7 +62,8 @@ impl<'c> Client for ClientStream<'c> {
         if before == 0 {
             self.pending.reserve(HEAD_BYTES_USUAL);
         }
-        response::append(&mut self.pending, response, self.framing, connection);
+        let lines = self.own_lines;
+        response::append(&mut self.pending, response, self.framing, connection, lines);
         let appended = &self.pending[before..];
         self.bytes += appended.len() as u64;
         self.head_end = self.bytes;
@@ -199,6 +202,7 @@ impl<'c> ClientStream<'c> {
         ClientStream {
             io,
             stream,
+            own_lines: b"",
             pending: Vec::new(),
             bytes: 0,
             head_end: 0,
@@ -212,10 +216,15 @@ impl<'c> ClientStream<'c> {
         }
     }
 
-    /// The client of a request of this version, after answers to earlier requests, of which the
-    /// bytes do not count.
-    pub(super) fn for_request(self, version: Version, keeps: bool) -> ClientStream<'c> {
-        ClientStream { version, keeps, bytes: 0, ..self }
+    /// The client of a request of this version to a listener with these field lines, after answers
+    /// to earlier requests, of which the bytes do not count.
+    pub(super) fn for_request(
+        self,
+        version: Version,
+        own_lines: &'c [u8],
+        keeps: bool,
+    ) -> ClientStream<'c> {
+        ClientStream { version, own_lines, keeps, bytes: 0, ..self }
     }
 
     /// Whether the connection may carry another request.

@@ -123,7 +123,8 @@ async fn exchange(
     let _busy = io.counters.connections_busy.while_here();
     let mut client = ClientStream::new(io, stream);
     client.send_bytes(&unsent).await.ok()?;
-    let mut client = client.for_request(head.version, wants_more(listener.role, &head));
+    let keeps = wants_more(listener.role, &head);
+    let mut client = client.for_request(head.version, listener.own_lines(), keeps);
     let mut body = RequestBody::new(io, stream, &head, rest);
     let context = RequestContext {
         worker,
@@ -564,7 +565,8 @@ impl Turn<'_> {
         let connection = connection_of(head.version, keep);
         let before = output.len();
         let now_ms = Some(self.now_ms);
-        let use_ = Use { cache_status: HIT, now_ms, connection, own_lines: b"" };
+        let own_lines = self.from.listener.own_lines();
+        let use_ = Use { cache_status: HIT, now_ms, connection, own_lines };
         stored.append_head(output, &use_);
         let with_body = head.method == Method::Get && stored.body_bytes > 0;
         let body_bytes = if with_body { stored.body_bytes } else { 0 };

@@ -48,8 +48,23 @@ pub(crate) fn framing(response: &Response<'_>, version: Version) -> Framing {
     }
 }
 
-/// Appends the head of a final response.
+/// Appends the head of a final response, with these field lines of its listener.
 pub(crate) fn append(
+    out: &mut Vec<u8>,
+    response: &Response<'_>,
+    framing: Framing,
+    connection: Connection,
+    own_lines: &[u8],
+) {
+    append_without(out, response, framing, connection);
+    if !own_lines.is_empty() {
+        out.truncate(out.len() - b"\r\n".len());
+        out.extend_from_slice(own_lines);
+        write::end(out);
+    }
+}
+
+fn append_without(
     out: &mut Vec<u8>,
     response: &Response<'_>,
     framing: Framing,

@@ -51,7 +51,7 @@ pub(crate) async fn pass(
     let _arriving = io.counters.states.arriving.while_here();
     let limit = io.limits().limits.handshake_timeout;
     let deadline = time::now() + limit;
-    let Setup { proxies, tls } = setup;
+    let Setup { proxies, tls, .. } = setup;
     if let Some(proxies) = proxies
         && let Some(ends) = proxied(io, proxies, &stream, (peer, listener), limit).await?
     {

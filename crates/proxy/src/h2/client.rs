@@ -26,6 +26,9 @@ pub(crate) trait Streams: 'static {
 
     fn io(&self) -> &CoreIo;
 
+    /// Field lines of the listener's responses.
+    fn own_lines(&self) -> &[u8];
+
     /// Sends a head. False if the stream is gone.
     fn send_head<'f>(
         &self,
@@ -249,7 +252,8 @@ impl<S: Streams> Client for StreamClient<S> {
 
     fn respond(&mut self, response: &Response<'_>) {
         let framing = response_framing(response, S::VERSION);
-        append_response(&mut self.head, response, framing, Connection::Keep);
+        let lines = self.link.own_lines();
+        append_response(&mut self.head, response, framing, Connection::Keep, lines);
         if let Response::Relayed(relayed) = response {
             self.ends_later = relayed.may_have_trailers;
         }

@@ -465,7 +465,7 @@ impl Link {
             cache_status: HIT,
             now_ms: Some(now_ms),
             connection: Connection::Keep,
-            own_lines: b"",
+            own_lines: self.listener.own_lines(),
         };
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
         let mut left = body_bytes;

@@ -28,6 +28,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use cache::Look;
 use cache::stored::{Connection as Keeping, Use};
+use core_io::held::HeldBytes;
 use http1::write::trailer_lines;
 use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
 use http2::Bucket;
@@ -45,7 +46,6 @@ use transport::tls::{QuicFacts, TlsFacts};
 use self::end::Going;
 use self::order::take_early;
 use super::endpoint::{Endpoint, Handshake};
-use super::held::Held;
 use super::limits::{PULL_BYTES_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
 use super::stream::{Read, Stream, find, read};
 use crate::exchange::routing::RequestContext;
@@ -80,7 +80,7 @@ struct State {
     /// Our control stream, and what it has not taken.
     control: Option<StreamId>,
     control_unsent: Bytes,
-    control_held: Arc<Held>,
+    control_held: Arc<HeldBytes>,
     /// Streams of the client with one direction.
     uni: Vec<(StreamId, UniStream)>,
     streams: Vec<(StreamId, Stream)>,
@@ -95,7 +95,7 @@ struct State {
     /// Priorities of requests whose heads have not come.
     early: Vec<(StreamId, Priority)>,
     /// What is held of the streams of requests.
-    held: Arc<Held>,
+    held: Arc<HeldBytes>,
     /// What was freed, when that was looked at last.
     freed: u64,
     taking: Taking,
@@ -138,7 +138,7 @@ impl Link {
             http3: http3::Connection::server(&limits),
             control: None,
             control_unsent: Bytes::new(),
-            control_held: Held::new(&worker.io.counters),
+            control_held: HeldBytes::new(&worker.io.counters),
             uni: Vec::new(),
             streams: Vec::new(),
             waker: None,
@@ -146,7 +146,7 @@ impl Link {
             tasks: 0,
             next_stream: 0,
             early: Vec::new(),
-            held: Held::new(&worker.io.counters),
+            held: HeldBytes::new(&worker.io.counters),
             freed: 0,
             taking: Taking::default(),
             going: Going::No,
@@ -666,7 +666,7 @@ impl Link {
 impl State {
     fn send_control(&mut self, frames: Vec<u8>) {
         let frames = [&self.control_unsent, &frames[..]].concat();
-        self.control_unsent = self.control_held.part(frames);
+        self.control_unsent = Bytes::from_owner(self.control_held.part(frames));
         self.flush_control();
     }
 

@@ -22,8 +22,6 @@ mod absent;
 #[cfg(feature = "tls")]
 mod endpoint;
 #[cfg(feature = "tls")]
-mod held;
-#[cfg(feature = "tls")]
 mod limits;
 #[cfg(feature = "tls")]
 mod link;

@@ -5,12 +5,12 @@ use std::task::Waker;
 use std::{mem, slice};
 
 use bytes::Bytes;
+use core_io::held::HeldBytes;
 use http3::{MessageStream, Priority, write};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use runtime::time::{self, Instant};
 use runtime::wake;
 
-use super::held::Held;
 use super::limits::PART_BYTES;
 
 /// A request, from the first byte of its stream to the last of its response.
@@ -134,11 +134,11 @@ impl Stream {
         &mut self,
         quinn: &mut Connection,
         id: StreamId,
-        held: &Arc<Held>,
+        held: &Arc<HeldBytes>,
     ) -> Result<(), Gone> {
         while self.has_unsent() {
             if self.part.is_empty() {
-                self.part = held.part(mem::take(&mut self.unsent));
+                self.part = Bytes::from_owner(held.part(mem::take(&mut self.unsent)));
             }
             match quinn.send_stream(id).write_chunks(slice::from_mut(&mut self.part)) {
                 Ok(_) => {}
@@ -164,7 +164,7 @@ impl Stream {
         &mut self,
         quinn: &mut Connection,
         id: StreamId,
-        (held, held_max): (&Arc<Held>, u64),
+        (held, held_max): (&Arc<HeldBytes>, u64),
         content: &[u8],
     ) -> Result<usize, Gone> {
         self.flush(quinn, id, held)?;

@@ -22,6 +22,10 @@ impl Streams for Link {
         &self.worker.io
     }
 
+    fn own_lines(&self) -> &[u8] {
+        self.listener.own_lines()
+    }
+
     fn send_head<'f>(
         &self,
         stream: StreamId,
