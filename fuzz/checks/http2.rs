@@ -100,7 +100,7 @@ fn send_requests(connection: &mut Connection, out: &mut Vec<u8>) {
         let stream =
             connection.send_request(&request, [], end_stream, out).expect("the first streams");
         if !end_stream {
-            connection.send_data(stream, &[7; 70_000], true, 0, out).expect("an open stream");
+            connection.send_data(stream, &[7; 70_000], true, out).expect("an open stream");
         }
     }
 }
@@ -113,7 +113,7 @@ fn react(connection: &mut Connection, event: Event<'_>, out: &mut Vec<u8>) {
             0 => {
                 let sent = connection.send_response(stream, 200, head.fields.iter(), false, out);
                 sent.expect("a new stream");
-                connection.send_data(stream, &[1; 100], true, 0, out).expect("an open stream");
+                connection.send_data(stream, &[1; 100], true, out).expect("an open stream");
             }
             1 => {
                 connection.send_response(stream, 204, [], true, out).expect("a new stream");
@@ -121,7 +121,7 @@ fn react(connection: &mut Connection, event: Event<'_>, out: &mut Vec<u8>) {
             }
             2 => {
                 connection.send_response(stream, 200, [], false, out).expect("a new stream");
-                connection.send_data(stream, &[2; 70_000], true, 0, out).expect("an open stream");
+                connection.send_data(stream, &[2; 70_000], true, out).expect("an open stream");
             }
             _ => {}
         },

@@ -41,7 +41,7 @@
 //!         Some(Event::Request { stream, head, end_stream }) => {
 //!             assert_eq!((stream, head.path, end_stream), (sent, Some(&b"/"[..]), true));
 //!             server.send_response(stream, 200, head.fields.iter(), false, &mut to_client)?;
-//!             server.send_data(stream, b"hello", true, 0, &mut to_client)?;
+//!             server.send_data(stream, b"hello", true, &mut to_client)?;
 //!         }
 //!         Some(_) => {}
 //!         None => break,
@@ -66,7 +66,7 @@ mod scratch;
 mod settings;
 mod stream;
 
-pub use connection::{Connection, DataHeader, PREFACE, RequestFields};
+pub use connection::{Connection, PREFACE, RequestFields};
 pub use error::{ConnectionError, ErrorCode, Misuse, Reason};
 pub use event::{Event, Received, StreamId};
 pub use limits::Limits;

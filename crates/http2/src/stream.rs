@@ -24,7 +24,6 @@
 use hashbrown::HashTable;
 
 use crate::flow::{ReceiveWindow, SendWindow};
-use crate::limits::FRAME_BYTES;
 use crate::priority::Priority;
 
 /// The step of one direction.
@@ -35,9 +34,6 @@ pub(crate) enum Step {
     Ended,
 }
 
-/// No time is recorded.
-pub(crate) const NEVER: u64 = u64::MAX;
-
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) id: u32,
@@ -47,10 +43,6 @@ pub(crate) struct Stream {
     pub(crate) receive_window: ReceiveWindow,
     /// What must still be received if Content-Length says so.
     pub(crate) content_left: Option<u64>,
-    /// Since when content waits for the peer's window, or `NEVER`.
-    pub(crate) blocked_since_ms: u64,
-    /// What was sent since then.
-    sent_since: u32,
     pub(crate) priority: Priority,
     /// The caller has content to send.
     pub(crate) wants: bool,
@@ -69,30 +61,10 @@ impl Stream {
             send_window: SendWindow::new(send_bytes),
             receive_window: ReceiveWindow::new(receive_bytes),
             content_left: None,
-            blocked_since_ms: NEVER,
-            sent_since: 0,
             priority: Priority::DEFAULT,
             wants: false,
             is_head: false,
             turn: 0,
-        }
-    }
-
-    /// Content was sent: all that there was, or as far as the windows allow, or one frame of it.
-    pub(crate) fn note_progress(
-        &mut self,
-        bytes: usize,
-        is_all: bool,
-        is_blocked: bool,
-        now_ms: u64,
-    ) {
-        self.sent_since = self.sent_since.saturating_add(bytes as u32);
-        if is_all || self.sent_since >= FRAME_BYTES as u32 {
-            self.blocked_since_ms = NEVER;
-        }
-        if is_blocked && self.blocked_since_ms == NEVER {
-            self.blocked_since_ms = now_ms;
-            self.sent_since = 0;
         }
     }
 

@@ -23,7 +23,7 @@ mod receive;
 mod send;
 
 use block::PartialBlock;
-pub use send::{DataHeader, RequestFields};
+pub use send::RequestFields;
 
 use crate::error::{ConnectionError, ErrorCode, Reason};
 use crate::event::{Found, Received, StreamId};
@@ -36,7 +36,7 @@ use crate::limits::{
 use crate::rate::{Rates, Work};
 use crate::scratch::Scratch;
 use crate::settings::{self, PeerSettings};
-use crate::stream::{NEVER, Streams};
+use crate::stream::Streams;
 
 /// What a client sends first (RFC 9113 section 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -234,21 +234,6 @@ impl Connection {
     /// Streams that are not closed.
     pub fn open_streams(&self) -> usize {
         self.streams.open() as usize
-    }
-
-    /// The oldest instant since which content that was passed to `send_data` waits for a window of
-    /// the peer. It begins again after each [`FRAME_BYTES`](crate::limits::FRAME_BYTES) that are
-    /// accepted, so that a peer that opens its windows by few bytes does not reset it. Cut off
-    /// peers for which it is too long ago.
-    pub fn blocked_since_ms(&self) -> Option<u64> {
-        let oldest = self.streams.iter().map(|stream| stream.blocked_since_ms).min();
-        oldest.filter(|&since| since != NEVER)
-    }
-
-    /// The same for one stream.
-    pub fn stream_blocked_since_ms(&self, stream: StreamId) -> Option<u64> {
-        let since = self.streams.get(stream)?.blocked_since_ms;
-        (since != NEVER).then_some(since)
     }
 
     /// Gives back memory that is not needed now. Call it when the connection becomes idle.

@@ -24,15 +24,6 @@ pub struct RequestFields<'a> {
     pub protocol: Option<&'a [u8]>,
 }
 
-/// What [`Connection::send_data_header`] has announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataHeader {
-    /// Bytes of content that must follow in the output before anything else.
-    pub bytes: usize,
-    /// The frame's header was written. If not, `bytes` is 0 and the windows are closed.
-    pub is_written: bool,
-}
-
 impl Connection {
     /// Opens a stream and sends a request (client).
     ///
@@ -175,46 +166,34 @@ impl Connection {
         stream: StreamId,
         bytes: &[u8],
         end_stream: bool,
-        now_ms: u64,
         out: &mut Vec<u8>,
     ) -> Result<usize, Misuse> {
         let mut sent = 0;
         loop {
-            let rest = &bytes[sent..];
-            let header = self.send_data_header(stream, rest.len(), end_stream, now_ms, out)?;
-            out.extend_from_slice(&rest[..header.bytes]);
-            sent += header.bytes;
-            if !header.is_written || sent == bytes.len() {
+            let frame = self.send_frame(stream, &bytes[sent..], end_stream, out)?;
+            sent += frame.unwrap_or(0);
+            if frame.is_none() || sent == bytes.len() {
                 return Ok(sent);
             }
         }
     }
 
-    /// Writes only the header of one DATA frame for content of `len` bytes or less. The caller must
-    /// send as many bytes as [`DataHeader::bytes`] says right after it, for example with `writev`.
-    ///
-    /// Otherwise like [`Connection::send_data`].
-    ///
-    /// # Errors
-    /// [`Misuse`]; nothing was sent.
-    pub fn send_data_header(
+    /// Sends one DATA frame, and returns the bytes of its content; `None` if a window is closed.
+    fn send_frame(
         &mut self,
         stream: StreamId,
-        len: usize,
+        content: &[u8],
         end_stream: bool,
-        now_ms: u64,
         out: &mut Vec<u8>,
-    ) -> Result<DataHeader, Misuse> {
+    ) -> Result<Option<usize>, Misuse> {
         self.check_step(stream, Step::Body)?;
         let open = self.send_window.available();
         let found = self.streams.get_mut(stream).ok_or(Misuse::NoStream)?;
-        let bytes = len.min(FRAME_BYTES).min(open).min(found.send_window.available());
-        let is_all = bytes == len;
-        let is_blocked = !is_all && bytes == open.min(found.send_window.available());
-        found.note_progress(bytes, is_all, is_blocked, now_ms);
+        let bytes = content.len().min(FRAME_BYTES).min(open).min(found.send_window.available());
+        let is_all = bytes == content.len();
         found.wants = !is_all;
         if bytes == 0 && !(is_all && end_stream) {
-            return Ok(DataHeader { bytes, is_written: false });
+            return Ok(None);
         }
         if !planted::is(planted::Bug::Http2WindowNotTaken) {
             found.send_window.take(bytes);
@@ -223,10 +202,11 @@ impl Connection {
         self.earn_window_updates();
         let ends = is_all && end_stream;
         frame::header(out, bytes, kind::DATA, if ends { flag::END_STREAM } else { 0 }, stream);
+        out.extend_from_slice(&content[..bytes]);
         if ends {
             self.streams.advance(stream, Direction::Sending, Step::Ended);
         }
-        Ok(DataHeader { bytes, is_written: true })
+        Ok(Some(bytes))
     }
 
     /// The caller has content for this stream: lists it for [`Connection::next_to_send`].

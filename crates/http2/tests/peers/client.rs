@@ -130,7 +130,7 @@ impl Client {
             if let Some((stream, content)) = &mut self.upload {
                 let (connection, out) = (&mut self.connection, &mut self.out);
                 // The server may have answered and reset the stream before it has everything.
-                match connection.send_data(*stream, content, true, 0, out) {
+                match connection.send_data(*stream, content, true, out) {
                     Ok(sent) => drop(content.drain(..sent)),
                     Err(_) => content.clear(),
                 }

@@ -161,7 +161,6 @@ impl Server {
 
     /// Sends content. Returns whether the output is full and there may be more.
     fn send(&mut self) -> bool {
-        let now_ms = self.started.elapsed().as_millis() as u64;
         // A stream whose content is sent may have nothing more and still not be complete.
         while let Some(stream) = self.next() {
             let Some(exchange) = self.exchanges.get_mut(&stream) else { continue };
@@ -170,7 +169,7 @@ impl Server {
             let is_last = exchange.is_complete && turn.len() == rest.len();
             let ends = is_last && exchange.trailers.is_empty();
             let (connection, out) = (&mut self.connection, &mut self.out);
-            let sent = connection.send_data(stream, turn, ends, now_ms, out).unwrap_or(0);
+            let sent = connection.send_data(stream, turn, ends, out).unwrap_or(0);
             let all = sent == turn.len();
             exchange.sent += sent;
             if all && is_last && !ends {

@@ -55,7 +55,7 @@ fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> s
             while sent < all {
                 let piece = content::piece(0, *sent as u64, (*all - *sent) as u64);
                 let is_last = *sent + piece.len() == *all;
-                match connection.send_data(*id, piece, is_last, 0, &mut out) {
+                match connection.send_data(*id, piece, is_last, &mut out) {
                     Ok(accepted) if accepted > 0 => *sent += accepted,
                     Ok(_) => return true,
                     Err(_) => return false,

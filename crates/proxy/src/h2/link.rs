@@ -475,7 +475,7 @@ impl Link {
         let mut sent = http2.send_encoded_response(stream, block, left == 0, out);
         for piece in stored.pieces.iter().take_while(|_| body_bytes > 0) {
             left -= piece.len() as u64;
-            let was_sent = http2.send_data(stream, piece, left == 0, self.now_ms(), out).map(drop);
+            let was_sent = http2.send_data(stream, piece, left == 0, out).map(drop);
             sent = sent.and(was_sent);
         }
         debug_assert_eq!(sent, Ok(()));
@@ -539,7 +539,7 @@ impl Link {
         // The stream was opened by this request. A window that is too small cuts the text.
         let status = refusal.status();
         let _ = http2.send_response(stream, status, fields_of(head), content.is_empty(), out);
-        let _ = http2.send_data(stream, content, true, self.now_ms(), out);
+        let _ = http2.send_data(stream, content, true, out);
         http2.reset(stream, ErrorCode::NO_ERROR, out);
         drop(state);
         self.origin().refused(&self.worker.io, refusal, received, &response, time::wall_ms());

@@ -198,10 +198,10 @@ impl Http2 {
     }
 
     fn send_waiting(&mut self) {
-        let Http2 { connection, waiting, out, now_ms, .. } = self;
+        let Http2 { connection, waiting, out, .. } = self;
         waiting.retain_mut(|(stream, content, ends)| {
             // An error: the server has ended the stream and does not want the rest.
-            let sent = connection.send_data(*stream, content, *ends, *now_ms, out);
+            let sent = connection.send_data(*stream, content, *ends, out);
             content.drain(..sent.unwrap_or(content.len()));
             !content.is_empty()
         });

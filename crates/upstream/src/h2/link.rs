@@ -543,7 +543,6 @@ impl Slot {
     }
 
     fn send_some(&self, content: &[u8], ends: bool) -> Result<usize, Fault> {
-        let now_ms = self.link.now_ms();
         self.link.write(|State { http2, out, streams, .. }| {
             let (id, stream) = self.find(streams)?;
             if stream.is_complete {
@@ -561,7 +560,7 @@ impl Slot {
                 return Ok(0);
             }
             let ends = ends && part.len() == content.len();
-            let sent = http2.send_data(id, part, ends, now_ms, out).map_err(|_| Fault::Broken)?;
+            let sent = http2.send_data(id, part, ends, out).map_err(|_| Fault::Broken)?;
             let (_, stream) = self.find(streams)?;
             if sent > 0 {
                 stream.sent_at = Some(time::now());

@@ -106,7 +106,7 @@ impl Client {
 
     /// Sends content as far as the windows allow; returns how much.
     pub(crate) fn send(&mut self, stream: StreamId, content: &[u8], ends: bool) -> usize {
-        let sent = self.http2.send_data(stream, content, ends, 0, &mut self.out);
+        let sent = self.http2.send_data(stream, content, ends, &mut self.out);
         self.flush();
         sent.unwrap_or(0)
     }

@@ -167,7 +167,7 @@ impl Side {
     /// Sends content, waiting for windows. False if the stream or the connection is gone.
     pub(crate) fn data(&mut self, stream: StreamId, mut content: &[u8], ends: bool) -> bool {
         loop {
-            let Ok(sent) = self.http2.send_data(stream, content, ends, 0, &mut self.out) else {
+            let Ok(sent) = self.http2.send_data(stream, content, ends, &mut self.out) else {
                 return false;
             };
             self.flush();

@@ -42,7 +42,6 @@ impl Streams for Link {
     }
 
     fn send_content(&self, stream: StreamId, content: &[u8], ends: bool) -> Option<usize> {
-        let now_ms = self.now_ms();
         self.write(|State { http2, out, streams, .. }| {
             find(streams, stream)?;
             let mut room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
@@ -56,7 +55,7 @@ impl Streams for Link {
             }
             let is_whole = part.len() == content.len();
             let ends = ends && is_whole && !planted::is(planted::Bug::Http2EndLost);
-            http2.send_data(stream, part, ends, now_ms, out).ok()
+            http2.send_data(stream, part, ends, out).ok()
         })
     }
 
