@@ -29,7 +29,7 @@ impl Link {
             None
         } else if self.tls.get().is_none() {
             Some(self.began + limits.handshake_timeout)
-        } else if state.streams.is_empty() && self.endpoint.is_closing() {
+        } else if state.streams.is_empty() && state.going != Going::No {
             // A client that has gone acknowledges nothing.
             Some(state.heard + limits.linger_timeout)
         } else if let Some(due) = state.taking.due(limits) {
@@ -136,6 +136,8 @@ impl State {
             Going::Final => return self.is_idle(),
         };
         self.going = going;
+        // From now on the client has time to answer.
+        self.heard = time::now();
         let mut frame = Vec::new();
         write::go_away(next, &mut frame);
         self.send_control(frame);
