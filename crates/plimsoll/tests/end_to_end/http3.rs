@@ -350,21 +350,27 @@ fn responses_of_http3_go_out_by_their_priorities() {
 /// What it did not acknowledge was kept for minutes, and counted nowhere.
 #[test]
 fn a_client_that_acknowledges_nothing_is_cut() {
-    let home = Home::new();
-    let origin = Recorder::start();
-    let more = "[server]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[limits]\nsend_timeout = \"1s\"\n";
-    let proxy = proxy(&home, &origin.url(), more);
-    let steps = json!([{"do": "deaf", "path": "/cached/500000"}]);
-    let _client = Running::start(
-        client(&home, proxy.address().port(), &steps).stdout(output_file(&home, "client.out")),
-    );
-    let admin = proxy.admin();
-    wait_for_metric(admin, HELD, |held| held > 400_000);
-    wait_for_metric(admin, TIMEOUTS, |timeouts| timeouts > 0);
-    wait_for_metric(admin, OPEN, |open| open == 0);
-    wait_for_metric(admin, HELD, |held| held == 0);
-    assert_eq!(metric(admin, TIMEOUTS), 1);
-    assert_eq!(proxy.stopped().0, Some(0));
+    for (limit, held_bytes) in [("", 400_000..600_000), ("held_bytes_max = 0\n", 1..200_000)] {
+        let home = Home::new();
+        let origin = Recorder::start();
+        let more = "[server]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n\
+                    [limits]\nsend_timeout = \"1s\"\n";
+        let proxy = proxy(&home, &origin.url(), &format!("{more}{limit}"));
+        let steps = json!([{"do": "deaf", "path": "/cached/500000"}]);
+        let _client = Running::start(
+            client(&home, proxy.address().port(), &steps).stdout(output_file(&home, "client.out")),
+        );
+        let admin = proxy.admin();
+        let mut most = 0;
+        wait_for("the cut", SOON, || {
+            most = most.max(metric(admin, HELD));
+            (metric(admin, TIMEOUTS) > 0).then_some(())
+        });
+        assert!(held_bytes.contains(&most), "{limit}: {most} bytes");
+        wait_for_metric(admin, OPEN, |open| open == 0);
+        wait_for_metric(admin, HELD, |held| held == 0);
+        assert_eq!(proxy.stopped().0, Some(0));
+    }
 }
 
 /// What breaks a rule, and the code that ends the connection or the stream.
