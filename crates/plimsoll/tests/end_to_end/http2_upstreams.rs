@@ -513,6 +513,48 @@ fn an_answer_before_the_end_of_the_content_ends_the_request() {
     assert_eq!(proxy.stopped().0, Some(0));
 }
 
+/// It waited for the window of the content, which the upstream did not open.
+#[test]
+fn an_error_passes_before_content_that_the_upstream_does_not_take() {
+    let home = Home::new();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let finished = Mutex::new(finished);
+    let origin = Accepting::start(move |stream| {
+        let mut limits = Limits::DEFAULT;
+        limits.stream_window_bytes = 1;
+        let mut side = Side::accept(stream, &limits);
+        let Some(Seen::Head(stream, ..)) = side.next() else { return };
+        side.respond(stream, &[(":status", "204"), ("cache-control", "no-store")], true);
+        let Some(Seen::Head(stream, ..)) = side.next() else { return };
+        side.respond(stream, &[(":status", "413"), ("content-length", "9")], false);
+        side.data(stream, b"too ", false);
+        let _ = finished.lock().unwrap().recv_timeout(SOON);
+        side.data(stream, b"much\n", true);
+        while side.next().is_some() {}
+    });
+    let proxy = in_clear(&home, origin.address);
+    // From now on the window is known.
+    assert!(get(proxy.address(), "/").starts_with("HTTP/1.1 204 "));
+    let mut client = TcpStream::connect(proxy.address()).unwrap();
+    client.set_read_timeout(Some(SOON)).unwrap();
+    let content = "x".repeat(5000);
+    let request = format!("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 5000\r\n\r\n{content}");
+    client.write_all(request.as_bytes()).unwrap();
+    let (mut answer, mut part) = (Vec::new(), [0; 1000]);
+    for end in [&b"\r\n\r\ntoo "[..], b"\r\n\r\ntoo much\n"] {
+        while !answer.ends_with(end) {
+            match client.read(&mut part) {
+                Ok(read @ 1..) => answer.extend_from_slice(&part[..read]),
+                other => panic!("{other:?} after {}", String::from_utf8_lossy(&answer)),
+            }
+        }
+        let _ = finish.send(());
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 413 "), "{}", String::from_utf8_lossy(&answer));
+    drop(client);
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
 #[test]
 fn an_upstream_that_does_not_speak_http2_is_502() {
     let home = Home::new();

@@ -91,6 +91,8 @@ struct Stream {
     trailers: Vec<u8>,
     /// The response is complete.
     is_complete: bool,
+    /// The upstream does not want the rest of the request: its answer is an error, or complete.
+    is_refused: bool,
     /// Our end was sent.
     has_sent_all: bool,
     failure: Option<Failure>,
@@ -352,6 +354,7 @@ impl Link {
                     http2.reset(id, ErrorCode::PROTOCOL_ERROR, out);
                     return stream.fail(fault, None);
                 }
+                stream.is_refused |= head.status >= 400;
                 stream.arrived(end_stream);
             }
             Event::Data { stream: id, bytes, end_stream } => match find(streams, id) {
@@ -448,9 +451,9 @@ impl Stream {
     /// A part of the response has come, or the end of it.
     fn arrived(&mut self, is_end: bool) {
         self.is_complete |= is_end;
+        self.is_refused |= is_end;
         wake(&mut self.reader);
-        if is_end {
-            // The rest of the request is not wanted.
+        if self.is_refused {
             wake(&mut self.writer);
         }
     }
@@ -545,7 +548,7 @@ impl Slot {
     fn send_some(&self, content: &[u8], ends: bool) -> Result<usize, Fault> {
         self.link.write(|State { http2, out, streams, .. }| {
             let (id, stream) = self.find(streams)?;
-            if stream.is_complete {
+            if stream.is_refused {
                 return Ok(content.len());
             }
             if let Some(fault) = stream.fault() {
@@ -576,7 +579,7 @@ impl Slot {
         let Some(id) = self.id.get() else { return Poll::Ready(()) };
         let waits = std::mem::take(others_first) && others_wait(streams, id);
         let Some(stream) = find(streams, id) else { return Poll::Ready(()) };
-        let is_open = stream.failure.is_none() && !stream.is_complete;
+        let is_open = stream.failure.is_none() && !stream.is_refused;
         if waits {
             // It wakes those that wait.
             wake(waker);
@@ -596,7 +599,7 @@ impl Slot {
         self.link.write(|State { http2, out, streams, .. }| {
             let (id, stream) = self.find(streams)?;
             match http2.send_trailers(id, fields_in(lines), out) {
-                Err(_) if !stream.is_complete => Err(stream.fault().unwrap_or(Fault::Broken)),
+                Err(_) if !stream.is_refused => Err(stream.fault().unwrap_or(Fault::Broken)),
                 _ => {
                     stream.has_sent_all = true;
                     Ok(())
