@@ -28,7 +28,7 @@ build:
 	cargo build --release --locked -p plimsoll
 
 # One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
-# seeds for two minutes. A failure there prints its seed and the command to repeat it. The last
+# seeds for one minute. A failure there prints its seed and the command to repeat it. The last
 # line counts all tests.
 test:
 	@./setup.sh test

@@ -26,7 +26,7 @@ const FIRST: &str = "plimsoll end_to_end";
 const FIRST_THREADS: &str = "3";
 /// The tests that run beside the others.
 const SECOND: &str = "studies end_to_end";
-const SIMULATION_SECONDS: &str = "120";
+const SIMULATION_SECONDS: &str = "60";
 
 /// One test program.
 struct Program {

@@ -166,16 +166,7 @@ max_filedescriptors 8192
 }
 
 #[test]
-fn ours_has_a_load_line_in_squids_format() {
-    ours_has_a_load_line("squid");
-}
-
-#[test]
-fn ours_has_a_load_line_in_the_combined_format() {
-    ours_has_a_load_line("combined");
-}
-
-fn ours_has_a_load_line(format: &str) {
+fn ours_has_a_load_line() {
     let home = Home::alone();
     let origin = OurServer::origin();
     let log = home.at("access.log");
@@ -187,11 +178,12 @@ fn ours_has_a_load_line(format: &str) {
         "--access-log",
         &log,
         "--log-format",
-        format,
+        "squid",
     ]);
     let url = format!("{}/obj/1?size=1024", server.url());
     let pid = server.child.pid();
-    has_a_load_line(&home, &Peer { pid, log: "access.log", format, url, rate_max: 16_000 });
+    let (log, format) = ("access.log", "squid");
+    has_a_load_line(&home, &Peer { pid, log, format, url, rate_max: 16_000 });
     let (code, stderr) = server.stopped();
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
 }
