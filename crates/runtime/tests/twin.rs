@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use runtime::fs::File;
-use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use runtime::net::{DatagramSocket, ListenOptions, Outgoing, TcpListener, TcpStream, UdpSocket};
 use runtime::time::{now, sleep, timeout};
 use runtime::{Runtime, join, sim, spawn};
 
@@ -200,6 +202,7 @@ fn disks_are_slow_and_fail() {
 fn datagrams_are_lost_and_overtake_each_other() {
     let mut options = sim::Options::new(11);
     options.loss = 0.2;
+    options.reorder = 0.5;
     let mut runtime = Runtime::simulated(options);
     let got = runtime.block_on(async {
         let receiver = UdpSocket::bind(address()).unwrap();
@@ -215,6 +218,60 @@ fn datagrams_are_lost_and_overtake_each_other() {
     });
     assert!(got.len() > 60 && got.len() < 95, "{} arrived", got.len());
     assert!(!got.is_sorted());
+}
+
+/// What a socket for QUIC receives: each datagram's length, its marks and both addresses.
+fn datagrams_of(options: sim::Options) -> (Vec<usize>, u64) {
+    let mut runtime = Runtime::simulated(options);
+    runtime.block_on(async {
+        let receiver = DatagramSocket::bind(address()).unwrap();
+        let sender = DatagramSocket::bind("10.0.0.2:0".parse().unwrap()).unwrap();
+        for first in 1..=30 {
+            let contents = vec![first as u8; first + 200];
+            let outgoing = Outgoing {
+                contents: &contents,
+                segment_bytes: Some(100),
+                to: address(),
+                from: None,
+                ecn: 2,
+            };
+            sender.try_send(&outgoing).unwrap();
+        }
+        let (mut lengths, mut buf) = (Vec::new(), [0; 1000]);
+        let readable = || poll_fn(|cx| receiver.poll_readable(cx));
+        while timeout(Duration::from_secs(1), readable()).await.is_ok() {
+            while let Ok(incoming) = receiver.try_recv(&mut buf) {
+                assert_eq!(incoming.from, sender.local_addr().unwrap());
+                assert_eq!((incoming.to, incoming.ecn), (Some(address().ip()), 2));
+                lengths.push(incoming.bytes);
+            }
+        }
+        (lengths, sim::trace_hash())
+    })
+}
+
+#[test]
+fn segments_arrive_as_datagrams_in_order() {
+    let (lengths, _) = datagrams_of(sim::Options::new(5));
+    let sent: Vec<usize> = (1..=30).flat_map(|last| [100, 100, last]).collect();
+    assert_eq!(lengths, sent);
+}
+
+#[test]
+fn datagrams_are_lost_reordered_and_duplicated_by_the_seed() {
+    let bad = |seed| {
+        let mut options = sim::Options::new(seed).with_bad_datagrams();
+        options.duplicate = 0.1;
+        datagrams_of(options)
+    };
+    assert_eq!(bad(5), bad(5));
+    assert_ne!(bad(5), bad(6));
+    let (lengths, _) = bad(5);
+    let lasts: Vec<usize> = lengths.into_iter().filter(|length| *length < 100).collect();
+    let distinct: BTreeSet<usize> = lasts.iter().copied().collect();
+    assert!(distinct.len() < 30, "some are lost");
+    assert!(distinct.len() < lasts.len(), "some arrive twice");
+    assert!(!lasts.is_sorted(), "some are overtaken");
 }
 
 /// Broken connections end in both directions, and their descriptors are freed.

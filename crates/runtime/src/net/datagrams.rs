@@ -1,11 +1,12 @@
 //! UDP for QUIC: several datagrams in one call, their ECN marks, and their local address.
 //!
-//! On the system, quinn-udp makes the calls (GSO, GRO, IP_PKTINFO). On the twin, each datagram is
-//! one call without marks.
+//! On the system, quinn-udp makes the calls (GSO, GRO, IP_PKTINFO).
 
+use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
@@ -14,16 +15,34 @@ use super::tcp::adopt;
 use crate::core;
 use crate::counters::count;
 use crate::io::{Direction, Socket};
+use crate::sim::World as SimulatedWorld;
+use crate::sys::World;
 
 /// The buffers of a socket, in each direction.
 const BUFFER_BYTES: usize = 1 << 20;
+/// The most datagrams of one call on the twin.
+const SIMULATED_SEGMENTS_MAX: usize = 8;
 
 /// A socket that many peers send to.
 #[derive(Debug)]
 pub struct DatagramSocket {
     socket: Socket,
-    /// `None` on the twin.
-    system: Option<UdpSocketState>,
+    calls: Calls,
+}
+
+/// Who makes the calls of a socket.
+enum Calls {
+    System(UdpSocketState),
+    Simulated(Rc<SimulatedWorld>),
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Calls::System(system) => system.fmt(f),
+            Calls::Simulated(_) => f.write_str("simulated"),
+        }
+    }
 }
 
 /// Datagrams that arrived together, from one peer.
@@ -76,26 +95,33 @@ impl DatagramSocket {
     }
 
     fn new(socket: Socket) -> io::Result<DatagramSocket> {
-        let system = match socket.world().is_simulated() {
-            true => None,
-            false => Some(UdpSocketState::new((&borrowed(&socket)).into())?),
+        let calls = match socket.world() {
+            World::Simulated(world) => Calls::Simulated(Rc::clone(world)),
+            World::Real => {
+                let system = UdpSocketState::new((&borrowed(&socket)).into())?;
+                // The system may allow less, which works too.
+                let _ = system.set_recv_buffer_size((&borrowed(&socket)).into(), BUFFER_BYTES);
+                let _ = system.set_send_buffer_size((&borrowed(&socket)).into(), BUFFER_BYTES);
+                Calls::System(system)
+            }
         };
-        if let Some(system) = &system {
-            // The system may allow less, which works too.
-            let _ = system.set_recv_buffer_size((&borrowed(&socket)).into(), BUFFER_BYTES);
-            let _ = system.set_send_buffer_size((&borrowed(&socket)).into(), BUFFER_BYTES);
-        }
-        Ok(DatagramSocket { socket, system })
+        Ok(DatagramSocket { socket, calls })
     }
 
     /// The most datagrams of one [`Outgoing`].
     pub fn segments_max(&self) -> usize {
-        self.system.as_ref().map_or(1, UdpSocketState::max_gso_segments)
+        match &self.calls {
+            Calls::System(system) => system.max_gso_segments(),
+            Calls::Simulated(_) => SIMULATED_SEGMENTS_MAX,
+        }
     }
 
     /// Whether datagrams that are too long for a link may be cut on the way.
     pub fn may_fragment(&self) -> bool {
-        self.system.as_ref().is_none_or(UdpSocketState::may_fragment)
+        match &self.calls {
+            Calls::System(system) => system.may_fragment(),
+            Calls::Simulated(_) => false,
+        }
     }
 
     /// The address it is bound to.
@@ -128,11 +154,18 @@ impl DatagramSocket {
     /// `WouldBlock` if nothing has arrived, or what the system says about earlier datagrams.
     pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<Incoming> {
         count(&self.socket.core().counters.recv_calls);
-        let result = match &self.system {
-            None => self.socket.world().recv_from(self.socket.fd(), buf).map(|(bytes, from)| {
-                Incoming { bytes, segment_bytes: bytes, from, to: None, ecn: 0 }
-            }),
-            Some(system) => {
+        let result = match &self.calls {
+            Calls::Simulated(world) => {
+                let received = world.net().recv_datagram(self.socket.fd(), buf);
+                received.map(|(bytes, of)| Incoming {
+                    bytes,
+                    segment_bytes: bytes,
+                    from: of.sender,
+                    to: Some(of.to.ip()),
+                    ecn: of.ecn,
+                })
+            }
+            Calls::System(system) => {
                 let mut meta = [RecvMeta::default()];
                 let mut room = [IoSliceMut::new(buf)];
                 let socket = borrowed(&self.socket);
@@ -156,14 +189,15 @@ impl DatagramSocket {
     pub fn try_send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
         count(&self.socket.core().counters.send_calls);
         let Outgoing { contents, segment_bytes, to, from, ecn } = *outgoing;
-        let result = match &self.system {
-            None => {
+        let result = match &self.calls {
+            Calls::Simulated(world) => {
                 let length = segment_bytes.unwrap_or(contents.len()).max(1);
+                let (mut net, fd) = (world.net(), self.socket.fd());
                 contents.chunks(length).try_for_each(|datagram| {
-                    self.socket.world().send_to(self.socket.fd(), datagram, to).map(drop)
+                    net.send_datagram(fd, datagram, Some(to), ecn).map(drop)
                 })
             }
-            Some(system) => {
+            Calls::System(system) => {
                 let transmit = Transmit {
                     destination: to,
                     ecn: EcnCodepoint::from_bits(ecn),

@@ -56,7 +56,15 @@ impl Net {
         buf: &[u8],
         address: SocketAddr,
     ) -> io::Result<usize> {
-        self.send_datagram(fd, buf, Some(address))
+        self.send_datagram(fd, buf, Some(address), 0)
+    }
+
+    pub(crate) fn recv_from(
+        &mut self,
+        fd: RawFd,
+        buf: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr)> {
+        self.recv_datagram(fd, buf).map(|(read, datagram)| (read, datagram.sender))
     }
 
     /// The simulated network sends everything at once anyway.

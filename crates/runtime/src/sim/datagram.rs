@@ -12,6 +12,20 @@ use super::net::{Event, Id, Net, Socket};
 
 /// The largest datagram that UDP carries.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
+/// Bytes that wait in a socket: what Linux has by default. More are lost.
+const BUFFER_BYTES: usize = 212_992;
+/// The delays of the network that a datagram takes if others may overtake it.
+const REORDERED_DELAYS: u64 = 3;
+
+/// A datagram on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Datagram {
+    pub(crate) sender: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// The two ECN bits.
+    pub(crate) ecn: u8,
+    pub(crate) bytes: Vec<u8>,
+}
 
 pub(super) struct Datagrams {
     pub(super) local: SocketAddr,
@@ -19,7 +33,9 @@ pub(super) struct Datagrams {
     peer: Option<SocketAddr>,
     /// Reported once, to the next operation.
     error: Option<i32>,
-    inbound: VecDeque<(SocketAddr, Vec<u8>)>,
+    inbound: VecDeque<Datagram>,
+    /// When the last datagram that it sent arrives.
+    last_arrival_ns: u64,
 }
 
 impl Datagrams {
@@ -48,6 +64,7 @@ impl Net {
             peer: None,
             error: None,
             inbound,
+            last_arrival_ns: 0,
         }));
         self.bound.entry(place).or_default().push(id);
         let fd = self.open_fd(id);
@@ -60,11 +77,12 @@ impl Net {
         Ok(())
     }
 
-    pub(super) fn send_datagram(
+    pub(crate) fn send_datagram(
         &mut self,
         fd: RawFd,
         buf: &[u8],
         to: Option<SocketAddr>,
+        ecn: u8,
     ) -> io::Result<usize> {
         let (from, socket) = self.datagrams(fd)?;
         if let Some(number) = socket.error.take() {
@@ -77,30 +95,41 @@ impl Net {
         }
         let sender = sender_of(socket.local);
         self.trace("datagram", from, buf.len());
-        let loss = self.options.loss;
+        let (loss, duplicate) = (self.options.loss, self.options.duplicate);
+        let datagram = Datagram { sender, to, ecn, bytes: buf.to_vec() };
+        if self.rng.chance(duplicate) {
+            self.plan_datagram(fd, from, datagram.clone())?;
+        }
         if !self.rng.chance(loss) {
-            let bytes = buf.to_vec();
-            self.plan_delayed(Event::Datagram { from, sender, to, bytes });
+            self.plan_datagram(fd, from, datagram)?;
         }
         Ok(buf.len())
     }
 
-    pub(super) fn datagram_arrives(
-        &mut self,
-        from: Id,
-        sender: SocketAddr,
-        to: SocketAddr,
-        bytes: Vec<u8>,
-    ) {
-        let Some(id) = self.find(true, to) else {
+    /// A datagram arrives after those that its socket has sent before, unless it is reordered.
+    fn plan_datagram(&mut self, fd: RawFd, from: Id, datagram: Datagram) -> io::Result<()> {
+        let mut at_ns = self.arrival_ns();
+        let reorder = self.options.reorder;
+        if self.rng.chance(reorder) {
+            at_ns += (at_ns - self.now_ns) * (REORDERED_DELAYS - 1);
+        } else {
+            let last_ns = &mut self.datagrams(fd)?.1.last_arrival_ns;
+            at_ns = at_ns.max(*last_ns + 1);
+            *last_ns = at_ns;
+        }
+        self.plan(at_ns, Event::Datagram { from, datagram });
+        Ok(())
+    }
+
+    pub(super) fn datagram_arrives(&mut self, from: Id, datagram: Datagram) {
+        let Some(id) = self.find(true, datagram.to) else {
             return self.plan_delayed(Event::Unreachable { from });
         };
-        let buffer_bytes = self.options.buffer_bytes;
         let Some(Socket::Datagrams(socket)) = self.sockets.get_mut(&id) else { return };
-        let held: usize = socket.inbound.iter().map(|(_, bytes)| bytes.len()).sum();
-        let meant = socket.peer.is_none_or(|peer| peer == sender);
-        if meant && (held == 0 || held + bytes.len() <= buffer_bytes) {
-            socket.inbound.push_back((sender, bytes));
+        let held: usize = socket.inbound.iter().map(|datagram| datagram.bytes.len()).sum();
+        let meant = socket.peer.is_none_or(|peer| peer == datagram.sender);
+        if meant && held + datagram.bytes.len() <= BUFFER_BYTES {
+            socket.inbound.push_back(datagram);
             let fd = socket.fd;
             self.trace("datagram arrives", id, 0);
             self.refresh(id, Some(fd));
@@ -117,24 +146,25 @@ impl Net {
         }
     }
 
-    pub(crate) fn recv_from(
+    /// Receives a datagram: how much of it fits into `buf`, and the whole.
+    pub(crate) fn recv_datagram(
         &mut self,
         fd: RawFd,
         buf: &mut [u8],
-    ) -> io::Result<(usize, SocketAddr)> {
+    ) -> io::Result<(usize, Datagram)> {
         let (id, socket) = self.datagrams(fd)?;
         if let Some(number) = socket.error.take() {
             self.refresh(id, Some(fd));
             return error(number);
         }
-        let Some((sender, bytes)) = socket.inbound.pop_front() else {
+        let Some(datagram) = socket.inbound.pop_front() else {
             return error(libc::EAGAIN);
         };
-        let read = bytes.len().min(buf.len());
-        buf[..read].copy_from_slice(&bytes[..read]);
+        let read = datagram.bytes.len().min(buf.len());
+        buf[..read].copy_from_slice(&datagram.bytes[..read]);
         self.trace("datagram read", id, read);
         self.refresh(id, Some(fd));
-        Ok((read, sender))
+        Ok((read, datagram))
     }
 
     fn datagrams(&mut self, fd: RawFd) -> io::Result<(Id, &mut Datagrams)> {

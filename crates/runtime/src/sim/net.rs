@@ -17,7 +17,7 @@ use readiness::Ready;
 use readiness::simulated::Levels;
 
 use super::Options;
-use super::datagram::Datagrams;
+use super::datagram::{Datagram, Datagrams};
 use super::error;
 use super::rng::Rng;
 use super::stream::{Listener, Stream};
@@ -47,7 +47,7 @@ pub(super) enum Event {
     /// A reset arrives.
     Reset { to: Id },
     /// A datagram arrives where its address is.
-    Datagram { from: Id, sender: SocketAddr, to: SocketAddr, bytes: Vec<u8> },
+    Datagram { from: Id, datagram: Datagram },
     /// The report arrives that a connected socket's datagrams have no receiver.
     Unreachable { from: Id },
 }
@@ -120,9 +120,7 @@ impl Net {
             Event::Bytes { from, to, bytes } => self.bytes_arrive(from, to, &bytes),
             Event::End { to } => self.end_arrives(to),
             Event::Reset { to } => self.reset_arrives(to),
-            Event::Datagram { from, sender, to, bytes } => {
-                self.datagram_arrives(from, sender, to, bytes);
-            }
+            Event::Datagram { from, datagram } => self.datagram_arrives(from, datagram),
             Event::Unreachable { from } => self.unreachable(from),
         }
     }

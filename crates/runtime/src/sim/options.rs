@@ -26,6 +26,10 @@ pub struct Options {
     pub refuse: f64,
     /// The probability that a datagram is lost.
     pub loss: f64,
+    /// The probability that later datagrams of the same socket may overtake one.
+    pub reorder: f64,
+    /// The probability that a datagram arrives twice.
+    pub duplicate: f64,
     /// Bytes that a connection holds in each direction, in flight and unread.
     pub buffer_bytes: usize,
     /// How long a file takes to open or to read.
@@ -59,6 +63,8 @@ impl Options {
             reset: 0.0,
             refuse: 0.0,
             loss: 0.0,
+            reorder: 0.0,
+            duplicate: 0.0,
             buffer_bytes: 64 * 1024,
             disk_delay: Duration::from_micros(20)..Duration::from_millis(2),
             disk_error: 0.0,
@@ -85,18 +91,25 @@ impl Options {
         }
     }
 
-    /// As [`Options::rough`], with resets, stalls, refused connects, lost datagrams and a failing
-    /// disk.
+    /// As [`Options::rough`], with resets, stalls, refused connects, a failing disk, and datagrams
+    /// as in [`Options::with_bad_datagrams`].
     #[must_use]
     pub fn stormy(seed: u64) -> Options {
         Options {
             reset: 0.01,
             stall: 0.002,
             refuse: 0.02,
-            loss: 0.05,
             disk_error: 0.01,
             ..Options::rough(seed)
         }
+        .with_bad_datagrams()
+    }
+
+    /// Loses 5 % of the datagrams, reorders 10 %, and duplicates 2 %. A protocol over datagrams has
+    /// to work in this world.
+    #[must_use]
+    pub fn with_bad_datagrams(self) -> Options {
+        Options { loss: 0.05, reorder: 0.1, duplicate: 0.02, ..self }
     }
 }
 

@@ -251,7 +251,7 @@ impl Net {
 impl Net {
     pub(crate) fn send(&mut self, fd: RawFd, buf: &[u8]) -> io::Result<usize> {
         if let (_, Socket::Datagrams(_)) = self.socket(fd) {
-            return self.send_datagram(fd, buf, None);
+            return self.send_datagram(fd, buf, None, 0);
         }
         let (id, stream) = self.stream(fd)?;
         if let Some(number) = stream.error.take() {

@@ -24,12 +24,6 @@ pub(crate) enum World {
     Simulated(Rc<SimulatedWorld>),
 }
 
-impl World {
-    pub(crate) fn is_simulated(&self) -> bool {
-        matches!(self, World::Simulated(_))
-    }
-}
-
 macro_rules! world {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)+) => {
         impl World {
