@@ -31,6 +31,9 @@ pub struct Shared {
     pub resolver: Arc<Resolver>,
     /// The state of upstream servers, which outlives a reload.
     pub upstreams: Registry,
+    /// Seeds what is otherwise random; `None`: it is random.
+    #[cfg(feature = "tls")]
+    pub(crate) hash_seed: Option<[u64; 2]>,
     /// Datagrams for connections of other cores.
     #[cfg(feature = "tls")]
     pub(crate) strays: crate::strays::Strays,
@@ -47,6 +50,8 @@ impl Shared {
             passwords: Known::default(),
             pseudonym: via::pseudonym(&cache.hasher),
             upstreams: Registry::default(),
+            #[cfg(feature = "tls")]
+            hash_seed: config.hash_seed,
             #[cfg(feature = "tls")]
             strays: crate::strays::Strays::default(),
             resolver: Resolver::new(&config.name_servers),

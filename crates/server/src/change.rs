@@ -5,16 +5,6 @@ use std::net::{SocketAddr, TcpListener as StdListener, UdpSocket};
 use config::Listener;
 use proxy::snapshot::Snapshot;
 
-/// A socket for HTTP/3 of one core.
-#[derive(Debug)]
-pub(crate) struct Datagrams {
-    pub(crate) socket: UdpSocket,
-    /// Its listener, at the address it is bound to.
-    pub(crate) listener: Listener,
-    /// The number of the core.
-    pub(crate) core: u16,
-}
-
 /// A change to a running core.
 #[derive(Debug)]
 pub(crate) enum Change {
@@ -26,7 +16,7 @@ pub(crate) enum Change {
         /// The sockets that are new on this core.
         sockets: Vec<(StdListener, Listener)>,
         /// The sockets for HTTP/3 that are new on this core.
-        datagrams: Vec<Datagrams>,
+        datagrams: Vec<(UdpSocket, Listener)>,
         /// Addresses to stop accepting from.
         gone: Vec<SocketAddr>,
     },

@@ -3,14 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use runtime::net::TcpListener;
+use runtime::net::{DatagramSocket, TcpListener};
 use runtime::stop::StopToken;
 use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
 use crate::admin;
-use crate::change::{Change, Datagrams};
+use crate::change::Change;
 use crate::core_task::CoreTask;
+use crate::listening::Listening;
 use crate::log_to::LogTo;
 use crate::process::{DiskUser, Process};
 use config::{Config, Listener};
@@ -59,11 +60,12 @@ impl Core {
     pub async fn run(
         self,
         listeners: Vec<(TcpListener, Listener)>,
+        http3: Vec<(DatagramSocket, Listener)>,
         admin: Option<TcpListener>,
         stop: StopToken,
     ) {
         let (never, changes) = inbox(1);
-        self.run_changing(listeners, Vec::new(), admin, changes, stop).await;
+        self.run_changing(listeners, http3, admin, changes, stop).await;
         drop(never);
     }
 
@@ -71,12 +73,14 @@ impl Core {
     pub(crate) async fn run_changing(
         self,
         listeners: Vec<(TcpListener, Listener)>,
-        datagrams: Vec<Datagrams>,
+        http3: Vec<(DatagramSocket, Listener)>,
         admin: Option<TcpListener>,
         changes: Inbox<Change>,
         stop: StopToken,
     ) {
-        let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
+        let number = self.all.iter().position(|of| Arc::ptr_eq(of, &self.counters));
+        let number = number.expect("a core's counters are among those of all");
+        let is_first = number == 0;
         let worker = Worker::new(Arc::clone(&self.process.shared), self.snapshot, self.counters);
         // One core checks and resolves the upstream servers for all.
         let attending = is_first.then(|| {
@@ -103,7 +107,8 @@ impl Core {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
         });
-        Rc::clone(&task).run(listeners, datagrams, changes, stop).await;
+        let listening = Listening::new(&worker, number as u16, listeners, http3);
+        Rc::clone(&task).run(listening, changes, stop).await;
         drop(serving);
         if let Some(attending) = attending {
             attending.abort();

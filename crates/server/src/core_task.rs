@@ -4,18 +4,16 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use config::Listener;
 use core_io::{CoreIo, Draining};
 use metrics::Counters;
 use policy::overload::Sample;
 use proxy::Worker;
 use runtime::Either;
-use runtime::net::TcpListener;
 use runtime::stop::StopToken;
 use runtime::sync::Inbox;
 use runtime::time::{self, Instant, Turns};
 
-use crate::change::{Change, Datagrams};
+use crate::change::Change;
 use crate::listening::Listening;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
@@ -71,13 +69,11 @@ impl CoreTask {
     /// finish.
     pub(crate) async fn run(
         self: Rc<Self>,
-        listeners: Vec<(TcpListener, Listener)>,
-        datagrams: Vec<Datagrams>,
+        mut listening: Listening,
         mut changes: Inbox<Change>,
         stop: StopToken,
     ) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
-        let mut listening = Listening::new(&self.worker, listeners, datagrams);
         let how = loop {
             match runtime::race(stop.stopped(), changes.recv()).await {
                 Either::Left(()) | Either::Right(None) => break Draining::Now,

@@ -1,6 +1,7 @@
 //! The sockets that one core accepts from, and how they come and go while it serves.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -8,13 +9,13 @@ use core_io::Draining;
 use core_io::limits::ROOM_PAUSE;
 use outcome::is_out_of_descriptors;
 use proxy::{Http3Endpoint, serve_connection};
-use runtime::net::{TcpListener, TcpStream};
+use runtime::net::{DatagramSocket, TcpListener, TcpStream};
 use runtime::{JoinHandle, time};
 use transport::Transport;
 
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 
-use crate::change::{Change, Datagrams};
+use crate::change::Change;
 use config::Listener;
 use proxy::Worker;
 use proxy::listener::ListenerContext;
@@ -55,6 +56,8 @@ impl Open {
 /// All sockets that a core accepts from.
 pub(crate) struct Listening {
     worker: Rc<Worker>,
+    /// The number of the core.
+    core: u16,
     open: Vec<Open>,
     /// Those for HTTP/3, by the address they are bound to.
     http3: Vec<(SocketAddr, Rc<Http3Endpoint>)>,
@@ -63,27 +66,29 @@ pub(crate) struct Listening {
 impl Listening {
     pub(crate) fn new(
         worker: &Rc<Worker>,
+        core: u16,
         sockets: Vec<(TcpListener, Listener)>,
-        datagrams: Vec<Datagrams>,
+        http3: Vec<(DatagramSocket, Listener)>,
     ) -> Listening {
         let open = sockets.into_iter().map(|(socket, of)| Open::new(worker, socket, &of));
         let open = open.collect();
-        let mut listening = Listening { open, http3: Vec::new(), worker: Rc::clone(worker) };
-        listening.open_http3(datagrams);
+        let mut listening = Listening { open, http3: Vec::new(), worker: Rc::clone(worker), core };
+        for (socket, listener) in http3 {
+            listening.open_http3(Ok(socket), &listener);
+        }
         listening
     }
 
-    fn open_http3(&mut self, datagrams: Vec<Datagrams>) {
-        for Datagrams { socket, listener, core } in datagrams {
-            let context = ListenerContext::new(&listener);
-            match Http3Endpoint::new(Rc::clone(&self.worker), context, socket, core) {
-                Ok(endpoint) => {
-                    runtime::spawn(Rc::clone(&endpoint).run()).detach();
-                    self.http3.push((listener.address, endpoint));
-                }
-                Err(error) => {
-                    tracing::error!(address = %listener.address, %error, "HTTP/3 is not served");
-                }
+    fn open_http3(&mut self, socket: io::Result<DatagramSocket>, listener: &Listener) {
+        let context = ListenerContext::new(listener);
+        let (worker, core) = (Rc::clone(&self.worker), self.core);
+        match socket.and_then(|socket| Http3Endpoint::new(worker, context, socket, core)) {
+            Ok(endpoint) => {
+                runtime::spawn(Rc::clone(&endpoint).run()).detach();
+                self.http3.push((listener.address, endpoint));
+            }
+            Err(error) => {
+                tracing::error!(address = %listener.address, %error, "HTTP/3 is not served");
             }
         }
     }
@@ -124,7 +129,9 @@ impl Listening {
             }
         }
         self.change_http3(&listeners);
-        self.open_http3(datagrams);
+        for (socket, listener) in datagrams {
+            self.open_http3(DatagramSocket::from_std(socket), &listener);
+        }
         for (socket, listener) in sockets {
             match TcpListener::from_std(socket) {
                 Ok(socket) => self.open.push(Open::new(&self.worker, socket, &listener)),
@@ -163,7 +170,7 @@ async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, context: Curr
                     let context = Rc::clone(&context.borrow());
                     start(&worker, &context, stream, peer);
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
                     worker.io.counters.connections_refused.add(1);

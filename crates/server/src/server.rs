@@ -8,7 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runtime::net::TcpListener;
+use runtime::net::{DatagramSocket, TcpListener};
 use runtime::process::{self, Predecessor, ServiceState, Successor};
 use runtime::stop::StopSource;
 use runtime::sync::{Sender, inbox};
@@ -23,7 +23,7 @@ use crate::handover;
 use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
 use crate::log_to::LogTo;
 use crate::process::Process;
-use crate::sockets::{OfCore, Sockets};
+use crate::sockets::{DatagramsOfCore, OfCore, Sockets};
 use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
 use proxy::snapshot::Snapshot;
@@ -169,11 +169,11 @@ impl Server {
                 }
             };
             runtime.block_on(async move {
-                let taken = take(sockets, admin);
+                let taken = take(sockets, datagrams, admin);
                 match taken {
-                    Ok((listeners, admin)) => {
+                    Ok(Taken { listeners, http3, admin }) => {
                         if started.send(Ok(runtime::backend())).is_ok() {
-                            core.run_changing(listeners, datagrams, admin, changes, stop).await;
+                            core.run_changing(listeners, http3, admin, changes, stop).await;
                         }
                     }
                     Err(error) => {
@@ -448,13 +448,26 @@ fn fit(config: &mut Config, workers: usize) {
 }
 
 /// What a core accepts from: of its listeners, and of the admin.
-type Taken = (Vec<(TcpListener, Listener)>, Option<TcpListener>);
+struct Taken {
+    listeners: Vec<(TcpListener, Listener)>,
+    http3: Vec<(DatagramSocket, Listener)>,
+    admin: Option<TcpListener>,
+}
 
 /// The sockets as the present core's.
-fn take(sockets: Vec<OfCore>, admin: Option<std::net::TcpListener>) -> io::Result<Taken> {
-    let taken: io::Result<_> = sockets
+fn take(
+    sockets: Vec<OfCore>,
+    datagrams: Vec<DatagramsOfCore>,
+    admin: Option<std::net::TcpListener>,
+) -> io::Result<Taken> {
+    let listeners: io::Result<_> = sockets
         .into_iter()
         .map(|(socket, of)| TcpListener::from_std(socket).map(|socket| (socket, of)))
         .collect();
-    Ok((taken?, admin.map(TcpListener::from_std).transpose()?))
+    let http3: io::Result<_> = datagrams
+        .into_iter()
+        .map(|(socket, of)| DatagramSocket::from_std(socket).map(|socket| (socket, of)))
+        .collect();
+    let admin = admin.map(TcpListener::from_std).transpose()?;
+    Ok(Taken { listeners: listeners?, http3: http3?, admin })
 }

@@ -15,7 +15,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use runtime::net::ListenOptions;
 use runtime::process;
 
-use crate::change::Datagrams;
 use crate::start_error::StartError;
 use config::Listener;
 
@@ -41,6 +40,9 @@ pub struct Sockets {
 
 /// A socket for one core, and the listener it belongs to.
 pub(crate) type OfCore = (TcpListener, Listener);
+
+/// The same for HTTP/3.
+pub(crate) type DatagramsOfCore = (UdpSocket, Listener);
 
 impl Sockets {
     /// Binds the addresses of the listeners, so that each of `cores` cores can accept. Sockets of
@@ -92,7 +94,7 @@ impl Sockets {
         &self,
         core: usize,
         listeners: &[Listener],
-    ) -> io::Result<Vec<Datagrams>> {
+    ) -> io::Result<Vec<DatagramsOfCore>> {
         datagrams_of_core(self.groups.iter().zip(listeners), core)
     }
 
@@ -183,7 +185,7 @@ impl Change {
         &self,
         core: usize,
         listeners: &[Listener],
-    ) -> io::Result<Vec<Datagrams>> {
+    ) -> io::Result<Vec<DatagramsOfCore>> {
         let pairs = self.groups.iter().map(|(group, _)| group).zip(listeners);
         let is_new = |(group, _): &(&Group, _)| self.with_datagrams.contains(&group.bound);
         datagrams_of_core(pairs.filter(is_new), core)
@@ -220,12 +222,12 @@ fn of_core<'g>(
 fn datagrams_of_core<'g>(
     groups: impl Iterator<Item = (&'g Group, &'g Listener)>,
     core: usize,
-) -> io::Result<Vec<Datagrams>> {
+) -> io::Result<Vec<DatagramsOfCore>> {
     let mut given = Vec::new();
     for (group, listener) in groups {
         if let Some(socket) = group.datagrams.get(core) {
             let listener = Listener { address: group.bound, ..listener.clone() };
-            given.push(Datagrams { socket: socket.try_clone()?, listener, core: core as u16 });
+            given.push((socket.try_clone()?, listener));
         }
     }
     Ok(given)

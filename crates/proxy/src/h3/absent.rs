@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::UdpSocket;
 use std::rc::Rc;
+
+use runtime::net::DatagramSocket;
 
 use crate::listener::ListenerContext;
 use crate::worker::Worker;
@@ -17,7 +18,7 @@ impl Endpoint {
     pub fn new(
         _worker: Rc<Worker>,
         _listener: Rc<ListenerContext>,
-        _socket: UdpSocket,
+        _socket: DatagramSocket,
         _core: u16,
     ) -> io::Result<Rc<Endpoint>> {
         Err(io::ErrorKind::Unsupported.into())

@@ -6,11 +6,11 @@
 //! arrive at another core (`crate::strays`).
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -49,7 +49,7 @@ pub struct Endpoint {
     pub(super) clock: Clock,
     pub(super) quinn: RefCell<quinn_proto::Endpoint>,
     listener: RefCell<Rc<ListenerContext>>,
-    links: RefCell<HashMap<ConnectionHandle, Rc<Link>>>,
+    links: RefCell<BTreeMap<ConnectionHandle, Rc<Link>>>,
     /// Room for datagrams to send, for one connection at a time.
     pub(super) output: RefCell<Vec<u8>>,
     /// Connections that wait for the socket to take more.
@@ -121,17 +121,17 @@ impl Endpoint {
     /// An endpoint of this core.
     ///
     /// # Errors
-    /// The system refuses an option of the socket, or the listener has no TLS that QUIC can use.
+    /// The listener has no TLS that QUIC can use.
     pub fn new(
         worker: Rc<Worker>,
         listener: Rc<ListenerContext>,
-        socket: UdpSocket,
+        socket: DatagramSocket,
         core: u16,
     ) -> io::Result<Rc<Endpoint>> {
-        let socket = DatagramSocket::from_std(socket)?;
         let mut config = EndpointConfig::default();
         config.max_udp_payload_size(DATAGRAM_BYTES_MAX).map_err(io::Error::other)?;
         let shared = Arc::clone(&worker.shared);
+        config.rng_seed(worker.shared.hash_seed.map(|seed| rng_seed(seed, core)));
         config.cid_generator(move || Box::new(Ids::new(Arc::clone(&shared), core)));
         let local = socket.local_addr()?;
         let strays = RefCell::new(worker.shared.strays.open(local, core));
@@ -409,6 +409,16 @@ impl ConnectionIdGenerator for Ids {
     fn cid_lifetime(&self) -> Option<Duration> {
         None
     }
+}
+
+/// The seed of QUIC's choices that show in the sizes of datagrams, for a process with a seed.
+fn rng_seed(of_process: [u64; 2], core: u16) -> [u8; 32] {
+    let [a, b] = of_process.map(u64::to_le_bytes);
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&a);
+    seed[8..16].copy_from_slice(&b);
+    seed[16..18].copy_from_slice(&core.to_le_bytes());
+    seed
 }
 
 /// The configuration of QUIC for a listener.
