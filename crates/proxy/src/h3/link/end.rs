@@ -30,8 +30,8 @@ impl Link {
         } else if self.tls.get().is_none() {
             Some(self.began + limits.handshake_timeout)
         } else if state.streams.is_empty() && state.going != Going::No {
-            // A client that has gone acknowledges nothing.
-            Some(state.heard + limits.linger_timeout)
+            // A client that has gone acknowledges nothing. One that waits says nothing either.
+            Some(state.heard.max(state.since) + limits.linger_timeout)
         } else if let Some(due) = state.taking.due(limits) {
             Some(due)
         } else if state.streams.is_empty() {
