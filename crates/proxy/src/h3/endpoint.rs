@@ -428,11 +428,12 @@ fn server_config(worker: &Worker, listener: &ListenerContext) -> io::Result<Serv
     let crypto = QuicServerConfig::try_from(tls.for_quic()).map_err(io::Error::other)?;
     let limits = worker.io.limits();
     let mut transport = TransportConfig::default();
-    // A connection without requests ends by `Link::own_deadline`. This one must not end those whose
-    // upstream takes its time, or whose tunnels are silent.
+    // A connection without requests ends by `Link::own_deadline`. This one comes after it, so that
+    // the client learns of the end, and must not end those whose upstream takes its time, or whose
+    // tunnels are silent.
     let of = &limits.limits;
     let idle = of.idle_keep_alive.max(of.upstream_timeout).max(of.send_timeout);
-    let idle = idle.max(of.tunnel_idle);
+    let idle = idle.max(of.tunnel_idle) + of.linger_timeout;
     let idle = IdleTimeout::try_from(idle).map_err(io::Error::other)?;
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS_MAX))
