@@ -297,7 +297,7 @@ fn a_client_that_closes_its_direction_is_still_answered() {
             let mut client = Client::new().await;
             let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n").repeat(3);
             client.send(request.as_bytes()).await.unwrap();
-            client.stream.shutdown(Shutdown::Write).unwrap();
+            client.stream().shutdown(Shutdown::Write).unwrap();
             for _ in 0..3 {
                 assert_eq!(client.response().await.unwrap().body, expected(target, None));
             }
@@ -380,7 +380,7 @@ fn a_body_that_may_be_sent_twice_goes_on_a_used_connection_and_no_other_does() {
             .send(b"PUT /half HTTP/1.1\r\nHost: s\r\nContent-Length: 9\r\n\r\nhal")
             .await
             .unwrap();
-        client.stream.shutdown(Shutdown::Write).unwrap();
+        client.stream().shutdown(Shutdown::Write).unwrap();
         assert_eq!(client.response().await.unwrap().status, 400);
         assert_eq!(world.origin.count("/half"), 0);
     });

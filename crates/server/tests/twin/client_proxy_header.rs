@@ -10,7 +10,7 @@ use server::Config;
 use transport::proxy_protocol::{Ends, append_v1, append_v2};
 
 use crate::tls_client::{TlsClient, client_config, reverse_tls};
-use crate::world::{Client, World, each_way, each_way_http1, reverse, run};
+use crate::world::{Client, World, each_way_http1, each_way_tcp, reverse, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The network of the twin's clients.
@@ -34,18 +34,18 @@ const REQUEST: &[u8] = b"GET /p?size=9 HTTP/1.1\r\nHost: site\r\nConnection: clo
 
 #[test]
 fn the_client_of_the_header_is_logged() {
-    each_way(
+    each_way_tcp(
         || trusting(reverse(), CLIENTS),
         async |world: Rc<World>| {
             for append in [append_v1, append_v2] {
                 let mut client = Client::new().await;
-                client.stream.write_all(&header(append)).await.unwrap();
+                client.stream().write_all(&header(append)).await.unwrap();
                 assert_eq!(client.ask(REQUEST).await.status, 200);
             }
             // The proxy in front of us sends its own request: a health check.
             for own in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
                 let mut client = Client::new().await;
-                client.stream.write_all(own).await.unwrap();
+                client.stream().write_all(own).await.unwrap();
                 assert_eq!(client.ask(REQUEST).await.status, 200);
             }
             world.stopped().await;
@@ -97,11 +97,11 @@ fn a_connection_without_its_header_is_refused() {
 
 #[test]
 fn a_header_from_another_network_is_refused() {
-    each_way(
+    each_way_tcp(
         || trusting(reverse(), "192.0.2.0/24"),
         async |world: Rc<World>| {
             let mut client = Client::new().await;
-            let _ = client.stream.write_all(&header(append_v1)).await;
+            let _ = client.stream().write_all(&header(append_v1)).await;
             let _ = client.send(REQUEST).await;
             assert!(client.response().await.is_err());
             assert_eq!(world.counter("proxy_headers_refused"), 1);

@@ -11,7 +11,9 @@ use server::explain::Explained;
 use runtime::sim;
 
 use crate::storm::Draw;
-use crate::world::{ADMIN, Client, World, each_version, each_way, forward, reverse, run, with};
+use crate::world::{
+    ADMIN, Client, World, each_version, each_way, each_way_tcp, forward, reverse, run, with,
+};
 
 async fn get(target: &str, fields: &str) {
     Client::new().await.get(target, fields).await;
@@ -36,7 +38,7 @@ fn rule(explained: &Explained) -> (&str, &str) {
 
 #[test]
 fn each_decision_names_its_rule_and_its_numbers() {
-    each_way(reverse, async |world: Rc<World>| {
+    each_way_tcp(reverse, async |world: Rc<World>| {
         let (target, url) = (
             "/e?size=90&cc=max-age=60&etag=x&key=b+a",
             "/e%3fsize=90%26cc=max-age\
@@ -86,7 +88,7 @@ fn each_decision_names_its_rule_and_its_numbers() {
 
 #[test]
 fn variants_are_listed_and_the_selected_one_is_named() {
-    each_way(reverse, async |world: Rc<World>| {
+    each_way_tcp(reverse, async |world: Rc<World>| {
         let target = "/v?size=9&cc=max-age=60&vary=x-v";
         let about = "url=http://site/v%3fsize=9%26cc=max-age=60%26vary=x-v";
         for variant in ["x-v: 1\r\n", "x-v: 2\r\n", "x-v: 1\r\n"] {

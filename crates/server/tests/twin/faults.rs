@@ -198,8 +198,7 @@ fn a_fetch_goes_on_for_the_others_if_its_first_client_leaves() {
                 })
                 .collect();
             sleep(Duration::from_millis(50)).await;
-            leader.stream.set_linger0().unwrap();
-            drop(leader);
+            leader.abort();
             for one in asked {
                 assert_eq!(one.await, expected(target, None));
             }

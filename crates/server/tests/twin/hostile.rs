@@ -55,13 +55,13 @@ fn attacks(seed: u64, parts: &[Vec<u8>]) {
         });
         let attacker = Client::new().await;
         let bytes = parts.concat();
-        let stream = Rc::clone(&attacker.stream);
+        let stream = Rc::clone(attacker.stream());
         let reading = runtime::spawn(async move {
             let mut buf = [0; 4096];
             while stream.read(&mut buf).await.is_ok_and(|read| read > 0) {}
         });
         let _ = attacker.send(&bytes).await;
-        let _ = attacker.stream.shutdown(std::net::Shutdown::Write);
+        let _ = attacker.stream().shutdown(std::net::Shutdown::Write);
         innocent.await;
         // Whatever it was, the connection comes to an end by itself.
         let ended = timeout(Duration::from_secs(200), reading).await;

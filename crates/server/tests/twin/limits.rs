@@ -61,7 +61,9 @@ fn a_client_cut_for_being_slow_sees_that_the_response_is_incomplete() {
             let request = format!("GET {target} HTTP/1.0\r\nHost: s\r\n\r\n");
             client.send(request.as_bytes()).await.unwrap();
             sleep(200 * SECOND).await;
-            assert_eq!(client.response().await.unwrap_err(), Broken::Within, "{cc}");
+            // A reset of QUIC takes along what was not read, the head too.
+            let broken = if client.is_http3() { Broken::Ended } else { Broken::Within };
+            assert_eq!(client.response().await.unwrap_err(), broken, "{cc}");
         }
     });
 }

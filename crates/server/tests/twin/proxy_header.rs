@@ -11,7 +11,9 @@ use runtime::time::sleep;
 use server::{Config, Origin as OriginUrl};
 use transport::proxy_protocol::{Ends, append_v1, append_v2, parse_header};
 
-use crate::world::{Client, ORIGIN, PROXY, World, address, each_way, each_way_http1, reverse};
+use crate::world::{
+    Client, ORIGIN, PROXY, World, address, each_way, each_way_http1, each_way_tcp, reverse,
+};
 
 const BOTH: [ProxyHeader; 2] = [ProxyHeader::V1, ProxyHeader::V2];
 
@@ -31,7 +33,7 @@ fn named_ends(world: &World) -> Vec<(usize, Option<Ends>)> {
 }
 
 fn ends_of(client: &Client) -> Option<Ends> {
-    let source = client.stream.local_addr().unwrap();
+    let source = client.local_addr();
     Some(Ends { source, destination: address(PROXY) })
 }
 
@@ -89,7 +91,7 @@ fn the_client_of_a_received_header_is_passed_on() {
         ends("192.0.2.8:0", "198.51.100.1:65535"),
     ];
     for header in BOTH {
-        each_way(
+        each_way_tcp(
             || config(header),
             async |world: Rc<World>| {
                 let request = b"GET /a?size=3&cc=no-store HTTP/1.1\r\nHost: s\r\n\r\n";
@@ -98,14 +100,14 @@ fn the_client_of_a_received_header_is_passed_on() {
                         let mut bytes = Vec::new();
                         append(&mut bytes, ends);
                         let mut client = Client::new().await;
-                        client.stream.write_all(&bytes).await.unwrap();
+                        client.stream().write_all(&bytes).await.unwrap();
                         assert_eq!(client.ask(request).await.status, 200);
                         assert_eq!(named_ends(&world).last().unwrap().1, Some(ends));
                     }
                 }
                 // A proxy in front of us that sends its own request is itself the client.
                 let mut client = Client::new().await;
-                client.stream.write_all(b"PROXY UNKNOWN\r\n").await.unwrap();
+                client.stream().write_all(b"PROXY UNKNOWN\r\n").await.unwrap();
                 assert_eq!(client.ask(request).await.status, 200);
                 assert_eq!(named_ends(&world).last().unwrap().1, ends_of(&client));
             },
@@ -188,7 +190,7 @@ fn a_tunnel_begins_with_the_header_too() {
         client.send(request).await.unwrap();
         let (mut got, mut piece) = (Vec::new(), [0; 500]);
         while !got.ends_with(b"echo") {
-            let read = client.stream.read(&mut piece).await.unwrap();
+            let read = client.stream().read(&mut piece).await.unwrap();
             assert!(read > 0, "{}", got.escape_ascii());
             got.extend_from_slice(&piece[..read]);
             if got.ends_with(b"\r\n\r\n") {

@@ -106,7 +106,7 @@ fn heads_over_the_limits_are_refused() {
         run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
             for (status, text) in &rows {
                 let mut client = Client::new().await;
-                let stream = Rc::clone(&client.stream);
+                let stream = Rc::clone(client.stream());
                 let text = text.clone();
                 // It goes on sending whatever comes back: the refusal must not be lost to that.
                 let sending = runtime::spawn(async move {
@@ -302,6 +302,7 @@ fn messages_name_us_as_configured() {
             assert_eq!(seen.field("via").is_some(), of_request.is_some());
             let of_request = of_request.unwrap_or_default();
             let begins = match client.is_http1() {
+                _ if client.is_http3() => of_request.replace("1.1 ", "3.0 "),
                 true => of_request.to_owned(),
                 false => of_request.replace("1.1 ", "2.0 "),
             };

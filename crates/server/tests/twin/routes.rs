@@ -9,7 +9,7 @@ use server::{Config, Origin as OriginUrl};
 
 use crate::common::Response;
 use crate::origin::{Origin, expected};
-use crate::world::{Client, ORIGIN, World, address, each_way, reverse};
+use crate::world::{Client, ORIGIN, World, address, each_way, reverse, scheme};
 
 const OTHER: &str = "10.0.0.3:80";
 
@@ -179,7 +179,7 @@ fn servers_learn_about_the_client_as_configured() {
             let us = "127.0.0.1";
             let all = format!("192.0.2.1, 192.0.2.2, {us}");
             assert_eq!(seen.field("x-forwarded-for"), Some(all.as_str()));
-            assert_eq!(seen.field("x-forwarded-proto"), Some("http"));
+            assert_eq!(seen.field("x-forwarded-proto"), Some(scheme()));
             assert_eq!(seen.field("x-forwarded-host"), Some("site:80"));
             assert_eq!(seen.field("host"), Some("own:81"));
         },
@@ -192,7 +192,7 @@ fn servers_learn_about_the_client_as_configured() {
             let seen = world.origin.last();
             let all: Vec<_> = seen.fields.iter().filter(|(name, _)| name == "forwarded").collect();
             assert_eq!(all[0].1, "for=192.0.2.3");
-            assert_eq!(all[1].1, "for=127.0.0.1;host=\"site\";proto=http");
+            assert_eq!(all[1].1, format!("for=127.0.0.1;host=\"site\";proto={}", scheme()));
             assert_eq!(seen.field("x-forwarded-proto"), Some("https"), "as it came");
             assert_eq!(seen.field("host"), Some("site"));
         },

@@ -39,15 +39,18 @@ fn requests_in_flight_finish_and_idle_connections_close() {
         world.stop.stop();
         assert!(idle.ends().await);
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        world.stopped().await;
+        // What could not be stored was asked for again by those who had waited for it.
+        assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
         for (at, one) in tasks.into_iter().enumerate() {
             let is_announced = one.await;
             // Responses whose head had not been sent could still announce the close.
             assert!(at >= 6 || is_announced, "{at}");
         }
-        world.stopped().await;
-        // What could not be stored was asked for again by those who had waited for it.
-        assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
-        assert!(Client::to(PROXY).await.is_err(), "the listener is closed");
+        if let Ok(mut late) = Client::to(PROXY).await {
+            // The socket of HTTP/3 is open for a while, and new clients are refused.
+            assert!(late.is_http3() && late.ends().await, "the listener is closed");
+        }
     });
 }
 
@@ -123,8 +126,9 @@ fn a_drain_ends_after_its_time() {
         let start = now();
         world.stopped().await;
         assert!((30..=31).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-        // The unfinished head had its own timeout; the rest ends with the runtime.
-        assert_eq!(world.counter("connections_open"), 1);
+        // The unfinished head had its own timeout; the rest ends with the runtime, or is closed.
+        let open = world.counter("connections_open");
+        assert!(open == 1 || open == 0 && client.is_http3(), "{open}");
         world.cut.set(true);
         drop((client, partial));
     });
@@ -145,7 +149,12 @@ fn a_core_does_not_end_before_the_requests_that_share_its_fetch() {
             let mut running = Vec::new();
             for ((core, of), stop) in cores.into_iter().zip(listeners).zip(&stops) {
                 let socket = TcpListener::bind(of.address, &ListenOptions::default()).unwrap();
-                running.push(runtime::spawn(core.run(vec![(socket, of)], None, stop.token())));
+                running.push(runtime::spawn(core.run(
+                    vec![(socket, of)],
+                    Vec::new(),
+                    None,
+                    stop.token(),
+                )));
             }
             let target = "/long?size=5000&cc=max-age=60&drip=1000";
             let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
@@ -155,8 +164,7 @@ fn a_core_does_not_end_before_the_requests_that_share_its_fetch() {
             let mut follower = Client::to(PROXY_TOO).await.unwrap();
             follower.send(request.as_bytes()).await.unwrap();
             sleep(Duration::from_secs(1)).await;
-            leader.stream.set_linger0().unwrap();
-            drop(leader);
+            leader.abort();
             stops[0].stop();
             sleep(Duration::from_secs(5)).await;
             // The leader's end has been seen: only the other core's client holds it.

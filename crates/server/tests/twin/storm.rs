@@ -122,7 +122,7 @@ async fn client(seed: u64, storm: bool) -> u64 {
             (0..if old { 1 } else { 1 + draw.below(3) }).map(|_| ask(&mut draw, old)).collect();
         asked += batch.len() as u64;
         let all: Vec<u8> = batch.iter().flat_map(|one| one.wire.clone()).collect();
-        let (stream, requests) = (Rc::clone(&client.stream), client.sending(&all));
+        let (stream, requests) = (Rc::clone(client.stream()), client.sending(&all));
         // A client of HTTP/2 that closes its direction wants no answer.
         let ends = version == Version::Http1 && draw.below(4) == 0;
         let sending = async {

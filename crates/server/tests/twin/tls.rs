@@ -298,7 +298,7 @@ fn bytes_that_are_no_tls_are_refused_and_http_gets_the_reason() {
             let client = Client::new().await;
             client.send(garbage).await.unwrap();
             let mut buf = [0; 100];
-            while client.stream.read(&mut buf).await.is_ok_and(|read| read > 0) {}
+            while client.stream().read(&mut buf).await.is_ok_and(|read| read > 0) {}
         }
         assert_eq!(world.counter("tls_failures_protocol"), 2);
         // Each of them has a line in the log; only the first got a response.

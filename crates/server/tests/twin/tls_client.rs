@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
 
 use config::ListenerTls;
+use rcgen::CertificateParams;
 use runtime::net::TcpStream;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, ClientConnection};
@@ -29,6 +30,16 @@ pub(crate) static SIGNED: LazyLock<Signed> = LazyLock::new(|| {
     let files = authority.issue(directory.path(), "site", &["site"]);
     let listener = ListenerTls { certificates: vec![files], ..ListenerTls::default() };
     Signed { authority, listener, directory }
+});
+
+/// The same for HTTP/3. Signatures with Ed25519 have one length: the datagrams of a run have the
+/// same sizes when it is repeated.
+pub(crate) static SIGNED_HTTP3: LazyLock<Arc<ServerTls>> = LazyLock::new(|| {
+    let params = CertificateParams::new(vec!["site".to_owned()]).unwrap();
+    let algorithm = &rcgen::PKCS_ED25519;
+    let files = SIGNED.authority.sign(SIGNED.directory(), "http3", algorithm, &params);
+    let listener = ListenerTls { certificates: vec![files], ..ListenerTls::default() };
+    ServerTls::load(&listener, true).unwrap()
 });
 
 impl Signed {

@@ -83,8 +83,8 @@ async fn connect(to: &str, behind: &[u8]) -> Rc<TcpStream> {
     let client = Client::new().await;
     let head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
     client.send(&[head.as_bytes(), behind].concat()).await.unwrap();
-    assert_eq!(exactly(&client.stream, ESTABLISHED.len()).await, ESTABLISHED);
-    client.stream
+    assert_eq!(exactly(client.stream(), ESTABLISHED.len()).await, ESTABLISHED);
+    Rc::clone(client.stream())
 }
 
 /// Anything may go through.
@@ -487,16 +487,16 @@ fn an_upgrade_that_is_agreed_to_becomes_a_tunnel() {
                 let client = Client::new().await;
                 let ask = format!("GET {target} HTTP/1.1\r\nHost: site\r\n{HANDSHAKE}\r\nearly");
                 client.send(ask.as_bytes()).await.unwrap();
-                let head = head_of(&client.stream).await.unwrap();
+                let head = head_of(client.stream()).await.unwrap();
                 assert!(head.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{head}");
                 for line in ["Connection: Upgrade", "Upgrade: websocket", "Via: 1.1 plimsoll"] {
                     assert_eq!(head.matches(line).count(), 1, "{line}: {head}");
                 }
                 assert!(head.contains("Sec-WebSocket-Accept: s3pPLMBi\r\n"), "{head}");
-                assert_eq!(exactly(&client.stream, 10).await, b"firstEARLY");
+                assert_eq!(exactly(client.stream(), 10).await, b"firstEARLY");
                 client.send(b"more").await.unwrap();
-                client.stream.shutdown(Shutdown::Write).unwrap();
-                assert_eq!(all_of(&client.stream).await, (b"MORE".to_vec(), true));
+                client.stream().shutdown(Shutdown::Write).unwrap();
+                assert_eq!(all_of(client.stream()).await, (b"MORE".to_vec(), true));
                 assert_eq!(peer.connections.get(), round + 1, "never used again");
             }
             let asked = String::from_utf8(peer.got.take()).unwrap();

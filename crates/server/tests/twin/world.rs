@@ -8,16 +8,20 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::net::{DatagramSocket, ListenOptions, TcpListener, TcpStream};
 use runtime::stop::StopSource;
 use runtime::time::{sleep, timeout};
 use runtime::{JoinHandle, Runtime, sim};
-use server::{Config, Core, DiskConfig, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role};
+use server::{
+    Config, Core, DiskConfig, Listener, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role,
+};
 use store::disk::{DiskStore, Geometry, Verify};
 
 use crate::common::{Response, read_log_line, read_metrics, read_response};
 use crate::http2_client::Http2;
+use crate::http3_client::Http3;
 use crate::origin::Origin;
+use crate::tls_client::SIGNED_HTTP3;
 
 pub(crate) const PROXY: &str = "10.0.0.1:80";
 /// The address of the second core, which shares the store and the fetches.
@@ -68,10 +72,16 @@ pub(crate) fn with(
 pub(crate) enum Version {
     Http1,
     Http2,
+    Http3,
 }
 
 thread_local! {
     static VERSION: Cell<Version> = const { Cell::new(Version::Http1) };
+}
+
+/// The scheme of what the clients ask for: HTTP/3 is always encrypted.
+pub(crate) fn scheme() -> &'static str {
+    if VERSION.get() == Version::Http3 { "https" } else { "http" }
 }
 
 /// Runs a part of a test with clients of this version.
@@ -114,15 +124,23 @@ pub(crate) fn each_version(
     config: &Config,
     scenario: impl AsyncFn(Rc<World>),
 ) {
-    for version in [Version::Http1, Version::Http2] {
+    for version in [Version::Http1, Version::Http2, Version::Http3] {
         over(version, || run(options.clone(), config.clone(), &scenario));
     }
 }
 
 /// Runs a scenario on a smooth network and on rough ones, with different delays and splits, and
-/// with clients of both versions.
+/// with clients of all versions.
 pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
-    in_memory(&config, &scenario);
+    each_way_tcp(&config, &scenario);
+    over_datagrams(&config, &scenario);
+    let rough = |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario);
+    over(Version::Http3, || sim::check(9..10, rough));
+}
+
+/// The same with clients of TCP alone.
+pub(crate) fn each_way_tcp(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    over_streams(&config, &scenario);
     // With a store on disk nothing that a client can see changes.
     let rough = |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario);
     over(Version::Http1, || sim::check(7..8, rough));
@@ -131,8 +149,19 @@ pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<Wo
 
 /// The same in memory alone.
 pub(crate) fn in_memory(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    over_streams(&config, &scenario);
+    over_datagrams(&config, &scenario);
+}
+
+fn over_streams(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     over(Version::Http1, || networks([0..1, 2..4, 6..7], &config, &scenario));
     over(Version::Http2, || networks([1..2, 4..6, 6..7], &config, &scenario));
+}
+
+/// On a network that loses, reorders and duplicates datagrams.
+fn over_datagrams(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    let bad = |seed| sim::Options::new(seed).with_bad_datagrams();
+    over(Version::Http3, || sim::check(2..3, |seed| run(bad(seed), config(), &scenario)));
 }
 
 /// The same for a scenario that is about the text of HTTP/1.
@@ -175,8 +204,9 @@ impl World {
         let mut running = Vec::new();
         for (at, (core, listener)) in cores.iter().zip(listeners).enumerate() {
             let admin = (at == 0).then(|| bind(address(ADMIN)));
+            let datagrams = http3(&listener).into_iter().collect();
             let sockets = vec![(bind(listener.address), listener)];
-            let serving = core.clone().run(sockets, admin, stop.token());
+            let serving = core.clone().run(sockets, datagrams, admin, stop.token());
             running.push(runtime::spawn(serving));
         }
         let running = RefCell::new(running);
@@ -237,6 +267,15 @@ impl World {
     }
 }
 
+/// The socket for HTTP/3 beside a listener, which may be without TLS here.
+fn http3(listener: &Listener) -> Option<(DatagramSocket, Listener)> {
+    let tls = Some(Arc::clone(&SIGNED_HTTP3));
+    let socket = DatagramSocket::bind(listener.address).unwrap();
+    // Neither TLS nor HTTP/3 has a PROXY header.
+    let is_possible = listener.tls.is_none() && listener.proxies.is_none();
+    is_possible.then(|| (socket, Listener { tls, http3: true, ..listener.clone() }))
+}
+
 async fn open(disk: &DiskConfig) -> DiskStore {
     let options = store::disk::Options { seeds: Some([1, 2, 3]), ..disk.options() };
     DiskStore::open(options).await.unwrap().0
@@ -256,13 +295,18 @@ pub(crate) enum Broken {
 /// A simulated client's connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: Rc<TcpStream>,
-    /// For a client that speaks HTTP/2.
-    http2: Option<Rc<RefCell<Http2>>>,
+    wire: Wire,
     buf: Vec<u8>,
     ended: bool,
     /// The interim responses received.
     pub(crate) interim: Vec<u16>,
+}
+
+#[derive(Debug, Clone)]
+enum Wire {
+    Http1(Rc<TcpStream>),
+    Http2(Rc<TcpStream>, Rc<RefCell<Http2>>),
+    Http3(Rc<Http3>),
 }
 
 impl Client {
@@ -281,31 +325,75 @@ impl Client {
     }
 
     pub(crate) async fn over(version: Version, at: &str) -> std::io::Result<Client> {
-        let stream = Rc::new(TcpStream::connect(address(at)).await?);
-        let http2 = (version == Version::Http2).then(|| Rc::new(RefCell::new(Http2::new())));
-        Ok(Client { stream, http2, buf: Vec::new(), ended: false, interim: Vec::new() })
+        let stream = async || TcpStream::connect(address(at)).await.map(Rc::new);
+        let wire = match version {
+            Version::Http1 => Wire::Http1(stream().await?),
+            Version::Http2 => Wire::Http2(stream().await?, Rc::new(RefCell::new(Http2::new()))),
+            Version::Http3 => Wire::Http3(Rc::new(Http3::connect(at).await?)),
+        };
+        Ok(Client { wire, buf: Vec::new(), ended: false, interim: Vec::new() })
     }
 
     pub(crate) fn is_http1(&self) -> bool {
-        self.http2.is_none()
+        matches!(self.wire, Wire::Http1(_))
+    }
+
+    pub(crate) fn is_http3(&self) -> bool {
+        matches!(self.wire, Wire::Http3(_))
+    }
+
+    /// The connection, which is one of TCP.
+    pub(crate) fn stream(&self) -> &Rc<TcpStream> {
+        match &self.wire {
+            Wire::Http1(stream) | Wire::Http2(stream, _) => stream,
+            Wire::Http3(_) => panic!("HTTP/3 is not over TCP"),
+        }
+    }
+
+    /// The connection, which is one of QUIC.
+    pub(crate) fn http3(&self) -> &Http3 {
+        match &self.wire {
+            Wire::Http3(http3) => http3,
+            _ => panic!("a connection of TCP"),
+        }
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        match &self.wire {
+            Wire::Http3(http3) => http3.local_addr(),
+            _ => self.stream().local_addr().unwrap(),
+        }
+    }
+
+    /// Ends at once, without what TCP does for bytes in flight.
+    pub(crate) fn abort(self) {
+        if let Wire::Http1(stream) | Wire::Http2(stream, _) = &self.wire {
+            stream.set_linger0().unwrap();
+        }
     }
 
     pub(crate) async fn send(&self, bytes: &[u8]) -> std::io::Result<()> {
         self.sending(bytes).await
     }
 
-    /// Sends bytes of HTTP/1, or what they mean in HTTP/2. The client may read at the same time.
+    /// Sends bytes of HTTP/1, or what they mean in another version. The client may read at the same
+    /// time.
     pub(crate) fn sending<'a>(
         &self,
         bytes: &'a [u8],
     ) -> impl Future<Output = std::io::Result<()>> + use<'a> {
-        let (stream, http2) = (Rc::clone(&self.stream), self.http2.clone());
+        let wire = self.wire.clone();
         async move {
-            let Some(http2) = http2 else { return stream.write_all(bytes).await };
-            if !http2.borrow_mut().write(bytes) {
-                return Err(std::io::ErrorKind::BrokenPipe.into());
+            let is_taken = match &wire {
+                Wire::Http1(stream) => return stream.write_all(bytes).await,
+                Wire::Http2(_, http2) => http2.borrow_mut().write(bytes),
+                Wire::Http3(http3) => http3.write(bytes),
+            };
+            match &wire {
+                _ if !is_taken => Err(std::io::ErrorKind::BrokenPipe.into()),
+                Wire::Http2(stream, http2) => send_frames(stream, http2).await,
+                _ => Ok(()),
             }
-            send_frames(&stream, &http2).await
         }
     }
 
@@ -357,9 +445,12 @@ impl Client {
     /// The final response to a request with this method.
     pub(crate) async fn response_to(&mut self, method: &str) -> Result<Response, Broken> {
         loop {
-            if let Some(http2) = &self.http2
-                && let Some(response) = http2.borrow_mut().next(&mut self.interim)
-            {
+            let next = match &self.wire {
+                Wire::Http1(_) => None,
+                Wire::Http2(_, http2) => http2.borrow_mut().answers.next(&mut self.interim),
+                Wire::Http3(http3) => http3.with_answers(|all| all.next(&mut self.interim)),
+            };
+            if let Some(response) = next {
                 return response;
             }
             while let Some((response, used)) =
@@ -371,9 +462,10 @@ impl Client {
                 }
                 self.interim.push(response.status);
             }
-            let is_within = match &self.http2 {
-                Some(http2) => http2.borrow().is_within(),
-                None => !self.buf.is_empty(),
+            let is_within = match &self.wire {
+                Wire::Http1(_) => !self.buf.is_empty(),
+                Wire::Http2(_, http2) => http2.borrow().answers.is_within(),
+                Wire::Http3(http3) => http3.with_answers(|all| all.is_within()),
             };
             let within = if is_within { Broken::Within } else { Broken::Ended };
             if self.ended {
@@ -390,16 +482,28 @@ impl Client {
 
     async fn read(&mut self) -> std::io::Result<usize> {
         let mut piece = [0; 16 * 1024];
-        let Some(http2) = &self.http2 else {
-            let read = self.stream.read(&mut piece).await?;
-            self.buf.extend_from_slice(&piece[..read]);
-            return Ok(read);
+        let stream = match &self.wire {
+            Wire::Http1(stream) => stream,
+            Wire::Http2(stream, http2) => {
+                // If the server does not read any more, this is seen below.
+                let _ = send_frames(stream, http2).await;
+                let read = stream.read(&mut piece).await?;
+                http2.borrow_mut().receive(&piece[..read]);
+                return Ok(read);
+            }
+            Wire::Http3(http3) => return http3.read(piece.len()).await,
         };
-        // If the server does not read any more, this is seen below.
-        let _ = send_frames(&self.stream, http2).await;
-        let read = self.stream.read(&mut piece).await?;
-        http2.borrow_mut().receive(&piece[..read]);
+        let read = stream.read(&mut piece).await?;
+        self.buf.extend_from_slice(&piece[..read]);
         Ok(read)
+    }
+
+    /// Takes at most this many bytes from the connection, whatever they are.
+    pub(crate) async fn take(&self, bytes_max: usize) -> std::io::Result<usize> {
+        match &self.wire {
+            Wire::Http3(http3) => http3.read(bytes_max).await,
+            _ => self.stream().read(&mut vec![0; bytes_max]).await,
+        }
     }
 
     /// Waits for the end of the connection: true if nothing more arrived and it was no reset.
@@ -413,7 +517,12 @@ impl Client {
             loop {
                 let has_ended = !matches!(self.read().await, Ok(1..));
                 // Frames that are about the connection alone say nothing.
-                if has_ended || self.http2.as_ref().is_none_or(|http2| http2.borrow().has_come()) {
+                let has_come = match &self.wire {
+                    Wire::Http1(_) => true,
+                    Wire::Http2(_, http2) => http2.borrow().answers.has_come(),
+                    Wire::Http3(http3) => http3.with_answers(|all| all.has_come()),
+                };
+                if has_ended || has_come {
                     return;
                 }
             }
