@@ -1,5 +1,5 @@
-//! A hundred clients of two cores at once, of both versions, on networks that delay, split, reset
-//! and refuse.
+//! A hundred clients of two cores at once, of all versions, on networks that delay, split, reset,
+//! refuse and lose.
 //!
 //! Every whole response must be exactly what the origin has for that target; a broken one must be
 //! seen to be broken; no two may be mixed. On a network that loses nothing none may be broken.
@@ -107,7 +107,7 @@ async fn client(seed: u64, storm: bool) -> u64 {
     sleep(Duration::from_millis(draw.below(2000))).await;
     let (mut whole, mut asked) = (0, 0);
     while asked < REQUESTS {
-        let version = draw.of(&[Version::Http1, Version::Http2]);
+        let version = draw.of(&[Version::Http1, Version::Http2, Version::Http3]);
         let mut client = match Client::over(version, draw.of(&[PROXY, PROXY_TOO])).await {
             Ok(client) => client,
             Err(error) => {
@@ -122,12 +122,13 @@ async fn client(seed: u64, storm: bool) -> u64 {
             (0..if old { 1 } else { 1 + draw.below(3) }).map(|_| ask(&mut draw, old)).collect();
         asked += batch.len() as u64;
         let all: Vec<u8> = batch.iter().flat_map(|one| one.wire.clone()).collect();
-        let (stream, requests) = (Rc::clone(client.stream()), client.sending(&all));
+        let requests = client.sending(&all);
         // A client of HTTP/2 that closes its direction wants no answer.
         let ends = version == Version::Http1 && draw.below(4) == 0;
+        let stream = ends.then(|| Rc::clone(client.stream()));
         let sending = async {
             let sent = requests.await;
-            if ends {
+            if let Some(stream) = stream {
                 let _ = stream.shutdown(std::net::Shutdown::Write);
             }
             sent
