@@ -41,7 +41,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024;
 /// What the client assumes before it has measured: the network of the twin is fast.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// The client gives up when it hears nothing for this long.
-const IDLE: Duration = Duration::from_secs(900);
+const IDLE: Duration = Duration::from_secs(80);
 
 static CONFIG: LazyLock<ClientConfig> = LazyLock::new(|| {
     let mut tls = rustls::ClientConfig::clone(&tls_client::client_config());
@@ -204,6 +204,11 @@ impl Http3 {
             }
         })
         .await
+    }
+
+    /// Whether the server has said which requests it takes (GOAWAY).
+    pub(crate) fn is_closing(&self) -> bool {
+        self.0.state.borrow().is_closing
     }
 
     /// Whether the connection ended without a word of the server.

@@ -37,11 +37,15 @@ fn requests_in_flight_finish_and_idle_connections_close() {
         sleep(Duration::from_secs(1)).await;
         let start = now();
         world.stop.stop();
-        assert!(idle.ends().await);
-        assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        // A client of HTTP/3 may have to find out by itself, if the server's last word is lost.
+        if !idle.is_http3() {
+            assert!(idle.ends().await);
+            assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
+        }
         world.stopped().await;
         // What could not be stored was asked for again by those who had waited for it.
         assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+        assert!(idle.ends().await);
         for (at, one) in tasks.into_iter().enumerate() {
             let is_announced = one.await;
             // Responses whose head had not been sent could still announce the close.
