@@ -133,9 +133,9 @@ pub(crate) fn each_version(
 /// with clients of all versions.
 pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     each_way_tcp(&config, &scenario);
-    over_datagrams(&config, &scenario);
-    let rough = |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario);
-    over(Version::Http3, || sim::check(9..10, rough));
+    let rough = |seed| sim::Options::rough(seed).with_bad_datagrams();
+    let on_disk = |seed| run(rough(seed), on_disk(config()), &scenario);
+    over(Version::Http3, || sim::check(14..15, on_disk));
 }
 
 /// The same with clients of TCP alone.
@@ -150,18 +150,13 @@ pub(crate) fn each_way_tcp(config: impl Fn() -> Config, scenario: impl AsyncFn(R
 /// The same in memory alone.
 pub(crate) fn in_memory(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     over_streams(&config, &scenario);
-    over_datagrams(&config, &scenario);
+    let bad = |seed| sim::Options::new(seed).with_bad_datagrams();
+    over(Version::Http3, || sim::check(2..3, |seed| run(bad(seed), config(), &scenario)));
 }
 
 fn over_streams(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     over(Version::Http1, || networks([0..1, 2..4, 6..7], &config, &scenario));
     over(Version::Http2, || networks([1..2, 4..6, 6..7], &config, &scenario));
-}
-
-/// On a network that loses, reorders and duplicates datagrams.
-fn over_datagrams(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
-    let bad = |seed| sim::Options::new(seed).with_bad_datagrams();
-    over(Version::Http3, || sim::check(2..3, |seed| run(bad(seed), config(), &scenario)));
 }
 
 /// The same for a scenario that is about the text of HTTP/1.
