@@ -188,8 +188,8 @@ impl Table for ListenTable {
             if !(self.http3 && self.role == Role::Reverse) {
                 here.mistake_of("alt_svc", "only a reverse listener with http3 = true has it");
             }
-            if !value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
-                here.mistake_of("alt_svc", "the value of a field has only visible characters");
+            if value.is_empty() || !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
+                here.mistake_of("alt_svc", "the value of a field is visible characters");
             }
         }
     }

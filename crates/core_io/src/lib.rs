@@ -14,6 +14,7 @@
 
 pub mod held;
 pub mod limits;
+pub mod strays;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

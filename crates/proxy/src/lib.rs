@@ -31,7 +31,6 @@ mod serve;
 mod shared;
 pub mod snapshot;
 #[cfg(feature = "tls")]
-mod strays;
 mod tunnel;
 mod websocket;
 mod worker;

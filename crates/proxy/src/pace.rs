@@ -75,17 +75,25 @@ impl Taking {
         self.blocked.map(|since| since + limits.send_timeout)
     }
 
-    /// Whether the client is to be cut. `waits` says that there is more to send than it takes.
-    pub(crate) fn is_too_slow(&mut self, limits: &Limits, has_moved: bool, waits: bool) -> bool {
+    /// Whether the client is to be cut. `waits` says that there is more to send than it takes, and
+    /// `is_behind` that its rate counts.
+    pub(crate) fn is_too_slow(
+        &mut self,
+        limits: &Limits,
+        has_moved: bool,
+        waits: bool,
+        is_behind: bool,
+    ) -> bool {
         let mut is_too_slow = false;
         if (has_moved || !waits)
             && let Some(since) = self.blocked.take()
         {
-            is_too_slow = self.pace.waited(since, limits);
+            is_too_slow = self.pace.waited(since, limits) && is_behind;
         }
-        if !waits {
+        if !is_behind {
             self.pace = Pace::default();
-        } else if self.blocked.is_none() {
+        }
+        if waits && self.blocked.is_none() {
             self.blocked = Some(time::now());
         }
         is_too_slow

@@ -36,7 +36,7 @@ pub struct Shared {
     pub(crate) hash_seed: Option<[u64; 2]>,
     /// Datagrams for connections of other cores.
     #[cfg(feature = "tls")]
-    pub(crate) strays: crate::strays::Strays,
+    pub(crate) strays: core_io::strays::Strays,
 }
 
 impl Shared {
@@ -53,7 +53,7 @@ impl Shared {
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,
             #[cfg(feature = "tls")]
-            strays: crate::strays::Strays::default(),
+            strays: core_io::strays::Strays::default(),
             resolver: Resolver::new(&config.name_servers),
             cache,
         }

@@ -29,7 +29,6 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "proxy",
         &[
-            &["strays"],
             &["limits", "listener", "cache_status", "shared", "encoded_heads", "websocket"],
             &["snapshot", "request", "client", "logged", "pace"],
             &["worker", "tunnel"],

@@ -238,7 +238,7 @@ impl Link {
         let for_window = state.waits_for_window();
         let waits = !state.out.is_empty() || !stream.is_flushed() || for_window;
         let limits = &io.limits().limits;
-        if state.taking.is_too_slow(limits, has_moved && !for_window, waits) {
+        if state.taking.is_too_slow(limits, has_moved && !for_window, waits, waits) {
             return self.cut(&mut state);
         }
         if state.out.is_empty() && state.streams.is_empty() {

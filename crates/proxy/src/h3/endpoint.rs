@@ -3,7 +3,7 @@
 //! Each core has a socket of the same address (SO_REUSEPORT), and the kernel chooses one by the
 //! addresses of a datagram: all datagrams of a handshake come to the same core, which owns the
 //! connection from then on. Later ones carry our connection id. If a client has moved, they may
-//! arrive at another core (`crate::strays`).
+//! arrive at another core (`core_io::strays`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use core_io::strays::{ID_BYTES, Stray};
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{
     ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent, EcnCodepoint,
@@ -34,7 +35,6 @@ use super::limits::{
 use super::link::Link;
 use crate::listener::ListenerContext;
 use crate::shared::Shared;
-use crate::strays::{ID_BYTES, Stray};
 use crate::worker::Worker;
 
 /// A listener for HTTP/3.

@@ -19,8 +19,13 @@ pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 pub(super) const SEND_WINDOW_BYTES: u64 = 1024 * 1024;
 /// ... and while clients leave too much unread.
 pub(super) const SEND_WINDOW_PRESSED_BYTES: u64 = OUTPUT_BYTES_MAX as u64;
-/// Content that is given to QUIC at once. It is freed once all of it is acknowledged.
-pub(super) const PART_BYTES: usize = 16 * 1024;
+/// Content that a stream gives to QUIC before others have their turn, if its priority says so.
+pub(super) const SHARE_BYTES: usize = 16 * 1024;
+/// Content that QUIC keeps as one piece. It is freed once all of it is acknowledged. Streams that
+/// share end their pieces at about the same time: large ones would hide what a slow client takes.
+pub(super) const PART_BYTES: usize = 4 * 1024;
+/// A client that has less to acknowledge is cut only if it acknowledges nothing at all.
+pub(super) const BEHIND_BYTES_MIN: u64 = 64 * 1024;
 /// Priorities that a connection keeps for requests that have not arrived. Beyond it, such updates
 /// are ignored.
 pub(super) const EARLY_PRIORITIES_MAX: usize = 64;
@@ -50,7 +55,8 @@ const _: () = {
     assert!(UNVALIDATED_MAX < HANDSHAKES_MAX);
     assert!(STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
     assert!(SEND_WINDOW_PRESSED_BYTES <= SEND_WINDOW_BYTES);
-    assert!(PART_BYTES as u64 <= SEND_WINDOW_PRESSED_BYTES);
+    assert!(PART_BYTES <= SHARE_BYTES && SHARE_BYTES as u64 <= SEND_WINDOW_PRESSED_BYTES);
+    assert!(BEHIND_BYTES_MIN <= SEND_WINDOW_PRESSED_BYTES);
     assert!(EARLY_PRIORITIES_MAX <= STREAMS_MAX as usize);
     assert!(STREAMS_MAX as usize <= TASKS_MAX);
 };

@@ -185,6 +185,10 @@ impl Link {
         self.state.borrow_mut().handshake = None;
         poll_fn(|cx| self.poll(cx, &mut timer, |state| state.quinn.is_drained())).await;
         self.endpoint.forget(self.handle);
+        let worker = Rc::clone(&self.worker);
+        drop(self);
+        // With it went what it held for its client.
+        worker.io.look_at_held_bytes();
     }
 
     /// A datagram has arrived.
@@ -400,13 +404,13 @@ impl Link {
                 let Some(id) = state.quinn.streams().accept(dir) else { return };
                 match dir {
                     Dir::Uni => state.uni.push((id, UniStream::default())),
-                    Dir::Bi if state.going == Going::Final => {
-                        state.stop(id, ErrorCode::H3_REQUEST_REJECTED);
-                        continue;
-                    }
                     Dir::Bi => {
-                        state.next_stream = u64::from(id) + 4;
-                        if state.tasks >= TASKS_MAX {
+                        let is_final = state.going == Going::Final;
+                        if !is_final {
+                            state.next_stream = u64::from(id) + 4;
+                        }
+                        if is_final || state.tasks >= TASKS_MAX {
+                            take_early(&mut state.early, id);
                             state.stop(id, ErrorCode::H3_REQUEST_REJECTED);
                             continue;
                         }
@@ -552,7 +556,7 @@ impl Link {
         let (peer, now_ms, look) = (self.peer, time::wall_ms(), Look::Use);
         let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
         let Some((stored, key)) = found else { return false };
-        let holds_much = || self.state.borrow().held.bytes() >= self.held_max();
+        let holds_much = || self.state.borrow().pending() >= self.held_max();
         if stored.body_bytes > COALESCE_BYTES_MAX as u64 || holds_much() {
             return false;
         }
@@ -765,8 +769,11 @@ impl State {
 
     /// Ends both directions of a stream, if they are open.
     fn stop(&mut self, id: StreamId, code: ErrorCode) {
+        let before = self.held.freed();
         let _ = self.quinn.send_stream(id).reset(number(code));
         let _ = self.quinn.recv_stream(id).stop(number(code));
+        // The client has not acknowledged what is dropped here.
+        self.freed += self.held.freed() - before;
     }
 
     /// A stream whose response is complete, or was broken off. If its request is still not
@@ -784,6 +791,9 @@ impl State {
         let (_, mut stream) = self.streams.swap_remove(at);
         take_early(&mut self.early, id);
         stream.wake();
+        let before = self.held.freed();
+        stream.drop_part();
+        self.freed += self.held.freed() - before;
         Some(stream)
     }
 }

@@ -34,8 +34,9 @@ pub(super) struct Stream {
     pub(super) gone_waker: Option<Waker>,
     /// Heads, headers of frames and content, after `part`.
     pub(super) unsent: Vec<u8>,
-    /// What QUIC has not taken of the bytes that it was given last.
+    /// What QUIC has not taken of the bytes that it was given last, and what these count as.
     part: Bytes,
+    part_bytes: u64,
     /// Content of the DATA frame whose header was sent.
     data_left: u64,
     /// The turn in which it last sent.
@@ -84,6 +85,7 @@ impl Stream {
             gone_waker: None,
             unsent: Vec::new(),
             part: Bytes::new(),
+            part_bytes: 0,
             data_left: 0,
             served: 0,
             priority: Priority::DEFAULT,
@@ -129,6 +131,16 @@ impl Stream {
         !self.part.is_empty() || !self.unsent.is_empty()
     }
 
+    /// Held bytes that wait for a window of the client.
+    pub(super) fn parked(&self) -> u64 {
+        if self.part.is_empty() { 0 } else { self.part_bytes }
+    }
+
+    /// Drops what QUIC has not taken.
+    pub(super) fn drop_part(&mut self) {
+        self.part = Bytes::new();
+    }
+
     /// Sends what is unsent, and the end.
     pub(super) fn flush(
         &mut self,
@@ -138,7 +150,9 @@ impl Stream {
     ) -> Result<(), Gone> {
         while self.has_unsent() {
             if self.part.is_empty() {
-                self.part = Bytes::from_owner(held.part(mem::take(&mut self.unsent)));
+                let part = mem::take(&mut self.unsent);
+                self.part_bytes = part.capacity() as u64;
+                self.part = Bytes::from_owner(held.part(part));
             }
             match quinn.send_stream(id).write_chunks(slice::from_mut(&mut self.part)) {
                 Ok(_) => {}
@@ -147,7 +161,8 @@ impl Stream {
                     return Ok(());
                 }
                 Err(_) => {
-                    (self.part, self.unsent) = (Bytes::new(), Vec::new());
+                    self.drop_part();
+                    self.unsent = Vec::new();
                     return Err(Gone);
                 }
             }

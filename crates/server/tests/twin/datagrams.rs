@@ -102,6 +102,35 @@ fn a_client_that_vanishes_is_forgotten_with_all_that_was_held_for_it() {
     });
 }
 
+/// On a long way, small messages always have something that is not acknowledged yet. Their rate was
+/// taken for that of a slow client.
+#[test]
+fn a_client_of_small_messages_on_a_long_way_is_not_slow() {
+    let config = with(reverse, |config| config.limits.rate_min = 2000);
+    over(Version::Http3, || {
+        let delay = Duration::from_millis(400)..Duration::from_millis(401);
+        run(sim::Options::new(1).with_delay(delay), config(), async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            let target = "/slow?size=40000&cc=no-store&drip=700";
+            assert!(client.get(target, "").await.body == expected(target, None));
+            assert_eq!(world.counter("timeouts"), 0);
+        });
+    });
+}
+
+#[test]
+fn a_stream_that_is_not_read_ends_alone() {
+    on_bad_networks(0..2, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        ask(&client, "/unread?size=600000&cc=no-store").await;
+        sleep(80 * SECOND).await;
+        assert_eq!(world.counter("timeouts"), 1);
+        assert!(client.response().await.is_err());
+        assert_eq!(client.get("/after?size=10", "").await.status, 200);
+        assert_eq!(world.counter("tls_handshakes"), 1);
+    });
+}
+
 #[test]
 fn a_client_that_moves_keeps_its_connection_and_its_response() {
     on_bad_networks(0..4, async |world: Rc<World>| {

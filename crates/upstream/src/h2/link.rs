@@ -91,8 +91,10 @@ struct Stream {
     trailers: Vec<u8>,
     /// The response is complete.
     is_complete: bool,
-    /// The upstream does not want the rest of the request: its answer is an error, or complete.
-    is_refused: bool,
+    /// The response is an error: the rest of the request waits for no window.
+    is_error: bool,
+    /// A part of the request was left out, and so is what follows it.
+    has_gap: bool,
     /// Our end was sent.
     has_sent_all: bool,
     failure: Option<Failure>,
@@ -354,7 +356,7 @@ impl Link {
                     http2.reset(id, ErrorCode::PROTOCOL_ERROR, out);
                     return stream.fail(fault, None);
                 }
-                stream.is_refused |= head.status >= 400;
+                stream.is_error |= head.status >= 400;
                 stream.arrived(end_stream);
             }
             Event::Data { stream: id, bytes, end_stream } => match find(streams, id) {
@@ -451,9 +453,9 @@ impl Stream {
     /// A part of the response has come, or the end of it.
     fn arrived(&mut self, is_end: bool) {
         self.is_complete |= is_end;
-        self.is_refused |= is_end;
         wake(&mut self.reader);
-        if self.is_refused {
+        if self.is_complete || self.is_error {
+            // It may wait for a window that stays closed.
             wake(&mut self.writer);
         }
     }
@@ -548,11 +550,15 @@ impl Slot {
     fn send_some(&self, content: &[u8], ends: bool) -> Result<usize, Fault> {
         self.link.write(|State { http2, out, streams, .. }| {
             let (id, stream) = self.find(streams)?;
-            if stream.is_refused {
+            if stream.is_complete || stream.has_gap {
                 return Ok(content.len());
             }
             if let Some(fault) = stream.fault() {
                 return Err(fault);
+            }
+            if stream.is_error && !content.is_empty() && http2.send_data_capacity(id) == 0 {
+                stream.has_gap = true;
+                return Ok(content.len());
             }
             let mut room = OUTPUT_BYTES_MAX.saturating_sub(out.len());
             if others_wait(streams, id) {
@@ -579,13 +585,13 @@ impl Slot {
         let Some(id) = self.id.get() else { return Poll::Ready(()) };
         let waits = std::mem::take(others_first) && others_wait(streams, id);
         let Some(stream) = find(streams, id) else { return Poll::Ready(()) };
-        let is_open = stream.failure.is_none() && !stream.is_refused;
+        let is_open = stream.failure.is_none() && !stream.is_complete;
+        let needs_window = http2.send_data_capacity(id) == 0 && !stream.is_error;
         if waits {
             // It wakes those that wait.
             wake(waker);
         }
-        if is_open && (waits || out.len() >= OUTPUT_BYTES_MAX || http2.send_data_capacity(id) == 0)
-        {
+        if is_open && (waits || out.len() >= OUTPUT_BYTES_MAX || needs_window) {
             stream.writer = Some(cx.waker().clone());
             // So that a window that opens is reported.
             http2.want_to_send(id);
@@ -598,9 +604,12 @@ impl Slot {
     pub(crate) fn send_trailers(&self, lines: &[u8]) -> Result<(), Fault> {
         self.link.write(|State { http2, out, streams, .. }| {
             let (id, stream) = self.find(streams)?;
+            if stream.is_complete || stream.has_gap {
+                return Ok(());
+            }
             match http2.send_trailers(id, fields_in(lines), out) {
-                Err(_) if !stream.is_refused => Err(stream.fault().unwrap_or(Fault::Broken)),
-                _ => {
+                Err(_) => Err(stream.fault().unwrap_or(Fault::Broken)),
+                Ok(()) => {
                     stream.has_sent_all = true;
                     Ok(())
                 }

@@ -73,6 +73,7 @@ impl Streams for Link {
         let State { http2, streams, .. } = &mut *self.state.borrow_mut();
         let Some(found) = find(streams, stream) else { return Poll::Ready(Err(Gone)) };
         if http2.stream_window(stream) > 0 {
+            found.room_waker = None;
             return Poll::Ready(Ok(()));
         }
         found.room_waker = Some(cx.waker().clone());
@@ -93,6 +94,8 @@ impl Streams for Link {
         let Some(found) = find(streams, stream) else { return Poll::Ready(Err(Gone)) };
         let window = http2.send_data_capacity(stream);
         if !waits && out.len() < OUTPUT_BYTES_MAX && window > 0 {
+            // A waker that is left would take the turn of a stream that waits.
+            found.room_waker = None;
             return Poll::Ready(Ok(()));
         }
         found.room_waker = Some(cx.waker().clone());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http3::{ErrorCode, write};
 use runtime::time::{self, Instant};
 
+use super::super::limits::BEHIND_BYTES_MIN;
 use super::super::stream::Stream;
 use super::{Link, State, StreamId};
 
@@ -29,7 +30,7 @@ impl Link {
             None
         } else if self.tls.get().is_none() {
             Some(self.began + limits.handshake_timeout)
-        } else if state.streams.is_empty() && state.going != Going::No {
+        } else if state.streams.is_empty() && state.going != Going::No && state.held.bytes() == 0 {
             // A client that has gone acknowledges nothing. One that waits says nothing either.
             Some(state.heard.max(state.since) + limits.linger_timeout)
         } else if let Some(due) = state.taking.due(limits) {
@@ -71,17 +72,21 @@ impl Link {
         io.look_at_held_bytes();
         let is_too_slow = {
             let state = &mut *self.state.borrow_mut();
+            // A stream whose window is closed is cut by itself.
+            let pending = state.pending();
             let State { held, control_held, taking, freed, .. } = state;
             let before = mem::replace(freed, held.freed() + control_held.freed());
             let moved = *freed - before;
-            let waits = held.bytes() + control_held.bytes() > 0;
+            let waits = pending + control_held.bytes() > 0;
             taking.moved(moved as usize);
             if moved > 0 && !waits {
                 // The client has read all.
                 state.since = time::now();
             }
             let limits = &io.limits().limits;
-            let is_too_slow = taking.is_too_slow(limits, moved > 0, waits);
+            // A stream of small messages always has something to acknowledge.
+            let is_behind = pending >= BEHIND_BYTES_MIN;
+            let is_too_slow = taking.is_too_slow(limits, moved > 0, waits, is_behind);
             let is_late = taking.due(limits).is_some_and(|due| time::now() >= due);
             (is_too_slow || is_late) && !state.is_closed
         };

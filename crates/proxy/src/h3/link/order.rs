@@ -26,11 +26,11 @@ impl Link {
     /// Wakes the stream that may send next. What it sends wakes the connection, and so the next
     /// stream.
     pub(super) fn wake_sender(&self) {
-        let State { streams, held, .. } = &mut *self.state.borrow_mut();
-        if held.bytes() >= self.held_max() {
+        let state = &mut *self.state.borrow_mut();
+        if state.pending() >= self.held_max() {
             return;
         }
-        let waiting = streams.iter_mut().filter(|(_, stream)| waits(stream));
+        let waiting = state.streams.iter_mut().filter(|(_, stream)| waits(stream));
         if let Some((_, stream)) = waiting.min_by_key(|(id, stream)| stream.key(*id)) {
             wake(&mut stream.room_waker);
         }
@@ -38,6 +38,16 @@ impl Link {
 }
 
 impl State {
+    /// Held bytes that wait for windows of the client. They are bounded by the number of streams.
+    pub(super) fn parked(&self) -> u64 {
+        self.streams.iter().map(|(_, stream)| stream.parked()).sum()
+    }
+
+    /// Held bytes that the client can acknowledge.
+    pub(super) fn pending(&self) -> u64 {
+        self.held.bytes().saturating_sub(self.parked())
+    }
+
     /// The client wants this priority for a request, which may not have arrived.
     pub(super) fn reprioritize(&mut self, id: u64, priority: Priority) -> Result<(), Error> {
         let end = self.next_stream + 4 * u64::from(STREAMS_MAX);
@@ -48,8 +58,8 @@ impl State {
         let stream = StreamId::new(Side::Client, Dir::Bi, id / 4);
         match find(streams, stream) {
             Some(found) if found.has_head => found.set_priority(quinn, stream, priority),
-            // It has ended.
-            None if id < *next_stream => {}
+            // QUIC may still send the end of its response.
+            None if id < *next_stream => set_priority(quinn, stream, priority),
             _ => {
                 take_early(early, stream);
                 if early.len() < EARLY_PRIORITIES_MAX {
@@ -69,13 +79,17 @@ impl Stream {
         priority: Priority,
     ) {
         self.priority = priority;
-        // A stream that is gone is noticed by its task.
-        let _ = quinn.send_stream(id).set_priority(order(priority, id.index()));
+        set_priority(quinn, id, priority);
     }
 
     pub(super) fn key(&self, id: StreamId) -> impl Ord + use<> {
         self.priority.key(id.into(), self.served)
     }
+}
+
+fn set_priority(quinn: &mut Connection, id: StreamId, priority: Priority) {
+    // A stream that is gone needs none.
+    let _ = quinn.send_stream(id).set_priority(order(priority, id.index()));
 }
 
 /// Takes the priority out that came before the head of its request.

@@ -9,7 +9,7 @@ use outcome::Fault;
 use quinn_proto::StreamId;
 use runtime::wake;
 
-use super::super::limits::PART_BYTES;
+use super::super::limits::SHARE_BYTES;
 use super::super::stream::{Stream, find};
 use super::order::others_wait;
 use super::{Link, State};
@@ -49,11 +49,14 @@ impl Streams for Link {
 
     fn send_content(&self, id: StreamId, content: &[u8], ends: bool) -> Option<usize> {
         let held_max = self.held_max();
-        self.write(|State { quinn, streams, served, held, .. }| {
+        self.write(|state| {
+            // What waits for windows of single streams takes no room of the others.
+            let held_max = held_max + state.parked();
+            let State { quinn, streams, served, held, .. } = state;
             let has_others = others_wait(streams, id);
             let stream = find(streams, id)?;
             let shares = has_others && stream.priority.incremental;
-            let share = if shares { PART_BYTES } else { content.len() };
+            let share = if shares { SHARE_BYTES } else { content.len() };
             let part = &content[..content.len().min(share)];
             let sent = stream.send(quinn, id, (held, held_max), part).ok()?;
             if sent > 0 {
@@ -88,7 +91,10 @@ impl Streams for Link {
                 stream.room_waker = Some(cx.waker().clone());
                 Poll::Pending
             }
-            Some(_) => Poll::Ready(Ok(())),
+            Some(stream) => {
+                stream.room_waker = None;
+                Poll::Ready(Ok(()))
+            }
         }
     }
 
@@ -98,10 +104,14 @@ impl Streams for Link {
         others_first: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Gone>> {
-        let State { streams, held, waker, .. } = &mut *self.state.borrow_mut();
+        let state = &mut *self.state.borrow_mut();
+        let is_full = state.pending() >= self.held_max();
+        let State { streams, waker, .. } = state;
         let waits = std::mem::take(others_first) && others_wait(streams, id);
         let Some(stream) = find(streams, id) else { return Poll::Ready(Err(Gone)) };
-        if !stream.is_blocked && !waits && held.bytes() < self.held_max() {
+        if !stream.is_blocked && !waits && !is_full {
+            // A waker that is left would take the turn of a stream that waits.
+            stream.room_waker = None;
             return Poll::Ready(Ok(()));
         }
         stream.room_waker = Some(cx.waker().clone());

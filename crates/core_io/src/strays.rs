@@ -17,7 +17,7 @@ use std::sync::PoisonError;
 use runtime::sync::{Inbox, Lock, LockKind, Sender, inbox};
 
 /// The length of our connection ids: a random part, and the hidden number of the core.
-pub(crate) const ID_BYTES: usize = 8;
+pub const ID_BYTES: usize = 8;
 const RANDOM_BYTES: usize = 6;
 /// Datagrams that wait for their core.
 const STRAYS_MAX: usize = 256;
@@ -26,16 +26,20 @@ static STRAYS: LockKind = LockKind::new("quic strays");
 
 /// A datagram for another core.
 #[derive(Debug)]
-pub(crate) struct Stray {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) from: SocketAddr,
-    pub(crate) to: Option<IpAddr>,
-    pub(crate) ecn: u8,
+pub struct Stray {
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// The address that it was sent to, if it is known.
+    pub to: Option<IpAddr>,
+    /// The two ECN bits.
+    pub ecn: u8,
 }
 
 /// The queues of the cores, by the address that they listen on.
 #[derive(Debug)]
-pub(crate) struct Strays {
+pub struct Strays {
     hasher: RandomState,
     queues: Lock<HashMap<(SocketAddr, u16), Sender<Stray>>>,
 }
@@ -48,7 +52,7 @@ impl Default for Strays {
 
 impl Strays {
     /// A connection id of this core with this random part.
-    pub(crate) fn id(&self, core: u16, random: u64) -> [u8; ID_BYTES] {
+    pub fn id(&self, core: u16, random: u64) -> [u8; ID_BYTES] {
         let mut id = random.to_le_bytes();
         let hidden = core ^ self.mask(&id);
         id[RANDOM_BYTES..].copy_from_slice(&hidden.to_le_bytes());
@@ -56,7 +60,7 @@ impl Strays {
     }
 
     /// The core that made a connection id.
-    pub(crate) fn core_of(&self, id: &[u8; ID_BYTES]) -> u16 {
+    pub fn core_of(&self, id: &[u8; ID_BYTES]) -> u16 {
         u16::from_le_bytes([id[RANDOM_BYTES], id[RANDOM_BYTES + 1]]) ^ self.mask(id)
     }
 
@@ -65,7 +69,7 @@ impl Strays {
     }
 
     /// Begins to receive for a core.
-    pub(crate) fn open(&self, listener: SocketAddr, core: u16) -> Inbox<Stray> {
+    pub fn open(&self, listener: SocketAddr, core: u16) -> Inbox<Stray> {
         let (sender, strays) = inbox(STRAYS_MAX);
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.insert((listener, core), sender);
@@ -73,7 +77,7 @@ impl Strays {
     }
 
     /// Gives a datagram to its core, if there is one.
-    pub(crate) fn send(&self, listener: SocketAddr, core: u16, stray: Stray) {
+    pub fn send(&self, listener: SocketAddr, core: u16, stray: Stray) {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queue) = queues.get(&(listener, core)) {
             // A queue that is full, or whose core has ended.
