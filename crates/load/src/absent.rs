@@ -38,4 +38,8 @@ impl Session {
     pub(crate) fn has_unsent(&self) -> bool {
         match self.0 {}
     }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        match self.0 {}
+    }
 }

@@ -18,6 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use readiness::{Interest, Poller, Token};
+use rustix::net::SocketType;
 
 use crate::plan::{Plan, Protocol};
 use crate::response::{Reader, Requested};
@@ -53,6 +54,8 @@ pub(crate) struct Connection {
     /// TLS, from the end of the TCP handshake on.
     session: Option<Box<Session>>,
     generation: u32,
+    /// When it began to connect, ns.
+    pub(crate) connect_ns: u64,
     /// Whether the poller also reports writability.
     wants_write: bool,
     /// A request is in flight, or waits for the connection to be established.
@@ -94,7 +97,7 @@ pub(crate) struct Connections {
     hot: u32,
     target: SocketAddr,
     sources: u32,
-    transport: sys::Transport,
+    socket_type: SocketType,
     /// For all connections, or for none.
     tls: Option<Tls>,
     pub(crate) poller: Poller,
@@ -109,6 +112,7 @@ impl Connections {
             fd: None,
             session: None,
             generation: 0,
+            connect_ns: 0,
             wants_write: false,
             has_request: false,
             assigned: nothing,
@@ -118,11 +122,11 @@ impl Connections {
         let mut table = Vec::new();
         table.resize_with((plan.connections + plan.cold) as usize, empty);
         let (target, sources) = (plan.target.addr, plan.source_count());
-        let transport = match plan.protocol {
-            Protocol::Http3 { .. } => sys::Transport::Udp,
-            Protocol::Http1 | Protocol::Http2 { .. } => sys::Transport::Tcp,
+        let socket_type = match plan.protocol {
+            Protocol::Http3 { .. } => SocketType::DGRAM,
+            Protocol::Http1 | Protocol::Http2 { .. } => SocketType::STREAM,
         };
-        Connections { table, hot: plan.connections, target, sources, transport, tls, poller }
+        Connections { table, hot: plan.connections, target, sources, socket_type, tls, poller }
     }
 
     pub(crate) fn is_cold(&self, slot: u32) -> bool {
@@ -143,7 +147,7 @@ impl Connections {
             let last = u8::try_from(slot % self.sources + 1).expect("SOURCES_MAX is below 255");
             IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
         });
-        let fd = sys::connect(self.transport, self.target, source)?;
+        let fd = sys::connect(self.socket_type, self.target, source)?;
         let connection = &mut self.table[slot as usize];
         debug_assert_eq!(connection.step, Step::Closed);
         let token = Token::new(slot, connection.generation);
@@ -151,6 +155,7 @@ impl Connections {
         connection.fd = Some(fd);
         connection.wants_write = true;
         connection.step = Step::Connecting;
+        connection.connect_ns = sys::mono_ns();
         Ok(())
     }
 
@@ -187,6 +192,12 @@ impl Connections {
             (Some(session), Some(tls)) => tls.recv(session, fd, buf),
             _ => sys::recv(fd, buf),
         }
+    }
+
+    /// Whether the server has said over TLS that nothing more comes.
+    pub(crate) fn has_ended(&mut self, slot: u32) -> bool {
+        let session = &mut self.table[slot as usize].session;
+        session.as_mut().is_some_and(|session| session.has_ended())
     }
 
     /// Turns the poller's reports of writability on or off.

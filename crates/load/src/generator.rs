@@ -169,6 +169,8 @@ struct Generator<'p> {
     /// Slots that must not be used before an instant: (ns, slot), earliest first.
     resting: VecDeque<(u64, u32)>,
     resting_cold: VecDeque<(u64, u32)>,
+    /// Cold slots that connect again: (since, slot), earliest first.
+    connecting_cold: VecDeque<(u64, u32)>,
     template: Template,
     /// HTTP/2 and HTTP/3.
     multiplexed: Option<Box<Multiplexed>>,
@@ -213,6 +215,7 @@ impl<'p> Generator<'p> {
             queue: VecDeque::new(),
             resting: VecDeque::new(),
             resting_cold: VecDeque::new(),
+            connecting_cold: VecDeque::new(),
             template: Template::new(plan),
             multiplexed: multiplexed.transpose().map_err(BadPlan)?.map(Box::new),
             objects: Objects::new(&plan.population, plan.seed, mix2(plan.seed, 1)),
@@ -399,7 +402,7 @@ impl<'p> Generator<'p> {
         self.run_timers();
         self.flush_all();
         let due_ns = self.multiplexed.as_ref().and_then(|many| many.next_due());
-        let until_ns = due_ns.map_or(until_ns, |due_ns| due_ns.min(until_ns));
+        let until_ns = due_ns.map_or(until_ns, |(due_ns, _)| due_ns.min(until_ns));
         // Read again: starting requests has taken time since the loop read the clock.
         let now_ns = sys::mono_ns();
         let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
@@ -580,6 +583,8 @@ impl<'p> Generator<'p> {
         };
         match whole {
             Ok(true) => self.finish(slot, now_ns),
+            // No event would report the end again.
+            Ok(false) if self.connections.has_ended(slot) => self.receive(slot),
             Ok(false) => {}
             Err(kind) => self.fail(slot, kind, now_ns),
         }
@@ -598,7 +603,8 @@ impl<'p> Generator<'p> {
             connection.step = Step::Ending;
             return self.receive_end(slot);
         }
-        if connection.reader.keep_alive() && connection.unsent.is_empty() {
+        let is_sent = connection.unsent.is_empty() && !connection.holds_records();
+        if connection.reader.keep_alive() && is_sent {
             connection.step = Step::Idle;
         } else {
             self.connections.close(slot, false);
@@ -701,18 +707,32 @@ impl<'p> Generator<'p> {
             && until_ns <= now_ns
         {
             self.resting_cold.pop_front();
-            if self.connections.connect(slot).is_err() {
-                self.resting_cold.push_back((now_ns + COLD_REST_NS, slot));
+            match self.connections.connect(slot) {
+                Ok(()) => {
+                    let since_ns = self.connections.table[slot as usize].connect_ns;
+                    self.connecting_cold.push_back((since_ns, slot));
+                }
+                Err(_) => self.resting_cold.push_back((now_ns + COLD_REST_NS, slot)),
             }
         }
     }
 
     /// Gives up requests that take too long, and connections that the server does not close.
     fn sweep(&mut self, now_ns: u64) {
+        let timeout_ns = self.plan.timeout.as_nanos() as u64;
+        while let Some(&(since_ns, slot)) = self.connecting_cold.front()
+            && now_ns.saturating_sub(since_ns) > timeout_ns
+        {
+            self.connecting_cold.pop_front();
+            let connection = &self.connections.table[slot as usize];
+            if connection.step == Step::Connecting && connection.connect_ns == since_ns {
+                self.close_link(slot, true);
+                self.rest_cold(slot, now_ns);
+            }
+        }
         if self.multiplexed.is_some() {
             return self.sweep_lanes(now_ns);
         }
-        let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for slot in 0..self.plan.connections {
             let connection = &self.connections.table[slot as usize];
             let age_ns = now_ns.saturating_sub(connection.assigned.assigned_ns);

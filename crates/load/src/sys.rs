@@ -170,7 +170,7 @@ pub(crate) fn sharpen_timers() {
 /// # Errors
 /// Those of `socket`, `bind` and `listen`.
 pub fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let fd = stream_socket(addr)?;
+    let fd = socket(addr, SocketType::STREAM)?;
     sockopt::set_socket_reuseaddr(&fd, true)?;
     net::bind(&fd, &addr)?;
     net::listen(&fd, BACKLOG)?;
@@ -194,24 +194,14 @@ pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// What carries a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    Tcp,
-    Udp,
-}
-
 /// Begins to connect. The socket becomes writable when it has connected or failed.
 pub(crate) fn connect(
-    transport: Transport,
+    kind: SocketType,
     addr: SocketAddr,
     source: Option<IpAddr>,
 ) -> io::Result<OwnedFd> {
-    let fd = match transport {
-        Transport::Tcp => stream_socket(addr)?,
-        Transport::Udp => socket(addr, SocketType::DGRAM)?,
-    };
-    if transport == Transport::Tcp {
+    let fd = socket(addr, kind)?;
+    if kind == SocketType::STREAM {
         sockopt::set_tcp_nodelay(&fd, true)?;
     }
     if let Some(source) = source {
@@ -295,11 +285,8 @@ pub(crate) fn send_pieces(fd: RawFd, pieces: &[io::IoSlice<'_>]) -> io::Result<u
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-fn stream_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
-    socket(addr, SocketType::STREAM)
-}
-
-fn socket(addr: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
+/// A socket of the family of `addr`: non-blocking, not inherited.
+pub(crate) fn socket(addr: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     Ok(net::socket_with(family, kind, flags, None)?)

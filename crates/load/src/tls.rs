@@ -2,8 +2,9 @@
 //!
 //! What: [`Tls`] is the configuration of a run, a [`Session`] is one connection. Every connection
 //! makes a full handshake: no session is resumed. A certificate is verified only if the plan names
-//! roots. An end without a close_notify counts as an end: if it came too early, HTTP shows it. What
-//! never happens: plaintext is left inside a session after a read, where no event would report it.
+//! roots. An end without a close_notify counts as an end: if it came too early, HTTP shows it,
+//! except in a body that ends by the close. What never happens: plaintext is left inside a session
+//! after a read, where no event would report it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
@@ -131,6 +132,9 @@ impl Session {
         if early > 0 {
             return Ok(early);
         }
+        if self.has_ended() {
+            return Ok(0);
+        }
         let count = sys::recv(fd, input)?;
         if count == 0 {
             return Ok(0);
@@ -143,7 +147,8 @@ impl Session {
         Ok(filled)
     }
 
-    fn has_ended(&mut self) -> bool {
+    /// The server has sent a close_notify.
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.0.process_new_packets().is_ok_and(|state| state.peer_has_closed())
     }
 

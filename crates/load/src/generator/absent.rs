@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use http2::{RequestFields, Scratch};
+use http2::RequestFields;
 
-use super::multiplexed::{Lanes, Requests};
+use super::multiplexed::{Cause, Lanes, Requests};
 use crate::plan::Plan;
 use crate::tls::Tls;
 
@@ -17,11 +17,7 @@ impl Quic {
         match tls.0 {}
     }
 
-    pub(super) fn next_due(&self) -> Option<u64> {
-        match self.0 {}
-    }
-
-    pub(super) fn pop_due(&mut self, _: u64) -> Option<(u64, u32)> {
+    pub(super) fn next_due(&self) -> Option<(u64, u32)> {
         match self.0 {}
     }
 
@@ -51,20 +47,13 @@ impl Http3 {
         match self.never {}
     }
 
-    pub(super) fn receive(&mut self, _: &mut Quic, _: &OwnedFd, _: u64) -> io::Result<()> {
-        match self.never {}
-    }
-
-    pub(super) fn expire(&mut self, _: &Quic, _: u64, _: u64) -> bool {
-        match self.never {}
-    }
-
-    pub(super) fn advance(
+    pub(super) fn turn(
         &mut self,
+        _: Cause,
         _: &mut Quic,
+        _: &OwnedFd,
         _: &mut Requests,
         _: &mut Lanes,
-        _: &mut Scratch,
         _: u64,
     ) -> io::Result<()> {
         match self.never {}

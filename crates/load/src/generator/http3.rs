@@ -8,11 +8,10 @@
 //! ```text
 //! datagrams, timer --> events of QUIC --> responses --> (requests) --> datagrams, next timer
 //! ```
-//! What never happens: a clock is read here; more than the windows below is buffered.
+//! What never happens: the clock is read after [`Quic::new`]; more than the windows is buffered.
 
 use std::array;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -24,16 +23,17 @@ use http2::{RequestFields, Scratch};
 use http3::{Control, ErrorCode, Event, Limits, MessageStream, Reason, Scope, UniStream, write};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
-    Chunks, ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint,
-    Endpoint, EndpointConfig, EndpointEvent, Event as QuicEvent, ReadError, StreamEvent, StreamId,
-    TransportConfig, VarInt, WriteError,
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint,
+    EndpointConfig, EndpointEvent, Event as QuicEvent, IdleTimeout, ReadError, StreamEvent,
+    StreamId, TransportConfig, VarInt, WriteError,
 };
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use rustix::net::SocketType;
 
-use super::multiplexed::{Lanes, Requests, WINDOW_BYTES};
+use super::multiplexed::{Cause, Lanes, Requests, WINDOW_BYTES};
 use crate::outcome::ErrorKind;
 use crate::plan::Plan;
-use crate::sys::{self, would_block};
+use crate::sys;
 use crate::tls::Tls;
 
 /// Groups of datagrams that one call receives, and the room for each.
@@ -43,12 +43,16 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 const SEGMENTS_MAX: usize = 16;
 /// Unidirectional streams of a server: three that HTTP/3 has, and some of unknown types.
 const UNI_STREAMS_MAX: u32 = 8;
+/// A server that is silent for so long has gone, unless a request may take longer.
+const IDLE_MIN: Duration = Duration::from_secs(30);
 
 /// What the connections of a run share.
 pub(super) struct Quic {
     endpoint: Endpoint,
-    /// For connections that carry requests. A server that is silent for too long is given up.
+    /// For connections that carry requests.
     hot: ClientConfig,
+    /// Only the server limits how long these are silent. We do not keep them alive: that would be a
+    /// load, which cold connections are not.
     cold: ClientConfig,
     target: SocketAddr,
     host: String,
@@ -56,40 +60,42 @@ pub(super) struct Quic {
     origin: (Instant, u64),
     input: Box<[u8]>,
     output: Vec<u8>,
-    /// Timers: (ns, link). A link has later ones than it needs, which do nothing.
-    due: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The next timer of each connection: (ns, link).
+    due: BTreeSet<(u64, u32)>,
+    scratch: Scratch,
 }
 
 impl Quic {
     pub(super) fn new(plan: &Plan, tls: &Tls) -> Result<Quic, String> {
         let crypto = QuicClientConfig::try_from(Arc::clone(&tls.config));
         let crypto = Arc::new(crypto.map_err(|e| e.to_string())?);
-        let streams = plan.protocol.streams().unwrap_or(1);
-        let config = |is_hot: bool| {
+        let window = window(plan.target.addr).map_err(|e| format!("a UDP socket: {e}"))?;
+        let config = |idle: Option<IdleTimeout>| {
             let mut transport = TransportConfig::default();
             transport
                 .max_concurrent_bidi_streams(VarInt::from_u32(0))
                 .max_concurrent_uni_streams(VarInt::from_u32(UNI_STREAMS_MAX))
                 .stream_receive_window(VarInt::from_u32(WINDOW_BYTES))
-                .receive_window(VarInt::from_u32(WINDOW_BYTES * streams.min(16)))
-                .datagram_receive_buffer_size(None);
-            if !is_hot {
-                transport.max_idle_timeout(None);
-            }
+                .receive_window(window)
+                .datagram_receive_buffer_size(None)
+                .max_idle_timeout(idle);
             let mut config = ClientConfig::new(Arc::clone(&crypto) as Arc<_>);
             config.transport_config(Arc::new(transport));
             config
         };
+        // Requests are given up first.
+        let idle = IDLE_MIN.max(plan.timeout.saturating_add(IDLE_MIN / 2));
         Ok(Quic {
             endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None),
-            hot: config(true),
-            cold: config(false),
+            hot: config(IdleTimeout::try_from(idle).ok()),
+            cold: config(None),
             target: plan.target.addr,
             host: plan.target.host().to_owned(),
             origin: (Instant::now(), sys::mono_ns()),
             input: vec![0; RECEIVES * RECEIVE_BYTES].into_boxed_slice(),
             output: Vec::new(),
-            due: BinaryHeap::new(),
+            due: BTreeSet::new(),
+            scratch: Scratch::new(),
         })
     }
 
@@ -97,15 +103,9 @@ impl Quic {
         self.origin.0 + Duration::from_nanos(now_ns.saturating_sub(self.origin.1))
     }
 
-    /// When the next timer is due, ns.
-    pub(super) fn next_due(&self) -> Option<u64> {
-        self.due.peek().map(|Reverse((due_ns, _))| *due_ns)
-    }
-
-    /// Takes a timer that is due: its instant and its link.
-    pub(super) fn pop_due(&mut self, now_ns: u64) -> Option<(u64, u32)> {
-        self.next_due().filter(|due_ns| *due_ns <= now_ns)?;
-        self.due.pop().map(|Reverse(timer)| timer)
+    /// The next timer: when it is due, ns, and its link.
+    pub(super) fn next_due(&self) -> Option<(u64, u32)> {
+        self.due.first().copied()
     }
 
     /// Begins a connection that carries up to so many requests at a time; none if it is cold.
@@ -115,13 +115,11 @@ impl Quic {
         streams: usize,
         now_ns: u64,
     ) -> io::Result<Http3> {
+        let state = state_of(socket)?;
         let config = if streams > 0 { &self.hot } else { &self.cold };
         let (now, config) = (self.at(now_ns), config.clone());
         let connected = self.endpoint.connect(now, config, self.target, &self.host);
         let (handle, quinn) = connected.map_err(io::Error::other)?;
-        let state = UdpSocketState::new(socket.into())?;
-        // The system may allow less: then bursts are lost more often.
-        let _ = state.set_recv_buffer_size(socket.into(), WINDOW_BYTES as usize);
         let mut messages = Vec::new();
         messages.resize_with(streams, || MessageStream::response(false));
         Ok(Http3 {
@@ -140,6 +138,22 @@ impl Quic {
     }
 }
 
+fn state_of(socket: &OwnedFd) -> io::Result<UdpSocketState> {
+    let state = UdpSocketState::new(socket.into())?;
+    // The system may allow less.
+    let _ = state.set_recv_buffer_size(socket.into(), WINDOW_BYTES as usize);
+    Ok(state)
+}
+
+/// How much a server may send at once: what a socket has room for, so that datagrams that the
+/// generator loses do not count as the server's latency. The system's overhead takes the other
+/// half of the buffer.
+fn window(target: SocketAddr) -> io::Result<VarInt> {
+    let socket = sys::socket(target, SocketType::DGRAM)?;
+    let bytes = state_of(&socket)?.recv_buffer_size((&socket).into())? / 2;
+    Ok(VarInt::from_u32(u32::try_from(bytes).map_or(WINDOW_BYTES, |b| b.min(WINDOW_BYTES))))
+}
+
 /// A connection.
 pub(super) struct Http3 {
     handle: ConnectionHandle,
@@ -154,11 +168,11 @@ pub(super) struct Http3 {
     unsent: Vec<(StreamId, Vec<u8>)>,
     /// The handshake is complete.
     pub(super) is_connected: bool,
-    /// The server processes no more requests.
+    /// The server processes no more requests, or has broken the protocol.
     pub(super) goes_away: bool,
     /// The code of our close.
     code: ErrorCode,
-    /// The earliest timer of this connection in `Quic::due`.
+    /// The timer of this connection in `Quic::due`; `u64::MAX` if there is none.
     due_ns: u64,
 }
 
@@ -208,13 +222,58 @@ impl Http3 {
         let _ = self.quinn.recv_stream(id).stop(code);
     }
 
-    /// Receives what the socket has.
-    pub(super) fn receive(
+    /// Receives what the socket has, or runs the timers, and handles what has come. An error ends
+    /// the connection.
+    pub(super) fn turn(
         &mut self,
+        cause: Cause,
         quic: &mut Quic,
         socket: &OwnedFd,
+        requests: &mut Requests,
+        lanes: &mut Lanes,
         now_ns: u64,
     ) -> io::Result<()> {
+        match cause {
+            Cause::Socket => self.receive(quic, socket, now_ns)?,
+            Cause::Timer => self.quinn.handle_timeout(quic.at(now_ns)),
+        }
+        while let Some(event) = self.quinn.poll_endpoint_events() {
+            if let Some(answer) = quic.endpoint.handle_event(self.handle, event) {
+                self.quinn.handle_event(answer);
+            }
+        }
+        while let Some(event) = self.quinn.poll() {
+            let done = match event {
+                QuicEvent::Connected => {
+                    self.connected();
+                    Ok(())
+                }
+                QuicEvent::ConnectionLost { reason } => return Err(error_of(reason)),
+                QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                    self.opened(requests, now_ns)
+                }
+                QuicEvent::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
+                    self.read_uni(id, requests, now_ns)
+                }
+                QuicEvent::Stream(StreamEvent::Readable { id }) => {
+                    self.read_response(id, requests, lanes, &mut quic.scratch)
+                }
+                QuicEvent::Stream(StreamEvent::Writable { id }) => {
+                    self.write_unsent(id);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            if let Err(e) = done {
+                self.code = e.0.code();
+                self.goes_away = true;
+                return Err(io::Error::new(io::ErrorKind::InvalidData, e));
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, quic: &mut Quic, socket: &OwnedFd, now_ns: u64) -> io::Result<()> {
         let now = quic.at(now_ns);
         let mut rooms = quic.input.chunks_mut(RECEIVE_BYTES).map(IoSliceMut::new);
         let mut rooms: [_; RECEIVES] =
@@ -222,8 +281,10 @@ impl Http3 {
         let mut met = [RecvMeta::default(); RECEIVES];
         let count = match self.socket.recv(socket.into(), &mut rooms, &mut met) {
             Ok(count) => count,
-            Err(e) if would_block(&e) => 0,
-            Err(e) => return Err(e),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return Err(e),
+            // Nothing has come, or an ICMP message which QUIC does without: a router wants smaller
+            // datagrams.
+            Err(_) => 0,
         };
         for (room, meta) in rooms.iter().zip(&met[..count]) {
             let ecn = meta.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8));
@@ -238,63 +299,6 @@ impl Http3 {
                 {
                     self.quinn.handle_event(event);
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs the timers of QUIC, if this is not one that was replaced by an earlier one.
-    pub(super) fn expire(&mut self, quic: &Quic, due_ns: u64, now_ns: u64) -> bool {
-        let is_next = self.due_ns == due_ns;
-        if is_next {
-            self.due_ns = u64::MAX;
-            let now = quic.at(now_ns);
-            if self.quinn.poll_timeout().is_some_and(|due| due <= now) {
-                self.quinn.handle_timeout(now);
-            }
-        }
-        is_next
-    }
-
-    /// Handles what has come. An error ends the connection.
-    pub(super) fn advance(
-        &mut self,
-        quic: &mut Quic,
-        requests: &mut Requests,
-        lanes: &mut Lanes,
-        scratch: &mut Scratch,
-        now_ns: u64,
-    ) -> io::Result<()> {
-        while let Some(event) = self.quinn.poll_endpoint_events() {
-            if let Some(answer) = quic.endpoint.handle_event(self.handle, event) {
-                self.quinn.handle_event(answer);
-            }
-        }
-        while let Some(event) = self.quinn.poll() {
-            let done = match event {
-                QuicEvent::Connected => {
-                    self.connected();
-                    Ok(())
-                }
-                QuicEvent::ConnectionLost { reason } => return Err(error_of(reason)),
-                QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
-                    self.opened(requests, lanes, now_ns)
-                }
-                QuicEvent::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
-                    self.read_uni(id, requests, lanes, now_ns)
-                }
-                QuicEvent::Stream(StreamEvent::Readable { id }) => {
-                    self.read_response(id, requests, lanes, scratch)
-                }
-                QuicEvent::Stream(StreamEvent::Writable { id }) => {
-                    self.write_unsent(id);
-                    Ok(())
-                }
-                _ => Ok(()),
-            };
-            if let Err(e) = done {
-                self.code = e.0.code();
-                return Err(io::Error::new(io::ErrorKind::InvalidData, e));
             }
         }
         Ok(())
@@ -318,15 +322,10 @@ impl Http3 {
     }
 
     /// The server has opened streams.
-    fn opened(
-        &mut self,
-        requests: &mut Requests,
-        lanes: &mut Lanes,
-        now_ns: u64,
-    ) -> Result<(), http3::Error> {
+    fn opened(&mut self, requests: &mut Requests, now_ns: u64) -> Result<(), http3::Error> {
         while let Some(id) = self.quinn.streams().accept(Dir::Uni) {
             self.uni.push((id, UniStream::default()));
-            self.read_uni(id, requests, lanes, now_ns)?;
+            self.read_uni(id, requests, now_ns)?;
         }
         Ok(())
     }
@@ -335,7 +334,6 @@ impl Http3 {
         &mut self,
         id: StreamId,
         requests: &mut Requests,
-        lanes: &mut Lanes,
         now_ns: u64,
     ) -> Result<(), http3::Error> {
         let Some((_, uni)) = self.uni.iter_mut().find(|(other, _)| *other == id) else {
@@ -344,13 +342,14 @@ impl Http3 {
         let mut stream = self.quinn.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Ok(()) };
         let is_over = loop {
-            let (bytes, is_end) = match next(&mut chunks) {
-                Some(Some(part)) => part,
-                Some(None) => {
+            let (bytes, is_end) = match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => (chunk.bytes, false),
+                Ok(None) => (Bytes::new(), true),
+                Err(ReadError::Blocked) => break false,
+                Err(ReadError::Reset(_)) => {
                     uni.reset()?;
                     break true;
                 }
-                None => break false,
             };
             let mut rest = &bytes[..];
             while let (used, Some(control)) =
@@ -359,7 +358,7 @@ impl Http3 {
                 rest = &rest[used..];
                 if let Control::GoAway(first) = control {
                     self.goes_away = true;
-                    requests.not_processed(lanes, first);
+                    requests.not_processed(first);
                 }
             }
             if is_end {
@@ -385,10 +384,11 @@ impl Http3 {
         let mut stream = self.quinn.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Ok(()) };
         let end = 'all: loop {
-            let (bytes, is_end) = match next(&mut chunks) {
-                Some(Some(part)) => part,
-                Some(None) => break Err(ErrorKind::Reset),
-                None => return Ok(()),
+            let (bytes, is_end) = match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => (chunk.bytes, false),
+                Ok(None) => (Bytes::new(), true),
+                Err(ReadError::Blocked) => return Ok(()),
+                Err(ReadError::Reset(_)) => break Err(ErrorKind::Reset),
             };
             let mut rest = &bytes[..];
             loop {
@@ -435,13 +435,14 @@ impl Http3 {
             };
             let _ = self.socket.try_send(socket.into(), &transmit);
         }
-        if let Some(due) = self.quinn.poll_timeout() {
+        let due_ns = self.quinn.poll_timeout().map_or(u64::MAX, |due| {
             let after = due.saturating_duration_since(quic.origin.0);
-            let due_ns = quic.origin.1 + after.as_nanos() as u64;
-            if due_ns < self.due_ns {
-                self.due_ns = due_ns;
-                quic.due.push(Reverse((due_ns, link)));
-            }
+            quic.origin.1 + after.as_nanos() as u64
+        });
+        if due_ns != self.due_ns {
+            quic.due.remove(&(self.due_ns, link));
+            quic.due.insert((due_ns, link));
+            self.due_ns = due_ns;
         }
     }
 
@@ -449,17 +450,10 @@ impl Http3 {
     pub(super) fn close(mut self, link: u32, quic: &mut Quic, socket: &OwnedFd, now_ns: u64) {
         self.quinn.close(quic.at(now_ns), number(self.code), Bytes::new());
         self.transmit(link, quic, socket, now_ns);
-        let _none = quic.endpoint.handle_event(self.handle, EndpointEvent::drained());
-    }
-}
-
-/// The next part of a stream, and whether it is its end. `Some(None)`: the server has reset it.
-fn next(chunks: &mut Chunks<'_>) -> Option<Option<(Bytes, bool)>> {
-    match chunks.next(usize::MAX) {
-        Ok(Some(chunk)) => Some(Some((chunk.bytes, false))),
-        Ok(None) => Some(Some((Bytes::new(), true))),
-        Err(ReadError::Blocked) => None,
-        Err(ReadError::Reset(_)) => Some(None),
+        quic.due.remove(&(self.due_ns, link));
+        if !self.quinn.is_drained() {
+            let _none = quic.endpoint.handle_event(self.handle, EndpointEvent::drained());
+        }
     }
 }
 

@@ -13,10 +13,11 @@
 //! ```
 //! A request waits if its link is not connected, if the server allows no more streams, or if it
 //! closes the connection; then the request is sent on the next one. That wait is part of its
-//! latency.
+//! latency. Those that wait are sent in their order.
 //!
 //! What never happens: a request that may have been processed is sent twice.
 
+use std::collections::VecDeque;
 use std::io;
 use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::os::fd::OwnedFd;
@@ -51,7 +52,7 @@ pub(super) struct Multiplexed {
     authority: Vec<u8>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// Links with bytes to send.
-    to_flush: Vec<u32>,
+    to_flush: VecDeque<u32>,
 }
 
 /// All lanes of a run.
@@ -106,8 +107,8 @@ enum Speaks {
 pub(super) struct Requests {
     /// The streams of those that were sent, with their lanes.
     sent: Vec<(u64, u32)>,
-    /// How many wait for a stream.
-    waiting: u32,
+    /// The lanes of those that wait for a stream.
+    waiting: VecDeque<u32>,
     /// The server has answered one, so that another connection will answer too.
     has_answered: bool,
 }
@@ -141,22 +142,15 @@ impl Requests {
     }
 
     /// The server does not process streams from this one on: they are sent on the next connection.
-    pub(super) fn not_processed(&mut self, lanes: &mut Lanes, first: u64) {
+    pub(super) fn not_processed(&mut self, first: u64) {
         self.sent.retain(|&(stream, lane)| {
             let is_processed = stream < first;
             if !is_processed {
-                lanes.all[lane as usize].is_waiting = true;
-                self.waiting += 1;
+                // It is older than those that wait.
+                self.waiting.push_front(lane);
             }
             is_processed
         });
-    }
-
-    fn wait(&mut self, place: &mut Lane) {
-        if !place.is_waiting {
-            place.is_waiting = true;
-            self.waiting += 1;
-        }
     }
 }
 
@@ -164,20 +158,12 @@ impl Requests {
 #[derive(Clone, Copy)]
 struct Lane {
     request: Option<Assigned>,
-    /// Whether the request waits for a stream.
-    is_waiting: bool,
     size: u64,
     received: Received,
     wrong_bytes: bool,
 }
 
-const FREE: Lane = Lane {
-    request: None,
-    is_waiting: false,
-    size: 0,
-    received: Received::NOTHING,
-    wrong_bytes: false,
-};
+const FREE: Lane = Lane { request: None, size: 0, received: Received::NOTHING, wrong_bytes: false };
 
 impl Lane {
     fn take(&mut self, bytes: &[u8]) {
@@ -220,7 +206,7 @@ impl Multiplexed {
             scheme: plan.target.scheme().as_bytes(),
             authority: plan.target.authority.clone().into_bytes(),
             fields,
-            to_flush: Vec::new(),
+            to_flush: VecDeque::new(),
         })
     }
 
@@ -228,8 +214,8 @@ impl Multiplexed {
         lane % self.lanes.hot
     }
 
-    /// When the next timer of QUIC is due, ns.
-    pub(super) fn next_due(&self) -> Option<u64> {
+    /// The next timer of QUIC: when it is due, ns, and its link.
+    pub(super) fn next_due(&self) -> Option<(u64, u32)> {
         self.quic.as_ref()?.next_due()
     }
 
@@ -247,22 +233,27 @@ impl Multiplexed {
         let state = &mut self.links[link as usize];
         if !state.is_in_to_flush {
             state.is_in_to_flush = true;
-            self.to_flush.push(link);
+            self.to_flush.push_back(link);
         }
     }
 
-    /// Sends the request of a lane, or lets it wait.
+    /// Sends the request of a lane, or lets it wait behind the others.
     #[inline]
     fn send(&mut self, lane: u32, out: &mut Vec<u8>) {
+        let link = self.link_of(lane) as usize;
+        if !self.links[link].requests.waiting.is_empty() || !self.try_send(lane, out) {
+            self.links[link].requests.waiting.push_back(lane);
+        }
+    }
+
+    /// Sends the request of a lane, if the link takes it.
+    #[inline]
+    fn try_send(&mut self, lane: u32, out: &mut Vec<u8>) -> bool {
         let link = self.link_of(lane);
         let number = self.lanes.place(lane);
         let Link { protocol, requests, is_ready, .. } = &mut self.links[link as usize];
-        let (place, protocol) = match (&mut self.lanes.all[lane as usize], protocol) {
-            (place @ Lane { request: Some(_), .. }, Some(protocol)) if *is_ready => {
-                (place, protocol)
-            }
-            (place, _) => return requests.wait(place),
-        };
+        let Some(protocol) = protocol.as_mut().filter(|_| *is_ready) else { return false };
+        let place = &self.lanes.all[lane as usize];
         let object = place.request.as_ref().map_or(0, |assigned| assigned.requested.object);
         let head = RequestFields {
             method: b"GET",
@@ -280,23 +271,17 @@ impl Multiplexed {
             },
             Speaks::Http3(http3) => http3.send_request(&head, fields, number, out),
         };
-        let Some(stream) = sent else { return requests.wait(place) };
-        if place.is_waiting {
-            place.is_waiting = false;
-            requests.waiting -= 1;
-        }
+        let Some(stream) = sent else { return false };
         requests.sent.push((stream, lane));
         self.flush_later(link);
+        true
     }
 
     fn send_waiting(&mut self, link: u32, out: &mut Vec<u8>) {
-        for lane in self.lanes.of(link) {
-            if self.links[link as usize].requests.waiting == 0 {
-                return;
-            }
-            if self.lanes.all[lane as usize].is_waiting {
-                self.send(lane, out);
-            }
+        while let Some(&lane) = self.links[link as usize].requests.waiting.front()
+            && self.try_send(lane, out)
+        {
+            self.links[link as usize].requests.waiting.pop_front();
         }
     }
 
@@ -331,7 +316,7 @@ impl Multiplexed {
                 Event::Reset { stream, .. } => (stream, Some(Err(ErrorKind::Reset))),
                 Event::StreamError { stream, .. } => (stream, Some(Err(ErrorKind::BadFraming))),
                 Event::GoAway { last_stream, .. } => {
-                    requests.not_processed(lanes, u64::from(last_stream) + 1);
+                    requests.not_processed(u64::from(last_stream) + 1);
                     continue;
                 }
                 Event::SettingsChanged => {
@@ -366,26 +351,18 @@ impl Multiplexed {
             (*is_ready, requests.has_answered) = (false, false);
         }
         let Some(Speaks::Http3(http3)) = protocol else { return Ok(Outcome::Open) };
-        if cause == Cause::Socket {
-            http3.receive(quic, socket, now_ns)?;
-        }
-        http3.advance(quic, requests, &mut self.lanes, &mut self.scratch, now_ns)?;
+        http3.turn(cause, quic, socket, requests, &mut self.lanes, now_ns)?;
         *is_ready = http3.is_connected;
         let is_drained = http3.goes_away && requests.sent.is_empty();
         Ok(if is_drained { Outcome::Drained } else { Outcome::Open })
     }
 
-    /// Takes a timer that is due, runs it, and returns its link.
-    fn expire(&mut self, now_ns: u64) -> Option<u32> {
-        let quic = self.quic.as_mut()?;
-        while let Some((due_ns, link)) = quic.pop_due(now_ns) {
-            if let Some(Speaks::Http3(http3)) = &mut self.links[link as usize].protocol
-                && http3.expire(quic, due_ns, now_ns)
-            {
-                return Some(link);
-            }
+    /// The server has ended a connection.
+    fn ended(&self, link: u32, kind: ErrorKind) -> Outcome {
+        match self.links[link as usize].requests.sent.is_empty() {
+            true => Outcome::Drained,
+            false => Outcome::Failed(kind),
         }
-        None
     }
 
     /// The connection is gone, and what it had received of frames. HTTP/3 says so to the server.
@@ -443,7 +420,7 @@ impl Generator<'_> {
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         many.established(link, &mut self.connections.table[link as usize].unsent);
         self.flush(link);
-        if self.plan.target.tls {
+        if self.plan.target.tls && self.connections.table[link as usize].step == Step::Idle {
             // It may have come with the end of the handshake.
             self.advance_link(link, Cause::Socket);
         }
@@ -483,14 +460,15 @@ impl Generator<'_> {
 
     /// Runs the timers of QUIC.
     pub(super) fn run_timers(&mut self) {
-        let Some(many) = self.multiplexed.as_mut().filter(|many| many.quic.is_some()) else {
+        if self.multiplexed.as_ref().is_none_or(|many| many.quic.is_none()) {
             return;
-        };
+        }
         let now_ns = sys::mono_ns();
-        let mut due = many.expire(now_ns);
-        while let Some(link) = due {
+        while let Some(many) = &self.multiplexed
+            && let Some((due_ns, link)) = many.next_due()
+            && due_ns <= now_ns
+        {
             self.advance_link(link, Cause::Timer);
-            due = self.multiplexed.as_mut().and_then(|many| many.expire(now_ns));
         }
     }
 
@@ -507,25 +485,16 @@ impl Generator<'_> {
         }
         let many = self.multiplexed.as_mut().expect("links are those of HTTP/2");
         if many.quic.is_some() {
-            let now_ns = sys::mono_ns();
             let socket = self.connections.table[link as usize].socket();
-            let outcome = match many.advance(link, cause, socket, now_ns) {
-                Ok(outcome) => outcome,
-                Err(_) if many.links[link as usize].requests.sent.is_empty() => Outcome::Drained,
-                Err(e) => Outcome::Failed(kind_of(&e)),
-            };
-            return self.go_on(link, outcome, now_ns);
+            let advanced = many.advance(link, cause, socket, sys::mono_ns());
+            let outcome = advanced.unwrap_or_else(|e| many.ended(link, kind_of(&e)));
+            // As with the others, receiving is a part of a latency.
+            return self.go_on(link, outcome, sys::mono_ns());
         }
         let got = self.connections.recv(link, &mut self.buffer);
         let now_ns = sys::mono_ns();
         let outcome = match got {
-            Ok(0) => {
-                let state = &many.links[link as usize];
-                match state.requests.sent.is_empty() {
-                    true => Outcome::Drained,
-                    false => Outcome::Failed(ErrorKind::Closed),
-                }
-            }
+            Ok(0) => many.ended(link, ErrorKind::Closed),
             Ok(count) => {
                 let mut partial = std::mem::take(&mut many.links[link as usize].partial);
                 let now_ms = now_ns / 1_000_000;
@@ -582,10 +551,10 @@ impl Generator<'_> {
             return self.rest_cold(link, now_ns);
         }
         let requests = &many.links[link as usize].requests;
-        match (requests.waiting, requests.has_answered) {
-            (0, _) => {}
-            (_, true) => self.connect_link(link, now_ns),
-            (_, false) => self.fail_link(link, ErrorKind::Closed, now_ns),
+        match (requests.waiting.is_empty(), requests.has_answered) {
+            (true, _) => {}
+            (false, true) => self.connect_link(link, now_ns),
+            (false, false) => self.fail_link(link, ErrorKind::Closed, now_ns),
         }
     }
 
@@ -599,7 +568,7 @@ impl Generator<'_> {
         }
         let requests = &mut many.links[link as usize].requests;
         requests.sent.clear();
-        requests.waiting = 0;
+        requests.waiting.clear();
         for lane in many.lanes.of(link) {
             let place = std::mem::replace(&mut many.lanes.all[lane as usize], FREE);
             if place.request.is_some() {
@@ -624,8 +593,11 @@ impl Generator<'_> {
     /// Sends what a link has to send.
     fn flush(&mut self, link: u32) {
         let connection = &self.connections.table[link as usize];
-        if let Some(Multiplexed { quic: Some(quic), links, .. }) = self.multiplexed.as_deref_mut() {
-            if let Some(Speaks::Http3(http3)) = &mut links[link as usize].protocol {
+        let Some(Multiplexed { quic, links, .. }) = self.multiplexed.as_deref_mut() else { return };
+        let state = &mut links[link as usize];
+        state.is_in_to_flush = false;
+        if let Some(quic) = quic {
+            if let Some(Speaks::Http3(http3)) = &mut state.protocol {
                 http3.transmit(link, quic, connection.socket(), sys::mono_ns());
             }
             return;
@@ -644,23 +616,27 @@ impl Generator<'_> {
 
     /// Sends what the requests of this turn have written.
     pub(super) fn flush_all(&mut self) {
-        let Some(many) = &mut self.multiplexed else { return };
-        let mut to_flush = std::mem::take(&mut many.to_flush);
-        for &link in &to_flush {
-            if let Some(many) = &mut self.multiplexed {
-                many.links[link as usize].is_in_to_flush = false;
+        while let Some(many) = &mut self.multiplexed
+            && let Some(link) = many.to_flush.pop_front()
+        {
+            if many.links[link as usize].is_in_to_flush {
+                // A request that was given up may have left its stream to one that waits.
+                many.send_waiting(link, &mut self.connections.table[link as usize].unsent);
+                self.flush(link);
             }
-            self.flush(link);
-        }
-        to_flush.clear();
-        if let Some(many) = &mut self.multiplexed {
-            many.to_flush = to_flush;
         }
     }
 
-    /// Gives up requests that take too long. The connection stays.
+    /// Gives up handshakes and requests that take too long. The connection of a request stays.
     pub(super) fn sweep_lanes(&mut self, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
+        for link in 0..self.plan.connections {
+            let connection = &self.connections.table[link as usize];
+            let age_ns = now_ns.saturating_sub(connection.connect_ns);
+            if connection.step == Step::Connecting && age_ns > timeout_ns {
+                self.fail_link(link, ErrorKind::Timeout, now_ns);
+            }
+        }
         let Some(many) = &mut self.multiplexed else { return };
         for lane in 0..many.lanes.all.len() as u32 {
             let place = &mut many.lanes.all[lane as usize];
@@ -668,10 +644,9 @@ impl Generator<'_> {
             if place.request.as_ref().is_none_or(|assigned| late(assigned) <= timeout_ns) {
                 continue;
             }
-            let place = std::mem::replace(place, FREE);
+            *place = FREE;
             let link = many.link_of(lane);
             let state = &mut many.links[link as usize];
-            state.requests.waiting -= u32::from(place.is_waiting);
             let sent = &mut state.requests.sent;
             if let Some(at) = sent.iter().position(|(_, sent)| *sent == lane) {
                 let (stream, _) = sent.swap_remove(at);
@@ -684,6 +659,8 @@ impl Generator<'_> {
                     None => {}
                 }
                 many.flush_later(link);
+            } else {
+                state.requests.waiting.retain(|waiting| *waiting != lane);
             }
             self.in_flight -= 1;
             self.ledger.failed(ErrorKind::Timeout);

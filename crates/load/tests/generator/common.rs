@@ -18,6 +18,8 @@ pub(crate) enum Reaction {
     Reset,
     /// GOAWAY: this and later requests are not processed. The connection ends.
     GoAway,
+    /// Status 200, and a frame that the protocol forbids. Only over HTTP/3.
+    Break,
     Close,
     Nothing,
 }

@@ -1,16 +1,17 @@
 //! The generator over HTTP/2, against servers that behave and misbehave.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http2::{Connection, ErrorCode, Event, Limits, Scratch, StreamId};
 use load::{Plan, Protocol, content};
+use rustls::{ServerConnection, StreamOwned};
 
-use crate::common::Reaction::{self, Close, Content, GoAway, Nothing, Reset, Status};
+use crate::common::Reaction::{self, Break, Close, Content, GoAway, Nothing, Reset, Status};
 use crate::common::{Server, run};
+use crate::tls::{config, over_tls};
 
 /// A server with so many streams at a time.
 fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {
@@ -19,7 +20,11 @@ fn serving(streams_max: u32, react: fn(u32) -> Reaction) -> Server {
     Server::connections(move |stream| drop(talk(stream, &limits, react)))
 }
 
-fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> std::io::Result<()> {
+fn talk(
+    mut stream: impl Read + Write,
+    limits: &Limits,
+    react: fn(u32) -> Reaction,
+) -> std::io::Result<()> {
     let (mut out, mut scratch, mut input) = (Vec::new(), Scratch::new(), Vec::new());
     let mut connection = Connection::server(limits, &mut out);
     let mut unsent: Vec<(StreamId, usize, usize)> = Vec::new();
@@ -44,6 +49,7 @@ fn talk(mut stream: TcpStream, limits: &Limits, react: fn(u32) -> Reaction) -> s
                     connection.send_response(id, status, none, true, &mut out).unwrap();
                 }
                 Reset => connection.reset(id, ErrorCode::REFUSED_STREAM, &mut out),
+                Break => unreachable!("only over HTTP/3"),
                 GoAway => goes_away = Some(id.saturating_sub(2)),
                 Close => return Ok(()),
                 Nothing => {}
@@ -108,6 +114,36 @@ fn a_closed_loop_keeps_as_many_streams_busy_as_the_server_allows() {
     let outcome = run(&over_http2(server.plan("/", "closed", 200), 8));
     assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
     assert_eq!((outcome.counts.errors.total(), outcome.unstarted), (0, 0));
+}
+
+/// An ended request left its stream to the next one of its lane, and the others timed out.
+#[test]
+fn requests_that_wait_for_a_stream_take_turns() {
+    let server = serving(1, |_| Content(100));
+    let plan = over_http2(server.plan("/", "closed", 1400), 4);
+    let outcome = run(&Plan { timeout: Duration::from_secs(1), ..plan });
+    assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.errors.total(), 0, "{:?}", outcome.counts);
+}
+
+/// Such a connection was kept, and each of its requests timed out.
+#[test]
+fn a_handshake_that_stalls_is_given_up() {
+    let (config, number) = (Arc::new(config(b"h2")), AtomicU32::new(0));
+    let server = Server::connections(move |mut stream| {
+        if number.fetch_add(1, Ordering::Relaxed) == 1 {
+            let _ = stream.read_to_end(&mut Vec::new());
+            return;
+        }
+        let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+        let stream = StreamOwned::new(session, stream);
+        let react = |number| if number < 5 { Content(10) } else { Close };
+        let _ = talk(stream, &Limits::default(), react);
+    });
+    let plan = over_tls(over_http2(server.plan("/", "closed", 1200), 2));
+    let outcome = run(&Plan { timeout: Duration::from_millis(200), connections: 1, ..plan });
+    assert!(outcome.counts.errors.timeout > 0, "{:?}", outcome.counts);
+    assert!(outcome.counts.completed > 5, "{:?}", outcome.counts);
 }
 
 /// nginx ends each connection after a thousand requests. None of them is an error.

@@ -15,7 +15,7 @@ use quinn_proto::{
     ServerConfig, StreamEvent, StreamId, Transmit, TransportConfig, VarInt,
 };
 
-use crate::common::Reaction::{self, Close, Content, GoAway, Nothing, Reset, Status};
+use crate::common::Reaction::{self, Break, Close, Content, GoAway, Nothing, Reset, Status};
 use crate::common::{Server, run};
 use crate::tls::{config, over_tls};
 
@@ -170,6 +170,10 @@ impl Peer {
                 write::go_away(id.into(), &mut head);
                 self.say(self.control.unwrap(), &head);
             }
+            Break => {
+                self.react(id, Status(200));
+                self.say(self.control.unwrap(), &[0, 0]);
+            }
             Close => self.quinn.close(Instant::now(), VarInt::from_u32(0x100), Bytes::new()),
             Nothing => {}
         }
@@ -238,6 +242,15 @@ fn requests_that_a_closing_server_did_not_process_are_sent_again() {
     let outcome = run(&over_http3(server.requests("/", 500.0, 200), 10));
     assert_eq!(outcome.counts.completed, 200, "{:?}", outcome.counts);
     assert!(outcome.counts.connects >= 5, "{:?}", outcome.counts);
+}
+
+/// The next request was sent on a connection that had failed, and lost with it.
+#[test]
+fn a_server_that_breaks_the_protocol_behind_a_response_loses_no_request() {
+    let server = serving(100, |number| if number == 5 { Break } else { Content(1) });
+    let outcome = run(&over_http3(server.plan("/", "closed", 400), 1));
+    assert!(outcome.counts.completed > 5 && outcome.counts.connects > 0, "{:?}", outcome.counts);
+    assert_eq!((outcome.counts.errors.total(), outcome.in_flight), (0, 0), "{:?}", outcome.counts);
 }
 
 #[test]

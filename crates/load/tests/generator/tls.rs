@@ -116,6 +116,38 @@ fn a_close_without_a_response_is_an_error_with_its_kind() {
     assert!(errors.closed > 0 && errors.closed == errors.total(), "{errors:?}");
 }
 
+/// The close_notify came with the end of the body, and no event reported it.
+#[test]
+fn a_body_that_ends_by_the_close_is_complete_before_the_connection_ends() {
+    let server = scripted(b"http/1.1", |stream, _| {
+        let response = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], content::piece(0, 0, 10)].concat();
+        stream.conn.writer().write_all(&response).unwrap();
+        stream.conn.send_close_notify();
+        let _ = stream.flush();
+        let _ = stream.sock.read_to_end(&mut Vec::new());
+        false
+    });
+    let outcome = run(&over_tls(server.requests("/", 200.0, 20)));
+    assert_eq!(outcome.counts.completed, 20, "{:?}", outcome.counts);
+}
+
+/// The connection was kept, and the loop spun on the records that the socket did not take.
+#[test]
+fn a_connection_is_closed_if_its_request_is_answered_before_it_is_sent() {
+    let config = Arc::new(config(b"http/1.1"));
+    let server = Server::connections(move |stream| {
+        let session = ServerConnection::new(Arc::clone(&config)).unwrap();
+        let mut stream = StreamOwned::new(session, stream);
+        if stream.read(&mut [0]).is_ok() && say_content(&mut stream, 10) {
+            thread::sleep(Duration::from_millis(500));
+        }
+    });
+    let plan = over_tls(server.requests("/", 50.0, 3));
+    let fields = vec![("X-Long".to_owned(), "x".repeat(16 << 20))];
+    let outcome = run(&Plan { connections: 1, fields, ..plan });
+    assert_eq!((outcome.counts.completed, outcome.counts.connects), (3, 2));
+}
+
 /// A server of TLS 1.3 sends session tickets after the handshake. While other connections were
 /// still being opened, they were taken for a close.
 #[test]
