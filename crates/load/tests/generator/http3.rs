@@ -45,8 +45,8 @@ struct Peer {
     control: Option<StreamId>,
     messages: HashMap<StreamId, MessageStream>,
     number: u32,
-    /// Content that a stream has not taken: its offset, and its length.
-    unsent: Vec<(StreamId, usize, usize)>,
+    /// What a stream has not taken: the head, the content's offset, and its length.
+    unsent: Vec<(StreamId, Vec<u8>, usize, usize)>,
 }
 
 fn serve(
@@ -157,8 +157,7 @@ impl Peer {
             Content(bytes) => {
                 write::response(200, [(&b"cache-status"[..], &b"x; hit"[..])], &mut head);
                 write::data(bytes as u64, &mut head);
-                self.say(id, &head);
-                self.unsent.push((id, 0, bytes));
+                self.unsent.push((id, head, 0, bytes));
             }
             Status(status) => {
                 write::response(status, [], &mut head);
@@ -166,9 +165,12 @@ impl Peer {
                 self.quinn.send_stream(id).finish().unwrap();
             }
             Reset => self.quinn.send_stream(id).reset(VarInt::from_u32(0x10b)).unwrap(),
+            // Only once: a later one must not name more requests.
             GoAway => {
-                write::go_away(id.into(), &mut head);
-                self.say(self.control.unwrap(), &head);
+                if let Some(control) = self.control.take() {
+                    write::go_away(id.into(), &mut head);
+                    self.say(control, &head);
+                }
             }
             Break => {
                 self.react(id, Status(200));
@@ -181,11 +183,15 @@ impl Peer {
 
     fn send_unsent(&mut self) {
         let quinn = &mut self.quinn;
-        self.unsent.retain_mut(|(id, at, all)| {
-            while at < all {
-                let piece = content::piece(0, *at as u64, (*all - *at) as u64);
+        self.unsent.retain_mut(|(id, head, at, all)| {
+            while !head.is_empty() || at < all {
+                let piece = match head.is_empty() {
+                    true => content::piece(0, *at as u64, (*all - *at) as u64),
+                    false => head,
+                };
                 match quinn.send_stream(*id).write(piece) {
-                    Ok(sent) => *at += sent,
+                    Ok(sent) if head.is_empty() => *at += sent,
+                    Ok(sent) => drop(head.drain(..sent)),
                     Err(quinn_proto::WriteError::Blocked) => return true,
                     Err(_) => return false,
                 }

@@ -142,10 +142,11 @@ fn a_connection_is_closed_if_its_request_is_answered_before_it_is_sent() {
             thread::sleep(Duration::from_millis(500));
         }
     });
-    let plan = over_tls(server.requests("/", 50.0, 3));
-    let fields = vec![("X-Long".to_owned(), "x".repeat(16 << 20))];
+    let plan = over_tls(server.plan("/", "closed", 500));
+    let fields = vec![("X-Long".to_owned(), "x".repeat(8 << 20))];
     let outcome = run(&Plan { connections: 1, fields, ..plan });
-    assert_eq!((outcome.counts.completed, outcome.counts.connects), (3, 2));
+    assert!(outcome.counts.completed > 1, "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.errors.total(), 0, "{:?}", outcome.counts);
 }
 
 /// A server of TLS 1.3 sends session tickets after the handshake. While other connections were
@@ -212,6 +213,32 @@ fn what_comes_with_the_end_of_the_handshake_is_read() {
     let plan = over_tls(server.requests("/", 500.0, 100));
     let outcome = run(&Plan { protocol: Protocol::Http2 { streams: 4 }, ..plan });
     assert_eq!(outcome.counts.completed, 100, "{:?}", outcome.counts);
+}
+
+/// It stayed in its handshake for the rest of the run.
+#[test]
+fn a_cold_connection_whose_handshake_stalls_is_given_up() {
+    let (config, number) = (Arc::new(config(b"http/1.1")), AtomicU32::new(0));
+    let is_running = Arc::new(AtomicBool::new(false));
+    let may_close = Arc::clone(&is_running);
+    let server = Server::connections(move |mut stream| {
+        if number.fetch_add(1, Ordering::Relaxed) < 2 {
+            let mut session = ServerConnection::new(Arc::clone(&config)).unwrap();
+            session.complete_io(&mut stream).unwrap();
+            while !may_close.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        } else {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    });
+    let plan = over_tls(server.plan("/", "1", 2000));
+    let plan = Plan { timeout: Duration::from_millis(200), connections: 1, cold: 1, ..plan };
+    let mut observer = |tick: &load::Tick<'_>| {
+        is_running.fetch_or(tick.phase == load::Phase::Running, Ordering::Relaxed);
+    };
+    let outcome = load::run(&plan, &AtomicBool::new(false), &mut observer).unwrap();
+    assert!(outcome.counts.cold_closed >= 2, "{:?}", outcome.counts);
 }
 
 /// Why the run could not begin.
