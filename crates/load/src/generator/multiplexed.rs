@@ -51,7 +51,7 @@ pub(super) struct Multiplexed {
     scheme: &'static [u8],
     authority: Vec<u8>,
     fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Links with bytes to send.
+    /// Links with bytes to send, and some that were flushed since.
     to_flush: VecDeque<u32>,
 }
 
@@ -93,7 +93,7 @@ struct Link {
     /// The beginning of a frame of HTTP/2.
     partial: Vec<u8>,
     requests: Requests,
-    is_in_to_flush: bool,
+    needs_flush: bool,
 }
 
 /// What a connection speaks.
@@ -231,8 +231,8 @@ impl Multiplexed {
 
     fn flush_later(&mut self, link: u32) {
         let state = &mut self.links[link as usize];
-        if !state.is_in_to_flush {
-            state.is_in_to_flush = true;
+        if !state.needs_flush {
+            state.needs_flush = true;
             self.to_flush.push_back(link);
         }
     }
@@ -595,7 +595,7 @@ impl Generator<'_> {
         let connection = &self.connections.table[link as usize];
         let Some(Multiplexed { quic, links, .. }) = self.multiplexed.as_deref_mut() else { return };
         let state = &mut links[link as usize];
-        state.is_in_to_flush = false;
+        state.needs_flush = false;
         if let Some(quic) = quic {
             if let Some(Speaks::Http3(http3)) = &mut state.protocol {
                 http3.transmit(link, quic, connection.socket(), sys::mono_ns());
@@ -619,7 +619,7 @@ impl Generator<'_> {
         while let Some(many) = &mut self.multiplexed
             && let Some(link) = many.to_flush.pop_front()
         {
-            if many.links[link as usize].is_in_to_flush {
+            if many.links[link as usize].needs_flush {
                 // A request that was given up may have left its stream to one that waits.
                 many.send_waiting(link, &mut self.connections.table[link as usize].unsent);
                 self.flush(link);
