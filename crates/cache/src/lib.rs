@@ -11,6 +11,7 @@
 
 pub mod changes;
 pub mod disk;
+pub mod encoded_heads;
 pub mod flight;
 pub mod handover;
 pub mod limits;

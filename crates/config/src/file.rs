@@ -250,6 +250,7 @@ impl RouteTable {
             request: rules(&self.request)?,
             response: rules(&self.response)?,
             store: self.store,
+            early_data: self.early_data,
         })
     }
 }

@@ -407,6 +407,7 @@ pub(crate) struct RouteTable {
     pub(crate) status: Option<u16>,
     pub(crate) with_path: bool,
     pub(crate) store: bool,
+    pub(crate) early_data: bool,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -423,6 +424,7 @@ impl Default for RouteTable {
             status: None,
             with_path: false,
             store: true,
+            early_data: false,
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -451,6 +453,10 @@ impl Table for RouteTable {
         with_path: Kind::Flag, with_path,
             "Whether the request's path and query are appended to the redirect's URL.";
         store: Kind::Flag, store, "Whether the store is used.";
+        early_data: Kind::Flag, early_data,
+            "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
+             was here before (0-RTT). Somebody on the way can send them again, so use it where \
+             that does no harm. Early requests to other routes are then answered with 425.";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";

@@ -29,6 +29,8 @@ pub struct Route {
     pub response: Vec<FieldRule>,
     /// Whether the store is used.
     pub store: bool,
+    /// Whether safe requests may come in early data.
+    pub early_data: bool,
 }
 
 impl Route {
@@ -41,6 +43,7 @@ impl Route {
             request: Vec::new(),
             response: Vec::new(),
             store: true,
+            early_data: false,
         }
     }
 }

@@ -187,6 +187,8 @@ refusals! {
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
     Overload = 503, State, Keep, "overload",
         "more requests come than can be answered: ask again later";
+    TooEarly = 425, Request, Keep, "too-early",
+        "somebody may have sent this request again: ask once the handshake is complete";
     Cancelled = 499, Request, Keep, "cancelled",
         "the client cancelled this request before it was passed on";
     ProxyHeader = 403, Access, Close, "proxy-header",

@@ -15,7 +15,6 @@
 
 mod cache_status;
 mod client;
-mod encoded_heads;
 mod exchange;
 pub mod explain;
 pub mod h1;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use access_log::CoreLog;
 use cache::Cache;
+use cache::encoded_heads::EncodedHeads;
 use cache::flight::Flight;
 use cache::sizing::CoreSample;
 use core_io::CoreIo;
@@ -19,7 +20,6 @@ use readiness::Token;
 use slab::Slab;
 use upstream::Upstreams;
 
-use crate::encoded_heads::EncodedHeads;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 

@@ -29,7 +29,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "proxy",
         &[
-            &["limits", "listener", "cache_status", "shared", "encoded_heads", "websocket"],
+            &["limits", "listener", "cache_status", "shared", "websocket"],
             &["snapshot", "request", "client", "logged", "pace"],
             &["worker", "tunnel"],
             &["hit", "exchange"],

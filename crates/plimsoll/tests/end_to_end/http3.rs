@@ -131,6 +131,41 @@ fn aioquic_gets_misses_hits_ranges_and_errors() {
     }
 }
 
+/// Somebody else may have sent them again (RFC 8470).
+#[test]
+fn early_requests_are_answered_only_where_a_route_allows_it() {
+    let route = "[[route]]\nprefix = \"/cached\"\nupstream = \"site\"\nearly_data = true\n";
+    for (more, is_accepted) in [(route, true), ("", false)] {
+        let home = Home::new();
+        let origin = Recorder::start();
+        let proxy = proxy(&home, &origin.url(), more);
+        let answers = take(
+            &home,
+            proxy.address().port(),
+            json!([
+                {"do": "early", "requests": [
+                    ["GET", "/cached/10"], ["GET", "/missing"], ["DELETE", "/cached/11"],
+                ]},
+                {"do": "get", "path": "/cached/12"},
+            ]),
+        );
+        assert_eq!(answers[0][0], is_accepted);
+        let early = answers[0][1].as_array().unwrap();
+        let statuses: Vec<_> = early.iter().map(|answer| &answer["fields"][":status"]).collect();
+        // Without early data, the same requests follow the handshake.
+        let expected = if is_accepted { ["200", "425", "425"] } else { ["200", "404", "200"] };
+        assert_eq!(statuses, expected);
+        is(&early[0], "200", &content(10));
+        assert_eq!(proxy.stopped().0, Some(0));
+        let fields = |path| origin.only(path).field("early-data").map(str::to_owned);
+        assert_eq!(fields("/cached/10").as_deref(), is_accepted.then_some("1"));
+        assert_eq!(fields("/cached/12"), None);
+        if is_accepted {
+            assert_eq!(origin.paths(), ["/cached/10", "/cached/12"]);
+        }
+    }
+}
+
 #[test]
 fn trailers_pass_in_both_directions() {
     let home = Home::new();

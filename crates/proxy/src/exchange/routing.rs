@@ -25,7 +25,7 @@ use super::destination::Destination;
 use super::fetch::Forwarding;
 use super::step::Step;
 use crate::listener::ListenerContext;
-use crate::request::{Class, RequestedUri, requested_uri};
+use crate::request::{Class, RequestedUri, has_content, requested_uri};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -43,6 +43,8 @@ pub(crate) struct RequestContext<'x> {
     pub(crate) stream: Option<&'x Transport>,
     /// The facts of its TLS.
     pub(crate) tls: Option<&'x dyn TlsFacts>,
+    /// It came before the end of the handshake, and may be a replay.
+    pub(crate) is_early: bool,
     pub(crate) head: RequestHead<'x>,
     pub(crate) look: Look,
 }
@@ -68,6 +70,9 @@ impl<'x> RequestContext<'x> {
     ) -> Result<Step<'d>, Refusal> {
         let (snapshot, role) = (&self.snapshot, self.listener.role);
         let class = Class::of(&self.head, role, &snapshot.via, &snapshot.config.upgrades);
+        if self.is_early && !self.may_be_early(&class) {
+            return Err(Refusal::TooEarly);
+        }
         if role == Role::Forward && class != Class::Purge {
             routed.user = Box::pin(self.admit()).await?;
         }
@@ -85,6 +90,9 @@ impl<'x> RequestContext<'x> {
                 routed.route = snapshot.routes.find(authority, path);
                 let route = routed.route.and_then(|at| snapshot.routes.get(at));
                 let route = route.ok_or(Refusal::NoRoute)?;
+                if self.is_early && !route.config.early_data {
+                    return Err(Refusal::TooEarly);
+                }
                 let Some(group) = &route.group else {
                     return Ok(Step::AnswerByRoute(Box::new(route.config.action.clone())));
                 };
@@ -109,6 +117,14 @@ impl<'x> RequestContext<'x> {
             }
             Some(why) => Ok(Step::Pass(to, why)),
         }
+    }
+
+    /// Whether a replay of the request does no harm, if its route says so (RFC 8470 section 4).
+    fn may_be_early(&self, class: &Class) -> bool {
+        self.listener.role == Role::Reverse
+            && matches!(class, Class::Cacheable | Class::Bypass(_))
+            && self.head.method.is_safe()
+            && !has_content(&self.head)
     }
 
     /// Whether this client may use the listener at all, and who it is if that is required.

@@ -48,6 +48,7 @@ pub(super) async fn explained(
         original_destination: None,
         stream: None,
         tls: None,
+        is_early: false,
         head,
         look: Look::Peek,
     };

@@ -134,6 +134,7 @@ async fn exchange(
         original_destination: accepted.original_destination.as_deref().copied(),
         stream: Some(stream),
         tls: stream.tls(),
+        is_early: false,
         head,
         look: Look::Use,
     };

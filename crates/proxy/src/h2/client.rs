@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use cache::encoded_heads::status_in;
 use cache::stored::{Connection, has_length};
 use core_io::CoreIo;
 use http1::{ResponseHead, Version};
@@ -14,7 +15,6 @@ use runtime::fs::SharedPages;
 use super::body::RequestBody;
 use super::message::{content_length, fields_of};
 use crate::client::{ByteStream, Client, Gone, Response, Sent};
-use crate::encoded_heads::status_in;
 use crate::h1::{append_interim, append_response, response_framing};
 use crate::pace::Pace;
 

@@ -520,6 +520,7 @@ impl Link {
                 original_destination: link.accepted.original_destination.as_deref().copied(),
                 stream: Some(&link.accepted.stream),
                 tls: link.accepted.stream.tls(),
+                is_early: false,
                 head,
                 look: Look::Use,
             };

@@ -5,10 +5,10 @@
 //! is written for HTTP/1 and then taken apart into fields.
 
 use access_log::last_field;
+use cache::encoded_heads::fields_in;
 use http1::write;
 use http2::RequestHead;
 
-use crate::encoded_heads::fields_in;
 use crate::websocket;
 
 /// Fields of a request that its new head does not take over: it has its own.

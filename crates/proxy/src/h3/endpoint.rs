@@ -425,7 +425,8 @@ fn rng_seed(of_process: [u64; 2], core: u16) -> [u8; 32] {
 fn server_config(worker: &Worker, listener: &ListenerContext) -> io::Result<ServerConfig> {
     let tls = listener.setup.as_ref().and_then(|setup| setup.tls.as_ref());
     let tls = tls.ok_or_else(|| io::Error::other("HTTP/3 needs TLS"))?;
-    let crypto = QuicServerConfig::try_from(tls.for_quic()).map_err(io::Error::other)?;
+    let early_data = worker.snapshot().config.routes.iter().any(|route| route.early_data);
+    let crypto = QuicServerConfig::try_from(tls.for_quic(early_data)).map_err(io::Error::other)?;
     let limits = worker.io.limits();
     let mut transport = TransportConfig::default();
     // A connection without requests ends by `Link::own_deadline`. This one comes after it, so that

@@ -486,6 +486,11 @@ impl Link {
             let end_stream = stream.rest.is_empty() && stream.is_end;
             let is_absolute = self.listener.role == config::Role::Forward;
             write_request(text, &head, is_absolute, end_stream);
+            if self.is_early() {
+                // RFC 8470 section 5.1.
+                text.truncate(text.len() - b"\r\n".len());
+                text.extend_from_slice(b"Early-Data: 1\r\n\r\n");
+            }
             let is_served = head.scheme.is_none_or(|scheme| Scheme::of(scheme).is_some());
             if end_stream {
                 stream.message.next_event(&[], true, &mut scratch, limits)?;
@@ -541,7 +546,7 @@ impl Link {
     /// Answers a request at once, or begins an exchange.
     fn request(self: &Rc<Link>, id: StreamId, text: &[u8], end_stream: bool) {
         let later = now_or_later(&self.worker.io, text, Version::Http3, |head| {
-            end_stream && self.answer_at_once(id, head)
+            end_stream && !self.is_early() && self.answer_at_once(id, head)
         });
         match later {
             Ok(None) => {}
@@ -606,6 +611,12 @@ impl Link {
         }
     }
 
+    /// The handshake is not complete, so that what comes may be sent by somebody else, again (RFC
+    /// 8470 section 3).
+    fn is_early(&self) -> bool {
+        self.tls.get().is_none()
+    }
+
     fn facts(&self) -> Option<&dyn TlsFacts> {
         self.tls.get().map(|facts| facts as &dyn TlsFacts)
     }
@@ -617,7 +628,7 @@ impl Link {
     /// Serves a request in a task.
     fn exchange(self: &Rc<Link>, id: StreamId, request: OwnedRequest) {
         self.state.borrow_mut().tasks += 1;
-        let link = Rc::clone(self);
+        let (link, is_early) = (Rc::clone(self), self.is_early());
         let task = async move {
             let _busy = link.worker.io.counters.connections_busy.while_here();
             let context = RequestContext {
@@ -628,6 +639,7 @@ impl Link {
                 original_destination: None,
                 stream: None,
                 tls: link.facts(),
+                is_early,
                 head: request.head(),
                 look: Look::Use,
             };

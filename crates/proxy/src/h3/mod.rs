@@ -15,7 +15,7 @@
 //!
 //! What never happens: more is sent to an address that is not validated than three times what came
 //! from there (RFC 9000 section 8.1); a request is processed before the handshake is complete
-//! (there is no 0-RTT); bytes of a client reach an upstream as they were received.
+//! (0-RTT: only what its route allows); bytes of a client reach an upstream as they were received.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

@@ -35,6 +35,7 @@ class Client(QuicConnectionProtocol):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.h3 = H3Connection(self._quic)
+        self.missed = 0
         self.is_deaf, self.order, self.control, self.at_goodbye = False, [], b"", None
         self.answers, self.ended, self.closed = {}, {}, asyncio.Event()
 
@@ -42,7 +43,9 @@ class Client(QuicConnectionProtocol):
         return self.answers.setdefault(stream, {"fields": {}, "bytes": 0, "sum": 0})
 
     def datagram_received(self, data, addr):
-        if not self.is_deaf:
+        if self.is_deaf:
+            self.missed += 1
+        else:
             super().datagram_received(data, addr)
 
     def end(self, stream, how):
@@ -277,9 +280,38 @@ def silent_clients(port, count):
     return {"sent": sent, "received": received, "sockets": len(sockets)}
 
 
+async def early(port, requests):
+    """Sends requests before the handshake, in the session of an earlier connection."""
+    tickets, again = [], configuration()
+    async with connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration(),
+        create_protocol=Client,
+        session_ticket_handler=tickets.append,
+    ) as client:
+        while not tickets:
+            await client.ping()
+    again.session_ticket = tickets[0]
+    async with connect(
+        "127.0.0.1", port, configuration=again, create_protocol=Client, wait_connected=False
+    ) as client:
+        # The server shall see the requests before the end of the handshake.
+        client.is_deaf = True
+        streams = [client.begin(method, path, None) for method, path in requests]
+        while not client.missed:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        client.is_deaf = False
+        answers = [await client.whole(stream) for stream in streams]
+        return [client._quic.tls.early_data_accepted, answers]
+
+
 async def main():
     port, steps = int(sys.argv[1]), json.loads(sys.argv[2])
     results = []
+    while steps and steps[0]["do"] == "early":
+        results.append(await early(port, steps.pop(0)["requests"]))
     while steps and steps[0]["do"] == "silent":
         results.append(silent_clients(port, steps.pop(0)["count"]))
     if steps:

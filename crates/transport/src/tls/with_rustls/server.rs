@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
+    StoresServerSessions, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
@@ -17,7 +20,37 @@ use crate::tls::settings::ListenerTls;
 #[derive(Debug)]
 pub struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
+    /// Sessions that may send early data: each is used once.
+    sessions: Arc<dyn StoresServerSessions>,
+    /// Certificates of clients are verified.
+    verifies_clients: bool,
     warnings: Vec<String>,
+}
+
+/// Sessions that are kept for early data. Older ones are forgotten: their clients wait for the
+/// handshake.
+const SESSIONS_MAX: usize = 4096;
+
+/// No tickets: rustls takes early data only in sessions that it keeps itself.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 impl ServerTls {
@@ -71,13 +104,25 @@ impl ServerTls {
         // before a reload, never replaces the client certificate that is required here.
         config.ticketer =
             Ticketer::new().map_err(|error| format!("TLS sessions cannot be set up: {error}"))?;
-        Ok(Arc::new(ServerTls { config: Arc::new(config), warnings }))
+        Ok(Arc::new(ServerTls {
+            config: Arc::new(config),
+            sessions: ServerSessionMemoryCache::new(SESSIONS_MAX),
+            verifies_clients: listener.client_ca.is_some(),
+            warnings,
+        }))
     }
 
-    /// The same for QUIC, which has HTTP/3 alone.
-    pub fn for_quic(&self) -> ServerConfig {
+    /// The same for QUIC, which has HTTP/3 alone. With `early_data`, clients that were here before
+    /// may send requests at once, if their certificates are not verified.
+    pub fn for_quic(&self, early_data: bool) -> ServerConfig {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = vec![HTTP3.to_vec()];
+        if early_data && !self.verifies_clients {
+            // The only size that QUIC allows (RFC 9001 section 4.6.1).
+            config.max_early_data_size = u32::MAX;
+            config.session_storage = Arc::clone(&self.sessions);
+            config.ticketer = Arc::new(NoTickets);
+        }
         config
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use cache::stored::{Stored, Use};
+use crate::stored::{Stored, Use};
 
 /// Heads that are kept: a power of two.
 const HEADS: usize = 256;
@@ -20,7 +20,7 @@ type Kept = (Arc<[u8]>, Box<[u8]>);
 type Encode = fn(name: &[u8], value: &[u8], out: &mut Vec<u8>);
 
 /// The heads that a core has used last in one version.
-pub(crate) struct EncodedHeads {
+pub struct EncodedHeads {
     encode: Encode,
     kept: Box<[Option<Kept>]>,
     /// The head of the current response.
@@ -28,14 +28,21 @@ pub(crate) struct EncodedHeads {
     lines: Vec<u8>,
 }
 
+impl std::fmt::Debug for EncodedHeads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EncodedHeads").finish_non_exhaustive()
+    }
+}
+
 impl EncodedHeads {
-    pub(crate) fn new(encode: Encode) -> EncodedHeads {
+    /// An empty table.
+    pub fn new(encode: Encode) -> EncodedHeads {
         let kept = vec![None; HEADS].into();
         EncodedHeads { encode, kept, head: Vec::new(), lines: Vec::new() }
     }
 
     /// The encoded head of a stored response in this use.
-    pub(crate) fn encode(&mut self, stored: &Stored, use_: &Use<'_>) -> &[u8] {
+    pub fn encode(&mut self, stored: &Stored, use_: &Use<'_>) -> &[u8] {
         let EncodedHeads { encode, kept, head, lines } = self;
         head.clear();
         let block = stored.block();
@@ -60,13 +67,13 @@ impl EncodedHeads {
 }
 
 /// The three digits of the status in a head that was written for HTTP/1.
-pub(crate) fn status_in(head: &[u8]) -> &[u8] {
+pub fn status_in(head: &[u8]) -> &[u8] {
     let digits = b"HTTP/1.1 ".len();
     &head[digits..digits + 3]
 }
 
 /// The fields in lines that were written for HTTP/1.
-pub(crate) fn fields_in(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub fn fields_in(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     lines.split(|byte| *byte == b'\n').filter_map(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let colon = memchr::memchr(b':', line)?;
