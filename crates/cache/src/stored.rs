@@ -594,7 +594,9 @@ impl Use<'_> {
             out.extend_from_slice(b"\r\n");
         }
         self.connection.append(out);
-        out.extend_from_slice(self.own_lines);
+        if !self.own_lines.is_empty() {
+            out.extend_from_slice(self.own_lines);
+        }
         out.extend_from_slice(b"\r\n");
     }
 }
