@@ -29,7 +29,6 @@ mod request;
 mod serve;
 mod shared;
 pub mod snapshot;
-#[cfg(feature = "tls")]
 mod tunnel;
 mod websocket;
 mod worker;
