@@ -113,7 +113,8 @@ impl Drop for Server {
     }
 }
 
-fn converse(mut stream: TcpStream, talk: &dyn Fn(&mut TcpStream, u32) -> bool) {
+/// Calls `talk` for each head of a request, until it or the peer ends the conversation.
+pub(crate) fn converse<S: Read>(mut stream: S, talk: &dyn Fn(&mut S, u32) -> bool) {
     let mut seen = Vec::new();
     let mut buffer = [0; 4096];
     let mut number = 0;

@@ -11,7 +11,7 @@ use load::{Error, Plan, Protocol, content};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::common::{Server, run};
+use crate::common::{Server, converse, run};
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
@@ -33,30 +33,11 @@ fn scripted(
     talk: impl Fn(&mut Stream, u32) -> bool + Send + Sync + 'static,
 ) -> Server {
     let config = Arc::new(config(protocol));
-    Server::connections(move |stream| converse(stream, &config, &talk))
+    Server::connections(move |stream| converse(secure(stream, &config), &talk))
 }
 
-fn converse(
-    stream: TcpStream,
-    config: &Arc<ServerConfig>,
-    talk: &dyn Fn(&mut Stream, u32) -> bool,
-) {
-    let session = ServerConnection::new(Arc::clone(config)).unwrap();
-    let mut stream = StreamOwned::new(session, stream);
-    let (mut seen, mut buffer, mut number) = (Vec::new(), [0; 4096], 0);
-    loop {
-        while let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
-            seen.drain(..end + 4);
-            if !talk(&mut stream, number) {
-                return;
-            }
-            number += 1;
-        }
-        match stream.read(&mut buffer) {
-            Ok(count) if count > 0 => seen.extend_from_slice(&buffer[..count]),
-            _ => return,
-        }
-    }
+fn secure(stream: TcpStream, config: &Arc<ServerConfig>) -> Stream {
+    StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), stream)
 }
 
 /// Object 0 with so many bytes.
@@ -158,7 +139,7 @@ fn session_tickets_do_not_close_cold_connections() {
         if number.fetch_add(1, Ordering::Relaxed) == 0 {
             thread::sleep(Duration::from_millis(300));
         }
-        converse(stream, &config, &|stream, _| say_content(stream, 10));
+        converse(secure(stream, &config), &|stream, _| say_content(stream, 10));
     });
     let plan = over_tls(server.requests("/", 100.0, 20));
     let outcome = run(&Plan { cold: 5, connections: 2, ..plan });
