@@ -15,7 +15,7 @@ use serde_json::Value;
 use self::peer::{Seen, Side, field};
 use crate::http2::recorder::{Recorder, content};
 use crate::support::{
-    Accepting, CommandOutput, Home, OurServer, Running, SOON, am_root, free_port, get, output_file,
+    Accepting, CommandOutput, Home, OurServer, Running, SOON, free_port, get, nginx, output_file,
     program, run, wait_for,
 };
 use crate::tls::{authority, issue};
@@ -87,43 +87,26 @@ fn server(proxy: &OurServer) -> Value {
 }
 
 /// nginx in the clear over HTTP/2, which ends each connection after ten requests.
-fn nginx(home: &Home, port: u16) -> Running {
-    let at = home.path().display();
+fn nginx_in_the_clear(home: &Home, port: u16) -> Running {
     std::fs::create_dir_all(home.path().join("www")).unwrap();
     home.write("www/big", content(3_000_000));
     home.write("www/small", "hello");
-    let user = if am_root() { "user root;" } else { "" };
-    let conf = home.write(
-        "nginx.conf",
-        format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
-             events {{ worker_connections 1024; }}
-             http {{
-               access_log off; keepalive_requests 10;
-               client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
-               uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
-               server {{
-                 listen 127.0.0.1:{port} http2; root {at}/www; etag on;
-                 add_header Cache-Control no-cache;
-               }}
-             }}"
-        ),
+    let http = format!(
+        "keepalive_requests 10;
+         server {{
+           listen 127.0.0.1:{port} http2; root {}/www; etag on;
+           add_header Cache-Control no-cache;
+         }}",
+        home.path().display()
     );
-    let child = Running::start(
-        Command::new(program("nginx", "nginx-light"))
-            .args(["-e", &format!("{at}/error.log"), "-c", &conf])
-            .stdout(Stdio::null())
-            .stderr(output_file(home, "nginx.err")),
-    );
-    wait_for("nginx", SOON, || TcpStream::connect(("127.0.0.1", port)).ok());
-    child
+    nginx(home.path(), port, &http)
 }
 
 #[test]
 fn nginx_is_an_origin_in_the_clear() {
     let home = Home::alone();
     let port = free_port();
-    let _nginx = nginx(&home, port);
+    let _nginx = nginx_in_the_clear(&home, port);
     let proxy = in_clear(&home, ([127, 0, 0, 1], port).into());
     let url = |path: &str| format!("{}{path}", proxy.url());
     let whole = content(3_000_000);

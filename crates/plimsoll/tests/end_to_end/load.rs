@@ -1,15 +1,14 @@
 //! `plimsoll load` over TLS and HTTP/3: our server, nginx, and a server by aioquic.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::http2::recorder::Recorder;
 use crate::http3::{proxy, python};
 use crate::support::{
-    CommandOutput, Home, Running, SOON, am_root, free_port, output_file, plimsoll, program,
-    wait_for,
+    CommandOutput, Home, Running, SOON, free_port, nginx, output_file, plimsoll, wait_for,
 };
 use crate::tls::{authority, issue};
 
@@ -69,30 +68,14 @@ fn nginx_answers_over_tls() {
     fs::create_dir(home.path().join("www")).unwrap();
     home.write("www/index.html", "x".repeat(100_000));
     let (at, one, two) = (home.path().display(), free_port(), free_port());
-    let user = if am_root() { "user root;" } else { "" };
-    let conf = home.write(
-        "nginx.conf",
-        format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
-             events {{ worker_connections 256; }}
-             http {{
-               access_log off; keepalive_requests 10;
-               client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
-               uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
-               server {{
-                 listen 127.0.0.1:{one} ssl; listen 127.0.0.1:{two} ssl http2; root {at}/www;
-                 ssl_certificate {at}/web.pem; ssl_certificate_key {at}/web.key;
-               }}
-             }}"
-        ),
+    let http = format!(
+        "keepalive_requests 10;
+         server {{
+           listen 127.0.0.1:{one} ssl; listen 127.0.0.1:{two} ssl http2; root {at}/www;
+           ssl_certificate {at}/web.pem; ssl_certificate_key {at}/web.key;
+         }}"
     );
-    let _nginx = Running::start(
-        Command::new(program("nginx", "nginx-light"))
-            .args(["-e", &home.at("error.log"), "-c", &conf])
-            .stdout(Stdio::null())
-            .stderr(output_file(&home, "nginx.err")),
-    );
-    wait_for("nginx", SOON, || std::net::TcpStream::connect(("127.0.0.1", one)).ok());
+    let _nginx = nginx(home.path(), one, &http);
     let url = |port: u16| format!("https://localhost:{port}/index.html");
     let (ca, http2) = (home.at("ca.pem"), ["--http2", "--streams", "3"]);
     for flags in [&["--cold", "3"][..], &["--no-keep-alive"], &["--ca", &ca]] {

@@ -449,6 +449,31 @@ pub(crate) fn program(name: &str, package: &str) -> PathBuf {
         })
 }
 
+/// nginx with its files in this directory, and with these lines of its `http` block. It is a single
+/// process, so that one kill ends the whole server. Waits until it listens on the port.
+pub(crate) fn nginx(at: &Path, port: u16, http: &str) -> Running {
+    let user = if am_root() { "user root;" } else { "" };
+    let (conf, errors) = (at.join("nginx.conf"), File::create(at.join("nginx.err")).unwrap());
+    let log = at.join("error.log");
+    let at = at.display();
+    let text = format!(
+        "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
+         events {{ worker_connections 1024; }}
+         http {{
+           access_log off;
+           client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
+           uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
+           {http}
+         }}"
+    );
+    fs::write(&conf, text).unwrap();
+    let mut command = Command::new(program("nginx", "nginx-light"));
+    command.arg("-e").arg(log).arg("-c").arg(conf).stdout(Stdio::null()).stderr(errors);
+    let child = Running::start(&mut command);
+    wait_for("nginx", SOON, || TcpStream::connect(("127.0.0.1", port)).ok());
+    child
+}
+
 /// A browser without a screen, whose profile is in this folder.
 pub(crate) fn chromium(home: &Home) -> Command {
     let mut chromium = Command::new(program("chromium", "chromium"));

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    CommandOutput, Home, OurServer, Running, SOON, am_root, free_port, get, output_file, plimsoll,
+    CommandOutput, Home, OurServer, Running, SOON, free_port, get, nginx, output_file, plimsoll,
     program, run, wait_for,
 };
 
@@ -207,31 +207,14 @@ fn nginx_with_tls_is_an_origin_if_its_certificate_is_valid() {
     fs::create_dir(home.path().join("www")).unwrap();
     home.write("www/index.html", "over TLS");
     let (at, port) = (home.path().display(), free_port());
-    let user = if am_root() { "user root;" } else { "" };
-    let conf = home.write(
-        "nginx.conf",
-        format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
-             events {{ worker_connections 256; }}
-             http {{
-               access_log off;
-               client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
-               uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
-               server {{
-                 listen 127.0.0.1:{port} ssl; root {at}/www;
-                 ssl_certificate {at}/origin.pem; ssl_certificate_key {at}/origin.key;
-                 add_header X-Server-Name $ssl_server_name always;
-               }}
-             }}"
-        ),
+    let http = format!(
+        "server {{
+           listen 127.0.0.1:{port} ssl; root {at}/www;
+           ssl_certificate {at}/origin.pem; ssl_certificate_key {at}/origin.key;
+           add_header X-Server-Name $ssl_server_name always;
+         }}"
     );
-    let _nginx = Running::start(
-        Command::new(program("nginx", "nginx-light"))
-            .args(["-e", &home.at("error.log"), "-c", &conf])
-            .stdout(Stdio::null())
-            .stderr(output_file(&home, "nginx.err")),
-    );
-    wait_for("nginx", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    let _nginx = nginx(home.path(), port, &http);
     let config = |name: &str, tls: &str| {
         let text = format!(
             "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"site\"\n\

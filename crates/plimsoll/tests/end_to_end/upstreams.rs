@@ -1,50 +1,27 @@
 //! Groups of real servers: two nginx servers, one of which is killed and started again under load.
 
 use std::fs;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{
-    Home, OurServer, Running, SOON, free_port, get, output_file, plimsoll, program, wait_for,
-};
+use crate::support::{Home, OurServer, Running, SOON, free_port, get, nginx, plimsoll, wait_for};
 
-/// A single process, so that one kill ends the whole server.
-fn nginx(home: &Home, name: &str, port: u16) -> Running {
+fn named_nginx(home: &Home, name: &str, port: u16) -> Running {
     let at = home.path().join(name);
     fs::create_dir_all(at.join("www")).unwrap();
     fs::write(at.join("www/index.html"), "x".repeat(1024)).unwrap();
-    let user = if crate::support::am_root() { "user root;" } else { "" };
-    let at = at.display();
-    let conf = home.write(
-        &format!("{name}.conf"),
-        format!(
-            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
-             events {{ worker_connections 1024; }}
-             http {{
-               access_log off; sendfile off; keepalive_requests 1000000;
-               client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
-               uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
-               server {{
-                 listen 127.0.0.1:{port}; root {at}/www;
-                 add_header Cache-Control no-store;
-                 add_header X-Server {name};
-               }}
-             }}"
-        ),
+    let root = at.join("www");
+    let http = format!(
+        "sendfile off; keepalive_requests 1000000;
+         server {{
+           listen 127.0.0.1:{port}; root {};
+           add_header Cache-Control no-store;
+           add_header X-Server {name};
+         }}",
+        root.display()
     );
-    let program = program("nginx", "nginx-light");
-    let child = Running::start(
-        Command::new(program)
-            .args(["-e", &format!("{at}/error.log"), "-c", &conf])
-            .stdout(Stdio::null())
-            .stderr(output_file(home, &format!("{name}.err"))),
-    );
-    wait_for(&format!("nginx {name}"), SOON, || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-    });
-    child
+    nginx(&at, port, &http)
 }
 
 /// The servers as reported by the admin address.
@@ -61,8 +38,8 @@ fn killing_one_of_two_servers_under_load_fails_no_request() {
     let home = Home::alone();
     let ports = [free_port(), free_port()];
     let [first, second] = ports.map(|port| format!("http://127.0.0.1:{port}"));
-    let _first = nginx(&home, "a", ports[0]);
-    let mut killed = nginx(&home, "b", ports[1]);
+    let _first = named_nginx(&home, "a", ports[0]);
+    let mut killed = named_nginx(&home, "b", ports[1]);
     let flags = ["--origin", &first, "--origin", &second, "--admin", "127.0.0.1:0"];
     let proxy = OurServer::serve(&flags);
     let url = format!("{}/index.html", proxy.url());
@@ -79,7 +56,7 @@ fn killing_one_of_two_servers_under_load_fails_no_request() {
     wait_for("the failed server to get no requests", SOON, || {
         (servers(&proxy)[1]["state"] == "ejected").then_some(())
     });
-    let _again = nginx(&home, "b", ports[1]);
+    let _again = named_nginx(&home, "b", ports[1]);
     let result = load.join().unwrap().succeeded().json();
     for (kind, count) in result["errors"].as_object().unwrap() {
         assert_eq!(count, 0, "{kind}: {result}");
