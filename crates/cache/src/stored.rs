@@ -594,9 +594,7 @@ impl Use<'_> {
             out.extend_from_slice(b"\r\n");
         }
         self.connection.append(out);
-        if !self.own_lines.is_empty() {
-            out.extend_from_slice(self.own_lines);
-        }
+        out.extend_from_slice(self.own_lines);
         out.extend_from_slice(b"\r\n");
     }
 }

@@ -781,11 +781,15 @@ impl State {
 
     /// Ends both directions of a stream, if they are open.
     fn stop(&mut self, id: StreamId, code: ErrorCode) {
-        let before = self.held.freed();
+        let freed_before = self.held.freed();
         let _ = self.quinn.send_stream(id).reset(number(code));
         let _ = self.quinn.recv_stream(id).stop(number(code));
-        // The client has not acknowledged what is dropped here.
-        self.freed += self.held.freed() - before;
+        self.note_dropped(freed_before);
+    }
+
+    /// What was dropped since then, the client has not acknowledged.
+    fn note_dropped(&mut self, freed_before: u64) {
+        self.freed += self.held.freed() - freed_before;
     }
 
     /// A stream whose response is complete, or was broken off. If its request is still not
@@ -803,9 +807,9 @@ impl State {
         let (_, mut stream) = self.streams.swap_remove(at);
         take_early(&mut self.early, id);
         stream.wake();
-        let before = self.held.freed();
+        let freed_before = self.held.freed();
         stream.drop_part();
-        self.freed += self.held.freed() - before;
+        self.note_dropped(freed_before);
         Some(stream)
     }
 }

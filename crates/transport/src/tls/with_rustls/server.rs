@@ -22,6 +22,8 @@ pub struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
     /// Sessions that may send early data: each is used once.
     sessions: Arc<dyn StoresServerSessions>,
+    /// For them: rustls takes early data only in sessions that it keeps itself.
+    no_tickets: Arc<dyn ProducesTickets>,
     /// Certificates of clients are verified.
     verifies_clients: bool,
     warnings: Vec<String>,
@@ -30,28 +32,6 @@ pub struct ServerTls {
 /// Sessions that are kept for early data. Older ones are forgotten: their clients wait for the
 /// handshake.
 const SESSIONS_MAX: usize = 4096;
-
-/// No tickets: rustls takes early data only in sessions that it keeps itself.
-#[derive(Debug)]
-struct NoTickets;
-
-impl ProducesTickets for NoTickets {
-    fn enabled(&self) -> bool {
-        false
-    }
-
-    fn lifetime(&self) -> u32 {
-        0
-    }
-
-    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-}
 
 impl ServerTls {
     /// Reads all files. With `http2`, clients may choose HTTP/2 (ALPN), and it is preferred.
@@ -102,11 +82,13 @@ impl ServerTls {
         config.alpn_protocols = protocols(http2);
         // Tickets are valid only for this configuration: a session of another listener, or from
         // before a reload, never replaces the client certificate that is required here.
-        config.ticketer =
+        let ticketer =
             Ticketer::new().map_err(|error| format!("TLS sessions cannot be set up: {error}"))?;
+        let no_tickets = std::mem::replace(&mut config.ticketer, ticketer);
         Ok(Arc::new(ServerTls {
             config: Arc::new(config),
             sessions: ServerSessionMemoryCache::new(SESSIONS_MAX),
+            no_tickets,
             verifies_clients: listener.client_ca.is_some(),
             warnings,
         }))
@@ -121,7 +103,7 @@ impl ServerTls {
             // The only size that QUIC allows (RFC 9001 section 4.6.1).
             config.max_early_data_size = u32::MAX;
             config.session_storage = Arc::clone(&self.sessions);
-            config.ticketer = Arc::new(NoTickets);
+            config.ticketer = Arc::clone(&self.no_tickets);
         }
         config
     }
