@@ -405,6 +405,9 @@ pub(crate) struct Recording {
     /// Keep addresses and query strings out of the trial
     #[arg(long)]
     pub(crate) redact: bool,
+    /// A label of the trial, such as release=42: what `plimsoll fleet` groups by. Repeatable
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    pub(crate) labels: Vec<(String, String)>,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
@@ -438,8 +441,8 @@ pub(crate) struct Recording {
 pub(crate) struct Top {
     /// The trial to watch: one that plimsoll record is writing, or a finished one
     #[arg(group = "target", conflicts_with_all = [
-        "requests", "tls", "redact", "log_format", "interval", "duration", "profile", "no_profile",
-        "episodes_every", "counters", "locks", "files", "output", "force",
+        "requests", "tls", "redact", "labels", "log_format", "interval", "duration", "profile",
+        "no_profile", "episodes_every", "counters", "locks", "files", "output", "force",
     ])]
     pub(crate) trial: Option<PathBuf>,
     #[command(flatten)]
@@ -768,6 +771,22 @@ fn parse_network(text: &str) -> Result<server::IpNet, String> {
         .map_err(|_| "expected a network such as 10.0.0.0/8, or one address".to_owned())
 }
 
+/// A label, `name=value`.
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    match text.split_once('=') {
+        Some((name, value))
+            if !name.is_empty()
+                && name.chars().all(plain)
+                && !value.is_empty()
+                && !value.contains(char::is_control) =>
+        {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err("expected name=value, such as release=42".to_owned()),
+    }
+}
+
 /// An even number of rounds, enough for an interval.
 fn parse_rounds(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -804,6 +823,14 @@ fn parse_verify(word: &str) -> Result<server::Verify, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn a_label_has_a_name_and_a_value() {
+        assert_eq!(parse_label("release=a=b"), Ok(("release".to_owned(), "a=b".to_owned())));
+        for wrong in ["release", "=42", "release=", "my release=42", "release=4\n2"] {
+            assert!(parse_label(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_sampling_rate_has_bounds() {

@@ -26,6 +26,7 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
         target.ok_or_else(|| misuse("no server given: use --pid N, --name NAME or --unit NAME"))?;
     let mut spec = flags.observed.spec(target, trial.to_owned());
     spec.redact = flags.redact;
+    spec.labels = flags.labels.iter().cloned().collect();
     spec.interval = flags.interval;
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });

@@ -112,6 +112,8 @@ pub struct Spec {
     pub overwrite: bool,
     /// Notes for the manifest.
     pub notes: Vec<String>,
+    /// Labels for the manifest, by name.
+    pub labels: BTreeMap<String, String>,
 }
 
 impl Spec {
@@ -136,6 +138,7 @@ impl Spec {
             out: out.into(),
             overwrite: false,
             notes: Vec::new(),
+            labels: BTreeMap::new(),
         }
     }
 }
@@ -340,6 +343,7 @@ impl Recorder {
             log_format: format.map(|format| format.to_string()),
             capabilities,
             notes: spec.notes.clone(),
+            labels: spec.labels.clone(),
         };
         manifest.capabilities.extend(requests_capabilities(requests.as_ref()));
         if spec.redact {

@@ -10,6 +10,7 @@
 //! | [`linear`] | design matrices, least squares in one and two stages, robust covariances |
 //! | [`line`](mod@line) | the straight line with its correlation; Theil–Sen |
 //! | [`sums`] | the straight line from sums that were accumulated elsewhere |
+//! | [`bins`] | sums of intervals by rate and window, for lines without the intervals |
 //! | [`robust`] | the MM-estimator and the rows it sets aside |
 //! | [`interval`] | Fieller's interval and its inverse-prediction form |
 //! | [`bootstrap`] | circular block bootstrap, automatic block length |
@@ -34,6 +35,7 @@
 //! [`Unfit`].
 #![forbid(unsafe_code)]
 
+pub mod bins;
 pub mod bootstrap;
 pub mod busy;
 pub mod capacity;

@@ -13,7 +13,7 @@ use crate::meta;
 
 /// The digest of all tables and their definitions. The row that holds the digest is left out.
 pub(crate) fn of(connection: &Connection) -> rusqlite::Result<String> {
-    let mut state = Fnv(0xcbf2_9ce4_8422_2325);
+    let mut state = Fnv::new();
     let mut tables: Vec<(String, String)> = Vec::new();
     {
         let mut list = connection
@@ -52,9 +52,20 @@ pub(crate) fn of(connection: &Connection) -> rusqlite::Result<String> {
     Ok(format!("{:016x}", state.0))
 }
 
+/// The digest of one text.
+pub(crate) fn of_bytes(bytes: &[u8]) -> u64 {
+    let mut state = Fnv::new();
+    state.bytes(bytes);
+    state.0
+}
+
 struct Fnv(u64);
 
 impl Fnv {
+    fn new() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+
     /// Adds a field: its kind, length and bytes, so that different rows never hash the same bytes.
     fn field(&mut self, kind: u8, bytes: &[u8]) {
         self.bytes(&[kind]);

@@ -4,11 +4,14 @@
 //! Durations are `i64` nanoseconds, because that is what SQLite stores. Counts are `u64`; the
 //! writer refuses one that does not fit.
 
+use std::collections::BTreeMap;
+
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 
+use crate::digest;
 use crate::table::{Table, columns};
 
 /// What was measured, on which machine and server, and what could not be measured.
@@ -35,6 +38,18 @@ pub struct Manifest {
     pub capabilities: Vec<Capability>,
     /// Notes for the reader, in the order they were made.
     pub notes: Vec<String>,
+    /// What the user said about the trial, by name: `release` = `42`.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Manifest {
+    /// Identity of the trial: the same in every copy of the file, and from its first interval on.
+    pub fn identity(&self) -> u64 {
+        let Manifest { host, server, created_ns, .. } = self;
+        let pid = server.pid.unwrap_or_default();
+        let text = format!("{}\0{}\0{pid}\0{created_ns}", host.hostname, server.name);
+        digest::of_bytes(text.as_bytes())
+    }
 }
 
 /// The machine a trial was recorded on.

@@ -20,7 +20,7 @@ const FLOORS: &[&[&str]] = &[
     &["policy"],
     &["proxy"],
     &["server", "load", "record", "report", "interpose"],
-    &["harness"],
+    &["harness", "fleet"],
     &["runqueue"],
     &["study"],
     &["plimsoll", "studies"],

@@ -37,6 +37,7 @@ pub(crate) fn manifest() -> Manifest {
             reason: "ms".to_owned(),
         }],
         notes: vec!["ünïcode".to_owned()],
+        labels: [("release".to_owned(), "42".to_owned())].into(),
     }
 }
 
