@@ -5,11 +5,11 @@
 //! dependency is compiled once. The documentation is built the same way: rustdoc uses the libraries
 //! that were built for the tests.
 //!
-//! The end-to-end tests of the server come first and run alone: those that replace a server under
-//! load fail if anything else runs, even at a lower priority. The other test programs run one after
-//! another. The studies spend most of their time waiting, and their assertions hold on a busy
-//! machine, so they run beside these, and so do the simulation and the documentation, at the lowest
-//! priority.
+//! First come the end-to-end tests that measure something or replace a server under load: they fail
+//! if anything else runs, even at a lower priority. Their names begin with `alone_`. The other
+//! end-to-end tests and the studies spend most of their time waiting, and their assertions hold on
+//! a busy machine. So they run beside all other test programs, which run one after another. The
+//! simulation and the documentation run at the same time, at the lowest priority.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,12 +20,14 @@ use std::time::Instant;
 /// Makes every warning an error, in the form that `cargo clippy` passes to its compiler.
 const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
 const LINTER: &str = "clippy-driver";
-/// The tests that run first and alone.
-const FIRST: &str = "plimsoll end_to_end";
-/// How many of them run at a time: most of their time they wait for other programs.
-const FIRST_THREADS: &str = "3";
-/// The tests that run beside the others.
-const SECOND: &str = "studies end_to_end";
+/// The end-to-end tests of the server.
+const END_TO_END: &str = "plimsoll end_to_end";
+/// What the names of those begin with that run first, one after another.
+const ALONE: &str = "alone_";
+/// How many of the others run at a time: most of their time they wait for other programs.
+const END_TO_END_THREADS: &str = "3";
+/// The end-to-end tests of the studies.
+const STUDIES: &str = "studies end_to_end";
 const SIMULATION_SECONDS: &str = "60";
 
 /// One test program.
@@ -71,20 +73,23 @@ fn tested(root: &Path) -> io::Result<Totals> {
     report_time("linted and built", since);
     let mut programs: Vec<Program> = messages.lines().filter_map(Program::of).collect();
     let simulation = super::example_in(&messages, "simulate")?;
-    let first = taken(&mut programs, FIRST)?;
-    let second = taken(&mut programs, SECOND)?;
+    let end_to_end = taken(&mut programs, END_TO_END)?;
+    let studies = taken(&mut programs, STUDIES)?;
     let mut totals = Totals::default();
-    totals.add(FIRST, first.run(Some(FIRST_THREADS)));
-    report_time("end-to-end tests", since);
+    totals.add(END_TO_END, end_to_end.run(&[ALONE, "--test-threads=1"]));
+    report_time("tests that run alone", since);
     thread::scope(|scope| {
-        let studies = scope.spawn(|| second.run(None));
+        let together = ["--skip", ALONE, "--test-threads", END_TO_END_THREADS];
+        let end_to_end = scope.spawn(move || end_to_end.run(&together));
+        let studies = scope.spawn(|| studies.run(&[]));
         let simulated = scope.spawn(|| simulated(root, &simulation));
         let documented = scope.spawn(|| documented(root));
         for program in &programs {
-            totals.add(&program.name, program.run(None));
+            totals.add(&program.name, program.run(&[]));
         }
         let join = "the thread only waits for a process";
-        totals.add(SECOND, studies.join().expect(join));
+        totals.add(END_TO_END, end_to_end.join().expect(join));
+        totals.add(STUDIES, studies.join().expect(join));
         totals.add_step("simulation of the disk store", simulated.join().expect(join));
         totals.add_step("documentation", documented.join().expect(join));
     });
@@ -158,13 +163,10 @@ impl Program {
         Some(Program { path, folder, name })
     }
 
-    /// Runs it, with so many tests at a time if that is given. Its output is printed as it comes,
-    /// and returned.
-    fn run(&self, threads: Option<&str>) -> io::Result<Output> {
+    /// Runs it. Its output is printed as it comes, and returned.
+    fn run(&self, arguments: &[&str]) -> io::Result<Output> {
         let mut command = Command::new(&self.path);
-        if let Some(threads) = threads {
-            command.env("RUST_TEST_THREADS", threads);
-        }
+        command.args(arguments);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
         command.stdin(Stdio::null());
         let mut running = command.stdout(Stdio::piped()).spawn()?;

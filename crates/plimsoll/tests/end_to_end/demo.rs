@@ -7,7 +7,7 @@ use crate::PLIMSOLL;
 use crate::support::{Home, plimsoll, run};
 
 #[test]
-fn the_demo_predicts_measures_and_writes_its_page() {
+fn alone_the_demo_predicts_measures_and_writes_its_page() {
     let home = Home::alone();
     let mut command = Command::new(PLIMSOLL);
     command.args(["demo", "--for", "15s", "--out", "out"]).current_dir(home.path());

@@ -326,7 +326,7 @@ fn nghttp_with_small_windows_gets_a_megabyte() {
 
 #[test]
 fn h2load_gets_two_thousand_hits() {
-    let home = Home::alone();
+    let home = Home::new();
     let origin = Recorder::start();
     let proxy = proxy(&home, &origin.url());
     let url = format!("{}/cached/1000", proxy.url());
@@ -345,7 +345,7 @@ fn h2load_gets_two_thousand_hits() {
 
 #[test]
 fn our_load_gets_hits_over_http2() {
-    let home = Home::alone();
+    let home = Home::new();
     let origin = Recorder::start();
     let proxy = proxy(&home, &origin.url());
     let url = format!("{}/cached/1000", proxy.url());

@@ -104,7 +104,7 @@ fn nginx_in_the_clear(home: &Home, port: u16) -> Running {
 
 #[test]
 fn nginx_is_an_origin_in_the_clear() {
-    let home = Home::alone();
+    let home = Home::new();
     let port = free_port();
     let _nginx = nginx_in_the_clear(&home, port);
     let proxy = in_clear(&home, ([127, 0, 0, 1], port).into());

@@ -32,7 +32,7 @@ struct Peer<'a> {
 const TWELFTHS: [u32; 12] = [6, 1, 11, 4, 8, 2, 12, 5, 9, 3, 10, 7];
 
 #[test]
-fn nginx_has_a_load_line() {
+fn alone_nginx_has_a_load_line() {
     let nginx = program("nginx", "nginx-light");
     let home = Home::alone();
     for dir in ["nginx", "www"] {
@@ -73,7 +73,7 @@ fn nginx_has_a_load_line() {
 }
 
 #[test]
-fn haproxy_has_a_load_line() {
+fn alone_haproxy_has_a_load_line() {
     let haproxy = program("haproxy", "haproxy");
     let home = Home::alone();
     let origin = OurServer::origin();
@@ -116,7 +116,7 @@ fn haproxy_has_a_load_line() {
 }
 
 #[test]
-fn squid_has_a_load_line() {
+fn alone_squid_has_a_load_line() {
     let squid = program("squid", "squid");
     let home = Home::alone();
     let origin = OurServer::origin();
@@ -166,7 +166,7 @@ max_filedescriptors 8192
 }
 
 #[test]
-fn ours_has_a_load_line() {
+fn alone_ours_has_a_load_line() {
     let home = Home::alone();
     let origin = OurServer::origin();
     let log = home.at("access.log");

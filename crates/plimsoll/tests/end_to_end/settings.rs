@@ -278,13 +278,13 @@ fn load_seconds() -> u64 {
 
 /// 2,000 requests per second, a reload every second, two restarts: no request fails.
 #[test]
-fn no_request_fails_while_the_server_is_reloaded_and_replaced() {
+fn alone_no_request_fails_while_the_server_is_reloaded_and_replaced() {
     no_request_fails(&[]);
 }
 
 /// The same with a connection per request: pending connections are not lost either.
 #[test]
-fn no_connection_is_lost_while_the_server_is_reloaded_and_replaced() {
+fn alone_no_connection_is_lost_while_the_server_is_reloaded_and_replaced() {
     no_request_fails(&["--no-keep-alive"]);
 }
 

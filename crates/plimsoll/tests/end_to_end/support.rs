@@ -35,14 +35,18 @@ enum Share {
 }
 
 impl Home {
-    /// For a test without a load.
+    /// For most tests.
     pub(crate) fn new() -> Home {
         let lock = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
         Home::with(Share::Shared { _lock: lock })
     }
 
-    /// For a test with a load: no other test runs at the same time.
+    /// For a measurement, or a server that is replaced under load: nothing else runs at the same
+    /// time. `make test` runs such tests first, and knows them by their names, `alone_...`.
     pub(crate) fn alone() -> Home {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        assert!(name == "main" || name.contains("alone_"), "{name}: begin its name with alone_");
         let lock = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
         Home::with(Share::Alone { _lock: lock })
     }

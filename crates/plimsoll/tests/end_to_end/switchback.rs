@@ -31,7 +31,7 @@ fn null_server(port: u16) -> String {
 }
 
 #[test]
-fn a_server_that_costs_more_is_found_and_ended_with_its_period() {
+fn alone_a_server_that_costs_more_is_found_and_ended_with_its_period() {
     let _home = Home::alone();
     let port = free_port();
     // A thousand times the bytes cost several times as much, however busy the machine is.
@@ -58,7 +58,7 @@ fn a_server_that_costs_more_is_found_and_ended_with_its_period() {
 /// With four rounds no p-value is small enough for a change, so the result cannot be a false
 /// positive.
 #[test]
-fn equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
+fn alone_equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
     let home = Home::alone();
     let server = OurServer::null_server();
     let (pid, port) = (server.child.pid(), server.address().port());
@@ -74,7 +74,7 @@ fn equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
 }
 
 #[test]
-fn an_interrupt_ends_the_servers_and_restores_the_setting() {
+fn alone_an_interrupt_ends_the_servers_and_restores_the_setting() {
     let home = Home::alone();
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/");

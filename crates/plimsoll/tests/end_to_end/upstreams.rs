@@ -34,7 +34,7 @@ fn servers(proxy: &OurServer) -> Vec<Value> {
 }
 
 #[test]
-fn killing_one_of_two_servers_under_load_fails_no_request() {
+fn alone_killing_one_of_two_servers_under_load_fails_no_request() {
     let home = Home::alone();
     let ports = [free_port(), free_port()];
     let [first, second] = ports.map(|port| format!("http://127.0.0.1:{port}"));

@@ -63,7 +63,7 @@ fn the_version_completions_and_the_man_page() {
 
 #[test]
 fn the_counts_of_a_load_add_up() {
-    let home = Home::alone();
+    let home = Home::new();
     let origin = OurServer::origin();
     let whole = home.at("load.json");
     let shown = plimsoll(&[
@@ -123,7 +123,7 @@ pub(crate) fn a_server(home: &Home, more: &[&str]) -> (OurServer, OurServer) {
 
 #[test]
 fn a_killed_recorder_leaves_a_readable_trial() {
-    let home = Home::alone();
+    let home = Home::new();
     let (server, _origin) = a_server(&home, &[]);
     let url = format!("{}/obj/1", server.url());
     let log = home.at("access.log");

@@ -95,7 +95,7 @@ fn mixed() -> Vec<Object> {
 fn twenty_kills_under_load_serve_no_wrong_byte_and_undo_no_change() {
     const KILLS: u64 = 20;
     const SEED: u64 = 1;
-    let home = Home::alone();
+    let home = Home::new();
     let mut scene = Scene::new(mixed());
     scene.changes = true;
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
@@ -173,7 +173,7 @@ fn many(scene: &Scene, numbers: std::ops::Range<u64>) {
 
 #[test]
 fn a_full_file_system_costs_hits_but_no_request() {
-    let home = Home::alone();
+    let home = Home::new();
     let Some(image) = Image::mounted(&home, "full") else { return };
     let scene = Scene::new(mixed());
     let config = configured(&home, &scene, &image.at("store"), "40MiB");
@@ -221,7 +221,7 @@ fn files(store: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
-    let home = Home::alone();
+    let home = Home::new();
     let Some(image) = Image::mounted(&home, "refusing") else { return };
     let scene = Scene::new(mixed());
     let config = configured(&home, &scene, &image.at("store"), "40MiB");
@@ -266,7 +266,7 @@ fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
 
 #[test]
 fn a_file_system_that_becomes_read_only_costs_hits_but_no_request() {
-    let home = Home::alone();
+    let home = Home::new();
     let Some(image) = Image::mounted(&home, "broken") else { return };
     let scene = Scene::new(mixed());
     let config = configured(&home, &scene, &image.at("store"), "40MiB");
@@ -303,7 +303,7 @@ fn a_file_system_that_becomes_read_only_costs_hits_but_no_request() {
 #[test]
 fn random_bytes_in_the_segments_are_never_served() {
     const SEED: u64 = 5;
-    let home = Home::alone();
+    let home = Home::new();
     let mut scene = Scene::new(mixed());
     scene.changes = true;
     scene.cuts = true;

@@ -14,7 +14,7 @@ use crate::PLIMSOLL;
 use crate::support::{Home, OurServer, SOON, Successor, plimsoll};
 
 #[test]
-fn a_restart_under_load_fails_no_request() {
+fn alone_a_restart_under_load_fails_no_request() {
     const SEED: u64 = 7;
     let home = Home::alone();
     let mut scene = Scene::new(mixed());
@@ -137,7 +137,7 @@ fn stored_under_load(scene: &Scene, admin: SocketAddr, object: Object) {
 }
 
 #[test]
-fn a_failed_successor_leaves_the_server_with_its_disk() {
+fn alone_a_failed_successor_leaves_the_server_with_its_disk() {
     const SEED: u64 = 8;
     let home = Home::alone();
     let mut scene = Scene::new(mixed());

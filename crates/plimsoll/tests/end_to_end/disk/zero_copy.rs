@@ -94,7 +94,7 @@ const ROTS_FOR: Duration = Duration::from_secs(8);
 #[test]
 fn what_rots_below_the_page_cache_is_never_sent() {
     const SEED: u64 = 6;
-    let home = Home::alone();
+    let home = Home::new();
     if !can_zero_copy(&home) {
         return;
     }
@@ -141,7 +141,7 @@ fn what_rots_below_the_page_cache_is_never_sent() {
 #[test]
 fn what_another_program_writes_into_the_files_is_never_sent() {
     const SEED: u64 = 7;
-    let home = Home::alone();
+    let home = Home::new();
     if !can_zero_copy(&home) {
         return;
     }

@@ -320,7 +320,7 @@ fn floods_are_cut_and_counted() {
     const WINDOW_UPDATE: u8 = 8;
     const PRIORITY: u8 = 2;
     const TIMES: u32 = 20_000;
-    let home = Home::alone();
+    let home = Home::new();
     let origin = Recorder::start();
     let proxy = proxy(&home, &origin, "");
     let (to, admin) = (proxy.address(), proxy.admin());
