@@ -126,6 +126,8 @@ pub struct ResourceCosts {
     pub may_limit: bool,
     /// Whether its wakes are known in all intervals.
     pub wakes_known: bool,
+    /// Whether many processes take turns on it, by the latest trial.
+    pub processes_alternate: bool,
     /// Sums of the intervals that belong to a line, by bin of the rate, lowest first.
     pub bins: Vec<(i32, Bin)>,
     /// Number of intervals in which it was saturated. They are not in the bins.

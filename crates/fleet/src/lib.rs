@@ -8,8 +8,12 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`mod@home`] | the contract of a home, and the sums that it returns |
+//! | [`mod@windows`] | a trial as sums, which both homes keep |
 #![forbid(unsafe_code)]
 
 pub mod home;
+pub mod windows;
+#[cfg(test)]
+mod windows_tests;
 
 pub use home::{Error, Home};

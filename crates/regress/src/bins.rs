@@ -6,8 +6,11 @@
 //!
 //! Neighbouring intervals resemble each other, so errors cannot be computed as if they were
 //! independent. So the sums are first taken over a window of time. Of each window, the products of
-//! its sums are added up too (`window_xx` and so on). With them the errors are those of clusters
-//! (Liang and Zeger 1986), of which each window is one.
+//! its sums over all bins are added up too (`window_xx` and so on), in the bin of the window's mean
+//! rate. With them the errors are those of clusters (Liang and Zeger 1986), of which each window is
+//! one. See [`close_window`].
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +51,7 @@ pub struct Bin {
     pub cw: f64,
     /// Sum of w².
     pub ww: f64,
-    /// Number of windows that have intervals in the bin.
+    /// Number of windows with their mean rate in the bin. Their intervals may be in other bins.
     pub windows: f64,
     /// Sum over the windows of the square of the window's sum of x.
     pub window_xx: f64,
@@ -90,6 +93,16 @@ impl Bin {
     }
 }
 
+/// Adds the products of a window's sums, once all of its intervals are in the bins.
+pub fn close_window(bins: &mut BTreeMap<i32, Bin>) {
+    let all = bins.values().fold(Bin::default(), |all, bin| all + *bin);
+    if all.n > 0.0 {
+        let Bin { windows, window_xx, window_xc, window_cc, .. } = all.as_window();
+        let mean = bins.entry(bin_of(all.x / all.n)).or_default();
+        *mean = Bin { windows, window_xx, window_xc, window_cc, ..*mean };
+    }
+}
+
 impl std::ops::Add for Bin {
     type Output = Bin;
 
@@ -128,6 +141,19 @@ mod tests {
             let low = 2_f64.powf(f64::from(bin) / BINS_PER_OCTAVE);
             assert_eq!(bin_of(low * 1.001), bin);
         }
+    }
+
+    #[test]
+    fn a_window_is_in_the_bin_of_its_mean_rate() {
+        let mut bins = BTreeMap::new();
+        for (x, c) in [(10.0, 0.1), (100.0, 0.3), (31.0, 0.2)] {
+            bins.insert(bin_of(x), Bin::of(x, c, 0.0));
+        }
+        close_window(&mut bins);
+        let mean = bins[&bin_of(47.0)];
+        assert_eq!((mean.n, mean.windows, mean.window_xx), (0.0, 1.0, 141.0 * 141.0));
+        assert_eq!(bins.values().map(|bin| bin.windows).sum::<f64>(), 1.0);
+        close_window(&mut BTreeMap::new());
     }
 
     #[test]

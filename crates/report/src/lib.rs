@@ -45,13 +45,13 @@ pub use analysis::{
     AllIntervals, Analysis, CapacityFigure, ClassCostRow, ClassTable, CompareOptions, Comparison,
     CostRow, CostTable, CountedProcedure, CountedShare, CounterCost, CpuPerRequest, DifferenceKind,
     Episodes, EpisodesWithEvents, Excluded, Files, FilesOfSize, Flame, FlameFrame, FlameUnit,
-    Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, Latency, LatencyBin,
-    LatencyPoint, LoadDifference, MODEL_BUSY, MachineModes, ModeChange, ModeLine, Modes,
-    NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange,
+    Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, IntervalUse, Latency,
+    LatencyBin, LatencyPoint, LoadDifference, MODEL_BUSY, MachineModes, ModeChange, ModeLine,
+    Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange,
     Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentRate, RecentUse,
-    Resource, ResourceKind, RowKind, SameLoadCost, Saturation, Side, StackValue, Standing,
-    TrialFacts, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse,
-    compare, recent, what_if,
+    Resource, ResourceKind, ResourceUses, RowKind, SameLoadCost, Saturation, Side, StackValue,
+    Standing, TrialFacts, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind, WakesLine,
+    WhatIf, analyse, compare, frame_label, recent, uses, what_if,
 };
 pub use comparison::{terminal_comparison, terminal_what_if};
 pub use error::Error;

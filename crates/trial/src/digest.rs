@@ -52,8 +52,9 @@ pub(crate) fn of(connection: &Connection) -> rusqlite::Result<String> {
     Ok(format!("{:016x}", state.0))
 }
 
-/// The digest of one text.
-pub(crate) fn of_bytes(bytes: &[u8]) -> u64 {
+/// A hash of 64 bits that is the same everywhere: FNV-1a.
+#[must_use]
+pub fn stable_hash(bytes: &[u8]) -> u64 {
     let mut state = Fnv::new();
     state.bytes(bytes);
     state.0

@@ -45,6 +45,7 @@ mod table;
 pub mod waits;
 mod writer;
 
+pub use digest::stable_hash;
 pub use error::Error;
 pub use model::{
     Amendment, Capability, CpuModes, Host, Interval, LatencyRow, LatencySource, Loss, Manifest,

@@ -48,7 +48,7 @@ impl Manifest {
         let Manifest { host, server, created_ns, .. } = self;
         let pid = server.pid.unwrap_or_default();
         let text = format!("{}\0{}\0{pid}\0{created_ns}", host.hostname, server.name);
-        digest::of_bytes(text.as_bytes())
+        digest::stable_hash(text.as_bytes())
     }
 }
 

@@ -320,7 +320,8 @@ impl Standing {
         }
     }
 
-    pub(crate) fn is_fitted(self) -> bool {
+    /// Whether it belongs to a line.
+    pub fn is_fitted(self) -> bool {
         matches!(self, Standing::Fit | Standing::SetAside)
     }
 }

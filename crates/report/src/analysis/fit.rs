@@ -327,7 +327,7 @@ fn set_aside(line: &LoadLine) -> &[usize] {
     }
 }
 
-fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
+pub(super) fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     let Some(used) = used else { return Standing::NotSeen };
     match interval.phase.as_deref() {
         Some(PHASE_WARM_UP) => return Standing::WarmUp,
@@ -348,7 +348,7 @@ fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
 }
 
 /// Why the machine does not limit the server: other processes use much of it.
-fn other_load(kind: ResourceKind, share: Option<f64>) -> Option<String> {
+pub(super) fn other_load(kind: ResourceKind, share: Option<f64>) -> Option<String> {
     let share =
         share.filter(|share| kind == ResourceKind::Machine && *share < MACHINE_SHARE_MIN)?;
     Some(format!("server share {:.0} %", 100.0 * share))

@@ -286,7 +286,9 @@ impl Key {
         match self {
             Key::Named(name) => (name.clone(), String::new(), ""),
             Key::Frame(number) => match frames.get(*number as usize) {
-                Some(frame) => (label(frame), frame.module.clone(), samples::mode(frame.mode)),
+                Some(frame) => {
+                    (frame_label(frame), frame.module.clone(), samples::mode(frame.mode))
+                }
                 None => ("unknown".to_string(), String::new(), ""),
             },
         }
@@ -294,7 +296,8 @@ impl Key {
 }
 
 /// A procedure's name, or its module, with the offset if that is known.
-pub(crate) fn label(frame: &Frame) -> String {
+#[must_use]
+pub fn frame_label(frame: &Frame) -> String {
     match &frame.symbol {
         None => format!("unknown in {}", frame.module),
         Some(offset) if offset.starts_with('+') => format!("{}{offset}", frame.module),

@@ -17,6 +17,7 @@ mod recent;
 mod resource;
 mod same_load;
 mod samples;
+mod uses;
 mod waits;
 mod what_if;
 
@@ -42,9 +43,7 @@ pub(crate) use files::OPEN_BEFORE;
 pub use files::{Files, FilesOfSize, NeedlessReads};
 use fit::{Fitted, Model};
 use flame::Weights;
-#[cfg(feature = "export")]
-pub(crate) use flame::label;
-pub use flame::{Flame, FlameFrame, FlameUnit, StackValue};
+pub use flame::{Flame, FlameFrame, FlameUnit, StackValue, frame_label};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
 pub use model::Analysis;
 pub use profile::{Profile, ProfileRow, RowKind};
@@ -54,6 +53,7 @@ pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
 pub(crate) use samples::owner_name;
+pub use uses::{IntervalUse, ResourceUses, uses};
 pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};
 pub use what_if::{Instead, QUANTITY_CAPACITY, WhatIf, what_if};
 

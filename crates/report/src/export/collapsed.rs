@@ -11,7 +11,7 @@ use trial::profile::{FrameMode, Owner};
 
 use super::{by_stack, no_profile, server_name};
 use crate::Error;
-use crate::analysis::{Analysis, Flame, FlameFrame, FlameUnit, label, owner_name};
+use crate::analysis::{Analysis, Flame, FlameFrame, FlameUnit, frame_label, owner_name};
 
 /// Picoseconds per microsecond. A cost per request is written in whole picoseconds.
 const PS_PER_US: f64 = 1e6;
@@ -61,7 +61,7 @@ fn samples(trial: &Trial) -> Lines {
             owner => owner_name(owner).to_string(),
         };
         for frame in trial.stack_frames(stack).rev() {
-            push(&mut line, &label(frame), frame.mode == FrameMode::Kernel);
+            push(&mut line, &frame_label(frame), frame.mode == FrameMode::Kernel);
         }
         *lines.entry(line).or_default() += samples;
     }

@@ -15,7 +15,7 @@ use trial::{Interval, Trial};
 
 use super::no_profile;
 use crate::Error;
-use crate::analysis::{Analysis, label, owner_name};
+use crate::analysis::{Analysis, frame_label, owner_name};
 
 /// The profile of a trial, JSON.
 ///
@@ -117,7 +117,7 @@ impl<'a> Written<'a> {
         let frames = self.trial.stack_frames(number).rev();
         let infos: Vec<FrameInfo> = frames
             .map(|frame| FrameInfo {
-                frame: Frame::Label(self.profile.intern_string(&label(frame))),
+                frame: Frame::Label(self.profile.intern_string(&frame_label(frame))),
                 category_pair: category(
                     &mut self.profile,
                     &mut self.categories,

@@ -17,7 +17,7 @@ use trial::profile::{FrameMode, Owner};
 
 use super::{no_profile, server_name};
 use crate::Error;
-use crate::analysis::{Analysis, FlameUnit, label, owner_name};
+use crate::analysis::{Analysis, FlameUnit, frame_label, owner_name};
 
 /// Number of requests whose cost is the last value of a sample.
 const REQUESTS: f64 = 1e6;
@@ -128,7 +128,7 @@ impl Builder {
         frames
             .map(|frame| {
                 let mapping = self.mapping(&frame.module, frame.mode);
-                self.location(&label(frame), &frame.module, mapping)
+                self.location(&frame_label(frame), &frame.module, mapping)
             })
             .collect()
     }
