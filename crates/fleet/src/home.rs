@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use regress::Marginal;
 use regress::bins::Bin;
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +129,8 @@ pub struct ResourceCosts {
     pub wakes_known: bool,
     /// Whether many processes take turns on it, by the latest trial.
     pub processes_alternate: bool,
+    /// What a request costs within an episode, by the latest trial, if episodes were counted.
+    pub marginal: Option<Marginal>,
     /// Sums of the intervals that belong to a line, by bin of the rate, lowest first.
     pub bins: Vec<(i32, Bin)>,
     /// Number of intervals in which it was saturated. They are not in the bins.

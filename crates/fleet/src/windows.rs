@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use regress::Marginal;
 use regress::bins::{Bin, bin_of, close_window};
 use report::{Options, ResourceUses, Standing, frame_label};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,8 @@ pub struct Window {
     pub wakes_known: bool,
     /// Whether many processes take turns on the resource.
     pub processes_alternate: bool,
+    /// What a request costs within an episode in this trial, if episodes were counted.
+    pub marginal: Option<Marginal>,
     /// The bin, see [`regress::bins`].
     pub bin: i32,
     /// Sums of the intervals that belong to a line, and of the window in the bin of its mean rate.
@@ -179,6 +182,7 @@ fn of_resource(resource: &ResourceUses, trial: &Trial) -> Vec<Window> {
                 may_limit: resource.may_limit,
                 wakes_known: !wakes_missing,
                 processes_alternate: resource.processes_alternate,
+                marginal: resource.marginal,
                 bin,
                 sums,
                 saturated_n,

@@ -34,7 +34,7 @@
 //! C/cap` finds the CPU idle and wakes it.
 
 use nalgebra::{SMatrix, SVector};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
 use crate::capacity::{Capacity, Question, Why};
@@ -97,7 +97,7 @@ type Vector = SVector<f64, P>;
 type Matrix = SMatrix<f64, P, P>;
 
 /// What a request costs within an episode of an event loop, from a wake to the next sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Marginal {
     /// Growth of an episode's CPU time with its requests, in units of the cost.
     pub request: f64,
@@ -131,7 +131,7 @@ impl WakesByUse {
         let used: Vec<f64> = rows.iter().map(|row| row.used).collect();
         let squares: Vec<f64> = used.iter().map(|used| used * used).collect();
         let each: Vec<f64> = rows.iter().map(|row| row.wakes).collect();
-        let requests: Vec<f64> = rows.iter().map(|row| row.rate).collect();
+        let requests: Vec<f64> = rows.iter().map(|row| row.rate * row.n).collect();
         let middle = median(&mut used.clone());
         let busier = |i: usize| if used[i] >= middle { requests[i] } else { 0.0 };
         let weights: Vec<f64> = (0..rows.len()).map(busier).collect();
@@ -250,9 +250,13 @@ fn coldness(idle: f64, wakes: f64) -> f64 {
     if wakes > 0.0 { (idle / wakes / COLD_AFTER_S).ln_1p() } else { 0.0 }
 }
 
-/// An interval.
+/// An interval, or the mean of several with nearly the same rate.
 #[derive(Clone, Copy)]
 struct Row {
+    /// Number of intervals.
+    n: f64,
+    /// Sum of squares of the intervals' costs about the mean, as parts of it.
+    within: f64,
     rate: f64,
     /// Use as a share of the cap.
     used: f64,
@@ -278,6 +282,9 @@ pub(crate) struct Known<'k> {
     pub(crate) asked_at: Option<f64>,
     pub(crate) processes_alternate: bool,
     pub(crate) marginal: Option<Marginal>,
+    /// For rows that are means of several intervals: the number of intervals, and the sum of
+    /// squares of their costs about the mean, as parts of it.
+    pub(crate) means_of: Option<&'k [(f64, f64)]>,
 }
 
 pub(crate) fn fit_busy(
@@ -293,7 +300,8 @@ pub(crate) fn fit_busy(
         let (rate, used) = (rate[i], cost[i] / cap);
         let idle = (1.0 - used).max(0.0);
         let wakes = wakes.map_or(rate * idle, |wakes| wakes[i]);
-        Row { rate, used, wakes: wakes / rate, cold: coldness(cap * idle, wakes) }
+        let (n, within) = known.means_of.map_or((1.0, 0.0), |means_of| means_of[i]);
+        Row { n, within, rate, used, wakes: wakes / rate, cold: coldness(cap * idle, wakes) }
     };
     let usable =
         |&i: &usize| rate[i] > RATE_MIN * highest && cost[i] > 0.0 && !known.set_aside.contains(&i);
@@ -321,7 +329,7 @@ pub(crate) fn fit_busy(
     if residual_sd > RESIDUAL_MAX {
         return Err(Unfit::NotFollowed { residual_sd });
     }
-    let independent = (rows.len() as f64).min(INDEPENDENT_MAX);
+    let independent = intervals(&rows).min(INDEPENDENT_MAX);
     let [b, wake, cold] = [line.at(0), line.at(1), line.at(2)];
     let cold_at_cap = if known.processes_alternate { 0.5 * cold_when_busy(&rows) } else { 0.0 };
     // What a request costs at the cap, and the parts of it that are for wakes.
@@ -392,6 +400,10 @@ pub(crate) fn fit_busy(
     })
 }
 
+fn intervals(rows: &[Row]) -> f64 {
+    rows.iter().map(|row| row.n).sum()
+}
+
 /// The rate at the cap if a request costs there what it costs in the busiest interval.
 fn rate_if_cost_stays(rows: &[Row], line: &Line) -> f64 {
     let busiest = rows.iter().max_by(|a, b| a.used.total_cmp(&b.used)).expect("there are rows");
@@ -405,13 +417,17 @@ fn cold_when_busy(rows: &[Row]) -> f64 {
     median(&mut busier.map(|row| row.cold).collect::<Vec<f64>>())
 }
 
-/// The coefficients, with the use as a share of the cap.
+/// The coefficients, with the use as a share of the cap, and the exponentials of the logarithms.
 #[derive(Clone, Copy)]
-struct Line(Vector);
+struct Line(Vector, [f64; P - 1]);
 
 impl Line {
+    fn new(coefficients: Vector) -> Line {
+        Line(coefficients, [0, 1, 2].map(|j: usize| coefficients[j].exp()))
+    }
+
     fn at(&self, j: usize) -> f64 {
-        self.0[j].exp()
+        self.1[j]
     }
 
     /// The use in an interval by the line, and its derivatives by the coefficients.
@@ -430,14 +446,14 @@ impl Line {
 /// The mode of the posterior. The variance of the residuals is that of each step.
 fn search(rows: &[Row], prior: &Prior) -> Result<(Line, Step), Unfit> {
     let least_used = rows.iter().map(|row| row.used).fold(f64::INFINITY, f64::min);
-    let mut line = Line(prior.means);
+    let mut line = Line::new(prior.means);
     let mut step = Step::of(rows, &line, prior)?;
     for _ in 0..ITERATIONS {
         let by = |j: usize| (STEP * step.towards[j]).clamp(-STEP_MAX[j], STEP_MAX[j]);
         let mut next = line.0 + Vector::from_fn(|j, _| by(j));
         next[P - 1] = next[P - 1].clamp(0.0, least_used);
         let moved = (next - line.0).amax();
-        line = Line(next);
+        line = Line::new(next);
         step = Step::of(rows, &line, prior)?;
         if moved < CONVERGED {
             return Ok((line, step));
@@ -455,7 +471,7 @@ struct Step {
 
 impl Step {
     fn of(rows: &[Row], line: &Line, prior: &Prior) -> Result<Step, Unfit> {
-        let n = rows.len() as f64;
+        let n = intervals(rows);
         let mut residuals = Vec::with_capacity(rows.len());
         let mut slopes = Vec::with_capacity(rows.len());
         for row in rows {
@@ -465,8 +481,10 @@ impl Step {
         }
         let typical = median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
         let bound = HUBER * (1.4826 * typical).max(RESIDUAL_MIN);
-        let weights: Vec<f64> = residuals.iter().map(|r| (bound / r.abs()).min(1.0)).collect();
+        let weight = |(r, row): (&f64, &Row)| (bound / r.abs()).min(1.0) * row.n;
+        let weights: Vec<f64> = residuals.iter().zip(rows).map(weight).collect();
         let squares: f64 = residuals.iter().zip(&weights).map(|(r, w)| w * r * r).sum();
+        let squares = squares + rows.iter().map(|row| row.within).sum::<f64>();
         let residual_sd = (squares / (n - P as f64)).sqrt();
         let each_counts = (INDEPENDENT_MAX / n).min(1.0);
         let variance = residual_sd.max(RESIDUAL_MIN).powi(2) / each_counts;

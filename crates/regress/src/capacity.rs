@@ -37,7 +37,7 @@ pub const BETWEEN_RUN_DEFAULT: f64 = 0.03;
 /// Upper bound of the correlation, which limits `f` to 19.
 pub const AUTOCORRELATION_MAX: f64 = 0.9;
 /// Lower bound of the degrees of freedom of t.
-const EFFECTIVE_DOF_MIN: f64 = 3.0;
+pub(crate) const EFFECTIVE_DOF_MIN: f64 = 3.0;
 /// Resamples of the bootstrap.
 pub const RESAMPLES: usize = 1_000;
 
@@ -227,8 +227,7 @@ impl Reading<'_> {
         let corner = |m: &[Vec<f64>], factor: f64| {
             [[m[0][0] * factor, m[0][1] * factor], [m[1][0] * factor, m[1][1] * factor]]
         };
-        let variance =
-            |m: &[[f64; 2]; 2]| m[0][0] + 2.0 * capacity * m[0][1] + capacity.powi(2) * m[1][1];
+        let variance = |m: &[[f64; 2]; 2]| variance_at(m, capacity);
         let Errors { plain, unequal, hac } = self.errors;
         [corner(plain, per_one), corner(unequal, per_one), corner(hac, 1.0)]
             .into_iter()
@@ -252,6 +251,11 @@ impl Reading<'_> {
         let pooled = self.residual_sd * (self.dof as f64 / n as f64 / left).sqrt();
         pooled.max(relative * cap)
     }
+}
+
+/// The variance of a line at a rate, from the covariance of (intercept, slope).
+pub(crate) fn variance_at(cov: &[[f64; 2]; 2], rate: f64) -> f64 {
+    cov[0][0] + 2.0 * rate * cov[0][1] + rate.powi(2) * cov[1][1]
 }
 
 /// The autocorrelation of rows, and its effect on the number of independent rows.

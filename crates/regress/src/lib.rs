@@ -11,6 +11,7 @@
 //! | [`line`](mod@line) | the straight line with its correlation; Theil–Sen |
 //! | [`sums`] | the straight line from sums that were accumulated elsewhere |
 //! | [`bins`] | sums of intervals by rate and window, for lines without the intervals |
+//! | [`line_of`] | the load line of one resource from such sums |
 //! | [`robust`] | the MM-estimator and the rows it sets aside |
 //! | [`interval`] | Fieller's interval and its inverse-prediction form |
 //! | [`bootstrap`] | circular block bootstrap, automatic block length |
@@ -35,6 +36,7 @@
 //! [`Unfit`].
 #![forbid(unsafe_code)]
 
+mod bin_line;
 pub mod bins;
 pub mod bootstrap;
 pub mod busy;
@@ -61,6 +63,7 @@ mod unfit;
 pub mod wakes;
 pub mod what_if;
 
+pub use bin_line::{BinLine, BinLineInput, Model, WINDOWS_MIN, line_of};
 pub use bootstrap::{block_bootstrap, block_length};
 pub use busy::{BusyFit, Marginal, WakesByUse};
 pub use capacity::{Capacity, Why};

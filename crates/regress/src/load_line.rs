@@ -233,7 +233,18 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
     };
     line.busy = busy(input, &line, question);
     line.extrapolation = line.capacity().value / highest_rate;
-    line.trusted = trust(&line);
+    let set_aside = match (&line.headline, &line.with_wakes) {
+        (Headline::WithWakes { .. }, Some(fit)) => fit.robust.set_aside.len(),
+        _ => line.straight.robust.set_aside.len(),
+    };
+    line.trusted = trust(&Checks {
+        capacity: line.capacity(),
+        slope_t: line.straight.line.slope / line.straight.line.se_slope,
+        reach,
+        is_busy: line.busy.is_some(),
+        set_aside: (set_aside, line.n),
+        curvature: line.curvature.as_ref(),
+    });
     Ok(line)
 }
 
@@ -247,11 +258,15 @@ fn check(input: &LoadLineInput<'_>) -> Result<(), Unfit> {
     if let Some(wakes) = input.wakes {
         check_column(wakes, n)?;
     }
-    if !(input.cap.is_finite() && input.cap > 0.0) {
+    check_terms(input.cap, input.level, input.between_run)
+}
+
+pub(crate) fn check_terms(cap: f64, level: f64, between_run: f64) -> Result<(), Unfit> {
+    if !(cap.is_finite() && cap > 0.0) {
         return Err(Unfit::NotPositive { what: "the cap" });
     }
-    check_level(input.level)?;
-    if !(input.between_run.is_finite() && input.between_run >= 0.0) {
+    check_level(level)?;
+    if !(between_run.is_finite() && between_run >= 0.0) {
         return Err(Unfit::NotPositive { what: "the between-run sd" });
     }
     Ok(())
@@ -336,6 +351,7 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
         marginal,
         set_aside: &set_aside,
         asked_at: Some(line.cap),
+        means_of: None,
     };
     let fit = fit_busy(rate, cost, known, Question { cap: input.full, ..question }).ok();
     fit.filter(|fit| fit.capacity.identifiable.is_ok())
@@ -343,42 +359,56 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
 
 fn choose(fit: &WakesFit) -> Headline {
     let vif = fit.collinearity.vif;
-    let why = if vif.is_nan() || vif > VIF_MAX {
-        format!("rate and wakes cannot be separated (variance inflation {vif:.0})")
-    } else if fit.w_p.is_nan() || fit.w_p >= WAKE_P_MAX {
-        format!("the cost of a wake is not above zero (t = {:.1}, p = {:.2})", fit.w_t, fit.w_p)
-    } else if let Err(why) = &fit.capacity.identifiable {
-        why.to_string()
-    } else {
-        return Headline::WithWakes {
+    match why_not_wakes(vif, fit.w_t, fit.w_p, &fit.capacity) {
+        Some(why) => Headline::Straight { why },
+        None => Headline::WithWakes {
             why: format!("a wake has a cost (t = {:.1}), variance inflation {vif:.1}", fit.w_t),
-        };
-    };
-    Headline::Straight { why }
+        },
+    }
 }
 
-fn trust(line: &LoadLine) -> Trust {
-    let capacity = line.capacity();
+/// The condition of the line with wakes that does not hold.
+pub(crate) fn why_not_wakes(vif: f64, t: f64, p: f64, capacity: &Capacity) -> Option<String> {
+    if vif.is_nan() || vif > VIF_MAX {
+        Some(format!("rate and wakes cannot be separated (variance inflation {vif:.0})"))
+    } else if p.is_nan() || p >= WAKE_P_MAX {
+        Some(format!("the cost of a wake is not above zero (t = {t:.1}, p = {p:.2})"))
+    } else {
+        capacity.identifiable.as_ref().err().map(ToString::to_string)
+    }
+}
+
+/// What decides whether a line is reliable.
+pub(crate) struct Checks<'a> {
+    pub(crate) capacity: &'a Capacity,
+    /// t of the straight line's slope.
+    pub(crate) slope_t: f64,
+    pub(crate) reach: f64,
+    /// Whether the capacity is that of the line of a busy CPU.
+    pub(crate) is_busy: bool,
+    /// Intervals set aside, and all intervals.
+    pub(crate) set_aside: (usize, usize),
+    pub(crate) curvature: Option<&'a Curvature>,
+}
+
+pub(crate) fn trust(checks: &Checks<'_>) -> Trust {
+    let Checks { capacity, slope_t, reach, is_busy, set_aside, curvature } = *checks;
     let not = |statistic: String, why: &str| Trust::Unreliable { statistic, why: why.to_owned() };
     if let Err(why) = &capacity.identifiable {
-        let t = line.straight.line.slope / line.straight.line.se_slope;
-        return not(format!("t of the slope = {t:.1}"), &why.to_string());
+        return not(format!("t of the slope = {slope_t:.1}"), &why.to_string());
     }
-    if line.reach < REACH_MIN && line.busy.is_none() {
-        let statistic = format!("reach = {:.0} % of the cap", line.reach * 100.0);
+    if reach < REACH_MIN && !is_busy {
+        let statistic = format!("reach = {:.0} % of the cap", reach * 100.0);
         return not(statistic, "the data stay too far below saturation");
     }
-    let set_aside = match (&line.headline, &line.with_wakes) {
-        (Headline::WithWakes { .. }, Some(fit)) => fit.robust.set_aside.len(),
-        _ => line.straight.robust.set_aside.len(),
-    };
-    if set_aside as f64 > SET_ASIDE_MAX * line.n as f64 {
-        let statistic = format!("{set_aside} of {} intervals set aside", line.n);
+    let (set_aside, n) = set_aside;
+    if set_aside as f64 > SET_ASIDE_MAX * n as f64 {
+        let statistic = format!("{set_aside} of {n} intervals set aside");
         return not(statistic, "too many intervals do not follow the line");
     }
-    match &line.curvature {
+    match curvature {
         Some(curve) if curve.test.p < CURVATURE_P_MAX => {
-            if line.busy.is_some() || curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
+            if is_busy || curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
                 return Trust::Yes;
             }
             let Curvature { test, .. } = curve;

@@ -144,7 +144,7 @@ fn stages(rate: &[f64], wakes: &[f64], cost: &[f64], seed: u64) -> Result<Stages
 
 /// The powers of the rate up to the third, or to the second if it took only three values. The rate
 /// is shifted and scaled to [−1, 1], so that the powers are well separated.
-fn instruments(rate: &[f64]) -> Result<Design, Unfit> {
+pub(crate) fn instruments(rate: &[f64]) -> Result<Design, Unfit> {
     let low = rate.iter().copied().fold(f64::INFINITY, f64::min);
     let high = rate.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     if low.is_nan() || high <= low {

@@ -61,10 +61,7 @@ impl Fitted {
         let rates: Vec<f64> = rows.iter().map(|&row| intervals[row].rate()).collect();
         let cost: Vec<f64> = uses.iter().map(|used| used.busy() / 100.0 * series.cap).collect();
         let wakes: Option<Vec<f64>> = uses.iter().map(|used| used.wakes).collect();
-        let marginal = series.share_of_server.and_then(|share| {
-            let of_server = episodes::marginal(trial, &rows)?;
-            Some(Marginal { request: share * of_server.request, ..of_server })
-        });
+        let marginal = marginal(&series, trial, &rows);
         let line = regress::load_line(&LoadLineInput {
             wakes: wakes.as_deref().filter(|wakes| !wakes.is_empty()),
             level: options.level,
@@ -345,6 +342,13 @@ pub(super) fn standing(interval: &Interval, used: Option<Use>, above: f64) -> St
     } else {
         Standing::Fit
     }
+}
+
+/// What a request costs the resource within an episode, if episodes were counted.
+pub(super) fn marginal(series: &Series, trial: &Trial, rows: &[usize]) -> Option<Marginal> {
+    let share = series.share_of_server?;
+    let of_server = episodes::marginal(trial, rows)?;
+    Some(Marginal { request: share * of_server.request, ..of_server })
 }
 
 /// Why the machine does not limit the server: other processes use much of it.

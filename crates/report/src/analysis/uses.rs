@@ -1,8 +1,9 @@
 //! The use of the CPU in each interval, to be summed with other trials. Nothing is fitted here.
 
+use regress::Marginal;
 use trial::Trial;
 
-use super::fit::{other_load, standing};
+use super::fit::{marginal, other_load, standing};
 use super::resource::{self, ResourceKind};
 use super::{Options, Standing};
 
@@ -17,6 +18,8 @@ pub struct ResourceUses {
     pub may_limit: bool,
     /// Whether many processes take turns on it, as with a process for each connection.
     pub processes_alternate: bool,
+    /// What a request costs within an episode, if episodes were counted.
+    pub marginal: Option<Marginal>,
     /// Its use in each interval of the trial.
     pub each: Vec<IntervalUse>,
 }
@@ -38,18 +41,26 @@ pub struct IntervalUse {
 pub fn uses(trial: &Trial, options: &Options) -> Vec<ResourceUses> {
     let share = resource::server_share(trial.intervals());
     let of_series = |series: resource::Series| {
-        let each = trial.intervals().iter().zip(&series.uses).map(|(interval, used)| IntervalUse {
-            standing: standing(interval, *used, options.above),
-            cost: used.map_or(0.0, |used| used.busy() / 100.0 * series.cap),
-            wakes: used.and_then(|used| used.wakes),
-        });
+        let each: Vec<IntervalUse> = trial
+            .intervals()
+            .iter()
+            .zip(&series.uses)
+            .map(|(interval, used)| IntervalUse {
+                standing: standing(interval, *used, options.above),
+                cost: used.map_or(0.0, |used| used.busy() / 100.0 * series.cap),
+                wakes: used.and_then(|used| used.wakes),
+            })
+            .collect();
+        let is_fitted = |&row: &usize| each[row].standing.is_fitted();
+        let rows: Vec<usize> = (0..each.len()).filter(is_fitted).collect();
         ResourceUses {
             kind: series.kind,
             cap: series.cap,
             may_limit: series.why_not_limiting.is_none()
                 && other_load(series.kind, share).is_none(),
             processes_alternate: series.processes_alternate,
-            each: each.collect(),
+            marginal: marginal(&series, trial, &rows),
+            each,
         }
     };
     resource::series_of(trial).into_iter().map(of_series).collect()

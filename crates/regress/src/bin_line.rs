@@ -1,0 +1,468 @@
+//! The load line of one resource from sums by rate, without the intervals.
+//!
+//! The lines are those of [`mod@crate::load_line`], with the same rules for the headline and for
+//! trust:
+//!
+//! - **The straight line** is exactly least squares over all intervals: it needs nothing but sums.
+//! - **The line with wakes** is fitted in two stages to the means of the bins, with their numbers
+//!   of intervals as weights. The instruments are the same powers of the rate. Of the intervals
+//!   themselves, only the variation of the rate within a bin (4 %) is lost.
+//! - **The line of a busy CPU** is fitted to the means of the bins, each with the weight of its
+//!   intervals. Noise within the bins counts as noise of an interval.
+//!
+//! **Errors** are the largest of three: as if all intervals were independent; from how far the
+//! means of the bins are from the line; and, from [`WINDOWS_MIN`] windows on, those of clusters, of
+//! which each window is one. The last two cover what neighbouring intervals have in common. Within
+//! a window, the rate counts as constant.
+//!
+//! **What differs from the full method**: nothing is set aside. Intervals in which something else
+//! used the resource stay in, pull the line up, and widen its interval. The reach
+//! is the highest mean use of a bin, not that of an interval. On generated trials and on
+//! trials of real servers the capacities differ by a few percent, which is less than their
+//! intervals; the tests of this module have bounds. Fetch the trial and analyse it where the
+//! difference matters.
+
+use serde::Serialize;
+
+use crate::bins::{BIN_LOWEST, BINS_PER_OCTAVE, Bin};
+use crate::busy::{BusyFit, Known, Marginal, fit_busy};
+use crate::capacity::{Capacity, EFFECTIVE_DOF_MIN, Question, Why, variance_at};
+use crate::curvature::{Curvature, curvature_of};
+use crate::dist::t_upper_p;
+use crate::interval::{Fieller, Interval, fieller};
+use crate::linear::{Design, two_stage};
+use crate::load_line::{
+    BUSY_BELOW, Checks, INTERVALS_MIN, Trust, check_terms, trust, why_not_wakes,
+};
+use crate::wakes::instruments;
+use crate::{Unfit, wls};
+
+/// Fewest windows for errors of clusters.
+pub const WINDOWS_MIN: f64 = 10.0;
+
+/// The input of a line from sums.
+#[derive(Clone, Copy, Debug)]
+pub struct BinLineInput<'a> {
+    /// The sums by bin, in any order.
+    pub bins: &'a [(i32, Bin)],
+    /// The use at which the resource counts as exhausted: 1.0 for one CPU.
+    pub cap: f64,
+    /// Whether the wakes are known in all intervals.
+    pub wakes_known: bool,
+    /// Whether many processes take turns on the resource.
+    pub processes_alternate: bool,
+    /// What a request costs within an episode, if episodes were counted.
+    pub marginal: Option<Marginal>,
+    /// Level of the intervals.
+    pub level: f64,
+    /// Sd of the level between runs as a share of the cap.
+    pub between_run: f64,
+}
+
+/// The line that gives a capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Model {
+    /// The straight line.
+    Straight,
+    /// The line with wakes.
+    Wakes,
+    /// The line of a busy CPU.
+    Busy,
+}
+
+impl Model {
+    /// Its label, as in a report.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Model::Straight => "straight",
+            Model::Wakes => "wakes",
+            Model::Busy => "busy",
+        }
+    }
+}
+
+/// The load line of one resource from sums.
+#[derive(Clone, Debug, Serialize)]
+pub struct BinLine {
+    /// The capacity, requests/s; `None` if it is not identifiable.
+    pub value: Option<f64>,
+    /// Lower end of its interval for a future saturated interval; `None` if it is not bounded.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Level of the interval.
+    pub level: f64,
+    /// Why there is no capacity.
+    pub reason: Option<String>,
+    /// The line that gives it.
+    pub model: Model,
+    /// The cap.
+    pub cap: f64,
+    /// Number of intervals.
+    pub n: f64,
+    /// Number of windows.
+    pub windows: f64,
+    /// Highest mean use of a bin as a share of the cap.
+    pub reach: f64,
+    /// Mean rate of the highest bin.
+    pub highest_rate: f64,
+    /// Marginal cost by the straight line, microseconds per request.
+    pub us_per_request: f64,
+    /// Its standard error.
+    pub us_per_request_se: f64,
+    /// Whether the capacity is reliable.
+    pub trusted: Trust,
+}
+
+/// Fits the line of one resource to sums.
+///
+/// # Errors
+/// Fewer than [`INTERVALS_MIN`] intervals, sums that are not finite, a rate that did not vary, a
+/// cap, level or between-run sd out of range.
+pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
+    let BinLineInput { cap, level, between_run, .. } = *input;
+    let question = Question { cap, level, between_run, seed: 0 };
+    let data = Data::of(input)?;
+    let straight = data.straight()?;
+    let clusters = data.clusters(&straight);
+    let at = straight.reaches(cap);
+    let plain = variance_at(&straight.plain(), at);
+    let alike = clusters.map_or(1.0, |clusters| variance_at(&clusters, at) / plain);
+    let mut capacity = data.capacity(&straight, alike, question);
+    let (mut model, mut fit) = (Model::Straight, &straight);
+    let with_wakes = data.with_wakes(input, alike, question);
+    if let Some((wakes, of_wakes)) = &with_wakes {
+        (model, fit, capacity) = (Model::Wakes, wakes, of_wakes.clone());
+    }
+    let reach = data.rows.iter().map(|row| row.c / cap).fold(0.0, f64::max);
+    if reach < BUSY_BELOW && capacity.identifiable.is_ok() {
+        if let Some(busy) = data.busy(input, question) {
+            (model, capacity) = (Model::Busy, busy);
+        }
+    }
+    let of_clusters = clusters.map_or(0.0, |clusters| clusters[1][1]);
+    let se_slope = (straight.by_bins() * straight.plain()[1][1]).max(of_clusters).sqrt();
+    let is_busy = model == Model::Busy;
+    let curvature = if is_busy { None } else { data.curvature(fit, cap) };
+    let trusted = trust(&Checks {
+        capacity: &capacity,
+        slope_t: straight.b / se_slope,
+        reach,
+        is_busy,
+        set_aside: (0, 0),
+        curvature: curvature.as_ref(),
+    });
+    let (low, high) = capacity.interval.bounds().unzip();
+    Ok(BinLine {
+        value: capacity.identifiable.is_ok().then_some(capacity.value),
+        low,
+        high,
+        level,
+        reason: capacity.identifiable.err().map(|why| why.to_string()),
+        model,
+        cap,
+        n: data.all.n,
+        windows: data.all.windows,
+        reach,
+        highest_rate: data.rows.last().map_or(0.0, |row| row.x),
+        us_per_request: 1e6 * straight.b,
+        us_per_request_se: 1e6 * se_slope,
+        trusted,
+    })
+}
+
+/// The intervals of one bin.
+struct Row {
+    n: f64,
+    /// Means of the rate, the cost and the wakes.
+    x: f64,
+    c: f64,
+    w: f64,
+    /// Sums of squares and products about the means. Only these fields are set.
+    about: Bin,
+}
+
+impl Row {
+    fn of(bin: &Bin) -> Row {
+        let Bin { n, x, c, w, xx, xc, cc, xw, cw, ww, .. } = *bin;
+        let about = Bin {
+            xx: (xx - x * x / n).max(0.0),
+            xc: xc - x * c / n,
+            cc: (cc - c * c / n).max(0.0),
+            xw: xw - x * w / n,
+            cw: cw - c * w / n,
+            ww: (ww - w * w / n).max(0.0),
+            ..Bin::default()
+        };
+        Row { n, x: x / n, c: c / n, w: w / n, about }
+    }
+
+    /// The sum of squares of the residuals about their mean.
+    fn within(&self, b: f64, w: f64) -> f64 {
+        let Bin { xx, xc, cc, xw, cw, ww, .. } = self.about;
+        let of_line = b * (b * xx - 2.0 * xc) + w * (w * ww - 2.0 * cw) + 2.0 * b * w * xw;
+        (cc + of_line).max(0.0)
+    }
+}
+
+/// A line `C = a + b·x + w·wakes`, with its residuals.
+struct Fit {
+    a: f64,
+    b: f64,
+    w: f64,
+    /// `(X'WX)^-1` of the first two coefficients.
+    bread: [[f64; 2]; 2],
+    /// Number of coefficients.
+    p: f64,
+    /// Number of intervals minus coefficients.
+    dof: f64,
+    /// Variance of an interval's residual.
+    variance: f64,
+    /// The same, if the means of the bins are as far from the line as they are by chance.
+    variance_by_bins: f64,
+    /// The projected regressors and the measured ones, by bin.
+    designs: (Design, Design),
+}
+
+impl Fit {
+    fn at(&self, row: &Row) -> f64 {
+        self.a + self.b * row.x + self.w * row.w
+    }
+
+    fn reaches(&self, cap: f64) -> f64 {
+        (cap - self.a) / self.b
+    }
+
+    /// The covariance of (a, b) if the intervals were independent.
+    fn plain(&self) -> [[f64; 2]; 2] {
+        self.bread.map(|row| row.map(|value| value * self.variance))
+    }
+
+    /// The factor of the variance that covers the distance of the bins from the line.
+    fn by_bins(&self) -> f64 {
+        let factor = self.variance_by_bins / self.variance;
+        if factor > 1.0 { factor } else { 1.0 }
+    }
+}
+
+struct Data<'a> {
+    bins: &'a [(i32, Bin)],
+    all: Bin,
+    /// Bins with intervals, by rate.
+    rows: Vec<Row>,
+    /// Their columns, and their numbers of intervals.
+    x: Vec<f64>,
+    c: Vec<f64>,
+    w: Vec<f64>,
+    n: Vec<f64>,
+}
+
+impl Data<'_> {
+    fn of<'a>(input: &BinLineInput<'a>) -> Result<Data<'a>, Unfit> {
+        let BinLineInput { bins, cap, level, between_run, .. } = *input;
+        let all = bins.iter().fold(Bin::default(), |all, (_, bin)| all + *bin);
+        if !(all.n >= INTERVALS_MIN as f64) {
+            return Err(Unfit::TooFew { needed: INTERVALS_MIN, found: all.n.max(0.0) as usize });
+        }
+        check_terms(cap, level, between_run)?;
+        let used = bins.iter().filter(|(_, bin)| bin.n > 0.0);
+        let mut rows: Vec<Row> = used.map(|(_, bin)| Row::of(bin)).collect();
+        rows.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let sums = [all.xx, all.cc, all.ww, all.window_xx, all.window_cc];
+        if sums.iter().any(|sum| !sum.is_finite()) {
+            return Err(Unfit::NotFinite);
+        }
+        let column = |of: fn(&Row) -> f64| rows.iter().map(of).collect::<Vec<f64>>();
+        let (x, c) = (column(|row| row.x), column(|row| row.c));
+        let (w, n) = (column(|row| row.w), column(|row| row.n));
+        Ok(Data { bins, all, rows, x, c, w, n })
+    }
+
+    fn straight(&self) -> Result<Fit, Unfit> {
+        let Row { n, x, c, about, .. } = Row::of(&self.all);
+        // What rounding alone leaves of a constant rate.
+        if !(about.xx > f64::EPSILON * n * self.all.xx) {
+            return Err(Unfit::Singular);
+        }
+        let b = about.xc / about.xx;
+        let cross = -x / about.xx;
+        let bread = [[1.0 / n - x * cross, cross], [cross, 1.0 / about.xx]];
+        let design = Design::new(&[&self.x])?;
+        Ok(self.fit([c - b * x, b, 0.0], bread, 2.0, (design.clone(), design)))
+    }
+
+    fn fit(
+        &self,
+        [a, b, w]: [f64; 3],
+        bread: [[f64; 2]; 2],
+        p: f64,
+        designs: (Design, Design),
+    ) -> Fit {
+        let dof = self.all.n - p;
+        let mut fit = Fit { a, b, w, bread, p, dof, variance: 0.0, variance_by_bins: 0.0, designs };
+        let within: f64 = self.rows.iter().map(|row| row.within(b, w)).sum();
+        let between: f64 = self.rows.iter().map(|row| row.n * (row.c - fit.at(row)).powi(2)).sum();
+        fit.variance = (within + between) / dof;
+        let spare = self.rows.len() as f64 - p;
+        fit.variance_by_bins = if spare > 0.0 { between / spare } else { 0.0 };
+        fit
+    }
+
+    /// The covariance of (a, b) with windows as clusters. The products of each window are in the
+    /// bin of its mean rate, which gives the number of its intervals.
+    fn clusters(&self, line: &Fit) -> Option<[[f64; 2]; 2]> {
+        let Bin { n, windows, xx, .. } = self.all;
+        if windows < WINDOWS_MIN {
+            return None;
+        }
+        let mut meat = [[0.0; 2]; 2];
+        let mut between = 0.0;
+        for (bin, sums) in self.bins.iter().filter(|(_, sums)| sums.windows > 0.0) {
+            let rate = 2_f64.powf((f64::from(*bin) + 0.5) / BINS_PER_OCTAVE);
+            let Bin { window_xx, window_xc, window_cc, .. } = *sums;
+            // The sum of squares of the windows' residuals. The lowest bin has no rate.
+            let (rate, squares) = if *bin > BIN_LOWEST {
+                let q = line.a / rate + line.b;
+                (rate, window_cc - 2.0 * q * window_xc + q * q * window_xx)
+            } else {
+                let a = line.a * n / windows;
+                (0.0, window_cc - 2.0 * a * sums.c + a * a * sums.windows)
+            };
+            let squares = squares.max(0.0);
+            meat[0][0] += squares;
+            meat[0][1] += squares * rate;
+            meat[1][1] += squares * rate * rate;
+            between += sums.windows * rate * rate * n / windows;
+        }
+        // The variation of the rate within windows.
+        meat[1][1] += line.variance * (xx - between).max(0.0);
+        meat[1][0] = meat[0][1];
+        let correction = windows / (windows - 2.0);
+        let product = |a: [[f64; 2]; 2], b: [[f64; 2]; 2]| {
+            [0, 1].map(|i| [0, 1].map(|j: usize| a[i][0] * b[0][j] + a[i][1] * b[1][j]))
+        };
+        let found = product(product(line.bread, meat), line.bread);
+        Some(found.map(|row| row.map(|value| value * correction)))
+    }
+
+    /// The line with wakes, if it is the headline.
+    fn with_wakes(
+        &self,
+        input: &BinLineInput<'_>,
+        alike: f64,
+        question: Question,
+    ) -> Option<(Fit, Capacity)> {
+        if !input.wakes_known {
+            return None;
+        }
+        let weights = Some(self.n.as_slice());
+        let measured = Design::new(&[&self.x, &self.w]).ok()?;
+        let fit = two_stage(&instruments(&self.x).ok()?, &measured, &self.c, weights).ok()?;
+        let vif = 1.0 / (1.0 - wls(&self.x, fit.projected.column(2), &self.n).ok()?.r_squared);
+        let [a, b, w] = [0, 1, 2].map(|j| fit.coefficients[j]);
+        let cov = &fit.unscaled_cov;
+        let bread = [[cov[0][0], cov[0][1]], [cov[1][0], cov[1][1]]];
+        let line = self.fit([a, b, w], bread, 3.0, (fit.projected, measured));
+        let se = (line.variance * line.by_bins() * cov[2][2]).sqrt();
+        let (t, capacity) = (w / se, self.capacity(&line, alike, question));
+        let p = t_upper_p(t, (line.dof / line.by_bins()).max(EFFECTIVE_DOF_MIN));
+        why_not_wakes(vif, t, p, &capacity).is_none().then_some((line, capacity))
+    }
+
+    /// The capacity of a line, if the variance of the straight line is so many times larger because
+    /// neighbouring intervals are alike.
+    fn capacity(&self, line: &Fit, alike: f64, question: Question) -> Capacity {
+        let Question { cap, level, between_run, .. } = question;
+        let factor = line.by_bins().max(alike);
+        let n = self.all.n;
+        let dof = (n / factor - line.p).max(EFFECTIVE_DOF_MIN);
+        let residual_sd = self.residual_sd_at(line, cap, (dof * factor).min(line.dof) / n);
+        let base = Fieller {
+            cap,
+            intercept: line.a,
+            slope: line.b,
+            cov: line.plain().map(|row| row.map(|value| value * factor)),
+            extra_variance: 0.0,
+            dof,
+            level,
+        };
+        let line_interval = fieller(&base);
+        let extra_variance = residual_sd.powi(2) + (between_run * cap).powi(2);
+        let interval = fieller(&Fieller { extra_variance, ..base });
+        let identifiable = if line.b.is_nan() || line.b <= 0.0 {
+            Err(Why::CostDoesNotRise)
+        } else if line.a >= cap {
+            Err(Why::NoRoomUnderCap)
+        } else if line_interval.bounds().is_none() {
+            Err(Why::RateDidNotVary)
+        } else {
+            Ok(())
+        };
+        let unbounded = |reason: &str| Interval::Unbounded { reason: reason.to_owned() };
+        let if_identifiable = |interval: Interval| match &identifiable {
+            Ok(()) => interval,
+            Err(why) => unbounded(&why.to_string()),
+        };
+        Capacity {
+            value: line.reaches(cap),
+            interval: if_identifiable(interval),
+            line_interval: if_identifiable(line_interval),
+            bootstrap: unbounded("sums are not resampled"),
+            block_length: 1,
+            level,
+            residual_sd,
+            between_run_sd: between_run * cap,
+            autocorrelation: f64::NAN,
+            effective_n: n / factor,
+            identifiable,
+        }
+    }
+
+    /// The expected residual sd at the cap, as in [`crate::capacity`], with the part of the
+    /// intervals that are degrees of freedom.
+    fn residual_sd_at(&self, line: &Fit, cap: f64, free: f64) -> f64 {
+        let mut fitted: Vec<(f64, &Row)> =
+            self.rows.iter().map(|row| (line.at(row), row)).collect();
+        fitted.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let (mut sum, mut n) = (0.0, 0.0);
+        for (fitted, row) in fitted.into_iter().filter(|(fitted, _)| *fitted > 0.0) {
+            let squares = row.within(line.b, line.w) + row.n * (row.c - fitted).powi(2);
+            sum += squares / fitted.powi(2);
+            n += row.n;
+            if n >= 0.5 * self.all.n {
+                break;
+            }
+        }
+        let relative = if n > 0.0 { (sum / n / free).sqrt() } else { 0.0 };
+        let pooled = (line.variance * line.dof / self.all.n / free).sqrt();
+        pooled.max(relative * cap)
+    }
+
+    fn busy(&self, input: &BinLineInput<'_>, question: Question) -> Option<Capacity> {
+        // A server that never sleeps spends its CPU time waiting.
+        if input.wakes_known && self.all.w <= 0.0 {
+            return None;
+        }
+        let mean_of = |row: &Row| {
+            let ratio = if row.x > 0.0 { row.c / row.x } else { 0.0 };
+            (row.n, row.within(ratio, 0.0) / row.c.powi(2))
+        };
+        let means_of: Vec<(f64, f64)> = self.rows.iter().map(mean_of).collect();
+        let known = Known {
+            wakes: input.wakes_known.then_some(&self.w),
+            processes_alternate: input.processes_alternate,
+            marginal: input.marginal,
+            means_of: Some(&means_of),
+            ..Known::default()
+        };
+        let fit: BusyFit = fit_busy(&self.x, &self.c, known, question).ok()?;
+        fit.capacity.identifiable.is_ok().then_some(fit.capacity)
+    }
+
+    fn curvature(&self, line: &Fit, cap: f64) -> Option<Curvature> {
+        let (projected, measured) = &line.designs;
+        curvature_of(projected, measured, &self.c, Some(&self.n), cap).ok()
+    }
+}
