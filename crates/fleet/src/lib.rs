@@ -9,11 +9,21 @@
 //! | --- | --- |
 //! | [`mod@home`] | the contract of a home, and the sums that it returns |
 //! | [`mod@windows`] | a trial as sums, which both homes keep |
+//! | [`mod@sums`] | adds the rows of trials up, as a home returns them |
+//! | [`mod@folder`] | a folder of trials as a home |
+//! | [`mod@capacity`] | the question `capacity` |
 #![forbid(unsafe_code)]
 
+pub mod capacity;
+pub mod folder;
 pub mod home;
+pub mod sums;
 pub mod windows;
 #[cfg(test)]
 mod windows_tests;
 
+#[cfg(test)]
+mod folder_tests;
+
+pub use folder::Folder;
 pub use home::{Error, Home};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use regress::Marginal;
 use regress::bins::{Bin, bin_of, close_window};
-use report::{Options, ResourceUses, Standing, frame_label};
+use report::{ResourceUses, Standing, frame_label};
 use serde::{Deserialize, Serialize};
 use trial::profile::Owner;
 use trial::{Interval, Trial, stable_hash};
@@ -128,10 +128,8 @@ pub fn window_of(start_ns: i64) -> i64 {
 /// The windows of a trial, ordered by their key.
 #[must_use]
 pub fn windows(trial: &Trial) -> Vec<Window> {
-    let mut all: Vec<Window> = report::uses(trial, &Options::default())
-        .iter()
-        .flat_map(|one| of_resource(one, trial))
-        .collect();
+    let mut all: Vec<Window> =
+        report::uses(trial).iter().flat_map(|one| of_resource(one, trial)).collect();
     all.extend(rates(trial));
     all.sort_by(|a, b| (a.start_s, &a.kind, a.bin).cmp(&(b.start_s, &b.kind, b.bin)));
     all

@@ -54,8 +54,8 @@ impl Made {
     }
 
     fn interval(&self, k: u64, rng: &mut Rng) -> Interval {
-        // The load rises and falls, and repeats within ten minutes.
-        let wave = 0.55 - 0.45 * (std::f64::consts::TAU * k as f64 / 600.0).cos();
+        // The load rises and falls every minute.
+        let wave = 0.55 - 0.45 * (std::f64::consts::TAU * k as f64 / 60.0).cos();
         let rate = self.peak * wave * (1.0 + 0.05 * rng.normal()).max(0.1);
         let wakes_each = |used: f64| 1.2 * (1.0 - used).max(0.0).powf(1.5);
         let use_of = |used: f64| 0.002 + rate * (self.request_s + wakes_each(used) * self.wake_s);

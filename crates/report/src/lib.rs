@@ -57,3 +57,4 @@ pub use comparison::{terminal_comparison, terminal_what_if};
 pub use error::Error;
 pub use groups::Groups;
 pub use page::{brief, html, svg_loadline, terminal};
+pub use parallel::in_parallel;

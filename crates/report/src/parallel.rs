@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::thread;
 
 /// Applies `work` to each item; the results are in the order of the items.
-pub(crate) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     let share = items.len().div_ceil(cpus);
     let (mut items, work) = (items.into_iter(), &work);

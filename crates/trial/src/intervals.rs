@@ -18,13 +18,23 @@ pub(crate) fn insert(connection: &Connection, interval: &Interval) -> rusqlite::
 
 /// Reads the intervals from one on.
 pub(crate) fn read(connection: &Connection, from: u64) -> rusqlite::Result<Vec<Interval>> {
-    let mut select = connection.prepare(&Interval::select_sql())?;
-    let mut intervals: Vec<Interval> =
-        select.query_map([from], Interval::read)?.collect::<rusqlite::Result<_>>()?;
+    let mut intervals = read_with_threads(connection, from)?;
     let cpus = format!("SELECT idx, cpu, {MODES} FROM cpu WHERE idx >= ? ORDER BY idx, cpu");
     let cpus = parts(connection, &cpus, from, |row| {
         Ok(CpuModes { cpu: row.get(1)?, modes: read_modes(row, 2)? })
     })?;
+    attach(&mut intervals, cpus, |interval| &mut interval.cpus)?;
+    Ok(intervals)
+}
+
+/// The same without the CPUs.
+pub(crate) fn read_with_threads(
+    connection: &Connection,
+    from: u64,
+) -> rusqlite::Result<Vec<Interval>> {
+    let mut select = connection.prepare(&Interval::select_sql())?;
+    let mut intervals: Vec<Interval> =
+        select.query_map([from], Interval::read)?.collect::<rusqlite::Result<_>>()?;
     let threads = parts(connection, THREADS, from, |row| {
         Ok(ThreadTimes {
             pid: row.get(1)?,
@@ -36,7 +46,6 @@ pub(crate) fn read(connection: &Connection, from: u64) -> rusqlite::Result<Vec<I
             wakes: row.get(7)?,
         })
     })?;
-    attach(&mut intervals, cpus, |interval| &mut interval.cpus)?;
     attach(&mut intervals, threads, |interval| &mut interval.threads)?;
     Ok(intervals)
 }

@@ -3,9 +3,9 @@
 use regress::Marginal;
 use trial::Trial;
 
+use super::Standing;
 use super::fit::{marginal, other_load, standing};
 use super::resource::{self, ResourceKind};
-use super::{Options, Standing};
 
 /// A resource and its use in every interval.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct IntervalUse {
 /// The resources with CPU time of the server or the machine, as in an analysis, with their use in
 /// each interval.
 #[must_use]
-pub fn uses(trial: &Trial, options: &Options) -> Vec<ResourceUses> {
+pub fn uses(trial: &Trial) -> Vec<ResourceUses> {
     let share = resource::server_share(trial.intervals());
     let of_series = |series: resource::Series| {
         let each: Vec<IntervalUse> = trial
@@ -46,7 +46,7 @@ pub fn uses(trial: &Trial, options: &Options) -> Vec<ResourceUses> {
             .iter()
             .zip(&series.uses)
             .map(|(interval, used)| IntervalUse {
-                standing: standing(interval, *used, options.above),
+                standing: standing(interval, *used, 0.0),
                 cost: used.map_or(0.0, |used| used.busy() / 100.0 * series.cap),
                 wakes: used.and_then(|used| used.wakes),
             })

@@ -1,0 +1,235 @@
+//! The question `capacity`: which servers are nearest to their capacity at their peak.
+//!
+//! The capacity of a server is the smallest of its resources that may limit it, by the line from
+//! sums ([`regress::line_of`]). Its headroom is the part of the capacity that the peak leaves
+//! free. The peak is the highest mean rate of a window, so that it lasted for minutes.
+
+use regress::bins::Bin;
+use regress::capacity::BETWEEN_RUN_DEFAULT;
+use regress::{BinLine, BinLineInput, Trust, Unfit, line_of};
+use report::format::{NONE, change, percent, rate, thousands};
+use report::sheet::{Rows, Sheet};
+use serde::Serialize;
+
+use crate::home::{Asked, Error, Home, ResourceCosts, ServerCosts, ServerId, WINDOW_S};
+
+/// The capacities of all servers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Capacities {
+    /// Level of all intervals.
+    pub level: f64,
+    /// Number of trials.
+    pub trials: u64,
+    /// The label whose values separate the rows.
+    pub by: Option<String>,
+    /// Servers by headroom, the least first. Those without a capacity are last.
+    pub servers: Vec<ServerCapacity>,
+}
+
+/// The capacity of one server.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerCapacity {
+    /// The server.
+    pub server: ServerId,
+    /// Value of the label that was asked for.
+    pub group: Option<String>,
+    /// Number of trials.
+    pub trials: u64,
+    /// Highest mean rate of a window, requests/s.
+    pub peak_rate: f64,
+    /// The resource that limits it, as in a report: "hottest thread".
+    pub resource: Option<String>,
+    /// Its line, with the capacity.
+    pub line: Option<BinLine>,
+    /// Mean rate of the intervals in which the resource was saturated.
+    pub saturation_measured: Option<f64>,
+    /// Number of these intervals.
+    pub saturated_n: f64,
+    /// The part of the capacity that the peak leaves free: 1 is all of it. Below 0, the peak is
+    /// above the capacity.
+    pub headroom: Option<f64>,
+    /// Lower end of its interval; `None` if it is not bounded.
+    pub headroom_low: Option<f64>,
+    /// Upper end.
+    pub headroom_high: Option<f64>,
+    /// Why there is no capacity.
+    pub reason: Option<String>,
+}
+
+/// The capacities of the servers of a home.
+///
+/// # Errors
+/// Those of the home. A server whose line cannot be fitted is not an error.
+pub fn capacity(home: &dyn Home, asked: &Asked, level: f64) -> Result<Capacities, Error> {
+    let costs = home.costs(asked)?;
+    let mut servers: Vec<ServerCapacity> = costs.iter().map(|one| of_server(one, level)).collect();
+    servers.sort_by(|a, b| {
+        let least = |one: &ServerCapacity| one.headroom.unwrap_or(f64::INFINITY);
+        let name = |one: &ServerCapacity| (one.server.clone(), one.group.clone());
+        least(a).total_cmp(&least(b)).then_with(|| name(a).cmp(&name(b)))
+    });
+    let trials = costs.iter().map(|one| one.trials).sum();
+    Ok(Capacities { level, trials, by: asked.by.clone(), servers })
+}
+
+/// The line of one resource of a server.
+///
+/// # Errors
+/// Those of [`line_of`].
+pub fn line(resource: &ResourceCosts, level: f64) -> Result<BinLine, Unfit> {
+    line_of(&BinLineInput {
+        bins: &resource.bins,
+        cap: resource.cap,
+        wakes_known: resource.wakes_known,
+        processes_alternate: resource.processes_alternate,
+        marginal: resource.marginal,
+        level,
+        between_run: BETWEEN_RUN_DEFAULT,
+    })
+}
+
+/// The capacity of one server.
+#[must_use]
+pub fn of_server(costs: &ServerCosts, level: f64) -> ServerCapacity {
+    let limiting = costs.resources.iter().filter(|resource| resource.may_limit);
+    let lines: Vec<_> = limiting.map(|resource| (resource, line(resource, level))).collect();
+    let value = |line: &Result<BinLine, Unfit>| line.as_ref().ok().and_then(|line| line.value);
+    let tightest = lines
+        .iter()
+        .filter(|(_, line)| value(line).is_some())
+        .min_by(|(_, a), (_, b)| value(a).unwrap_or(0.0).total_cmp(&value(b).unwrap_or(0.0)));
+    // Without a capacity, the resource with most data gives the reason.
+    let intervals = |bins: &[(i32, Bin)]| bins.iter().map(|(_, bin)| bin.n).sum::<f64>();
+    let most =
+        || lines.iter().max_by(|(a, _), (b, _)| intervals(&a.bins).total_cmp(&intervals(&b.bins)));
+    let mut found = ServerCapacity {
+        server: costs.server.clone(),
+        group: costs.group.clone(),
+        trials: costs.trials,
+        peak_rate: costs.peak_rate,
+        resource: None,
+        line: None,
+        saturation_measured: None,
+        saturated_n: 0.0,
+        headroom: None,
+        headroom_low: None,
+        headroom_high: None,
+        reason: None,
+    };
+    let Some((resource, line)) = tightest.or_else(most) else {
+        found.reason = Some("no CPU time of the server was recorded".to_string());
+        return found;
+    };
+    found.resource = Some(resource.kind.clone());
+    found.saturated_n = resource.saturated_n;
+    found.saturation_measured =
+        (resource.saturated_n > 0.0).then(|| resource.saturated_x / resource.saturated_n);
+    match line {
+        Err(unfit) => found.reason = Some(unfit.to_string()),
+        Ok(line) => {
+            let headroom = |capacity: f64| 1.0 - costs.peak_rate / capacity;
+            let bounded = |end: Option<f64>| end.filter(|end| *end > 0.0).map(headroom);
+            found.headroom = line.value.map(headroom);
+            found.headroom_low = bounded(line.low);
+            found.headroom_high = bounded(line.high);
+            found.reason.clone_from(&line.reason);
+            found.line = Some(line.clone());
+        }
+    }
+    found
+}
+
+/// The answer as text.
+#[must_use]
+pub fn sheet(answer: &Capacities) -> Sheet {
+    let known = answer.servers.iter().filter(|one| one.headroom.is_some());
+    let (servers, known) = (answer.servers.len(), known.count());
+    let intervals: f64 =
+        answer.servers.iter().filter_map(|one| one.line.as_ref()).map(|line| line.n).sum();
+    let mut facts = vec![(
+        "Data".to_string(),
+        format!(
+            "{} intervals of {} trials, summed over windows of {} min; nothing is set aside",
+            thousands(intervals),
+            thousands(answer.trials as f64),
+            WINDOW_S / 60
+        ),
+    )];
+    if known < servers {
+        let left = servers - known;
+        facts
+            .push(("No capacity".to_string(), format!("{left} of {servers} servers, listed last")));
+    }
+    Sheet {
+        title: format!("Capacity of {servers} servers, the least headroom first"),
+        facts,
+        tables: vec![table(answer)],
+    }
+}
+
+fn table(answer: &Capacities) -> Rows {
+    let by = answer.by.iter().map(|by| format!("<{by}"));
+    let columns = ["peak/s", "capacity/s", "low", "high", "headroom %", "low", "high"];
+    let columns = columns.into_iter().chain(["<limited by", "<model", "n", "~remark"]);
+    Rows {
+        title: "Servers".to_string(),
+        columns: ["<server".to_string()]
+            .into_iter()
+            .chain(by)
+            .chain(columns.map(str::to_string))
+            .collect(),
+        rows: answer.servers.iter().map(|one| row(one, answer.by.is_some())).collect(),
+        note: format!(
+            "The peak is the highest mean of {} min. The interval ({} %) is for a saturated \
+             interval of a later run. n is the number of intervals.",
+            WINDOW_S / 60,
+            percent(100.0 * answer.level).trim_end_matches(".0"),
+        ),
+    }
+}
+
+fn row(one: &ServerCapacity, grouped: bool) -> Vec<String> {
+    let line = one.line.as_ref();
+    let or_none = |value: Option<f64>, written: fn(f64) -> String| {
+        value.map_or_else(|| NONE.to_string(), written)
+    };
+    let share = |value: Option<f64>| or_none(value.map(|value| 100.0 * value), percent);
+    let mut cells = vec![one.server.to_string()];
+    if grouped {
+        cells.push(one.group.clone().unwrap_or_default());
+    }
+    cells.extend([
+        rate(one.peak_rate),
+        or_none(line.and_then(|line| line.value), rate),
+        or_none(line.and_then(|line| line.low), rate),
+        or_none(line.and_then(|line| line.high), rate),
+        share(one.headroom),
+        share(one.headroom_low),
+        share(one.headroom_high),
+        one.resource.clone().unwrap_or_else(|| NONE.to_string()),
+        line.map_or(NONE, |line| line.model.label()).to_string(),
+        or_none(line.map(|line| line.n), thousands),
+        remark(one),
+    ]);
+    cells
+}
+
+fn remark(one: &ServerCapacity) -> String {
+    let mut remarks: Vec<String> = one.reason.iter().cloned().collect();
+    if let (Some(Trust::Unreliable { statistic, why }), None) =
+        (one.line.as_ref().map(|line| &line.trusted), &one.reason)
+    {
+        remarks.push(format!("unreliable: {statistic}: {why}"));
+    }
+    if let Some(measured) = one.saturation_measured {
+        let value = one.line.as_ref().and_then(|line| line.value);
+        let differs = value.map(|value| format!(", {} %", change(measured / value)));
+        remarks.push(format!(
+            "measured saturation {} ({} intervals{})",
+            rate(measured),
+            thousands(one.saturated_n),
+            differs.unwrap_or_default()
+        ));
+    }
+    remarks.join("; ")
+}

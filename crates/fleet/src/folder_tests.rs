@@ -1,0 +1,198 @@
+//! Tests of a folder of trials, and of the questions to it.
+
+use std::fs;
+use std::path::Path;
+
+use regress::{Model, ols};
+use tempfile::TempDir;
+use trial::Trial;
+
+use crate::capacity::{capacity, sheet};
+use crate::home::{Asked, Home, Label, ServerCosts};
+use crate::windows_tests::{Made, START_S};
+use crate::{Error, Folder, sums, windows};
+
+fn release(value: &str) -> Vec<(String, String)> {
+    vec![("release".to_string(), value.to_string())]
+}
+
+/// Two trials of each server, the second with another release, an hour later.
+fn two_of_each(servers: i64) -> (TempDir, Folder) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("below")).unwrap();
+    for number in 0..2 * servers {
+        let (server, second) = (number % servers, number / servers);
+        let made = Made {
+            host: format!("web{server:02}"),
+            // 70 s in the first window, 10 s in the second.
+            start_s: START_S + 230 + 3_600 * second,
+            labels: release(if second == 0 { "1" } else { "2" }),
+            seconds: 80,
+            peak: 10_000.0 + 800.0 * server as f64,
+            finish: number != 1,
+            ..Made::default()
+        };
+        let place = if number % 2 == 0 { "." } else { "below" };
+        made.write(&directory.path().join(place), &format!("{number}.trial"));
+    }
+    let folder = Folder::open(directory.path()).unwrap();
+    (directory, folder)
+}
+
+fn asked() -> Asked {
+    Asked::default()
+}
+
+fn names(costs: &[ServerCosts]) -> Vec<String> {
+    costs.iter().map(|one| one.server.to_string()).collect()
+}
+
+#[test]
+fn a_folder_answers_by_server_group_and_span() {
+    let (directory, folder) = two_of_each(10);
+    let all = folder.costs(&asked()).unwrap();
+    assert_eq!(all.len(), 10);
+    assert!(names(&all).is_sorted() && all.iter().all(|one| one.trials == 2));
+    let by = Asked { by: Some("release".to_string()), ..asked() };
+    let groups = folder.costs(&by).unwrap();
+    assert_eq!(groups.len(), 20);
+    let one = &groups[1];
+    assert_eq!((one.group.as_deref(), one.trials), (Some("2"), 1));
+    let label = Label { name: "release".to_string(), value: "2".to_string() };
+    let second = folder.costs(&Asked { labels: vec![label], ..asked() }).unwrap();
+    assert_eq!(second[0].resources, one.resources);
+    let named = Asked { server: Some("web03/ng".to_string()), ..asked() };
+    assert_eq!(names(&folder.costs(&named).unwrap()), ["web03/nginx"]);
+    let first_window = Asked { span: Some((START_S, START_S + 300)), ..asked() };
+    let first = folder.costs(&first_window).unwrap();
+    let windows: f64 = first[0].resources[0].bins.iter().map(|(_, bin)| bin.windows).sum();
+    assert_eq!((first.len(), first[0].trials, windows), (10, 1, 1.0));
+    assert_eq!(folder.runs(&first_window).unwrap().len(), 10);
+    assert_eq!(folder.runs(&asked()).unwrap().len(), 20);
+    assert!(folder.costs(&Asked { by: Some("none".to_string()), ..asked() }).unwrap().is_empty());
+    let hours = folder.hours(&asked()).unwrap();
+    assert_eq!((hours.len(), hours[0].hours.len()), (10, 2));
+    let hour = hours[0].hours[0];
+    assert_eq!(hour.start_s, START_S);
+    let trial = Trial::open(directory.path().join("0.trial")).unwrap();
+    // The 10 s after the first window are too short for a peak.
+    let requests: f64 = trial.intervals()[1..70].iter().map(|interval| interval.requests).sum();
+    assert!((hour.peak_rate / requests * 69.0 - 1.0).abs() < 1e-9, "{hour:?}");
+    assert!(hour.peak_rate <= all[0].peak_rate && hour.mean_rate > 0.0, "{hour:?}");
+}
+
+#[test]
+fn the_slope_from_sums_is_that_of_all_intervals() {
+    let (directory, folder) = two_of_each(1);
+    let costs = folder.costs(&Asked { server: Some("web00".to_string()), ..asked() }).unwrap();
+    let (mut x, mut c) = (Vec::new(), Vec::new());
+    for name in ["0.trial", "below/1.trial"] {
+        let trial = Trial::open(directory.path().join(name)).unwrap();
+        for interval in &trial.intervals()[1..] {
+            x.push(interval.rate());
+            c.push(interval.threads[0].total_ns as f64 / 1e9);
+        }
+    }
+    let exact = ols(&x, &c).unwrap();
+    let hottest =
+        costs[0].resources.iter().find(|resource| resource.kind == "hottest thread").unwrap();
+    let line = crate::capacity::line(hottest, 0.95).unwrap();
+    assert!((line.us_per_request / exact.slope / 1e6 - 1.0).abs() < 1e-9, "{line:?} {exact:?}");
+    assert_eq!((line.n, line.windows), (x.len() as f64, 4.0));
+}
+
+#[test]
+fn the_server_with_the_least_headroom_comes_first() {
+    let (_directory, folder) = two_of_each(3);
+    let answer = capacity(&folder, &asked(), 0.95).unwrap();
+    let headrooms: Vec<f64> = answer.servers.iter().map(|one| one.headroom.unwrap()).collect();
+    assert!(headrooms.is_sorted(), "{headrooms:?}");
+    assert_eq!(answer.servers[0].server.host, "web02");
+    for one in &answer.servers {
+        let line = one.line.as_ref().unwrap();
+        let (low, high) = (one.headroom_low.unwrap(), one.headroom_high.unwrap());
+        assert!(low < one.headroom.unwrap() && one.headroom.unwrap() < high, "{one:?}");
+        assert_eq!((one.resource.as_deref(), line.model), (Some("hottest thread"), Model::Busy));
+        // A request costs 30 us at the cap, where the server does not sleep.
+        assert!((line.value.unwrap() / 33_300.0 - 1.0).abs() < 0.2, "{line:?}");
+        assert!(line.low.unwrap() < 33_300.0 && line.high.unwrap() > 33_300.0, "{line:?}");
+    }
+    let text = report::sheet::sheet(&sheet(&answer), 140);
+    let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
+    assert!(at("web02") < at("web00") && at("6 trials") < at("web02"), "{text}");
+}
+
+#[test]
+fn a_server_without_a_line_is_last_and_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |made: Made, name: &str| made.write(directory.path(), name);
+    write(Made { host: "a".to_string(), seconds: 5, ..Made::default() }, "a.trial");
+    write(Made { host: "b".to_string(), ..Made::default() }, "b.trial");
+    let answer = capacity(&Folder::open(directory.path()).unwrap(), &asked(), 0.95).unwrap();
+    let last = &answer.servers[1];
+    assert_eq!((last.server.host.as_str(), last.headroom), ("a", None));
+    assert!(last.reason.as_ref().unwrap().contains("too few"), "{last:?}");
+    let text = report::sheet::sheet(&sheet(&answer), 140);
+    assert!(text.contains("1 of 2 servers") && text.contains("too few"), "{text}");
+    assert!(serde_json::to_string(&answer).unwrap().contains("\"headroom\":null"));
+}
+
+#[test]
+fn procedures_and_stacks_add_up_over_trials() {
+    let (_directory, folder) = two_of_each(2);
+    let procedures = folder.procedures(&asked()).unwrap();
+    let one = &procedures[0];
+    let names: Vec<&str> = one.procedures.iter().map(|one| one.procedure.as_str()).collect();
+    assert_eq!((procedures.len(), one.windows, names), (2, 4.0, vec!["libz+0x10", "read"]));
+    let [zip, read] = [&one.procedures[0], &one.procedures[1]];
+    assert!((zip.cpu_s / read.cpu_s - 3.0).abs() < 1e-6);
+    assert!(zip.cpu_s_squared > zip.cpu_s.powi(2) / 4.0 && zip.cpu_s_requests > 0.0);
+    let by = Asked { by: Some("release".to_string()), ..asked() };
+    let stacks = folder.stacks(&by).unwrap();
+    assert_eq!(stacks.len(), 2);
+    let all: f64 = stacks.iter().flat_map(|group| &group.stacks).map(|(_, cpu_s)| cpu_s).sum();
+    let same: f64 =
+        procedures.iter().flat_map(|server| &server.procedures).map(|one| one.cpu_s).sum();
+    assert!((all / same - 1.0).abs() < 1e-9);
+    assert_eq!(stacks[0].stacks[1].0, ["main", "read"]);
+    let requests: f64 = procedures.iter().map(|server| server.requests).sum();
+    let of_groups: f64 = stacks.iter().map(|group| group.requests).sum();
+    assert!((of_groups / requests - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let error = |path: &Path| Folder::open(path).unwrap_err().to_string();
+    assert!(error(path).contains("no *.trial files"), "{}", error(path));
+    assert!(error(&path.join("missing")).contains("missing"));
+    fs::write(path.join("text.trial"), "not a trial").unwrap();
+    assert!(
+        matches!(Folder::open(path), Err(Error::File { path, .. }) if path.ends_with("text.trial"))
+    );
+    Made { seconds: 20, ..Made::default() }.write(path, "one.trial");
+    fs::copy(path.join("one.trial"), path.join("two.trial")).unwrap();
+    let folder = Folder::open(path).unwrap();
+    let skipped: Vec<&str> = folder.skipped().iter().map(|one| one.why.as_str()).collect();
+    assert_eq!(skipped.len(), 2);
+    assert!(skipped[1].contains("a copy of"), "{skipped:?}");
+    assert_eq!(folder.runs(&asked()).unwrap().len(), 1);
+}
+
+#[test]
+fn the_terms_of_a_resource_are_those_of_the_latest_trial() {
+    let row = |cap| windows::Window {
+        kind: "machine".to_string(),
+        cap,
+        wakes_known: cap > 1.0,
+        ..windows::Window::default()
+    };
+    let run = |created_ns| crate::home::Run { created_ns, trial: 1, ..Default::default() };
+    let (old, new) = ((run(1), [row(1.0)]), (run(2), [row(2.0)]));
+    for trials in [[&old, &new], [&new, &old]] {
+        let trials = trials.map(|(run, windows)| (run, windows.as_slice()));
+        let costs = sums::costs(trials, &asked());
+        assert_eq!((costs[0].resources[0].cap, costs[0].resources[0].wakes_known), (2.0, false));
+    }
+}

@@ -1,0 +1,239 @@
+//! Adds up the rows of trials by server and group, as a home returns them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use regress::bins::Bin;
+
+use crate::home::{
+    Asked, GroupStacks, Hour, Label, ProcedureSums, ResourceCosts, Run, ServerCosts, ServerHours,
+    ServerId, ServerProcedures,
+};
+use crate::windows::{KIND_RATE, PEAK_MIN_S, ProcedureWindow, Profile, Window, window_of};
+
+const HOUR_S: i64 = 3_600;
+
+/// A server, or its trials with one value of a label.
+type Key = (ServerId, Option<String>);
+
+impl Asked {
+    /// Whether a trial is meant, and its group.
+    #[must_use]
+    pub fn group(&self, run: &Run) -> Option<Option<String>> {
+        let value = |name: &String| run.labels.iter().find(|label| label.name == *name);
+        let has = |label: &Label| run.labels.contains(label);
+        let named = |text: &String| run.server.to_string().contains(text.as_str());
+        let overlaps = |(from, to): (i64, i64)| {
+            window_of(run.created_ns) < to && from <= window_of(run.end_ns)
+        };
+        let meant = self.labels.iter().all(has)
+            && self.server.as_ref().is_none_or(named)
+            && self.span.is_none_or(overlaps);
+        match &self.by {
+            _ if !meant => None,
+            None => Some(None),
+            Some(by) => Some(Some(value(by)?.value.clone())),
+        }
+    }
+
+    /// Whether a window is meant.
+    #[must_use]
+    pub fn is_in_span(&self, start_s: i64) -> bool {
+        self.span.is_none_or(|(from, to)| (from..to).contains(&start_s))
+    }
+}
+
+/// The length and the requests of windows, and their highest rates.
+#[derive(Clone, Copy, Default)]
+struct Rates {
+    seconds: f64,
+    requests: f64,
+    peak: f64,
+    /// The highest rate of the windows that are too short.
+    peak_of_short: f64,
+}
+
+impl Rates {
+    fn add(&mut self, sums: &Bin) {
+        self.seconds += sums.n;
+        self.requests += sums.x;
+        let peak = if sums.n >= PEAK_MIN_S { &mut self.peak } else { &mut self.peak_of_short };
+        *peak = peak.max(sums.x / sums.n);
+    }
+
+    fn peak_rate(&self) -> f64 {
+        if self.peak > 0.0 { self.peak } else { self.peak_of_short }
+    }
+}
+
+#[derive(Default)]
+struct OneResource {
+    /// Start and identity of the trial that the terms are of.
+    latest: (i64, u64),
+    costs: ResourceCosts,
+    bins: BTreeMap<i32, Bin>,
+}
+
+impl OneResource {
+    fn add(&mut self, run: &Run, row: &Window) {
+        let at = (run.created_ns, run.trial);
+        let costs = &mut self.costs;
+        if costs.kind.is_empty() || at >= self.latest {
+            self.latest = at;
+            costs.cap = row.cap;
+            costs.may_limit = row.may_limit;
+            costs.processes_alternate = row.processes_alternate;
+            costs.marginal = row.marginal;
+        }
+        costs.wakes_known = row.wakes_known && (costs.kind.is_empty() || costs.wakes_known);
+        if costs.kind.is_empty() {
+            costs.kind.clone_from(&row.kind);
+        }
+        costs.saturated_n += row.saturated_n;
+        costs.saturated_x += row.saturated_x;
+        let bin = self.bins.entry(row.bin).or_default();
+        *bin = *bin + row.sums;
+    }
+}
+
+#[derive(Default)]
+struct OneServer {
+    trials: BTreeSet<u64>,
+    rates: Rates,
+    resources: BTreeMap<String, OneResource>,
+}
+
+/// What [`crate::Home::costs`] returns for these trials.
+pub fn costs<'t>(
+    trials: impl IntoIterator<Item = (&'t Run, &'t [Window])>,
+    asked: &Asked,
+) -> Vec<ServerCosts> {
+    let mut servers: BTreeMap<Key, OneServer> = BTreeMap::new();
+    for (run, windows) in trials {
+        let Some(group) = asked.group(run) else { continue };
+        for row in windows.iter().filter(|row| asked.is_in_span(row.start_s)) {
+            let key = (run.server.clone(), group.clone());
+            let server = servers.entry(key).or_default();
+            server.trials.insert(run.trial);
+            match row.kind.as_str() {
+                KIND_RATE => server.rates.add(&row.sums),
+                kind => server.resources.entry(kind.to_string()).or_default().add(run, row),
+            }
+        }
+    }
+    let resource = |one: OneResource| {
+        let with_sums = one.bins.into_iter().filter(|(_, bin)| *bin != Bin::default());
+        ResourceCosts { bins: with_sums.collect(), ..one.costs }
+    };
+    servers
+        .into_iter()
+        .map(|((server, group), one)| ServerCosts {
+            server,
+            group,
+            trials: one.trials.len() as u64,
+            peak_rate: one.rates.peak_rate(),
+            resources: one.resources.into_values().map(resource).collect(),
+        })
+        .collect()
+}
+
+/// What [`crate::Home::hours`] returns for these trials.
+pub fn hours<'t>(
+    trials: impl IntoIterator<Item = (&'t Run, &'t [Window])>,
+    asked: &Asked,
+) -> Vec<ServerHours> {
+    let mut servers: BTreeMap<Key, BTreeMap<i64, Rates>> = BTreeMap::new();
+    for (run, windows) in trials {
+        let Some(group) = asked.group(run) else { continue };
+        let rates = windows.iter().filter(|row| row.kind == KIND_RATE);
+        for row in rates.filter(|row| asked.is_in_span(row.start_s)) {
+            let hours = servers.entry((run.server.clone(), group.clone())).or_default();
+            hours.entry(row.start_s.div_euclid(HOUR_S) * HOUR_S).or_default().add(&row.sums);
+        }
+    }
+    let hour = |(start_s, rates): (i64, Rates)| Hour {
+        start_s,
+        peak_rate: rates.peak_rate(),
+        mean_rate: rates.requests / rates.seconds,
+    };
+    servers
+        .into_iter()
+        .map(|((server, group), hours)| ServerHours {
+            server,
+            group,
+            hours: hours.into_iter().map(hour).collect(),
+        })
+        .collect()
+}
+
+/// What [`crate::Home::procedures`] returns for these trials.
+pub fn procedures<'t>(
+    trials: impl IntoIterator<Item = (&'t Run, &'t Profile)>,
+    asked: &Asked,
+) -> Vec<ServerProcedures> {
+    let mut servers: BTreeMap<Key, (ServerProcedures, BTreeMap<String, ProcedureSums>)> =
+        BTreeMap::new();
+    for (run, profile) in trials {
+        let Some(group) = asked.group(run) else { continue };
+        for (start_s, rows) in windows_of(profile).filter(|(start_s, _)| asked.is_in_span(*start_s))
+        {
+            let key = (run.server.clone(), group.clone());
+            let (of_server, of_procedures) = servers.entry(key).or_default();
+            let requests = rows[0].requests;
+            of_server.windows += 1.0;
+            of_server.requests += requests;
+            of_server.requests_squared += requests * requests;
+            for row in rows {
+                let sums = of_procedures.entry(row.procedure.clone()).or_default();
+                sums.cpu_s += row.cpu_s;
+                sums.cpu_s_squared += row.cpu_s * row.cpu_s;
+                sums.cpu_s_requests += row.cpu_s * requests;
+            }
+        }
+    }
+    let named = |(procedure, sums)| ProcedureSums { procedure, ..sums };
+    servers
+        .into_iter()
+        .map(|((server, group), (sums, procedures))| ServerProcedures {
+            server,
+            group,
+            procedures: procedures.into_iter().map(named).collect(),
+            ..sums
+        })
+        .collect()
+}
+
+/// What [`crate::Home::stacks`] returns for these trials.
+pub fn stacks<'t>(
+    trials: impl IntoIterator<Item = (&'t Run, &'t Profile)>,
+    asked: &Asked,
+) -> Vec<GroupStacks> {
+    let mut groups: BTreeMap<Option<String>, (f64, HashMap<u64, (&Vec<String>, f64)>)> =
+        BTreeMap::new();
+    for (run, profile) in trials {
+        let Some(group) = asked.group(run) else { continue };
+        let (requests, stacks) = groups.entry(group).or_default();
+        let windows = windows_of(profile).filter(|(start_s, _)| asked.is_in_span(*start_s));
+        *requests += windows.map(|(_, rows)| rows[0].requests).sum::<f64>();
+        for row in profile.stacks.iter().filter(|row| asked.is_in_span(row.start_s)) {
+            if let Some(frames) = profile.frames.get(&row.stack) {
+                stacks.entry(row.stack).or_insert((frames, 0.0)).1 += row.cpu_s;
+            }
+        }
+    }
+    groups
+        .into_iter()
+        .filter(|(_, (_, stacks))| !stacks.is_empty())
+        .map(|(group, (requests, stacks))| {
+            let mut stacks: Vec<(Vec<String>, f64)> =
+                stacks.into_values().map(|(frames, cpu_s)| (frames.clone(), cpu_s)).collect();
+            stacks.sort_by(|a, b| a.0.cmp(&b.0));
+            GroupStacks { group, requests, stacks }
+        })
+        .collect()
+}
+
+/// The rows of each window; none is empty.
+fn windows_of(profile: &Profile) -> impl Iterator<Item = (i64, &[ProcedureWindow])> {
+    let rows = profile.procedures.chunk_by(|a, b| a.start_s == b.start_s);
+    rows.map(|rows| (rows[0].start_s, rows))
+}
