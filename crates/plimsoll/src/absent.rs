@@ -32,12 +32,22 @@ pub(crate) mod exports {
     use crate::cli;
 
     pub(crate) fn exports(flags: &cli::Report, _: &Trial, _: &Analysis) -> Result<(), Failure> {
-        let cli::Report { flame, collapsed, pprof, firefox, csv, parquet, .. } = flags;
-        match [flame, collapsed, pprof, firefox, csv, parquet].iter().any(|file| file.is_some()) {
-            true => {
-                Err(absent("report --flame, --collapsed, --pprof, --firefox, --csv, --parquet"))
-            }
+        let cli::Report { flame, collapsed, pprof, firefox, csv, parquet, otlp, .. } = flags;
+        let files = [flame, collapsed, pprof, firefox, csv, parquet];
+        match otlp.is_some() || files.iter().any(|file| file.is_some()) {
+            true => Err(absent(
+                "report --flame, --collapsed, --pprof, --firefox, --csv, --parquet, --otlp",
+            )),
             false => Ok(()),
         }
+    }
+}
+
+pub(crate) mod otlp_metrics {
+    use super::{Failure, absent};
+    use crate::cli;
+
+    pub(crate) fn forward(_flags: &cli::Metrics, _url: &str) -> Result<(), Failure> {
+        Err(absent("metrics --otlp"))
     }
 }

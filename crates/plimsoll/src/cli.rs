@@ -192,6 +192,20 @@ pub(crate) struct Metrics {
     /// List every metric with its kind, unit, labels and meaning, without contacting a server
     #[arg(long, conflicts_with = "admin")]
     pub(crate) list: bool,
+    /// Print a dashboard for Grafana with a panel for every metric (JSON, to be imported)
+    #[arg(long, conflicts_with_all = ["admin", "list", "json"])]
+    pub(crate) grafana: bool,
+    /// Print rules for Prometheus: what to record, and alerts (YAML)
+    #[arg(long, conflicts_with_all = ["admin", "list", "json", "grafana"])]
+    pub(crate) prometheus_rules: bool,
+    /// Send the metrics to this OpenTelemetry collector until stopped; /v1/metrics is appended
+    #[arg(long, value_name = "URL", conflicts_with_all = ["list", "json", "grafana"])]
+    #[arg(conflicts_with = "prometheus_rules")]
+    pub(crate) otlp: Option<String>,
+    /// How often to send them
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    #[arg(requires = "otlp")]
+    pub(crate) every: Duration,
     #[command(flatten)]
     pub(crate) call: AdminCall,
 }
@@ -542,9 +556,9 @@ pub(crate) struct Logs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// The trial to show
-    #[arg(required_unless_present = "print_groups")]
-    pub(crate) trial: Option<PathBuf>,
+    /// The trial to show. For --parquet: any number of trials, or folders of trials
+    #[arg(required_unless_present = "print_groups", value_name = "TRIAL")]
+    pub(crate) trials: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) analysis: Analysis,
     /// Print the default rules of the procedure groups, as a file to start from
@@ -578,9 +592,12 @@ pub(crate) struct Report {
     /// Write intervals, threads, latencies, classes and costs to this directory as CSV
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
-    /// Write the same tables to this directory as Parquet
+    /// Add the same tables to this directory as Parquet, partitioned by day, host and server
     #[arg(long, value_name = "DIR")]
     pub(crate) parquet: Option<PathBuf>,
+    /// Send the profile to this OpenTelemetry collector; /v1development/profiles is appended
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
     /// Print the analysis as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -8,8 +8,9 @@ use command::output::{self, Pending};
 use trial::Trial;
 
 use crate::cli;
+use crate::otlp::Collector;
 
-/// Writes the files that the flags name.
+/// Writes the files that the flags name, and sends the profile to a collector.
 pub(crate) fn exports(
     flags: &cli::Report,
     trial: &Trial,
@@ -37,11 +38,18 @@ pub(crate) fn exports(
     if let Some(directory) = &flags.parquet {
         write_all(directory, &export::parquet(trial, analysis).map_err(misuse)?)?;
     }
+    if let Some(url) = &flags.otlp {
+        let message = export::otlp(trial, analysis).map_err(misuse)?;
+        Collector::new(url)?.send("v1development/profiles", &message).map_err(misuse)?;
+    }
     Ok(())
 }
 
-/// Writes files to a directory, which is created if it does not exist.
+/// Writes files to a directory. Directories that do not exist are created.
 fn write_all(directory: &Path, files: &[export::Exported]) -> Result<(), Failure> {
-    output::make_directory(directory)?;
-    files.iter().try_for_each(|file| Pending::new(&directory.join(&file.name))?.write(&file.bytes))
+    files.iter().try_for_each(|file| {
+        let path = directory.join(&file.name);
+        path.parent().map_or(Ok(()), output::make_directory)?;
+        Pending::new(&path)?.write(&file.bytes)
+    })
 }

@@ -23,6 +23,8 @@ mod locks;
 #[cfg(feature = "extras")]
 mod logs;
 mod metrics;
+#[cfg(feature = "extras")]
+mod otlp;
 mod progress;
 mod purge;
 mod record;

@@ -1,17 +1,34 @@
 //! `plimsoll metrics`: shows the metrics of a running server, or lists all metrics.
 
+mod grafana;
+#[cfg(feature = "extras")]
+mod otlp;
+mod rules;
+
 use std::net::SocketAddr;
 
 use command::failure::{Failure, misuse};
 use command::output::{self, Align};
 use serde::Serialize;
 
+#[cfg(not(feature = "extras"))]
+use crate::absent::otlp_metrics as otlp;
 use crate::admin;
 use crate::cli;
 
-/// Lists all metrics, or shows those of a running server.
+/// Lists all metrics, shows or sends those of a running server, or prints what other tools need.
 pub(crate) fn metrics(flags: &cli::Metrics) -> Result<(), Failure> {
-    if flags.list { list(flags.call.json) } else { show(&flags.call) }
+    if let Some(url) = &flags.otlp {
+        return otlp::forward(flags, url);
+    }
+    match flags {
+        cli::Metrics { list: true, .. } => list(flags.call.json),
+        cli::Metrics { grafana: true, .. } => {
+            output::print_json(&grafana::dashboard(&server::described_metrics()))
+        }
+        cli::Metrics { prometheus_rules: true, .. } => output::print(rules::file()),
+        _ => show(&flags.call),
+    }
 }
 
 /// A metric as declared.
@@ -69,11 +86,7 @@ struct Sample {
 
 fn show(call: &cli::AdminCall) -> Result<(), Failure> {
     let admin = call.admin;
-    let text = fetch(admin).map_err(|error| {
-        misuse(format!(
-            "no metrics from {admin}: {error}; is it the --admin address of a running server?"
-        ))
-    })?;
+    let text = fetch(admin).map_err(misuse)?;
     let declared = server::described_metrics();
     let samples: Vec<Sample> = text
         .lines()
@@ -212,13 +225,17 @@ fn sample(line: &str, declared: &[server::Described]) -> Option<Sample> {
     })
 }
 
-fn fetch(address: SocketAddr) -> std::io::Result<String> {
-    let answer = admin::exchange(address, "GET", "/metrics")?;
+/// The text of `/metrics`, or why there is none.
+fn fetch(address: SocketAddr) -> Result<String, String> {
+    let refused = |what: &dyn std::fmt::Display| {
+        format!("no metrics from {address}: {what}; is it the --admin address of a running server?")
+    };
+    let answer = admin::exchange(address, "GET", "/metrics").map_err(|error| refused(&error))?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().unwrap_or_default();
     if !status.starts_with("HTTP/1.1 200 ") || !body.ends_with("# EOF\n") {
-        return Err(std::io::Error::other(format!("it answered {status:?}")));
+        return Err(refused(&format!("it answered {status:?}")));
     }
     Ok(body.to_owned())
 }
@@ -241,6 +258,55 @@ mod tests {
             assert!(out.lines().all(|line| line.chars().count() <= columns), "{columns}\n{out}");
             for part in ["rule=\"b\"", "all others (2)", "4, mean 0.125000 s"] {
                 assert!(out.contains(part), "{part}: {out}");
+            }
+        }
+    }
+
+    /// The names in an expression of PromQL that are metrics, and those that are recorded.
+    fn names(expr: &str) -> Vec<&str> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+        expr.split(|c| !is_name(c)).filter(|name| name.contains("plimsoll_")).collect()
+    }
+
+    #[test]
+    fn panels_and_rules_name_only_metrics_that_exist_and_every_metric_has_a_panel() {
+        let declared = server::described_metrics();
+        let mut known = std::collections::BTreeSet::new();
+        for metric in &declared {
+            match metric.shape.name() {
+                "histogram" => known.insert(metric.full_name() + "_bucket"),
+                _ => known.insert(metric.full_name()),
+            };
+        }
+        let dashboard = grafana::dashboard(&declared);
+        let (mut shown, mut ids) = (std::collections::BTreeSet::new(), Vec::new());
+        let mut panels: Vec<&serde_json::Value> =
+            dashboard["panels"].as_array().unwrap().iter().collect();
+        while let Some(panel) = panels.pop() {
+            ids.push(panel["id"].as_u64().unwrap());
+            panels.extend(panel["panels"].as_array().into_iter().flatten());
+            let (title, row) = (panel["title"].as_str().unwrap(), panel["type"] == "row");
+            assert!(row || !panel["description"].as_str().unwrap().is_empty(), "{title}");
+            assert!(row || !panel["targets"].as_array().unwrap().is_empty(), "{title}");
+            for target in panel["targets"].as_array().into_iter().flatten() {
+                let expr = target["expr"].as_str().unwrap();
+                shown.extend(names(expr).into_iter().map(str::to_owned));
+                let selectors = expr.matches("{instance=~\"$instance\"").count();
+                assert_eq!(selectors, names(expr).len(), "{expr}");
+            }
+        }
+        assert_eq!(shown, known);
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|two| two[0] < two[1]), "{ids:?}");
+
+        let rules = rules::file();
+        let recorded: Vec<&str> =
+            rules.lines().filter_map(|line| line.trim().strip_prefix("- record: ")).collect();
+        assert!(recorded.len() > 8);
+        for expr in rules.lines().filter_map(|line| line.trim().strip_prefix("expr: ")) {
+            assert!(!names(expr).is_empty(), "{expr}");
+            for name in names(expr) {
+                assert!(recorded.contains(&name) || known.contains(name), "{name} in {expr}");
             }
         }
     }

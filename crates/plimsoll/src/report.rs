@@ -1,5 +1,7 @@
 //! `plimsoll report`: analyses a trial and shows the result.
 
+use std::path::{Path, PathBuf};
+
 use ::report::{Analysis, Groups, Options};
 use command::failure::{Failure, misuse};
 use command::output;
@@ -7,17 +9,15 @@ use trial::Trial;
 
 use crate::{cli, exports};
 
-/// Analyses a trial, prints the analysis, and writes the files that the flags name.
+/// Analyses a trial, prints the analysis, and writes the files that the flags name. Of several
+/// trials, only tables are written.
 pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
-    let Some(path) = &flags.trial else {
+    if flags.trials.is_empty() {
         return output::print(Groups::default_text());
-    };
-    let trial = Trial::open(path).map_err(misuse)?;
-    let options = Options {
-        objective_ms: Some(flags.objective.as_secs_f64() * 1e3),
-        ..flags.analysis.options()?
-    };
-    let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
+    }
+    let trials = files(&flags.trials)?;
+    let [path] = trials.as_slice() else { return tables(flags, &trials) };
+    let (trial, analysis) = analysed(flags, path)?;
     if let Some(path) = &flags.html {
         output::write(path, &::report::html(&analysis))?;
     }
@@ -26,6 +26,55 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
     }
     exports::exports(flags, &trial, &analysis)?;
     show(&analysis, flags.json)
+}
+
+fn analysed(flags: &cli::Report, path: &Path) -> Result<(Trial, Analysis), Failure> {
+    let trial = Trial::open(path).map_err(misuse)?;
+    let options = Options {
+        objective_ms: Some(flags.objective.as_secs_f64() * 1e3),
+        ..flags.analysis.options()?
+    };
+    let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
+    Ok((trial, analysis))
+}
+
+/// Writes the tables of several trials.
+fn tables(flags: &cli::Report, trials: &[PathBuf]) -> Result<(), Failure> {
+    let cli::Report { html, svg, flame, collapsed, pprof, firefox, csv, otlp, .. } = flags;
+    let is_of_one = [html, svg, flame, collapsed, pprof, firefox, csv].iter().any(|f| f.is_some());
+    let (Some(directory), false) = (&flags.parquet, is_of_one || otlp.is_some() || flags.json)
+    else {
+        return Err(misuse("several trials can only be written with --parquet; give one trial"));
+    };
+    for path in trials {
+        let (trial, analysis) = analysed(flags, path)?;
+        exports::exports(flags, &trial, &analysis)?;
+    }
+    output::print(format!("{} trials written to {}\n", trials.len(), directory.display()))
+}
+
+/// The files that are named, and the trials in the folders that are.
+fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let refused = |error| misuse(format!("{}: {error}", path.display()));
+        let found = files.len();
+        for entry in std::fs::read_dir(path).map_err(refused)? {
+            let file = entry.map_err(refused)?.path();
+            if file.extension().is_some_and(|extension| extension == "trial") {
+                files.push(file);
+            }
+        }
+        if files.len() == found {
+            return Err(misuse(format!("{} has no file NAME.trial", path.display())));
+        }
+        files[found..].sort();
+    }
+    Ok(files)
 }
 
 /// Prints an analysis.

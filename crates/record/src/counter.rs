@@ -99,13 +99,8 @@ fn selector_of(text: &str) -> Result<(String, Vec<(String, String)>), String> {
     if labels.is_empty() {
         return Ok((name.to_owned(), Vec::new()));
     }
-    let mut found = Vec::new();
-    let rest = labels_of(labels.as_bytes(), &mut |label, value| {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        found.push((text(label), text(&unescaped(value))));
-    });
-    match rest {
-        Some(b"") => Ok((name.to_owned(), found)),
+    match labels_and_rest(labels.as_bytes()) {
+        Some((found, b"")) => Ok((name.to_owned(), found)),
         _ => Err(format!("{labels:?} are not labels; write {{label=\"value\",other=\"value\"}}")),
     }
 }
@@ -214,6 +209,16 @@ impl MetricUrl {
 
 /// Values by labels, as written on the page.
 pub(crate) type Series = HashMap<Vec<u8>, f64>;
+
+/// The labels of a series on a page of metrics, `{label="value",...}`, and what follows them.
+pub fn labels_and_rest(text: &[u8]) -> Option<(Vec<(String, String)>, &[u8])> {
+    let mut found = Vec::new();
+    let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let rest = labels_of(text, &mut |label, value| {
+        found.push((text_of(label), text_of(&unescaped(value))));
+    })?;
+    Some((found, rest))
+}
 
 /// Parses `{label="value",...}` and returns what follows it.
 fn labels_of<'t>(text: &'t [u8], report: &mut dyn FnMut(&'t [u8], &'t [u8])) -> Option<&'t [u8]> {

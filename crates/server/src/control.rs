@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use runtime::sync::{Inbox, Sender, inbox};
 
@@ -90,12 +91,17 @@ pub(crate) struct Control {
     reloads: AtomicU64,
     reload_failures: AtomicU64,
     restart_failures: AtomicU64,
+    /// When it began to take orders, ns since the Unix epoch; 0 in a simulation.
+    started_ns: AtomicU64,
 }
 
 impl Control {
     pub(crate) fn obey(&self, orders: Orders) {
         *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = Some(orders);
         self.generation.store(1, Ordering::Relaxed);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let ns = since.as_nanos().try_into().unwrap_or_default();
+        self.started_ns.store(ns, Ordering::Relaxed);
     }
 
     pub(crate) fn orders(&self) -> Option<Orders> {
@@ -117,8 +123,13 @@ impl Control {
     }
 
     pub(crate) fn figures(&self) -> Vec<(Described, u64)> {
-        let values =
-            [&self.generation, &self.reloads, &self.reload_failures, &self.restart_failures];
+        let values = [
+            &self.generation,
+            &self.reloads,
+            &self.reload_failures,
+            &self.restart_failures,
+            &self.started_ns,
+        ];
         let values = values.into_iter().map(|value| value.load(Ordering::Relaxed));
         CONTROL_FIGURES.iter().copied().zip(values).collect()
     }
@@ -145,5 +156,10 @@ pub(crate) const CONTROL_FIGURES: &[Described] = &[
         name: "restart_failures",
         help: "Restarts that failed, so that this process went on serving",
         shape: Shape::Counter,
+    },
+    Described {
+        name: "start_time_seconds",
+        help: "When the process began to serve, in seconds since the Unix epoch",
+        shape: Shape::Gauge,
     },
 ];

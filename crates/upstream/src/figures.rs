@@ -44,9 +44,9 @@ figures! { GROUP, GROUP_FIGURES: Group, &["group"];
     queue_waits = "upstream_queue_waits", Counter,
         "Requests that had to wait for a server of the group",
         |group| group.shared.figures.waits.load(Relaxed);
-    queue_wait_microseconds = "upstream_queue_wait_microseconds", Counter,
+    queue_wait_ns = "upstream_queue_wait_seconds", Counter,
         "Total time that requests waited for a server of the group",
-        |group| group.shared.figures.wait_us.load(Relaxed);
+        |group| group.shared.figures.wait_us.load(Relaxed).saturating_mul(1000);
     queue_full = "upstream_queue_full", Counter,
         "Requests refused because too many waited already",
         |group| group.shared.figures.queue_full.load(Relaxed);

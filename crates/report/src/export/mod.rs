@@ -6,6 +6,7 @@
 //! | `flame` | the flame graph as an SVG that can be zoomed |
 //! | `collapsed` | one line per stack, by samples or by cost per request |
 //! | `pprof` | profile.proto, gzipped |
+//! | `otlp` | the same as a message of OpenTelemetry |
 //! | `firefox` | the processed profile of the Firefox profiler |
 //! | `tables` | which tables there are; `csv` and `parquet` write them |
 //!
@@ -16,6 +17,7 @@ mod collapsed;
 mod csv;
 mod firefox;
 mod flame;
+mod otlp;
 mod parquet;
 mod pprof;
 mod tables;
@@ -31,13 +33,14 @@ pub use collapsed::{CollapsedBy, collapsed};
 pub use csv::csv;
 pub use firefox::firefox;
 pub use flame::svg_flame;
+pub use otlp::otlp;
 pub use parquet::parquet;
 pub use pprof::pprof;
 
 /// One file of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// Its name in the directory.
+    /// Its path in the directory.
     pub name: String,
     /// Its content.
     pub bytes: Vec<u8>,

@@ -1,5 +1,18 @@
-//! Parquet: the tables of the CSV with types, one file each. Unknown values are null.
+//! Parquet: the tables of the CSV with types. Unknown values are null.
+//!
+//! Each file is in a directory that names its day, host and server, as Hive does. DuckDB, Spark and
+//! others read the directories of many trials as one table with the columns `day`, `host` and
+//! `server`:
+//!
+//! ```text
+//! intervals/day=2026-11-26/host=web01/server=nginx/0123456789abcdef.parquet
+//! ```
+//!
+//! The name of a file is the trial's identity, so that a trial that is written again replaces its
+//! own files and no others. All files of a table have the same schema. The columns `trial`,
+//! `version` and `labels` precede those of the CSV.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
@@ -10,25 +23,88 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 use trial::Trial;
 
-use super::Exported;
 use super::tables::{Column, Table, Values, tables};
+use super::{Exported, server_name};
 use crate::Error;
 use crate::analysis::Analysis;
+use crate::format;
 
-/// The tables of a trial.
+/// The tables of a trial, one file for each day (UTC) in which it has intervals.
 ///
 /// # Errors
 /// [`Error::Table`], if one cannot be written.
 pub fn parquet(trial: &Trial, analysis: &Analysis) -> Result<Vec<Exported>, Error> {
-    let file = |table: &Table| match written(table) {
-        Ok(bytes) => Ok(Exported { name: format!("{}.parquet", table.name), bytes }),
-        Err(error) => Err(Error::Table {
-            trial: analysis.trial.name.clone(),
-            table: table.name,
-            what: error.to_string(),
-        }),
-    };
-    tables(trial, analysis).iter().map(file).collect()
+    let manifest = trial.manifest();
+    let identity = format!("{:016x}", manifest.identity());
+    let labels = serde_json::to_string(&manifest.labels).expect("texts can be written as JSON");
+    let about = [
+        ("trial", Some(identity.clone())),
+        ("version", manifest.server.version.clone()),
+        ("labels", Some(labels)),
+    ];
+    let mut days: BTreeMap<i64, String> = BTreeMap::new();
+    for interval in trial.intervals() {
+        days.insert(interval.index.cast_signed(), day(interval.start_ns));
+    }
+    let first =
+        days.first_key_value().map_or_else(|| day(manifest.created_ns), |(_, day)| day.clone());
+    let all: BTreeSet<&String> = days.values().chain([&first]).collect();
+    let host = partition("host", &manifest.host.hostname);
+    let server = partition("server", server_name(trial));
+    let mut files = Vec::new();
+    for table in tables(trial, analysis) {
+        let day_of = |row: usize| match table.columns.first().map(|column| &column.values) {
+            Some(Values::Whole(interval)) => {
+                interval[row].and_then(|interval| days.get(&interval)).unwrap_or(&first)
+            }
+            _ => &first,
+        };
+        for day in &all {
+            let rows: Vec<usize> = (0..table.rows).filter(|&row| day_of(row) == *day).collect();
+            let part = part(&table, &about, &rows);
+            let bytes = written(&part).map_err(|error| Error::Table {
+                trial: analysis.trial.name.clone(),
+                table: table.name,
+                what: error.to_string(),
+            })?;
+            let name = format!("{}/day={day}/{host}/{server}/{identity}.parquet", table.name);
+            files.push(Exported { name, bytes });
+        }
+    }
+    Ok(files)
+}
+
+/// These rows of a table, after columns about the trial.
+fn part(table: &Table, about: &[(&str, Option<String>)], rows: &[usize]) -> Table {
+    let about = about.iter().map(|(name, value)| Column {
+        name: (*name).to_string(),
+        values: Values::Text(vec![value.clone(); rows.len()]),
+    });
+    let columns = table
+        .columns
+        .iter()
+        .map(|column| Column { name: column.name.clone(), values: column.values.pick(rows) });
+    Table { name: table.name, columns: about.chain(columns).collect(), rows: rows.len() }
+}
+
+/// The day of an instant, `2026-11-26`.
+fn day(unix_ns: i64) -> String {
+    let mut text = format::instant(unix_ns);
+    text.truncate("2026-11-26".len());
+    text
+}
+
+/// The name of a directory that has the value of a column. Spark and Hive decode the escapes of
+/// ASCII characters only, so all others stay as they are.
+fn partition(column: &str, value: &str) -> String {
+    let mut text = format!("{column}=");
+    for c in value.chars() {
+        match c.is_ascii_alphanumeric() || "-_.".contains(c) || !c.is_ascii() {
+            true => text.push(c),
+            false => text += &format!("%{:02X}", u32::from(c)),
+        }
+    }
+    if value.is_empty() { text + "__HIVE_DEFAULT_PARTITION__" } else { text }
 }
 
 fn written(table: &Table) -> Result<Vec<u8>, ParquetError> {

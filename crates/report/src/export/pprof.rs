@@ -27,14 +27,21 @@ const REQUESTS: f64 = 1e6;
 /// # Errors
 /// [`Error::NoProfile`].
 pub fn pprof(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
-    let rows = rows(trial, analysis);
-    if rows.is_empty() {
-        return Err(no_profile(analysis));
-    }
-    let message = Builder::default().profile(trial, analysis, &rows).encode_to_vec();
+    let message = profile(trial, analysis)?.encode_to_vec();
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     let written = packed.write_all(&message).and_then(|()| packed.finish());
     Ok(written.expect("a Vec takes everything"))
+}
+
+/// The message.
+///
+/// # Errors
+/// [`Error::NoProfile`].
+pub(super) fn profile(trial: &Trial, analysis: &Analysis) -> Result<Profile, Error> {
+    match rows(trial, analysis) {
+        rows if rows.is_empty() => Err(no_profile(analysis)),
+        rows => Ok(Builder::default().profile(trial, analysis, &rows)),
+    }
 }
 
 /// The values of one stack; without a stack, of the time that is not in the profile.
@@ -177,94 +184,94 @@ impl Builder {
 
 /// The messages of profile.proto, with the fields that are used here. Texts are indices of strings.
 #[derive(Clone, PartialEq, Message)]
-struct Profile {
+pub(super) struct Profile {
     #[prost(message, repeated, tag = "1")]
-    sample_type: Vec<ValueType>,
+    pub(super) sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
+    pub(super) sample: Vec<Sample>,
     #[prost(message, repeated, tag = "3")]
-    mapping: Vec<Mapping>,
+    pub(super) mapping: Vec<Mapping>,
     #[prost(message, repeated, tag = "4")]
-    location: Vec<Location>,
+    pub(super) location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
-    function: Vec<Function>,
+    pub(super) function: Vec<Function>,
     #[prost(string, repeated, tag = "6")]
-    string_table: Vec<String>,
+    pub(super) string_table: Vec<String>,
     #[prost(int64, tag = "9")]
-    time_nanos: i64,
+    pub(super) time_nanos: i64,
     #[prost(int64, tag = "10")]
-    duration_nanos: i64,
+    pub(super) duration_nanos: i64,
     #[prost(message, optional, tag = "11")]
-    period_type: Option<ValueType>,
+    pub(super) period_type: Option<ValueType>,
     #[prost(int64, tag = "12")]
-    period: i64,
+    pub(super) period: i64,
     #[prost(int64, repeated, tag = "13")]
-    comment: Vec<i64>,
+    pub(super) comment: Vec<i64>,
     #[prost(int64, tag = "14")]
-    default_sample_type: i64,
+    pub(super) default_sample_type: i64,
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct ValueType {
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
-    r#type: i64,
+    pub(super) r#type: i64,
     #[prost(int64, tag = "2")]
-    unit: i64,
+    pub(super) unit: i64,
 }
 
 /// Locations are in order from the innermost outwards.
 #[derive(Clone, PartialEq, Message)]
-struct Sample {
+pub(super) struct Sample {
     #[prost(uint64, repeated, tag = "1")]
-    location_id: Vec<u64>,
+    pub(super) location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
+    pub(super) value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
-    label: Vec<Label>,
+    pub(super) label: Vec<Label>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Label {
+pub(super) struct Label {
     #[prost(int64, tag = "1")]
-    key: i64,
+    pub(super) key: i64,
     #[prost(int64, tag = "2")]
-    str: i64,
+    pub(super) str: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Mapping {
+pub(super) struct Mapping {
     #[prost(uint64, tag = "1")]
-    id: u64,
+    pub(super) id: u64,
     #[prost(int64, tag = "5")]
-    filename: i64,
+    pub(super) filename: i64,
     #[prost(bool, tag = "7")]
-    has_functions: bool,
+    pub(super) has_functions: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Location {
+pub(super) struct Location {
     #[prost(uint64, tag = "1")]
-    id: u64,
+    pub(super) id: u64,
     #[prost(uint64, tag = "2")]
-    mapping_id: u64,
+    pub(super) mapping_id: u64,
     #[prost(message, repeated, tag = "4")]
-    line: Vec<Line>,
+    pub(super) line: Vec<Line>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Line {
+pub(super) struct Line {
     #[prost(uint64, tag = "1")]
-    function_id: u64,
+    pub(super) function_id: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Function {
+pub(super) struct Function {
     #[prost(uint64, tag = "1")]
-    id: u64,
+    pub(super) id: u64,
     #[prost(int64, tag = "2")]
-    name: i64,
+    pub(super) name: i64,
     #[prost(int64, tag = "3")]
-    system_name: i64,
+    pub(super) system_name: i64,
     #[prost(int64, tag = "4")]
-    filename: i64,
+    pub(super) filename: i64,
 }

@@ -9,7 +9,7 @@
 //! | `costs` | part of the cost of a request, with its intervals |
 //!
 //! Column names end in their unit: `_ns` is nanoseconds, `_us` microseconds. A table without rows
-//! is written with its header.
+//! is written with its header. Rows that belong to an interval have its number in the first column.
 
 use std::collections::HashMap;
 
@@ -35,6 +35,21 @@ pub(super) enum Values {
     Number(Vec<Option<f64>>),
     Text(Vec<Option<String>>),
     Truth(Vec<bool>),
+}
+
+impl Values {
+    /// The values of these rows.
+    pub(super) fn pick(&self, rows: &[usize]) -> Values {
+        fn of<T: Clone>(values: &[T], rows: &[usize]) -> Vec<T> {
+            rows.iter().map(|&row| values[row].clone()).collect()
+        }
+        match self {
+            Values::Whole(values) => Values::Whole(of(values, rows)),
+            Values::Number(values) => Values::Number(of(values, rows)),
+            Values::Text(values) => Values::Text(of(values, rows)),
+            Values::Truth(values) => Values::Truth(of(values, rows)),
+        }
+    }
 }
 
 /// All tables.
