@@ -54,7 +54,8 @@ pub(super) fn dashboard(metrics: &[Described]) -> Value {
     }
     for (id, panel) in (1..).zip(&mut panels) {
         panel["id"] = json!(id * 1000);
-        for (below, nested) in (1..).zip(panel["panels"].as_array_mut().into_iter().flatten()) {
+        let nested = panel.get_mut("panels").and_then(Value::as_array_mut);
+        for (below, nested) in (1..).zip(nested.into_iter().flatten()) {
             nested["id"] = json!(id * 1000 + below);
         }
     }

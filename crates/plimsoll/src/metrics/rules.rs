@@ -214,7 +214,7 @@ pub(super) fn file() -> String {
             "{{{{ $labels.instance }}}} spends its error budget {times} times too fast: \
              {{{{ $value | humanizePercentage }}}} of the requests in {long} had no usable answer"
         );
-        let name = "PlimsollErrorBudgetBurn";
+        let name = &format!("PlimsollErrorBudgetBurn{long}");
         alert(&mut out, &Alert { name, expr: &expr, lasts: "2m", severity, summary: &summary });
     }
     out

@@ -16,6 +16,7 @@ mod http3;
 mod lab;
 mod load;
 mod peers;
+mod prometheus;
 mod proxy_header;
 mod settings;
 mod smuggling;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
-use report::export::{Exported, csv, firefox, parquet as to_parquet, pprof};
+use report::export::{Exported, csv, firefox, otlp, parquet as to_parquet, pprof};
 use report::{Analysis, Error, Options, analyse};
 use serde_json::Value;
 use trial::Trial;
@@ -241,17 +241,17 @@ fn parquet_has_the_values_of_the_csv_with_types_and_nulls() {
     made.intervals[3].phase = Some("warm-up".to_string());
     let (_directory, trial, analysis) = analysed(&made);
     let (files, text) = (to_parquet(&trial, &analysis).unwrap(), csv(&trial, &analysis));
+    assert_eq!(files.len(), text.len(), "all is in one day");
     for (file, text) in files.iter().zip(&text) {
+        let table = text.name.trim_end_matches(".csv");
+        assert!(file.name.starts_with(&format!("{table}/day=")), "{}", file.name);
         let reader = reader(&file.bytes);
         let rows = read_csv(&text.bytes);
-        let schema = reader.metadata().file_metadata().schema_descr();
-        let names: Vec<Option<String>> =
-            schema.columns().iter().map(|column| Some(column.name().to_string())).collect();
-        assert_eq!(names, rows[0], "{}", file.name);
+        assert_eq!(columns(&reader)[3..], rows[0], "{}", file.name);
         assert_eq!(reader.get_row_iter(None).unwrap().count(), rows.len() - 1, "{}", file.name);
         for (row, cells) in reader.get_row_iter(None).unwrap().zip(&rows[1..]) {
             let row = row.unwrap();
-            for ((_, field), cell) in row.get_column_iter().zip(cells) {
+            for ((_, field), cell) in row.get_column_iter().skip(3).zip(cells) {
                 use parquet::record::Field;
                 match field {
                     Field::Null => assert_eq!(*cell, None),
@@ -264,10 +264,118 @@ fn parquet_has_the_values_of_the_csv_with_types_and_nulls() {
             }
         }
     }
-    let reader = reader(find(&files, "intervals.parquet"));
+    let reader = reader(&files[0].bytes);
     let fourth = reader.get_row_iter(None).unwrap().nth(3).unwrap().unwrap();
-    assert_eq!(fourth.get_long(0).unwrap(), 3);
-    assert_eq!(fourth.get_double(3).unwrap(), trial.intervals()[3].requests);
+    assert_eq!(fourth.get_long(3).unwrap(), 3);
+    assert_eq!(fourth.get_double(6).unwrap(), trial.intervals()[3].requests);
+}
+
+fn columns(of: &impl FileReader) -> Vec<Option<String>> {
+    let schema = of.metadata().file_metadata().schema_descr();
+    schema.columns().iter().map(|column| Some(column.name().to_string())).collect()
+}
+
+/// As Spark decodes the name of a directory, character by character.
+fn decoded(text: &str) -> String {
+    let mut parts = text.split('%');
+    let first = parts.next().unwrap().to_string();
+    parts.fold(first, |out, part| {
+        let (code, rest) = part.split_at(2);
+        out + &char::from(u8::from_str_radix(code, 16).unwrap()).to_string() + rest
+    })
+}
+
+#[test]
+fn parquet_is_partitioned_and_each_row_is_in_the_file_of_its_day() {
+    let mut made = old_day();
+    made.manifest.host.hostname = "wéb/01=%".to_string();
+    made.manifest.labels.insert("release".to_string(), "4\"2".to_string());
+    for interval in &mut made.intervals {
+        // From noon to noon.
+        interval.start_ns += 12 * 3_600_000_000_000 - made.manifest.created_ns % 86_400_000_000_000;
+    }
+    let (_directory, trial, analysis) = analysed(&made);
+    let files = to_parquet(&trial, &analysis).unwrap();
+    let identity = format!("{:016x}.parquet", trial.manifest().identity());
+    let (mut days, mut seen, mut schemas) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+    for file in &files {
+        let parts: Vec<&str> = file.name.split('/').collect();
+        let [table, day, host, server, name] = parts.as_slice() else { panic!("{}", file.name) };
+        assert_eq!(decoded(host), "host=wéb/01=%");
+        assert_eq!(decoded(server), "server=Squid 1.1.20Mod, old");
+        assert_eq!(*name, identity);
+        let reader = reader(&file.bytes);
+        let schema = reader.metadata().file_metadata().schema_descr().root_schema().clone();
+        assert_eq!(*schemas.entry(*table).or_insert_with(|| schema.clone()), schema, "{table}");
+        for row in reader.get_row_iter(None).unwrap() {
+            let row = row.unwrap();
+            *seen.entry(*table).or_insert(0) += 1;
+            assert_eq!(row.get_string(0).unwrap().as_str(), &identity[..16]);
+            assert_eq!(row.get_string(2).unwrap(), r#"{"release":"4\"2"}"#);
+            if *table == "intervals" {
+                let start = report::format::instant(row.get_long(4).unwrap());
+                assert_eq!(*day, format!("day={}", &start[..10]));
+            }
+        }
+        days.push(*day);
+    }
+    days.sort_unstable();
+    days.dedup();
+    assert_eq!(days.len(), 2, "{days:?}");
+    assert_eq!(files.len(), 2 * schemas.len(), "also files without rows, for their schema");
+    assert_eq!(seen["intervals"], 96);
+    assert!(seen["costs"] > 1, "{seen:?}");
+}
+
+#[test]
+fn otlp_has_the_stacks_and_values_of_pprof() {
+    use opentelemetry_proto::tonic::collector::profiles::v1development as service;
+    use prost::Message;
+
+    let (_directory, trial, analysis) = analysed(&known(&COSTS, 8));
+    let message = otlp(&trial, &analysis).unwrap();
+    let message = service::ExportProfilesServiceRequest::decode(message.as_slice()).unwrap();
+    let tables = message.dictionary.unwrap();
+    let text = |at: i32| tables.string_table[at as usize].as_str();
+    let resource = message.resource_profiles[0].resource.as_ref().unwrap();
+    assert!(resource.attributes.iter().any(|of| of.key == "service.instance.id"));
+    let profiles = &message.resource_profiles[0].scope_profiles[0].profiles;
+    let types: Vec<_> = profiles
+        .iter()
+        .map(|profile| profile.sample_type.unwrap())
+        .map(|of| (text(of.type_strindex), text(of.unit_strindex)))
+        .collect();
+    let cost = ("cpu_of_a_million_requests", "microseconds");
+    assert_eq!(types, [("samples", "count"), ("cpu", "nanoseconds"), cost]);
+    let sums: Vec<i64> = profiles
+        .iter()
+        .map(|profile| profile.samples.iter().flat_map(|sample| &sample.values).sum())
+        .collect();
+    let samples: i64 = trial.samples().iter().map(|row| i64::from(row.samples)).sum();
+    let whole = analysis.costs.as_ref().unwrap().whole.us_per_request;
+    assert_eq!(sums[0], samples);
+    assert!((sums[2] as f64 / 1e6 - whole).abs() < 1e-5, "{} of {whole}", sums[2]);
+    let (mut server, mut stacks) = (0, Vec::new());
+    for sample in &profiles[1].samples {
+        let attribute = &tables.attribute_table[sample.attribute_indices[0] as usize];
+        assert_eq!(text(attribute.key_strindex), "owner");
+        if format!("{:?}", attribute.value).contains("\"server\"") {
+            server += sample.values[0];
+        }
+        let stack = &tables.stack_table[sample.stack_index as usize];
+        let names: Vec<&str> = stack
+            .location_indices
+            .iter()
+            .map(|&at| tables.location_table[at as usize].lines[0].function_index)
+            .map(|at| text(tables.function_table[at as usize].name_strindex))
+            .collect();
+        stacks.push(names.join(" < "));
+    }
+    assert_eq!(server, server_ns(&trial));
+    assert!(stacks.iter().any(|stack| stack == "tcp_sendmsg < main"), "{stacks:?}");
+    let ids: Vec<_> = profiles.iter().map(|profile| &profile.profile_id).collect();
+    assert!(ids.iter().all(|id| id.len() == 16) && ids[0] != ids[1], "{ids:?}");
+    assert_eq!((text(0), tables.location_table[0].lines.len()), ("", 0));
 }
 
 #[test]
