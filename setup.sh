@@ -34,6 +34,7 @@ test  go         golang-go        -         builds a client of HTTP/2, for the t
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and client, for the tests
+test  promtool   prometheus       prometheus reads the metrics and their rules (about 100 MB)
 test  squid      squid            squid     a live server to record
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
 test  python3    python3          -         for the tests: clients, and calls of a library
