@@ -7,10 +7,14 @@ use crate::support::{Home, plimsoll};
 
 /// A single-threaded server that spends `tcp_us` in TCP and `own_us` in its code per request.
 pub(crate) fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String {
+    made_as(home, name, "made", tcp_us, own_us)
+}
+
+fn made_as(home: &Home, name: &str, server: &str, tcp_us: f64, own_us: f64) -> String {
     let path = home.at(name);
     let mut manifest = Manifest::default();
     manifest.host.cpus = 2;
-    manifest.server.name = "made".into();
+    manifest.server.name = server.into();
     let mut writer = Writer::create(&path, &manifest).unwrap();
     let frame = |symbol: &str, module: &str, mode| Frame {
         symbol: Some(symbol.into()),
@@ -141,6 +145,19 @@ fn doctor_finds_the_known_work() {
     assert!(able("event notification: epoll") && able("disk sync") && able("process cpu time"));
 }
 
+/// The Parquet files of a server that was recorded in 1970.
+fn parquet_files(directory: &str, server: &str) -> Vec<std::path::PathBuf> {
+    let tables = std::fs::read_dir(directory).unwrap().map(|table| table.unwrap().path());
+    let partition = format!("day=1970-01-01/host=__HIVE_DEFAULT_PARTITION__/server={server}");
+    let files = tables.flat_map(|table| std::fs::read_dir(table.join(&partition)).unwrap());
+    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    for file in &files {
+        assert!(file.extension().unwrap() == "parquet", "{file:?}");
+        assert!(std::fs::read(file).unwrap().starts_with(b"PAR1"), "{file:?}");
+    }
+    files
+}
+
 #[test]
 fn a_report_writes_files_for_other_tools() {
     let home = Home::new();
@@ -180,7 +197,19 @@ fn a_report_writes_files_for_other_tools() {
     assert!(firefox["threads"].is_array());
     let rows = String::from_utf8(read(&format!("{csv}/intervals.csv"))).unwrap();
     assert_eq!(rows.lines().count(), 1 + report["intervals"].as_array().unwrap().len());
-    assert!(read(&format!("{parquet}/costs.parquet")).starts_with(b"PAR1"));
+    assert_eq!(parquet_files(&parquet, "made").len(), 5);
+
+    // Further trials are added, and those that are there already are replaced.
+    std::fs::create_dir(home.path().join("more")).unwrap();
+    let more = home.at("more");
+    std::fs::copy(&trial, home.path().join("more/copy.trial")).unwrap();
+    made_as(&home, "more/other.trial", "other one", 20.0, 40.0);
+    plimsoll(&["report", &trial, &more, "--parquet", &parquet]).succeeded();
+    assert_eq!(parquet_files(&parquet, "made").len(), 5);
+    assert_eq!(parquet_files(&parquet, "other%20one").len(), 5);
+    let several = plimsoll(&["report", &trial, &more, "--parquet", &parquet, "--csv", &csv]);
+    several.refused(&["several trials", "--parquet"]);
+    plimsoll(&["report", &home.at("csv"), "--parquet", &parquet]).refused(&["has no file"]);
 
     let file = home.write("in-the-way", "");
     plimsoll(&["report", &trial, "--csv", &file]).refused(&["in-the-way", "cannot create"]);

@@ -8,6 +8,7 @@
 mod admin_calls;
 mod bad_input;
 mod boost;
+mod collector;
 mod demo;
 mod disk;
 mod http2;

@@ -201,8 +201,6 @@ impl Prometheus {
             .arg(format!("--config.file={config}"))
             .arg(format!("--storage.tsdb.path={}", home.at("prometheus")))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            // Otherwise the first scrape is after 5 s.
-            .arg("--scrape.discovery-reload-interval=100ms")
             .stdout(Stdio::null())
             .stderr(log);
         let mut child = Running::start(&mut command);
