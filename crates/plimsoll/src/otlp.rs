@@ -77,8 +77,8 @@ impl Collector {
         })
     }
 
-    /// Sends a message to the path of its signal. If the collector is not reachable or overloaded,
-    /// it is sent again for half a minute or so. The error says what failed last.
+    /// Sends a message to the path of its signal. If the collector is overloaded, it is sent again,
+    /// a few times. The error says what failed last.
     pub(crate) fn send(&self, path: &str, message: &[u8]) -> Result<(), String> {
         let url = format!("{}/{path}", self.url);
         let mut wait = WAIT_FIRST;
@@ -100,12 +100,9 @@ impl Collector {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let mut answer = request.send(message).map_err(|error| {
-            // What cannot be a matter of time is wrong with the URL or the certificate.
-            use ureq::Error::{ConnectionFailed, HostNotFound, Io, Timeout};
-            let passes = matches!(error, ConnectionFailed | HostNotFound | Io(_) | Timeout(_));
-            Refused { what: error.to_string(), again: passes.then_some(None) }
-        })?;
+        let mut answer = request
+            .send(message)
+            .map_err(|error| Refused { what: error.to_string(), again: None })?;
         let status = answer.status().as_u16();
         let again = matches!(status, 429 | 502 | 503 | 504).then(|| asked_wait(&answer));
         let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();

@@ -36,7 +36,8 @@ pub fn otlp(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
         text("host.name", &manifest.host.hostname),
     ];
     attributes.extend(manifest.server.version.iter().map(|of| text("service.version", of)));
-    attributes.extend(manifest.labels.iter().map(|(name, value)| text(name, value)));
+    let labels = manifest.labels.iter();
+    attributes.extend(labels.map(|(name, value)| text(&format!("plimsoll.label.{name}"), value)));
     let scope = InstrumentationScope {
         name: "plimsoll".to_owned(),
         version: manifest.tool_version.clone(),
