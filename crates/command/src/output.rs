@@ -5,6 +5,7 @@
 //! never mistaken for a complete one. [`Pending`] checks that a file can be written before the
 //! work whose result it will hold, which may take an hour.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -126,7 +127,9 @@ impl Pending {
             let file = File::options().write(true).open(&path).map_err(refused)?;
             return Ok(Pending { path, temporary: None, file });
         }
-        let mut name = path.file_name().unwrap_or_default().to_owned();
+        // Tools that read whole directories pass over hidden files.
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
         name.push(format!(".{}.part", std::process::id()));
         let temporary = path.with_file_name(name);
         let file = File::create(&temporary).map_err(refused)?;

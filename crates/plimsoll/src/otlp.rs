@@ -64,6 +64,8 @@ impl Collector {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(ATTEMPT_MAX))
+            // A redirection could lead the headers to another host.
+            .max_redirects(0)
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
         if uri.scheme_str() == Some("https") {
             config = config.tls_config(tls());

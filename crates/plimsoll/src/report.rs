@@ -15,7 +15,10 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
     if flags.trials.is_empty() {
         return output::print(Groups::default_text());
     }
-    let trials = files(&flags.trials)?;
+    let trials = match flags.parquet {
+        Some(_) => files(&flags.trials)?,
+        None => flags.trials.clone(),
+    };
     let [path] = trials.as_slice() else { return tables(flags, &trials) };
     let (trial, analysis) = analysed(flags, path)?;
     if let Some(path) = &flags.html {

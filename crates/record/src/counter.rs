@@ -210,9 +210,12 @@ impl MetricUrl {
 /// Values by labels, as written on the page.
 pub(crate) type Series = HashMap<Vec<u8>, f64>;
 
+/// Labels and their values.
+pub type Labels = Vec<(String, String)>;
+
 /// The labels of a series on a page of metrics, `{label="value",...}`, and what follows them.
-pub fn labels_and_rest(text: &[u8]) -> Option<(Vec<(String, String)>, &[u8])> {
-    let mut found = Vec::new();
+pub fn labels_and_rest(text: &[u8]) -> Option<(Labels, &[u8])> {
+    let mut found = Labels::new();
     let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let rest = labels_of(text, &mut |label, value| {
         found.push((text_of(label), text_of(&unescaped(value))));

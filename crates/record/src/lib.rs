@@ -50,7 +50,7 @@ mod spread;
 pub mod survey;
 mod tail;
 
-pub use counter::{MetricUrl, labels_and_rest};
+pub use counter::{Labels, MetricUrl, labels_and_rest};
 pub use counters::known_loop;
 pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};

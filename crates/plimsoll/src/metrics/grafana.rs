@@ -143,6 +143,15 @@ fn of_metric(metric: &Described) -> Value {
             let unit = unit(["percentunit", "Bps", "short", "cps"]);
             panel(&format!("{title} per second"), metric.help, unit, &[(expr, legend(labels))])
         }
+        "gauge" if name.ends_with("_time_seconds") => {
+            let expr = format!("time() - {}", selected(&name));
+            panel(
+                &format!("time since {}", title.replace(" time seconds", "")),
+                metric.help,
+                "s",
+                &[(expr, legend(labels))],
+            )
+        }
         "gauge" => {
             let unit = unit(["s", "bytes", "percentunit", "short"]);
             panel(&title, metric.help, unit, &[(selected(&name), legend(labels))])

@@ -16,6 +16,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
+use record::Labels;
 use server::Described;
 
 use super::fetch;
@@ -72,8 +73,6 @@ fn attribute(key: &str, value: &str) -> KeyValue {
     let value = AnyValue { value: Some(any_value::Value::StringValue(value.to_owned())) };
     KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
 }
-
-type Labels = Vec<(String, String)>;
 
 /// A histogram, as its samples come: bounds with cumulative counts.
 #[derive(Default)]
