@@ -24,11 +24,6 @@ pub const KIND_RATE: &str = "rate";
 /// hour) is longer: the mean of few seconds is not a peak that lasts.
 pub const PEAK_MIN_S: f64 = 60.0;
 
-/// The label that overrides the name of the server.
-pub const LABEL_SERVER: &str = "server";
-/// The label that overrides the name of the host.
-pub const LABEL_HOST: &str = "host";
-
 /// Sums over the intervals of a trial that begin in one window and have their rate in one bin. The
 /// key is `(start_s, kind, bin)`.
 ///
@@ -102,14 +97,12 @@ pub fn run(trial: &Trial) -> Run {
     let manifest = trial.manifest();
     let labels = manifest.labels.iter();
     let labels = labels.map(|(name, value)| Label { name: name.clone(), value: value.clone() });
-    let name =
-        |label: &str, otherwise: &String| manifest.labels.get(label).unwrap_or(otherwise).clone();
     let end = |interval: &Interval| interval.start_ns + interval.length_ns;
     Run {
         trial: manifest.identity(),
         server: ServerId {
-            host: name(LABEL_HOST, &manifest.host.hostname),
-            server: name(LABEL_SERVER, &manifest.server.name),
+            host: manifest.host_name().to_owned(),
+            server: manifest.server_name().to_owned(),
         },
         version: manifest.server.version.clone(),
         labels: labels.collect(),

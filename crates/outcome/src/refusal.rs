@@ -35,12 +35,12 @@ macro_rules! refusals {
         }
 
         /// The rules by which refusals are counted: those of the list, then one for everything
-        /// malformed and one for all faults.
-        pub const COUNTED: &[&str] = &[$($name,)* "malformed", "fault"];
+        /// malformed, one for the faults that clients caused, and one for all other faults.
+        pub const COUNTED: &[&str] = &[$($name,)* "malformed", "client-fault", "fault"];
 
         /// The same, as numbers.
         #[allow(clippy::enum_variant_names)]
-        enum Place { $($variant,)* Malformed, Fault }
+        enum Place { $($variant,)* Malformed, ClientFault, Fault }
 
         impl Refusal {
             /// The status of the response.
@@ -93,6 +93,7 @@ macro_rules! refusals {
                 let place = match self {
                     $(Refusal::$variant => Place::$variant,)*
                     Refusal::Malformed(_) => Place::Malformed,
+                    Refusal::Fault(fault) if fault.is_of_the_client() => Place::ClientFault,
                     Refusal::Fault(_) => Place::Fault,
                 };
                 place as usize
@@ -216,5 +217,6 @@ mod tests {
         }
         assert_eq!(COUNTED[Refusal::OnlyIfCached.place()], Refusal::OnlyIfCached.name());
         assert_eq!(COUNTED[Refusal::Fault(Fault::Connect).place()], "fault");
+        assert_eq!(COUNTED[Refusal::Fault(Fault::ClientBody).place()], "client-fault");
     }
 }

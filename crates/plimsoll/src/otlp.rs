@@ -51,15 +51,16 @@ struct Refused {
 impl Collector {
     /// The collector at this URL, which is the beginning of the URL of each signal.
     pub(crate) fn new(url: &str) -> Result<Collector, Failure> {
+        // The URL is not repeated: it may contain a password.
         let refused = |why: &dyn fmt::Display| {
-            misuse(format!("--otlp {url}: {why}; write a URL such as http://127.0.0.1:4318"))
+            misuse(format!("--otlp: {why}; write a URL such as http://127.0.0.1:4318"))
         };
         let uri: Uri = url.parse().map_err(|error| refused(&error))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none() {
-            return Err(refused(&"not a URL with http:// or https://"));
+            return Err(refused(&"the URL does not begin with http:// or https://"));
         }
         if uri.query().is_some() || uri.authority().is_some_and(|of| of.as_str().contains('@')) {
-            return Err(refused(&"a query or a password cannot be part of it"));
+            return Err(refused(&"a query or a password cannot be part of the URL"));
         }
         let mut config = Agent::config_builder()
             .http_status_as_error(false)

@@ -47,13 +47,22 @@ fn tables(flags: &cli::Report, trials: &[PathBuf]) -> Result<(), Failure> {
     let is_of_one = [html, svg, flame, collapsed, pprof, firefox, csv].iter().any(|f| f.is_some());
     let (Some(directory), false) = (&flags.parquet, is_of_one || otlp.is_some() || flags.json)
     else {
-        return Err(misuse("several trials can only be written with --parquet; give one trial"));
+        let why = "of several trials, only --parquet is written; drop the other output flags, or \
+                   give one trial";
+        return Err(misuse(why));
     };
+    let mut refused = Vec::new();
     for path in trials {
-        let (trial, analysis) = analysed(flags, path)?;
-        exports::exports(flags, &trial, &analysis)?;
+        let written = analysed(flags, path)
+            .and_then(|(trial, analysis)| exports::exports(flags, &trial, &analysis));
+        refused.extend(written.err().map(|failure| failure.to_string()));
     }
-    output::print(format!("{} trials written to {}\n", trials.len(), directory.display()))
+    let written = trials.len() - refused.len();
+    output::print(format!("{written} trials written to {}\n", directory.display()))?;
+    match refused.is_empty() {
+        true => Ok(()),
+        false => Err(misuse(format!("not written: {}", refused.join("; ")))),
+    }
 }
 
 /// The files that are named, and the trials in the folders that are.

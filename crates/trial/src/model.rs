@@ -42,7 +42,22 @@ pub struct Manifest {
     pub labels: BTreeMap<String, String>,
 }
 
+/// The label that overrides the name of the server.
+const LABEL_SERVER: &str = "server";
+/// The label that overrides the name of the host.
+const LABEL_HOST: &str = "host";
+
 impl Manifest {
+    /// Name of the machine: its label, or what it calls itself.
+    pub fn host_name(&self) -> &str {
+        self.labels.get(LABEL_HOST).unwrap_or(&self.host.hostname)
+    }
+
+    /// Name of the server: its label, or the kernel's name for its first process.
+    pub fn server_name(&self) -> &str {
+        self.labels.get(LABEL_SERVER).unwrap_or(&self.server.name)
+    }
+
     /// Identity of the trial: the same in every copy of the file, and from its first interval on.
     pub fn identity(&self) -> u64 {
         let Manifest { host, server, created_ns, .. } = self;

@@ -52,7 +52,7 @@ fn no_profile(analysis: &Analysis) -> Error {
 
 /// Name of the server, as the root of its stacks.
 fn server_name(trial: &Trial) -> &str {
-    match trial.manifest().server.name.as_str() {
+    match trial.manifest().server_name() {
         "" => "server",
         name => name,
     }

@@ -33,7 +33,7 @@ pub fn otlp(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
     let mut attributes = vec![
         text("service.name", server_name(trial)),
         text("service.instance.id", &format!("{:016x}", manifest.identity())),
-        text("host.name", &manifest.host.hostname),
+        text("host.name", manifest.host_name()),
     ];
     attributes.extend(manifest.server.version.iter().map(|of| text("service.version", of)));
     let labels = manifest.labels.iter();

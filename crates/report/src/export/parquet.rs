@@ -49,7 +49,7 @@ pub fn parquet(trial: &Trial, analysis: &Analysis) -> Result<Vec<Exported>, Erro
     let first =
         days.first_key_value().map_or_else(|| day(manifest.created_ns), |(_, day)| day.clone());
     let all: BTreeSet<&String> = days.values().chain([&first]).collect();
-    let host = partition("host", &manifest.host.hostname);
+    let host = partition("host", manifest.host_name());
     let server = partition("server", server_name(trial));
     let mut files = Vec::new();
     for table in tables(trial, analysis) {
