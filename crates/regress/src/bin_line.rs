@@ -15,9 +15,9 @@
 //! which each window is one. The last two cover what neighbouring intervals have in common. Within
 //! a window, the rate counts as constant.
 //!
-//! **What differs from the full method**: nothing is set aside. Intervals in which something else
-//! used the resource stay in, pull the line up, and widen its interval. The reach
-//! is the highest mean use of a bin, not that of an interval. On generated trials and on
+//! **What differs from the full method**: no interval is set aside. Intervals in which something
+//! else used the resource stay in, pull the line up, and widen its interval. The reach is the
+//! highest mean use of a bin, not that of an interval. On generated trials and on
 //! trials of real servers the capacities differ by a few percent, which is less than their
 //! intervals; the tests of this module have bounds. Fetch the trial and analyse it where the
 //! difference matters.
@@ -104,7 +104,8 @@ pub struct BinLine {
     pub n: f64,
     /// Number of windows.
     pub windows: f64,
-    /// Highest mean use of a bin as a share of the cap.
+    /// Highest mean use of a bin as a share of the cap, without bins that something else than the
+    /// rate made busy.
     pub reach: f64,
     /// Mean rate of the highest bin.
     pub highest_rate: f64,
@@ -136,7 +137,7 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
     if let Some((wakes, of_wakes)) = &with_wakes {
         (model, fit, capacity) = (Model::Wakes, wakes, of_wakes.clone());
     }
-    let reach = data.rows.iter().map(|row| row.c / cap).fold(0.0, f64::max);
+    let reach = data.reach() / cap;
     if reach < BUSY_BELOW && capacity.identifiable.is_ok() {
         if let Some(busy) = data.busy(input, question) {
             (model, capacity) = (Model::Busy, busy);
@@ -440,6 +441,17 @@ impl Data<'_> {
         pooled.max(relative * cap)
     }
 
+    /// The highest mean use of a bin. A bin counts only as far as one with a higher rate is used as
+    /// much: otherwise something else than the rate made it busy.
+    fn reach(&self) -> f64 {
+        let (mut reach, mut above) = (0.0_f64, f64::INFINITY);
+        for row in self.rows.iter().rev() {
+            reach = reach.max(row.c.min(above));
+            above = if above.is_finite() { above.max(row.c) } else { row.c };
+        }
+        reach
+    }
+
     fn busy(&self, input: &BinLineInput<'_>, question: Question) -> Option<Capacity> {
         // A server that never sleeps spends its CPU time waiting.
         if input.wakes_known && self.all.w <= 0.0 {
@@ -450,7 +462,11 @@ impl Data<'_> {
             (row.n, row.within(ratio, 0.0) / row.c.powi(2))
         };
         let means_of: Vec<(f64, f64)> = self.rows.iter().map(mean_of).collect();
+        let reach = self.reach();
+        let above = |&bin: &usize| self.c[bin] > reach;
+        let set_aside: Vec<usize> = (0..self.c.len()).filter(above).collect();
         let known = Known {
+            set_aside: &set_aside,
             wakes: input.wakes_known.then_some(&self.w),
             processes_alternate: input.processes_alternate,
             marginal: input.marginal,
