@@ -88,6 +88,8 @@ fn the_slope_from_sums_is_that_of_all_intervals() {
     let (mut x, mut c) = (Vec::new(), Vec::new());
     for name in ["0.trial", "below/1.trial"] {
         let trial = Trial::open(directory.path().join(name)).unwrap();
+        let part = Trial::open_intervals(trial.path()).unwrap();
+        assert_eq!(windows::windows(&trial), windows::windows(&part));
         for interval in &trial.intervals()[1..] {
             x.push(interval.rate());
             c.push(interval.threads[0].total_ns as f64 / 1e9);

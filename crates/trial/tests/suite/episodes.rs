@@ -44,6 +44,14 @@ fn turns_and_episodes_are_written_with_their_interval() {
     assert_eq!(found.turns(), [turn(0), turn(2)]);
     let episodes = [episode(0, 0), episode(0, CLASS_MAX), episode(2, 0), episode(2, CLASS_MAX)];
     assert_eq!(found.episodes(), episodes);
+    let part = Trial::open_intervals(&path).unwrap();
+    assert_eq!((part.turns(), part.episodes()), (found.turns(), found.episodes()));
+    assert_eq!((part.manifest(), part.complete()), (found.manifest(), found.complete()));
+    let threads = |trial: &Trial| {
+        let each = trial.intervals().iter().map(|interval| (interval.rate(), &interval.threads));
+        format!("{:?}", each.collect::<Vec<_>>())
+    };
+    assert_eq!(threads(&part), threads(&found));
     let recent = Trial::recent(&path, 1).unwrap();
     assert_eq!((recent.turns(), recent.episodes()), (&[turn(2)][..], &episodes[2..]));
 }
