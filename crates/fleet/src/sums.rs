@@ -174,8 +174,7 @@ pub fn procedures<'t>(
         BTreeMap::new();
     for (run, profile) in trials {
         let Some(group) = asked.group(run) else { continue };
-        for (start_s, rows) in windows_of(profile).filter(|(start_s, _)| asked.is_in_span(*start_s))
-        {
+        for rows in windows_of(profile, asked) {
             let key = (run.server.clone(), group.clone());
             let (of_server, of_procedures) = servers.entry(key).or_default();
             let requests = rows[0].requests;
@@ -207,13 +206,13 @@ pub fn stacks<'t>(
     trials: impl IntoIterator<Item = (&'t Run, &'t Profile)>,
     asked: &Asked,
 ) -> Vec<GroupStacks> {
-    let mut groups: BTreeMap<Option<String>, (f64, HashMap<u64, (&Vec<String>, f64)>)> =
-        BTreeMap::new();
+    /// The frames and the CPU time of each stack.
+    type Stacks<'t> = HashMap<u64, (&'t Vec<String>, f64)>;
+    let mut groups: BTreeMap<Option<String>, (f64, Stacks<'t>)> = BTreeMap::new();
     for (run, profile) in trials {
         let Some(group) = asked.group(run) else { continue };
         let (requests, stacks) = groups.entry(group).or_default();
-        let windows = windows_of(profile).filter(|(start_s, _)| asked.is_in_span(*start_s));
-        *requests += windows.map(|(_, rows)| rows[0].requests).sum::<f64>();
+        *requests += windows_of(profile, asked).map(|rows| rows[0].requests).sum::<f64>();
         for row in profile.stacks.iter().filter(|row| asked.is_in_span(row.start_s)) {
             if let Some(frames) = profile.frames.get(&row.stack) {
                 stacks.entry(row.stack).or_insert((frames, 0.0)).1 += row.cpu_s;
@@ -232,8 +231,11 @@ pub fn stacks<'t>(
         .collect()
 }
 
-/// The rows of each window; none is empty.
-fn windows_of(profile: &Profile) -> impl Iterator<Item = (i64, &[ProcedureWindow])> {
-    let rows = profile.procedures.chunk_by(|a, b| a.start_s == b.start_s);
-    rows.map(|rows| (rows[0].start_s, rows))
+/// The rows of each window in the span. Each has at least one.
+fn windows_of<'p>(
+    profile: &'p Profile,
+    asked: &Asked,
+) -> impl Iterator<Item = &'p [ProcedureWindow]> {
+    let windows = profile.procedures.chunk_by(|a, b| a.start_s == b.start_s);
+    windows.filter(|rows| asked.is_in_span(rows[0].start_s))
 }

@@ -139,10 +139,9 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         (model, fit, capacity) = (Model::Wakes, wakes, of_wakes.clone());
     }
     let reach = data.reach() / cap;
-    if reach < BUSY_BELOW && capacity.identifiable.is_ok() {
-        if let Some(busy) = data.busy(input, question) {
-            (model, capacity) = (Model::Busy, busy);
-        }
+    let asked = reach < BUSY_BELOW && capacity.identifiable.is_ok();
+    if let Some(busy) = asked.then(|| data.busy(input, question)).flatten() {
+        (model, capacity) = (Model::Busy, busy);
     }
     let of_clusters = clusters.map_or(0.0, |clusters| clusters[1][1]);
     let se_slope = (straight.by_bins() * straight.plain()[1][1]).max(of_clusters).sqrt();
@@ -265,7 +264,7 @@ impl Data<'_> {
     fn of<'a>(input: &BinLineInput<'a>) -> Result<Data<'a>, Unfit> {
         let BinLineInput { bins, cap, level, between_run, .. } = *input;
         let all = bins.iter().fold(Bin::default(), |all, (_, bin)| all + *bin);
-        if !(all.n >= INTERVALS_MIN as f64) {
+        if all.n.is_nan() || all.n < INTERVALS_MIN as f64 {
             return Err(Unfit::TooFew { needed: INTERVALS_MIN, found: all.n.max(0.0) as usize });
         }
         check_terms(cap, level, between_run)?;
@@ -287,7 +286,8 @@ impl Data<'_> {
     fn straight(&self) -> Result<Fit, Unfit> {
         let Row { n, x, c, about, .. } = Row::of(&self.all);
         // What rounding alone leaves of a constant rate.
-        if !(about.xx > f64::EPSILON * n * self.all.xx) {
+        let varies = about.xx > f64::EPSILON * n * self.all.xx;
+        if !varies {
             return Err(Unfit::Singular);
         }
         let b = about.xc / about.xx;
