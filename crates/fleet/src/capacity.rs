@@ -20,6 +20,9 @@ pub struct Capacities {
     pub level: f64,
     /// Number of trials.
     pub trials: u64,
+    /// Number of trials without an interval of which the rate is known. Their servers are listed
+    /// only if they have other trials.
+    pub trials_without_rate: u64,
     /// The label whose values separate the rows.
     pub by: Option<String>,
     /// Servers by headroom, the least first. Those without a capacity are last.
@@ -68,8 +71,9 @@ pub fn capacity(home: &dyn Home, asked: &Asked, level: f64) -> Result<Capacities
         let name = |one: &ServerCapacity| (one.server.clone(), one.group.clone());
         least(a).total_cmp(&least(b)).then_with(|| name(a).cmp(&name(b)))
     });
-    let trials = costs.iter().map(|one| one.trials).sum();
-    Ok(Capacities { level, trials, by: asked.by.clone(), servers })
+    let trials: u64 = costs.iter().map(|one| one.trials).sum();
+    let trials_without_rate = (home.runs(asked)?.len() as u64).saturating_sub(trials);
+    Ok(Capacities { level, trials, trials_without_rate, by: asked.by.clone(), servers })
 }
 
 /// The line of one resource of a server.
@@ -117,7 +121,7 @@ pub fn of_server(costs: &ServerCosts, level: f64) -> ServerCapacity {
         reason: None,
     };
     let Some((resource, line)) = tightest.or_else(most) else {
-        found.reason = Some("no CPU time of the server was recorded".to_string());
+        found.reason = Some("no interval has both a rate and CPU time of the server".to_string());
         return found;
     };
     found.resource = Some(resource.kind.clone());
@@ -155,6 +159,13 @@ pub fn sheet(answer: &Capacities) -> Sheet {
             WINDOW_S / 60
         ),
     )];
+    if answer.trials_without_rate > 0 {
+        let without = thousands(answer.trials_without_rate as f64);
+        facts.push((
+            "Left out".to_string(),
+            format!("trials without an interval of which the rate is known: {without}"),
+        ));
+    }
     if known < servers {
         let left = servers - known;
         facts

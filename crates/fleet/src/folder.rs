@@ -18,7 +18,7 @@ use crate::windows::{Profile, Window, profile, run, windows};
 /// Directories are searched down to this depth.
 const DEPTH_MAX: usize = 32;
 /// Most files that are read.
-const FILES_MAX: usize = 100_000;
+const FILES_MAX: usize = 10_000;
 
 /// All trials in a directory and below it.
 #[derive(Debug)]

@@ -130,12 +130,18 @@ fn a_server_without_a_line_is_last_and_says_why() {
     let write = |made: Made, name: &str| made.write(directory.path(), name);
     write(Made { host: "a".to_string(), seconds: 5, ..Made::default() }, "a.trial");
     write(Made { host: "b".to_string(), ..Made::default() }, "b.trial");
+    // The rate of the first interval is not known.
+    write(Made { host: "c".to_string(), seconds: 1, ..Made::default() }, "c.trial");
     let answer = capacity(&Folder::open(directory.path()).unwrap(), &asked(), 0.95).unwrap();
+    assert_eq!((answer.servers.len(), answer.trials, answer.trials_without_rate), (2, 2, 1));
     let last = &answer.servers[1];
     assert_eq!((last.server.host.as_str(), last.headroom), ("a", None));
     assert!(last.reason.as_ref().unwrap().contains("too few"), "{last:?}");
     let text = report::sheet::sheet(&sheet(&answer), 140);
-    assert!(text.contains("1 of 2 servers") && text.contains("too few"), "{text}");
+    assert!(
+        text.contains("1 of 2 servers") && text.contains("Left out") && text.contains("too few"),
+        "{text}"
+    );
     assert!(serde_json::to_string(&answer).unwrap().contains("\"headroom\":null"));
 }
 
