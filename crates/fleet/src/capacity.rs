@@ -7,7 +7,7 @@
 use regress::bins::Bin;
 use regress::capacity::BETWEEN_RUN_DEFAULT;
 use regress::{BinLine, BinLineInput, Trust, Unfit, line_of};
-use report::format::{NONE, change, percent, rate, thousands};
+use report::format::{NONE, change, fixed, percent, rate, thousands};
 use report::sheet::{Rows, Sheet};
 use serde::Serialize;
 
@@ -174,55 +174,75 @@ pub fn sheet(answer: &Capacities) -> Sheet {
     Sheet {
         title: format!("Capacity of {servers} servers, the least headroom first"),
         facts,
-        tables: vec![table(answer)],
+        tables: vec![headrooms(answer), resources(answer)],
     }
 }
 
-fn table(answer: &Capacities) -> Rows {
+fn headrooms(answer: &Capacities) -> Rows {
+    let columns = ["headroom %", "low", "high", "peak/s", "capacity/s", "low", "high"];
+    let note = format!(
+        "The peak is the highest mean of {} min. The headroom is the part of the capacity that it \
+         leaves free. The intervals ({} %) are for a saturated interval of a later run.",
+        WINDOW_S / 60,
+        percent(100.0 * answer.level).trim_end_matches(".0"),
+    );
+    table(answer, "Headroom", &columns, note, |one| {
+        let line = one.line.as_ref();
+        let share = |value: Option<f64>| or_none(value.map(|value| 100.0 * value), whole);
+        vec![
+            share(one.headroom),
+            share(one.headroom_low),
+            share(one.headroom_high),
+            rate(one.peak_rate),
+            or_none(line.and_then(|line| line.value), rate),
+            or_none(line.and_then(|line| line.low), rate),
+            or_none(line.and_then(|line| line.high), rate),
+        ]
+    })
+}
+
+fn resources(answer: &Capacities) -> Rows {
+    let columns = ["<limited by", "<line", "intervals", "~remark"];
+    let note = "The lines are those of the report of a trial, fitted to sums.".to_string();
+    table(answer, "How it is known", &columns, note, |one| {
+        let line = one.line.as_ref();
+        vec![
+            one.resource.clone().unwrap_or_else(|| NONE.to_string()),
+            line.map_or(NONE, |line| line.model.label()).to_string(),
+            or_none(line.map(|line| line.n), thousands),
+            remark(one),
+        ]
+    })
+}
+
+/// A table with a row for each server.
+fn table(
+    answer: &Capacities,
+    title: &str,
+    columns: &[&str],
+    note: String,
+    cells: impl Fn(&ServerCapacity) -> Vec<String>,
+) -> Rows {
     let by = answer.by.iter().map(|by| format!("<{by}"));
-    let columns = ["peak/s", "capacity/s", "low", "high", "headroom %", "low", "high"];
-    let columns = columns.into_iter().chain(["<limited by", "<model", "n", "~remark"]);
+    let first = ["<server".to_string()].into_iter().chain(by);
+    let row = |one: &ServerCapacity| {
+        let group = answer.by.iter().map(|_| one.group.clone().unwrap_or_default());
+        [one.server.to_string()].into_iter().chain(group).chain(cells(one)).collect()
+    };
     Rows {
-        title: "Servers".to_string(),
-        columns: ["<server".to_string()]
-            .into_iter()
-            .chain(by)
-            .chain(columns.map(str::to_string))
-            .collect(),
-        rows: answer.servers.iter().map(|one| row(one, answer.by.is_some())).collect(),
-        note: format!(
-            "The peak is the highest mean of {} min. The interval ({} %) is for a saturated \
-             interval of a later run. n is the number of intervals.",
-            WINDOW_S / 60,
-            percent(100.0 * answer.level).trim_end_matches(".0"),
-        ),
+        title: title.to_string(),
+        columns: first.chain(columns.iter().map(ToString::to_string)).collect(),
+        rows: answer.servers.iter().map(row).collect(),
+        note,
     }
 }
 
-fn row(one: &ServerCapacity, grouped: bool) -> Vec<String> {
-    let line = one.line.as_ref();
-    let or_none = |value: Option<f64>, written: fn(f64) -> String| {
-        value.map_or_else(|| NONE.to_string(), written)
-    };
-    let share = |value: Option<f64>| or_none(value.map(|value| 100.0 * value), percent);
-    let mut cells = vec![one.server.to_string()];
-    if grouped {
-        cells.push(one.group.clone().unwrap_or_default());
-    }
-    cells.extend([
-        rate(one.peak_rate),
-        or_none(line.and_then(|line| line.value), rate),
-        or_none(line.and_then(|line| line.low), rate),
-        or_none(line.and_then(|line| line.high), rate),
-        share(one.headroom),
-        share(one.headroom_low),
-        share(one.headroom_high),
-        one.resource.clone().unwrap_or_else(|| NONE.to_string()),
-        line.map_or(NONE, |line| line.model.label()).to_string(),
-        or_none(line.map(|line| line.n), thousands),
-        remark(one),
-    ]);
-    cells
+fn or_none(value: Option<f64>, written: fn(f64) -> String) -> String {
+    value.map_or_else(|| NONE.to_string(), written)
+}
+
+fn whole(value: f64) -> String {
+    fixed(value, 0)
 }
 
 fn remark(one: &ServerCapacity) -> String {
