@@ -222,4 +222,10 @@ pub enum Error {
         /// What is wrong, and how to fix it.
         what: String,
     },
+    /// The trials do not have what the question is about.
+    #[error("{what}")]
+    Missing {
+        /// What is missing, and how to fix it.
+        what: String,
+    },
 }

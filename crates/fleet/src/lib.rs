@@ -12,11 +12,23 @@
 //! | [`mod@sums`] | adds the rows of trials up, as a home returns them |
 //! | [`mod@folder`] | a folder of trials as a home |
 //! | [`mod@capacity`] | the question `capacity` |
+//! | [`mod@compare`] | what a release changed |
+//! | [`mod@outliers`] | servers that differ from their group |
+//! | [`mod@forecast`] | when a group runs out |
+//! | [`mod@flame`] | two values of a label as a differential flame graph |
+//! | [`mod@example`] | a made-up fleet, to try the questions on |
+//! | [`mod@answer`] | what the answers have in common |
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod capacity;
+pub mod compare;
+pub mod example;
+pub mod flame;
 pub mod folder;
+pub mod forecast;
 pub mod home;
+pub mod outliers;
 pub mod sums;
 pub mod windows;
 #[cfg(test)]

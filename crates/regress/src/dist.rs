@@ -48,7 +48,7 @@ fn polish(t: &StudentsT, start: f64, p: f64) -> f64 {
 }
 
 /// The median; NaN of an empty list. Reorders its argument.
-pub(crate) fn median(values: &mut [f64]) -> f64 {
+pub fn median(values: &mut [f64]) -> f64 {
     let n = values.len();
     if n == 0 {
         return f64::NAN;

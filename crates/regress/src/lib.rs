@@ -24,6 +24,8 @@
 //! | [`classes`](mod@classes) | costs of requests by class, none of them negative |
 //! | [`same_load`](mod@same_load) | comparison of two trials at the same load |
 //! | [`switchback`](mod@switchback) | comparison of two settings that alternate under one load |
+//! | [`ratio`] | a ratio of sums over windows; the change of a cost at the same rate |
+//! | [`effects`] | the mean of many servers' effects, and their spread |
 //! | [`fdr`] | correction for many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | uses of lines |
 //!
@@ -46,6 +48,7 @@ pub mod compare;
 pub mod costs;
 pub mod curvature;
 mod dist;
+pub mod effects;
 pub mod fdr;
 pub mod interval;
 pub mod line;
@@ -53,6 +56,7 @@ pub mod linear;
 pub mod load_line;
 pub mod modes;
 pub mod objective;
+pub mod ratio;
 mod rng;
 pub mod robust;
 pub mod same_load;
@@ -71,7 +75,7 @@ pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::{Comparison, Subject, Terms, compare, equivalent};
 pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
 pub use curvature::{Curvature, Test, curvature};
-pub use dist::{student_t_quantile, student_t_two_sided_p};
+pub use dist::{median, student_t_quantile, student_t_two_sided_p};
 pub use fdr::benjamini_hochberg;
 pub use interval::{Estimate, Fieller, Interval, fieller};
 pub use line::{Line, TheilSen, ols, theil_sen, wls};

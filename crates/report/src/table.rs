@@ -60,7 +60,7 @@ impl Table {
     }
 
     /// A table with a row for each item.
-    pub(crate) fn of<T>(
+    pub fn of<T>(
         title: impl Into<String>,
         items: impl IntoIterator<Item = T>,
         columns: &[Column<'_, T>],

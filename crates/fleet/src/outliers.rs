@@ -1,0 +1,295 @@
+//! Servers that cost more or less per request than their group, by more than chance.
+//!
+//! In each bin of the rate, a server's cost of a request is compared with the median of the
+//! servers that have the bin, in the logarithm, because twins with different loads differ in what a
+//! request costs. If all trials have the label `release`, and the groups are not by another label,
+//! each release has its own bins: a new release on half of the servers does not make any of them
+//! differ. A server's deviation is the mean over its bins, and the medians are taken again without
+//! the deviations (median polish).
+//!
+//! Healthy twins differ too. How far is estimated from the group ([`regress::effects::spread`]),
+//! of which up to half may be anything, and the sd is at least that between two runs of one server.
+//! Each server is tested with it, and with the errors of its own windows and of the medians.
+//! Benjamini–Hochberg is over all servers of all groups.
+
+use std::collections::BTreeMap;
+
+use regress::bins::{BINS_PER_OCTAVE, Bin};
+use regress::effects::spread;
+use regress::ratio::{BUSY_PART, LogRatio, WINDOWS_MIN, log_ratio};
+use regress::same_load::BETWEEN_RUN_MIN;
+use regress::{benjamini_hochberg, median};
+use report::format::{percent, rate, thousands, three};
+use report::sheet::{Rows, Sheet};
+use serde::Serialize;
+
+use crate::answer::{Figure, LEVEL, LeftOut, Q, charged, fact, left_out, p_value, rates};
+use crate::compare::LABEL;
+use crate::home::{Asked, Error, Home, Run, ServerCosts, ServerId};
+
+/// Smaller groups do not show how far healthy servers differ.
+pub const GROUP_MIN: usize = 8;
+/// Bins that fewer servers have are left out.
+pub const BIN_SERVERS_MIN: usize = 5;
+/// Variance of a median, as a multiple of that of a mean.
+const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
+const ROUNDS: usize = 5;
+
+/// The answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outliers {
+    /// The groups, by name.
+    pub groups: Vec<Group>,
+    /// Servers that could not be compared.
+    pub left_out: Vec<LeftOut>,
+    /// Level of the intervals.
+    pub level: f64,
+}
+
+/// A group of servers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Group {
+    /// Value of the label, or name of the server.
+    pub name: String,
+    /// Why nothing can be said of it.
+    pub cannot_be_said: Option<String>,
+    /// Sd of the cost between its healthy servers, as a share.
+    pub between_servers: Option<f64>,
+    /// Its servers, the most certain difference first.
+    pub servers: Vec<Member>,
+}
+
+/// A server of a group.
+#[derive(Clone, Debug, Serialize)]
+pub struct Member {
+    /// The server.
+    pub server: ServerId,
+    /// Its cost of a request over that of the group, at the same rates.
+    pub ratio: Figure,
+    /// Probability of such a ratio in a healthy server.
+    pub p: f64,
+    /// The same, corrected for the number of servers.
+    pub q: f64,
+    /// Whether it differs.
+    pub outlier: bool,
+    /// The lowest and the highest rate compared, requests/s.
+    pub rates: (f64, f64),
+    /// Number of bins of the rate, each release with its own.
+    pub bins: usize,
+    /// Intervals in them.
+    pub intervals: f64,
+    /// Saturated intervals, which were left out.
+    pub saturated: f64,
+}
+
+/// Compares the servers of each group: those with the same value of `asked.by`, or with the same
+/// name.
+///
+/// # Errors
+/// Those of the home.
+pub fn outliers(home: &dyn Home, asked: &Asked) -> Result<Outliers, Error> {
+    let labelled = |run: &Run| run.labels.iter().any(|label| label.name == LABEL);
+    let by_release = asked.by.is_none() && home.runs(asked)?.iter().all(labelled);
+    let by = if by_release { Some(LABEL.to_owned()) } else { asked.by.clone() };
+    let all = home.costs(&Asked { by, ..asked.clone() })?;
+    let mut by_group: BTreeMap<&str, BTreeMap<&ServerId, Costs>> = BTreeMap::new();
+    for costs in &all {
+        let (group, release) = match by_release {
+            true => (None, costs.group.as_deref()),
+            false => (costs.group.as_deref(), None),
+        };
+        let servers = by_group.entry(group.unwrap_or(&costs.server.server)).or_default();
+        servers.entry(&costs.server).or_default().add(costs, release);
+    }
+    let mut left_out = Vec::new();
+    let mut groups: Vec<Group> =
+        by_group.into_iter().map(|(name, servers)| group(name, servers, &mut left_out)).collect();
+    let members = |group: &Group| group.servers.iter().map(|one| one.p).collect::<Vec<f64>>();
+    let q = benjamini_hochberg(&groups.iter().flat_map(members).collect::<Vec<f64>>());
+    for (member, q) in groups.iter_mut().flat_map(|group| &mut group.servers).zip(q) {
+        (member.q, member.outlier) = (q, q <= Q);
+    }
+    groups.iter_mut().for_each(|group| group.servers.sort_by(|a, b| a.p.total_cmp(&b.p)));
+    Ok(Outliers { groups, left_out, level: LEVEL })
+}
+
+/// A bin of the rate, of one release.
+type Cell<'a> = (Option<&'a str>, i32);
+
+/// A server's costs of a request, as logarithms.
+#[derive(Default)]
+struct Costs<'a> {
+    cells: Vec<(Cell<'a>, LogRatio)>,
+    intervals: f64,
+    saturated: f64,
+}
+
+impl<'a> Costs<'a> {
+    fn add(&mut self, costs: &ServerCosts, release: Option<&'a str>) {
+        let Some(resource) = charged(costs) else { return };
+        let enough = |bin: &Bin| bin.windows >= WINDOWS_MIN;
+        let Some((highest, _)) = resource.bins.iter().rfind(|(_, bin)| enough(bin)) else { return };
+        let lowest = f64::from(*highest) + BINS_PER_OCTAVE * BUSY_PART.log2();
+        for (at, bin) in &resource.bins {
+            if f64::from(*at) >= lowest && enough(bin) {
+                self.cells.extend(log_ratio(&bin.into()).map(|cost| ((release, *at), cost)));
+                self.intervals += bin.n;
+            }
+        }
+        self.saturated += resource.saturated_n;
+    }
+
+    /// The mean of the deviations from the medians and its variance, and the number of servers
+    /// that the medians are of.
+    fn deviation(&self, medians: &BTreeMap<Cell<'_>, (f64, usize)>) -> Option<[f64; 3]> {
+        let weight: f64 = self.cells.iter().map(|(_, cost)| cost.effective_n).sum();
+        let (mut value, mut variance, mut others) = (0.0, 0.0, 0.0);
+        for (at, cost) in &self.cells {
+            let share = cost.effective_n / weight;
+            let (median, servers) = medians.get(at)?;
+            value += share * (cost.value - median);
+            variance += share * share * cost.variance;
+            others += share * *servers as f64;
+        }
+        (weight > 0.0).then_some([value, variance, others])
+    }
+}
+
+fn group(
+    name: &str,
+    servers: BTreeMap<&ServerId, Costs<'_>>,
+    left_out: &mut Vec<LeftOut>,
+) -> Group {
+    let mut servers_in: BTreeMap<Cell<'_>, usize> = BTreeMap::new();
+    let cells = servers.values().flat_map(|costs| &costs.cells);
+    cells.for_each(|(cell, _)| *servers_in.entry(*cell).or_default() += 1);
+    let mut known: Vec<(&ServerId, Costs<'_>)> = Vec::new();
+    for (server, mut costs) in servers {
+        let had = !costs.cells.is_empty();
+        costs.cells.retain(|(cell, _)| servers_in[cell] >= BIN_SERVERS_MIN);
+        let why = match had {
+            _ if !costs.cells.is_empty() => {
+                known.push((server, costs));
+                continue;
+            }
+            true => "its rates are not those of its group",
+            false => "its costs are not known",
+        };
+        left_out.push(LeftOut { server: server.clone(), why: why.to_owned() });
+    }
+    let cannot = |why: String| Group {
+        name: name.to_owned(),
+        cannot_be_said: Some(why),
+        between_servers: None,
+        servers: Vec::new(),
+    };
+    if known.len() < GROUP_MIN {
+        return cannot(format!("{} comparable servers, fewer than {GROUP_MIN}", known.len()));
+    }
+    let deviations = polished(&known);
+    let effects: Vec<(f64, f64)> = deviations.iter().map(|d| (d[0], d[1])).collect();
+    let Some(found) = spread(&effects, BETWEEN_RUN_MIN) else {
+        return cannot("its costs cannot be compared".to_owned());
+    };
+    let member =
+        |((server, one), [value, variance, others]): (&(&ServerId, Costs<'_>), [f64; 3])| {
+            let of_medians = OF_MEDIAN / others;
+            let between = found.between_sd.powi(2) * (1.0 + of_medians);
+            let variance = variance + between + found.centre_variance;
+            let off = value - found.centre;
+            Member {
+                server: (*server).clone(),
+                ratio: Figure::ratio(off, variance, found.dof),
+                p: p_value(off, variance, found.dof),
+                q: 1.0,
+                outlier: false,
+                rates: (
+                    one.cells.iter().map(|((_, at), _)| rates(*at).0).fold(f64::INFINITY, f64::min),
+                    one.cells.iter().map(|((_, at), _)| rates(*at).1).fold(0.0, f64::max),
+                ),
+                bins: one.cells.len(),
+                intervals: one.intervals,
+                saturated: one.saturated,
+            }
+        };
+    Group {
+        name: name.to_owned(),
+        cannot_be_said: None,
+        between_servers: Some(found.between_sd),
+        servers: known.iter().zip(deviations).map(member).collect(),
+    }
+}
+
+/// The deviations of all servers, see [`Costs::deviation`].
+fn polished(known: &[(&ServerId, Costs<'_>)]) -> Vec<[f64; 3]> {
+    let mut deviations = vec![[0.0; 3]; known.len()];
+    for _ in 0..ROUNDS {
+        let mut in_cell: BTreeMap<Cell<'_>, Vec<f64>> = BTreeMap::new();
+        for ((_, one), deviation) in known.iter().zip(&deviations) {
+            for (cell, cost) in &one.cells {
+                in_cell.entry(*cell).or_default().push(cost.value - deviation[0]);
+            }
+        }
+        let medians: BTreeMap<Cell<'_>, (f64, usize)> = in_cell
+            .into_iter()
+            .map(|(cell, mut values)| (cell, (median(&mut values), values.len())))
+            .collect();
+        let deviation = |one: &Costs<'_>| one.deviation(&medians).expect("each cell has a median");
+        deviations = known.iter().map(|(_, one)| deviation(one)).collect();
+        let middle = median(&mut deviations.iter().map(|d| d[0]).collect::<Vec<f64>>());
+        deviations.iter_mut().for_each(|deviation| deviation[0] -= middle);
+    }
+    deviations
+}
+
+/// The answer as text: the outliers, and of each group the next few servers.
+#[must_use]
+pub fn sheet(answer: &Outliers) -> Sheet {
+    const NEXT: usize = 3;
+    let all = || answer.groups.iter().flat_map(|group| &group.servers);
+    let outlying = all().filter(|one| one.outlier).count();
+    let text = format!("{outlying} of {} servers differ from their group", all().count());
+    let mut facts = vec![fact("Outliers", text)];
+    for group in &answer.groups {
+        let text = match (&group.cannot_be_said, group.between_servers) {
+            (Some(why), _) => format!("{}: cannot be said: {why}", group.name),
+            (None, sd) => format!(
+                "{}: {} servers; sd between healthy ones {} %",
+                group.name,
+                group.servers.len(),
+                percent(100.0 * sd.unwrap_or(f64::NAN))
+            ),
+        };
+        facts.push(fact("Group", text));
+    }
+    facts.extend(left_out(&answer.left_out));
+    let mut rows: Vec<(&str, &Member)> = Vec::new();
+    for group in &answer.groups {
+        let outlying = group.servers.iter().filter(|one| one.outlier).count();
+        rows.extend(
+            group.servers.iter().take(outlying + NEXT).map(|one| (group.name.as_str(), one)),
+        );
+    }
+    rows.sort_by(|(_, a), (_, b)| a.p.total_cmp(&b.p));
+    let table = Rows::of(
+        "Servers",
+        rows,
+        &[
+            ("<server", &|(_, one): &(&str, &Member)| one.server.to_string()),
+            ("<group", &|(name, _)| (*name).to_owned()),
+            ("difference %", &|(_, one)| one.ratio.as_change()),
+            ("q", &|(_, one)| three(one.q)),
+            ("<differs", &|(_, one)| if one.outlier { "yes" } else { "no" }.to_owned()),
+            ("rates/s", &|(_, one)| format!("{} to {}", rate(one.rates.0), rate(one.rates.1))),
+            ("intervals", &|(_, one)| thousands(one.intervals)),
+            ("saturated", &|(_, one)| thousands(one.saturated)),
+        ],
+        format!(
+            "Cost of a request compared with the group at the same rates. The interval includes how \
+             far healthy servers differ. At q = {Q}, expect about one in twenty of the servers that \
+             differ to be a false alarm. Of each group, only {NEXT} of the others are shown.",
+        ),
+    );
+    let tables = if table.rows.is_empty() { Vec::new() } else { vec![table] };
+    Sheet { title: "Servers that differ from their group".to_owned(), facts, tables }
+}
