@@ -143,7 +143,8 @@ pub struct ProcedureChange {
 pub fn compare(home: &dyn Home, asked: &Asked, terms: &Terms) -> Result<Compared, Error> {
     let label = asked.by.clone().unwrap_or_else(|| LABEL.to_owned());
     let asked = Asked { by: Some(label.clone()), ..asked.clone() };
-    let (before, after) = values(home, &asked, &label, terms)?;
+    let (before, after) =
+        values(home, &asked, &label, [terms.before.as_ref(), terms.after.as_ref()])?;
     let (pairs, mut left_out) = pairs(home.costs(&asked)?, &before, &after);
     let (mut servers, effects) = changes(&pairs, &mut left_out);
     let (between_run, between_run_estimated) = between_run(&effects);
@@ -184,14 +185,15 @@ pub fn compare(home: &dyn Home, asked: &Asked, terms: &Terms) -> Result<Compared
     })
 }
 
-/// The values to compare: the latest two, by when they were first recorded.
-fn values(
+/// The values before and after: those that are asked for, or else the latest by when they were
+/// first recorded.
+pub(crate) fn values(
     home: &dyn Home,
     asked: &Asked,
     label: &str,
-    terms: &Terms,
+    [before, after]: [Option<&String>; 2],
 ) -> Result<(String, String), Error> {
-    if let (Some(before), Some(after)) = (&terms.before, &terms.after) {
+    if let (Some(before), Some(after)) = (before, after) {
         return Ok((before.clone(), after.clone()));
     }
     let mut first: BTreeMap<String, i64> = BTreeMap::new();
@@ -204,8 +206,8 @@ fn values(
     let mut order: Vec<(i64, String)> = first.into_iter().map(|(value, at)| (at, value)).collect();
     order.sort();
     let mut latest = order.into_iter().rev().map(|(_, value)| value);
-    let after = terms.after.clone().or_else(|| latest.find(|v| Some(v) != terms.before.as_ref()));
-    let before = terms.before.clone().or_else(|| latest.find(|v| Some(v) != after.as_ref()));
+    let after = after.cloned().or_else(|| latest.find(|value| Some(value) != before));
+    let before = before.cloned().or_else(|| latest.find(|value| Some(value) != after.as_ref()));
     before.zip(after).ok_or_else(|| Error::Missing {
         what: format!(
             "the trials do not have two values of the label {label}: record with --label \

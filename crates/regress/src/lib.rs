@@ -26,6 +26,7 @@
 //! | [`switchback`](mod@switchback) | comparison of two settings that alternate under one load |
 //! | [`ratio`] | a ratio of sums over windows; the change of a cost at the same rate |
 //! | [`effects`] | the mean of many servers' effects, and their spread |
+//! | [`mod@runs_out`] | when daily peaks reach a capacity |
 //! | [`fdr`] | correction for many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | uses of lines |
 //!
@@ -59,6 +60,7 @@ pub mod objective;
 pub mod ratio;
 mod rng;
 pub mod robust;
+pub mod runs_out;
 pub mod same_load;
 mod small;
 pub mod sums;

@@ -89,6 +89,11 @@ fn add(lines: &mut Lines, below: &str, frame: &FlameFrame, unit: f64) {
     frame.called.iter().for_each(|called| add(lines, &line, called, unit));
 }
 
+/// A stack, the outermost procedure first.
+pub(super) fn collapse(stack: &[String]) -> String {
+    stack.iter().map(|name| plain(name)).collect::<Vec<String>>().join(";")
+}
+
 fn push(line: &mut String, name: &str, kernel: bool) {
     line.push(';');
     line.push_str(&plain(name));

@@ -5,7 +5,7 @@ use inferno::flamegraph::color::{BackgroundColor, MultiPalette, Palette};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use trial::Trial;
 
-use super::collapsed::{of_flame, written};
+use super::collapsed::{collapse, of_flame, written};
 use super::{no_profile, server_name};
 use crate::Error;
 use crate::analysis::{Analysis, FlameUnit};
@@ -38,7 +38,45 @@ pub fn svg_flame(trial: &Trial, analysis: &Analysis) -> Result<String, Error> {
     options.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
     options.deterministic = true;
     options.text_truncate_direction = TextTruncateDirection::Right;
+    drawn(&mut options, lines.lines()).map_err(failed)
+}
+
+/// A stack, the outermost procedure first, with its CPU time per request before and after, ns.
+pub type StackChange = (Vec<String>, [f64; 2]);
+
+/// A differential flame graph, interactive. Widths are the CPU time after; red has grown, and blue
+/// has shrunk.
+///
+/// # Errors
+/// [`Error::Figure`] if it cannot be drawn.
+pub fn svg_difference(
+    title: &str,
+    subtitle: &str,
+    stacks: &[StackChange],
+) -> Result<String, Error> {
+    let whole = |value: f64| (value.max(0.0) * PARTS).round() as u64;
+    let line = |(stack, [before, after]): &StackChange| {
+        format!("{} {} {}", collapse(stack), whole(*before), whole(*after))
+    };
+    let mut lines: Vec<String> = stacks.iter().map(line).collect();
+    lines.sort_unstable();
+    let mut options = Options::default();
+    options.title = title.to_string();
+    options.subtitle = Some(subtitle.to_string());
+    options.count_name = "ns per request".to_string();
+    options.factor = 1.0 / PARTS;
+    options.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
+    options.deterministic = true;
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    drawn(&mut options, lines.iter().map(String::as_str))
+        .map_err(|what| Error::Figure { trial: title.to_string(), what })
+}
+
+fn drawn<'a>(
+    options: &mut Options<'_>,
+    lines: impl Iterator<Item = &'a str>,
+) -> Result<String, String> {
     let mut svg = Vec::new();
-    from_lines(&mut options, lines.lines(), &mut svg).map_err(|error| failed(error.to_string()))?;
-    String::from_utf8(svg).map_err(|error| failed(error.to_string()))
+    from_lines(options, lines, &mut svg).map_err(|error| error.to_string())?;
+    String::from_utf8(svg).map_err(|error| error.to_string())
 }

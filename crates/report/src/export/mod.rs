@@ -3,7 +3,7 @@
 //!
 //! | module | writes |
 //! | --- | --- |
-//! | `flame` | the flame graph as an SVG that can be zoomed |
+//! | `flame` | the flame graph as an SVG that can be zoomed, also of a difference |
 //! | `collapsed` | one line per stack, by samples or by cost per request |
 //! | `pprof` | profile.proto, gzipped |
 //! | `otlp` | the same as a message of OpenTelemetry |
@@ -32,7 +32,7 @@ use trial::profile::Owner;
 pub use collapsed::{CollapsedBy, collapsed};
 pub use csv::csv;
 pub use firefox::firefox;
-pub use flame::svg_flame;
+pub use flame::{StackChange, svg_difference, svg_flame};
 pub use otlp::otlp;
 pub use parquet::parquet;
 pub use pprof::pprof;

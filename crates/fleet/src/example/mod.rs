@@ -8,6 +8,8 @@
 //! The fleet is a [`Home`] in memory, for tests over many seeds, and it can be written as a folder
 //! of trials ([`Fleet::write`]). The same seed gives the same fleet.
 
+mod write;
+
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
@@ -23,6 +25,8 @@ use crate::home::{
 const DAY_S: i64 = 86_400;
 /// What has been planted runs out so many days after the end.
 pub const RUNS_OUT_DAYS: f64 = 30.0;
+/// The load is known for so many days after the end, to know when a group really runs out.
+pub const LATER_DAYS: u32 = 120;
 /// Labels of the releases.
 pub const RELEASES: [&str; 2] = ["41", "42"];
 /// The kinds of servers: name, group, share of the fleet, and CPU seconds of a request without
@@ -195,7 +199,7 @@ impl Fleet {
             servers[at].cost = servers[at].cost.map(|cost| cost * plan.expensive.1);
             servers[at].expensive = true;
         }
-        let load = (0..KINDS.len()).map(|_| load(&mut rng, &plan)).collect();
+        let load = KINDS.iter().map(|_| load(&mut rng, &plan)).collect();
         let mut fleet = Fleet { plan, servers, curves, load };
         if let Some(growth) = fleet.plan.growth {
             fleet.grow(growing, growth);
@@ -221,6 +225,27 @@ impl Fleet {
         self.servers.iter().map(|server| (server.id.clone(), self.capacity(server))).collect()
     }
 
+    /// The first day after the end on which the growing group's peak is above its capacity, seconds
+    /// since the Unix epoch, if the fleet goes on as it did for [`LATER_DAYS`].
+    #[must_use]
+    pub fn runs_out_day_s(&self) -> Option<i64> {
+        let growing = || self.servers.iter().filter(|s| s.kind == KINDS.len() - 1);
+        let capacity: f64 = growing().map(|server| self.capacity(server)).sum();
+        let later = self.load[0].len();
+        let mut hours: BTreeMap<i64, f64> = BTreeMap::new();
+        for server in growing() {
+            let mut of_server: BTreeMap<i64, f64> = BTreeMap::new();
+            for window in self.windows_until(server, later as i64) {
+                let peak = of_server.entry(window.start_s / 3600).or_default();
+                *peak = peak.max(window.rate);
+            }
+            of_server.into_iter().for_each(|(at, peak)| *hours.entry(at).or_default() += peak);
+        }
+        let end_s = self.plan.start_s + i64::from(self.plan.days) * DAY_S;
+        let above = |(at, peak): &(i64, f64)| at * 3600 >= end_s && *peak >= capacity;
+        hours.into_iter().find(above).map(|(at, _)| at * 3600 / DAY_S * DAY_S)
+    }
+
     fn capacity(&self, server: &Server) -> f64 {
         self.curves[server.kind].capacity / server.cost[usize::from(server.released)]
     }
@@ -242,6 +267,10 @@ impl Fleet {
     }
 
     fn windows(&self, server: &Server) -> impl Iterator<Item = Window> {
+        self.windows_until(server, self.plan.windows())
+    }
+
+    fn windows_until(&self, server: &Server, number: i64) -> impl Iterator<Item = Window> {
         let plan = &self.plan;
         let mut rng = Rng::new(server.seed);
         let (sd, rho) = plan.window;
@@ -250,7 +279,7 @@ impl Fleet {
         let (load, seed) = (&self.load[server.kind], server.seed);
         let (peak, cost, released, backup) =
             (server.peak, server.cost, server.released, server.backup);
-        (0..plan.windows()).map(move |at| {
+        (0..number).map(move |at| {
             cost_level = rho * cost_level + fresh * plan.deviation(&mut rng, sd);
             rate_level = 0.95 * rate_level + 0.312 * 0.08 * rng.normal();
             let run = usize::from(released && at >= plan.release_window());
@@ -302,32 +331,42 @@ impl Fleet {
         })
     }
 
-    /// The windows that are asked for, with the value of the label.
-    fn asked_for<'a>(
-        &'a self,
-        server: &'a Server,
-        asked: &'a Asked,
-    ) -> impl Iterator<Item = (Option<String>, Window)> + 'a {
-        let chosen = self.chosen(server, asked);
+    /// What the windows that are asked for add up to, by the value of the label.
+    fn by_group<T: Default>(
+        &self,
+        server: &Server,
+        asked: &Asked,
+        mut add: impl FnMut(&mut T, &Window),
+    ) -> Vec<(Option<String>, T)> {
+        let values = self.chosen(server, asked);
+        let same = values[0] == values[1];
+        let mut sums: [Option<T>; 2] = [None, None];
         let inside =
             |window: &Window| asked.span.is_none_or(|(a, b)| (a..b).contains(&window.start_s));
-        let any = chosen.iter().any(Option::is_some);
-        self.windows(server)
-            .take_while(move |_| any)
-            .filter(inside)
-            .filter_map(move |window| Some((chosen[window.run].clone()?, window)))
+        let windows = values.iter().any(Option::is_some).then(|| self.windows(server));
+        for window in windows.into_iter().flatten().filter(inside) {
+            if values[window.run].is_some() {
+                let at = if same { 0 } else { window.run };
+                add(sums[at].get_or_insert_default(), &window);
+            }
+        }
+        values.into_iter().zip(sums).filter_map(|(value, sums)| value.zip(sums)).collect()
+    }
+
+    /// The part of the CPU time of each of [`STACKS`].
+    fn shares(&self, run: usize) -> [f64; STACKS.len()] {
+        let change = if run == 1 { self.plan.release.1 } else { 1.0 };
+        let mut shares = STACKS.map(|(_, share)| share / change);
+        shares[0] += (change - 1.0) / change;
+        shares
     }
 
     /// CPU seconds of each of [`STACKS`] in a window, as samples show them.
     fn sampled(&self, server: &Server, window: &Window) -> [f64; STACKS.len()] {
         let mut rng = Rng::new(!window.seed);
         let (cost, _) = self.curves[server.kind].at(window.rate);
-        let change = if window.run == 1 { self.plan.release.1 } else { 1.0 };
         let cpu_s = window.rate * cost * window.cost * WINDOW_S as f64;
-        let mut at = 0;
-        STACKS.map(|(_, share)| {
-            let share = if at == 0 { share + change - 1.0 } else { share } / change;
-            at += 1;
+        self.shares(window.run).map(|share| {
             let samples = HZ * cpu_s * share;
             (samples + samples.sqrt() * rng.normal()).max(0.0).round() / HZ
         })
@@ -354,7 +393,8 @@ fn load(rng: &mut Rng, plan: &Plan) -> Vec<f64> {
         let daily = 0.6 + 0.4 * (TAU * (hour - 19.0) / 24.0).cos();
         WEEK[(second / DAY_S % 7) as usize] * daily * f64::exp(of_day + level)
     };
-    (0..plan.windows()).map(one).collect()
+    let later = i64::from(LATER_DAYS) * DAY_S / WINDOW_S;
+    (0..plan.windows() + later).map(one).collect()
 }
 
 /// A window of a server.
@@ -426,14 +466,17 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, intervals: impl Iterator<Item = [f64; 3]>, cap: f64) {
-        let mut window: BTreeMap<i32, Bin> = BTreeMap::new();
+    fn add(&mut self, intervals: Vec<[f64; 3]>) {
+        let mut window: Vec<(i32, Bin)> = Vec::new();
         for [x, c, w] in intervals {
-            if c >= SATURATED * cap {
+            if c >= SATURATED {
                 self.saturated = (self.saturated.0 + 1.0, self.saturated.1 + x);
-            } else {
-                let bin = window.entry(bin_of(x)).or_default();
-                *bin = *bin + Bin::of(x, c, w);
+                continue;
+            }
+            let (at, one) = (bin_of(x), Bin::of(x, c, w));
+            match window.iter_mut().find(|(bin, _)| *bin == at) {
+                Some((_, sums)) => *sums = *sums + one,
+                None => window.push((at, one)),
             }
         }
         for (at, sums) in window {
@@ -442,12 +485,12 @@ impl Sums {
         }
     }
 
-    fn costs(self, kind: &str, cap: f64, may_limit: bool) -> ResourceCosts {
+    fn costs(self) -> ResourceCosts {
         ResourceCosts {
-            kind: kind.into(),
-            cap,
-            may_limit,
-            wakes_known: kind != "machine",
+            kind: "all threads".into(),
+            cap: 1.0,
+            may_limit: true,
+            wakes_known: true,
             bins: self.bins.into_iter().collect(),
             saturated_n: self.saturated.0,
             saturated_x: self.saturated.1,
@@ -455,47 +498,51 @@ impl Sums {
     }
 }
 
+/// The sums of one server and group.
+#[derive(Default)]
+struct OfServer {
+    peak: f64,
+    runs: [bool; 2],
+    sums: Sums,
+}
+
+/// The highest rate, the sum of the rates and the number of windows of each hour.
+type Hours = BTreeMap<i64, (f64, f64, f64)>;
+
 impl Home for Fleet {
     fn costs(&self, asked: &Asked) -> Result<Vec<ServerCosts>, Error> {
         let mut found = Vec::new();
         for server in &self.servers {
-            let mut groups: BTreeMap<Option<String>, (f64, [bool; 2], [Sums; 2])> = BTreeMap::new();
-            for (group, window) in self.asked_for(server, asked) {
-                let (peak, runs, sums) = groups.entry(group).or_default();
-                *peak = peak.max(window.rate);
-                runs[window.run] = true;
-                let intervals = self.intervals(server, &window, self.plan.intervals);
-                sums[0].add(intervals.iter().copied(), 1.0);
-                let machine = |[x, c, w]: &[f64; 3]| [*x, c + window.others, *w];
-                sums[1].add(intervals.iter().map(machine), f64::from(CPUS));
-            }
-            for (group, (peak_rate, runs, [threads, machine])) in groups {
-                let one = threads.costs("all threads", 1.0, true);
-                let resources = vec![
-                    ResourceCosts { kind: "hottest thread".into(), ..one.clone() },
-                    one,
-                    machine.costs("machine", f64::from(CPUS), true),
-                ];
-                let trials = runs.iter().filter(|run| **run).count() as u64;
-                let server = server.id.clone();
-                found.push(ServerCosts { server, group, trials, peak_rate, resources });
+            let add = |all: &mut OfServer, window: &Window| {
+                all.peak = all.peak.max(window.rate);
+                all.runs[window.run] = true;
+                all.sums.add(self.intervals(server, window, self.plan.intervals));
+            };
+            for (group, OfServer { peak, runs, sums }) in self.by_group(server, asked, add) {
+                let threads = sums.costs();
+                found.push(ServerCosts {
+                    server: server.id.clone(),
+                    group,
+                    trials: runs.iter().filter(|run| **run).count() as u64,
+                    peak_rate: peak,
+                    resources: vec![
+                        ResourceCosts { kind: "hottest thread".into(), ..threads.clone() },
+                        ResourceCosts { cap: f64::from(CPUS), may_limit: false, ..threads },
+                    ],
+                });
             }
         }
-        found.sort_by(|a, b| (&a.server, &a.group).cmp(&(&b.server, &b.group)));
         Ok(found)
     }
 
     fn hours(&self, asked: &Asked) -> Result<Vec<ServerHours>, Error> {
         let mut found = Vec::new();
         for server in &self.servers {
-            let mut groups: BTreeMap<Option<String>, BTreeMap<i64, (f64, f64, f64)>> =
-                BTreeMap::new();
-            for (group, window) in self.asked_for(server, asked) {
-                let start_s = window.start_s - window.start_s % 3600;
-                let hour = groups.entry(group).or_default().entry(start_s).or_default();
+            let add = |hours: &mut Hours, window: &Window| {
+                let hour = hours.entry(window.start_s - window.start_s % 3600).or_default();
                 *hour = (hour.0.max(window.rate), hour.1 + window.rate, hour.2 + 1.0);
-            }
-            for (group, hours) in groups {
+            };
+            for (group, hours) in self.by_group(server, asked, add) {
                 let hour = |(start_s, (peak_rate, sum, n)): (i64, (f64, f64, f64))| Hour {
                     start_s,
                     peak_rate,
@@ -505,38 +552,30 @@ impl Home for Fleet {
                 found.push(ServerHours { server: server.id.clone(), group, hours });
             }
         }
-        found.sort_by(|a, b| (&a.server, &a.group).cmp(&(&b.server, &b.group)));
         Ok(found)
     }
 
     fn procedures(&self, asked: &Asked) -> Result<Vec<ServerProcedures>, Error> {
         let mut found = Vec::new();
         for server in &self.servers {
-            let mut groups: BTreeMap<Option<String>, ServerProcedures> = BTreeMap::new();
-            for (group, window) in self.asked_for(server, asked) {
-                let sums = groups.entry(group.clone()).or_insert_with(|| ServerProcedures {
-                    server: server.id.clone(),
-                    group,
-                    procedures: STACKS
-                        .iter()
-                        .map(|(names, _)| ProcedureSums {
-                            procedure: names[names.len() - 1].into(),
-                            ..ProcedureSums::default()
-                        })
-                        .collect(),
-                    ..ServerProcedures::default()
-                });
+            let add = |sums: &mut ServerProcedures, window: &Window| {
                 let requests = window.rate * WINDOW_S as f64;
                 sums.windows += 1.0;
                 sums.requests += requests;
                 sums.requests_squared += requests * requests;
-                for (sum, cpu_s) in sums.procedures.iter_mut().zip(self.sampled(server, &window)) {
+                sums.procedures.resize_with(STACKS.len(), ProcedureSums::default);
+                for (sum, cpu_s) in sums.procedures.iter_mut().zip(self.sampled(server, window)) {
                     sum.cpu_s += cpu_s;
                     sum.cpu_s_squared += cpu_s * cpu_s;
                     sum.cpu_s_requests += cpu_s * requests;
                 }
+            };
+            for (group, mut sums) in self.by_group(server, asked, add) {
+                for (sum, (names, _)) in sums.procedures.iter_mut().zip(STACKS) {
+                    sum.procedure = names[names.len() - 1].into();
+                }
+                found.push(ServerProcedures { server: server.id.clone(), group, ..sums });
             }
-            found.extend(groups.into_values());
         }
         Ok(found)
     }
@@ -544,11 +583,15 @@ impl Home for Fleet {
     fn stacks(&self, asked: &Asked) -> Result<Vec<GroupStacks>, Error> {
         let mut groups: BTreeMap<Option<String>, (f64, [f64; STACKS.len()])> = BTreeMap::new();
         for server in &self.servers {
-            for (group, window) in self.asked_for(server, asked) {
-                let (requests, sums) = groups.entry(group).or_default();
-                *requests += window.rate * WINDOW_S as f64;
-                let sampled = self.sampled(server, &window);
-                sums.iter_mut().zip(sampled).for_each(|(sum, cpu_s)| *sum += cpu_s);
+            let add = |all: &mut (f64, [f64; STACKS.len()]), window: &Window| {
+                all.0 += window.rate * WINDOW_S as f64;
+                let sampled = self.sampled(server, window);
+                all.1.iter_mut().zip(sampled).for_each(|(sum, cpu_s)| *sum += cpu_s);
+            };
+            for (group, (requests, sums)) in self.by_group(server, asked, add) {
+                let all = groups.entry(group).or_default();
+                all.0 += requests;
+                all.1.iter_mut().zip(sums).for_each(|(sum, cpu_s)| *sum += cpu_s);
             }
         }
         let stack = |(names, cpu_s): (&(&[&str], f64), f64)| {
