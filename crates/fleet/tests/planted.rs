@@ -223,7 +223,8 @@ fn rates_of_alarms() {
     println!("planted: all found, servers found, false outliers %, release found, its interval");
     println!("holds, procedures right | healthy: quiet, false outliers %, false changes %,");
     println!("release quiet, procedures right");
-    for (name, change) in plans {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    for (name, change) in plans.into_iter().filter(|plan| plan.0.contains(&only)) {
         let seeds = if name.contains("28") || name.contains("300") { seeds() / 4 } else { seeds() };
         let planted = ask_all(seeds, &change(Plan::planted()));
         let healthy = ask_all(seeds, &change(Plan::healthy()));

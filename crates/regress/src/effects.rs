@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use crate::Interval;
-use crate::dist::{median, t_critical};
+use crate::dist::{student_t_quantile, t_critical};
 
 /// The mean of the effects.
 #[derive(Clone, Debug, Serialize)]
@@ -86,52 +86,53 @@ pub struct Spread {
     pub set_aside: usize,
 }
 
-/// Effects further from the centre than this number of sd do not count.
-const FAR: f64 = 3.0;
-/// Variance of a standard normal that is cut off there.
-const CUT_VARIANCE: f64 = 0.9733;
-/// The median of the square of a standard normal.
-const MEDIAN_SQUARE: f64 = 0.454_936;
-const ROUNDS: usize = 20;
+/// Probability that any of a group of healthy servers is set aside.
+const SET_ASIDE: f64 = 0.05;
 
-/// The centre and spread of effects, each with its variance. Up to half of the effects may be
-/// anything. It begins with the median and the sd of which the median deviation is that of a
-/// normal; then what is within three sd of the centre is counted in full (as Paule and Mandel
-/// 1982), which is three times as efficient. The sd is at least `between_min`. `None` with fewer
-/// than three effects.
+/// The centre and spread of effects, each with its variance, without those that are too far off.
+/// These are found by the generalised extreme Studentised deviate (Rosner 1983): the effect that is
+/// furthest off is removed, up to half of them, and the largest number of them is set aside of which
+/// the last was further off than chance allows. Several that mask each other are found so. The
+/// variance between servers is that of Paule and Mandel (1982), and its root at least `between_min`.
+/// `None` with fewer than three effects.
 #[must_use]
 pub fn spread(effects: &[(f64, f64)], between_min: f64) -> Option<Spread> {
     if effects.len() < 3 || !effects.iter().all(|(y, v)| y.is_finite() && v.is_finite()) {
         return None;
     }
-    let mut centre = median(&mut effects.iter().map(|(y, _)| *y).collect::<Vec<f64>>());
-    let least = between_min.max(1e-9).powi(2);
-    let scaled = |centre: f64, more: f64| {
-        effects.iter().map(move |(y, v)| (y - centre).powi(2) / (v + more))
-    };
-    let largest = effects.iter().map(|(y, _)| (y - centre).powi(2)).fold(least, f64::max) * 10.0;
-    let typical = |more: f64| median(&mut scaled(centre, more).collect::<Vec<f64>>());
-    let mut between = solve(least, largest, |more| typical(more) > MEDIAN_SQUARE);
     let mut kept: Vec<(f64, f64)> = effects.to_vec();
-    for _ in 0..ROUNDS {
-        let near = |(y, v): &&(f64, f64)| (y - centre).abs() <= FAR * (v + between).sqrt();
-        let next: Vec<(f64, f64)> = effects.iter().filter(near).copied().collect();
-        let free = (next.len() as f64 - 1.0) * CUT_VARIANCE;
-        between = solve(least, largest, |more| Weighted::of(&next, more).q > free);
-        centre = Weighted::of(&next, between).mean;
-        let settled = next == kept;
-        kept = next;
-        if settled {
-            break;
+    let mut found = Spread::of(&kept, between_min, 0);
+    for removed in 1..=effects.len() / 2 {
+        let Spread { centre, between_sd, .. } = Spread::of(&kept, between_min, 0);
+        let off = |(y, v): (f64, f64)| (y - centre).abs() / (v + between_sd * between_sd).sqrt();
+        let furthest = (0..kept.len()).max_by(|a, b| off(kept[*a]).total_cmp(&off(kept[*b])))?;
+        let m = kept.len() as f64;
+        let t = student_t_quantile(1.0 - SET_ASIDE / (2.0 * m), m - 2.0);
+        let too_far = off(kept[furthest]) > (m - 1.0) * t / ((m - 2.0 + t * t) * m).sqrt();
+        kept.swap_remove(furthest);
+        if too_far {
+            found = Spread::of(&kept, between_min, removed);
         }
     }
-    Some(Spread {
-        centre,
-        centre_variance: 1.0 / Weighted::of(&kept, between).weight,
-        between_sd: between.sqrt(),
-        dof: (kept.len() as f64 - 1.0).max(1.0),
-        set_aside: effects.len() - kept.len(),
-    })
+    Some(found)
+}
+
+impl Spread {
+    fn of(kept: &[(f64, f64)], between_min: f64, set_aside: usize) -> Spread {
+        let free = kept.len() as f64 - 1.0;
+        let least = between_min.max(1e-9).powi(2);
+        let largest =
+            kept.iter().map(|(y, _)| (y - kept[0].0).powi(2)).fold(least, f64::max) * 10.0;
+        let between = solve(least, largest, |more| Weighted::of(kept, more).q > free);
+        let weighted = Weighted::of(kept, between);
+        Spread {
+            centre: weighted.mean,
+            centre_variance: 1.0 / weighted.weight,
+            between_sd: between.sqrt(),
+            dof: free.max(1.0),
+            set_aside,
+        }
+    }
 }
 
 /// The value between the ends at which a condition ends, which holds below it.
@@ -139,7 +140,7 @@ fn solve(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     if !holds(low) {
         return low;
     }
-    for _ in 0..60 {
+    for _ in 0..40 {
         let middle = (low * high).sqrt();
         *(if holds(middle) { &mut low } else { &mut high }) = middle;
     }
