@@ -1,9 +1,10 @@
 //! Servers that cost more or less per request than their group, by more than chance.
 //!
-//! In each bin of the rate, a server's cost of a request is compared with the median of the
-//! servers that have the bin, in the logarithm, because twins with different loads differ in what a
-//! request costs. If all trials have the label `release`, and the groups are not by another label,
-//! each release has its own bins: a new release on half of the servers does not make any of them
+//! Twins with different loads differ in what a request costs. So a server's cost is compared at the
+//! same rate, in the logarithm: with the median of the servers that have rates in the same quarter
+//! of an octave. Within it, costs are moved to the middle by the group's typical slope of the cost on
+//! the rate. If all trials have the label `release`, and the groups are not by another label,
+//! each release has its own medians: a new release on half of the servers does not make any of them
 //! differ. A server's deviation is the mean over its bins, and the medians are taken again without
 //! the deviations (median polish).
 //!
@@ -12,7 +13,7 @@
 //! Each server is tested with it, and with the errors of its own windows and of the medians.
 //! Benjamini–Hochberg is over all servers of all groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regress::bins::{BINS_PER_OCTAVE, Bin};
 use regress::effects::spread;
@@ -29,7 +30,7 @@ use crate::home::{Asked, Error, Home, Run, ServerCosts, ServerId};
 
 /// Smaller groups do not show how far healthy servers differ.
 pub const GROUP_MIN: usize = 8;
-/// Bins that fewer servers have are left out.
+/// Rates that fewer servers have are left out.
 pub const BIN_SERVERS_MIN: usize = 5;
 /// Variance of a median, as a multiple of that of a mean.
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
@@ -76,7 +77,7 @@ pub struct Member {
     pub rates: (f64, f64),
     /// Number of bins of the rate, each release with its own.
     pub bins: usize,
-    /// Intervals in them.
+    /// Its intervals at rates that are not quiet, the saturated ones not included.
     pub intervals: f64,
     /// Saturated intervals, which were left out.
     pub saturated: f64,
@@ -113,13 +114,16 @@ pub fn outliers(home: &dyn Home, asked: &Asked) -> Result<Outliers, Error> {
     Ok(Outliers { groups, left_out, level: LEVEL })
 }
 
-/// A bin of the rate, of one release.
+/// Bins of the rate in a cell.
+const CELL_BINS: i32 = 4;
+
+/// A range of rates, of one release.
 type Cell<'a> = (Option<&'a str>, i32);
 
-/// A server's costs of a request, as logarithms.
+/// A server's costs of a request, as logarithms, by bin of the rate.
 #[derive(Default)]
 struct Costs<'a> {
-    cells: Vec<(Cell<'a>, LogRatio)>,
+    bins: Vec<(Cell<'a>, i32, LogRatio)>,
     intervals: f64,
     saturated: f64,
 }
@@ -132,21 +136,38 @@ impl<'a> Costs<'a> {
         let lowest = f64::from(*highest) + BINS_PER_OCTAVE * BUSY_PART.log2();
         for (at, bin) in &resource.bins {
             if f64::from(*at) >= lowest && enough(bin) {
-                self.cells.extend(log_ratio(&bin.into()).map(|cost| ((release, *at), cost)));
+                let cell = (release, at.div_euclid(CELL_BINS));
+                self.bins.extend(log_ratio(&bin.into()).map(|cost| (cell, *at, cost)));
                 self.intervals += bin.n;
             }
         }
         self.saturated += resource.saturated_n;
     }
 
+    /// The slope of the cost on the bin; `None` if there are too few.
+    fn slope(&self) -> Option<f64> {
+        let bins: Vec<f64> = self.bins.iter().map(|(_, at, _)| f64::from(*at)).collect();
+        let costs: Vec<f64> = self.bins.iter().map(|(.., cost)| cost.value).collect();
+        let weights: Vec<f64> = self.bins.iter().map(|(.., cost)| cost.effective_n).collect();
+        regress::wls(&bins, &costs, &weights).ok().map(|line| line.slope)
+    }
+
+    /// Moves the costs to the middle of their cells.
+    fn move_to_middle(&mut self, slope: f64) {
+        for (cell, at, cost) in &mut self.bins {
+            let middle = f64::from(CELL_BINS * cell.1) + f64::from(CELL_BINS - 1) / 2.0;
+            cost.value -= slope * (f64::from(*at) - middle);
+        }
+    }
+
     /// The mean of the deviations from the medians and its variance, and the number of servers
     /// that the medians are of.
     fn deviation(&self, medians: &BTreeMap<Cell<'_>, (f64, usize)>) -> Option<[f64; 3]> {
-        let weight: f64 = self.cells.iter().map(|(_, cost)| cost.effective_n).sum();
+        let weight: f64 = self.bins.iter().map(|(.., cost)| cost.effective_n).sum();
         let (mut value, mut variance, mut others) = (0.0, 0.0, 0.0);
-        for (at, cost) in &self.cells {
+        for (cell, _, cost) in &self.bins {
             let share = cost.effective_n / weight;
-            let (median, servers) = medians.get(at)?;
+            let (median, servers) = medians.get(cell)?;
             value += share * (cost.value - median);
             variance += share * share * cost.variance;
             others += share * *servers as f64;
@@ -160,15 +181,20 @@ fn group(
     servers: BTreeMap<&ServerId, Costs<'_>>,
     left_out: &mut Vec<LeftOut>,
 ) -> Group {
-    let mut servers_in: BTreeMap<Cell<'_>, usize> = BTreeMap::new();
-    let cells = servers.values().flat_map(|costs| &costs.cells);
-    cells.for_each(|(cell, _)| *servers_in.entry(*cell).or_default() += 1);
+    let mut servers_in: BTreeMap<Cell<'_>, BTreeSet<&ServerId>> = BTreeMap::new();
+    for (server, costs) in &servers {
+        for (cell, ..) in &costs.bins {
+            servers_in.entry(*cell).or_default().insert(server);
+        }
+    }
+    let slope = median(&mut servers.values().filter_map(Costs::slope).collect::<Vec<f64>>());
     let mut known: Vec<(&ServerId, Costs<'_>)> = Vec::new();
     for (server, mut costs) in servers {
-        let had = !costs.cells.is_empty();
-        costs.cells.retain(|(cell, _)| servers_in[cell] >= BIN_SERVERS_MIN);
+        let had = !costs.bins.is_empty();
+        costs.move_to_middle(if slope.is_finite() { slope } else { 0.0 });
+        costs.bins.retain(|(cell, ..)| servers_in[cell].len() >= BIN_SERVERS_MIN);
         let why = match had {
-            _ if !costs.cells.is_empty() => {
+            _ if !costs.bins.is_empty() => {
                 known.push((server, costs));
                 continue;
             }
@@ -204,10 +230,10 @@ fn group(
                 q: 1.0,
                 outlier: false,
                 rates: (
-                    one.cells.iter().map(|((_, at), _)| rates(*at).0).fold(f64::INFINITY, f64::min),
-                    one.cells.iter().map(|((_, at), _)| rates(*at).1).fold(0.0, f64::max),
+                    one.bins.iter().map(|(_, at, _)| rates(*at).0).fold(f64::INFINITY, f64::min),
+                    one.bins.iter().map(|(_, at, _)| rates(*at).1).fold(0.0, f64::max),
                 ),
-                bins: one.cells.len(),
+                bins: one.bins.len(),
                 intervals: one.intervals,
                 saturated: one.saturated,
             }
@@ -223,16 +249,21 @@ fn group(
 /// The deviations of all servers, see [`Costs::deviation`].
 fn polished(known: &[(&ServerId, Costs<'_>)]) -> Vec<[f64; 3]> {
     let mut deviations = vec![[0.0; 3]; known.len()];
+    let mut servers_in: BTreeMap<Cell<'_>, usize> = BTreeMap::new();
+    for (_, one) in known {
+        let cells: BTreeSet<Cell<'_>> = one.bins.iter().map(|(cell, ..)| *cell).collect();
+        cells.into_iter().for_each(|cell| *servers_in.entry(cell).or_default() += 1);
+    }
     for _ in 0..ROUNDS {
         let mut in_cell: BTreeMap<Cell<'_>, Vec<f64>> = BTreeMap::new();
         for ((_, one), deviation) in known.iter().zip(&deviations) {
-            for (cell, cost) in &one.cells {
+            for (cell, _, cost) in &one.bins {
                 in_cell.entry(*cell).or_default().push(cost.value - deviation[0]);
             }
         }
         let medians: BTreeMap<Cell<'_>, (f64, usize)> = in_cell
             .into_iter()
-            .map(|(cell, mut values)| (cell, (median(&mut values), values.len())))
+            .map(|(cell, mut values)| (cell, (median(&mut values), servers_in[&cell])))
             .collect();
         let deviation = |one: &Costs<'_>| one.deviation(&medians).expect("each cell has a median");
         deviations = known.iter().map(|(_, one)| deviation(one)).collect();

@@ -91,9 +91,9 @@ fn what_is_planted_is_found_in_nineteen_of_twenty_fleets() {
 
 #[test]
 fn nothing_is_found_in_healthy_fleets() {
-    let found = ask_all(10, &Plan::healthy());
+    let found = ask_all(6, &Plan::healthy());
     let quiet = found.iter().filter(|found| found.is_quiet()).count();
-    assert!(quiet >= 9, "{quiet}: {found:#?}");
+    assert!(quiet >= 5, "{quiet}: {found:#?}");
 }
 
 /// Forecasts of a fleet by group, and of each server alone.
@@ -115,7 +115,7 @@ fn dated(outlook: &Outlook, truth_s: i64) -> Option<(bool, i64)> {
 
 #[test]
 fn a_group_that_runs_out_in_thirty_days_is_found_and_no_other() {
-    for seed in 0..3 {
+    for seed in 0..2 {
         let fleet = Fleet::new(seed, Plan { servers: 20, days: 28, ..Plan::planted() });
         for (name, outlook) in forecasts(&fleet, Some("group")) {
             match name == Fleet::growing() {
@@ -189,11 +189,18 @@ fn a_folder_of_trials_has_the_servers_runs_and_samples() {
         let expected: Vec<(&str, &str)> =
             expected.map(|label| (label.name.as_str(), label.value.as_str())).collect();
         assert_eq!(labels, expected);
-        assert_eq!(trial.intervals().len(), 720);
+        assert_eq!(trial.intervals().len(), 840);
         let busy: i64 = trial.intervals().iter().map(|one| one.threads[0].total_ns).sum();
         let sampled: i64 = trial.samples().iter().map(|row| row.ns).sum();
         assert!((sampled as f64 / busy as f64 - 1.0).abs() < 0.05, "{sampled} {busy}");
     }
+    let home = fleet::Folder::open(folder.path()).unwrap();
+    let asked = Asked { by: Some("release".into()), ..Asked::default() };
+    let (ours, theirs) = (fleet.costs(&asked).unwrap(), home.costs(&asked).unwrap());
+    let groups = |all: &[fleet::home::ServerCosts]| -> Vec<_> {
+        all.iter().map(|one| (one.server.clone(), one.group.clone())).collect()
+    };
+    assert_eq!(groups(&theirs), groups(&ours));
     assert!(fleet.write(folder.path()).unwrap_err().to_string().contains(".trial"));
 }
 
@@ -293,4 +300,36 @@ fn rates_of_forecasts() {
             off.iter().map(|days| days.abs()).max(),
         );
     }
+}
+
+/// Run by hand: writes a folder to `DIR`, and prints every answer.
+#[test]
+#[ignore = "prints the answers of a folder of trials"]
+fn answers_of_a_folder() {
+    let folder = std::path::PathBuf::from(std::env::var("DIR").expect("DIR is a folder"));
+    let start = std::time::Instant::now();
+    let fleet = Fleet::new(1, Plan::folder());
+    if !folder.exists() {
+        std::fs::create_dir(&folder).unwrap();
+        println!("{} trials in {:?}", fleet.write(&folder).unwrap(), start.elapsed());
+    }
+    let home = fleet::Folder::open(&folder).unwrap();
+    let print = |sheet| println!("{}", report::sheet::sheet(&sheet, 120));
+    let all = Asked::default();
+    println!("{:?}", fleet.expensive());
+    print(fleet::outliers::sheet(&outliers(&home, &all).unwrap()));
+    print(fleet::compare::sheet(&compare(&home, &all, &Terms::default()).unwrap()));
+    let answer = flame(&home, &all, [None, None]).unwrap();
+    print(fleet::flame::sheet(&answer));
+    #[cfg(feature = "export")]
+    std::fs::write(folder.join("flame.svg"), fleet::flame::svg(&answer).unwrap()).unwrap();
+    let known =
+        |(server, value)| ServerCapacity { server, value, low: 0.9 * value, high: value / 0.9 };
+    let capacities: Vec<ServerCapacity> = fleet.capacities().into_iter().map(known).collect();
+    let by = Asked { by: Some("group".into()), ..Asked::default() };
+    print(fleet::forecast::sheet(&forecast(&home, &by, &capacities).unwrap()));
+    println!(
+        "runs out on {:?}",
+        fleet.runs_out_day_s().map(|s| report::format::instant(s * 1_000_000_000))
+    );
 }

@@ -494,6 +494,7 @@ impl Sums {
             bins: self.bins.into_iter().collect(),
             saturated_n: self.saturated.0,
             saturated_x: self.saturated.1,
+            ..ResourceCosts::default()
         }
     }
 }

@@ -10,9 +10,9 @@ use super::{CPUS, DAY_S, Fleet, HZ, KINDS, Plan, RELEASES, STACKS, Server, Windo
 use crate::home::{Error, WINDOW_S};
 
 /// Length of an interval.
-const INTERVAL_S: i64 = 10;
-/// A recording, in seconds of the day: around the daily peak.
-const LONG_S: (i64, i64) = (62_400, 69_600);
+const INTERVAL_S: i64 = 30;
+/// A recording, in seconds of the day: up to the daily peak.
+const LONG_S: (i64, i64) = (44_400, 69_600);
 /// Recordings of the growing group on other days.
 const SHORT_S: (i64, i64) = (67_800, 69_000);
 const PID: u32 = 700;
@@ -26,7 +26,7 @@ impl Plan {
 }
 
 impl Fleet {
-    /// Writes trials of two hours before and after the release, and short ones of the growing group
+    /// Writes trials of seven hours before and after the release, and short ones of the growing group
     /// on all other days. The folder must exist. Returns the number of trials.
     ///
     /// # Errors
