@@ -133,7 +133,7 @@ impl Table for CounterRow {
     const NAME: &'static str = "counters";
     const COLUMNS: &'static str =
         "idx, whose, cycles, instructions, cache_references, cache_misses, counted";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, whose";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, whose";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         let Counts { cycles, instructions, cache_references, cache_misses } = self.counts;
@@ -162,7 +162,7 @@ impl Table for CounterRow {
 impl Table for CountedRow {
     const NAME: &'static str = "counted";
     const COLUMNS: &'static str = "idx, kind, stack, samples, count";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, kind, stack";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, kind, stack";
     const CONFLICT: &'static str = "ON CONFLICT (idx, kind, stack) DO UPDATE
         SET samples = samples + excluded.samples, count = count + excluded.count";
 

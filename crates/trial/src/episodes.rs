@@ -77,7 +77,7 @@ pub struct EpisodeRow {
 impl Table for TurnRow {
     const NAME: &'static str = "turn";
     const COLUMNS: &'static str = "idx, sampled_ns, turns, events, cpu_ns";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx";
 
     columns!(interval, sampled_ns, turns, events, cpu_ns);
 }
@@ -86,7 +86,7 @@ impl Table for EpisodeRow {
     const NAME: &'static str = "episode";
     const COLUMNS: &'static str = "idx, class, episodes, turns, events, cpu_ns, turns_turns, \
         turns_events, events_events, turns_cpu_ns, events_cpu_ns, cpu_cpu_ns2";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, class";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, class";
 
     columns!(
         interval,

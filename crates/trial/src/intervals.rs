@@ -3,7 +3,7 @@
 use rusqlite::{Connection, Row, Statement, ToSql, params};
 
 use crate::model::{CpuModes, Interval, Modes, ProcessTimes, ThreadTimes};
-use crate::table::{self, Table};
+use crate::table::{self, Span, Table};
 
 /// Columns of the modes, in the order of [`values`].
 const MODES: &str =
@@ -16,11 +16,12 @@ pub(crate) fn insert(connection: &Connection, interval: &Interval) -> rusqlite::
     insert_threads(connection, interval)
 }
 
-/// Reads the intervals from one on.
-pub(crate) fn read(connection: &Connection, from: u64) -> rusqlite::Result<Vec<Interval>> {
-    let mut intervals = read_with_threads(connection, from)?;
-    let cpus = format!("SELECT idx, cpu, {MODES} FROM cpu WHERE idx >= ? ORDER BY idx, cpu");
-    let cpus = parts(connection, &cpus, from, |row| {
+/// Reads the intervals of a span.
+pub(crate) fn read(connection: &Connection, span: &Span) -> rusqlite::Result<Vec<Interval>> {
+    let mut intervals = read_with_threads(connection, span)?;
+    let cpus =
+        format!("SELECT idx, cpu, {MODES} FROM cpu WHERE idx >= ? AND idx < ? ORDER BY idx, cpu");
+    let cpus = parts(connection, &cpus, span, |row| {
         Ok(CpuModes { cpu: row.get(1)?, modes: read_modes(row, 2)? })
     })?;
     attach(&mut intervals, cpus, |interval| &mut interval.cpus)?;
@@ -30,12 +31,13 @@ pub(crate) fn read(connection: &Connection, from: u64) -> rusqlite::Result<Vec<I
 /// The same without the CPUs.
 pub(crate) fn read_with_threads(
     connection: &Connection,
-    from: u64,
+    span: &Span,
 ) -> rusqlite::Result<Vec<Interval>> {
     let mut select = connection.prepare(&Interval::select_sql())?;
-    let mut intervals: Vec<Interval> =
-        select.query_map([from], Interval::read)?.collect::<rusqlite::Result<_>>()?;
-    let threads = parts(connection, THREADS, from, |row| {
+    let mut intervals: Vec<Interval> = select
+        .query_map([span.start, span.end], Interval::read)?
+        .collect::<rusqlite::Result<_>>()?;
+    let threads = parts(connection, THREADS, span, |row| {
         Ok(ThreadTimes {
             pid: row.get(1)?,
             tid: row.get(2)?,
@@ -52,7 +54,7 @@ pub(crate) fn read_with_threads(
 
 const THREADS: &str = "
 SELECT thread.idx, pid, tid, name.name, total_ns, user_ns, kernel_ns, wakes
-FROM thread JOIN name ON name.id = thread.name WHERE thread.idx >= ?
+FROM thread JOIN name ON name.id = thread.name WHERE thread.idx >= ? AND thread.idx < ?
 ORDER BY thread.idx, seq";
 
 impl Table for Interval {
@@ -62,7 +64,7 @@ impl Table for Interval {
         iowait_ns, steal_ns, guest_ns, requests, requests_ended, rate_valid, phase, recorder_ns,
         server_user_ns, server_kernel_ns, server_total_ns, processes, threads,
         voluntary_switches, involuntary_switches, rss_bytes, descriptors";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         let modes = values(&self.machine);
@@ -192,10 +194,11 @@ fn read_modes(row: &Row<'_>, at: usize) -> rusqlite::Result<Modes> {
 fn parts<T>(
     connection: &Connection,
     query: &str,
-    from: u64,
+    span: &Span,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<(u64, T)>> {
-    connection.prepare(query)?.query_map([from], |row| Ok((row.get(0)?, read(row)?)))?.collect()
+    let mut select = connection.prepare(query)?;
+    select.query_map([span.start, span.end], |row| Ok((row.get(0)?, read(row)?)))?.collect()
 }
 
 /// Moves parts, which are ordered by interval, into their intervals. A part without its interval is

@@ -377,7 +377,7 @@ impl Table for LatencyRow {
     const NAME: &'static str = "latency";
     const OPTIONAL: bool = false;
     const COLUMNS: &'static str = "idx, source, count, invalid, histogram";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, id";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, id";
 
     columns!(interval, source, count, invalid, histogram);
 }

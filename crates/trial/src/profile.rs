@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
 use crate::meta;
-use crate::table::{self, Table, columns, stored_as_index};
+use crate::table::{self, Span, Table, WHOLE, columns, stored_as_index};
 
 /// Most frames of a stack. Deeper stacks are truncated, and marked as not whole.
 pub const STACK_FRAMES_MAX: usize = 256;
@@ -175,7 +175,7 @@ impl Table for (u32, Stack) {
 impl Table for SampleRow {
     const NAME: &'static str = "sample";
     const COLUMNS: &'static str = "idx, owner, stack, samples, ns";
-    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, owner, stack";
+    const ROWS: &'static str = "WHERE idx >= ? AND idx < ? ORDER BY idx, owner, stack";
     const CONFLICT: &'static str = "ON CONFLICT (idx, owner, stack) DO UPDATE
         SET samples = samples + excluded.samples, ns = ns + excluded.ns";
 
@@ -184,9 +184,9 @@ impl Table for SampleRow {
 
 /// Reads the whole profile; an empty one if the trial has none.
 pub(crate) fn read(connection: &Connection, place: &Place<'_>) -> Result<Profile, Error> {
-    let frames = dense::<Frame>(table::read(connection, place, 0)?);
-    let stacks = dense::<Stack>(table::read(connection, place, 0)?);
-    let samples: Vec<SampleRow> = table::read(connection, place, 0)?;
+    let frames = dense::<Frame>(table::read(connection, place, &WHOLE)?);
+    let stacks = dense::<Stack>(table::read(connection, place, &WHOLE)?);
+    let samples: Vec<SampleRow> = table::read(connection, place, &WHOLE)?;
     let (Some(frames), Some(stacks)) = (frames, stacks) else {
         return Err(place.corrupt(DANGLING));
     };
@@ -204,15 +204,15 @@ fn dense<T>(rows: Vec<(u32, T)>) -> Option<Vec<T>> {
     rows.into_iter().zip(0..).map(|((id, item), at)| (id == at).then_some(item)).collect()
 }
 
-/// Reads the profile from an interval on, with only the frames and stacks that its samples or
+/// Reads the profile of a span, with only the frames and stacks that its samples or
 /// `references` use. They are renumbered, in the samples and in `references`.
-pub(crate) fn read_from<'a>(
+pub(crate) fn read_span<'a>(
     connection: &Connection,
     place: &Place<'_>,
-    from: u64,
+    span: &Span,
     mut references: impl Iterator<Item = &'a mut u32>,
 ) -> Result<Profile, Error> {
-    let mut samples: Vec<SampleRow> = table::read(connection, place, from)?;
+    let mut samples: Vec<SampleRow> = table::read(connection, place, span)?;
     let mut renumbering = Renumbering::new(connection);
     let mut renumber = |stack: &mut u32| -> Result<(), Error> {
         let found = renumbering.stack(*stack).map_err(|error| place.sql(error))?;

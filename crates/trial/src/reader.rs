@@ -24,8 +24,9 @@ use crate::model::{Interval, LatencyRow, Loss, Manifest, Prediction};
 use crate::profile::{self, Frame, Profile, ProfileInfo, SampleRow, Stack};
 use crate::resources::{BoundThread, DeviceUse};
 use crate::schema::{APPLICATION_ID, HEADER_BYTES, Header, SCHEMA_VERSION, header};
+use crate::table::{self, Span, WHOLE};
 use crate::waits::{self, WaitRow};
-use crate::{digest, intervals, meta, table};
+use crate::{digest, intervals, meta};
 
 /// How long a reader waits for a lock. A writer takes one only when it folds its journal at the
 /// end.
@@ -74,10 +75,10 @@ impl Trial {
             Ok(Trial {
                 complete,
                 manifest,
-                intervals: intervals::read_with_threads(read, 0).map_err(sql)?,
-                bound_threads: table::read(read, place, 0)?,
-                turns: table::read(read, place, 0)?,
-                episodes: table::read(read, place, 0)?,
+                intervals: intervals::read_with_threads(read, &WHOLE).map_err(sql)?,
+                bound_threads: table::read(read, place, &WHOLE)?,
+                turns: table::read(read, place, &WHOLE)?,
+                episodes: table::read(read, place, &WHOLE)?,
                 path: place.path.to_owned(),
                 ..Trial::default()
             })
@@ -94,7 +95,17 @@ impl Trial {
     pub fn recent(path: impl AsRef<Path>, intervals_max: usize) -> Result<Trial, Error> {
         snapshot(path.as_ref(), |read, place| {
             let from = first_of_last(read, intervals_max).map_err(|error| place.sql(error))?;
-            load_from(read, place, from)
+            load_span(read, place, &(from..WHOLE.end))
+        })
+    }
+
+    /// Reads at most `intervals_max` intervals from number `from` on, with all rows that belong to
+    /// them, for a program that follows a recording and may be far behind it. Otherwise like
+    /// [`recent`](Trial::recent).
+    pub fn part(path: impl AsRef<Path>, from: u64, intervals_max: usize) -> Result<Trial, Error> {
+        snapshot(path.as_ref(), |read, place| {
+            let end = end_of_part(read, from, intervals_max).map_err(|error| place.sql(error))?;
+            load_span(read, place, &(from..end))
         })
     }
 
@@ -291,24 +302,24 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
         }
     }
     let profile = profile::read(connection, place)?;
-    let waits: Vec<WaitRow> = table::read(connection, place, 0)?;
-    let counted: Vec<CountedRow> = table::read(connection, place, 0)?;
+    let waits: Vec<WaitRow> = table::read(connection, place, &WHOLE)?;
+    let counted: Vec<CountedRow> = table::read(connection, place, &WHOLE)?;
     let stacks = waits.iter().map(|row| row.stack).chain(counted.iter().map(|row| row.stack));
     if stacks.max().is_some_and(|stack| stack as usize >= profile.stacks.len()) {
         return Err(place.corrupt(profile::DANGLING));
     }
-    Ok(Trial { complete, manifest, profile, waits, counted, ..rest(connection, place, 0)? })
+    Ok(Trial { complete, manifest, profile, waits, counted, ..rest(connection, place, &WHOLE)? })
 }
 
-/// Reads the intervals from one on, with the rows that belong to them.
-fn load_from(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, Error> {
+/// Reads the intervals of a span, with the rows that belong to them.
+fn load_span(connection: &Connection, place: &Place<'_>, span: &Span) -> Result<Trial, Error> {
     let (manifest, complete) = head(connection, place)?;
-    let mut waits = waits::read_last(connection, place, from)?;
-    let mut counted: Vec<CountedRow> = table::read(connection, place, from)?;
+    let mut waits = waits::read_span(connection, place, span)?;
+    let mut counted: Vec<CountedRow> = table::read(connection, place, span)?;
     let stacks = waits.iter_mut().map(|row| &mut row.stack);
     let stacks = stacks.chain(counted.iter_mut().map(|row| &mut row.stack));
-    let profile = profile::read_from(connection, place, from, stacks)?;
-    Ok(Trial { complete, manifest, profile, waits, counted, ..rest(connection, place, from)? })
+    let profile = profile::read_span(connection, place, span, stacks)?;
+    Ok(Trial { complete, manifest, profile, waits, counted, ..rest(connection, place, span)? })
 }
 
 /// The manifest, and whether the trial is complete.
@@ -323,21 +334,20 @@ fn head(connection: &Connection, place: &Place<'_>) -> Result<(Manifest, bool), 
     Ok((manifest, complete))
 }
 
-/// Everything but the manifest, the profile and the rows that refer to its stacks, from an interval
-/// on.
-fn rest(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, Error> {
+/// Everything of a span but the manifest, the profile and the rows that refer to its stacks.
+fn rest(connection: &Connection, place: &Place<'_>, span: &Span) -> Result<Trial, Error> {
     Ok(Trial {
-        intervals: intervals::read(connection, from).map_err(|error| place.sql(error))?,
-        latencies: table::read(connection, place, from)?,
-        losses: table::read(connection, place, from)?,
-        predictions: table::read(connection, place, from)?,
-        files: table::read(connection, place, from)?,
-        classes: table::read(connection, place, from)?,
-        counters: table::read(connection, place, from)?,
-        turns: table::read(connection, place, from)?,
-        episodes: table::read(connection, place, from)?,
-        device_uses: table::read(connection, place, from)?,
-        bound_threads: table::read(connection, place, from)?,
+        intervals: intervals::read(connection, span).map_err(|error| place.sql(error))?,
+        latencies: table::read(connection, place, span)?,
+        losses: table::read(connection, place, span)?,
+        predictions: table::read(connection, place, span)?,
+        files: table::read(connection, place, span)?,
+        classes: table::read(connection, place, span)?,
+        counters: table::read(connection, place, span)?,
+        turns: table::read(connection, place, span)?,
+        episodes: table::read(connection, place, span)?,
+        device_uses: table::read(connection, place, span)?,
+        bound_threads: table::read(connection, place, span)?,
         path: place.path.to_owned(),
         ..Trial::default()
     })
@@ -350,4 +360,13 @@ fn first_of_last(connection: &Connection, intervals: usize) -> rusqlite::Result<
         connection.prepare("SELECT idx FROM interval ORDER BY idx DESC LIMIT 1 OFFSET ?")?;
     let first = select.query_row([offset], |row| row.get(0)).optional()?;
     Ok(first.unwrap_or(0))
+}
+
+/// One more than the number of the last of the `intervals` intervals from one on.
+fn end_of_part(connection: &Connection, from: u64, intervals: usize) -> rusqlite::Result<u64> {
+    let offset = i64::try_from(intervals).unwrap_or(i64::MAX);
+    let mut select = connection
+        .prepare("SELECT idx FROM interval WHERE idx >= ? ORDER BY idx LIMIT 1 OFFSET ?")?;
+    let next = select.query_row(rusqlite::params![from, offset], |row| row.get(0)).optional()?;
+    Ok(next.unwrap_or(WHOLE.end))
 }

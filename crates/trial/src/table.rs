@@ -7,13 +7,19 @@ use rusqlite::{Connection, Row, Statement, params_from_iter};
 
 use crate::error::{Error, Place};
 
+/// Numbers of intervals.
+pub(crate) type Span = std::ops::Range<u64>;
+
+/// All intervals: SQLite's numbers are signed.
+pub(crate) const WHOLE: Span = 0..i64::MAX.cast_unsigned();
+
 /// A row of a table.
 pub(crate) trait Table: Sized {
     /// The table's name in the file.
     const NAME: &'static str;
     /// Its columns, as [`Table::write`] binds them and [`Table::read`] reads them.
     const COLUMNS: &'static str;
-    /// Which rows are read, all or those from the interval that is the only parameter, and their
+    /// Which rows are read, all or those of the span whose two ends are the parameters, and their
     /// order.
     const ROWS: &'static str;
     /// How a row is written.
@@ -99,19 +105,20 @@ pub(crate) fn insert<R: Table>(rows: &[R], connection: &Connection) -> rusqlite:
     Ok(())
 }
 
-/// Reads the rows of a table, from an interval on where rows belong to intervals. A trial without
+/// Reads the rows of a table, those of a span where rows belong to intervals. A trial without
 /// an optional table (an older one) has no rows.
 pub(crate) fn read<R: Table>(
     connection: &Connection,
     place: &Place<'_>,
-    from: u64,
+    span: &Span,
 ) -> Result<Vec<R>, Error> {
     let rows = || {
         if R::OPTIONAL && !exists(connection, R::NAME)? {
             return Ok(Vec::new());
         }
         let mut select = connection.prepare(&R::select_sql())?;
-        let parameters = params_from_iter([from].into_iter().take(select.parameter_count()));
+        let parameters =
+            params_from_iter([span.start, span.end].into_iter().take(select.parameter_count()));
         select.query_map(parameters, R::read)?.collect()
     };
     rows().map_err(|error| place.in_table(R::NAME, error))

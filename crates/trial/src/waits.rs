@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
 use crate::profile::Owner;
-use crate::table::{self, Table, stored_as_index};
+use crate::table::{self, Span, Table, stored_as_index};
 
 /// The table.
 pub(crate) const CREATE: &str = "
@@ -159,13 +159,13 @@ impl Table for WaitRow {
     }
 }
 
-/// Reads the waits from an interval on, backwards from the end of the table (rows are in the order
-/// of their intervals), so that the cost does not grow with the recording. The caller checks that
+/// Reads the waits of a span, backwards from the end of the table (rows are in the order of their
+/// intervals), so that the cost does not grow with the recording before it. The caller checks that
 /// their stacks exist.
-pub(crate) fn read_last(
+pub(crate) fn read_span(
     connection: &Connection,
     place: &Place<'_>,
-    from: u64,
+    span: &Span,
 ) -> Result<Vec<WaitRow>, Error> {
     let read = || -> rusqlite::Result<Vec<WaitRow>> {
         if !table::exists(connection, WaitRow::NAME)? {
@@ -176,10 +176,12 @@ pub(crate) fn read_last(
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {
             let row = WaitRow::read(row)?;
-            if row.interval < from {
+            if row.interval < span.start {
                 break;
             }
-            found.push(row);
+            if row.interval < span.end {
+                found.push(row);
+            }
         }
         found.reverse();
         Ok(found)

@@ -122,3 +122,31 @@ fn a_dangling_frame_number_is_reported() {
     let message = Trial::recent(&path, 3).unwrap_err().to_string();
     assert!(message.contains("a frame or stack that is not in the file"), "{message}");
 }
+
+#[test]
+fn parts_have_the_rows_of_their_intervals_and_together_make_the_trial() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("a.trial");
+    let writer = unfinished(&path);
+    let whole = Trial::recent(&path, usize::MAX).unwrap();
+    let mut from = 0;
+    let (mut intervals, mut waits, mut stacks) = (Vec::new(), 0, Vec::new());
+    loop {
+        let part = Trial::part(&path, from, 4).unwrap();
+        let Some(last) = part.intervals().last() else { break };
+        let numbers = from..=last.index;
+        from = last.index + 1;
+        assert!(part.waits().iter().all(|row| numbers.contains(&row.interval)));
+        assert!(part.samples().iter().all(|row| numbers.contains(&row.interval)));
+        waits += part.waits().len();
+        for index in numbers {
+            stacks.push(procedures(&part, index));
+        }
+        intervals.extend_from_slice(part.intervals());
+    }
+    assert_eq!((from, waits), (10, whole.waits().len()));
+    assert_eq!(intervals, whole.intervals());
+    let all: Vec<_> = (0..10).map(|index| procedures(&whole, index)).collect();
+    assert_eq!(stacks, all);
+    drop(writer);
+}
