@@ -103,6 +103,6 @@ fn push(line: &mut String, name: &str, kernel: bool) {
 }
 
 /// A semicolon would split the name, and a line break the line.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }).collect()
 }

@@ -8,7 +8,7 @@
 //! | `pprof` | profile.proto, gzipped |
 //! | `otlp` | the same as a message of OpenTelemetry |
 //! | `firefox` | the processed profile of the Firefox profiler |
-//! | `tables` | which tables there are; `csv` and `parquet` write them |
+//! | `tables` | which tables there are; `csv` and `parquet` write them, and the crate `fleet` |
 //!
 //! Names are those of the report, with the characters replaced that a format does not allow. Idle
 //! samples are not exported.
@@ -36,6 +36,7 @@ pub use flame::{StackChange, svg_difference, svg_flame};
 pub use otlp::otlp;
 pub use parquet::parquet;
 pub use pprof::pprof;
+pub use tables::{Column, Table, Values, measured, stack_identity};
 
 /// One file of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]

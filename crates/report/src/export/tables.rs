@@ -1,4 +1,4 @@
-//! The tables of a trial as columns, for CSV and Parquet.
+//! The tables of a trial as columns, for CSV, Parquet and ClickHouse.
 //!
 //! | table | one row for each |
 //! | --- | --- |
@@ -6,34 +6,57 @@
 //! | `threads` | thread of the server and interval |
 //! | `latencies` | interval and source of latencies |
 //! | `classes` | class of requests and interval |
+//! | `profile` | owner, stack and interval: its samples |
+//! | `locks` | kind of lock, owner, stack, futex and interval: its waits |
+//! | `files` | direction and size of files |
+//! | `frames` | stack of `profile` and `locks`: its procedures |
 //! | `costs` | part of the cost of a request, with its intervals |
 //!
 //! Column names end in their unit: `_ns` is nanoseconds, `_us` microseconds. A table without rows
 //! is written with its header. Rows that belong to an interval have its number in the first column.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use trial::{Interval, Modes, ProcessTimes, ThreadTimes, Trial};
+use trial::files::{Direction, FileRow};
+use trial::profile::{Owner, SampleRow};
+use trial::waits::WaitRow;
+use trial::{
+    Histogram, Interval, LatencyRow, LatencySource, Modes, ProcessTimes, ThreadTimes, Trial,
+};
 
-use crate::analysis::{Analysis, CostRow, CostTable, Standing};
+use super::collapsed::plain;
+use crate::analysis::{Analysis, CostRow, CostTable, Standing, frame_label, owner_name};
 
 /// A table by columns, all of one length.
-pub(super) struct Table {
-    pub(super) name: &'static str,
-    pub(super) columns: Vec<Column>,
-    pub(super) rows: usize,
+#[derive(Debug)]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// Number of rows.
+    pub rows: usize,
 }
 
-pub(super) struct Column {
-    pub(super) name: String,
-    pub(super) values: Values,
+/// A column of a table.
+#[derive(Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// The value of each row.
+    pub values: Values,
 }
 
-/// `None` is an unknown value.
-pub(super) enum Values {
+/// The values of a column; `None` is an unknown value.
+#[derive(Debug)]
+pub enum Values {
+    /// Whole numbers.
     Whole(Vec<Option<i64>>),
+    /// Numbers, all finite.
     Number(Vec<Option<f64>>),
+    /// Texts.
     Text(Vec<Option<String>>),
+    /// Truth values, all known.
     Truth(Vec<bool>),
 }
 
@@ -54,12 +77,28 @@ impl Values {
 
 /// All tables.
 pub(super) fn tables(trial: &Trial, analysis: &Analysis) -> Vec<Table> {
+    let mut tables = of(Some(trial), Some(analysis));
+    tables.push(costs(analysis.costs.as_ref()));
+    tables
+}
+
+/// The tables that need no analysis: of a trial, or of a part of one. `None`: without rows, for the
+/// names and types of their columns.
+pub fn measured(trial: Option<&Trial>) -> Vec<Table> {
+    of(trial, None)
+}
+
+fn of(trial: Option<&Trial>, analysis: Option<&Analysis>) -> Vec<Table> {
+    let intervals = trial.map_or(&[][..], Trial::intervals);
     vec![
-        intervals(trial, analysis),
-        threads(trial),
-        latencies(trial),
-        classes(trial),
-        costs(analysis.costs.as_ref()),
+        self::intervals(intervals, analysis),
+        threads(intervals),
+        latencies(trial.map_or(&[], Trial::latencies)),
+        classes(trial.map_or(&[], Trial::classes)),
+        profile(trial),
+        locks(trial),
+        files(trial.map_or(&[], Trial::files)),
+        frames(trial),
     ]
 }
 
@@ -110,12 +149,12 @@ impl<'a, T> Columns<'a, T> {
     }
 }
 
-fn intervals(trial: &Trial, analysis: &Analysis) -> Table {
+fn intervals(intervals: &[Interval], analysis: Option<&Analysis>) -> Table {
     type Of<'a> = (&'a Interval, Option<Standing>);
+    let analysed = analysis.map_or(&[][..], |analysis| &analysis.intervals);
     let standings: HashMap<u64, Standing> =
-        analysis.intervals.iter().map(|row| (row.index, row.standing)).collect();
-    let rows: Vec<Of<'_>> = trial
-        .intervals()
+        analysed.iter().map(|row| (row.index, row.standing)).collect();
+    let rows: Vec<Of<'_>> = intervals
         .iter()
         .map(|interval| (interval, standings.get(&interval.index).copied()))
         .collect();
@@ -127,8 +166,12 @@ fn intervals(trial: &Trial, analysis: &Analysis) -> Table {
         .count("requests_ended", |(i, _)| Some(i.requests_ended))
         .number("requests_per_s", |(i, _)| Some(i.rate()))
         .truth("rate_valid", |(i, _)| i.rate_valid)
-        .text("phase", |(i, _)| i.phase.clone())
-        .text("standing", |(_, standing)| standing.map(|standing| standing.label().to_string()));
+        .text("phase", |(i, _)| i.phase.clone());
+    if analysis.is_some() {
+        columns = columns.text("standing", |(_, standing)| {
+            standing.map(|standing| standing.label().to_string())
+        });
+    }
     for (name, of) in MODES {
         columns = columns.whole(&format!("machine_{name}_ns"), |(i, _)| Some(of(&i.machine)));
     }
@@ -164,9 +207,9 @@ const MODES: [Mode; 9] = [
     ("guest", |modes| modes.guest_ns),
 ];
 
-fn threads(trial: &Trial) -> Table {
-    let intervals = trial.intervals().iter();
+fn threads(intervals: &[Interval]) -> Table {
     let rows: Vec<(u64, &ThreadTimes)> = intervals
+        .iter()
         .flat_map(|interval| interval.threads.iter().map(move |thread| (interval.index, thread)))
         .collect();
     Columns::of(&rows)
@@ -181,16 +224,28 @@ fn threads(trial: &Trial) -> Table {
         .table("threads")
 }
 
-fn latencies(trial: &Trial) -> Table {
-    let rows: Vec<_> = trial.latencies().iter().map(|row| (row, row.histogram_us())).collect();
+/// Late requests have rows in addition to the first: they are added up.
+fn latencies(latencies: &[LatencyRow]) -> Table {
+    type Key = (u64, LatencySource, bool);
+    let mut rows: BTreeMap<Key, (u64, Option<Histogram<u64>>)> = BTreeMap::new();
+    for row in latencies {
+        let (count, sum) = rows.entry((row.interval, row.source, row.invalid)).or_default();
+        *count += row.count;
+        match (sum, row.histogram_us()) {
+            // Both have the same precision and grow by themselves.
+            (Some(sum), Some(histogram)) => sum.add(&histogram).unwrap_or_default(),
+            (sum, histogram) => *sum = histogram.or(sum.take()),
+        }
+    }
+    let rows: Vec<_> = rows.into_iter().collect();
     let mut columns = Columns::of(&rows)
-        .count("interval", |(row, _)| Some(row.interval))
-        .text("source", |(row, _)| Some(row.source.as_str().to_string()))
-        .truth("invalid", |(row, _)| row.invalid)
-        .count("count", |(row, _)| Some(row.count));
+        .count("interval", |((interval, ..), _)| Some(*interval))
+        .text("source", |((_, source, _), _)| Some(source.as_str().to_string()))
+        .truth("invalid", |((.., invalid), _)| *invalid)
+        .count("count", |(_, (count, _))| Some(*count));
     for (name, quantile) in [("median_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("max_us", 1.0)]
     {
-        columns = columns.count(name, |(_, histogram)| {
+        columns = columns.count(name, |(_, (_, histogram))| {
             let measured = histogram.as_ref().filter(|histogram| !histogram.is_empty());
             measured.map(|histogram| histogram.value_at_quantile(quantile))
         });
@@ -198,14 +253,112 @@ fn latencies(trial: &Trial) -> Table {
     columns.table("latencies")
 }
 
-fn classes(trial: &Trial) -> Table {
-    Columns::of(trial.classes())
+fn classes(rows: &[trial::classes::ClassRow]) -> Table {
+    Columns::of(rows)
         .count("interval", |row| Some(row.interval))
         .text("class", |row| Some(row.class.clone()))
         .number("requests", |row| Some(row.requests))
         .count("requests_ended", |row| Some(row.ended))
         .number("bytes", |row| Some(row.bytes))
         .table("classes")
+}
+
+/// The identities of a trial's stacks: hashes of their names, with a sign.
+fn identities(trial: Option<&Trial>) -> Vec<i64> {
+    let stacks = trial.map_or(0, |trial| trial.stacks().len() as u32);
+    let identity = |stack| trial.map_or(0, |trial| stack_identity(trial, stack).cast_signed());
+    (0..stacks).map(identity).collect()
+}
+
+/// The identity of a stack: a hash of the names of its procedures, the same in all trials.
+#[must_use]
+pub fn stack_identity(trial: &Trial, stack: u32) -> u64 {
+    let names: Vec<String> = trial.stack_frames(stack).rev().map(frame_label).collect();
+    trial::stable_hash(names.join("\0").as_bytes())
+}
+
+fn profile(trial: Option<&Trial>) -> Table {
+    let stacks = identities(trial);
+    let samples = trial.map_or(&[][..], Trial::samples).iter();
+    let rows: Vec<&SampleRow> = samples.filter(|row| row.owner != Owner::Idle).collect();
+    Columns::of(&rows)
+        .count("interval", |row| Some(row.interval))
+        .text("owner", |row| Some(owner_name(row.owner).to_string()))
+        .whole("stack", |row| stacks.get(row.stack as usize).copied())
+        .count("samples", |row| Some(row.samples.into()))
+        .whole("cpu_ns", |row| Some(row.ns))
+        .table("profile")
+}
+
+fn locks(trial: Option<&Trial>) -> Table {
+    let stacks = identities(trial);
+    let mut sums: BTreeMap<_, WaitRow> = BTreeMap::new();
+    for row in trial.map_or(&[][..], Trial::waits) {
+        let sum = sums.entry((row.interval, row.kind, row.owner, row.stack, row.word));
+        sum.and_modify(|sum| {
+            sum.waits += row.waits;
+            sum.total_ns += row.total_ns;
+            sum.max_ns = sum.max_ns.max(row.max_ns);
+            sum.spun_ns += row.spun_ns;
+            sum.timed_out += row.timed_out;
+        })
+        .or_insert(*row);
+    }
+    let rows: Vec<WaitRow> = sums.into_values().collect();
+    Columns::of(&rows)
+        .count("interval", |row| Some(row.interval))
+        .text("kind", |row| Some(row.kind.label().to_string()))
+        .text("owner", |row| Some(owner_name(row.owner).to_string()))
+        .whole("stack", |row| stacks.get(row.stack as usize).copied())
+        .count("futex_pid", |row| row.word.map(|word| word.pid.into()))
+        .whole("futex_address", |row| row.word.map(|word| word.address.cast_signed()))
+        .count("waits", |row| Some(row.waits))
+        .whole("total_ns", |row| Some(row.total_ns))
+        .whole("max_ns", |row| Some(row.max_ns))
+        .whole("spun_ns", |row| Some(row.spun_ns))
+        .count("timed_out", |row| Some(row.timed_out))
+        .table("locks")
+}
+
+fn files(rows: &[FileRow]) -> Table {
+    let direction = |direction| match direction {
+        Direction::Read => "read",
+        Direction::Written => "written",
+    };
+    Columns::of(rows)
+        .text("direction", |row| Some(direction(row.direction).to_string()))
+        .count("size_from_bytes", |row| Some(row.size_from))
+        .count("size_below_bytes", |row| row.size_below)
+        .count("objects", |row| Some(row.objects))
+        .count("calls", |row| Some(row.calls))
+        .count("bytes", |row| Some(row.bytes))
+        .whole("open_ns", |row| Some(row.open_ns))
+        .whole("first_ns", |row| Some(row.first_ns))
+        .whole("rest_ns", |row| Some(row.rest_ns))
+        .whole("close_ns", |row| Some(row.close_ns))
+        .whole("elapsed_ns", |row| Some(row.elapsed_ns))
+        .count("needless", |row| Some(row.needless))
+        .count("needless_after_short", |row| Some(row.after_short))
+        .count("needless_objects", |row| Some(row.needless_objects))
+        .whole("needless_ns", |row| Some(row.needless_ns))
+        .table("files")
+}
+
+/// The names are separated by semicolons, the outermost first. Stacks with the same names are one.
+fn frames(trial: Option<&Trial>) -> Table {
+    let stacks = trial.map_or(0, |trial| trial.stacks().len() as u32);
+    let names = |stack| -> Vec<String> {
+        let frames = trial.map(|trial| trial.stack_frames(stack).rev());
+        frames.into_iter().flatten().map(|frame| plain(&frame_label(frame))).collect()
+    };
+    let rows: BTreeMap<i64, Vec<String>> =
+        identities(trial).into_iter().zip((0..stacks).map(names)).collect();
+    let rows: Vec<(i64, Vec<String>)> = rows.into_iter().collect();
+    Columns::of(&rows)
+        .whole("stack", |(stack, _)| Some(*stack))
+        .text("procedure", |(_, names)| names.last().cloned())
+        .text("names", |(_, names)| Some(names.join(";")))
+        .table("frames")
 }
 
 fn costs(costs: Option<&CostTable>) -> Table {
