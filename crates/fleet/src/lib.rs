@@ -7,6 +7,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | [`mod@clickhouse`] | the home in ClickHouse |
 //! | [`mod@home`] | the contract of a home, and the sums that it returns |
 //! | [`mod@windows`] | a trial as sums, which both homes keep |
 //! | [`mod@sums`] | adds the rows of trials up, as a home returns them |
@@ -25,6 +26,8 @@ pub mod capacity;
 pub mod compare;
 pub mod example;
 pub mod flame;
+#[cfg(feature = "clickhouse")]
+pub mod clickhouse;
 pub mod folder;
 pub mod forecast;
 pub mod home;
