@@ -23,6 +23,8 @@ mod query;
 mod schema;
 mod ship;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use address::Address;
 pub use client::Client;

@@ -88,10 +88,11 @@ impl Layout {
         }
     }
 
+    /// Names are quoted: `interval` is a word of SQL.
     fn create(&self, database: &str, table: &Table, ttl: bool) -> Vec<String> {
         let local = self.local(table.name);
         let columns: Vec<String> =
-            table.columns.iter().map(|(name, kind)| format!("    {name} {kind}")).collect();
+            table.columns.iter().map(|(name, kind)| format!("    `{name}` {kind}")).collect();
         let columns = columns.join(",\n");
         let mut key = vec!["host", "server", "time", "trial"];
         key.extend(table.key);
@@ -99,7 +100,7 @@ impl Layout {
             "CREATE TABLE IF NOT EXISTS {database}.{local} (\n{columns}\n) ENGINE = {}\n\
              PARTITION BY toYYYYMMDD(time)\nORDER BY ({})",
             self.engine(table.name, true),
-            key.join(", "),
+            key.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
         );
         if let Some(days) = self.ttl_days.filter(|_| ttl) {
             let _ = write!(sql, "\nTTL time + INTERVAL {days} DAY");

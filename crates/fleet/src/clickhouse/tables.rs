@@ -168,7 +168,8 @@ pub(super) type Sink<'a> = dyn FnMut(Block) -> Result<(), Failed> + 'a;
 /// The statement that inserts a block.
 pub(super) fn insert_sql(table: &str) -> String {
     let columns = all().into_iter().find(|other| other.name == table).map(|table| table.columns);
-    let names: Vec<String> = columns.into_iter().flatten().map(|(name, _)| name).collect();
+    let names: Vec<String> =
+        columns.into_iter().flatten().map(|(name, _)| format!("`{name}`")).collect();
     format!("INSERT INTO {table} ({}) FORMAT RowBinary", names.join(", "))
 }
 
