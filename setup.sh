@@ -39,12 +39,13 @@ test  squid      squid            squid     a live server to record
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
 test  python3    python3          -         for the tests: clients, and calls of a library
 test  pip3       python3-pip      -         a client of the proxy, for the tests
-test  /usr/share/doc/python3-venv python3-venv - the environment of aioquic, for the tests
+test  /usr/share/doc/python3-venv python3-venv - the environments of aioquic and chdb, for the tests
 test  chromium   chromium         -         a browser, for the tests (about 100 MB)
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
+test  clickhouse-server clickhouse-server clickhouse-server a home of trials, for the tests (about 90 MB)
 test  wrk        wrk              -         another load generator, for the studies
 bench caddy      caddy            caddy     a peer in the table of costs that speaks HTTP/3
 '
@@ -64,7 +65,7 @@ main() {
 
     local complete=yes
     packages "$level" "$check" || complete=no
-    aioquic "$level" "$check" || complete=no
+    python_packages "$level" "$check" || complete=no
     toolchain "$level" || complete=no
     [ "$complete" = yes ] || exit 2
 }
@@ -114,25 +115,34 @@ packages() {
     for unit in ${units[@]+"${units[@]}"}; do not_at_boot "$unit"; done
 }
 
-# A client of HTTP/3 for the tests: Debian 12 has none.
-AIOQUIC=1.7.2
-aioquic() {
+# What Debian 12 lacks, each in its own environment below target.
+# package | version | module | pip's flags | why
+PYTHON='
+aioquic   1.7.2  aioquic --quiet   a client of HTTP/3, for the tests
+chdb-core 26.9.0 chdb    --no-deps today'"'"'s ClickHouse as a library, for the tests (about 560 MB)
+'
+python_packages() {
     case "$1" in demo | build) return 0 ;; esac
-    local python=target/aioquic/bin/python
-    if [ -x $python ] && $python -c 'import aioquic' 2>/dev/null; then return 0; fi
-    local log=target/aioquic.log
-    if [ "$2" = yes ]; then
-        say "missing: aioquic (a client of HTTP/3, for the tests)"
-        return 1
-    fi
-    say "installing: aioquic $AIOQUIC into target/aioquic"
-    mkdir -p target
-    if ! { python3 -m venv target/aioquic &&
-        $python -m pip install --quiet "aioquic==$AIOQUIC"; } >$log 2>&1; then
-        tail -n 20 $log >&2
-        say "aioquic could not be installed"
-        return 1
-    fi
+    local package version module flags why python log status=0
+    while read -r package version module flags why; do
+        [ -n "$package" ] || continue
+        python=target/$module/bin/python log=target/$module.log
+        if [ -x "$python" ] && "$python" -c "import $module" 2>/dev/null; then continue; fi
+        if [ "$2" = yes ]; then
+            say "missing: $package ($why)"
+            status=1
+            continue
+        fi
+        say "installing: $package $version into target/$module"
+        mkdir -p target
+        if ! { python3 -m venv "target/$module" &&
+            "$python" -m pip install --quiet "$flags" "$package==$version"; } >"$log" 2>&1 </dev/null; then
+            tail -n 20 "$log" >&2
+            say "$package could not be installed"
+            status=1
+        fi
+    done <<<"$PYTHON"
+    return $status
 }
 
 # Debian starts a server as soon as its package is installed. A policy-rc.d that exits with 101 is

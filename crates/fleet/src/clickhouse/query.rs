@@ -151,8 +151,9 @@ impl Home for Client {
         let stacks = self.rows(
             &format!(
                 "SELECT grp, names, cpu FROM (SELECT grp, stack, sum(cpu_s) AS cpu FROM {from} \
-                 GROUP BY grp, stack) ANY INNER JOIN \
-                 (SELECT stack, any(names) AS names FROM frames GROUP BY stack) USING stack \
+                 GROUP BY grp, stack) AS spent ALL INNER JOIN \
+                 (SELECT stack, any(names) AS names FROM frames GROUP BY stack) AS named \
+                 USING stack \
                  ORDER BY grp, names",
             ),
             |row| {

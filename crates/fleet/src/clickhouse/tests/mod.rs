@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use serde_json::Value;
 use trial::Trial;
 
 use super::binary::Reader;
@@ -13,7 +14,7 @@ use super::schema::Step;
 use super::{Address, Client, Layout, Patience};
 use crate::home::{Asked, Home, Label};
 use crate::windows_tests::{Made, START_S};
-use node::Node;
+use node::{Chdb, Node};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 const PATIENT: Patience<'_> = Patience { lasts: Duration::from_secs(60), stop: &NEVER };
@@ -97,6 +98,59 @@ fn asked() -> Vec<Asked> {
 }
 
 #[test]
+fn debians_clickhouse_and_todays_answer_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    let trials = made(directory.path());
+    let node = Node::start(directory.path());
+    let chdb = Chdb::start(directory.path());
+    let urls = [node.url("fleet"), format!("http://127.0.0.1:{}/fleet", chdb.http)];
+    let clients = urls.map(|url| client(&url));
+    let ttl = Layout { ttl_days: Some(100_000 / 10), ..Layout::default() };
+    for client in &clients {
+        client.init(&ttl).unwrap();
+        trials.iter().for_each(|trial| {
+            client.ship(trial, PATIENT, &mut |_| ()).unwrap();
+        });
+    }
+    for asked in asked() {
+        let [old, new] = clients.each_ref().map(|client| answers(client, &asked));
+        assert_alike(&old, &new, &format!("{asked:?}"));
+    }
+}
+
+/// All answers.
+fn answers(home: &dyn Home, asked: &Asked) -> Value {
+    serde_json::json!([
+        home.costs(asked).unwrap(),
+        home.hours(asked).unwrap(),
+        home.procedures(asked).unwrap(),
+        home.stacks(asked).unwrap(),
+        home.runs(asked).unwrap(),
+    ])
+}
+
+/// Fails if two answers differ by more than rounding.
+fn assert_alike(one: &Value, other: &Value, what: &str) {
+    match (one, other) {
+        (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => {
+            let (a, b) = (a.as_f64().unwrap(), b.as_f64().unwrap());
+            assert!((a - b).abs() <= 1e-9 * a.abs().max(b.abs()), "{what}: {a} {b}");
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (at, (a, b)) in a.iter().zip(b).enumerate() {
+                assert_alike(a, b, &format!("{what}/{at}"));
+            }
+        }
+        (Value::Object(a), Value::Object(b)) if a.len() == b.len() => {
+            for ((name, a), b) in a.iter().zip(b.values()) {
+                assert_alike(a, b, &format!("{what}/{name}"));
+            }
+        }
+        (a, b) => assert_eq!(a, b, "{what}"),
+    }
+}
+
+#[test]
 fn a_trial_that_is_sent_again_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let node = Node::start(directory.path());
@@ -115,16 +169,4 @@ fn a_trial_that_is_sent_again_changes_nothing() {
         }
     });
     assert_eq!(count(), sent);
-    for asked in asked() {
-        for one in client.costs(&asked).unwrap() {
-            println!("{asked:?} {} {:?} {} {}", one.server, one.group, one.trials, one.peak_rate);
-            for r in &one.resources {
-                println!("   {} {} {} {}", r.kind, r.cap, r.bins.len(), r.saturated_n);
-            }
-        }
-        println!("{:?}", client.hours(&asked).unwrap());
-        println!("{:?}", client.procedures(&asked).unwrap());
-        println!("{:?}", client.stacks(&asked).unwrap());
-        println!("{:?}", client.runs(&asked).unwrap());
-    }
 }

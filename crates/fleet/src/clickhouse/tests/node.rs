@@ -127,11 +127,43 @@ fn configure(directory: &Path, [http, tcp, interserver]: [u16; 3], shards: &str)
     fs::write(directory.join("users.xml"), users).unwrap();
 }
 
+/// Today's engine. It is ended when this is dropped.
+pub(crate) struct Chdb {
+    pub(crate) http: u16,
+    child: Child,
+}
+
+impl Chdb {
+    pub(crate) fn start(directory: &Path) -> Chdb {
+        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let python = home.join("../../target/chdb/bin/python");
+        assert!(python.exists(), "chdb is missing: ./setup.sh test installs it");
+        let [http] = free_ports();
+        let child = Command::new(python)
+            .arg(home.join("src/clickhouse/tests/today.py"))
+            .arg(http.to_string())
+            .arg(directory)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let chdb = Chdb { http, child };
+        await_answer(http, String::new);
+        chdb
+    }
+}
+
+impl Drop for Chdb {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// Waits until a server answers at this port.
-pub(crate) fn await_answer(http: u16, why: impl Fn() -> String) {
+fn await_answer(http: u16, why: impl Fn() -> String) {
     let begun = Instant::now();
     while !answers(http) {
-        assert!(begun.elapsed() < START_MAX, "no answer at port {http}: {}", why());
+        assert!(begun.elapsed() < START_MAX, "port {http}: {}", why());
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,18 +1,20 @@
 """Today's ClickHouse behind the HTTP interface that plimsoll uses: chdb is the engine as a library.
 
-usage: chdb.py PORT DIRECTORY
+usage: today.py PORT DIRECTORY
 """
 
 import gzip
 import os
 import sys
 import tempfile
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from chdb import session
 
 engine = session.Session(os.path.join(sys.argv[2], "data"))
+one_at_a_time = threading.Lock()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -33,22 +35,27 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
         try:
-            if "database" in asked:
-                engine.query("USE " + asked["database"])
-            if "query" in asked:
-                # Rows cannot be in the text of a query.
-                with tempfile.NamedTemporaryFile(dir=sys.argv[2]) as rows:
-                    rows.write(body)
-                    rows.flush()
-                    statement, kind = asked["query"].rsplit(" FORMAT ", 1)
-                    engine.query(f"{statement} FROM INFILE '{rows.name}' FORMAT {kind}")
-                return self.answer(200, b"")
-            self.answer(200, engine.query(body.decode(), "RowBinary").bytes())
+            with one_at_a_time:
+                answer = self.run(asked, body)
         except Exception as error:
-            self.answer(500, str(error).encode())
+            return self.answer(500, str(error).encode())
+        self.answer(200, answer)
+
+    def run(self, asked, body):
+        if "database" in asked:
+            engine.query("USE " + asked["database"])
+        if "query" not in asked:
+            return engine.query(body.decode(), "RowBinary").bytes()
+        # Rows cannot be in the text of a query.
+        with tempfile.NamedTemporaryFile(dir=sys.argv[2]) as rows:
+            rows.write(body)
+            rows.flush()
+            statement, kind = asked["query"].rsplit(" FORMAT ", 1)
+            engine.query(f"{statement} FROM INFILE '{rows.name}' FORMAT {kind}")
+        return b""
 
     def log_message(self, *_):
         pass
 
 
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
