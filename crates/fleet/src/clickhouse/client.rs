@@ -186,10 +186,10 @@ const NO_ACCESS_TO_DATABASE: u32 = 291;
 const ACCESS_DENIED: u32 = 497;
 const NOT_AUTHENTICATED: u32 = 516;
 
-/// Errors that pass: time-outs (159, 209), the network (210), too many queries (202), memory (241),
+/// Errors that pass: another node that ended (32, 210), time-outs (159, 209), too many queries (202), memory (241),
 /// a replica that is read-only for the moment (242), too many parts (252), no connection to another
 /// node (279), Keeper (225, 319, 999), a shutdown (236, 394).
-const PASSING: [u32; 13] = [159, 202, 209, 210, 225, 236, 241, 242, 252, 279, 319, 394, 999];
+const PASSING: [u32; 14] = [32, 159, 202, 209, 210, 225, 236, 241, 242, 252, 279, 319, 394, 999];
 
 /// The number in "Code: 60, e.displayText() = ..." or "Code: 60. DB::Exception: ...".
 fn code_of(text: &str) -> Option<u32> {
@@ -200,7 +200,7 @@ fn code_of(text: &str) -> Option<u32> {
 
 /// The first line of an error, without the names of exceptions.
 fn shown(text: &str) -> String {
-    let text = text.rsplit_once("DB::Exception: ").map_or(text, |(_, last)| last);
+    let text = text.rsplit_once("Exception: ").map_or(text, |(_, last)| last);
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
     let line = line.split(", e.what() = ").next().unwrap_or(line);
     let line = line.split(" (version ").next().unwrap_or(line);
@@ -247,6 +247,11 @@ mod tests {
         assert!(new.what.starts_with("u: Authentication failed: password is") && !new.passing);
         assert!(new.what.contains("--password-file") && !new.what.contains("secret"));
         assert!(refused("Code: 252. DB::Exception: Too many parts (300).").passing);
+        let node = refused(
+            "Code: 210, e.displayText() = DB::NetException: Connection refused (127.0.0.1:9): \
+             Insertion status:\nWrote 1 blocks, e.what() = DB::NetException\n",
+        );
+        assert!(node.passing && node.what == "Connection refused (127.0.0.1:9): Insertion status:");
         assert!(refused("<html>").what.contains("HTTP port"));
         assert!(client.refused(503, "").passing);
     }

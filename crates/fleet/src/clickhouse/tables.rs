@@ -47,16 +47,16 @@ pub(super) const RAW: &[Raw] = &[
     AMENDED[0],
     AMENDED[1],
     AMENDED[2],
-    ("threads", &["interval", "pid", "tid"]),
-    ("locks", &["interval", "kind", "owner", "stack", "futex_pid", "futex_address"]),
+    ("threads", &["interval_number", "pid", "tid"]),
+    ("locks", &["interval_number", "kind", "owner", "stack", "futex_pid", "futex_address"]),
     ("files", &["direction", "size_from_bytes"]),
 ];
 
 /// Those to whose rows late requests are added.
 pub(super) const AMENDED: &[Raw] = &[
-    ("intervals", &["interval"]),
-    ("latencies", &["interval", "source", "invalid"]),
-    ("classes", &["interval", "class"]),
+    ("intervals", &["interval_number"]),
+    ("latencies", &["interval_number", "source", "invalid"]),
+    ("classes", &["interval_number", "class"]),
 ];
 
 /// The other tables: name, key, columns.
@@ -122,8 +122,8 @@ pub(super) fn all() -> Vec<Table> {
     let raw = export::measured(None).into_iter().filter_map(|table| {
         let (name, key) = *RAW.iter().find(|(name, _)| *name == table.name)?;
         let columns = table.columns.iter().map(|column| {
-            let in_key = key.contains(&column.name.as_str());
-            (column.name.clone(), type_of(&column.values, in_key).to_owned())
+            let in_key = key.contains(&&*name_of(&column.name));
+            (name_of(&column.name), type_of(&column.values, in_key).to_owned())
         });
         Some((name, key, columns.collect::<Vec<_>>()))
     });
@@ -136,6 +136,12 @@ pub(super) fn all() -> Vec<Table> {
         Table { name, columns, key }
     };
     raw.chain(sums).map(table).collect()
+}
+
+/// The name of a raw table's column. ClickHouse 18.16 cannot read its own tables again if a key has
+/// the name of a word of SQL.
+fn name_of(column: &str) -> String {
+    if column == "interval" { "interval_number" } else { column }.to_owned()
 }
 
 /// What is unknown is NULL, or empty where there is no NULL: in keys and in texts.
@@ -235,7 +241,7 @@ impl<'a> Encoder<'a> {
                 };
                 rows.row(time_s, |row| {
                     for column in &table.columns {
-                        value(row, &column.values, at, key.contains(&column.name.as_str()));
+                        value(row, &column.values, at, key.contains(&&*name_of(&column.name)));
                     }
                 })?;
             }

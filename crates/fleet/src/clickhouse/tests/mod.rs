@@ -3,15 +3,18 @@
 pub(crate) mod node;
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
-use trial::Trial;
+use trial::classes::ClassRow;
+use trial::profile::{Frame, FrameMode, Owner, SampleRow, Stack};
+use trial::waits::{LockKind, WaitRow, Word};
+use trial::{Amendment, Histogram, Interval, LatencyRow, LatencySource, Trial, Writer};
 
 use super::binary::Reader;
 use super::schema::Step;
-use super::{Address, Client, Layout, Patience};
+use super::{Address, Client, Follower, Layout, Patience};
 use crate::home::{Asked, Home, Label};
 use crate::windows_tests::{Made, START_S};
 use node::{Chdb, Node};
@@ -169,4 +172,198 @@ fn a_trial_that_is_sent_again_changes_nothing() {
         }
     });
     assert_eq!(count(), sent);
+}
+
+/// A recording with rows in all raw tables, which is written step by step.
+struct Recording {
+    writer: Writer,
+    rest: std::vec::IntoIter<Interval>,
+    stack: u32,
+}
+
+impl Recording {
+    fn begin(path: &Path, made: &Made) -> Recording {
+        let mut writer = Writer::create(path, &made.manifest()).unwrap();
+        let main = Frame {
+            symbol: Some("ma;in".to_owned()),
+            module: "nginx".to_owned(),
+            mode: FrameMode::User,
+        };
+        let frames = vec![writer.frame(&main).unwrap()];
+        let stack = writer.stack(&Stack { frames, whole: true }).unwrap();
+        Recording { writer, rest: made.intervals().into_iter(), stack }
+    }
+
+    fn append(&mut self, intervals: usize) {
+        for interval in self.rest.by_ref().take(intervals) {
+            let (writer, stack, index) = (&mut self.writer, self.stack, interval.index);
+            let owner = Owner::Server;
+            let ns = interval.server.unwrap().total_ns;
+            let sample = SampleRow { interval: index, owner, stack, samples: 9, ns };
+            writer.samples(&[sample]).unwrap();
+            let class = ClassRow {
+                interval: index,
+                class: "hit GET 1k-10k -".to_owned(),
+                requests: interval.requests,
+                ended: interval.requests_ended,
+                bytes: 5.0,
+            };
+            writer.classes(&[class]).unwrap();
+            let wait = WaitRow {
+                interval: index,
+                kind: LockKind::Futex,
+                owner,
+                stack,
+                word: Some(Word { pid: 17, address: u64::MAX }),
+                waits: 2,
+                total_ns: 5,
+                max_ns: 3,
+                spun_ns: 0,
+                timed_out: 0,
+            };
+            writer.waits(&[wait, wait]).unwrap();
+            writer.append_all(&interval, &[latency(index, 100)], &[]).unwrap();
+        }
+    }
+
+    /// Adds a request to an interval.
+    fn amend(&mut self, interval: u64) {
+        let amendment = Amendment { interval, requests: 1.0, requests_ended: 1 };
+        self.writer.amend(&[amendment], &[latency(interval, 90_000)]).unwrap();
+    }
+}
+
+fn latency(interval: u64, us: u64) -> LatencyRow {
+    let mut histogram = Histogram::new(3).unwrap();
+    histogram.record(us).unwrap();
+    LatencyRow::new(interval, LatencySource::Log, false, &histogram)
+}
+
+#[test]
+fn a_recording_is_followed_while_the_database_comes_and_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.trial");
+    let mut node = Node::start(directory.path());
+    let client = client(&node.url("fleet"));
+    client.init(&Layout::default()).unwrap();
+    let mut follower = Follower::new(client.clone(), &path);
+    assert!(follower.step().is_err(), "there is no trial yet");
+    let mut recording =
+        Recording::begin(&path, &Made { start_s: START_S + 200, ..Made::default() });
+    assert!(!follower.step().unwrap(), "it has no interval yet");
+
+    recording.append(40);
+    assert!(follower.step().unwrap() && !follower.step().unwrap());
+    assert_eq!((follower.next(), rows(&client, "intervals")), (40, 40));
+    assert_eq!((rows(&client, "locks"), rows(&client, "windows")), (40, 0));
+
+    node.kill();
+    recording.append(50);
+    let away = follower.step().unwrap_err().to_string();
+    assert!(away.contains("connection refused"), "{away}");
+    node.restart();
+    recording.amend(3);
+    recording.append(50);
+    while follower.step().unwrap() {}
+    // The first window ends after 100 s.
+    assert_eq!((rows(&client, "intervals"), rows(&client, "windows")), (140, 3));
+    let requests = |client: &Client| {
+        number(client, "SELECT sum(assumeNotNull(requests_ended)) FROM intervals FINAL")
+    };
+    let sum = |trial: &Trial| trial.intervals().iter().map(|i| i.requests_ended).sum::<u64>();
+    assert_eq!(requests(&client), sum(&Trial::open(&path).unwrap()), "with the late request");
+    let both = "SELECT sum(assumeNotNull(count)) FROM latencies FINAL WHERE interval_number = 3";
+    assert_eq!(number(&client, both), 2);
+
+    recording.append(760);
+    recording.amend(70);
+    while follower.step().unwrap() {}
+    assert_eq!(requests(&client) + 1, sum(&Trial::open(&path).unwrap()), "until the end");
+    recording.writer.finish().unwrap();
+    let trial = Trial::open(&path).unwrap();
+    client.ship(&trial, PATIENT, &mut |_| ()).unwrap();
+    assert_eq!(requests(&client), sum(&trial));
+
+    // The same as a trial that is sent when it is finished.
+    let other = super::tests::client(&node.url("other"));
+    other.init(&Layout::default()).unwrap();
+    other.ship(&trial, PATIENT, &mut |_| ()).unwrap();
+    let [followed, whole] = [&client, &other].map(|client| answers(client, &Asked::default()));
+    assert_eq!(followed, whole);
+    for table in super::tables::all() {
+        assert_eq!(rows(&client, table.name), rows(&other, table.name), "{}", table.name);
+    }
+    assert_eq!(number(&other, "SELECT sum(complete) FROM runs FINAL"), 1);
+}
+
+#[test]
+fn three_nodes_lose_and_double_nothing_when_one_is_killed_under_ingest() {
+    const TRIALS: usize = 12;
+    let directory = tempfile::tempdir().unwrap();
+    let mut nodes = Node::cluster(directory.path(), 3);
+    let layout = Layout { cluster: Some("fleet".to_owned()), ..Layout::default() };
+    for node in &nodes {
+        client(&node.url("fleet")).init(&layout).unwrap();
+    }
+    let made = |at: usize| Made { host: format!("host{at}"), seconds: 700, ..Made::default() };
+    let trials: Vec<Trial> = (0..TRIALS)
+        .map(|at| Trial::open(made(at).write(directory.path(), &format!("{at}.trial"))).unwrap())
+        .collect();
+    let (entry, sent) = (&client(&nodes[0].url("fleet")), &AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for trials in trials.chunks(TRIALS / 3) {
+            scope.spawn(move || {
+                for trial in trials {
+                    let shipped = entry.ship(trial, PATIENT, &mut |_| ()).unwrap();
+                    sent.fetch_add(shipped.rows, Ordering::Relaxed);
+                }
+            });
+        }
+        while sent.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        nodes[2].kill();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(sent.load(Ordering::Relaxed) < TRIALS as u64 * 1_400, "killed under ingest");
+        nodes[2].restart();
+    });
+    let count: u64 = super::tables::all().iter().map(|table| rows(entry, table.name)).sum();
+    assert_eq!(count, sent.load(Ordering::Relaxed));
+    // A server's rows are on one node, and every node has some.
+    let on = |node: &Node| {
+        let sql = "SELECT uniqExact(host) FROM intervals_local";
+        number(&client(&node.url("fleet")), sql)
+    };
+    let hosts: Vec<u64> = nodes.iter().map(on).collect();
+    assert!(hosts.iter().sum::<u64>() == TRIALS as u64 && !hosts.contains(&0), "{hosts:?}");
+    let through: Vec<Value> =
+        nodes.iter().map(|node| answers(&client(&node.url("fleet")), &Asked::default())).collect();
+    assert_alike(&through[0], &through[2], "the same from each node");
+    assert_eq!(through[0][0].as_array().unwrap().len(), TRIALS);
+}
+
+#[test]
+fn users_that_may_only_insert_or_only_read_are_enough() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::start(directory.path());
+    client(&node.url("fleet")).init(&Layout::default()).unwrap();
+    let login = |user: &str, password: &str| {
+        let address = Address::of(&node.url("fleet")).unwrap();
+        let address = address.with_login(Some(user.to_owned()), Some(password.to_owned()));
+        Client::new(address).unwrap()
+    };
+    let path = Made { seconds: 20, ..Made::default() }.write(directory.path(), "a.trial");
+    let trial = Trial::open(path).unwrap();
+    let ship = |client: &Client| client.ship(&trial, NOT_PATIENT, &mut |_| ());
+    ship(&login("recorder", "s3cret")).unwrap();
+    let reader = login("reader", "r3ad");
+    assert_eq!(reader.costs(&Asked::default()).unwrap().len(), 1);
+    let may_not = ship(&reader).unwrap_err().to_string();
+    assert!(may_not.contains("this user may not do this"), "{may_not}");
+    for password in ["wrong", ""] {
+        let wrong = ship(&login("recorder", password)).unwrap_err().to_string();
+        assert!(wrong.contains("CLICKHOUSE_PASSWORD") && !wrong.contains("wrong:"), "{wrong}");
+    }
+    let none = ship(&client(&node.url("nothing"))).unwrap_err().to_string();
+    assert!(none.ends_with(&format!("plimsoll fleet init --to {}", node.url("nothing"))), "{none}");
 }
