@@ -24,6 +24,58 @@ pub(crate) mod logs {
     }
 }
 
+pub(crate) mod ship {
+    use std::path::Path;
+
+    use serde::Serialize;
+
+    use super::{Failure, absent};
+    use crate::cli;
+
+    pub(crate) fn ship(_flags: &cli::Ship) -> Result<(), Failure> {
+        Err(absent("ship"))
+    }
+
+    pub(crate) fn init(_flags: &cli::FleetInit) -> Result<(), Failure> {
+        Err(absent("fleet init"))
+    }
+
+    /// There is none.
+    pub(crate) enum Shipping {}
+
+    #[derive(Serialize)]
+    pub(crate) enum Ended {}
+
+    impl Shipping {
+        pub(crate) fn new(flags: &cli::ShipTo, _trial: &Path) -> Result<Option<Shipping>, Failure> {
+            match flags.ship_to {
+                Some(_) => Err(absent("record --ship-to")),
+                None => Ok(None),
+            }
+        }
+
+        pub(crate) fn begin(&self) {
+            match *self {}
+        }
+
+        pub(crate) fn end(&self) {
+            match *self {}
+        }
+
+        pub(crate) fn follow(&self) {
+            match *self {}
+        }
+
+        pub(crate) fn shown(&self) -> String {
+            match *self {}
+        }
+
+        pub(crate) fn finish(self) -> Ended {
+            match self {}
+        }
+    }
+}
+
 pub(crate) mod exports {
     use ::report::Analysis;
     use trial::Trial;

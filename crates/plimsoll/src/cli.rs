@@ -1,6 +1,8 @@
 //! The command-line flags. Each flag is declared once, with its help text. The command line, the
 //! man page, the completions and `docs/reference.md` are all generated from this file.
 
+mod database;
+
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,6 +12,7 @@ use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
 use command::flags::{number_within, parse_backend, parse_duration};
+pub(crate) use database::{Database, FleetInit, Ship, ShipTo};
 
 /// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
@@ -50,6 +53,10 @@ pub(crate) enum Verb {
     Join(Join),
     /// Summarise whole access logs, plain or compressed: counts by class and time, rates, latencies
     Logs(Logs),
+    /// Send trials to ClickHouse, where `plimsoll fleet` asks about many servers
+    Ship(Ship),
+    /// Ask about many servers, recorded for a long time
+    Fleet(Fleet),
     /// Analyse a trial: load line, capacity with its interval, latencies
     Report(Report),
     /// Predict the capacity of a server if a group of its procedures cost less, or nothing
@@ -352,9 +359,24 @@ pub(crate) struct Record {
     /// End when half the width of the capacity's interval is at most this share of it: 10%
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub(crate) wait_until_known: Option<f64>,
+    #[command(flatten)]
+    pub(crate) shipping: ShipTo,
     /// Print the summary as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Fleet {
+    /// The question.
+    #[command(subcommand)]
+    pub(crate) verb: FleetVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FleetVerb {
+    /// Make the tables in ClickHouse, or bring older ones to the newest version
+    Init(FleetInit),
 }
 
 /// The server to observe, and where its requests are counted: flags that several commands share.

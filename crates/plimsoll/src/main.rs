@@ -31,6 +31,8 @@ mod record;
 mod reference;
 mod report;
 mod serve;
+#[cfg(feature = "extras")]
+mod ship;
 mod study;
 mod switchback;
 #[cfg(feature = "extras")]
@@ -44,8 +46,8 @@ use command::failure::{Failure, misuse};
 use command::output;
 
 #[cfg(not(feature = "extras"))]
-use crate::absent::{exports, logs, top};
-use crate::cli::{Cli, Verb};
+use crate::absent::{exports, logs, ship, top};
+use crate::cli::{Cli, Fleet, FleetVerb, Verb};
 
 /// Counts allocations for `/metrics`.
 #[global_allocator]
@@ -70,6 +72,8 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Top(flags) => top::top(&flags),
         Verb::Join(flags) => join::join(&flags),
         Verb::Logs(flags) => logs::logs(&flags),
+        Verb::Ship(flags) => ship::ship(&flags),
+        Verb::Fleet(Fleet { verb: FleetVerb::Init(flags) }) => ship::init(&flags),
         Verb::Report(flags) => report::report(&flags),
         Verb::WhatIf(flags) => what_if::what_if(&flags),
         Verb::Compare(flags) => compare::compare(&flags),

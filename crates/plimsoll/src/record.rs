@@ -17,6 +17,10 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use trial::{Interval, Trial};
 
+#[cfg(not(feature = "extras"))]
+use crate::absent::ship::{Ended as Shipped, Shipping};
+#[cfg(feature = "extras")]
+use crate::ship::{Ended as Shipped, Shipping};
 use crate::{cli, progress};
 
 /// The recording that the flags describe, into this trial.
@@ -46,30 +50,41 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
     let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
     let known = Known::new(flags.wait_until_known);
+    let shipping = Shipping::new(&flags.shipping, &trial)?;
     let mut rates = Rates::default();
     let ended = thread::scope(|scope| {
         if flags.wait_until_known.is_some() {
             scope.spawn(|| known.watch(&trial, &stop));
         }
+        if let Some(shipping) = &shipping {
+            scope.spawn(|| shipping.follow());
+        }
         let ended = ::record::record(&spec, &stop, &mut |interval| {
+            if let Some(shipping) = &shipping {
+                shipping.begin();
+            }
             rates.add(interval);
             let seconds = interval.length_ns as f64 / 1e9;
             let busy = interval.server.as_ref().map_or(0.0, |s| s.total_ns as f64 / 1e9 / seconds);
             bar.set_message(format!(
-                "interval {}: {:.0} requests/s, {busy:.3} CPUs; {rates}{}",
+                "interval {}: {:.0} requests/s, {busy:.3} CPUs; {rates}{}{}",
                 interval.index,
                 interval.requests / seconds,
                 known.shown(),
+                shipping.as_ref().map_or_else(String::new, Shipping::shown),
             ));
             bar.tick();
         });
         known.end();
+        if let Some(shipping) = &shipping {
+            shipping.end();
+        }
         ended
     });
     bar.finish_and_clear();
     let summary = ended.map_err(failure)?;
     if summary.intervals == 0 {
-        show(flags.json, &summary, None)?;
+        show(flags.json, &summary, None, None)?;
         return Err(misuse(match summary.ended {
             Ended::ServerGone => NO_INTERVAL,
             _ => "no interval was recorded: the recording was stopped too early; record for longer",
@@ -77,7 +92,8 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     }
     let analysis = Trial::open(&trial).map_err(misuse)?;
     let analysis = ::report::analyse(&analysis, &Options::default()).map_err(misuse)?;
-    show(flags.json, &summary, Some(&analysis))?;
+    let shipped = shipping.map(Shipping::finish);
+    show(flags.json, &summary, Some(&analysis), shipped.as_ref())?;
     match (flags.wait_until_known, half_width(&analysis.capacity)) {
         (Some(wanted), found) if found.is_none_or(|found| found > wanted) => {
             let found =
@@ -113,11 +129,18 @@ struct Recorded<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     capacity: Option<&'a CapacityFigure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shipped: Option<&'a Shipped>,
 }
 
-fn show(json: bool, summary: &Summary, analysis: Option<&Analysis>) -> Result<(), Failure> {
+fn show(
+    json: bool,
+    summary: &Summary,
+    analysis: Option<&Analysis>,
+    shipped: Option<&Shipped>,
+) -> Result<(), Failure> {
     let capacity = analysis.map(|analysis| &analysis.capacity);
-    output::show(json, &Recorded { summary, capacity }, |_| {
+    output::show(json, &Recorded { summary, capacity, shipped }, |_| {
         let facts = analysis.map(|analysis| ::report::brief(analysis, output::width()));
         format!("{}{summary}\n", facts.unwrap_or_default())
     })

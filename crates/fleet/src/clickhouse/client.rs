@@ -16,8 +16,9 @@ use super::address::Address;
 use crate::Error;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For the whole of one request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
+/// For a question, and for a block of rows.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(300);
+const INSERT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest answer that is read. Answers have a row for each server, or each stack.
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
@@ -54,7 +55,7 @@ impl Client {
             .proxy(None)
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(REQUEST_TIMEOUT));
+            .timeout_global(Some(QUESTION_TIMEOUT));
         if address.server.starts_with("https:") {
             let roots = RootCerts::Specific(Arc::new(roots(&address)?));
             let provider = Arc::new(aws_lc_rs::default_provider());
@@ -110,6 +111,7 @@ impl Client {
         }
         if gzip {
             request = request.header("Content-Encoding", "gzip");
+            request = request.config().timeout_global(Some(INSERT_TIMEOUT)).build();
         }
         let mut response = request.send(body).map_err(|error| self.unreachable(&error))?;
         let status = response.status();

@@ -8,6 +8,7 @@
 //! | `tables` | the tables, and the rows of a trial |
 //! | `schema` | making the tables, and changing older ones |
 //! | `ship` | sending trials: finished ones, and one that is being recorded |
+//! | `spool` | which trials are not completely in the database yet |
 //! | `query` | the questions |
 //!
 //! Exactly once in effect: a row that is sent again, or by several programs at once, replaces
@@ -22,6 +23,7 @@ mod client;
 mod query;
 mod schema;
 mod ship;
+mod spool;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -30,3 +32,4 @@ pub use address::Address;
 pub use client::Client;
 pub use schema::{Layout, Made};
 pub use ship::{Follower, Patience, Shipped, slept};
+pub use spool::Unshipped;

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use super::address::Address;
 use super::binary::Reader;
 use super::client::{Client, Failed};
 use super::tables::{self, Table};
@@ -121,8 +122,9 @@ impl Layout {
     ///
     /// # Errors
     /// Like [`Client::init`], for values that cannot be used.
-    pub fn statements(&self, database: &str) -> Result<Vec<String>, String> {
+    pub fn statements(&self, address: &Address) -> Result<Vec<String>, String> {
         self.check()?;
+        let database = &address.database;
         let mut statements = self.basic(database);
         for table in tables::all() {
             statements.extend(self.create(database, &table, true));

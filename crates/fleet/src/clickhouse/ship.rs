@@ -130,9 +130,9 @@ impl Follower {
         Follower { client, path: path.to_owned(), next: 0, window: None, known: HashSet::new() }
     }
 
-    /// The next interval to send: those before have been acknowledged.
-    pub fn next(&self) -> u64 {
-        self.next
+    /// The intervals before this one have been acknowledged, with the sums of their windows.
+    pub fn acknowledged(&self) -> u64 {
+        self.window.map_or(0, |(_, first)| first)
     }
 
     /// Sends what has been added to the trial, at most a part, and returns whether there was
