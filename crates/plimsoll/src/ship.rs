@@ -84,7 +84,7 @@ struct Summary {
     failed: Vec<Failed>,
 }
 
-/// A trial that was not sent completely.
+/// A trial that cannot be read.
 #[derive(Serialize)]
 struct Failed {
     trial: PathBuf,
@@ -114,7 +114,10 @@ pub(crate) fn ship(flags: &cli::Ship) -> Result<(), Failure> {
                 all.rows += shipped.rows;
                 all.bytes += shipped.bytes;
             }
-            Err(why) => failed.push(Failed { trial, why }),
+            Err(NotSent::Database(error)) => {
+                return Err(misuse(format!("{}: {error}", trial.display())));
+            }
+            Err(NotSent::Trial(error)) => failed.push(Failed { trial, why: error.to_string() }),
         }
     }
     bar.finish_and_clear();
@@ -128,11 +131,17 @@ pub(crate) fn ship(flags: &cli::Ship) -> Result<(), Failure> {
     })?;
     match &summary.failed[..] {
         [] => Ok(()),
-        [one] => Err(misuse(&one.why)),
+        [first] => Err(misuse(&first.why)),
         [first, others @ ..] => {
-            Err(misuse(format!("{}; and {} other trials were not sent", first.why, others.len())))
+            Err(misuse(format!("{} (and {} other trials)", first.why, others.len())))
         }
     }
+}
+
+/// Why a trial was not sent.
+enum NotSent {
+    Trial(trial::Error),
+    Database(fleet::Error),
 }
 
 /// Sends a trial. Its note that it was not sent is removed, unless a recorder still writes it.
@@ -141,11 +150,10 @@ fn ship_one(
     path: &Path,
     patience: Patience<'_>,
     progress: &mut dyn FnMut(Shipped),
-) -> Result<Shipped, String> {
+) -> Result<Shipped, NotSent> {
     let unshipped = Unshipped::of(path);
-    let trial = Trial::open(path).map_err(|error| error.to_string())?;
-    let shipped = client.ship(&trial, patience, progress);
-    let shipped = shipped.map_err(|error| format!("{}: {error}", path.display()))?;
+    let trial = Trial::open(path).map_err(NotSent::Trial)?;
+    let shipped = client.ship(&trial, patience, progress).map_err(NotSent::Database)?;
     if let Some(unshipped) = unshipped {
         unshipped.done(&client.address().to_string());
     }
