@@ -70,6 +70,14 @@ impl Client {
         &self.address
     }
 
+    /// Runs any statement in the database, and returns the answer.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn run(&self, sql: &str) -> Result<Vec<u8>, Error> {
+        self.query(sql).map_err(|failed| self.error(failed))
+    }
+
     /// Runs a statement in the database, and returns the rows in the format that it asks for.
     pub(super) fn query(&self, sql: &str) -> Result<Vec<u8>, Failed> {
         self.send(&[("database", &self.address.database)], sql.as_bytes(), false)

@@ -1,6 +1,7 @@
 //! The questions as SQL. Each has one row for each server (and resource), whatever the number of
 //! intervals is.
 
+use regress::Marginal;
 use regress::bins::Bin;
 
 use super::binary::Reader;
@@ -8,7 +9,7 @@ use super::client::Client;
 use super::schema::not_clickhouse;
 use crate::home::{
     Asked, Error, GroupStacks, Home, Hour, Label, ProcedureSums, ResourceCosts, Run, ServerCosts,
-    ServerHours, ServerId, ServerProcedures,
+    ServerHours, ServerId, ServerProcedures, WINDOW_S,
 };
 use crate::windows::{KIND_RATE, PEAK_MIN_S};
 
@@ -20,6 +21,8 @@ impl Home for Client {
             let cap = row.number()?;
             let (may_limit, wakes_known, processes_alternate) =
                 (row.truth()?, row.truth()?, row.truth()?);
+            let (request, turns) = (row.number()?, row.number()?);
+            let marginal = Some(Marginal { request, turns }).filter(|_| !request.is_nan());
             let keys = row.list(Reader::small)?;
             let sums: Vec<Vec<f64>> =
                 SUMS.iter().map(|_| row.list(Reader::number)).collect::<Option<_>>()?;
@@ -30,6 +33,7 @@ impl Home for Client {
                 may_limit,
                 wakes_known,
                 processes_alternate,
+                marginal,
                 saturated_n: saturated_n.iter().sum(),
                 saturated_x: saturated_x.iter().sum(),
                 bins: bins(&keys, &sums)?,
@@ -172,9 +176,9 @@ impl Home for Client {
     fn runs(&self, asked: &Asked) -> Result<Vec<Run>, Error> {
         let mut filters = filters(asked);
         if let Some((from, up_to)) = asked.span {
-            let second = 1_000_000_000_i64;
-            let (from, up_to) = (from.saturating_mul(second), up_to.saturating_mul(second));
-            filters.push(format!("end_ns > {from} AND created_ns < {up_to}"));
+            let window = |ns: &str| format!("intDiv({ns}, {WINDOW_S}000000000) * {WINDOW_S}");
+            let (first, last) = (window("created_ns"), window("end_ns"));
+            filters.push(format!("{first} < {up_to} AND {last} >= {from}"));
         }
         let sql = format!(
             "SELECT host, server, server_version, labels, trial, created_ns, end_ns, intervals \
@@ -243,14 +247,17 @@ const SUMS: [&str; 16] = [
 /// The highest mean rate of a window that is long enough, or of any if none is.
 fn peak() -> String {
     let rate = "if(n[1] > 0, x[1] / n[1], 0)";
-    format!("if(max(n[1]) >= {PEAK_MIN_S}, maxIf({rate}, n[1] >= {PEAK_MIN_S}), max({rate}))")
+    let long = format!("maxIf({rate}, n[1] >= {PEAK_MIN_S:?})");
+    format!("if({long} > 0, {long}, maxIf({rate}, n[1] < {PEAK_MIN_S:?}))")
 }
 
 fn costs_sql(asked: &Asked) -> String {
+    // The newest window of the newest trial.
+    let newest = "toUInt64(created_s) * 4294967296 + toUnixTimestamp(time)";
     format!(
-        "SELECT host, server, grp, kind, toUInt64(uniqExact(trial)), {}, argMax(cap, time), \
-         argMax(may_limit, time), min(wakes_known), argMax(processes_alternate, time), \
-         sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind \
+        "SELECT host, server, grp, kind, toUInt64(uniqExact(trial)), {}, argMax(cap, {newest}), \
+         argMax(may_limit, {newest}), min(wakes_known), argMax(processes_alternate, {newest}), \
+         argMax(marginal_request, {newest}), argMax(marginal_turns, {newest}), sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind \
          ORDER BY host, server, grp, kind",
         peak(),
         SUMS.join(", "),
@@ -278,7 +285,10 @@ fn bins(keys: &[i32], sums: &[Vec<f64>]) -> Option<Vec<(i32, Bin)>> {
             window_cc: of(13)?,
         })
     };
-    keys.iter().enumerate().map(|(at, key)| Some((*key, bin(at)?))).collect()
+    let bins = keys.iter().enumerate().map(|(at, key)| Some((*key, bin(at)?)));
+    let bins: Vec<(i32, Bin)> = bins.collect::<Option<_>>()?;
+    // Others have saturated intervals only.
+    Some(bins.into_iter().filter(|(_, bin)| *bin != Bin::default()).collect())
 }
 
 /// The newest version of the rows of a table that are asked for, with the group as `grp`.

@@ -172,7 +172,8 @@ impl Client {
         for statement in layout.basic(&database) {
             self.query_server(&statement)?;
         }
-        let before = self.number(&format!("SELECT max(version) FROM {database}.schema"))?;
+        let before =
+            self.number(&format!("SELECT toUInt64(max(version)) FROM {database}.schema"))?;
         let before = usize::try_from(before).unwrap_or(usize::MAX);
         let Some(missing) = steps.get(before..) else {
             let what = format!(
@@ -194,16 +195,28 @@ impl Client {
             }
             self.query_server(&applied(&database, before + at + 1))?;
         }
-        if let Some(days) = layout.ttl_days.filter(|_| !old && missing.is_empty()) {
-            for table in tables::all() {
-                let local = layout.local(table.name);
+        if let Some(days) = layout.ttl_days.filter(|_| !old && before > 0) {
+            self.set_ttl(layout, &database, days)?;
+        }
+        let (before, version) = (before as u32, steps.len() as u32);
+        Ok(Made { database, clickhouse, before, version, notes })
+    }
+
+    /// Changes the time to live where it is another one. That rewrites the table's data.
+    fn set_ttl(&self, layout: &Layout, database: &str, days: u32) -> Result<(), Failed> {
+        for table in tables::all() {
+            let local = layout.local(table.name);
+            let same = self.number(&format!(
+                "SELECT toUInt64(count()) FROM system.tables WHERE database = '{database}' AND \
+                 name = '{local}' AND position(engine_full, 'TTL time + toIntervalDay({days})') > 0"
+            ))?;
+            if same == 0 {
                 self.query_server(&format!(
                     "ALTER TABLE {database}.{local} MODIFY TTL time + INTERVAL {days} DAY"
                 ))?;
             }
         }
-        let (before, version) = (before as u32, steps.len() as u32);
-        Ok(Made { database, clickhouse, before, version, notes })
+        Ok(())
     }
 
     fn take(&self, step: &Step, layout: &Layout, database: &str, ttl: bool) -> Result<(), Failed> {
@@ -220,7 +233,7 @@ impl Client {
                 names.extend(layout.cluster.is_some().then(|| (*table).to_owned()));
                 for name in names {
                     let found = self.number(&format!(
-                        "SELECT count() FROM system.columns WHERE database = '{database}' \
+                        "SELECT toUInt64(count()) FROM system.columns WHERE database = '{database}' \
                          AND table = '{name}' AND name = '{column}'"
                     ))?;
                     if found == 0 {
@@ -240,9 +253,9 @@ impl Client {
         Reader(&answer).text().ok_or_else(not_clickhouse)
     }
 
-    /// The only value of an answer.
+    /// The only value of an answer, a UInt64.
     fn number(&self, sql: &str) -> Result<u64, Failed> {
-        let answer = self.query_server(&format!("SELECT toUInt64(({sql})) FORMAT RowBinary"))?;
+        let answer = self.query_server(&format!("{sql} FORMAT RowBinary"))?;
         Reader(&answer).unsigned().ok_or_else(not_clickhouse)
     }
 }

@@ -89,6 +89,11 @@ const SUMS: [(&str, &[&str], &[(&str, &str)]); 5] = [
             ("may_limit", "UInt8"),
             ("wakes_known", "UInt8"),
             ("processes_alternate", "UInt8"),
+            // NaN where episodes were not counted.
+            ("marginal_request", "Float64"),
+            ("marginal_turns", "Float64"),
+            // Start of the trial, seconds since the Unix epoch.
+            ("created_s", "UInt32"),
             ("bins", "Array(Int32)"),
             ("n", "Array(Float64)"),
             ("x", "Array(Float64)"),
@@ -272,7 +277,7 @@ impl<'a> Encoder<'a> {
         all.retain(|window| window.start_s < before_s);
         let mut rows = self.rows("windows", sink);
         for bins in all.chunk_by(|a, b| (a.start_s, &a.kind) == (b.start_s, &b.kind)) {
-            rows.row(bins[0].start_s, |row| window(row, bins))?;
+            rows.row(bins[0].start_s, |row| window(row, bins, self.created_s()))?;
         }
         rows.end()?;
         let profile = windows::profile(self.trial);
@@ -342,8 +347,7 @@ impl Rows<'_> {
         }
         let mut row = Writer(std::mem::take(&mut self.block.body));
         row.0.extend_from_slice(&self.encoder.common.0);
-        let time = u32::try_from(time_s.max(0)).unwrap_or(u32::MAX);
-        row.bytes(time.to_le_bytes());
+        row.bytes(second(time_s).to_le_bytes());
         row.bytes(self.encoder.version.to_le_bytes());
         write(&mut row);
         self.block.body = row.0;
@@ -360,6 +364,11 @@ impl Rows<'_> {
     fn end(mut self) -> Result<(), Failed> {
         if self.block.rows > 0 { self.send() } else { Ok(()) }
     }
+}
+
+/// A time as ClickHouse stores it, the nearest that it can.
+fn second(time_s: i64) -> u32 {
+    u32::try_from(time_s.max(0)).unwrap_or(u32::MAX)
 }
 
 fn value(row: &mut Writer, values: &Values, at: usize, in_key: bool) {
@@ -386,11 +395,14 @@ fn value(row: &mut Writer, values: &Values, at: usize, in_key: bool) {
 }
 
 /// The bins of one kind in one window.
-fn window(row: &mut Writer, bins: &[Window]) {
+fn window(row: &mut Writer, bins: &[Window], created_s: i64) {
     let first = &bins[0];
     row.text(&first.kind);
     row.bytes(first.cap.to_le_bytes());
     row.bytes([first.may_limit, first.wakes_known, first.processes_alternate].map(u8::from));
+    let marginal = first.marginal.map_or([f64::NAN; 2], |of| [of.request, of.turns]);
+    marginal.iter().for_each(|value| row.bytes(value.to_le_bytes()));
+    row.bytes(second(created_s).to_le_bytes());
     row.length(bins.len());
     bins.iter().for_each(|window| row.bytes(window.bin.to_le_bytes()));
     let sums: [fn(&Window) -> f64; 16] = [

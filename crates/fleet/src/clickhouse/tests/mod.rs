@@ -15,6 +15,7 @@ use trial::{Amendment, Histogram, Interval, LatencyRow, LatencySource, Trial, Wr
 use super::binary::Reader;
 use super::schema::Step;
 use super::{Address, Client, Follower, Layout, Patience};
+use crate::Folder;
 use crate::home::{Asked, Home, Label};
 use crate::windows_tests::{Made, START_S};
 use node::{Chdb, Node};
@@ -29,7 +30,7 @@ fn client(url: &str) -> Client {
 
 /// The only number of an answer.
 fn number(client: &Client, sql: &str) -> u64 {
-    let answer = client.query(&format!("SELECT toUInt64(({sql})) FORMAT RowBinary")).unwrap();
+    let answer = client.query(&format!("{sql} FORMAT RowBinary")).unwrap();
     Reader(&answer).unsigned().unwrap()
 }
 
@@ -101,24 +102,39 @@ fn asked() -> Vec<Asked> {
 }
 
 #[test]
-fn debians_clickhouse_and_todays_answer_alike() {
+fn a_folder_and_debians_clickhouse_and_todays_answer_alike() {
     let directory = tempfile::tempdir().unwrap();
     let trials = made(directory.path());
+    let folder = Folder::open(directory.path()).unwrap();
     let node = Node::start(directory.path());
     let chdb = Chdb::start(directory.path());
     let urls = [node.url("fleet"), format!("http://127.0.0.1:{}/fleet", chdb.http)];
-    let clients = urls.map(|url| client(&url));
-    let ttl = Layout { ttl_days: Some(100_000 / 10), ..Layout::default() };
-    for client in &clients {
-        client.init(&ttl).unwrap();
-        trials.iter().for_each(|trial| {
+    for client in urls.map(|url| client(&url)) {
+        let days = |days| Layout { ttl_days: Some(days), ..Layout::default() };
+        client.init(&days(20_000)).unwrap();
+        assert_eq!(client.init(&days(20_000)).unwrap().before, 1);
+        for trial in &trials {
             client.ship(trial, PATIENT, &mut |_| ()).unwrap();
-        });
+        }
+        for asked in asked() {
+            let what = format!("{} {asked:?}", client.address());
+            assert_alike(&answers(&client, &asked), &answers(&folder, &asked), &what);
+        }
     }
-    for asked in asked() {
-        let [old, new] = clients.each_ref().map(|client| answers(client, &asked));
-        assert_alike(&old, &new, &format!("{asked:?}"));
-    }
+    let today = client(&format!("http://127.0.0.1:{}/fleet", chdb.http));
+    let ttl = |days: u32| {
+        let layout = Layout { ttl_days: Some(days), ..Layout::default() };
+        today.init(&layout).unwrap();
+        number(
+            &today,
+            &format!(
+                "SELECT toUInt64(count()) FROM system.tables WHERE database = 'fleet' AND \
+                 engine_full LIKE '%TTL time + toIntervalDay({days})%'"
+            ),
+        )
+    };
+    let tables = super::tables::all().len() as u64;
+    assert_eq!((ttl(20_000), ttl(20_001)), (tables, tables));
 }
 
 /// All answers.
@@ -269,11 +285,12 @@ fn a_recording_is_followed_while_the_database_comes_and_goes() {
     assert_eq!((rows(&client, "intervals"), rows(&client, "windows")), (140, 3));
     assert_eq!(follower.acknowledged(), 100);
     let requests = |client: &Client| {
-        number(client, "SELECT sum(assumeNotNull(requests_ended)) FROM intervals FINAL")
+        number(client, "SELECT toUInt64(sum(assumeNotNull(requests_ended))) FROM intervals FINAL")
     };
     let sum = |trial: &Trial| trial.intervals().iter().map(|i| i.requests_ended).sum::<u64>();
     assert_eq!(requests(&client), sum(&Trial::open(&path).unwrap()), "with the late request");
-    let both = "SELECT sum(assumeNotNull(count)) FROM latencies FINAL WHERE interval_number = 3";
+    let both =
+        "SELECT toUInt64(sum(assumeNotNull(count))) FROM latencies FINAL WHERE interval_number = 3";
     assert_eq!(number(&client, both), 2);
 
     recording.append(760);
