@@ -288,6 +288,7 @@ impl Shipping {
                 let patience = Patience { lasts: Duration::ZERO, stop: &self.ended };
                 // If it fails, the next recording or `plimsoll ship` sends it.
                 let _ = ship_one(&self.client, &trial, patience, &mut |_| ());
+                continue;
             }
             slept(pause, &self.ended);
         }

@@ -8,6 +8,7 @@
 mod admin_calls;
 mod bad_input;
 mod boost;
+mod clickhouse;
 mod collector;
 mod demo;
 mod disk;
