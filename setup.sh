@@ -41,6 +41,7 @@ test  python3    python3          -         for the tests: clients, and calls of
 test  pip3       python3-pip      -         a client of the proxy, for the tests
 test  /usr/share/doc/python3-venv python3-venv - the environments of aioquic and chdb, for the tests
 test  chromium   chromium         -         a browser, for the tests (about 100 MB)
+test  chromedriver chromium-driver -        drives the browser, for the tests
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()

@@ -18,6 +18,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod text;
+mod urls;
 mod writer;
 
 use std::cell::{Cell, RefCell};
@@ -29,10 +30,12 @@ use crate::limits::BATCH_BYTES;
 use self::codes::{APACHE, Argument, Code, SQUID};
 use self::template::{Dialect, Template};
 use self::text::Civil;
+use self::urls::Sampling;
 
 pub use outcome::Outcome;
 pub use record::{Record, last_field};
 pub use template::Template as LogTemplate;
+pub use urls::{TopUrls, UrlCount, UrlWatch, Watching};
 pub use writer::LogWriter;
 pub use writer::{Queue, Sink};
 
@@ -112,22 +115,82 @@ pub struct CoreLog {
     format: LogFormat,
     lines: RefCell<Vec<u8>>,
     second: Cell<Civil>,
+    needs: Cell<Needs>,
+    watch: Arc<UrlWatch>,
+    sampling: Sampling,
+}
+
+/// Which requests are recorded. One value, so that a hit reads one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    /// None: there is no access log, and no page watches.
+    Nothing,
+    /// A sample, for the pages that watch.
+    Samples,
+    /// All, for the access log.
+    Lines,
+    /// All, and a sample of them.
+    Both,
 }
 
 impl CoreLog {
     /// A log without lines.
-    pub fn new(sink: Sink, format: LogFormat) -> CoreLog {
-        CoreLog { sink, format, lines: RefCell::default(), second: Cell::new(Civil::of(0)) }
+    pub fn new(sink: Sink, format: LogFormat, watch: Arc<UrlWatch>) -> CoreLog {
+        let log = CoreLog {
+            sink,
+            format,
+            lines: RefCell::default(),
+            second: Cell::new(Civil::of(0)),
+            needs: Cell::new(Needs::Nothing),
+            watch,
+            sampling: Sampling::default(),
+        };
+        log.look_at_watchers();
+        log
     }
 
-    /// Whether there is an access log.
+    /// Whether exchanges must be recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
-        !matches!(self.sink, Sink::Off)
+        self.needs.get() != Needs::Nothing
+    }
+
+    /// Whether this hit must be recorded, by [`CoreLog::record_hit`]. Asked once for each hit.
+    #[inline]
+    pub fn takes_hit(&self) -> bool {
+        match self.needs.get() {
+            Needs::Nothing => false,
+            Needs::Samples => self.sampling.chooses(),
+            Needs::Lines | Needs::Both => true,
+        }
+    }
+
+    /// Whether a recorded request becomes a line.
+    pub fn has_lines(&self) -> bool {
+        matches!(self.needs.get(), Needs::Lines | Needs::Both)
+    }
+
+    /// Records a hit that [`CoreLog::takes_hit`] took.
+    pub fn record_hit(&self, record: &Record<'_>) {
+        match self.needs.get() {
+            Needs::Samples => self.watch.add(record, self.sampling.weight()),
+            _ => self.record(record),
+        }
+    }
+
+    /// Records an exchange.
+    pub fn record(&self, record: &Record<'_>) {
+        let needs = self.needs.get();
+        if matches!(needs, Needs::Samples | Needs::Both) && self.sampling.chooses() {
+            self.watch.add(record, self.sampling.weight());
+        }
+        if matches!(needs, Needs::Lines | Needs::Both) {
+            self.add_line(record);
+        }
     }
 
     /// Adds a line. Full batches are handed over at once, the rest at the next tick.
-    pub fn record(&self, record: &Record<'_>) {
+    fn add_line(&self, record: &Record<'_>) {
         let mut lines = self.lines.borrow_mut();
         match &self.format {
             LogFormat::Squid => formats::squid(&mut lines, record),
@@ -141,6 +204,18 @@ impl CoreLog {
             drop(lines);
             self.hand_over(full);
         }
+    }
+
+    /// Notices whether a page watches. Called at each tick.
+    pub fn look_at_watchers(&self) {
+        let has_log = !matches!(self.sink, Sink::Off);
+        self.needs.set(match (has_log, self.watch.is_watched()) {
+            (false, false) => Needs::Nothing,
+            (false, true) => Needs::Samples,
+            (true, false) => Needs::Lines,
+            (true, true) => Needs::Both,
+        });
+        self.sampling.tick();
     }
 
     /// Hands over the remaining lines.

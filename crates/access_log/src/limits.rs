@@ -6,3 +6,16 @@ pub(crate) const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(crate) const BATCH_BYTES: usize = 32 * 1024;
 
 const _: () = assert!(BATCH_BYTES < QUEUE_BYTES_MAX);
+
+/// URLs in the table of the most frequent ones.
+pub(crate) const URLS_MAX: usize = 256;
+/// Bytes of a URL that are kept.
+pub(crate) const URL_BYTES_MAX: usize = 200;
+/// Reasons that are kept of a URL; further ones count as the last.
+pub(crate) const REASONS_MAX: usize = 4;
+/// Reasons that are kept of all URLs together.
+pub(crate) const REASONS_OF_ALL_MAX: usize = 16;
+/// Requests that a core samples between two ticks.
+pub(crate) const SAMPLES_OF_TICK: u32 = 60;
+/// From so many samples on, old ones count half.
+pub(crate) const SAMPLES_REMEMBERED: u64 = 50_000;

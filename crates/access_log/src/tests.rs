@@ -16,7 +16,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=ut
     Cache-Status: before; fwd=miss\r\nETag: \"1\"\r\nCache-Status: plimsoll; hit\r\n\r\n";
 
 /// Gives a record of this request to `look`.
-fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T) -> T {
+pub(crate) fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T) -> T {
     let mut scratch: Box<Scratch> = Box::default();
     let head = parse_request(request, &mut scratch, &http1::Limits::DEFAULT).unwrap();
     look(Record {
@@ -43,7 +43,7 @@ fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T) -> T {
 
 fn line(format: &LogFormat, record: &Record<'_>) -> String {
     let memory = Arc::new(Mutex::new(Vec::new()));
-    let log = CoreLog::new(Sink::Memory(Arc::clone(&memory)), format.clone());
+    let log = CoreLog::new(Sink::Memory(Arc::clone(&memory)), format.clone(), Arc::default());
     log.record(record);
     log.flush();
     let bytes = memory.lock().unwrap().clone();
@@ -278,7 +278,7 @@ fn every_code_is_documented_and_understood() {
 fn nothing_is_lost_at_exit() {
     let path = std::env::temp_dir().join(format!("plimsoll-log-{}", std::process::id()));
     let writer = LogWriter::open(&path).unwrap();
-    let log = CoreLog::new(writer.sink(), LogFormat::Squid);
+    let log = CoreLog::new(writer.sink(), LogFormat::Squid, Arc::default());
     with_record(REQUEST, |record| (0..10_000).for_each(|_| log.record(&record)));
     log.flush();
     assert_eq!(writer.finish(), 0);
@@ -290,7 +290,7 @@ fn nothing_is_lost_at_exit() {
 #[test]
 fn lines_that_cannot_be_written_are_counted() {
     let writer = LogWriter::open(Path::new("/dev/full")).unwrap();
-    let log = CoreLog::new(writer.sink(), LogFormat::Squid);
+    let log = CoreLog::new(writer.sink(), LogFormat::Squid, Arc::default());
     with_record(REQUEST, |record| log.record(&record));
     log.flush();
     assert_eq!(writer.finish(), 1);
@@ -303,7 +303,7 @@ fn a_log_that_is_moved_away_continues_under_its_name() {
     std::fs::create_dir_all(&home).unwrap();
     let (path, moved) = (home.join("access.log"), home.join("access.log.1"));
     let writer = LogWriter::open(&path).unwrap();
-    let log = CoreLog::new(writer.sink(), LogFormat::Squid);
+    let log = CoreLog::new(writer.sink(), LogFormat::Squid, Arc::default());
     with_record(REQUEST, |record| {
         log.record(&record);
         log.flush();

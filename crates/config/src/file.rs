@@ -132,6 +132,7 @@ impl Root {
             purge: self.purge.clone(),
             https,
             hash_seed: None,
+            dashboard_token: self.server.dashboard_token.as_ref().map(|file| file.token.clone()),
         };
         if here.is_well() {
             self.check_whole(&config, here);

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dashboard::Token;
 use ipnet::IpNet;
 use store::disk::Verify;
+use toml::Spanned;
+use toml::de::DeValue;
 
 use super::forward_keys::UpgradeSection;
 use super::table::{Here, Key, Table, keys};
-use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
+use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
     ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamProtocol,
@@ -81,6 +84,7 @@ pub(crate) struct ServerSection {
     pub(crate) user: Option<String>,
     pub(crate) group: Option<String>,
     pub(crate) admin: Option<SocketAddr>,
+    pub(crate) dashboard_token: Option<TokenFile>,
 }
 
 /// The event notification, by name.
@@ -96,6 +100,36 @@ words!(Backend:
     "select" => Backend(readiness::Kind::Select),
 );
 
+/// A token for the dashboard, and the file that it is read from with the configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    pub(crate) token: Token,
+}
+
+impl Setting for TokenFile {
+    fn read(
+        value: &Spanned<DeValue<'_>>,
+        kind: &Kind,
+        here: &mut Here<'_, '_>,
+    ) -> Option<TokenFile> {
+        let path = PathBuf::read(value, kind, here)?;
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+        match text.and_then(|text| Token::of_text(&text)) {
+            Ok(token) => Some(TokenFile { path, token }),
+            Err(why) => {
+                let text = format!("the token file {}: {why}", path.display());
+                here.mistake(value.span(), text);
+                None
+            }
+        }
+    }
+
+    fn show(&self, _: &Kind) -> Option<String> {
+        Some(quoted(&self.path.display().to_string()))
+    }
+}
+
 impl Table for ServerSection {
     const KEYS: &'static [Key<ServerSection>] = keys![ServerSection;
         workers: Kind::Count(1, 1024), workers,
@@ -109,6 +143,11 @@ impl Table for ServerSection {
             "Address of the admin listener: metrics, health, upstreams, purges, reload and \
              restart. It has no authentication: keep it on a loopback address.",
             restart !, example "\"127.0.0.1:3129\"";
+        dashboard_token: Kind::Path, dashboard_token,
+            "File with a token, at least 16 characters. The dashboard's page asks for it, and is \
+             then served on every admin address. Default: none; the page is served on a loopback \
+             address only.",
+            restart !, example "\"token\"";
         user: Kind::Text, user,
             "User to switch to after the addresses are bound and the files are read; the process \
              must have been started by root, unless it runs as this user already.",

@@ -115,6 +115,8 @@ pub struct Config {
     pub https: Option<Arc<ClientTls>>,
     /// Seed of the hash for clients' keys; `None`: random.
     pub hash_seed: Option<[u64; 2]>,
+    /// What the dashboard's page asks for; `None`: it is served on loopback addresses only.
+    pub dashboard_token: Option<dashboard::Token>,
 }
 
 impl Config {
@@ -144,6 +146,7 @@ impl Config {
             purge: PurgeRules::default(),
             https: None,
             hash_seed: None,
+            dashboard_token: None,
         }
     }
 }

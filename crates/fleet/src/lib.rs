@@ -23,11 +23,11 @@
 
 pub mod answer;
 pub mod capacity;
+#[cfg(feature = "clickhouse")]
+pub mod clickhouse;
 pub mod compare;
 pub mod example;
 pub mod flame;
-#[cfg(feature = "clickhouse")]
-pub mod clickhouse;
 pub mod folder;
 pub mod forecast;
 pub mod home;

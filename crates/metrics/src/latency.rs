@@ -80,6 +80,19 @@ impl Latency {
         }
     }
 
+    /// All responses of these cores but tunnels in one histogram: upper bounds in seconds, and the
+    /// count of each bucket.
+    pub fn all<'c>(cores: impl Iterator<Item = &'c Latency> + Clone) -> Vec<(f64, u64)> {
+        let tunnel = CACHES.iter().position(|name| *name == "tunnel");
+        let rows =
+            (0..CLASSES.len() * CACHES.len()).filter(move |row| Some(row % CACHES.len()) != tunnel);
+        let cell = |at: usize| {
+            let cells = rows.clone().map(move |row| row * ROW + at);
+            cells.map(|cell| cores.clone().map(|core| core.cells[cell].get()).sum::<u64>()).sum()
+        };
+        (0..=BOUNDS).map(|at| (bound_seconds(at), cell(at))).collect()
+    }
+
     /// The sums of the tables of these cores, without empty histograms.
     pub fn histograms<'c>(cores: impl Iterator<Item = &'c Latency> + Clone) -> Vec<Histogram> {
         let mut all = Vec::new();
@@ -163,5 +176,9 @@ mod tests {
         assert_eq!(all[0].buckets[..2], [(0.000_256, 1), (0.000_512, 1)]);
         assert_eq!(all[0].sum_seconds, 0.0003);
         assert_eq!(all[2].buckets[BOUNDS], (f64::INFINITY, 1));
+        b.count(Outcome::Tunnel, 200, 300);
+        let merged = Latency::all([&a, &b].into_iter());
+        let counts: Vec<_> = merged.iter().map(|(_, count)| *count).collect();
+        assert_eq!((&counts[..3], counts[BOUNDS]), (&[2, 1, 0][..], 1));
     }
 }

@@ -318,6 +318,12 @@ pub struct OfCore {
     pub shed_ppm: Count,
     /// Processor time that the core has used.
     pub cpu_ns: Count,
+    /// How often the core has slept.
+    pub sleeps: Count,
+    /// When these figures were read, nanoseconds of the loop's clock; and the requests until then.
+    pub read_ns: Count,
+    /// See `read_ns`.
+    pub requests: Count,
 }
 
 /// A figure of one core, and its field.
@@ -365,6 +371,14 @@ pub const OF_CORE: &[OneOfCore] = &[
     (of_core("core_cpu_seconds", "Processor time that the core has used", Shape::Counter), |of| {
         &of.cpu_ns
     }),
+    (
+        of_core(
+            "core_sleeps",
+            "Times that the core slept until an event (voluntary context switches)",
+            Shape::Counter,
+        ),
+        |of| &of.sleeps,
+    ),
 ];
 
 /// The metric of [`Latency`].

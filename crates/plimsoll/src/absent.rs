@@ -15,6 +15,15 @@ pub(crate) mod top {
     }
 }
 
+pub(crate) mod dashboard {
+    use super::{Failure, absent};
+    use crate::cli;
+
+    pub(crate) fn dashboard(_flags: &cli::Dashboard) -> Result<(), Failure> {
+        Err(absent("dashboard"))
+    }
+}
+
 pub(crate) mod logs {
     use super::{Failure, absent};
     use crate::cli;

@@ -1,6 +1,7 @@
 //! The command-line flags. Each flag is declared once, with its help text. The command line, the
 //! man page, the completions and `docs/reference.md` are all generated from this file.
 
+mod dashboard;
 mod database;
 
 use std::ffi::OsString;
@@ -13,6 +14,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
 use command::flags::{number_within, parse_backend, parse_duration};
 pub(crate) use database::{Database, FleetInit, Ship, ShipTo};
+
+pub(crate) use self::dashboard::Dashboard;
 
 /// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
@@ -49,6 +52,8 @@ pub(crate) enum Verb {
     Record(Record),
     /// Watch a recording live: capacity so far, rates, CPU time by procedure group
     Top(Top),
+    /// Serve a page that shows a recording, or a folder of trials, live in a browser
+    Dashboard(Dashboard),
     /// Add the latencies measured by a load generator on another machine to a trial
     Join(Join),
     /// Summarise whole access logs, plain or compressed: counts by class and time, rates, latencies
@@ -136,7 +141,7 @@ pub(crate) struct Serve {
     /// apache:, such as 'squid:%ts.%03tu %>a %ru'
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
     pub(crate) log_format: server::LogFormat,
-    /// Admin listener address: /metrics, /upstreams, /healthz, and calls such as /purge
+    /// Admin listener address: a live page, /metrics, /upstreams, /healthz; calls such as /purge
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
     /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best one

@@ -12,6 +12,8 @@ mod boost;
 mod check;
 mod cli;
 mod compare;
+#[cfg(feature = "extras")]
+mod dashboard;
 mod demo;
 mod doctor;
 mod explain;
@@ -37,6 +39,8 @@ mod study;
 mod switchback;
 #[cfg(feature = "extras")]
 mod top;
+#[cfg(feature = "extras")]
+mod watch;
 mod what_if;
 
 use std::process::ExitCode;
@@ -46,7 +50,7 @@ use command::failure::{Failure, misuse};
 use command::output;
 
 #[cfg(not(feature = "extras"))]
-use crate::absent::{exports, logs, ship, top};
+use crate::absent::{dashboard, exports, logs, ship, top};
 use crate::cli::{Cli, Fleet, FleetVerb, Verb};
 
 /// Counts allocations for `/metrics`.
@@ -70,6 +74,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Top(flags) => top::top(&flags),
+        Verb::Dashboard(flags) => dashboard::dashboard(&flags),
         Verb::Join(flags) => join::join(&flags),
         Verb::Logs(flags) => logs::logs(&flags),
         Verb::Ship(flags) => ship::ship(&flags),

@@ -259,7 +259,7 @@ fn announce(flags: &cli::Serve, server: &Server) {
         eprintln!("plimsoll: listening on {address} ({})", bound.backend);
     }
     if let Some(admin) = bound.admin {
-        eprintln!("plimsoll: metrics on http://{admin}/metrics");
+        eprintln!("plimsoll: metrics on http://{admin}/metrics, dashboard on http://{admin}/");
     }
 }
 

@@ -30,7 +30,7 @@ impl Origin<'_> {
         body_bytes: u64,
     ) {
         count_hit(io, stored.status(), 0);
-        if io.log.is_on() {
+        if io.log.takes_hit() {
             let mut response_head = Vec::new();
             stored.append_head(&mut response_head, use_);
             let hit = LoggedHit {
@@ -59,7 +59,7 @@ impl Origin<'_> {
         io.counters.client_errors.add(1);
         io.counters.latency.count(Outcome::Refused, refusal.status(), 0);
         if io.log.is_on() {
-            io.counters.log_lines.add(1);
+            io.counters.log_lines.add(u64::from(io.log.has_lines()));
             let logged = self.listener.logged();
             let record = Record::of_none(self.peer, logged, refusal, received, response, now_ms);
             io.log.record(&Record { tls: self.tls, ..record });
@@ -87,8 +87,8 @@ pub(crate) struct LoggedHit<'s> {
 impl LoggedHit<'_> {
     /// Writes the line.
     pub(crate) fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
-        io.counters.log_lines.add(1);
-        io.log.record(&Record {
+        io.counters.log_lines.add(u64::from(io.log.has_lines()));
+        io.log.record_hit(&Record {
             end_wall_ms: now_ms,
             elapsed_us: self.elapsed_us,
             client: from.peer,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access_log::Sink;
+use access_log::{Sink, UrlWatch};
 use cache::Cache;
 use config::Config;
 use dns::Resolver;
@@ -21,6 +21,8 @@ pub struct Shared {
     pub refusals: Arc<RefusalCounts>,
     /// Where log lines go.
     pub log: Sink,
+    /// The most frequent URLs, while a page watches.
+    pub urls: Arc<UrlWatch>,
     /// Our name in requests to upstreams; no other process has the same one.
     pub pseudonym: String,
     /// The addresses that we listen on.
@@ -46,6 +48,7 @@ impl Shared {
         Shared {
             refusals: Arc::default(),
             log,
+            urls: Arc::default(),
             own: OwnAddresses::default(),
             passwords: Known::default(),
             pseudonym: via::pseudonym(&cache.hasher),

@@ -62,7 +62,8 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     /// A core without connections.
     pub fn new(shared: Arc<Shared>, snapshot: Snapshot, counters: Arc<Counters>) -> Rc<Worker> {
-        let log = CoreLog::new(shared.log.clone(), snapshot.config.log_format.clone());
+        let format = snapshot.config.log_format.clone();
+        let log = CoreLog::new(shared.log.clone(), format, Arc::clone(&shared.urls));
         let refusals = Arc::clone(&shared.refusals);
         let io = CoreIo::new(snapshot.limits().clone(), counters, refusals, log);
         Rc::new(Worker {

@@ -2,6 +2,8 @@
 //!
 //! | call | what it does |
 //! | --- | --- |
+//! | `GET /`, `GET /dashboard` | a page that lives: see [`crate::dashboard`] |
+//! | `GET /events` | what feeds that page, as server-sent events |
 //! | `GET /metrics` | the counters, as OpenMetrics |
 //! | `GET /upstreams` | the state of the upstream servers, as JSON |
 //! | `GET /healthz` | `ok`, or `draining` |
@@ -14,6 +16,7 @@
 //! What never happens: a body beyond a bound is read; a call that another site's page makes in an
 //! operator's browser changes anything (such calls carry `Origin`, and are refused).
 
+use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -25,12 +28,14 @@ use runtime::time;
 use crate::call::{Call, Reply};
 use crate::control::{Answer, Order};
 use crate::core_task::CoreTask;
-use crate::limits::ADMIN_BODY_BYTES_MAX;
+use crate::dashboard::Dashboard;
+use crate::limits::{ADMIN_BODY_BYTES_MAX, PAGES_MAX};
 use crate::metrics_text::AllCores;
 use crate::process::Process;
 use crate::{locks, purge_api};
 use cache::stored::Wire;
 use core_io::CoreIo;
+use dashboard::{Access, Asked, Refused};
 use metrics::Counters;
 use proxy::explain;
 use proxy::h1::{ClientStream, linger};
@@ -44,7 +49,9 @@ pub(crate) async fn serve(
     cores: Vec<Arc<Counters>>,
     process: Arc<Process>,
 ) {
-    let admin = Rc::new(Admin { task, cores, process });
+    let dashboard = Dashboard::new(Rc::clone(&task), cores.clone(), Arc::clone(&process));
+    runtime::spawn(Rc::clone(&dashboard).run()).detach();
+    let admin = Rc::new(Admin { task, cores, process, dashboard });
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -63,12 +70,18 @@ struct Admin {
     task: Rc<CoreTask>,
     cores: Vec<Arc<Counters>>,
     process: Arc<Process>,
+    dashboard: Rc<Dashboard>,
 }
 
 impl Admin {
     async fn answer(self: Rc<Self>, stream: Transport) {
         let limit = self.task.worker.io.limits().limits.head_timeout;
         let Ok(Some(call)) = time::timeout(limit, self.read(&stream)).await else { return };
+        if let Ok(call) = &call
+            && self.shows(call, &stream).await
+        {
+            return;
+        }
         let _answering = Answering::new(&self.task);
         let (method, reply, unread) = match call {
             Ok(call) => (call.method, self.respond(&call).await, false),
@@ -81,11 +94,34 @@ impl Admin {
         }
     }
 
+    /// Sends the page or its events, if the call is for one of them and may have it. No core waits
+    /// for their end before it ends itself.
+    async fn shows(&self, call: &Call, stream: &Transport) -> bool {
+        let mut client = ClientStream::new(&self.task.worker.io, stream);
+        match (call.method, call.path.as_str(), call.dashboard) {
+            (Method::Get, "/" | "/dashboard", [Ok(()), _]) => {
+                // The client may have gone.
+                let _ = client.send_bytes(&dashboard::page_response(nonce())).await;
+            }
+            (Method::Get, "/events", [_, Ok(())]) if self.dashboard.has_room() => {
+                self.dashboard.send_events(&mut client).await;
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Reads a call; `None` if the connection closed first. `Err` answers what is no call.
     async fn read(&self, stream: &Transport) -> Option<Result<Call, Reply>> {
+        let local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let access = match &self.process.dashboard_token {
+            Some(token) => Access::Token(token.clone()),
+            None if local => Access::Local,
+            None => Access::Closed,
+        };
         let mut got = Vec::new();
         loop {
-            match self.parse(&got) {
+            match self.parse(&got, &access) {
                 Ok(None) => {}
                 Ok(Some(call)) => return Some(Ok(call)),
                 Err(reply) => return Some(Err(reply)),
@@ -105,7 +141,7 @@ impl Admin {
     }
 
     /// A complete call, `None` if more is needed, or the error to answer with.
-    fn parse(&self, got: &[u8]) -> Result<Option<Call>, Reply> {
+    fn parse(&self, got: &[u8], access: &Access) -> Result<Option<Call>, Reply> {
         self.task.worker.io.with_scratch(|scratch| {
             let http = &self.task.worker.io.limits().http;
             let head = match http1::parse_request(got, scratch, http) {
@@ -124,8 +160,15 @@ impl Admin {
             let query = query.ok_or_else(|| {
                 Reply::error(400, "the query is not UTF-8 in percent-encoding; encode it again")
             })?;
-            let foreign = Wire(head.fields).has("origin");
-            Ok(Some(Call { method: head.method, path: path.to_owned(), query, body, foreign }))
+            let asked = Asked::of(&head);
+            Ok(Some(Call {
+                method: head.method,
+                path: path.to_owned(),
+                query,
+                body,
+                foreign: Wire(head.fields).has("origin"),
+                dashboard: [access.admits_to_page(&asked), access.admits_to_events(&asked)],
+            }))
         })
     }
 
@@ -133,14 +176,20 @@ impl Admin {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
             "/metrics" | "/upstreams" | "/healthz" | "/what-if" | "/explain" => "GET, HEAD",
+            "/" | "/dashboard" | "/events" => "GET",
             "/locks" | "/purge" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /metrics, /upstreams, /healthz, /explain, /what-if, /locks, \
-                             /purge, /reload and /restart";
+                let there = "there are /, /metrics, /upstreams, /healthz, /explain, /what-if, \
+                             /locks, /purge, /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
-        if !(if takes == "POST" { call.method == Method::Post } else { reading }) {
+        let is_taken = match takes {
+            "POST" => call.method == Method::Post,
+            "GET" => call.method == Method::Get,
+            _ => reading,
+        };
+        if !is_taken {
             let text = format!("{} takes {takes}", call.path);
             return Reply { allow: Some(takes), ..Reply::error(405, text) };
         }
@@ -149,6 +198,8 @@ impl Admin {
             return Reply::error(403, text);
         }
         match call.path.as_str() {
+            "/" | "/dashboard" => self.not_shown(call.dashboard[0]),
+            "/events" => self.not_shown(call.dashboard[1]),
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
             "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.snapshot().groups)),
             "/healthz" => Reply::text("text/plain", health(&self.task.worker.io)),
@@ -161,6 +212,14 @@ impl Admin {
             "/reload" => self.carry_out(Order::Reload).await,
             "/restart" => self.carry_out(Order::Restart).await,
             _ => purge_api::answer(call, &self.process.shared.cache).await,
+        }
+    }
+
+    /// Why the page, or its events, are not sent.
+    fn not_shown(&self, admitted: Result<(), Refused>) -> Reply {
+        match admitted {
+            Err(Refused { status, text }) => Reply::error(status, text),
+            Ok(()) => Reply::error(503, format_args!("{PAGES_MAX} pages are open; close one")),
         }
     }
 
@@ -252,6 +311,12 @@ fn decoded(text: &str) -> Option<String> {
         });
     }
     String::from_utf8(out).ok()
+}
+
+/// A number that no one can guess.
+fn nonce() -> u128 {
+    let half = || u128::from(RandomState::new().hash_one(time::now().as_ns()));
+    half() << 64 | half()
 }
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,6 +1,7 @@
 //! A call to the admin address, and its reply.
 
 use cache::stored::Connection;
+use dashboard::Refused;
 use http1::{Method, write};
 use proxy::h1::append_date;
 use runtime::time;
@@ -15,6 +16,8 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
     /// A page of another site made it.
     pub(crate) foreign: bool,
+    /// Whether the call may have the dashboard, and its events.
+    pub(crate) dashboard: [Result<(), Refused>; 2],
 }
 
 /// The answer to a call.

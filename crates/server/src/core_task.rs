@@ -145,6 +145,7 @@ impl CoreTask {
             time::sleep(TICK).await;
             let Worker { io, upstreams, cache, sizing, .. } = &*self.worker;
             io.log.flush();
+            io.log.look_at_watchers();
             upstreams.sweep();
             cache.sweep_purged();
             sizing.flush(&cache.sizing, time::wall_ms());
@@ -168,6 +169,9 @@ impl CoreTask {
         of_core.marginal_ns.set(nanoseconds(self.worker.overload.marginal()));
         of_core.shed_ppm.set(self.worker.overload.share_ppm());
         of_core.cpu_ns.set(nanoseconds(now.cpu));
+        of_core.sleeps.set(time::thread_sleeps());
+        of_core.requests.set(now.requests);
+        of_core.read_ns.set(now.at.as_ns());
     }
 
     /// Copies the runtime's counters to where other threads can read them.

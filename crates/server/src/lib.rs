@@ -15,6 +15,7 @@ mod change;
 mod control;
 mod core;
 mod core_task;
+mod dashboard;
 mod descriptors;
 mod handover;
 mod limits;

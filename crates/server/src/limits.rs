@@ -11,6 +11,8 @@ pub(crate) const DESCRIPTORS_OF_CLIENTS_PERCENT: usize = 75;
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// The largest body of a call to the admin address, in bytes.
 pub(crate) const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Pages of the dashboard that may be open at once.
+pub(crate) const PAGES_MAX: usize = 16;
 /// The longest measurement of the locks for one call, in seconds.
 pub(crate) const LOCKS_SECONDS_MAX: u64 = 60;
 /// How long a change waits for the successor's reply. The successor waits as long for its disk.

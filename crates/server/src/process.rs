@@ -17,6 +17,8 @@ use crate::metrics_text::{LOG_LINES_LOST, SharedFigures};
 pub(crate) struct Process {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Control,
+    /// What the dashboard's page asks for.
+    pub(crate) dashboard_token: Option<dashboard::Token>,
 }
 
 /// A user of the disk, which stays open for it. Reports its end to the disk, however it ends.
@@ -38,7 +40,8 @@ impl Process {
         disk: Option<DiskStore>,
     ) -> Process {
         let shared = Arc::new(Shared::new(config, workers, log, disk));
-        Process { shared, control: Control::default() }
+        let dashboard_token = config.dashboard_token.clone();
+        Process { shared, control: Control::default(), dashboard_token }
     }
 }
 

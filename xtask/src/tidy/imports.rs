@@ -45,6 +45,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
             &["listening", "locks", "metrics_text", "purge_api", "sockets"],
             &["core_task", "process"],
+            &["dashboard"],
             &["admin", "handover"],
             &["core"],
             &["server"],

@@ -6,8 +6,7 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `model` | the data to show: the last intervals, and the line through all of them |
-//! | `watcher` | when the trial is read, and how much CPU time that may take |
+//! | [`crate::watch`] | when the trial is read, how much CPU time that may take, and the figures |
 //! | `recording` | our own recording, if the user names no trial |
 //! | `view` | the selected part of the screen, and the keys |
 //! | `screen`, `tables` | turn a model and a view into lines, without I/O |
@@ -16,13 +15,11 @@
 //! `report` computes all figures. The trial is opened and closed for each read, so that reader and
 //! writer do not block each other.
 
-mod model;
 mod recording;
 mod screen;
 mod tables;
 mod terminal;
 mod view;
-mod watcher;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -36,10 +33,10 @@ use command::output;
 use command::stop_on_signal;
 use signal_hook::consts::SIGHUP;
 
-use self::model::Model;
 use self::recording::Recording;
-use self::watcher::Watcher;
 use crate::cli;
+use crate::watch::Watcher;
+use crate::watch::model::Model;
 
 /// How often to check whether the trial has grown.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

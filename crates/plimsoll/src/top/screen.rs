@@ -10,9 +10,9 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
 
-use super::model::Model;
 use super::tables::{self, Grid, us};
 use super::view::{KEYS, Part, View};
+use crate::watch::model::Model;
 
 /// Width of the labels.
 const MARGIN: usize = 10;

@@ -5,8 +5,8 @@ use ::report::{CostRow, Procedure, ProfileRow, RowKind, WaitsAtPlace};
 use trial::files::Direction;
 use trial::profile::Owner;
 
-use super::model::{Limit, Model};
 use super::view::{Part, Sort};
+use crate::watch::model::{Limit, Model};
 
 /// How many procedures of a lock's call path are shown, innermost first.
 const CALLERS_SHOWN: usize = 4;

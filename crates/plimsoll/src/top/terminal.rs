@@ -13,11 +13,11 @@ use load::sys::{thread_cpu_ns, wall_ns};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
-use super::model::Model;
 use super::screen::{self, Theme};
 use super::view::View;
-use super::watcher::Watcher;
 use super::{POLL_INTERVAL, Source};
+use crate::watch::Watcher;
+use crate::watch::model::Model;
 
 /// The longest wait for a key before other events are handled.
 const KEYS_EVERY: Duration = Duration::from_millis(50);

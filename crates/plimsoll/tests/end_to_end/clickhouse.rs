@@ -81,9 +81,8 @@ fn what_a_recording_could_not_ship_is_shipped_by_the_next_one() {
     assert_eq!(out.pointer("/shipped/complete").unwrap(), true, "{out} {err}");
     assert!(!home.has("c.trial.unshipped") && home.has("other.trial.unshipped"));
 
-    let intervals = |name: &str| {
-        Trial::open(home.path().join(name)).unwrap().intervals().len() as u64
-    };
+    let intervals =
+        |name: &str| Trial::open(home.path().join(name)).unwrap().intervals().len() as u64;
     let mut expected = ["a.trial", "b.trial", "c.trial"].map(intervals);
     expected.sort_unstable();
     let by_trial = "SELECT count() AS n FROM intervals FINAL GROUP BY trial ORDER BY n";

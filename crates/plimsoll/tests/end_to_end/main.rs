@@ -10,6 +10,7 @@ mod bad_input;
 mod boost;
 mod clickhouse;
 mod collector;
+mod dashboard;
 mod demo;
 mod disk;
 mod http2;

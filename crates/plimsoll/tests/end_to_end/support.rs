@@ -182,6 +182,11 @@ impl Running {
         wait_for(&format!("the end of {}", self.what), patience, || self.child.try_wait().unwrap())
     }
 
+    /// The pipe that it writes to.
+    pub(crate) fn stdout(&mut self) -> &mut impl Read {
+        self.child.stdout.as_mut().unwrap()
+    }
+
     /// Everything that it wrote to its pipes, until it ends.
     pub(crate) fn remaining_output(&mut self) -> (String, String) {
         let (mut out, mut err) = (String::new(), String::new());

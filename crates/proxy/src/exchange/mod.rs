@@ -158,7 +158,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         if !io.log.is_on() {
             return;
         }
-        io.counters.log_lines.add(1);
+        io.counters.log_lines.add(u64::from(io.log.has_lines()));
         let Sent { bytes, body_bytes, head: sent_head, keeps } = self.client.sent();
         io.log.record(&Record {
             end_wall_ms: time::wall_ms(),

@@ -578,7 +578,7 @@ impl Turn<'_> {
                 output.extend_from_slice(piece);
             }
         }
-        let log = self.worker.io.log.is_on();
+        let log = self.worker.io.log.takes_hit();
         if separate {
             let logged = log.then(|| {
                 let response_head = output[before..].to_vec();

@@ -185,7 +185,7 @@ fn refuse(io: &CoreIo, from: (SocketAddr, &ListenerContext), refusal: Refusal, r
     io.count_refusal(refusal);
     io.counters.connections_denied.add(1);
     if io.log.is_on() {
-        io.counters.log_lines.add(1);
+        io.counters.log_lines.add(u64::from(io.log.has_lines()));
         let now_ms = time::wall_ms();
         io.log.record(&Record::of_none(from.0, from.1.logged(), refusal, 0, response, now_ms));
     }

@@ -139,6 +139,17 @@ pub(super) fn together(rows: &[LatencyRow], intervals: &[Interval]) -> Option<La
     bin(&members)
 }
 
+/// The latencies of each of these intervals, from one source, by the interval's number.
+pub(super) fn each(rows: &[LatencyRow], intervals: &[Interval]) -> BTreeMap<u64, LatencyBin> {
+    let Some(source) = rows.iter().map(|row| row.source).min() else { return BTreeMap::new() };
+    let merged = Merged::of(rows, source).histograms;
+    let of = |interval: &Interval| {
+        let histogram = merged.get(&interval.index)?;
+        Some((interval.index, bin(&[(interval.rate(), histogram)])?))
+    };
+    intervals.iter().filter_map(of).collect()
+}
+
 /// The rows of one source, by interval.
 #[derive(Default)]
 struct Merged {

@@ -47,7 +47,9 @@ pub use flame::{Flame, FlameFrame, FlameUnit, StackValue, frame_label};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
 pub use model::Analysis;
 pub use profile::{Profile, ProfileRow, RowKind};
-pub use recent::{CpuPerRequest, MachineModes, Recent, RecentRate, RecentUse, recent};
+pub use recent::{
+    CpuPerRequest, MachineModes, Recent, RecentInterval, RecentRate, RecentUse, recent,
+};
 pub use resource::ResourceKind;
 pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;

@@ -62,6 +62,22 @@ pub struct Recent {
     pub missing: Vec<Capability>,
     /// CPU time of the recorder, percent of one CPU.
     pub recorder_percent: f64,
+    /// The intervals, oldest first.
+    #[serde(skip)]
+    pub each: Vec<RecentInterval>,
+}
+
+/// One interval.
+#[derive(Clone, Debug)]
+pub struct RecentInterval {
+    /// Its end, ns since the Unix epoch.
+    pub end_ns: i64,
+    /// Requests per second, if known.
+    pub rate: Option<f64>,
+    /// Use of each of [`Recent::resources`], percent of its cap.
+    pub used_percent: Vec<Option<f64>>,
+    /// Its latencies, if there are any.
+    pub latency: Option<LatencyBin>,
 }
 
 /// Requests per second.
@@ -129,8 +145,10 @@ pub fn recent(trial: &Trial, groups: &Groups) -> Option<Recent> {
     let samples = Samples::of(trial, groups);
     let mut series = resource::series_of(trial);
     series.extend(devices::series_of(trial));
+    series.retain(|series| series.uses.iter().any(Option::is_some));
     let capabilities = &trial.manifest().capabilities;
     Some(Recent {
+        each: each(trial, &series),
         trial: super::file_name(trial),
         server: server_name(trial.manifest()),
         complete: trial.complete(),
@@ -178,6 +196,17 @@ fn cpu_per_request(intervals: &[Interval]) -> Option<CpuPerRequest> {
     let us = |ns: i64| ns as f64 / 1e3 / requests;
     // Less than one request gives no meaningful mean.
     (requests >= 1.0).then(|| CpuPerRequest { user_us: us(user_ns), kernel_us: us(kernel_ns) })
+}
+
+fn each(trial: &Trial, series: &[resource::Series]) -> Vec<RecentInterval> {
+    let latencies = latency::each(trial.latencies(), trial.intervals());
+    let of = |(at, interval): (usize, &Interval)| RecentInterval {
+        end_ns: interval.start_ns + interval.length_ns,
+        rate: interval.rate_valid.then(|| interval.rate()),
+        used_percent: series.iter().map(|of| Some(of.uses[at]?.busy())).collect(),
+        latency: latencies.get(&interval.index).copied(),
+    };
+    trial.intervals().iter().enumerate().map(of).collect()
 }
 
 fn used(series: &resource::Series) -> Option<RecentUse> {

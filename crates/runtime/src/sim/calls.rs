@@ -23,6 +23,10 @@ impl Net {
         self.burned_ns
     }
 
+    pub(crate) fn thread_sleeps(&self) -> u64 {
+        0
+    }
+
     pub(crate) fn thread_starved_ns(&self) -> u64 {
         0
     }

@@ -45,6 +45,8 @@ world! {
     fn wall_ns() -> u64;
     /// Nanoseconds of processor time that the calling thread has used.
     fn thread_cpu_ns() -> u64;
+    /// How often the calling thread has slept: its voluntary context switches.
+    fn thread_sleeps() -> u64;
     /// Nanoseconds for which the calling thread was runnable but others ran.
     fn thread_starved_ns() -> u64;
 

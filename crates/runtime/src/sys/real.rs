@@ -73,6 +73,16 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+pub(crate) fn thread_sleeps() -> u64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `usage` is a place for one rusage, and all zeros are a valid one.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw as u64
+}
+
 pub(crate) fn thread_starved_ns() -> u64 {
     // "CPU-NS WAIT-NS SLICES". A kernel without this file counts as no waiting.
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

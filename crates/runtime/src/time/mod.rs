@@ -102,6 +102,13 @@ pub fn thread_cpu() -> Duration {
     Duration::from_nanos(ask(World::thread_cpu_ns))
 }
 
+/// How often the calling thread has slept (its voluntary context switches), read now with one
+/// system call.
+#[must_use]
+pub fn thread_sleeps() -> u64 {
+    ask(World::thread_sleeps)
+}
+
 /// For how long the calling thread was runnable but others ran, read now. Too slow for a hot path.
 #[must_use]
 pub fn thread_starved() -> Duration {

@@ -12,7 +12,7 @@ use trial::{
 };
 
 use super::*;
-use crate::top::watcher::Watcher;
+use crate::watch::Watcher;
 use ::report::Options;
 use trial::files::Direction;
 use trial::profile::Owner;

@@ -6,6 +6,8 @@
 //! again after fifty times the CPU time of the last fit, so that fitting takes at most a fiftieth
 //! of a CPU.
 
+pub(crate) mod model;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,7 +15,7 @@ use ::report::{Options, Recent};
 use load::sys::thread_cpu_ns;
 use trial::{Error, Trial};
 
-use super::model::{Fit, Model};
+use self::model::{Fit, Model};
 
 /// The pause after a look, as a multiple of its CPU time.
 const LOOK_REST: u32 = 20;
@@ -25,7 +27,7 @@ const FIT_REST: u32 = 50;
 const FAILURES_MAX: u32 = 1;
 
 /// Watches one trial.
-pub(super) struct Watcher {
+pub(crate) struct Watcher {
     path: PathBuf,
     /// Intervals of a look.
     last: usize,
@@ -47,7 +49,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// `awaited_ns`: wait for a trial that starts then or later. An older one is ignored.
-    pub(super) fn new(
+    pub(crate) fn new(
         path: PathBuf,
         last: usize,
         options: Options,
@@ -72,7 +74,7 @@ impl Watcher {
 
     /// A new model, if there is more than at the last look. A trial that has just finished is
     /// verified completely.
-    pub(super) fn look(&mut self) -> Result<Option<Model>, Error> {
+    pub(crate) fn look(&mut self) -> Result<Option<Model>, Error> {
         let stamp = Stamp::of(&self.path);
         if Instant::now() < self.next_look || self.stamp == Some(stamp) {
             return Ok(None);
@@ -101,13 +103,13 @@ impl Watcher {
     }
 
     /// Whether the line may be fitted again, and would change.
-    pub(super) fn fit_is_due(&self) -> bool {
+    pub(crate) fn fit_is_due(&self) -> bool {
         let Some((newest, finished)) = self.seen else { return false };
         self.fit.interval != Some(newest) && (finished || Instant::now() >= self.next_fit)
     }
 
     /// Fits the line to all intervals.
-    pub(super) fn fit(&mut self, model: &mut Model) -> Result<(), Error> {
+    pub(crate) fn fit(&mut self, model: &mut Model) -> Result<(), Error> {
         let timer = Timer::start();
         let trial = Trial::recent(&self.path, usize::MAX)?;
         let interval = trial.intervals().last().map_or(0, |last| last.index);
@@ -118,7 +120,7 @@ impl Watcher {
     }
 
     /// CPU time of watching so far, percent of one CPU.
-    pub(super) fn cost_percent(&self) -> f64 {
+    pub(crate) fn cost_percent(&self) -> f64 {
         let passed_ns = self.begun.elapsed().as_nanos().max(1) as f64;
         100.0 * self.spent_ns as f64 / passed_ns
     }

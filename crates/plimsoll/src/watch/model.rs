@@ -1,65 +1,68 @@
 //! The data to show: the figures of the last intervals, and the line through all of them.
 
-use ::report::{Analysis, CapacityFigure, CostTable, Error, Recent, ResourceKind};
+use ::report::{Analysis, CapacityFigure, CostTable, Error, Recent, Resource, ResourceKind};
 use serde::Serialize;
 
 /// Everything on the screen, and a line of the JSON.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Model {
+pub(crate) struct Model {
     /// The last intervals.
     #[serde(flatten)]
-    pub(super) recent: Recent,
+    pub(crate) recent: Recent,
     /// The line through all intervals.
-    pub(super) fit: Fit,
+    pub(crate) fit: Fit,
     /// CPU time of this program, percent of one CPU.
-    pub(super) watch_percent: f64,
+    pub(crate) watch_percent: f64,
 }
 
 /// The fit to the whole recording so far.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Fit {
+pub(crate) struct Fit {
     /// The number of the last interval in it.
-    pub(super) interval: Option<u64>,
+    pub(crate) interval: Option<u64>,
     /// The line's figures; none before the first interval.
-    pub(super) line: Option<Line>,
+    pub(crate) line: Option<Line>,
     /// Why there is no line, or no capacity.
-    pub(super) not_yet: Option<String>,
+    pub(crate) not_yet: Option<String>,
 }
 
 /// The line.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Line {
+pub(crate) struct Line {
     /// The capacity.
-    pub(super) capacity: CapacityFigure,
+    pub(crate) capacity: CapacityFigure,
     /// Intervals in the fit.
-    pub(super) fitted: usize,
+    pub(crate) fitted: usize,
     /// What one more request costs, if there is a profile.
-    pub(super) costs: Option<CostTable>,
+    pub(crate) costs: Option<CostTable>,
     /// The capacity of each resource, tightest first.
-    pub(super) resources: Vec<Limit>,
+    pub(crate) resources: Vec<Limit>,
     /// The rate measured at saturation, requests/s.
-    pub(super) saturation_measured: Option<f64>,
+    pub(crate) saturation_measured: Option<f64>,
+    /// The tightest resource, with its intervals.
+    #[serde(skip)]
+    pub(crate) tightest: Option<Resource>,
 }
 
 /// The capacity of a resource.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Limit {
-    pub(super) kind: ResourceKind,
+pub(crate) struct Limit {
+    pub(crate) kind: ResourceKind,
     /// Its name: "hottest thread", "disk sda".
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What the name leaves out.
-    pub(super) detail: String,
+    pub(crate) detail: String,
     /// Requests per second; none if the line does not identify it.
-    pub(super) value: Option<f64>,
-    pub(super) low: Option<f64>,
-    pub(super) high: Option<f64>,
+    pub(crate) value: Option<f64>,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
     /// Why there is no value, or why it does not count.
-    pub(super) remark: Option<String>,
+    pub(crate) remark: Option<String>,
 }
 
 impl Fit {
     /// From an analysis of all intervals up to `interval`.
-    pub(super) fn new(interval: u64, analysed: Result<Analysis, Error>) -> Fit {
+    pub(crate) fn new(interval: u64, analysed: Result<Analysis, Error>) -> Fit {
         let interval = Some(interval);
         match analysed {
             Err(error) => Fit { interval, line: None, not_yet: Some(needs(&error.to_string())) },
@@ -82,6 +85,7 @@ impl Line {
         Line {
             fitted: analysis.trial.fitted,
             resources: analysis.resources.iter().map(Limit::of).collect(),
+            tightest: analysis.resources.into_iter().next(),
             capacity: analysis.capacity,
             costs: analysis.costs,
             saturation_measured: analysis.saturation_measured,

@@ -1,0 +1,104 @@
+//! `plimsoll dashboard`: a page that shows a recording, or a folder of trials, live.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `serving` | connections: a thread for each, and bounds on all of them |
+//! | `recording` | the figures of a trial, as the page reads them |
+//! | `many` | the figures of many servers |
+//!
+//! One thread computes the figures for all pages, and only while a page is open.
+
+mod many;
+mod recording;
+mod serving;
+
+use std::fs::File;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::dashboard::{Access, Snapshot, Token};
+use command::failure::{Failure, misuse};
+use command::{output, stop_on_signal};
+use serde_json::json;
+
+use self::many::Many;
+use self::recording::Recording;
+use self::serving::Board;
+use crate::cli;
+
+/// Pause between two looks at the source.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is shown.
+trait Watched {
+    /// The figures, if they have changed. `show` shows some that are ready before others, which
+    /// take longer.
+    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<(), Failure>;
+}
+
+/// Serves the page until a signal arrives.
+pub(crate) fn dashboard(flags: &cli::Dashboard) -> Result<(), Failure> {
+    let stop = stop_on_signal()?;
+    let mut watched: Box<dyn Watched> = if flags.source.is_dir() {
+        Box::new(Many::of_folder(flags.source.clone()))
+    } else {
+        Box::new(Recording::open(&flags.source, flags.groups.read()?)?)
+    };
+    let access = access(flags)?;
+    let listener = TcpListener::bind(flags.listen)
+        .map_err(|error| misuse(format!("cannot listen on {}: {error}", flags.listen)))?;
+    let address = listener.local_addr().map_err(misuse)?;
+    let board = Arc::new(Board::default());
+    serving::start(listener, access.clone(), Arc::clone(&board))?;
+    let url = url(address, &access);
+    if flags.json {
+        output::print(json!({ "url": url }).to_string() + "\n")?;
+    } else {
+        output::print(url + "\n")?;
+    }
+    // The first look fails if there is nothing to show at all.
+    watched.look(&mut |snapshot| board.show(snapshot))?;
+    while !stop.load(Ordering::Relaxed) {
+        if board.is_watched(LOOK_EVERY)
+            && let Err(error) = watched.look(&mut |snapshot| board.show(snapshot))
+        {
+            // The file may be back at the next look.
+            board.note(&error.to_string());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// A token, unless the address is a loopback address and the user wants none.
+fn access(flags: &cli::Dashboard) -> Result<Access, Failure> {
+    match &flags.token_file {
+        Some(path) => {
+            let unusable = |why: String| misuse(format!("{}: {why}", path.display()));
+            let text =
+                std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+            Token::of_text(&text).map(Access::Token).map_err(unusable)
+        }
+        None if flags.listen.ip().is_loopback() => Ok(Access::Local),
+        None => Ok(Access::Token(Token::of_random(&random()?))),
+    }
+}
+
+/// The address to open in a browser.
+fn url(address: SocketAddr, access: &Access) -> String {
+    match access {
+        Access::Token(token) => format!("http://{address}/{}", token.fragment()),
+        Access::Local | Access::Closed => format!("http://{address}/"),
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|error| misuse(format!("/dev/urandom: {error}")))?;
+    Ok(bytes)
+}
