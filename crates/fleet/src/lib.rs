@@ -12,7 +12,9 @@
 //! | [`mod@windows`] | a trial as sums, which both homes keep |
 //! | [`mod@sums`] | adds the rows of trials up, as a home returns them |
 //! | [`mod@folder`] | a folder of trials as a home |
-//! | [`mod@capacity`] | the question `capacity` |
+//! | [`mod@clickhouse`] | a ClickHouse database as a home |
+//! | [`mod@list`] | which servers there are |
+//! | [`mod@capacity`] | which is nearest to its capacity |
 //! | [`mod@compare`] | what a release changed |
 //! | [`mod@outliers`] | servers that differ from their group |
 //! | [`mod@forecast`] | when a group runs out |
@@ -31,6 +33,7 @@ pub mod flame;
 pub mod folder;
 pub mod forecast;
 pub mod home;
+pub mod list;
 pub mod outliers;
 pub mod sums;
 pub mod windows;

@@ -24,6 +24,15 @@ pub(crate) mod dashboard {
     }
 }
 
+pub(crate) mod fleet {
+    use super::{Failure, absent};
+    use crate::cli;
+
+    pub(crate) fn fleet(_verb: &cli::Fleet) -> Result<(), Failure> {
+        Err(absent("fleet"))
+    }
+}
+
 pub(crate) mod logs {
     use super::{Failure, absent};
     use crate::cli;
@@ -43,10 +52,6 @@ pub(crate) mod ship {
 
     pub(crate) fn ship(_flags: &cli::Ship) -> Result<(), Failure> {
         Err(absent("ship"))
-    }
-
-    pub(crate) fn init(_flags: &cli::FleetInit) -> Result<(), Failure> {
-        Err(absent("fleet init"))
     }
 
     /// There is none.

@@ -3,19 +3,20 @@
 
 mod dashboard;
 mod database;
+pub(crate) mod fleet;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use self::dashboard::Dashboard;
+pub(crate) use self::database::{Database, FleetInit, Ship, ShipTo};
+pub(crate) use self::fleet::Fleet;
 use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
 use command::flags::{number_within, parse_backend, parse_duration};
-pub(crate) use database::{Database, FleetInit, Ship, ShipTo};
-
-pub(crate) use self::dashboard::Dashboard;
 
 /// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
@@ -60,7 +61,8 @@ pub(crate) enum Verb {
     Logs(Logs),
     /// Send trials to ClickHouse, where `plimsoll fleet` asks about many servers
     Ship(Ship),
-    /// Ask about many servers, recorded for a long time
+    /// Ask about many servers: headroom, costs of a release, outliers, when a group runs out
+    #[command(subcommand)]
     Fleet(Fleet),
     /// Analyse a trial: load line, capacity with its interval, latencies
     Report(Report),
@@ -371,20 +373,6 @@ pub(crate) struct Record {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Fleet {
-    /// The question.
-    #[command(subcommand)]
-    pub(crate) verb: FleetVerb,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum FleetVerb {
-    /// Make the tables in ClickHouse, or bring older ones to the newest version
-    Init(FleetInit),
-}
-
-/// The server to observe, and where its requests are counted: flags that several commands share.
 #[derive(Debug, Args)]
 pub(crate) struct Observed {
     /// Process id of the server; its threads and children are followed

@@ -19,6 +19,8 @@ mod doctor;
 mod explain;
 #[cfg(feature = "extras")]
 mod exports;
+#[cfg(feature = "extras")]
+mod fleet;
 mod join;
 mod load;
 mod locks;
@@ -50,8 +52,8 @@ use command::failure::{Failure, misuse};
 use command::output;
 
 #[cfg(not(feature = "extras"))]
-use crate::absent::{dashboard, exports, logs, ship, top};
-use crate::cli::{Cli, Fleet, FleetVerb, Verb};
+use crate::absent::{dashboard, exports, fleet, logs, ship, top};
+use crate::cli::{Cli, Verb};
 
 /// Counts allocations for `/metrics`.
 #[global_allocator]
@@ -78,7 +80,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Join(flags) => join::join(&flags),
         Verb::Logs(flags) => logs::logs(&flags),
         Verb::Ship(flags) => ship::ship(&flags),
-        Verb::Fleet(Fleet { verb: FleetVerb::Init(flags) }) => ship::init(&flags),
+        Verb::Fleet(verb) => fleet::fleet(&verb),
         Verb::Report(flags) => report::report(&flags),
         Verb::WhatIf(flags) => what_if::what_if(&flags),
         Verb::Compare(flags) => compare::compare(&flags),

@@ -1,0 +1,218 @@
+//! `plimsoll fleet`: questions about many servers, to a directory of trials or to ClickHouse.
+
+use std::path::Path;
+
+use ::fleet::capacity::{self, Capacities};
+use ::fleet::example::{Fleet as Example, Plan};
+use ::fleet::forecast::{Outlook, ServerCapacity};
+use ::fleet::home::{Asked, Label};
+use ::fleet::{Folder, Home, compare, flame, forecast, list, outliers};
+use ::report::Verdict;
+use ::report::sheet::{self, Chapter, Sheet};
+use command::failure::{Failure, misuse};
+use command::output;
+use regress::load_line::LEVEL_DEFAULT;
+use serde::Serialize;
+
+use crate::cli::fleet::{self as flags, Fleet, Shown, Trials};
+use crate::ship;
+
+/// Answers a question.
+pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
+    match verb {
+        Fleet::List(flags) => {
+            let question = Question::of(&flags.trials, None)?;
+            let answer = list::list(&*question.home, &question.asked).map_err(misuse)?;
+            question.show(&flags.shown, &answer, list::sheet)
+        }
+        Fleet::Capacity(flags) => {
+            let question = Question::of(&flags.trials, flags.by.clone())?;
+            let answer = question.capacities(&question.asked)?;
+            question.show(&flags.shown, &answer, capacity::sheet)
+        }
+        Fleet::Compare(flags) => compared(flags),
+        Fleet::Outliers(flags) => outlying(flags),
+        Fleet::Forecast(flags) => forecasted(flags),
+        Fleet::Flame(flags) => flames(flags),
+        Fleet::Example(flags) => example(flags),
+        Fleet::Init(flags) => ship::init(flags),
+    }
+}
+
+/// Opens a home of trials: a directory, or a database. Also returns what is wrong with parts of it.
+pub(crate) fn open(
+    home: &str,
+    password_file: Option<&Path>,
+    ca: Option<&Path>,
+) -> Result<(Box<dyn Home>, Vec<String>), Failure> {
+    if is_database(home) {
+        let client = ship::client(home, password_file, ca)?;
+        return Ok((Box::new(client), Vec::new()));
+    }
+    let folder = Folder::open(home).map_err(misuse)?;
+    let skipped = folder.skipped().iter().map(|one| format!("{}: {}", one.path, one.why));
+    let skipped = skipped.collect();
+    Ok((Box::new(folder), skipped))
+}
+
+/// Whether the trials of a home are in a database, and not in a directory.
+pub(crate) fn is_database(home: &str) -> bool {
+    home.starts_with("http://") || home.starts_with("https://")
+}
+
+/// A question to a home.
+struct Question {
+    home: Box<dyn Home>,
+    asked: Asked,
+    /// Files that are not part of the answer.
+    skipped: Vec<String>,
+}
+
+impl Question {
+    fn of(trials: &Trials, by: Option<String>) -> Result<Question, Failure> {
+        let (home, skipped) =
+            open(&trials.home, trials.password_file.as_deref(), trials.ca.as_deref())?;
+        let label =
+            |(name, value): &(String, String)| Label { name: name.clone(), value: value.clone() };
+        let span = trials.last.map(|last| {
+            let now_s = ::load::sys::wall_ns() / 1_000_000_000;
+            (now_s - i64::try_from(last.as_secs()).unwrap_or(now_s), now_s)
+        });
+        let asked = Asked {
+            span,
+            labels: trials.labels.iter().map(label).collect(),
+            server: trials.server.clone(),
+            by,
+        };
+        let question = Question { home, asked, skipped };
+        if question.home.runs(&question.asked).map_err(misuse)?.is_empty() {
+            let what = question.skipped.first().map_or(String::new(), |first| format!("; {first}"));
+            return Err(misuse(format!(
+                "{} has no trial that the flags ask for{what}; record some with plimsoll record, or \
+                 try plimsoll fleet example DIR",
+                trials.home
+            )));
+        }
+        Ok(question)
+    }
+
+    fn capacities(&self, asked: &Asked) -> Result<Capacities, Failure> {
+        capacity::capacity(&*self.home, asked, LEVEL_DEFAULT).map_err(misuse)
+    }
+
+    /// Prints an answer, and writes its page.
+    fn show<T: Serialize>(
+        &self,
+        shown: &Shown,
+        answer: &T,
+        text: impl Fn(&T) -> Sheet,
+    ) -> Result<(), Failure> {
+        let mut sheet = text(answer);
+        let skipped = self.skipped.iter().map(|why| ("Skipped".to_owned(), why.clone()));
+        sheet.facts.extend(skipped);
+        if let Some(path) = &shown.html {
+            let title = std::mem::take(&mut sheet.title);
+            let chapter = Chapter {
+                name: "answer".to_owned(),
+                asks: title.clone(),
+                sheet: sheet.clone(),
+                figures: Vec::new(),
+            };
+            output::write(path, &sheet::page("Fleet", &title, &[chapter]))?;
+            sheet.title = title;
+        }
+        output::show(shown.json, answer, |_| sheet::sheet(&sheet, output::width()))
+    }
+}
+
+fn compared(flags: &flags::Compare) -> Result<(), Failure> {
+    let question = Question::of(&flags.trials, Some(flags.by.clone()))?;
+    let terms = compare::Terms {
+        before: flags.before.clone(),
+        after: flags.after.clone(),
+        margin: flags.margin / 100.0,
+    };
+    let answer = compare::compare(&*question.home, &question.asked, &terms).map_err(misuse)?;
+    question.show(&flags.shown, &answer, compare::sheet)?;
+    let regressed = answer.servers.iter().filter(|one| one.verdict == Verdict::Regression).count();
+    match answer.verdict {
+        Verdict::Regression => {
+            let compare::Compared { label, after, .. } = &answer;
+            Err(Failure::CheckFailed(format!("a request costs more with {label}={after}")))
+        }
+        _ if regressed > 0 => {
+            Err(Failure::CheckFailed(format!("a request costs more on {regressed} servers")))
+        }
+        Verdict::Inconclusive if answer.ratio.is_none() => {
+            Err(misuse("inconclusive: no server was recorded with both values at the same rates"))
+        }
+        Verdict::Inconclusive => Err(misuse(
+            "inconclusive: the interval is not within the margin; record for longer, or more servers",
+        )),
+        Verdict::Improvement | Verdict::NoChange => Ok(()),
+    }
+}
+
+fn outlying(flags: &flags::Outliers) -> Result<(), Failure> {
+    let question = Question::of(&flags.trials, flags.by.clone())?;
+    let answer = outliers::outliers(&*question.home, &question.asked).map_err(misuse)?;
+    question.show(&flags.shown, &answer, outliers::sheet)?;
+    let members = answer.groups.iter().flat_map(|group| &group.servers);
+    let found = members.filter(|member| member.outlier).count();
+    if found > 0 {
+        return Err(Failure::CheckFailed(format!("{found} servers differ from their group")));
+    }
+    match answer.groups.iter().all(|group| group.cannot_be_said.is_some()) {
+        true => Err(misuse("inconclusive: no group has enough servers to compare them")),
+        false => Ok(()),
+    }
+}
+
+fn forecasted(flags: &flags::Forecast) -> Result<(), Failure> {
+    let question = Question::of(&flags.trials, flags.by.clone())?;
+    // The capacity of a server does not depend on the group that it is in.
+    let capacities = question.capacities(&Asked { by: None, ..question.asked.clone() })?;
+    let known = capacities.servers.iter().filter_map(|one| {
+        let line = one.line.as_ref()?;
+        let (value, low, high) = (line.value?, line.low?, line.high?);
+        Some(ServerCapacity { server: one.server.clone(), value, low, high })
+    });
+    let known: Vec<ServerCapacity> = known.collect();
+    let answer = forecast::forecast(&*question.home, &question.asked, &known).map_err(misuse)?;
+    question.show(&flags.shown, &answer, forecast::sheet)?;
+    let ends =
+        |outlook: &Outlook| matches!(outlook, Outlook::RanOut { .. } | Outlook::RunsOut { .. });
+    let ending = answer.groups.iter().filter(|group| ends(&group.outlook)).count();
+    let said = |outlook: &Outlook| !matches!(outlook, Outlook::CannotBeSaid { .. });
+    if ending > 0 {
+        return Err(Failure::CheckFailed(format!("headroom ends for {ending} of the groups")));
+    }
+    match answer.groups.iter().any(|group| said(&group.outlook)) {
+        true => Ok(()),
+        false => Err(misuse("inconclusive: when headroom ends cannot be said of any group")),
+    }
+}
+
+fn flames(flags: &flags::Flame) -> Result<(), Failure> {
+    let question = Question::of(&flags.trials, Some(flags.by.clone()))?;
+    let between = [flags.between.first(), flags.between.get(1)];
+    let answer = flame::flame(&*question.home, &question.asked, between).map_err(misuse)?;
+    output::write(&flags.output, &flame::svg(&answer).map_err(misuse)?)?;
+    question.show(&flags.shown, &answer, flame::sheet)?;
+    if !flags.shown.json {
+        output::print(format!("The flame graph is in {}\n", flags.output.display()))?;
+    }
+    Ok(())
+}
+
+fn example(flags: &flags::Example) -> Result<(), Failure> {
+    output::make_directory(&flags.directory)?;
+    let fleet = Example::new(flags.seed, Plan::folder());
+    let written = fleet.write(&flags.directory).map_err(misuse)?;
+    let directory = flags.directory.display();
+    output::print(format!(
+        "{written} made-up trials written to {directory}\n\nTry:\n  plimsoll fleet capacity \
+         {directory}\n  plimsoll fleet compare {directory}\n  plimsoll fleet outliers {directory}\n  \
+         plimsoll fleet forecast {directory} --by group\n"
+    ))
+}
