@@ -46,7 +46,7 @@ test  openssl    openssl          -         for the tests: certificates, and a T
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
-test  clickhouse-server clickhouse-server clickhouse-server a home of trials, for the tests (about 90 MB)
+test  clickhouse-server clickhouse-server clickhouse-server a home of trials, for the tests
 test  wrk        wrk              -         another load generator, for the studies
 bench caddy      caddy            caddy     a peer in the table of costs that speaks HTTP/3
 '
@@ -137,7 +137,8 @@ python_packages() {
         say "installing: $package $version into target/$module"
         mkdir -p target
         if ! { python3 -m venv "target/$module" &&
-            "$python" -m pip install --quiet "$flags" "$package==$version"; } >"$log" 2>&1 </dev/null; then
+            "$python" -m pip install --quiet "$flags" "$package==$version"; } \
+            >"$log" 2>&1 </dev/null; then
             tail -n 20 "$log" >&2
             say "$package could not be installed"
             status=1

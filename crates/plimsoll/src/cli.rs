@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use self::dashboard::Dashboard;
-pub(crate) use self::database::{Database, FleetInit, Ship, ShipTo};
+pub(crate) use self::database::{FleetInit, Login, Ship, ShipTo};
 pub(crate) use self::fleet::Fleet;
 use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -604,7 +604,8 @@ pub(crate) struct Report {
     /// Write the profile to this file for the Firefox profiler (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) firefox: Option<PathBuf>,
-    /// Write intervals, threads, latencies, classes and costs to this directory as CSV
+    /// Write the tables to this directory as CSV: intervals, threads, latencies, classes, profile,
+    /// locks, files, frames and costs
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
     /// Add the same tables to this directory as Parquet, partitioned by day, host and server

@@ -1,4 +1,4 @@
-//! `plimsoll dashboard`: a page that shows a recording, or a folder of trials, live.
+//! `plimsoll dashboard`: a page that shows a recording, a directory of trials or ClickHouse, live.
 //!
 //! | module | what it owns |
 //! | --- | --- |
@@ -15,6 +15,7 @@ mod serving;
 use std::fs::File;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use serde_json::json;
 use self::many::Many;
 use self::recording::Recording;
 use self::serving::Board;
-use crate::cli;
+use crate::{cli, fleet};
 
 /// Pause between two looks at the source.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -42,10 +43,11 @@ trait Watched {
 /// Serves the page until a signal arrives.
 pub(crate) fn dashboard(flags: &cli::Dashboard) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
-    let mut watched: Box<dyn Watched> = if flags.source.is_dir() {
-        Box::new(Many::of_folder(flags.source.clone()))
+    let path = Path::new(&flags.source);
+    let mut watched: Box<dyn Watched> = if fleet::is_database(&flags.source) || path.is_dir() {
+        Box::new(Many::of(flags.source.clone(), flags.login.clone()))
     } else {
-        Box::new(Recording::open(&flags.source, flags.groups.read()?)?)
+        Box::new(Recording::open(path, flags.groups.read()?)?)
     };
     let access = access(flags)?;
     let listener = TcpListener::bind(flags.listen)

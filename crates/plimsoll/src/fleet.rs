@@ -1,7 +1,5 @@
 //! `plimsoll fleet`: questions about many servers, to a directory of trials or to ClickHouse.
 
-use std::path::Path;
-
 use ::fleet::capacity::{self, Capacities};
 use ::fleet::example::{Fleet as Example, Plan};
 use ::fleet::forecast::{Outlook, ServerCapacity};
@@ -14,6 +12,7 @@ use command::output;
 use regress::load_line::LEVEL_DEFAULT;
 use serde::Serialize;
 
+use crate::cli::Login;
 use crate::cli::fleet::{self as flags, Fleet, Shown, Trials};
 use crate::ship;
 
@@ -39,20 +38,26 @@ pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
     }
 }
 
-/// Opens a home of trials: a directory, or a database. Also returns what is wrong with parts of it.
-pub(crate) fn open(
-    home: &str,
-    password_file: Option<&Path>,
-    ca: Option<&Path>,
-) -> Result<(Box<dyn Home>, Vec<String>), Failure> {
+/// A home of trials.
+pub(crate) struct Opened {
+    pub(crate) home: Box<dyn Home>,
+    /// Its path, or its address without the password.
+    pub(crate) name: String,
+    /// Files that are not part of any answer, with the reasons.
+    pub(crate) skipped: Vec<String>,
+}
+
+/// Opens a home: a directory, or a database.
+pub(crate) fn open(home: &str, login: &Login) -> Result<Opened, Failure> {
     if is_database(home) {
-        let client = ship::client(home, password_file, ca)?;
-        return Ok((Box::new(client), Vec::new()));
+        let client = ship::client(home, login)?;
+        let name = client.address().to_string();
+        return Ok(Opened { home: Box::new(client), name, skipped: Vec::new() });
     }
     let folder = Folder::open(home).map_err(misuse)?;
     let skipped = folder.skipped().iter().map(|one| format!("{}: {}", one.path, one.why));
     let skipped = skipped.collect();
-    Ok((Box::new(folder), skipped))
+    Ok(Opened { home: Box::new(folder), name: home.to_owned(), skipped })
 }
 
 /// Whether the trials of a home are in a database, and not in a directory.
@@ -70,8 +75,7 @@ struct Question {
 
 impl Question {
     fn of(trials: &Trials, by: Option<String>) -> Result<Question, Failure> {
-        let (home, skipped) =
-            open(&trials.home, trials.password_file.as_deref(), trials.ca.as_deref())?;
+        let Opened { home, name, skipped } = open(&trials.home, &trials.login)?;
         let label =
             |(name, value): &(String, String)| Label { name: name.clone(), value: value.clone() };
         let span = trials.last.map(|last| {
@@ -88,9 +92,8 @@ impl Question {
         if question.home.runs(&question.asked).map_err(misuse)?.is_empty() {
             let what = question.skipped.first().map_or(String::new(), |first| format!("; {first}"));
             return Err(misuse(format!(
-                "{} has no trial that the flags ask for{what}; record some with plimsoll record, or \
-                 try plimsoll fleet example DIR",
-                trials.home
+                "{name} has no trial that the flags ask for{what}; record some with plimsoll \
+                 record, or try plimsoll fleet example DIR"
             )));
         }
         Ok(question)
@@ -147,7 +150,8 @@ fn compared(flags: &flags::Compare) -> Result<(), Failure> {
             Err(misuse("inconclusive: no server was recorded with both values at the same rates"))
         }
         Verdict::Inconclusive => Err(misuse(
-            "inconclusive: the interval is not within the margin; record for longer, or more servers",
+            "inconclusive: the interval is not within the margin; record for longer, or more \
+             servers",
         )),
         Verdict::Improvement | Verdict::NoChange => Ok(()),
     }
@@ -212,7 +216,7 @@ fn example(flags: &flags::Example) -> Result<(), Failure> {
     let directory = flags.directory.display();
     output::print(format!(
         "{written} made-up trials written to {directory}\n\nTry:\n  plimsoll fleet capacity \
-         {directory}\n  plimsoll fleet compare {directory}\n  plimsoll fleet outliers {directory}\n  \
-         plimsoll fleet forecast {directory} --by group\n"
+         {directory}\n  plimsoll fleet compare {directory}\n  plimsoll fleet outliers \
+         {directory}\n  plimsoll fleet forecast {directory} --by group\n"
     ))
 }

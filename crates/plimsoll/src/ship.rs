@@ -1,4 +1,4 @@
-//! Sending trials to ClickHouse: `plimsoll ship`, `plimsoll record --ship-to`, and the tables there.
+//! Sending trials to ClickHouse: `plimsoll ship`, `plimsoll record --ship-to`, and the tables.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,19 +19,15 @@ use crate::{cli, progress};
 const PASSWORD_BYTES_MAX: u64 = 4096;
 
 /// A database, asked with a login from the URL, a file or the environment.
-pub(crate) fn client(
-    url: &str,
-    password_file: Option<&Path>,
-    ca: Option<&Path>,
-) -> Result<Client, Failure> {
+pub(crate) fn client(url: &str, login: &cli::Login) -> Result<Client, Failure> {
     let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-    let password = match password_file {
+    let password = match &login.password_file {
         Some(path) => Some(password(path)?),
         None => variable("CLICKHOUSE_PASSWORD"),
     };
     let address = Address::of(url).map_err(misuse)?;
     let address = address.with_login(variable("CLICKHOUSE_USER"), password);
-    Client::new(address.with_ca(ca.map(Path::to_owned))).map_err(misuse)
+    Client::new(address.with_ca(login.ca.clone())).map_err(misuse)
 }
 
 fn password(path: &Path) -> Result<String, Failure> {
@@ -42,10 +38,6 @@ fn password(path: &Path) -> Result<String, Failure> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn client_of(flags: &cli::Database) -> Result<Client, Failure> {
-    client(&flags.to, flags.password_file.as_deref(), flags.ca.as_deref())
-}
-
 /// `plimsoll fleet init`.
 pub(crate) fn init(flags: &cli::FleetInit) -> Result<(), Failure> {
     let layout = Layout {
@@ -53,7 +45,7 @@ pub(crate) fn init(flags: &cli::FleetInit) -> Result<(), Failure> {
         replicated: flags.replicated.clone(),
         cluster: flags.cluster.clone(),
     };
-    let client = client_of(&flags.database)?;
+    let client = client(&flags.database.to, &flags.database.login)?;
     if flags.print {
         let statements = layout.statements(client.address()).map_err(misuse)?;
         return output::print(statements.join(";\n\n") + ";\n");
@@ -93,7 +85,7 @@ struct Failed {
 
 /// `plimsoll ship`.
 pub(crate) fn ship(flags: &cli::Ship) -> Result<(), Failure> {
-    let client = client_of(&flags.database)?;
+    let client = client(&flags.database.to, &flags.database.login)?;
     let to = client.address().to_string();
     let stop = stop_on_signal()?;
     let patience = Patience { lasts: flags.retry_for, stop: &stop };
@@ -101,9 +93,6 @@ pub(crate) fn ship(flags: &cli::Ship) -> Result<(), Failure> {
     let begun = Instant::now();
     let (mut all, mut failed, mut trials) = (Shipped::default(), Vec::new(), 0);
     for trial in files(&flags.trials, &to)? {
-        if stop.load(Ordering::Relaxed) {
-            return Err(misuse("stopped; the trials that were sent stay there"));
-        }
         let shipped = ship_one(&client, &trial, patience, &mut |shipped| {
             bar.set_message(format!("{}: {} rows", trial.display(), shipped.rows));
             bar.tick();
@@ -228,9 +217,9 @@ impl Shipping {
     /// Prepares what the flags ask for. Nothing is sent yet.
     pub(crate) fn new(flags: &cli::ShipTo, trial: &Path) -> Result<Option<Shipping>, Failure> {
         let Some(to) = &flags.ship_to else { return Ok(None) };
-        let (password_file, ca) = (flags.ship_password_file.as_deref(), flags.ship_ca.as_deref());
+        let (password_file, ca) = (flags.ship_password_file.clone(), flags.ship_ca.clone());
         Ok(Some(Shipping {
-            client: client(to, password_file, ca)?,
+            client: client(to, &cli::Login { password_file, ca })?,
             trial: trial.to_owned(),
             begun: AtomicBool::new(false),
             ended: AtomicBool::new(false),

@@ -38,7 +38,8 @@ impl Table for ClassRow {
     const NAME: &'static str = "class_requests";
     const COLUMNS: &'static str = "idx, name, requests, ended, bytes";
     const ROWS: &'static str = "
-        JOIN class ON class.id = class_requests.class WHERE idx >= ? AND idx < ? ORDER BY idx, name";
+        JOIN class ON class.id = class_requests.class
+        WHERE idx >= ? AND idx < ? ORDER BY idx, name";
 
     fn insert_sql() -> String {
         "INSERT INTO class_requests (idx, class, requests, ended, bytes)

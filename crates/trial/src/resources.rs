@@ -92,7 +92,8 @@ impl Table for DeviceUse {
         idx, kind, name, bytes_per_s, one_at_a_time, busy_ns, in_bytes, out_bytes, in_count,
         out_count";
     const ROWS: &'static str = "
-        JOIN device ON device.id = device_use.device WHERE idx >= ? AND idx < ? ORDER BY idx, kind, name";
+        JOIN device ON device.id = device_use.device
+        WHERE idx >= ? AND idx < ? ORDER BY idx, kind, name";
 
     fn insert_sql() -> String {
         "INSERT INTO device_use (idx, device, busy_ns, in_bytes, out_bytes, in_count, out_count)

@@ -1,4 +1,4 @@
-//! The address of a database, and who asks it: `http://user:password@host:8123/database`.
+//! The address of a database, and how to log in: `http://user:password@host:8123/database`.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -196,9 +196,9 @@ const NO_ACCESS_TO_DATABASE: u32 = 291;
 const ACCESS_DENIED: u32 = 497;
 const NOT_AUTHENTICATED: u32 = 516;
 
-/// Errors that pass: another node that ended (32, 210), time-outs (159, 209), too many queries (202), memory (241),
-/// a replica that is read-only for the moment (242), too many parts (252), no connection to another
-/// node (279), Keeper (225, 319, 999), a shutdown (236, 394).
+/// Errors that pass: another node that ended (32, 210, 279), time-outs (159, 209), too many queries
+/// (202) or parts (252), memory (241), a replica that is read-only for the moment (242), Keeper
+/// (225, 319, 999), a shutdown (236, 394).
 const PASSING: [u32; 14] = [32, 159, 202, 209, 210, 225, 236, 241, 242, 252, 279, 319, 394, 999];
 
 /// The number in "Code: 60, e.displayText() = ..." or "Code: 60. DB::Exception: ...".

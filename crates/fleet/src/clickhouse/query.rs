@@ -257,7 +257,8 @@ fn costs_sql(asked: &Asked) -> String {
     format!(
         "SELECT host, server, grp, kind, toUInt64(uniqExact(trial)), {}, argMax(cap, {newest}), \
          argMax(may_limit, {newest}), min(wakes_known), argMax(processes_alternate, {newest}), \
-         argMax(marginal_request, {newest}), argMax(marginal_turns, {newest}), sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind \
+         argMax(marginal_request, {newest}), argMax(marginal_turns, {newest}), \
+         sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind \
          ORDER BY host, server, grp, kind",
         peak(),
         SUMS.join(", "),

@@ -19,8 +19,8 @@ const TTL_SINCE: (u64, u64) = (19, 6);
 pub struct Layout {
     /// Rows are deleted this many days after their time.
     pub ttl_days: Option<u32>,
-    /// The tables are replicated, with their state below this path in Keeper or ZooKeeper. `{shard}`
-    /// and `{replica}` are the server's macros.
+    /// The tables are replicated, with their state below this path in Keeper or ZooKeeper.
+    /// `{shard}` and `{replica}` are the server's macros.
     pub replicated: Option<String>,
     /// The tables are distributed over this cluster of the server's configuration: a server's rows
     /// are on one shard.
@@ -177,7 +177,7 @@ impl Client {
         let before = usize::try_from(before).unwrap_or(usize::MAX);
         let Some(missing) = steps.get(before..) else {
             let what = format!(
-                "the tables have version {before}, and this plimsoll knows {}; use a newer plimsoll",
+                "the tables have version {before}, this plimsoll knows {}; use a newer plimsoll",
                 steps.len()
             );
             return Err(Failed { what, passing: false });
@@ -233,8 +233,8 @@ impl Client {
                 names.extend(layout.cluster.is_some().then(|| (*table).to_owned()));
                 for name in names {
                     let found = self.number(&format!(
-                        "SELECT toUInt64(count()) FROM system.columns WHERE database = '{database}' \
-                         AND table = '{name}' AND name = '{column}'"
+                        "SELECT toUInt64(count()) FROM system.columns \
+                         WHERE database = '{database}' AND table = '{name}' AND name = '{column}'"
                     ))?;
                     if found == 0 {
                         let add =

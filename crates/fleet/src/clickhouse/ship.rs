@@ -46,7 +46,7 @@ impl Shipped {
 pub struct Patience<'a> {
     /// From the first failure of a block.
     pub lasts: Duration,
-    /// Ends the waiting when it is set.
+    /// Ends the work when it is set.
     pub stop: &'a AtomicBool,
 }
 
@@ -82,14 +82,18 @@ impl Client {
         let begun = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
+            if patience.stop.load(Ordering::Relaxed) {
+                return Err(Failed { what: "stopped".to_owned(), passing: false });
+            }
             let failed = match self.insert(&tables::insert_sql(block.table), &block.body) {
                 Ok(()) => return Ok(()),
                 Err(failed) => failed,
             };
             let over = begun.elapsed() + pause > patience.lasts;
-            if !failed.passing || over || !slept(pause, patience.stop) {
+            if !failed.passing || over {
                 return Err(failed);
             }
+            slept(pause, patience.stop);
             pause = (2 * pause).min(PAUSE_MAX);
         }
     }

@@ -17,8 +17,8 @@ use super::client::Failed;
 use crate::home::Run;
 use crate::windows::{self, Window};
 
-/// Columns that all tables have: name and type. `time` is the start of the row's interval or window,
-/// or of its trial. `version` is when the row was read from the trial, ns since the Unix epoch.
+/// Columns that all tables have: name and type. `time` is the start of the interval, window or trial
+/// of the row. `version` is when the row was read from the file, ns since the Unix epoch.
 const COMMON: [(&str, &str); 7] = [
     ("host", "String"),
     ("server", "String"),

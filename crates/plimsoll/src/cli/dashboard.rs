@@ -5,13 +5,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::GroupRules;
+use super::{GroupRules, Login};
 
 #[derive(Debug, Args)]
 pub(crate) struct Dashboard {
-    /// What to show: a trial (being written, or finished) or a folder of trials
-    #[arg(value_name = "TRIAL|DIR", default_value = ".")]
-    pub(crate) source: PathBuf,
+    /// What to show: a trial (being written, or finished), a directory of trials, or a ClickHouse
+    /// database such as http://host:8123/plimsoll
+    #[arg(value_name = "TRIAL|DIR|URL", default_value = ".")]
+    pub(crate) source: String,
+    #[command(flatten)]
+    pub(crate) login: Login,
     /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9180")]
     pub(crate) listen: SocketAddr,

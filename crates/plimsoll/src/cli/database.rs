@@ -9,11 +9,18 @@ use command::flags::parse_duration;
 /// A database, and how to log in.
 #[derive(Debug, Args)]
 pub(crate) struct Database {
-    /// The ClickHouse database, such as http://host:8123/plimsoll; user and password are in the
-    /// URL or in CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
+    /// The ClickHouse database, such as http://host:8123/plimsoll
     #[arg(long, value_name = "URL")]
     pub(crate) to: String,
-    /// File that contains the password
+    #[command(flatten)]
+    pub(crate) login: Login,
+}
+
+/// How to log in to a database.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Login {
+    /// File that contains the password of the database; otherwise user and password are in the URL
+    /// or in CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
     #[arg(long, value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// Trust the certificates in this PEM file instead of the system's

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use command::flags::parse_duration;
 
-use super::{FleetInit, parse_label, parse_percent};
+use super::{FleetInit, Login, parse_label, parse_percent};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Fleet {
@@ -31,16 +31,11 @@ pub(crate) enum Fleet {
 /// Which trials a question is about.
 #[derive(Debug, Args)]
 pub(crate) struct Trials {
-    /// A directory of trials, or a ClickHouse database such as http://host:8123/plimsoll; user and
-    /// password are in the URL or in CLICKHOUSE_USER and CLICKHOUSE_PASSWORD
+    /// A directory of trials, or a ClickHouse database such as http://host:8123/plimsoll
     #[arg(value_name = "DIR|URL", default_value = ".")]
     pub(crate) home: String,
-    /// File that contains the password of the database
-    #[arg(long, value_name = "FILE")]
-    pub(crate) password_file: Option<PathBuf>,
-    /// Trust the certificates in this PEM file instead of the system's
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) login: Login,
     /// Only the time from so long ago until now, such as 7d
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) last: Option<Duration>,

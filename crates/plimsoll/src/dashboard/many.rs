@@ -1,44 +1,34 @@
 //! The figures of many servers: of a home of trials.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ::dashboard::{FleetServer, Snapshot, Source};
+use ::fleet::capacity::{ServerCapacity, capacity};
+use ::fleet::home::Asked;
 use command::failure::{Failure, misuse};
-use fleet::capacity::{ServerCapacity, capacity};
-use fleet::home::Asked;
-use fleet::{Folder, Home};
 use regress::Trust;
 use regress::load_line::LEVEL_DEFAULT;
 
 use super::Watched;
+use crate::cli::Login;
+use crate::fleet::{self, Opened};
 
 /// The shortest time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// The pause after a question, as a multiple of the time that it took.
 const ASK_REST: u32 = 10;
 
-/// Opens a home as it is now. Also returns what is wrong with parts of it.
-type Open = Box<dyn Fn() -> Result<(Box<dyn Home>, Vec<String>), fleet::Error>>;
-
 /// A home of trials.
 pub(super) struct Many {
-    open: Open,
-    detail: String,
+    home: String,
+    login: Login,
     next: Instant,
 }
 
 impl Many {
-    /// A folder of trials.
-    pub(super) fn of_folder(path: PathBuf) -> Many {
-        let detail = path.display().to_string();
-        let open = move || -> Result<(Box<dyn Home>, Vec<String>), fleet::Error> {
-            let folder = Folder::open(&path)?;
-            let wrong = folder.skipped().iter().map(|of| format!("{}: {}", of.path, of.why));
-            let wrong = wrong.collect();
-            Ok((Box::new(folder), wrong))
-        };
-        Many { open: Box::new(open), detail, next: Instant::now() }
+    /// A directory of trials, or a database.
+    pub(super) fn of(home: String, login: Login) -> Many {
+        Many { home, login, next: Instant::now() }
     }
 }
 
@@ -48,14 +38,14 @@ impl Watched for Many {
         if begun < self.next {
             return Ok(());
         }
-        let (home, notes) = (self.open)().map_err(misuse)?;
+        let Opened { home, name, skipped } = fleet::open(&self.home, &self.login)?;
         let answer = capacity(&*home, &Asked::default(), LEVEL_DEFAULT).map_err(misuse)?;
         let source = Source {
             kind: "fleet",
             name: "Fleet".to_owned(),
-            detail: self.detail.clone(),
+            detail: name,
             ended: false,
-            notes,
+            notes: skipped,
         };
         show(Snapshot {
             source: Some(source),

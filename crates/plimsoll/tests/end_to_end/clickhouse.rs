@@ -168,7 +168,7 @@ fn errors_of_shipping_say_how_to_fix_them() {
     small(&home.path().join("a.trial"), 1);
     let trial = home.at("a.trial");
     let ship = |more: &[&str]| {
-        let mut args = vec!["ship", &trial, "--retry-for", "0s"];
+        let mut args = vec!["ship", &trial, "--retry-for", "100ms"];
         args.extend(more);
         plimsoll(&args)
     };

@@ -86,7 +86,7 @@ fn tables_are_made_once_and_older_ones_are_changed() {
     assert!(made.notes[0].contains("does not support it"), "{:?}", made.notes);
 }
 
-/// What was asked, for all kinds of filters.
+/// Questions with all kinds of filters.
 fn asked() -> Vec<Asked> {
     let label = |name: &str, value: &str| Label { name: name.into(), value: value.into() };
     let server = |text: &str| Some(text.to_owned());
@@ -96,7 +96,7 @@ fn asked() -> Vec<Asked> {
         Asked { labels: vec![label("release", "4'1"), label("group", "a")], ..Asked::default() },
         Asked { labels: vec![label("release", "4\\2")], ..Asked::default() },
         Asked { server: server("h\t'2/"), ..Asked::default() },
-        Asked { server: server("nobody"), ..Asked::default() },
+        Asked { server: server("nginx2"), ..Asked::default() },
         Asked { span: Some((START_S, START_S + 600)), ..Asked::default() },
     ]
 }
@@ -361,8 +361,13 @@ fn three_nodes_lose_and_double_nothing_when_one_is_killed_under_ingest() {
 }
 
 #[test]
-fn users_that_may_only_insert_or_only_read_are_enough() {
+fn users_that_may_only_insert_or_only_read_are_enough_also_over_tls() {
     let directory = tempfile::tempdir().unwrap();
+    let names = vec!["127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let ca = directory.path().join("tls.crt");
+    std::fs::write(&ca, made.cert.pem()).unwrap();
+    std::fs::write(ca.with_extension("key"), made.signing_key.serialize_pem()).unwrap();
     let node = Node::start(directory.path());
     client(&node.url("fleet")).init(&Layout::default()).unwrap();
     let login = |user: &str, password: &str| {
@@ -374,6 +379,11 @@ fn users_that_may_only_insert_or_only_read_are_enough() {
     let trial = Trial::open(path).unwrap();
     let ship = |client: &Client| client.ship(&trial, NOT_PATIENT, &mut |_| ());
     ship(&login("recorder", "s3cret")).unwrap();
+    let over_tls = format!("https://recorder:s3cret@127.0.0.1:{}/fleet", node.https);
+    let over_tls = Address::of(&over_tls).unwrap();
+    let unknown = ship(&Client::new(over_tls.clone()).unwrap()).unwrap_err().to_string();
+    assert!(unknown.contains("UnknownIssuer") && !unknown.contains("s3cret"), "{unknown}");
+    ship(&Client::new(over_tls.with_ca(Some(ca))).unwrap()).unwrap();
     let reader = login("reader", "r3ad");
     assert_eq!(reader.costs(&Asked::default()).unwrap().len(), 1);
     let may_not = ship(&reader).unwrap_err().to_string();

@@ -14,11 +14,12 @@ const START_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Node {
     directory: PathBuf,
     pub(crate) http: u16,
+    pub(crate) https: u16,
     tcp: u16,
     child: Option<Child>,
 }
 
-/// Ports that nobody listens at.
+/// Ports that are not in use.
 fn free_ports<const N: usize>() -> [u16; N] {
     let listeners = [(); N].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
@@ -31,17 +32,21 @@ impl Node {
         nodes.pop().unwrap()
     }
 
-    /// Servers that know each other as the cluster `fleet`, with one shard on each.
+    /// Servers that know each other as the cluster `fleet`, with one shard on each. They listen for
+    /// TLS, too, if the directory has the files `tls.crt` and `tls.key`.
     pub(crate) fn cluster(directory: &Path, nodes: usize) -> Vec<Node> {
-        let ports: Vec<[u16; 3]> = (0..nodes).map(|_| free_ports()).collect();
-        let shard = |[_, tcp, _]: &[u16; 3]| {
+        let ports: Vec<[u16; 4]> = (0..nodes).map(|_| free_ports()).collect();
+        let shard = |[_, tcp, ..]: &[u16; 4]| {
             format!("<shard><replica><host>127.0.0.1</host><port>{tcp}</port></replica></shard>")
         };
         let shards: String = ports.iter().map(shard).collect();
-        let start = |(at, ports): (usize, &[u16; 3])| {
+        let shards = format!("<remote_servers><fleet>{shards}</fleet></remote_servers>");
+        let start = |(at, ports): (usize, &[u16; 4])| {
+            let [http, tcp, _, https] = *ports;
+            let tls = tls(directory, https);
             let directory = directory.join(format!("node{at}"));
-            configure(&directory, *ports, &shards);
-            let mut node = Node { directory, http: ports[0], tcp: ports[1], child: None };
+            configure(&directory, *ports, &format!("{shards}{tls}"));
+            let mut node = Node { directory, http, https, tcp, child: None };
             node.restart();
             node
         };
@@ -91,7 +96,20 @@ impl Drop for Node {
     }
 }
 
-fn configure(directory: &Path, [http, tcp, interserver]: [u16; 3], shards: &str) {
+fn tls(directory: &Path, port: u16) -> String {
+    let at = directory.display();
+    if !directory.join("tls.crt").exists() {
+        return String::new();
+    }
+    format!(
+        "<https_port>{port}</https_port><openSSL><server>\
+         <certificateFile>{at}/tls.crt</certificateFile>\
+         <privateKeyFile>{at}/tls.key</privateKeyFile>\
+         <verificationMode>none</verificationMode></server></openSSL>"
+    )
+}
+
+fn configure(directory: &Path, [http, tcp, interserver, _]: [u16; 4], more: &str) {
     fs::create_dir_all(directory).unwrap();
     let at = directory.display();
     let config = format!(
@@ -106,7 +124,7 @@ fn configure(directory: &Path, [http, tcp, interserver]: [u16; 3], shards: &str)
          <users_config>{at}/users.xml</users_config><default_profile>default</default_profile>\
          <default_database>default</default_database><timezone>America/New_York</timezone>\
          <mark_cache_size>16777216</mark_cache_size>\
-         <remote_servers><fleet>{shards}</fleet></remote_servers></yandex>"
+         {more}</yandex>"
     );
     fs::write(directory.join("config.xml"), config).unwrap();
     let user = |name: &str, password: &str, profile: &str, databases: &str| {
