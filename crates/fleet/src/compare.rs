@@ -12,10 +12,11 @@
 //!
 //! **A procedure** has a share of a server's CPU time. The share after, times the server's ratio,
 //! minus the share before is what it adds to the cost of a request at the same rate. That is
-//! averaged over servers in the same way. CPU time per request would not do: it falls with the rate.
+//! averaged over servers in the same way. CPU time per request would not do: it falls with the
+//! rate.
 //!
-//! What changed for all servers at the same time as the release, such as the kind of requests, is
-//! part of its ratio.
+//! What changed at the same time as the release, such as the kind of requests, is part of its
+//! ratio. So is the time of the day, if one side has only nights: each side needs whole days.
 
 use std::collections::BTreeMap;
 
@@ -478,9 +479,9 @@ pub fn sheet(answer: &Compared) -> Sheet {
             ("saturated", &|s| sides(s.saturated)),
         ],
         format!(
-            "Cost of a request after over before, at the same rates ({} bins per doubling). At q = \
-             {Q}, expect about one in twenty of the servers that changed to be a false alarm. Of the \
-             others only {NEXT} are shown.",
+            "Cost of a request after over before, at the same rates ({} bins per doubling). \
+             At q = {Q}, expect about one in twenty of the servers that changed to be a false \
+             alarm. Of the others only {NEXT} are shown.",
             BINS_PER_OCTAVE
         ),
     );

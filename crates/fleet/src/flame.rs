@@ -1,8 +1,10 @@
-//! Two values of a label as a differential flame graph: CPU time per request in each stack, over all
-//! servers together.
+//! Two values of a label as a differential flame graph: CPU time per request in each stack, over
+//! all servers together.
 //!
-//! Both sides are divided by their requests. A stack has no interval here, because homes add up
-//! stacks over servers and windows; the procedures of [`mod@crate::compare`] have.
+//! Both sides are divided by their requests. They are the servers that have the value, so if these
+//! are not the same servers, or their load differs, that is part of the difference. A stack has no
+//! interval here, because homes add up stacks over servers and windows. The procedures of
+//! [`mod@crate::compare`] have intervals, and are those of the same servers at the same rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,8 +44,8 @@ pub struct ProcedureDifference {
     pub with_called: [f64; 2],
 }
 
-/// Compares the stacks of two values of a label: `asked.by`, or [`LABEL`]. Values that are not given
-/// are the latest.
+/// Compares the stacks of two values of a label: `asked.by`, or [`LABEL`]. Values that are not
+/// given are the latest.
 ///
 /// # Errors
 /// Those of the home; [`Error::Missing`] if one of the values has no requests with samples.
@@ -152,8 +154,9 @@ pub fn sheet(answer: &Flame) -> Sheet {
             ("with called", &|one| difference(one.with_called)),
         ],
         format!(
-            "CPU time per request. The {SHOWN} procedures with the largest differences of {}. Not \
-             at the same rate, and without intervals: fleet compare has both.",
+            "CPU time per request. The {SHOWN} procedures with the largest differences of {}. \
+             Servers and rates are not the same on both sides, and there are no intervals: fleet \
+             compare has both.",
             answer.procedures.len()
         ),
     );

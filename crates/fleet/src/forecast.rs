@@ -1,9 +1,10 @@
 //! When servers run out: the day on which their daily peak reaches their capacity.
 //!
-//! A group's peak is the largest sum of its servers' peaks in the same hour, and its capacity is the
-//! sum of theirs, because a load balancer can move load between them. The trend, the season of the
-//! week and the interval are those of [`regress::runs_out`], with the uncertainty of the capacity.
-//! Errors of the servers' capacities are taken as common to them: they come from one model.
+//! A group's peak is the largest sum of its servers' peaks in the same hour, and its capacity is
+//! the sum of theirs, because a load balancer can move load between them. The trend, the season of
+//! the week and the interval are those of [`regress::runs_out`], with the uncertainty of the
+//! capacity. Errors of the servers' capacities are taken as common to them: they come from one
+//! model.
 //!
 //! A date is only given if nearly all simulated futures reach the capacity ([`NEVER_MAX`]), because
 //! a tenth of the groups that do not grow would seem to otherwise.

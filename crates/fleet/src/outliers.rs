@@ -2,15 +2,15 @@
 //!
 //! Twins with different loads differ in what a request costs. So a server's cost is compared at the
 //! same rate, in the logarithm: with the median of the servers that have rates in the same quarter
-//! of an octave. Within it, costs are moved to the middle by the group's typical slope of the cost on
-//! the rate. If all trials have the label `release`, and the groups are not by another label,
+//! of an octave. Within it, costs are moved to the middle by the group's typical slope of the cost
+//! on the rate. If all trials have the label `release`, and the groups are not by another label,
 //! each release has its own medians: a new release on half of the servers does not make any of them
 //! differ. A server's deviation is the mean over its bins, and the medians are taken again without
 //! the deviations (median polish).
 //!
 //! Healthy twins differ too. How far is estimated from the group ([`regress::effects::spread`]),
 //! of which up to half may be anything, and the sd is at least that between two runs of one server.
-//! Each server is tested with it, and with the errors of its own windows and of the medians.
+//! Each server is tested with it, and with the errors of its windows and of the medians.
 //! Benjamini–Hochberg is over all servers of all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -316,9 +316,10 @@ pub fn sheet(answer: &Outliers) -> Sheet {
             ("saturated", &|(_, one)| thousands(one.saturated)),
         ],
         format!(
-            "Cost of a request compared with the group at the same rates. The interval includes how \
-             far healthy servers differ. At q = {Q}, expect about one in twenty of the servers that \
-             differ to be a false alarm. Of each group, only {NEXT} of the others are shown.",
+            "Cost of a request compared with the group at the same rates. The interval includes \
+             how far healthy servers differ. At q = {Q}, expect about one in twenty of the \
+             servers that differ to be a false alarm. Of each group, only {NEXT} of the others \
+             are shown.",
         ),
     );
     let tables = if table.rows.is_empty() { Vec::new() } else { vec![table] };

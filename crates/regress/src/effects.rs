@@ -91,10 +91,10 @@ const SET_ASIDE: f64 = 0.05;
 
 /// The centre and spread of effects, each with its variance, without those that are too far off.
 /// These are found by the generalised extreme Studentised deviate (Rosner 1983): the effect that is
-/// furthest off is removed, up to half of them, and the largest number of them is set aside of which
-/// the last was further off than chance allows. Several that mask each other are found so. The
-/// variance between servers is that of Paule and Mandel (1982), and its root at least `between_min`.
-/// `None` with fewer than three effects.
+/// furthest off is removed, up to half of them, and the largest number of them is set aside of
+/// which the last was further off than chance allows. Several that mask each other are found so.
+/// The variance between servers is that of Paule and Mandel (1982), and its root at least
+/// `between_min`. `None` with fewer than three effects.
 #[must_use]
 pub fn spread(effects: &[(f64, f64)], between_min: f64) -> Option<Spread> {
     if effects.len() < 3 || !effects.iter().all(|(y, v)| y.is_finite() && v.is_finite()) {

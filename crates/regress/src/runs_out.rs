@@ -6,9 +6,10 @@
 //! season is the median of each weekday, with [`SEASON_DAYS_MIN`] days or more; with fewer it is
 //! part of the noise. Noise is in proportion to the peak.
 //!
-//! The first day at the capacity is predicted by simulation. In each run, the residuals are drawn in
-//! blocks of a week, trend and season are fitted again, which kind of trend included, and the future
-//! is that fit with more residuals drawn in the same way. The capacity is drawn from its interval.
+//! The first day at the capacity is predicted by simulation. In each run, the residuals are drawn
+//! in blocks of a week, trend and season are fitted again, which kind of trend included, and the
+//! future is that fit with more residuals drawn in the same way. The capacity is drawn from its
+//! interval.
 
 use serde::Serialize;
 

@@ -46,7 +46,8 @@ const SATURATED: f64 = 0.97;
 const WEEK: [f64; 7] = [1.0, 1.02, 1.03, 1.0, 0.97, 0.8, 0.75];
 /// Samples per second of a busy CPU.
 const HZ: f64 = 99.0;
-/// Procedures, the outermost first, and their shares of the CPU time. The release changes the first.
+/// Procedures, the outermost first, and their shares of the CPU time. The release changes the
+/// first.
 const STACKS: [(&[&str], f64); 6] = [
     (&["main", "event_loop", "process_request", "parse_headers"], 0.18),
     (&["main", "event_loop", "process_request", "lookup"], 0.12),

@@ -26,8 +26,8 @@ impl Plan {
 }
 
 impl Fleet {
-    /// Writes trials of seven hours before and after the release, and short ones of the growing group
-    /// on all other days. The folder must exist. Returns the number of trials.
+    /// Writes trials of seven hours before and after the release, and short ones of the growing
+    /// group on all other days. The folder must exist. Returns the number of trials.
     ///
     /// # Errors
     /// [`Error::File`] if a trial cannot be written, or exists.
