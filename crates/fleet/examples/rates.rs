@@ -20,7 +20,8 @@ fn main() {
 }
 
 fn rates_of_alarms(all_seeds: u64, only: &str) {
-    let plans: [(&str, fn(Plan) -> Plan); 13] = [
+    type Change = fn(Plan) -> Plan;
+    let plans: [(&str, Change); 13] = [
         ("as planned", |plan| plan),
         ("30 servers", |plan| Plan { servers: 30, ..plan }),
         ("300 servers", |plan| Plan { servers: 300, ..plan }),

@@ -14,6 +14,8 @@ fn what_is_planted_is_found_in_nineteen_of_twenty_fleets() {
     let found = ask_all(20, &Plan::planted());
     let right = found.iter().filter(|found| found.is_right()).count();
     assert!(right >= 19, "{right}: {found:#?}");
+    assert!(found.iter().filter(|found| found.covered).count() >= 17, "{found:#?}");
+    assert!(found.iter().filter(|found| found.procedures).count() >= 17, "{found:#?}");
 }
 
 #[test]

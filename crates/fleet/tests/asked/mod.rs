@@ -9,6 +9,8 @@ use fleet::home::{Asked, ServerId};
 use fleet::outliers::outliers;
 use report::Verdict;
 
+const ANSWERS: &str = "a home in memory answers";
+
 /// What the questions said about one fleet.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -44,11 +46,11 @@ impl Found {
 fn ask(seed: u64, plan: &Plan) -> Found {
     let fleet = Fleet::new(seed, plan.clone());
     let expensive = fleet.expensive();
-    let answer = outliers(&fleet, &Asked::default()).unwrap();
+    let answer = outliers(&fleet, &Asked::default()).expect(ANSWERS);
     let members = || answer.groups.iter().flat_map(|group| &group.servers);
     let differ: Vec<&ServerId> = members().filter(|m| m.outlier).map(|m| &m.server).collect();
     let right = differ.iter().filter(|server| expensive.contains(server)).count();
-    let compared = compare(&fleet, &Asked::default(), &Terms::default()).unwrap();
+    let compared = compare(&fleet, &Asked::default(), &Terms::default()).expect(ANSWERS);
     let changed = |v: Verdict| matches!(v, Verdict::Regression | Verdict::Improvement);
     let truth = plan.release.1;
     let named: Vec<&str> = compared
@@ -76,7 +78,7 @@ pub(crate) fn ask_all(seeds: u64, plan: &Plan) -> Vec<Found> {
         let half = |odd: u64| (0..seeds).filter(move |seed| seed % 2 == odd);
         let other = scope.spawn(move || half(1).map(|seed| ask(seed, plan)).collect::<Vec<_>>());
         let mut found: Vec<Found> = half(0).map(|seed| ask(seed, plan)).collect();
-        found.extend(other.join().unwrap());
+        found.extend(other.join().expect("the other thread does not panic"));
         found
     })
 }
@@ -87,7 +89,7 @@ pub(crate) fn forecasts(fleet: &Fleet, by: Option<&str>) -> BTreeMap<String, Out
         |(server, value)| ServerCapacity { server, value, low: 0.9 * value, high: value / 0.9 };
     let capacities: Vec<ServerCapacity> = fleet.capacities().into_iter().map(known).collect();
     let asked = Asked { by: by.map(Into::into), ..Asked::default() };
-    let answer = forecast(fleet, &asked, &capacities).unwrap();
+    let answer = forecast(fleet, &asked, &capacities).expect(ANSWERS);
     answer.groups.into_iter().map(|group| (group.name, group.outlook)).collect()
 }
 
