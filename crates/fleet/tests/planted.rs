@@ -3,9 +3,11 @@
 mod asked;
 
 use asked::{ask_all, dated, forecasts};
+use fleet::answer::LEVEL;
+use fleet::capacity::capacity;
 use fleet::example::{Fleet, Plan};
 use fleet::flame::flame;
-use fleet::forecast::Outlook;
+use fleet::forecast::{Outlook, known};
 use fleet::home::{Asked, Home};
 use fleet::outliers::outliers;
 
@@ -113,5 +115,10 @@ fn a_folder_of_trials_has_the_servers_runs_and_samples() {
         all.iter().map(|one| (one.server.clone(), one.group.clone())).collect()
     };
     assert_eq!(groups(&theirs), groups(&ours));
+    let capacities = known(&capacity(&home, &Asked::default(), LEVEL).unwrap());
+    for (server, truth) in fleet.capacities() {
+        let found = capacities.iter().find(|one| one.server == server).unwrap();
+        assert!(found.low < truth && truth < found.high, "{truth}: {found:?}");
+    }
     assert!(fleet.write(folder.path()).unwrap_err().to_string().contains(".trial"));
 }
