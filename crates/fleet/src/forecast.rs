@@ -17,7 +17,6 @@ use report::sheet::{Rows, Sheet};
 use serde::Serialize;
 
 use crate::answer::{LEVEL, LeftOut, fact, left_out};
-use crate::capacity::{Capacities, ServerCapacity};
 use crate::home::{Asked, Error, Home, Hour, ServerHours, ServerId};
 
 /// A date is given only if at most this share of the futures does not reach the capacity.
@@ -31,7 +30,7 @@ const SEED: u64 = 1998;
 
 /// The capacity of a server, requests/s, with its interval at [`LEVEL`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct KnownCapacity {
+pub struct ServerCapacity {
     /// The server.
     pub server: ServerId,
     /// Its capacity.
@@ -42,25 +41,13 @@ pub struct KnownCapacity {
     pub high: f64,
 }
 
-impl KnownCapacity {
+impl ServerCapacity {
     /// The sd of the logarithm; `None` if it is not known well enough for a forecast.
     fn sd(&self) -> Option<f64> {
         let width = (self.high / self.low).ln() / (2.0 * 1.96);
         let bounded = self.low > 0.0 && self.value > 0.0 && width.is_finite() && width >= 0.0;
         bounded.then_some(width)
     }
-}
-
-/// The capacities of servers that are known with an interval, as [`mod@crate::capacity`] has them.
-/// They must not be separate by a label.
-#[must_use]
-pub fn known(capacities: &Capacities) -> Vec<KnownCapacity> {
-    let one = |found: &ServerCapacity| {
-        let line = found.line.as_ref()?;
-        let (value, low, high) = (line.value?, line.low?, line.high?);
-        Some(KnownCapacity { server: found.server.clone(), value, low, high })
-    };
-    capacities.servers.iter().filter_map(one).collect()
 }
 
 /// The answer.
@@ -145,9 +132,9 @@ pub struct FirstServer {
 pub fn forecast(
     home: &dyn Home,
     asked: &Asked,
-    capacities: &[KnownCapacity],
+    capacities: &[ServerCapacity],
 ) -> Result<Forecast, Error> {
-    let by_server: BTreeMap<&ServerId, &KnownCapacity> =
+    let by_server: BTreeMap<&ServerId, &ServerCapacity> =
         capacities.iter().map(|known| (&known.server, known)).collect();
     let mut groups: BTreeMap<String, Vec<Member>> = BTreeMap::new();
     let mut left_out = Vec::new();

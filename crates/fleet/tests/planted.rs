@@ -7,7 +7,7 @@ use fleet::answer::LEVEL;
 use fleet::capacity::capacity;
 use fleet::example::{Fleet, Plan};
 use fleet::flame::flame;
-use fleet::forecast::{Outlook, known};
+use fleet::forecast::Outlook;
 use fleet::home::{Asked, Home};
 use fleet::outliers::outliers;
 
@@ -115,10 +115,11 @@ fn a_folder_of_trials_has_the_servers_runs_and_samples() {
         all.iter().map(|one| (one.server.clone(), one.group.clone())).collect()
     };
     assert_eq!(groups(&theirs), groups(&ours));
-    let capacities = known(&capacity(&home, &Asked::default(), LEVEL).unwrap());
+    let capacities = capacity(&home, &Asked::default(), LEVEL).unwrap();
     for (server, truth) in fleet.capacities() {
-        let found = capacities.iter().find(|one| one.server == server).unwrap();
-        assert!(found.low < truth && truth < found.high, "{truth}: {found:?}");
+        let found = capacities.servers.iter().find(|one| one.server == server).unwrap();
+        let line = found.line.as_ref().unwrap();
+        assert!(line.low.unwrap() < truth && truth < line.high.unwrap(), "{truth}: {line:?}");
     }
     assert!(fleet.write(folder.path()).unwrap_err().to_string().contains(".trial"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fleet::compare::{Terms, compare};
 use fleet::example::{Fleet, Plan};
-use fleet::forecast::{KnownCapacity, Outlook, forecast};
+use fleet::forecast::{Outlook, ServerCapacity, forecast};
 use fleet::home::{Asked, ServerId};
 use fleet::outliers::outliers;
 use report::Verdict;
@@ -86,8 +86,8 @@ pub(crate) fn ask_all(seeds: u64, plan: &Plan) -> Vec<Found> {
 /// Forecasts of a fleet by group, and of each server alone.
 pub(crate) fn forecasts(fleet: &Fleet, by: Option<&str>) -> BTreeMap<String, Outlook> {
     let known =
-        |(server, value)| KnownCapacity { server, value, low: 0.9 * value, high: value / 0.9 };
-    let capacities: Vec<KnownCapacity> = fleet.capacities().into_iter().map(known).collect();
+        |(server, value)| ServerCapacity { server, value, low: 0.9 * value, high: value / 0.9 };
+    let capacities: Vec<ServerCapacity> = fleet.capacities().into_iter().map(known).collect();
     let asked = Asked { by: by.map(Into::into), ..Asked::default() };
     let answer = forecast(fleet, &asked, &capacities).expect(ANSWERS);
     answer.groups.into_iter().map(|group| (group.name, group.outlook)).collect()
