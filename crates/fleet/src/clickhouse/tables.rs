@@ -17,8 +17,8 @@ use super::client::Failed;
 use crate::home::Run;
 use crate::windows::{self, Window};
 
-/// Columns that all tables have: name and type. `time` is the start of the interval, window or trial
-/// of the row. `version` is when the row was read from the file, ns since the Unix epoch.
+/// Columns that all tables have: name and type. `time` is the start of the interval, the window or
+/// the trial. `version` is when the row was read from the file, ns since the Unix epoch.
 const COMMON: [(&str, &str); 7] = [
     ("host", "String"),
     ("server", "String"),
@@ -59,8 +59,11 @@ pub(super) const AMENDED: &[Raw] = &[
     ("classes", &["interval_number", "class"]),
 ];
 
+/// Name and type of each column.
+type Columns = &'static [(&'static str, &'static str)];
+
 /// The other tables: name, key, columns.
-const SUMS: [(&str, &[&str], &[(&str, &str)]); 5] = [
+const SUMS: [(&str, &[&str], Columns); 5] = [
     (
         "runs",
         &[],
