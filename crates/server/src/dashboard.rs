@@ -36,7 +36,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The shortest time between two fits.
 const FIT_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a fit, as a multiple of its CPU time.
-const FIT_REST: u32 = 400;
+const FIT_REST: u32 = 500;
 /// Forecasts and URLs are sent once in so many seconds.
 const SLOW_PARTS_EVERY: u64 = 5;
 /// The rate now is a mean over so many seconds.
@@ -492,7 +492,7 @@ mod tests {
             let points = rate.iter().zip(&cost).map(|(x, c)| (*x, 100.0 * c)).collect();
             Columns { until: 60.0, points, sleeps: vec![0.0; 60], rate, cost }
         };
-        let (line, capacity) = fitted(&columns(500.0));
+        let (line, capacity) = fitted(&columns(4_700.0));
         let value = capacity.value.expect("it is identifiable");
         assert!((value - 47_400.0).abs() < 3_000.0, "{value}");
         assert_eq!(line.map(|line| line.points.len()), Some(60));
