@@ -14,6 +14,7 @@ use fleet::clickhouse::{Address, Client};
 use trial::{Host, Interval, Manifest, Server, Trial, Writer};
 
 use crate::PLIMSOLL;
+use crate::dashboard::{dashboard, events};
 use crate::support::{Home, Running, SOON, plimsoll, wait_for};
 use node::Node;
 
@@ -88,6 +89,14 @@ fn what_a_recording_could_not_ship_is_shipped_by_the_next_one() {
     let by_trial = "SELECT count() AS n FROM intervals FINAL GROUP BY trial ORDER BY n";
     assert_eq!(numbers(&node, by_trial), expected);
     assert_eq!(numbers(&node, "SELECT sum(complete), count() FROM runs FINAL"), [2, 3]);
+
+    // The dashboard shows the server.
+    let (_page, page) = dashboard(&[&url]);
+    let address = page.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let (status, event) = events(address, &format!("Host: {address}\r\n"));
+    assert_eq!((status.as_str(), &event["source"]["kind"]), ("200", &"fleet".into()));
+    let shown = event["fleet"][0]["server"].as_str().unwrap_or_else(|| panic!("{event}"));
+    assert!(shown.ends_with("/sleep"), "{shown}");
 }
 
 const RECORDINGS: u64 = 50;

@@ -166,7 +166,7 @@ fn the_page_of_a_server_lives_through_a_restart() {
 }
 
 /// A page server of this program, and the address that it printed.
-fn dashboard(flags: &[&str]) -> (Running, String) {
+pub(crate) fn dashboard(flags: &[&str]) -> (Running, String) {
     let mut command = Command::new(PLIMSOLL);
     command.args(["dashboard", "--json", "--listen", "127.0.0.1:0"]).args(flags);
     let mut child = Running::start(command.stdout(Stdio::piped()));
@@ -177,7 +177,7 @@ fn dashboard(flags: &[&str]) -> (Running, String) {
 }
 
 /// The status of a request for the events, and the first event.
-fn events(address: &str, fields: &str) -> (String, Value) {
+pub(crate) fn events(address: &str, fields: &str) -> (String, Value) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream.write_all(format!("GET /events HTTP/1.1\r\n{fields}\r\n").as_bytes()).unwrap();
