@@ -233,7 +233,7 @@ fn why(record: &Record<'_>) -> Option<String> {
     let stored = status.split(';').any(|part| part.trim() == "stored");
     let mut why = match parameter("fwd") {
         Some("uri-miss") if record.outcome == Outcome::Collapsed => "waited for another's fetch",
-        Some("uri-miss") if stored => "not stored before",
+        Some("uri-miss") if stored => "not in the store",
         Some("uri-miss") => "the response was not stored",
         Some("vary-miss") => "another variant was stored (Vary)",
         Some("stale") if record.outcome == Outcome::Revalidated => "stale, and still valid",
@@ -380,7 +380,7 @@ mod tests {
         let expected = [
             ("the response was not stored (no-store)", 3),
             ("stale, and still valid", 2),
-            ("not stored before", 1),
+            ("not in the store", 1),
         ];
         assert_eq!(words, expected);
     }
