@@ -126,7 +126,7 @@ mod tests {
         assert!(found("http://h/d").is_empty(), "it has a recorder");
         drop(recorder);
         assert!(found("http://other/d").is_empty());
-        assert_eq!(found("http://h/d"), [trial.clone()]);
+        assert_eq!(found("http://h/d"), std::slice::from_ref(&trial));
         let text = fs::read_to_string(beside(&trial)).unwrap();
         assert_eq!(text, "{\"to\":\"http://h/d\",\"next\":300}\n");
         Unshipped::of(&trial).unwrap().done("http://other/d");
