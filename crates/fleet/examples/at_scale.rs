@@ -69,19 +69,24 @@ fn intervals(first: u32) -> String {
 
 const WINDOW_COLUMNS: &str =
     "host, server, server_version, labels, trial, time, version, kind, cap, may_limit, wakes_known,
-    processes_alternate, marginal_request, marginal_turns, created_s, bins, n, x, c, w, xx, xc, cc,
-    xw, cw, ww, windows, window_xx, window_xc, window_cc, saturated_n, saturated_x";
+    processes_alternate, marginal_request, marginal_turns, created_s, bins, n, s, ss, x, c, w, xx,
+    xc, cc, xw, cw, ww, windows, window_s, window_ss, window_sx, window_sc, window_xx, window_xc,
+    window_cc, pairs, dxx, dxc, dcc, dxw, dcw, dww, saturated_n, saturated_x";
 
 /// The servers of one statement.
 fn among(first: u32) -> String {
     format!("trial >= {} AND trial < {}", 1_000_000 + first, 1_000_000 + first + AT_ONCE)
 }
 
-/// The sums of the thread and of the machine, as `fleet::windows` computes them.
+/// The sums of the thread and of the machine, as `fleet::windows` computes them, but without
+/// differences of neighbours.
 fn windows(first: u32) -> String {
     let bin = "toInt32(greatest(-64, floor(16 * log2(greatest(RATE, 0.0001)))))";
-    let sums = ["n", "x", "c", "w", "xx", "xc", "cc", "xw", "cw", "ww"];
-    let each = ["1", "x", "c", "w", "x * x", "x * c", "c * c", "x * w", "c * w", "w * w"];
+    let sums = ["n", "s", "ss", "x", "c", "w", "xx", "xc", "cc", "xw", "cw", "ww"];
+    let each = ["1", "1", "1", "x", "c", "w", "x * x", "x * c", "c * c", "x * w", "c * w", "w * w"];
+    let products = ["1", "tn", "tn * tn", "tn * tx", "tn * tc", "tx * tx", "tx * tc", "tc * tc"];
+    let products = products.map(|of| format!("arrayMap(k -> (k = m) * toFloat64({of}), bins)"));
+    let nothing = ["arrayMap(v -> 0., bins)"; 9];
     let list =
         |of: &dyn Fn(usize) -> String| (0..sums.len()).map(of).collect::<Vec<_>>().join(", ");
     let resized = list(&|at| format!("arrayResize(a{}, length(bins))", sums[at]));
@@ -91,10 +96,7 @@ fn windows(first: u32) -> String {
         "INSERT INTO windows ({WINDOW_COLUMNS})
         SELECT host, server, server_version, labels, trial, begin, toUInt64(1 + 0 * (tx + tc)),
             if(kind = 0, 'hottest thread', 'machine'), if(kind = 0, 1, 4), kind = 0, 1, 0, nan,
-            nan, {START_S}, if(has(b, m), b, arrayPushBack(b, m)) AS bins, {resized},
-            arrayMap(k -> toFloat64(k = m), bins) AS here, arrayMap(v -> v * tx * tx, here),
-            arrayMap(v -> v * tx * tc, here), arrayMap(v -> v * tc * tc, here),
-            arrayMap(v -> 0., bins), arrayMap(v -> 0., bins)
+            nan, {START_S}, if(has(b, m), b, arrayPushBack(b, m)) AS bins, {resized}, {}, {}
         FROM (SELECT host, server, server_version, labels, trial, begin, kind, sum(sn) AS tn,
                 sum(sx) AS tx, sum(sc) AS tc, {} AS m, groupArray(bin) AS b, {grouped}
             FROM (SELECT host, server, any(server_version) AS server_version,
@@ -110,6 +112,8 @@ fn windows(first: u32) -> String {
                     FROM intervals WHERE rate_valid AND {})
                 GROUP BY host, server, trial, begin, kind, bin)
             GROUP BY host, server, server_version, labels, trial, begin, kind)",
+        products.join(", "),
+        nothing.join(", "),
         bin.replace("RATE", "tx / tn"),
         bin.replace("RATE", "x"),
         among(first)
@@ -118,13 +122,13 @@ fn windows(first: u32) -> String {
 
 /// The rates of the windows.
 fn rates(first: u32) -> String {
-    let zeros = ["[0.]"; 14].join(", ");
+    let zeros = ["[0.]"; 25].join(", ");
     format!(
         "INSERT INTO windows ({WINDOW_COLUMNS})
         SELECT host, server, any(server_version), any(labels), trial,
             toDateTime(intDiv(toUnixTimestamp(time), 300) * 300) AS begin, 1, 'rate', 0, 0, 0, 0,
-            nan, nan, {START_S}, [0], [sum(assumeNotNull(length_ns)) / 1e9],
-            [sum(assumeNotNull(requests))], {zeros}
+            nan, nan, {START_S}, [0], [toFloat64(count())], [sum(assumeNotNull(length_ns)) / 1e9],
+            [0.], [sum(assumeNotNull(requests))], {zeros}
         FROM intervals WHERE rate_valid AND {} GROUP BY host, server, trial, begin",
         among(first)
     )

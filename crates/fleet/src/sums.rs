@@ -54,10 +54,10 @@ struct Rates {
 
 impl Rates {
     fn add(&mut self, sums: &Bin) {
-        self.seconds += sums.n;
+        self.seconds += sums.s;
         self.requests += sums.x;
-        let peak = if sums.n >= PEAK_MIN_S { &mut self.peak } else { &mut self.peak_of_short };
-        *peak = peak.max(sums.x / sums.n);
+        let peak = if sums.s >= PEAK_MIN_S { &mut self.peak } else { &mut self.peak_of_short };
+        *peak = peak.max(sums.x / sums.s);
     }
 
     fn peak_rate(&self) -> f64 {

@@ -16,8 +16,8 @@ use trial::{Interval, Trial, stable_hash};
 use crate::home::{Label, Run, ServerId, WINDOW_S};
 
 /// The kind of rows that have the window's rate instead of a resource. Each window has one: all
-/// intervals with a valid rate, saturated ones too. `n` is their length in seconds, `x` the number
-/// of their requests, the bin is 0, and nothing else is set.
+/// intervals with a valid rate, saturated ones too. The sums are `n`, `s` and `x`, the bin is 0,
+/// and nothing else is set.
 pub const KIND_RATE: &str = "rate";
 
 /// A window with a shorter length, seconds, has a peak only if no window of the server (or of the
@@ -139,20 +139,29 @@ struct Sums {
 
 fn of_resource(resource: &ResourceUses, trial: &Trial) -> Vec<Window> {
     let mut by_window: BTreeMap<i64, Sums> = BTreeMap::new();
+    // The interval before, if it is in the sums.
+    let mut before: Option<(i64, f64, Bin)> = None;
     for (interval, used) in trial.intervals().iter().zip(&resource.each) {
+        let neighbour = before.take();
         let (rate, cost, wakes) = (interval.rate(), used.cost, used.wakes.unwrap_or(0.0));
         if ![rate, cost, wakes].iter().all(|value| value.is_finite() && *value >= 0.0) {
             continue;
         }
-        let window = by_window.entry(window_of(interval.start_ns)).or_default();
+        let start_s = window_of(interval.start_ns);
+        let window = by_window.entry(start_s).or_default();
         match used.standing {
             Standing::Saturation => {
                 let saturated = window.saturated.entry(bin_of(rate)).or_default();
                 *saturated = (saturated.0 + 1.0, saturated.1 + rate);
             }
             standing if standing.is_fitted() => {
+                let (length, one) = (interval.length_ns as f64 / 1e9, Bin::of(rate, cost, wakes));
                 let bin = window.bins.entry(bin_of(rate)).or_default();
-                *bin = *bin + Bin::of(rate, cost, wakes);
+                *bin = *bin + one.times(length);
+                if let Some((_, other, was)) = neighbour.filter(|(start, ..)| *start == start_s) {
+                    *bin = *bin + Bin::pair(&was, &one).times(0.5 * (other + length));
+                }
+                before = Some((start_s, length, one));
                 window.wakes_missing |= used.wakes.is_none();
             }
             _ => {}
@@ -189,7 +198,8 @@ fn rates(trial: &Trial) -> impl Iterator<Item = Window> {
     for interval in trial.intervals().iter().filter(|interval| interval.rate_valid) {
         if interval.length_ns > 0 && interval.requests.is_finite() {
             let sums = by_window.entry(window_of(interval.start_ns)).or_default();
-            sums.n += interval.length_ns as f64 / 1e9;
+            sums.n += 1.0;
+            sums.s += interval.length_ns as f64 / 1e9;
             sums.x += interval.requests;
         }
     }

@@ -183,7 +183,7 @@ fn windows_have_the_sums_of_all_intervals_of_a_line() {
     assert!((sums.xc / of(|x, c| x * c) - 1.0).abs() < 1e-12);
     assert!((sums.cc / of(|_, c| c * c) - 1.0).abs() < 1e-12);
     let rates = total(&windows, KIND_RATE);
-    assert_eq!(rates.n, 899.0, "the rate of the first interval is not valid");
+    assert_eq!((rates.n, rates.s), (899.0, 899.0), "the rate of the first interval is not valid");
     let kinds: Vec<&str> = windows.iter().map(|window| window.kind.as_str()).collect();
     assert!(kinds.contains(&"machine") && !kinds.contains(&"all threads"));
 }

@@ -10,10 +10,14 @@
 //! - **The line of a busy CPU** is fitted to the means of the bins, each with the weight of its
 //!   intervals. Noise within the bins counts as noise of an interval.
 //!
-//! **Errors** are the largest of three: as if all intervals were independent; from how far the
-//! means of the bins are from the line; and, from [`WINDOWS_MIN`] windows on, those of clusters, of
-//! which each window is one. The last two cover what neighbouring intervals have in common. Within
-//! a window, the rate counts as constant.
+//! **Errors** are the largest of three: from how far the means of the bins are from the line; from
+//! the correlation ρ of neighbouring intervals, of which `(1 + ρ)/(1 − ρ)` count as one, as in the
+//! full method; and, from [`WINDOWS_MIN`] windows on, those of clusters, of which each window is
+//! one. Within a window, the rate counts as constant.
+//!
+//! **Lengths**: an interval has its length as weight, and the lengths decide how many intervals
+//! count as independent (Kish). The future interval of which the capacity's interval is about is
+//! as long as the interval in which a typical second lies.
 //!
 //! **What differs from the full method**: no interval is set aside. Intervals in which something
 //! else used the resource stay in, pull the line up, and widen its interval. The reach is the
@@ -27,9 +31,11 @@
 
 use serde::Serialize;
 
-use crate::bins::{BIN_LOWEST, BINS_PER_OCTAVE, Bin};
+use crate::bins::Bin;
 use crate::busy::{BusyFit, Known, Marginal, fit_busy};
-use crate::capacity::{Capacity, EFFECTIVE_DOF_MIN, Question, Why, variance_at};
+use crate::capacity::{
+    AUTOCORRELATION_MAX, Capacity, EFFECTIVE_DOF_MIN, Question, Why, variance_at,
+};
 use crate::curvature::{Curvature, curvature_of};
 use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
@@ -37,11 +43,19 @@ use crate::linear::{Design, two_stage};
 use crate::load_line::{
     BUSY_BELOW, Checks, INTERVALS_MIN, Trust, check_terms, trust, why_not_wakes,
 };
+use crate::sums::Sums;
 use crate::wakes::instruments;
 use crate::{Unfit, wls};
 
 /// Fewest windows for errors of clusters.
 pub const WINDOWS_MIN: f64 = 10.0;
+/// With a higher reach, the cap is wrong.
+const REACH_MAX: f64 = 1.1;
+/// Neighbours are as alike as they seem, if at least so many intervals remain independent. With
+/// less data their correlation is known too poorly, and is at most [`AUTOCORRELATION_MAX`].
+const INDEPENDENT_MIN: f64 = 10.0;
+/// A bin's mean that is so many sd of an interval above the line is not due to the rate.
+const ABOVE_LINE_SD: f64 = 3.0;
 
 /// The input of a line from sums.
 #[derive(Clone, Copy, Debug)]
@@ -133,23 +147,24 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
     let clusters = data.clusters(&straight);
     let at = straight.reaches(cap);
     let plain = variance_at(&straight.plain(), at);
-    let alike = clusters.map_or(1.0, |clusters| variance_at(&clusters, at) / plain);
-    let mut capacity = data.capacity(&straight, alike, question);
+    let by_windows = clusters.map_or(1.0, |clusters| variance_at(&clusters, at) / plain);
+    let mut capacity = data.capacity(&straight, by_windows, question);
     let (mut model, mut fit) = (Model::Straight, &straight);
-    let with_wakes = data.with_wakes(input, alike, question);
+    let with_wakes = data.with_wakes(input, by_windows, question);
     if let Some((wakes, of_wakes)) = &with_wakes {
         (model, fit, capacity) = (Model::Wakes, wakes, of_wakes.clone());
     }
-    let reach = data.reach() / cap;
+    let reach = data.reach(&straight) / cap;
     let asked = reach < BUSY_BELOW && capacity.identifiable.is_ok();
-    if let Some(busy) = asked.then(|| data.busy(input, question)).flatten() {
+    if let Some(busy) = asked.then(|| data.busy(input, reach * cap, question)).flatten() {
         (model, capacity) = (Model::Busy, busy);
     }
     let of_clusters = clusters.map_or(0.0, |clusters| clusters[1][1]);
-    let se_slope = (straight.by_bins() * straight.plain()[1][1]).max(of_clusters).sqrt();
+    let factor = straight.by_bins().max(data.neighbours(&straight).per_one);
+    let se_slope = (factor * straight.plain()[1][1]).max(of_clusters).sqrt();
     let is_busy = model == Model::Busy;
     let curvature = if is_busy { None } else { data.curvature(fit, cap) };
-    let trusted = trust(&Checks {
+    let mut trusted = trust(&Checks {
         capacity: &capacity,
         slope_t: straight.b / se_slope,
         reach,
@@ -157,6 +172,10 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         set_aside: (0, 0),
         curvature: curvature.as_ref(),
     });
+    if matches!(trusted, Trust::Yes) && reach > REACH_MAX {
+        let statistic = format!("reach = {:.0} % of the cap", 100.0 * reach);
+        trusted = Trust::Unreliable { statistic, why: "the cap is below the measured use".into() };
+    }
     let (low, high) = capacity.interval.bounds().unzip();
     Ok(BinLine {
         value: capacity.identifiable.is_ok().then_some(capacity.value),
@@ -178,6 +197,7 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
 
 /// The intervals of one bin.
 struct Row {
+    /// Their weight, see [`Data`].
     n: f64,
     /// Means of the rate, the cost and the wakes.
     x: f64,
@@ -189,7 +209,7 @@ struct Row {
 
 impl Row {
     fn of(bin: &Bin) -> Row {
-        let Bin { n, x, c, w, xx, xc, cc, xw, cw, ww, .. } = *bin;
+        let Bin { s: n, x, c, w, xx, xc, cc, xw, cw, ww, .. } = *bin;
         let about = Bin {
             xx: (xx - x * x / n).max(0.0),
             xc: xc - x * c / n,
@@ -210,6 +230,14 @@ impl Row {
     }
 }
 
+/// How alike neighbouring intervals are.
+struct Neighbours {
+    /// The lag-one correlation of the residuals.
+    rho: f64,
+    /// So many intervals count as one.
+    per_one: f64,
+}
+
 /// A line `C = a + b·x + w·wakes`, with its residuals.
 struct Fit {
     a: f64,
@@ -219,7 +247,7 @@ struct Fit {
     bread: [[f64; 2]; 2],
     /// Number of coefficients.
     p: f64,
-    /// Number of intervals minus coefficients.
+    /// Weight of all intervals minus coefficients.
     dof: f64,
     /// Variance of an interval's residual.
     variance: f64,
@@ -250,35 +278,38 @@ impl Fit {
     }
 }
 
-struct Data<'a> {
-    bins: &'a [(i32, Bin)],
+/// The sums in the unit in which the weights of the intervals, which are their lengths, add up to
+/// the number of intervals that count as independent (Kish). If all have the same length, the unit
+/// is this length, and each has the weight one.
+struct Data {
+    bins: Vec<Bin>,
     all: Bin,
     /// Bins with intervals, by rate.
     rows: Vec<Row>,
-    /// Their columns, and their numbers of intervals.
+    /// Their columns, and their weights.
     x: Vec<f64>,
     c: Vec<f64>,
     w: Vec<f64>,
     n: Vec<f64>,
 }
 
-impl Data<'_> {
-    fn of<'a>(input: &BinLineInput<'a>) -> Result<Data<'a>, Unfit> {
+impl Data {
+    fn of(input: &BinLineInput<'_>) -> Result<Data, Unfit> {
         let BinLineInput { bins, cap, level, between_run, .. } = *input;
-        let all = bins.iter().fold(Bin::default(), |all, (_, bin)| all + *bin);
-        if all.n.is_nan() || all.n < INTERVALS_MIN as f64 {
-            return Err(Unfit::TooFew { needed: INTERVALS_MIN, found: all.n.max(0.0) as usize });
+        let sum = bins.iter().fold(Bin::default(), |all, (_, bin)| all + *bin);
+        let unit = sum.ss / sum.s;
+        let bins: Vec<Bin> = bins.iter().map(|(_, bin)| bin.times(1.0 / unit)).collect();
+        let all = bins.iter().fold(Bin::default(), |all, bin| all + *bin);
+        let found = if sum.n > 0.0 { sum.n.min(all.s.round()) } else { 0.0 };
+        if found < INTERVALS_MIN as f64 {
+            return Err(Unfit::TooFew { needed: INTERVALS_MIN, found: found.max(0.0) as usize });
         }
         check_terms(cap, level, between_run)?;
-        let used = bins.iter().filter(|(_, bin)| bin.n > 0.0);
-        let mut rows: Vec<Row> = used.map(|(_, bin)| Row::of(bin)).collect();
-        rows.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let Bin { x, c, w, xx, xc, cc, xw, cw, ww, .. } = all;
-        let Bin { windows, window_xx, window_xc, window_cc, .. } = all;
-        let sums = [x, c, w, xx, xc, cc, xw, cw, ww, windows, window_xx, window_xc, window_cc];
-        if sums.iter().any(|sum| !sum.is_finite()) {
+        if all.values().iter().any(|sum| !sum.is_finite()) {
             return Err(Unfit::NotFinite);
         }
+        let mut rows: Vec<Row> = bins.iter().filter(|bin| bin.s > 0.0).map(Row::of).collect();
+        rows.sort_by(|a, b| a.x.total_cmp(&b.x));
         let column = |of: fn(&Row) -> f64| rows.iter().map(of).collect::<Vec<f64>>();
         let (x, c) = (column(|row| row.x), column(|row| row.c));
         let (w, n) = (column(|row| row.w), column(|row| row.n));
@@ -286,17 +317,15 @@ impl Data<'_> {
     }
 
     fn straight(&self) -> Result<Fit, Unfit> {
-        let Row { n, x, c, about, .. } = Row::of(&self.all);
-        // What rounding alone leaves of a constant rate.
-        let varies = about.xx > f64::EPSILON * n * self.all.xx;
-        if !varies {
-            return Err(Unfit::Singular);
-        }
-        let b = about.xc / about.xx;
+        let Bin { s: n, x, c, xx, xc, cc, .. } = self.all;
+        let sums = Sums { n, x, y: c, xx, xy: xc, yy: cc };
+        let line = sums.line().ok_or(Unfit::Singular)?;
+        let Row { x, about, .. } = Row::of(&self.all);
         let cross = -x / about.xx;
         let bread = [[1.0 / n - x * cross, cross], [cross, 1.0 / about.xx]];
         let design = Design::new(&[&self.x])?;
-        Ok(self.fit([c - b * x, b, 0.0], bread, 2.0, (design.clone(), design)))
+        let line = [line.intercept, line.slope, 0.0];
+        Ok(self.fit(line, bread, 2.0, (design.clone(), design)))
     }
 
     fn fit(
@@ -306,7 +335,7 @@ impl Data<'_> {
         p: f64,
         designs: (Design, Design),
     ) -> Fit {
-        let dof = self.all.n - p;
+        let dof = self.all.s - p;
         let mut fit = Fit { a, b, w, bread, p, dof, variance: 0.0, variance_by_bins: 0.0, designs };
         let within: f64 = self.rows.iter().map(|row| row.within(b, w)).sum();
         let between: f64 = self.rows.iter().map(|row| row.n * (row.c - fit.at(row)).powi(2)).sum();
@@ -316,34 +345,44 @@ impl Data<'_> {
         fit
     }
 
+    /// How alike neighbouring intervals are, by the residuals' squares of differences.
+    fn neighbours(&self, line: &Fit) -> Neighbours {
+        let Bin { s: n, pairs, dxx, dxc, dcc, dxw, dcw, dww, .. } = self.all;
+        let Fit { b, w, p, .. } = *line;
+        let of_line = b * (b * dxx - 2.0 * dxc) + w * (w * dww - 2.0 * dcw) + 2.0 * b * w * dxw;
+        let raw = 1.0 - (dcc + of_line) / (2.0 * pairs * line.variance * line.dof / n);
+        let raw = if raw.is_finite() { raw } else { 0.0 };
+        // Kendall's correction, as in the full method.
+        let rho = (raw + (p + (p + 2.0) * raw) / n).clamp(0.0, 1.0);
+        let of = |rho: f64| (1.0 + rho) / (1.0 - rho);
+        Neighbours { rho, per_one: of(rho).min(of(AUTOCORRELATION_MAX).max(n / INDEPENDENT_MIN)) }
+    }
+
     /// The covariance of (a, b) with windows as clusters. The products of each window are in the
-    /// bin of its mean rate, which gives the number of its intervals.
+    /// bin of its mean rate.
     fn clusters(&self, line: &Fit) -> Option<[[f64; 2]; 2]> {
-        let Bin { n, windows, xx, .. } = self.all;
+        let Bin { windows, xx, .. } = self.all;
         if windows < WINDOWS_MIN {
             return None;
         }
+        let Fit { a, b, .. } = *line;
         let mut meat = [[0.0; 2]; 2];
         let mut between = 0.0;
-        for (bin, sums) in self.bins.iter().filter(|(_, sums)| sums.windows > 0.0) {
-            let rate = 2_f64.powf((f64::from(*bin) + 0.5) / BINS_PER_OCTAVE);
+        for sums in self.bins.iter().filter(|sums| sums.window_ss > 0.0) {
+            let Bin { window_s, window_ss, window_sx, window_sc, .. } = *sums;
             let Bin { window_xx, window_xc, window_cc, .. } = *sums;
-            // The sum of squares of the windows' residuals. The lowest bin has no rate.
-            let (rate, squares) = if *bin > BIN_LOWEST {
-                let q = line.a / rate + line.b;
-                (rate, window_cc - 2.0 * q * window_xc + q * q * window_xx)
-            } else {
-                let a = line.a * n / windows;
-                (0.0, window_cc - 2.0 * a * sums.c + a * a * sums.windows)
-            };
+            let rate = window_sx / window_ss;
+            // The sum of squares of the windows' residuals.
+            let of_line = a * (a * window_ss - 2.0 * window_sc) + 2.0 * a * b * window_sx;
+            let squares = window_cc + of_line + b * (b * window_xx - 2.0 * window_xc);
             let squares = squares.max(0.0);
             meat[0][0] += squares;
             meat[0][1] += squares * rate;
             meat[1][1] += squares * rate * rate;
-            between += sums.windows * rate * rate * n / windows;
+            between += window_s * rate * rate;
         }
         // The variation of the rate within windows.
-        meat[1][1] += line.variance * (xx - between).max(0.0);
+        meat[1][1] += line.variance * self.neighbours(line).per_one * (xx - between).max(0.0);
         meat[1][0] = meat[0][1];
         let correction = windows / (windows - 2.0);
         let product = |a: [[f64; 2]; 2], b: [[f64; 2]; 2]| {
@@ -357,7 +396,7 @@ impl Data<'_> {
     fn with_wakes(
         &self,
         input: &BinLineInput<'_>,
-        alike: f64,
+        by_windows: f64,
         question: Question,
     ) -> Option<(Fit, Capacity)> {
         if !input.wakes_known {
@@ -371,30 +410,44 @@ impl Data<'_> {
         let cov = &fit.unscaled_cov;
         let bread = [[cov[0][0], cov[0][1]], [cov[1][0], cov[1][1]]];
         let line = self.fit([a, b, w], bread, 3.0, (fit.projected, measured));
-        let se = (line.variance * line.by_bins() * cov[2][2]).sqrt();
-        let (t, capacity) = (w / se, self.capacity(&line, alike, question));
-        let p = t_upper_p(t, (line.dof / line.by_bins()).max(EFFECTIVE_DOF_MIN));
+        let factor = self.factor(&line, by_windows);
+        let se = (line.variance * factor * cov[2][2]).sqrt();
+        let (t, capacity) = (w / se, self.capacity(&line, by_windows, question));
+        let p = t_upper_p(t, self.dof(&line, by_windows));
         why_not_wakes(vif, t, p, &capacity).is_none().then_some((line, capacity))
     }
 
-    /// The capacity of a line, if the variance of the straight line is so many times larger because
-    /// neighbouring intervals are alike.
-    fn capacity(&self, line: &Fit, alike: f64, question: Question) -> Capacity {
+    /// By how much the variance of a line is larger than if the intervals were independent.
+    /// `by_windows` is this factor for the straight line by its clusters.
+    fn factor(&self, line: &Fit, by_windows: f64) -> f64 {
+        line.by_bins().max(self.neighbours(line).per_one).max(by_windows)
+    }
+
+    /// The degrees of freedom of that variance.
+    fn dof(&self, line: &Fit, by_windows: f64) -> f64 {
+        let factor = self.factor(line, by_windows);
+        let dof = self.all.s / factor - line.p;
+        let dof = if by_windows < factor { dof } else { dof.min(self.all.windows - 2.0) };
+        dof.max(EFFECTIVE_DOF_MIN)
+    }
+
+    fn capacity(&self, line: &Fit, by_windows: f64, question: Question) -> Capacity {
         let Question { cap, level, between_run, .. } = question;
-        let factor = line.by_bins().max(alike);
-        let n = self.all.n;
-        let dof = (n / factor - line.p).max(EFFECTIVE_DOF_MIN);
-        let residual_sd = self.residual_sd_at(line, cap, (dof * factor).min(line.dof) / n);
+        let factor = self.factor(line, by_windows);
+        let n = self.all.s;
+        let free = (n - line.p * factor).max(EFFECTIVE_DOF_MIN * factor).min(line.dof) / n;
+        let residual_sd = self.residual_sd_at(line, cap, free);
         let base = Fieller {
             cap,
             intercept: line.a,
             slope: line.b,
             cov: line.plain().map(|row| row.map(|value| value * factor)),
             extra_variance: 0.0,
-            dof,
+            dof: self.dof(line, by_windows),
             level,
         };
         let line_interval = fieller(&base);
+        let rho = self.neighbours(line).rho;
         let extra_variance = residual_sd.powi(2) + (between_run * cap).powi(2);
         let interval = fieller(&Fieller { extra_variance, ..base });
         let identifiable = if line.b.is_nan() || line.b <= 0.0 {
@@ -402,7 +455,11 @@ impl Data<'_> {
         } else if line.a >= cap {
             Err(Why::NoRoomUnderCap)
         } else if line_interval.bounds().is_none() {
-            Err(Why::RateDidNotVary)
+            let if_independent = fieller(&Fieller { cov: line.plain(), dof: line.dof, ..base });
+            match if_independent.bounds() {
+                Some(_) if rho > 0.0 => Err(Why::NeighboursAlike { rho, effective_n: n / factor }),
+                _ => Err(Why::RateDidNotVary),
+            }
         } else {
             Ok(())
         };
@@ -420,7 +477,7 @@ impl Data<'_> {
             level,
             residual_sd,
             between_run_sd: between_run * cap,
-            autocorrelation: f64::NAN,
+            autocorrelation: rho,
             effective_n: n / factor,
             identifiable,
         }
@@ -437,27 +494,30 @@ impl Data<'_> {
             let squares = row.within(line.b, line.w) + row.n * (row.c - fitted).powi(2);
             sum += squares / fitted.powi(2);
             n += row.n;
-            if n >= 0.5 * self.all.n {
+            if n >= 0.5 * self.all.s {
                 break;
             }
         }
         let relative = if n > 0.0 { (sum / n / free).sqrt() } else { 0.0 };
-        let pooled = (line.variance * line.dof / self.all.n / free).sqrt();
+        let pooled = (line.variance * line.dof / self.all.s / free).sqrt();
         pooled.max(relative * cap)
     }
 
-    /// The highest mean use of a bin. A bin counts only as far as one with a higher rate is used as
-    /// much: otherwise something else than the rate made it busy.
-    fn reach(&self) -> f64 {
+    /// The highest mean use of a bin, without what something else than the rate made busy: a bin
+    /// counts only as far as one with a higher rate is used as much, and as far as it is near the
+    /// straight line.
+    fn reach(&self, line: &Fit) -> f64 {
+        let near = |row: &Row| line.at(row) + ABOVE_LINE_SD * line.variance.sqrt();
         let (mut reach, mut above) = (0.0_f64, f64::INFINITY);
         for row in self.rows.iter().rev() {
-            reach = reach.max(row.c.min(above));
-            above = if above.is_finite() { above.max(row.c) } else { row.c };
+            let used = row.c.min(near(row));
+            reach = reach.max(used.min(above));
+            above = if above.is_finite() { above.max(used) } else { used };
         }
         reach
     }
 
-    fn busy(&self, input: &BinLineInput<'_>, question: Question) -> Option<Capacity> {
+    fn busy(&self, input: &BinLineInput<'_>, reach: f64, question: Question) -> Option<Capacity> {
         // A server that never sleeps spends its CPU time waiting.
         if input.wakes_known && self.all.w <= 0.0 {
             return None;
@@ -467,7 +527,6 @@ impl Data<'_> {
             (row.n, row.within(ratio, 0.0) / row.c.powi(2))
         };
         let means_of: Vec<(f64, f64)> = self.rows.iter().map(mean_of).collect();
-        let reach = self.reach();
         let above = |&bin: &usize| self.c[bin] > reach;
         let set_aside: Vec<usize> = (0..self.c.len()).filter(above).collect();
         let known = Known {
@@ -513,9 +572,13 @@ mod tests {
         let mut all: BTreeMap<i32, Bin> = BTreeMap::new();
         for window in windows {
             let mut bins: BTreeMap<i32, Bin> = BTreeMap::new();
+            let mut before = None;
             for &(x, c) in window {
+                let one = Bin::of(x, c, 0.0);
+                let pair = before.map_or(Bin::default(), |before| Bin::pair(&before, &one));
                 let bin = bins.entry(bin_of(x)).or_default();
-                *bin = *bin + Bin::of(x, c, 0.0);
+                *bin = *bin + one + pair;
+                before = Some(one);
             }
             close_window(&mut bins);
             for (bin, sums) in bins {

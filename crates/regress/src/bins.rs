@@ -4,11 +4,16 @@
 //! costs and wakes, and of their products. Sums of disjoint intervals add up, so that a database
 //! can compute them where the data is. Regressions on the rate need nothing but these sums.
 //!
-//! Neighbouring intervals resemble each other, so errors cannot be computed as if they were
-//! independent. So the sums are first taken over a window of time. Of each window, the products of
-//! its sums over all bins are added up too (`window_xx` and so on), in the bin of the window's mean
-//! rate. With them the errors are those of clusters (Liang and Zeger 1986), of which each window is
-//! one. See [`close_window`].
+//! **Lengths.** Each second has the same weight: an interval counts with its length. Otherwise an
+//! hour of intervals of 100 ms would outweigh a day of intervals of 10 s.
+//!
+//! **Neighbouring intervals** resemble each other, so errors cannot be computed as if they were
+//! independent. Two kinds of sums show by how much. The differences of neighbours give the
+//! correlation of residuals at lag one (von Neumann 1941), however short the data is. And the sums
+//! are first taken over a window of time. Of each window, the products of its sums over all bins
+//! are added up too (`window_xx` and so on), in the bin of the window's mean rate. With them the
+//! errors are those of clusters (Liang and Zeger 1986), of which each window is one. See
+//! [`close_window`].
 
 use std::collections::BTreeMap;
 
@@ -27,46 +32,100 @@ pub fn bin_of(rate: f64) -> i32 {
     if bin > f64::from(BIN_LOWEST) { bin as i32 } else { BIN_LOWEST }
 }
 
-/// Sums over intervals. x is an interval's rate (requests/s), c its cost (CPU seconds per second of
-/// a resource), w its wakes per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bin {
+macro_rules! sums {
+    ($($(#[$doc:meta])* $name:ident,)+) => {
+        /// Sums over intervals. s is an interval's length (seconds), x its rate (requests/s), c its
+        /// cost (CPU seconds per second of a resource), w its wakes per second.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub struct Bin {
+            $($(#[$doc])* pub $name: f64,)+
+        }
+
+        impl Bin {
+            /// The names of the sums.
+            pub const NAMES: [&str; [$(stringify!($name)),+].len()] = [$(stringify!($name)),+];
+
+            /// The sums, in the order of their names.
+            #[must_use]
+            pub fn values(&self) -> [f64; Bin::NAMES.len()] {
+                [$(self.$name),+]
+            }
+        }
+
+        impl From<[f64; Bin::NAMES.len()]> for Bin {
+            fn from([$($name),+]: [f64; Bin::NAMES.len()]) -> Bin {
+                Bin { $($name),+ }
+            }
+        }
+    };
+}
+
+sums! {
     /// Number of intervals.
-    pub n: f64,
-    /// Sum of x.
-    pub x: f64,
-    /// Sum of c.
-    pub c: f64,
-    /// Sum of w.
-    pub w: f64,
-    /// Sum of x².
-    pub xx: f64,
-    /// Sum of x·c.
-    pub xc: f64,
-    /// Sum of c².
-    pub cc: f64,
-    /// Sum of x·w.
-    pub xw: f64,
-    /// Sum of c·w.
-    pub cw: f64,
-    /// Sum of w².
-    pub ww: f64,
+    n,
+    /// Sum of s.
+    s,
+    /// Sum of s².
+    ss,
+    /// Sum of s·x: the requests.
+    x,
+    /// Sum of s·c: the CPU seconds.
+    c,
+    /// Sum of s·w.
+    w,
+    /// Sum of s·x².
+    xx,
+    /// Sum of s·x·c.
+    xc,
+    /// Sum of s·c².
+    cc,
+    /// Sum of s·x·w.
+    xw,
+    /// Sum of s·c·w.
+    cw,
+    /// Sum of s·w².
+    ww,
+    /// Sum of the mean length of two neighbouring intervals of a window, over all such pairs. A pair
+    /// is in the bin of its second interval.
+    pairs,
+    /// The same of the square of the difference of x.
+    dxx,
+    /// Of the product of the differences of x and c.
+    dxc,
+    /// Of the square of the difference of c.
+    dcc,
+    /// Of the product of the differences of x and w.
+    dxw,
+    /// Of the product of the differences of c and w.
+    dcw,
+    /// Of the square of the difference of w.
+    dww,
     /// Number of windows with their mean rate in the bin. Their intervals may be in other bins.
-    pub windows: f64,
-    /// Sum over the windows of the square of the window's sum of x.
-    pub window_xx: f64,
-    /// Sum over the windows of the product of the window's sums of x and c.
-    pub window_xc: f64,
-    /// Sum over the windows of the square of the window's sum of c.
-    pub window_cc: f64,
+    windows,
+    /// Sum over the windows of the window's sum of s.
+    window_s,
+    /// Sum over the windows of the square of it.
+    window_ss,
+    /// Sum over the windows of the product of the window's sums of s and s·x.
+    window_sx,
+    /// Of s and s·c.
+    window_sc,
+    /// Sum over the windows of the square of the window's sum of s·x.
+    window_xx,
+    /// Sum over the windows of the product of the window's sums of s·x and s·c.
+    window_xc,
+    /// Sum over the windows of the square of the window's sum of s·c.
+    window_cc,
 }
 
 impl Bin {
-    /// An interval, before it is part of a window.
+    /// An interval of a second, before it is part of a window.
     #[must_use]
     pub fn of(x: f64, c: f64, w: f64) -> Bin {
         Bin {
             n: 1.0,
+            s: 1.0,
+            ss: 1.0,
             x,
             c,
             w,
@@ -80,14 +139,51 @@ impl Bin {
         }
     }
 
+    /// Two neighbouring intervals of a second as a pair. Their own sums are not in it.
+    #[must_use]
+    pub fn pair(one: &Bin, other: &Bin) -> Bin {
+        let [x, c, w] = [other.x - one.x, other.c - one.c, other.w - one.w];
+        Bin {
+            pairs: 1.0,
+            dxx: x * x,
+            dxc: x * c,
+            dcc: c * c,
+            dxw: x * w,
+            dcw: c * w,
+            dww: w * w,
+            ..Bin::default()
+        }
+    }
+
+    /// The same intervals, so many times as long.
+    #[must_use]
+    pub fn times(self, length: f64) -> Bin {
+        let mut values = self.values();
+        for (value, name) in values.iter_mut().zip(Bin::NAMES) {
+            *value *= match name {
+                "n" | "windows" => 1.0,
+                "ss" => length * length,
+                "window_s" => length,
+                name if name.starts_with("window_") => length * length,
+                _ => length,
+            };
+        }
+        values.into()
+    }
+
     /// The same sums as one window.
     #[must_use]
     pub fn as_window(self) -> Bin {
+        let Bin { s, x, c, .. } = self;
         Bin {
             windows: 1.0,
-            window_xx: self.x * self.x,
-            window_xc: self.x * self.c,
-            window_cc: self.c * self.c,
+            window_s: s,
+            window_ss: s * s,
+            window_sx: s * x,
+            window_sc: s * c,
+            window_xx: x * x,
+            window_xc: x * c,
+            window_cc: c * c,
             ..self
         }
     }
@@ -96,10 +192,11 @@ impl Bin {
 /// Adds the products of a window's sums, once all of its intervals are in the bins.
 pub fn close_window(bins: &mut BTreeMap<i32, Bin>) {
     let all = bins.values().fold(Bin::default(), |all, bin| all + *bin);
-    if all.n > 0.0 {
-        let Bin { windows, window_xx, window_xc, window_cc, .. } = all.as_window();
-        let mean = bins.entry(bin_of(all.x / all.n)).or_default();
-        *mean = Bin { windows, window_xx, window_xc, window_cc, ..*mean };
+    if all.s > 0.0 {
+        let Bin { s, x, c, .. } = all;
+        let products = Bin { s, x, c, ..Bin::default() }.as_window();
+        let mean = bins.entry(bin_of(x / s)).or_default();
+        *mean = *mean + Bin { s: 0.0, x: 0.0, c: 0.0, ..products };
     }
 }
 
@@ -107,22 +204,9 @@ impl std::ops::Add for Bin {
     type Output = Bin;
 
     fn add(self, other: Bin) -> Bin {
-        Bin {
-            n: self.n + other.n,
-            x: self.x + other.x,
-            c: self.c + other.c,
-            w: self.w + other.w,
-            xx: self.xx + other.xx,
-            xc: self.xc + other.xc,
-            cc: self.cc + other.cc,
-            xw: self.xw + other.xw,
-            cw: self.cw + other.cw,
-            ww: self.ww + other.ww,
-            windows: self.windows + other.windows,
-            window_xx: self.window_xx + other.window_xx,
-            window_xc: self.window_xc + other.window_xc,
-            window_cc: self.window_cc + other.window_cc,
-        }
+        let mut sum = self.values();
+        sum.iter_mut().zip(other.values()).for_each(|(sum, value)| *sum += value);
+        sum.into()
     }
 }
 
@@ -152,6 +236,7 @@ mod tests {
         close_window(&mut bins);
         let mean = bins[&bin_of(47.0)];
         assert_eq!((mean.n, mean.windows, mean.window_xx), (0.0, 1.0, 141.0 * 141.0));
+        assert_eq!((mean.s, mean.x, mean.window_s, mean.window_sx), (0.0, 0.0, 3.0, 3.0 * 141.0));
         assert_eq!(bins.values().map(|bin| bin.windows).sum::<f64>(), 1.0);
         close_window(&mut BTreeMap::new());
     }
@@ -162,5 +247,14 @@ mod tests {
         let both = first + Bin::of(7.0, 8.0, 9.0).as_window();
         assert_eq!((both.n, both.x, both.xc, both.windows), (3.0, 12.0, 78.0, 2.0));
         assert_eq!((both.window_xx, both.window_xc, both.window_cc), (74.0, 91.0, 113.0));
+    }
+
+    #[test]
+    fn an_interval_of_ten_seconds_is_ten_of_one_second() {
+        let ten = Bin::of(3.0, 0.5, 7.0).times(10.0);
+        let each = (0..10).fold(Bin::default(), |sum, _| sum + Bin::of(3.0, 0.5, 7.0));
+        assert_eq!(Bin { n: 10.0, ss: 10.0, ..ten }, each);
+        assert_eq!((ten.n, ten.ss), (1.0, 100.0));
+        assert_eq!(ten.as_window(), Bin::of(3.0, 0.5, 7.0).as_window().times(10.0));
     }
 }

@@ -99,9 +99,13 @@ fn from_sums(run: &Run, window: usize) -> BinLine {
     let rows: Vec<usize> = (0..run.rate.len()).collect();
     for rows in rows.chunks(window) {
         let mut of_window: BTreeMap<i32, Bin> = BTreeMap::new();
+        let mut before = None;
         for &row in rows {
+            let one = Bin::of(run.rate[row], run.cost[row], run.wakes[row]);
+            let pair = before.map_or(Bin::default(), |before| Bin::pair(&before, &one));
             let bin = of_window.entry(bin_of(run.rate[row])).or_default();
-            *bin = *bin + Bin::of(run.rate[row], run.cost[row], run.wakes[row]);
+            *bin = *bin + one + pair;
+            before = Some(one);
         }
         close_window(&mut of_window);
         for (bin, sums) in of_window {

@@ -7,6 +7,7 @@ use regress::bins::Bin;
 use super::binary::Reader;
 use super::client::Client;
 use super::schema::not_clickhouse;
+use super::tables::bin_sums;
 use crate::home::{
     Asked, Error, GroupStacks, Home, Hour, Label, ProcedureSums, ResourceCosts, Run, ServerCosts,
     ServerHours, ServerId, ServerProcedures, WINDOW_S,
@@ -25,7 +26,7 @@ impl Home for Client {
             let marginal = Some(Marginal { request, turns }).filter(|_| !request.is_nan());
             let keys = row.list(Reader::small)?;
             let sums: Vec<Vec<f64>> =
-                SUMS.iter().map(|_| row.list(Reader::number)).collect::<Option<_>>()?;
+                bin_sums().map(|_| row.list(Reader::number)).collect::<Option<_>>()?;
             let [.., saturated_n, saturated_x] = &sums[..] else { return None };
             let resource = ResourceCosts {
                 kind,
@@ -67,7 +68,7 @@ impl Home for Client {
         let rows = self.rows(
             &format!(
                 "SELECT host, server, grp, toInt64(intDiv(toUnixTimestamp(time), 3600) * 3600) AS \
-                 hour, {}, sum(x[1]) / sum(n[1]) FROM {from} \
+                 hour, {}, sum(x[1]) / sum(s[1]) FROM {from} \
                  GROUP BY host, server, grp, hour ORDER BY host, server, grp, hour",
                 peak(),
             ),
@@ -224,31 +225,11 @@ impl Client {
     }
 }
 
-/// The arrays of `windows`, in the order in which [`bins`] takes them.
-const SUMS: [&str; 16] = [
-    "n",
-    "x",
-    "c",
-    "w",
-    "xx",
-    "xc",
-    "cc",
-    "xw",
-    "cw",
-    "ww",
-    "windows",
-    "window_xx",
-    "window_xc",
-    "window_cc",
-    "saturated_n",
-    "saturated_x",
-];
-
 /// The highest mean rate of a window that is long enough, or of any if none is.
 fn peak() -> String {
-    let rate = "if(n[1] > 0, x[1] / n[1], 0)";
-    let long = format!("maxIf({rate}, n[1] >= {PEAK_MIN_S:?})");
-    format!("if({long} > 0, {long}, maxIf({rate}, n[1] < {PEAK_MIN_S:?}))")
+    let rate = "if(s[1] > 0, x[1] / s[1], 0)";
+    let long = format!("maxIf({rate}, s[1] >= {PEAK_MIN_S:?})");
+    format!("if({long} > 0, {long}, maxIf({rate}, s[1] < {PEAK_MIN_S:?}))")
 }
 
 fn costs_sql(asked: &Asked) -> String {
@@ -261,35 +242,23 @@ fn costs_sql(asked: &Asked) -> String {
          sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind \
          ORDER BY host, server, grp, kind",
         peak(),
-        SUMS.join(", "),
+        bin_sums().collect::<Vec<_>>().join(", "),
         source("windows", asked, "1")
     )
 }
 
 fn bins(keys: &[i32], sums: &[Vec<f64>]) -> Option<Vec<(i32, Bin)>> {
-    let bin = |at: usize| {
-        let of = |sum: usize| sums.get(sum)?.get(at).copied();
-        Some(Bin {
-            n: of(0)?,
-            x: of(1)?,
-            c: of(2)?,
-            w: of(3)?,
-            xx: of(4)?,
-            xc: of(5)?,
-            cc: of(6)?,
-            xw: of(7)?,
-            cw: of(8)?,
-            ww: of(9)?,
-            windows: of(10)?,
-            window_xx: of(11)?,
-            window_xc: of(12)?,
-            window_cc: of(13)?,
-        })
-    };
-    let bins = keys.iter().enumerate().map(|(at, key)| Some((*key, bin(at)?)));
-    let bins: Vec<(i32, Bin)> = bins.collect::<Option<_>>()?;
+    let mut bins = Vec::with_capacity(keys.len());
+    for (at, key) in keys.iter().enumerate() {
+        let mut values = [0.0; Bin::NAMES.len()];
+        for (value, sums) in values.iter_mut().zip(sums) {
+            *value = *sums.get(at)?;
+        }
+        bins.push((*key, Bin::from(values)));
+    }
     // Others have saturated intervals only.
-    Some(bins.into_iter().filter(|(_, bin)| *bin != Bin::default()).collect())
+    bins.retain(|(_, bin)| *bin != Bin::default());
+    Some(bins)
 }
 
 /// The newest version of the rows of a table that are asked for, with the group as `grp`.

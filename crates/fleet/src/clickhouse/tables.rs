@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use regress::bins::Bin;
 use report::export::{self, Values};
 use trial::Trial;
 
@@ -98,22 +99,7 @@ const SUMS: [(&str, &[&str], Columns); 5] = [
             // Start of the trial, seconds since the Unix epoch.
             ("created_s", "UInt32"),
             ("bins", "Array(Int32)"),
-            ("n", "Array(Float64)"),
-            ("x", "Array(Float64)"),
-            ("c", "Array(Float64)"),
-            ("w", "Array(Float64)"),
-            ("xx", "Array(Float64)"),
-            ("xc", "Array(Float64)"),
-            ("cc", "Array(Float64)"),
-            ("xw", "Array(Float64)"),
-            ("cw", "Array(Float64)"),
-            ("ww", "Array(Float64)"),
-            ("windows", "Array(Float64)"),
-            ("window_xx", "Array(Float64)"),
-            ("window_xc", "Array(Float64)"),
-            ("window_cc", "Array(Float64)"),
-            ("saturated_n", "Array(Float64)"),
-            ("saturated_x", "Array(Float64)"),
+            // And the arrays of `bin_sums`.
         ],
     ),
     (
@@ -124,6 +110,12 @@ const SUMS: [(&str, &[&str], Columns); 5] = [
     ("profile", &["stack"], &[("stack", "Int64"), ("cpu_s", "Float64"), ("requests", "Float64")]),
     ("frames", &["stack"], &[("stack", "Int64"), ("names", "Array(String)")]),
 ];
+
+/// The columns of `windows` with the sums of each bin: those of [`Bin`], and of the saturated
+/// intervals.
+pub(super) fn bin_sums() -> impl Iterator<Item = &'static str> {
+    Bin::NAMES.into_iter().chain(["saturated_n", "saturated_x"])
+}
 
 /// All tables.
 pub(super) fn all() -> Vec<Table> {
@@ -136,9 +128,11 @@ pub(super) fn all() -> Vec<Table> {
         Some((name, key, columns.collect::<Vec<_>>()))
     });
     let owned = |(name, kind): &(&str, &str)| ((*name).to_owned(), (*kind).to_owned());
-    let sums = SUMS
-        .iter()
-        .map(|(name, key, columns)| (*name, *key, columns.iter().map(owned).collect::<Vec<_>>()));
+    let sums = SUMS.iter().map(|(name, key, columns)| {
+        let arrays = bin_sums().filter(|_| *name == "windows");
+        let arrays = arrays.map(|sum| owned(&(sum, "Array(Float64)")));
+        (*name, *key, columns.iter().map(owned).chain(arrays).collect::<Vec<_>>())
+    });
     let table = |(name, key, columns): (&'static str, _, Vec<_>)| {
         let columns = COMMON.iter().map(owned).chain(columns).collect();
         Table { name, columns, key }
@@ -408,23 +402,10 @@ fn window(row: &mut Writer, bins: &[Window], created_s: i64) {
     row.bytes(second(created_s).to_le_bytes());
     row.length(bins.len());
     bins.iter().for_each(|window| row.bytes(window.bin.to_le_bytes()));
-    let sums: [fn(&Window) -> f64; 16] = [
-        |window| window.sums.n,
-        |window| window.sums.x,
-        |window| window.sums.c,
-        |window| window.sums.w,
-        |window| window.sums.xx,
-        |window| window.sums.xc,
-        |window| window.sums.cc,
-        |window| window.sums.xw,
-        |window| window.sums.cw,
-        |window| window.sums.ww,
-        |window| window.sums.windows,
-        |window| window.sums.window_xx,
-        |window| window.sums.window_xc,
-        |window| window.sums.window_cc,
-        |window| window.saturated_n,
-        |window| window.saturated_x,
-    ];
-    sums.iter().for_each(|of| row.numbers(bins.iter().map(of)));
+    let values: Vec<_> = bins.iter().map(|window| window.sums.values()).collect();
+    for sum in 0..Bin::NAMES.len() {
+        row.numbers(values.iter().map(|values| values[sum]));
+    }
+    row.numbers(bins.iter().map(|window| window.saturated_n));
+    row.numbers(bins.iter().map(|window| window.saturated_x));
 }
