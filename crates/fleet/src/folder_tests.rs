@@ -188,19 +188,60 @@ fn files_that_cannot_be_read_are_named() {
     assert_eq!(folder.runs(&asked()).unwrap().len(), 1);
 }
 
-#[test]
-fn the_terms_of_a_resource_are_those_of_the_latest_trial() {
-    let row = |cap| windows::Window {
-        kind: "machine".to_string(),
+/// The costs of one server with trials of these rows, the first the oldest.
+fn costs_of(trials: &[Vec<windows::Window>]) -> ServerCosts {
+    let run = |second: usize| crate::home::Run {
+        created_ns: second as i64 * 1_000_000_000,
+        trial: second as u64,
+        ..Default::default()
+    };
+    let runs: Vec<_> = (1..=trials.len()).map(run).collect();
+    let costs = |order: &mut dyn Iterator<Item = usize>| {
+        let trials = order.map(|at| (&runs[at], trials[at].as_slice()));
+        sums::costs(trials.collect::<Vec<_>>(), &asked()).remove(0)
+    };
+    let found = costs(&mut (0..trials.len()));
+    assert_eq!(found, costs(&mut (0..trials.len()).rev()), "in any order");
+    found
+}
+
+fn row(kind: &str, cap: f64) -> windows::Window {
+    windows::Window {
+        kind: kind.to_string(),
         cap,
         wakes_known: cap > 1.0,
+        saturated_n: 3.0,
+        saturated_x: 1_000.0 * cap,
         ..windows::Window::default()
-    };
-    let run = |created_ns| crate::home::Run { created_ns, trial: 1, ..Default::default() };
-    let (old, new) = ((run(1), [row(1.0)]), (run(2), [row(2.0)]));
-    for trials in [[&old, &new], [&new, &old]] {
-        let trials = trials.map(|(run, windows)| (run, windows.as_slice()));
-        let costs = sums::costs(trials, &asked());
-        assert_eq!((costs[0].resources[0].cap, costs[0].resources[0].wakes_known), (2.0, false));
     }
+}
+
+#[test]
+fn the_terms_of_a_resource_are_those_of_the_latest_trial() {
+    let costs = costs_of(&[vec![row("machine", 8.0)], vec![row("machine", 1.0)]]);
+    let machine = &costs.resources[0];
+    assert_eq!((machine.cap, machine.wakes_known), (1.0, false));
+    // A machine with eight CPUs is not saturated at the rates of one.
+    assert_eq!((machine.saturated_n, machine.saturated_x), (3.0, 1_000.0));
+}
+
+/// Two of eight workers did the work of a quiet night, and the capacity fell to that of two.
+#[test]
+fn a_quiet_trial_does_not_lower_the_cap_of_all_threads() {
+    let costs = costs_of(&[
+        vec![row("all threads", 8.0)],
+        vec![row("all threads", 2.0), row("hottest thread", 1.0)],
+    ]);
+    assert_eq!((costs.resources[0].cap, costs.resources[0].saturated_x), (8.0, 8_000.0));
+}
+
+/// "all threads" stayed a limit although only one thread works since the last trial.
+#[test]
+fn a_resource_that_the_latest_trial_lacks_does_not_limit() {
+    let costs = costs_of(&[
+        vec![row("all threads", 2.0), row("hottest thread", 1.0)],
+        vec![row("hottest thread", 1.0), row(windows::KIND_RATE, 0.0)],
+    ]);
+    let kinds: Vec<&str> = costs.resources.iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!((kinds, costs.resources[0].saturated_n), (vec!["hottest thread"], 6.0));
 }

@@ -112,7 +112,7 @@ pub struct ServerCosts {
     pub trials: u64,
     /// Highest mean rate of a window, requests/s.
     pub peak_rate: f64,
-    /// Its resources.
+    /// The resources of its latest trial.
     pub resources: Vec<ResourceCosts>,
 }
 
@@ -121,7 +121,8 @@ pub struct ServerCosts {
 pub struct ResourceCosts {
     /// Its kind, as in a report: "hottest thread", "all threads", "machine".
     pub kind: String,
-    /// What it can give, CPU seconds per second, by the latest trial.
+    /// What it can give, CPU seconds per second, by the latest trial. That of "all threads" is the
+    /// largest of all trials, because in a quiet one few threads work.
     pub cap: f64,
     /// Whether it can limit the server, by the latest trial.
     pub may_limit: bool,
@@ -133,7 +134,7 @@ pub struct ResourceCosts {
     pub marginal: Option<Marginal>,
     /// Sums of the intervals that belong to a line, by bin of the rate, lowest first.
     pub bins: Vec<(i32, Bin)>,
-    /// Number of intervals in which it was saturated. They are not in the bins.
+    /// Number of intervals in which it was saturated, with this cap. They are not in the bins.
     pub saturated_n: f64,
     /// Sum of their rates.
     pub saturated_x: f64,

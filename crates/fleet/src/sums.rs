@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use regress::bins::Bin;
+use report::ResourceKind;
 
 use crate::home::{
     Asked, GroupStacks, Hour, Label, ProcedureSums, ResourceCosts, Run, ServerCosts, ServerHours,
@@ -65,33 +66,84 @@ impl Rates {
     }
 }
 
+/// What is known of a resource of a server from the windows with the same cap.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OneCap {
+    /// Start of the trial and of the window that the terms are of, seconds since the Unix epoch:
+    /// the latest.
+    pub(crate) latest: (i64, i64),
+    pub(crate) costs: ResourceCosts,
+}
+
+/// The resources of a server. Those that its latest trial lacks do not limit it any more, so they
+/// are not among them. Saturated intervals count only under the cap in force.
+pub(crate) fn resources(parts: Vec<OneCap>) -> Vec<ResourceCosts> {
+    let start_of_trial = |part: &OneCap| part.latest.0;
+    let latest = parts.iter().map(start_of_trial).max();
+    let mut kinds: BTreeMap<String, Vec<OneCap>> = BTreeMap::new();
+    for part in parts {
+        kinds.entry(part.costs.kind.clone()).or_default().push(part);
+    }
+    kinds.retain(|_, parts| parts.iter().map(start_of_trial).max() == latest);
+    kinds.into_values().filter_map(one_resource).collect()
+}
+
+fn one_resource(parts: Vec<OneCap>) -> Option<ResourceCosts> {
+    let terms = &parts.iter().max_by_key(|part| part.latest)?.costs;
+    // How many threads work depends on the load of a trial. A quiet one has too few.
+    let cap = match terms.kind == ResourceKind::Server.label() {
+        true => parts.iter().map(|part| part.costs.cap).fold(0.0, f64::max),
+        false => terms.cap,
+    };
+    let mut bins: BTreeMap<i32, Bin> = BTreeMap::new();
+    for (key, sums) in parts.iter().flat_map(|part| &part.costs.bins) {
+        let bin = bins.entry(*key).or_default();
+        *bin = *bin + *sums;
+    }
+    let in_force = || parts.iter().map(|part| &part.costs).filter(|costs| costs.cap == cap);
+    Some(ResourceCosts {
+        kind: terms.kind.clone(),
+        cap,
+        wakes_known: parts.iter().all(|part| part.costs.wakes_known),
+        bins: bins.into_iter().filter(|(_, bin)| *bin != Bin::default()).collect(),
+        saturated_n: in_force().map(|costs| costs.saturated_n).sum(),
+        saturated_x: in_force().map(|costs| costs.saturated_x).sum(),
+        ..*terms
+    })
+}
+
+/// The sums of a resource from windows with the same cap.
 #[derive(Default)]
-struct OneResource {
-    /// Start and identity of the trial that the terms are of.
-    latest: (i64, u64),
-    costs: ResourceCosts,
+struct Rows {
+    one: OneCap,
     bins: BTreeMap<i32, Bin>,
 }
 
-impl OneResource {
+impl Rows {
     fn add(&mut self, run: &Run, row: &Window) {
-        let at = (run.created_ns, run.trial);
-        let costs = &mut self.costs;
-        if costs.kind.is_empty() || at >= self.latest {
-            self.latest = at;
-            costs.cap = row.cap;
+        let OneCap { latest, costs } = &mut self.one;
+        let at = (run.created_ns.div_euclid(1_000_000_000), row.start_s);
+        let first = costs.kind.is_empty();
+        if first || at >= *latest {
+            *latest = at;
             costs.may_limit = row.may_limit;
             costs.processes_alternate = row.processes_alternate;
             costs.marginal = row.marginal;
         }
-        costs.wakes_known = row.wakes_known && (costs.kind.is_empty() || costs.wakes_known);
-        if costs.kind.is_empty() {
+        if first {
             costs.kind.clone_from(&row.kind);
+            costs.cap = row.cap;
         }
+        costs.wakes_known = row.wakes_known && (first || costs.wakes_known);
         costs.saturated_n += row.saturated_n;
         costs.saturated_x += row.saturated_x;
         let bin = self.bins.entry(row.bin).or_default();
         *bin = *bin + row.sums;
+    }
+
+    fn done(self) -> OneCap {
+        let costs = ResourceCosts { bins: self.bins.into_iter().collect(), ..self.one.costs };
+        OneCap { costs, ..self.one }
     }
 }
 
@@ -99,7 +151,8 @@ impl OneResource {
 struct OneServer {
     trials: BTreeSet<u64>,
     rates: Rates,
-    resources: BTreeMap<String, OneResource>,
+    /// By kind and bits of the cap.
+    resources: BTreeMap<(String, u64), Rows>,
 }
 
 /// What [`crate::Home::costs`] returns for these trials.
@@ -116,14 +169,13 @@ pub fn costs<'t>(
             server.trials.insert(run.trial);
             match row.kind.as_str() {
                 KIND_RATE => server.rates.add(&row.sums),
-                kind => server.resources.entry(kind.to_string()).or_default().add(run, row),
+                kind => {
+                    let key = (kind.to_string(), row.cap.to_bits());
+                    server.resources.entry(key).or_default().add(run, row);
+                }
             }
         }
     }
-    let resource = |one: OneResource| {
-        let with_sums = one.bins.into_iter().filter(|(_, bin)| *bin != Bin::default());
-        ResourceCosts { bins: with_sums.collect(), ..one.costs }
-    };
     servers
         .into_iter()
         .map(|((server, group), one)| ServerCosts {
@@ -131,7 +183,7 @@ pub fn costs<'t>(
             group,
             trials: one.trials.len() as u64,
             peak_rate: one.rates.peak_rate(),
-            resources: one.resources.into_values().map(resource).collect(),
+            resources: resources(one.resources.into_values().map(Rows::done).collect()),
         })
         .collect()
 }

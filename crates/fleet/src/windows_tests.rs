@@ -14,10 +14,11 @@ pub(crate) const SECOND_NS: i64 = 1_000_000_000;
 /// A multiple of a window, seconds since the Unix epoch.
 pub(crate) const START_S: i64 = 1_769_860_800;
 
-/// A server with one thread on one of two CPUs.
+/// A server with one thread.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) host: String,
+    pub(crate) cpus: u32,
     pub(crate) start_s: i64,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) seconds: u64,
@@ -35,6 +36,7 @@ impl Default for Made {
     fn default() -> Made {
         Made {
             host: "web07".to_string(),
+            cpus: 2,
             start_s: START_S,
             labels: Vec::new(),
             seconds: 900,
@@ -68,7 +70,7 @@ impl Made {
         let machine = Modes {
             user_ns: user_ns + ns(0.05),
             system_ns: kernel_ns,
-            idle_ns: 2 * SECOND_NS - total_ns - ns(0.05),
+            idle_ns: (i64::from(self.cpus) * SECOND_NS - total_ns - ns(0.05)).max(0),
             ..Modes::default()
         };
         let thread = ThreadTimes {
@@ -105,7 +107,7 @@ impl Made {
     pub(crate) fn manifest(&self) -> Manifest {
         Manifest {
             created_ns: self.start_s * SECOND_NS,
-            host: Host { hostname: self.host.clone(), cpus: 2, ..Host::default() },
+            host: Host { hostname: self.host.clone(), cpus: self.cpus, ..Host::default() },
             server: Server {
                 name: "nginx".to_string(),
                 pid: Some(17),

@@ -12,14 +12,15 @@ use crate::home::{
     Asked, Error, GroupStacks, Home, Hour, Label, ProcedureSums, ResourceCosts, Run, ServerCosts,
     ServerHours, ServerId, ServerProcedures, WINDOW_S,
 };
+use crate::sums::{self, OneCap};
 use crate::windows::{KIND_RATE, PEAK_MIN_S};
 
 impl Home for Client {
     fn costs(&self, asked: &Asked) -> Result<Vec<ServerCosts>, Error> {
         let rows = self.rows(&costs_sql(asked), |row| {
             let (server, group) = (server(row)?, group(row, asked)?);
-            let (kind, trials, peak_rate) = (row.text()?, row.unsigned()?, row.number()?);
-            let cap = row.number()?;
+            let (kind, cap) = (row.text()?, row.number()?);
+            let (trials, peak_rate, latest) = (row.unsigned()?, row.number()?, row.unsigned()?);
             let (may_limit, wakes_known, processes_alternate) =
                 (row.truth()?, row.truth()?, row.truth()?);
             let (request, turns) = (row.number()?, row.number()?);
@@ -28,7 +29,7 @@ impl Home for Client {
             let sums: Vec<Vec<f64>> =
                 bin_sums().map(|_| row.list(Reader::number)).collect::<Option<_>>()?;
             let [.., saturated_n, saturated_x] = &sums[..] else { return None };
-            let resource = ResourceCosts {
+            let costs = ResourceCosts {
                 kind,
                 cap,
                 may_limit,
@@ -39,28 +40,29 @@ impl Home for Client {
                 saturated_x: saturated_x.iter().sum(),
                 bins: bins(&keys, &sums)?,
             };
-            Some(ServerCosts { server, group, trials, peak_rate, resources: vec![resource] })
+            let latest = (i64::from((latest >> 32) as u32), i64::from(latest as u32));
+            let server = ServerCosts { server, group, trials, peak_rate, resources: Vec::new() };
+            Some((server, OneCap { latest, costs }))
         })?;
-        let mut servers: Vec<ServerCosts> = Vec::new();
-        for mut row in rows {
-            let last = servers
-                .last_mut()
-                .filter(|last| (&last.server, &last.group) == (&row.server, &row.group));
-            // The kind "rate" has the rates of windows, and nothing else.
-            let rate = row.resources.first().is_some_and(|first| first.kind == KIND_RATE);
-            if rate {
-                row.resources.clear();
+        let mut servers: Vec<(ServerCosts, Vec<OneCap>)> = Vec::new();
+        for (row, one) in rows {
+            let new = servers
+                .last()
+                .is_none_or(|(last, _)| (&last.server, &last.group) != (&row.server, &row.group));
+            if new {
+                servers.push((ServerCosts { peak_rate: 0.0, ..row.clone() }, Vec::new()));
             }
-            match last {
-                None => servers.push(row),
-                Some(last) => {
-                    last.trials = last.trials.max(row.trials);
-                    last.peak_rate = if rate { row.peak_rate } else { last.peak_rate };
-                    last.resources.append(&mut row.resources);
-                }
+            let (server, caps) = servers.last_mut().expect("there is one");
+            server.trials = server.trials.max(row.trials);
+            // The kind "rate" has the rates of windows, and nothing else.
+            if one.costs.kind == KIND_RATE {
+                server.peak_rate = row.peak_rate;
+            } else {
+                caps.push(one);
             }
         }
-        Ok(servers)
+        let whole = |(server, caps)| ServerCosts { resources: sums::resources(caps), ..server };
+        Ok(servers.into_iter().map(whole).collect())
     }
 
     fn hours(&self, asked: &Asked) -> Result<Vec<ServerHours>, Error> {
@@ -236,11 +238,11 @@ fn costs_sql(asked: &Asked) -> String {
     // The newest window of the newest trial.
     let newest = "toUInt64(created_s) * 4294967296 + toUnixTimestamp(time)";
     format!(
-        "SELECT host, server, grp, kind, toUInt64(uniqExact(trial)), {}, argMax(cap, {newest}), \
+        "SELECT host, server, grp, kind, cap, toUInt64(uniqExact(trial)), {}, max({newest}), \
          argMax(may_limit, {newest}), min(wakes_known), argMax(processes_alternate, {newest}), \
          argMax(marginal_request, {newest}), argMax(marginal_turns, {newest}), \
-         sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind \
-         ORDER BY host, server, grp, kind",
+         sumMap(bins, {}) FROM {} GROUP BY host, server, grp, kind, cap \
+         ORDER BY host, server, grp, kind, cap",
         peak(),
         bin_sums().collect::<Vec<_>>().join(", "),
         source("windows", asked, "1")

@@ -54,6 +54,7 @@ fn made(directory: &Path) -> Vec<Trial> {
         Made { labels: labels(&["release=4\\2"]), start_s: day, ..Made::default() },
         Made { host: "h\t'2".into(), labels: labels(&["release=4'1"]), ..Made::default() },
         Made { host: "h3".into(), peak: 60_000.0, ..Made::default() },
+        Made { host: "h3".into(), peak: 60_000.0, cpus: 1, start_s: day, ..Made::default() },
     ];
     let trial = |(at, made): (usize, Made)| {
         let path = made.write(directory, &format!("{at}.trial"));
