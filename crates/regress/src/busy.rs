@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
 use crate::capacity::{Capacity, Question, Why};
-use crate::dist::{median, t_critical, t_upper_p};
+use crate::dist::{t_critical, t_upper_p, weighted_median};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
 
@@ -76,6 +76,8 @@ const RATE_MIN: f64 = 0.05;
 /// interval's cost per request, and the sd of the logarithm. Without it, wakes that explain all of
 /// the cost leave none for the request.
 const REQUEST_COST: (f64, f64) = (0.5, 1.0);
+/// The cheapest row has at least this part of the typical number of intervals.
+const CHEAPEST_OF: f64 = 0.1;
 /// Least sd of the residuals: the line is not more exact than that.
 const RESIDUAL_MIN: f64 = 0.05;
 /// With a larger sd, the intervals do not follow the line.
@@ -132,7 +134,7 @@ impl WakesByUse {
         let squares: Vec<f64> = used.iter().map(|used| used * used).collect();
         let each: Vec<f64> = rows.iter().map(|row| row.wakes).collect();
         let requests: Vec<f64> = rows.iter().map(|row| row.rate * row.n).collect();
-        let middle = median(&mut used.clone());
+        let middle = middle(rows, |row| row.used);
         let busier = |i: usize| if used[i] >= middle { requests[i] } else { 0.0 };
         let weights: Vec<f64> = (0..rows.len()).map(busier).collect();
         let mean = each.iter().zip(&requests).map(|(each, n)| each * n).sum::<f64>()
@@ -310,7 +312,10 @@ pub(crate) fn fit_busy(
         return Err(Unfit::TooFew { needed: P + 1, found: rows.len() });
     }
     let wider = if wakes.is_none() { ASSUMED_WIDER } else { 1.0 };
-    let cheapest = rows.iter().map(|row| row.used / row.rate).fold(f64::INFINITY, f64::min);
+    // The mean of few intervals is low by chance.
+    let many = CHEAPEST_OF * intervals(&rows) / rows.len() as f64;
+    let of_many = rows.iter().filter(|row| row.n >= many);
+    let cheapest = of_many.map(|row| row.used / row.rate).fold(f64::INFINITY, f64::min);
     let in_cap = |median: f64| (median / cap).ln();
     let precision = |sd: f64| (wider * sd).powi(-2);
     let (request, wake, cold) = ((REQUEST_COST.0 * cheapest).ln(), WAKE_COST, COLD_COST);
@@ -412,9 +417,14 @@ fn rate_if_cost_stays(rows: &[Row], line: &Line) -> f64 {
 
 /// The typical coldness in the busier half of the intervals.
 fn cold_when_busy(rows: &[Row]) -> f64 {
-    let middle = median(&mut rows.iter().map(|row| row.used).collect::<Vec<f64>>());
-    let busier = rows.iter().filter(|row| row.used >= middle);
-    median(&mut busier.map(|row| row.cold).collect::<Vec<f64>>())
+    let half = middle(rows, |row| row.used);
+    let busier: Vec<Row> = rows.iter().filter(|row| row.used >= half).copied().collect();
+    middle(&busier, |row| row.cold)
+}
+
+/// The median over the intervals.
+fn middle(rows: &[Row], of: impl Fn(&Row) -> f64) -> f64 {
+    weighted_median(rows.iter().map(|row| (of(row), row.n)).collect())
 }
 
 /// The coefficients, with the use as a share of the cap, and the exponentials of the logarithms.
@@ -479,7 +489,8 @@ impl Step {
             residuals.push((row.used / fitted).ln());
             slopes.push(parts / fitted);
         }
-        let typical = median(&mut residuals.iter().map(|r| r.abs()).collect::<Vec<f64>>());
+        let absolute = residuals.iter().map(|r| r.abs());
+        let typical = weighted_median(absolute.zip(rows.iter().map(|row| row.n)).collect());
         let bound = HUBER * (1.4826 * typical).max(RESIDUAL_MIN);
         let weight = |(r, row): (&f64, &Row)| (bound / r.abs()).min(1.0) * row.n;
         let weights: Vec<f64> = residuals.iter().zip(rows).map(weight).collect();
@@ -699,6 +710,29 @@ mod tests {
         let fit = server.fit(0.8, 0.01);
         assert!((fit.capacity.value / server.capacity() - 1.0).abs() < 0.05, "{fit:?}");
         assert!(fit.cold > 10e-6, "{fit:?}");
+    }
+
+    /// A bin with one interval at each of many rates was "the busier half", and the cheapest one
+    /// of them moved the prior.
+    #[test]
+    fn means_of_few_intervals_do_not_outweigh_those_of_many() {
+        let [mut rate, mut cost, mut wakes] = LOOP.intervals(0.7, 0.0);
+        let mut means_of = vec![(200.0, 0.0); rate.len()];
+        let undisturbed = {
+            let known = Known { means_of: Some(&means_of), ..of(&wakes) };
+            fit_busy(&rate, &cost, known, QUESTION).unwrap()
+        };
+        let few = rate.len() - 10..rate.len();
+        for row in few.clone().cycle().take(60) {
+            rate.push(rate[row]);
+            cost.push(0.3 * cost[row]);
+            wakes.push(wakes[row]);
+            means_of.push((1.0, 0.0));
+        }
+        let known = Known { means_of: Some(&means_of), ..of(&wakes) };
+        let fit = fit_busy(&rate, &cost, known, QUESTION).unwrap();
+        let change = fit.capacity.value / undisturbed.capacity.value - 1.0;
+        assert!(change.abs() < 0.02, "{change} {fit:?}");
     }
 
     #[test]

@@ -61,6 +61,23 @@ pub fn median(values: &mut [f64]) -> f64 {
     0.5 * (lower + mid)
 }
 
+/// The median of values with weights; NaN of an empty list.
+pub(crate) fn weighted_median(mut values: Vec<(f64, f64)>) -> f64 {
+    if values.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        return median(&mut values.iter().map(|(value, _)| *value).collect::<Vec<f64>>());
+    }
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let half = 0.5 * values.iter().map(|(_, weight)| weight).sum::<f64>();
+    let mut below = 0.0;
+    for (value, weight) in values {
+        below += weight;
+        if below >= half {
+            return value;
+        }
+    }
+    f64::NAN
+}
+
 /// The quantile of sorted values by linear interpolation (type 7, the default of R and numpy).
 pub(crate) fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
     if sorted.is_empty() {
@@ -74,4 +91,16 @@ pub(crate) fn quantile_sorted(sorted: &[f64], p: f64) -> f64 {
 
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_with_a_weight_counts_so_many_times() {
+        assert_eq!(weighted_median(vec![(3.0, 1.0), (1.0, 1.0), (2.0, 1.0), (9.0, 1.0)]), 2.5);
+        assert_eq!(weighted_median(vec![(9.0, 1.0), (5.0, 6.0), (1.0, 2.0), (2.0, 1.0)]), 5.0);
+        assert!(weighted_median(Vec::new()).is_nan());
+    }
 }
