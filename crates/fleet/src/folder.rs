@@ -3,7 +3,7 @@
 //! A question about CPU time and rates reads only the intervals, which takes about 20 ms for an
 //! hour of one-second intervals. A question about procedures reads the profiles too.
 
-use std::fs;
+use std::fs::{self, ReadDir};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -19,6 +19,8 @@ use crate::windows::{Profile, Window, profile, run, windows};
 const DEPTH_MAX: usize = 32;
 /// Most files that are read.
 const FILES_MAX: usize = 10_000;
+/// So many profiles are in memory at the same time.
+const PROFILES_AT_ONCE: usize = 8;
 
 /// All trials in a directory and below it.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ struct One {
     windows: Vec<Window>,
 }
 
-/// A file that was not used.
+/// A file or a directory that was not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Its path.
@@ -45,21 +47,25 @@ pub struct Skipped {
 
 impl Folder {
     /// Reads all `*.trial` files in a directory and below it. Unfinished trials count with the
-    /// intervals that they have. A copy of a trial counts once. Files that cannot be read are
-    /// [skipped](Folder::skipped), so that one damaged file does not prevent an answer.
+    /// intervals that they have. A copy of a trial counts once. Files and directories below that
+    /// cannot be read are [skipped](Folder::skipped), so that one of them does not prevent an
+    /// answer.
     ///
     /// # Errors
     /// The directory cannot be read, or no file in it can.
     pub fn open(path: impl AsRef<Path>) -> Result<Folder, Error> {
         let path = path.as_ref();
-        let mut files = Vec::new();
-        find(path, 0, &mut files)?;
+        let failed = |what| Error::File { path: shown(path), what };
+        let mut found = Found::default();
+        let top = fs::read_dir(path).map_err(|error| failed(error.to_string()))?;
+        found.search(path, top, 0).map_err(failed)?;
+        let Found { mut files, skipped } = found;
         files.sort();
         let read = report::in_parallel(files, |path| match Trial::open_intervals(&path) {
             Ok(trial) => Ok(One { run: run(&trial), windows: windows(&trial), path }),
             Err(error) => Err(Skipped { path: shown(&path), why: error.to_string() }),
         });
-        let mut folder = Folder { trials: Vec::new(), skipped: Vec::new() };
+        let mut folder = Folder { trials: Vec::new(), skipped };
         for one in read {
             match one {
                 Ok(one) => folder.trials.push(one),
@@ -82,14 +88,13 @@ impl Folder {
             (true, Some(Skipped { path, why })) => {
                 Err(Error::File { path: path.clone(), what: why.clone() })
             }
-            (true, None) => Err(Error::File {
-                path: shown(path),
-                what: "no *.trial files in it; `plimsoll record` makes them".to_string(),
-            }),
+            (true, None) => {
+                Err(failed("no *.trial files in it; `plimsoll record` makes them".to_string()))
+            }
         }
     }
 
-    /// The files that were not used.
+    /// The files and directories that were not used.
     #[must_use]
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
@@ -99,18 +104,24 @@ impl Folder {
         self.trials.iter().map(|one| (&one.run, one.windows.as_slice()))
     }
 
-    /// The profiles of the trials that are meant.
-    fn profiles(&self, asked: &Asked) -> Result<Vec<(&Run, Profile)>, Error> {
-        let meant = self.trials.iter().filter(|one| asked.group(&one.run).is_some()).collect();
-        let read = report::in_parallel(meant, |one: &One| {
-            let failed = |error: trial::Error| Error::File {
-                path: shown(&one.path),
-                what: error.to_string(),
-            };
-            let trial = Trial::open(&one.path).map_err(failed)?;
-            Ok((&one.run, profile(&trial)))
-        });
-        read.into_iter().collect()
+    /// Reads the profiles of the trials that are meant, and adds each up. A profile is large.
+    fn profiles(&self, asked: &Asked, mut add: impl FnMut(&Run, &Profile)) -> Result<(), Error> {
+        let meant = self.trials.iter().filter(|one| asked.group(&one.run).is_some());
+        for some in meant.collect::<Vec<_>>().chunks(PROFILES_AT_ONCE) {
+            let read = report::in_parallel(some.to_vec(), |one: &One| {
+                let failed = |error: trial::Error| Error::File {
+                    path: shown(&one.path),
+                    what: error.to_string(),
+                };
+                let trial = Trial::open(&one.path).map_err(failed)?;
+                Ok((&one.run, profile(&trial)))
+            });
+            for one in read {
+                let (run, profile) = one?;
+                add(run, &profile);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -124,13 +135,15 @@ impl Home for Folder {
     }
 
     fn procedures(&self, asked: &Asked) -> Result<Vec<ServerProcedures>, Error> {
-        let profiles = self.profiles(asked)?;
-        Ok(sums::procedures(profiles.iter().map(|(run, profile)| (*run, profile)), asked))
+        let mut sums = sums::Procedures::default();
+        self.profiles(asked, |run, profile| sums.add(run, profile, asked))?;
+        Ok(sums.done())
     }
 
     fn stacks(&self, asked: &Asked) -> Result<Vec<GroupStacks>, Error> {
-        let profiles = self.profiles(asked)?;
-        Ok(sums::stacks(profiles.iter().map(|(run, profile)| (*run, profile)), asked))
+        let mut sums = sums::Stacks::default();
+        self.profiles(asked, |run, profile| sums.add(run, profile, asked))?;
+        Ok(sums.done())
     }
 
     fn runs(&self, asked: &Asked) -> Result<Vec<Run>, Error> {
@@ -145,27 +158,49 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Finds the trials in a directory and below it.
-fn find(directory: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let failed = |what: String| Error::File { path: shown(directory), what };
-    let cannot = |error: std::io::Error| failed(error.to_string());
-    if depth > DEPTH_MAX {
-        return Err(failed(format!("more than {DEPTH_MAX} directories deep")));
+/// What is in a directory and below it.
+#[derive(Default)]
+struct Found {
+    /// The trials.
+    files: Vec<PathBuf>,
+    skipped: Vec<Skipped>,
+}
+
+impl Found {
+    fn skip(&mut self, path: &Path, why: String) {
+        self.skipped.push(Skipped { path: shown(path), why });
     }
-    for entry in fs::read_dir(directory).map_err(cannot)? {
-        let entry = entry.map_err(cannot)?;
-        let path = entry.path();
-        // Symbolic links to directories are not followed: they can be circles.
-        if entry.file_type().map_err(cannot)?.is_dir() {
-            find(&path, depth + 1, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "trial") {
-            if files.len() == FILES_MAX {
-                return Err(failed(format!(
-                    "more than {FILES_MAX} trials; use ClickHouse for so many"
-                )));
+
+    /// Fails if there are too many trials.
+    fn search(&mut self, directory: &Path, entries: ReadDir, depth: usize) -> Result<(), String> {
+        for entry in entries {
+            let entry = match entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.skip(directory, error.to_string());
+                    continue;
+                }
+            };
+            // Symbolic links to directories are not followed: they can be circles.
+            match entry {
+                (path, kind) if kind.is_dir() && depth == DEPTH_MAX => {
+                    self.skip(&path, format!("more than {DEPTH_MAX} directories deep"));
+                }
+                (path, kind) if kind.is_dir() => match fs::read_dir(&path) {
+                    Ok(entries) => self.search(&path, entries, depth + 1)?,
+                    Err(error) => self.skip(&path, error.to_string()),
+                },
+                (path, _) if path.extension().is_some_and(|extension| extension == "trial") => {
+                    if self.files.len() == FILES_MAX {
+                        return Err(format!(
+                            "more than {FILES_MAX} trials; use ClickHouse for so many"
+                        ));
+                    }
+                    self.files.push(path);
+                }
+                _ => {}
             }
-            files.push(path);
         }
+        Ok(())
     }
-    Ok(())
 }

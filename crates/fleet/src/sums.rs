@@ -217,18 +217,19 @@ pub fn hours<'t>(
         .collect()
 }
 
-/// What [`crate::Home::procedures`] returns for these trials.
-pub fn procedures<'t>(
-    trials: impl IntoIterator<Item = (&'t Run, &'t Profile)>,
-    asked: &Asked,
-) -> Vec<ServerProcedures> {
-    let mut servers: BTreeMap<Key, (ServerProcedures, BTreeMap<String, ProcedureSums>)> =
-        BTreeMap::new();
-    for (run, profile) in trials {
-        let Some(group) = asked.group(run) else { continue };
+/// Adds up what [`crate::Home::procedures`] returns, trial by trial.
+#[derive(Default)]
+pub struct Procedures {
+    servers: BTreeMap<Key, (ServerProcedures, BTreeMap<String, ProcedureSums>)>,
+}
+
+impl Procedures {
+    /// Adds a trial, if it is meant.
+    pub fn add(&mut self, run: &Run, profile: &Profile, asked: &Asked) {
+        let Some(group) = asked.group(run) else { return };
         for rows in windows_of(profile, asked) {
             let key = (run.server.clone(), group.clone());
-            let (of_server, of_procedures) = servers.entry(key).or_default();
+            let (of_server, of_procedures) = self.servers.entry(key).or_default();
             let requests = rows[0].requests;
             of_server.windows += 1.0;
             of_server.requests += requests;
@@ -241,46 +242,56 @@ pub fn procedures<'t>(
             }
         }
     }
-    let named = |(procedure, sums)| ProcedureSums { procedure, ..sums };
-    servers
-        .into_iter()
-        .map(|((server, group), (sums, procedures))| ServerProcedures {
-            server,
-            group,
-            procedures: procedures.into_iter().map(named).collect(),
-            ..sums
-        })
-        .collect()
+
+    /// The answer.
+    #[must_use]
+    pub fn done(self) -> Vec<ServerProcedures> {
+        let named = |(procedure, sums)| ProcedureSums { procedure, ..sums };
+        self.servers
+            .into_iter()
+            .map(|((server, group), (sums, procedures))| ServerProcedures {
+                server,
+                group,
+                procedures: procedures.into_iter().map(named).collect(),
+                ..sums
+            })
+            .collect()
+    }
 }
 
-/// What [`crate::Home::stacks`] returns for these trials.
-pub fn stacks<'t>(
-    trials: impl IntoIterator<Item = (&'t Run, &'t Profile)>,
-    asked: &Asked,
-) -> Vec<GroupStacks> {
-    /// The frames and the CPU time of each stack.
-    type Stacks<'t> = HashMap<u64, (&'t Vec<String>, f64)>;
-    let mut groups: BTreeMap<Option<String>, (f64, Stacks<'t>)> = BTreeMap::new();
-    for (run, profile) in trials {
-        let Some(group) = asked.group(run) else { continue };
-        let (requests, stacks) = groups.entry(group).or_default();
+/// Adds up what [`crate::Home::stacks`] returns, trial by trial.
+#[derive(Default)]
+pub struct Stacks {
+    /// The requests, and the frames and the CPU time of each stack.
+    groups: BTreeMap<Option<String>, (f64, HashMap<u64, (Vec<String>, f64)>)>,
+}
+
+impl Stacks {
+    /// Adds a trial, if it is meant.
+    pub fn add(&mut self, run: &Run, profile: &Profile, asked: &Asked) {
+        let Some(group) = asked.group(run) else { return };
+        let (requests, stacks) = self.groups.entry(group).or_default();
         *requests += windows_of(profile, asked).map(|rows| rows[0].requests).sum::<f64>();
         for row in profile.stacks.iter().filter(|row| asked.is_in_span(row.start_s)) {
             if let Some(frames) = profile.frames.get(&row.stack) {
-                stacks.entry(row.stack).or_insert((frames, 0.0)).1 += row.cpu_s;
+                stacks.entry(row.stack).or_insert_with(|| (frames.clone(), 0.0)).1 += row.cpu_s;
             }
         }
     }
-    groups
-        .into_iter()
-        .filter(|(_, (_, stacks))| !stacks.is_empty())
-        .map(|(group, (requests, stacks))| {
-            let mut stacks: Vec<(Vec<String>, f64)> =
-                stacks.into_values().map(|(frames, cpu_s)| (frames.clone(), cpu_s)).collect();
-            stacks.sort_by(|a, b| a.0.cmp(&b.0));
-            GroupStacks { group, requests, stacks }
-        })
-        .collect()
+
+    /// The answer.
+    #[must_use]
+    pub fn done(self) -> Vec<GroupStacks> {
+        self.groups
+            .into_iter()
+            .filter(|(_, (_, stacks))| !stacks.is_empty())
+            .map(|(group, (requests, stacks))| {
+                let mut stacks: Vec<(Vec<String>, f64)> = stacks.into_values().collect();
+                stacks.sort_by(|a, b| a.0.cmp(&b.0));
+                GroupStacks { group, requests, stacks }
+            })
+            .collect()
+    }
 }
 
 /// The rows of each window in the span. Each has at least one.
