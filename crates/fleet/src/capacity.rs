@@ -1,7 +1,7 @@
 //! The question `capacity`: which servers are nearest to their capacity at their peak.
 //!
-//! The capacity of a server is the smallest of its resources that may limit it, by the line from
-//! sums ([`regress::line_of`]). Its headroom is the part of the capacity that the peak leaves
+//! The capacity of a server is the smallest of its CPU resources that may limit it, by the line from
+//! sums ([`regress::line_of`]). Disks and network cards are only in the report of a trial. Its headroom is the part of the capacity that the peak leaves
 //! free. The peak is the highest mean rate of a window, so that it lasted for minutes.
 
 use regress::bins::Bin;
@@ -40,7 +40,8 @@ pub struct ServerCapacity {
     pub trials: u64,
     /// Highest mean rate of a window, requests/s.
     pub peak_rate: f64,
-    /// The resource that limits it, as in a report: "hottest thread".
+    /// The CPU resource that limits it, as in a report: "hottest thread". Disks and network cards
+    /// are not compared.
     pub resource: Option<String>,
     /// Its line, with the capacity.
     pub line: Option<BinLine>,
@@ -148,17 +149,25 @@ pub fn of_server(costs: &ServerCosts, level: f64) -> ServerCapacity {
 pub fn sheet(answer: &Capacities) -> Sheet {
     let known = answer.servers.iter().filter(|one| one.headroom.is_some());
     let (servers, known) = (answer.servers.len(), known.count());
-    let intervals: f64 =
-        answer.servers.iter().filter_map(|one| one.line.as_ref()).map(|line| line.n).sum();
+    let with_line = || answer.servers.iter().filter_map(|one| Some((one, one.line.as_ref()?)));
+    let intervals: f64 = with_line().map(|(_, line)| line.n).sum();
+    let trials: u64 = with_line().map(|(one, _)| one.trials).sum();
     let mut facts = vec![(
         "Data".to_string(),
         format!(
-            "{} intervals of {} trials, summed over windows of {} min; nothing is set aside",
+            "lines through {} intervals of {} trials, by sums over {} min",
             thousands(intervals),
-            thousands(answer.trials as f64),
+            thousands(trials as f64),
             WINDOW_S / 60
         ),
     )];
+    let saturated: f64 = answer.servers.iter().map(|one| one.saturated_n).sum();
+    if saturated > 0.0 {
+        facts.push((
+            "Not in lines".to_string(),
+            format!("{} saturated intervals, see the remarks", thousands(saturated)),
+        ));
+    }
     if answer.trials_without_rate > 0 {
         let without = thousands(answer.trials_without_rate as f64);
         facts.push((
@@ -203,7 +212,9 @@ fn headrooms(answer: &Capacities) -> Rows {
 
 fn resources(answer: &Capacities) -> Rows {
     let columns = ["<limited by", "<line", "intervals", "~remark"];
-    let note = "The lines are those of the report of a trial, fitted to sums.".to_string();
+    let note = "The lines are those of the report of a trial, fitted to sums. Only CPU resources \
+                are compared: a disk or a network card can limit a server earlier."
+        .to_string();
     table(answer, "How it is known", &columns, note, |one| {
         let line = one.line.as_ref();
         vec![

@@ -1,6 +1,7 @@
 //! Tests of a folder of trials, and of the questions to it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use regress::{Model, ols};
@@ -122,6 +123,7 @@ fn the_server_with_the_least_headroom_comes_first() {
     let text = report::sheet::sheet(&sheet(&answer), 140);
     let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
     assert!(at("web02") < at("web00") && at("6 trials") < at("web02"), "{text}");
+    assert!(!text.contains("saturated intervals") && text.contains("Only CPU"), "{text}");
 }
 
 #[test]
@@ -142,6 +144,7 @@ fn a_server_without_a_line_is_last_and_says_why() {
         text.contains("1 of 2 servers") && text.contains("Left out") && text.contains("too few"),
         "{text}"
     );
+    assert!(text.contains("899 intervals of 1 trials"), "of those with a line: {text}");
     assert!(serde_json::to_string(&answer).unwrap().contains("\"headroom\":null"));
 }
 
@@ -166,6 +169,29 @@ fn procedures_and_stacks_add_up_over_trials() {
     let requests: f64 = procedures.iter().map(|server| server.requests).sum();
     let of_groups: f64 = stacks.iter().map(|group| group.requests).sum();
     assert!((of_groups / requests - 1.0).abs() < 1e-9);
+}
+
+/// A directory such as lost+found failed every question.
+#[test]
+fn directories_that_cannot_be_read_are_skipped() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made { seconds: 20, ..Made::default() };
+    made.write(directory.path(), "one.trial");
+    let deep = (0..33).fold(directory.path().to_path_buf(), |path, _| path.join("d"));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("two.trial"), "not read").unwrap();
+    let locked = directory.path().join("lost+found");
+    fs::create_dir(&locked).unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
+    let folder = Folder::open(directory.path()).unwrap();
+    let why: Vec<&str> = folder.skipped().iter().map(|one| one.why.as_str()).collect();
+    assert!(why.iter().any(|why| why.contains("32 directories deep")), "{why:?}");
+    // Root may read everything.
+    if fs::read_dir(&locked).is_err() {
+        assert!(folder.skipped().iter().any(|one| one.path.ends_with("lost+found")), "{why:?}");
+    }
+    assert_eq!(folder.runs(&asked()).unwrap().len(), 1);
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
 }
 
 #[test]
@@ -244,4 +270,15 @@ fn a_resource_that_the_latest_trial_lacks_does_not_limit() {
     ]);
     let kinds: Vec<&str> = costs.resources.iter().map(|one| one.kind.as_str()).collect();
     assert_eq!((kinds, costs.resources[0].saturated_n), (vec!["hottest thread"], 6.0));
+}
+
+/// "Nothing is set aside" was not true.
+#[test]
+fn saturated_intervals_are_said_not_to_be_in_the_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    Made { peak: 60_000.0, ..Made::default() }.write(directory.path(), "a.trial");
+    let answer = capacity(&Folder::open(directory.path()).unwrap(), &asked(), 0.95).unwrap();
+    let n = answer.servers[0].saturated_n;
+    let text = report::sheet::sheet(&sheet(&answer), 140);
+    assert!(n > 100.0 && text.contains(&format!("{n} saturated intervals")), "{text}");
 }
