@@ -1,8 +1,9 @@
 //! The question `capacity`: which servers are nearest to their capacity at their peak.
 //!
-//! The capacity of a server is the smallest of its CPU resources that may limit it, by the line from
-//! sums ([`regress::line_of`]). Disks and network cards are only in the report of a trial. Its headroom is the part of the capacity that the peak leaves
-//! free. The peak is the highest mean rate of a window, so that it lasted for minutes.
+//! The capacity of a server is the smallest of its CPU resources that may limit it, by the line
+//! from sums ([`regress::line_of`]). Disks and network cards are only in the report of a trial. Its
+//! headroom is the part of the capacity that the peak leaves free. The peak is the highest mean
+//! rate of a window, so that it lasted for minutes.
 
 use regress::bins::Bin;
 use regress::capacity::BETWEEN_RUN_DEFAULT;

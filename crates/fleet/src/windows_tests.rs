@@ -184,6 +184,11 @@ fn windows_have_the_sums_of_all_intervals_of_a_line() {
     assert_eq!((sums.n, sums.windows), (fitted.len() as f64, 4.0));
     assert!((sums.xc / of(|x, c| x * c) - 1.0).abs() < 1e-12);
     assert!((sums.cc / of(|_, c| c * c) - 1.0).abs() < 1e-12);
+    // Neighbours in different windows are no pair.
+    let pairs = fitted.windows(2).zip(1..).filter(|(_, at)| (at + 101) % 300 != 0);
+    let dxc: f64 = pairs.map(|(p, _)| (p[1].0 - p[0].0) * (p[1].1 - p[0].1)).sum();
+    assert_eq!((sums.pairs, sums.s, sums.ss), (sums.n - 4.0, sums.n, sums.n));
+    assert!((sums.dxc / dxc - 1.0).abs() < 1e-9, "{} {dxc}", sums.dxc);
     let rates = total(&windows, KIND_RATE);
     assert_eq!((rates.n, rates.s), (899.0, 899.0), "the rate of the first interval is not valid");
     let kinds: Vec<&str> = windows.iter().map(|window| window.kind.as_str()).collect();

@@ -85,8 +85,8 @@ sums! {
     cw,
     /// Sum of s·w².
     ww,
-    /// Sum of the mean length of two neighbouring intervals of a window, over all such pairs. A pair
-    /// is in the bin of its second interval.
+    /// Sum of the mean length of two neighbouring intervals of a window, over all such pairs. A
+    /// pair is in the bin of its second interval.
     pairs,
     /// The same of the square of the difference of x.
     dxx,
