@@ -259,11 +259,14 @@ impl Procedures {
     }
 }
 
+/// The frames and the CPU time of each stack.
+type Spent = HashMap<u64, (Vec<String>, f64)>;
+
 /// Adds up what [`crate::Home::stacks`] returns, trial by trial.
 #[derive(Default)]
 pub struct Stacks {
-    /// The requests, and the frames and the CPU time of each stack.
-    groups: BTreeMap<Option<String>, (f64, HashMap<u64, (Vec<String>, f64)>)>,
+    /// With the requests of each group.
+    groups: BTreeMap<Option<String>, (f64, Spent)>,
 }
 
 impl Stacks {

@@ -775,7 +775,8 @@ mod tests {
     fn event_loop(n: usize, outlier: Option<(f64, f64)>) -> BinLine {
         let mut rng = Rng::new(6);
         let interval = |k: usize| {
-            let rate = 10_000.0 * (1.0 - 0.9 * f64::cos(k as f64 / n as f64 * 6.283));
+            let day = std::f64::consts::TAU * k as f64 / n as f64;
+            let rate = 10_000.0 * (1.0 - 0.9 * day.cos());
             let rate = rate * (1.0 + 0.02 * rng.normal());
             let wakes = |used: f64| 1.5 * rate * (1.0 - used).powf(1.5);
             let used = (0..30).fold(0.3, |used, _| 0.002 + rate * 20e-6 + 7e-6 * wakes(used));
