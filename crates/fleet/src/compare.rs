@@ -16,16 +16,17 @@
 //! rate.
 //!
 //! What changed at the same time as the release, such as the kind of requests, is part of its
-//! ratio. So is the time of the day, if one side has only nights: each side needs whole days.
+//! ratio. So is the time of the day, if one side has only nights: each side needs whole days. If the
+//! sides have other hours of the day, only a change that is beyond the margin counts as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regress::bins::BINS_PER_OCTAVE;
 use regress::capacity::BETWEEN_RUN_DEFAULT;
 use regress::effects::{pooled, spread};
 use regress::ratio::{Clusters, log_ratio, same_rate};
 use regress::same_load::BETWEEN_RUN_MIN;
-use regress::{benjamini_hochberg, equivalent};
+use regress::{benjamini_hochberg, equivalent, median};
 use report::Verdict;
 use report::format::{fixed, percent, rate, thousands, three};
 use report::sheet::{Rows, Sheet};
@@ -34,7 +35,9 @@ use serde::Serialize;
 use crate::answer::{
     Figure, LEVEL, LeftOut, Q, charged, fact, left_out, p_value, rates, sum_of_variances,
 };
-use crate::home::{Asked, Error, Home, ProcedureSums, ServerCosts, ServerId, ServerProcedures};
+use crate::home::{
+    Asked, Error, Home, ProcedureSums, ServerCosts, ServerHours, ServerId, ServerProcedures,
+};
 
 /// The label that is compared unless another is asked for.
 pub const LABEL: &str = "release";
@@ -42,6 +45,9 @@ pub const LABEL: &str = "release";
 pub const SERVERS_SPREAD_MIN: usize = 8;
 /// Procedures with a smaller share of the CPU time, before and after, are not tested.
 pub const PROCEDURE_SHARE_MIN: f64 = 0.002;
+
+/// Part of the hours of the day that both sides must have.
+pub const HOURS_PART_MIN: f64 = 0.75;
 
 /// What is compared, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +81,8 @@ pub struct Compared {
     pub between_servers: Option<f64>,
     /// The verdict on the release.
     pub verdict: Verdict,
+    /// Whether both were recorded at the same hours of the day.
+    pub same_hours: bool,
     /// The servers, the most certain change first.
     pub servers: Vec<ServerChange>,
     /// Sd between runs of a server, as a share of the cost.
@@ -149,7 +157,10 @@ pub fn compare(home: &dyn Home, asked: &Asked, terms: &Terms) -> Result<Compared
     let (pairs, mut left_out) = pairs(home.costs(&asked)?, &before, &after);
     let (mut servers, effects) = changes(&pairs, &mut left_out);
     let (between_run, between_run_estimated) = between_run(&effects);
-    judge(&mut servers, &effects, between_run, between_run_estimated, terms.margin);
+    let same_hours = same_hours(&home.hours(&asked)?, &before, &after);
+    let beyond = if same_hours { 0.0 } else { terms.margin };
+    let verdict = |ratio: &Figure, certain: bool| verdict(ratio, certain, beyond, terms.margin);
+    judge(&mut servers, &effects, between_run, between_run_estimated, verdict);
     // Two runs differ at least by this, so the servers together are not more exact.
     let least: Vec<(f64, f64)> =
         effects.iter().map(|e| (e.value, e.variance + 2.0 * BETWEEN_RUN_MIN.powi(2))).collect();
@@ -161,7 +172,7 @@ pub fn compare(home: &dyn Home, asked: &Asked, terms: &Terms) -> Result<Compared
         None => (servers.first().map(|only| only.ratio), None),
     };
     let verdict = ratio.map_or(Verdict::Inconclusive, |ratio| {
-        verdict(&ratio, ratio.low > 1.0 || ratio.high < 1.0, terms.margin)
+        verdict(&ratio, ratio.low > 1.0 || ratio.high < 1.0)
     });
     let ratios: BTreeMap<ServerId, f64> =
         servers.iter().map(|one| (one.server.clone(), one.ratio.value)).collect();
@@ -175,6 +186,7 @@ pub fn compare(home: &dyn Home, asked: &Asked, terms: &Terms) -> Result<Compared
         ratio,
         between_servers,
         verdict,
+        same_hours,
         servers,
         between_run,
         between_run_estimated,
@@ -297,7 +309,7 @@ fn judge(
     effects: &[Effect],
     between_run: f64,
     estimated: bool,
-    margin: f64,
+    verdict: impl Fn(&Figure, bool) -> Verdict,
 ) {
     let of_runs =
         (2.0 * between_run.powi(2), if estimated { effects.len() as f64 - 1.0 } else { 1e6 });
@@ -309,17 +321,37 @@ fn judge(
     let q = benjamini_hochberg(&servers.iter().map(|one| one.p).collect::<Vec<f64>>());
     for (server, q) in servers.iter_mut().zip(q) {
         server.q = q;
-        server.verdict = verdict(&server.ratio, q <= Q, margin);
+        server.verdict = verdict(&server.ratio, q <= Q);
     }
 }
 
-fn verdict(ratio: &Figure, significant: bool, margin: f64) -> Verdict {
-    match significant {
-        true if ratio.value > 1.0 => Verdict::Regression,
-        true => Verdict::Improvement,
-        false if equivalent(&ratio.interval(), margin) => Verdict::NoChange,
-        false => Verdict::Inconclusive,
+/// A change is one that is certain, with its interval beyond this share.
+fn verdict(ratio: &Figure, certain: bool, beyond: f64, margin: f64) -> Verdict {
+    match certain {
+        true if ratio.low > 1.0 + beyond => Verdict::Regression,
+        true if ratio.high < 1.0 / (1.0 + beyond) => Verdict::Improvement,
+        _ if equivalent(&ratio.interval(), margin) => Verdict::NoChange,
+        _ => Verdict::Inconclusive,
     }
+}
+
+/// Whether most servers were recorded at the same hours of the day before and after.
+fn same_hours(all: &[ServerHours], before: &str, after: &str) -> bool {
+    let mut sides: BTreeMap<&ServerId, [BTreeSet<i64>; 2]> = BTreeMap::new();
+    for one in all {
+        for (side, value) in [before, after].into_iter().enumerate() {
+            if one.group.as_deref() == Some(value) {
+                let of_day = one.hours.iter().map(|hour| hour.start_s.rem_euclid(86_400));
+                sides.entry(&one.server).or_default()[side].extend(of_day);
+            }
+        }
+    }
+    let common = |[old, new]: &[BTreeSet<i64>; 2]| {
+        let either = old.union(new).count() as f64;
+        (!old.is_empty() && !new.is_empty()).then(|| old.intersection(new).count() as f64 / either)
+    };
+    let mut parts: Vec<f64> = sides.values().filter_map(common).collect();
+    parts.is_empty() || median(&mut parts) >= HOURS_PART_MIN
 }
 
 /// The procedures, and how many are too small.
@@ -445,13 +477,31 @@ pub fn sheet(answer: &Compared) -> Sheet {
         Some(ratio) => fact(
             "Release",
             format!(
-                "{verdict}: a request costs {} % at the same rate, over {} servers",
+                "{after}: {verdict}: {} % for a request at the same rate, over {} servers",
                 ratio.as_change(),
                 servers.len()
             ),
         ),
         None => fact("Release", "cannot be said: no server has both at the same rate"),
     });
+    let changed = answer.procedures.iter().filter(|one| one.q <= Q).count();
+    let changes = answer.procedures.iter().take(changed.min(3)).map(|one| {
+        let percent = fixed(100.0 * one.change.value, 1);
+        format!("{} {}{percent} %", one.procedure, if one.change.value < 0.0 { "" } else { "+" })
+    });
+    match changes.collect::<Vec<String>>().join(", ") {
+        none if none.is_empty() => (),
+        text if changed > 3 => facts.push(fact("Where", format!("{text}, and {}", changed - 3))),
+        text => facts.push(fact("Where", text)),
+    }
+    if !answer.same_hours {
+        let text = format!(
+            "recorded at other hours of the day before and after: only a change of more than {:.0} \
+             % counts",
+            100.0 * margin
+        );
+        facts.push(fact("Hours", text));
+    }
     let source = match answer.between_run_estimated {
         true => "estimated from these servers",
         false => "the default for few servers",
@@ -465,7 +515,10 @@ pub fn sheet(answer: &Compared) -> Sheet {
     ));
     facts.extend(left_out(&answer.left_out));
     let marked = servers.iter().filter(|server| server.q <= Q).count();
-    let sides = |values: [f64; 2]| format!("{} / {}", thousands(values[0]), thousands(values[1]));
+    let saturated: f64 = servers.iter().flat_map(|server| server.saturated).sum();
+    if saturated > 0.0 {
+        facts.push(fact("Saturated", format!("{} intervals, left out", thousands(saturated))));
+    }
     let table = Rows::of(
         "Servers",
         servers.iter().take(marked + NEXT),
@@ -475,8 +528,6 @@ pub fn sheet(answer: &Compared) -> Sheet {
             ("q", &|s| three(s.q)),
             ("<verdict", &|s| shown(s.verdict, *margin)),
             ("rates/s", &|s| format!("{} to {}", rate(s.rates.0), rate(s.rates.1))),
-            ("intervals", &|s| sides(s.intervals)),
-            ("saturated", &|s| sides(s.saturated)),
         ],
         format!(
             "Cost of a request after over before, at the same rates ({} bins per doubling). \
@@ -485,7 +536,6 @@ pub fn sheet(answer: &Compared) -> Sheet {
             BINS_PER_OCTAVE
         ),
     );
-    let changed = answer.procedures.iter().filter(|one| one.q <= Q).count();
     let procedures = Rows::of(
         "Procedures",
         answer.procedures.iter().take(changed + NEXT),

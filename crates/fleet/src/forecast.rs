@@ -269,20 +269,19 @@ fn date(s: i64) -> String {
 /// The answer as text.
 #[must_use]
 pub fn sheet(answer: &Forecast) -> Sheet {
-    let mut facts = Vec::new();
+    let mut facts = sentences(&answer.groups);
+    if answer.groups.is_empty() {
+        facts.push(fact("Forecast", "cannot be said: no server has hours and a known capacity"));
+    }
     facts.extend(left_out(&answer.left_out));
-    let outlook = |group: &&GroupForecast| match &group.outlook {
-        Outlook::RanOut { day_s } => format!("above it on {}", date(*day_s)),
-        Outlook::RunsOut { day_s, low_s, high_s } => format!(
-            "{} ({} to {})",
-            date(*day_s),
-            date(*low_s),
-            high_s.map_or("later".to_owned(), date)
-        ),
-        Outlook::Not { within_days } => format!("not {}", within(*within_days)),
-        Outlook::CannotBeSaid { why, not_before_s } => {
-            let from = not_before_s.map(|s| format!("; not before {}", date(s)));
-            format!("cannot be said: {why}{}", from.unwrap_or_default())
+    let dates = |group: &GroupForecast| match &group.outlook {
+        Outlook::RanOut { day_s } => [date(*day_s), "-".to_owned(), "-".to_owned()],
+        Outlook::RunsOut { day_s, low_s, high_s } => {
+            [date(*day_s), date(*low_s), high_s.map_or("later".to_owned(), date)]
+        }
+        Outlook::Not { .. } => ["no", "-", "-"].map(str::to_owned),
+        Outlook::CannotBeSaid { not_before_s, .. } => {
+            ["?".to_owned(), not_before_s.map_or("-".to_owned(), date), "-".to_owned()]
         }
     };
     let of_fit = |group: &GroupForecast, of: &dyn Fn(&RunsOut) -> String| {
@@ -293,35 +292,78 @@ pub fn sheet(answer: &Forecast) -> Sheet {
         &answer.groups,
         &[
             ("<group", &|group: &&GroupForecast| group.name.clone()),
-            ("~runs out", &outlook),
-            ("peak", &|group| of_fit(group, &|fit| rate(fit.peak))),
-            ("capacity", &|group| rate(group.capacity)),
+            ("<runs out", &|group| dates(group)[0].clone()),
+            ("<earliest", &|group| dates(group)[1].clone()),
+            ("<latest", &|group| dates(group)[2].clone()),
+            ("peak/s", &|group| of_fit(group, &|fit| rate(fit.peak))),
+            ("capacity/s", &|group| rate(group.capacity)),
             ("% a week", &|group| {
-                of_fit(group, &|fit| {
-                    let [low, value, high] =
-                        fit.growth.map(|g| fixed(100.0 * ((1.0 + g).powi(7) - 1.0), 1));
-                    format!("{value} ({low} to {high})")
-                })
+                of_fit(group, &|fit| fixed(100.0 * ((1.0 + fit.growth[1]).powi(7) - 1.0), 1))
             }),
             ("days", &|group| match group.days_left_out {
                 0 => group.days.to_string(),
                 more => format!("{} (-{more})", group.days),
             }),
-            ("servers", &|group| group.servers.to_string()),
-            ("~first server", &|group| match &group.first_server {
-                Some(first) => format!("{}, {}", first.server, date(first.day_s)),
-                None => "-".to_owned(),
-            }),
         ],
         "Peak: expected on the busiest day of the last week. A date is the first day on which the \
-         peak is above the capacity, with the 95 % interval from the trend, the noise and the \
-         capacity. It assumes that growth goes on as it did. Days in brackets have too few hours, \
-         and were left out. The first server runs out alone, if the load is not moved."
-            .to_owned(),
+         peak is above the capacity, if growth goes on as it did. Earliest and latest are the 95 % \
+         interval from the trend, the noise and the capacity. Days in brackets have too few hours, \
+         and were left out.",
     );
-    let tables = if table.rows.is_empty() { Vec::new() } else { vec![table] };
-    if answer.groups.is_empty() {
-        facts.push(fact("Forecast", "cannot be said: no server has hours and a known capacity"));
-    }
+    let first = Rows::of(
+        "The first server of each group",
+        answer.groups.iter().filter_map(|group| Some((group, group.first_server.as_ref()?))),
+        &[
+            ("<group", &|(group, _): &(&GroupForecast, &FirstServer)| group.name.clone()),
+            ("servers", &|(group, _)| group.servers.to_string()),
+            ("<first", &|(_, first)| first.server.to_string()),
+            ("<runs out", &|(_, first)| date(first.day_s)),
+        ],
+        "It runs out alone on that day, if its load is not moved to the others.",
+    );
+    let tables = [table, first].into_iter().filter(|table| !table.rows.is_empty()).collect();
     Sheet { title: "When servers run out".to_owned(), facts, tables }
+}
+
+/// The outlooks as sentences, those that run out first. Groups with the same outlook are together.
+fn sentences(groups: &[GroupForecast]) -> Vec<(String, String)> {
+    const NAMES: usize = 5;
+    let mut found: Vec<((String, String), Vec<&str>)> = Vec::new();
+    let mut dated = 0;
+    for group in groups {
+        let (label, text) = match &group.outlook {
+            Outlook::RanOut { day_s } => {
+                ("Ran out", format!("above the capacity on {}", date(*day_s)))
+            }
+            Outlook::RunsOut { day_s, low_s, high_s } => {
+                let high = high_s.map_or("later".to_owned(), date);
+                ("Runs out", format!("about {} ({} to {high})", date(*day_s), date(*low_s)))
+            }
+            Outlook::Not { within_days } => ("Does not", format!("not {}", within(*within_days))),
+            Outlook::CannotBeSaid { why, .. } => ("Unknown", why.clone()),
+        };
+        if matches!(group.outlook, Outlook::RanOut { .. } | Outlook::RunsOut { .. }) {
+            dated += 1;
+            if dated > NAMES {
+                continue;
+            }
+        }
+        let what = fact(label, text);
+        match found.iter_mut().find(|(other, _)| *other == what) {
+            Some((_, names)) => names.push(&group.name),
+            None => found.push((what, vec![&group.name])),
+        }
+    }
+    let more = dated.saturating_sub(NAMES);
+    let mut facts: Vec<(String, String)> = found
+        .into_iter()
+        .map(|((label, text), names)| {
+            let others = if names.len() > NAMES { ", …" } else { "" };
+            (label, format!("{}{others}: {text}", names[..names.len().min(NAMES)].join(", ")))
+        })
+        .collect();
+    if more > 0 {
+        facts.push(fact("Run out", format!("{more} more, in the table")));
+    }
+    facts
 }

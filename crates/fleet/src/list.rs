@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::answer::fact;
 use crate::home::{Asked, Error, Home, Run, ServerId};
 
+const DAY_NS: i64 = 86_400_000_000_000;
 /// Values of a label that are shown.
 const VALUES_SHOWN: usize = 4;
 
@@ -81,6 +82,14 @@ impl Recorded {
 /// The answer as text.
 #[must_use]
 pub fn sheet(answer: &List) -> Sheet {
+    let from = answer.servers.iter().map(|one| one.from_ns).min();
+    let to = answer.servers.iter().map(|one| one.to_ns).max();
+    // Over days, the dates do, and leave room for the labels.
+    let shown = match from.zip(to).is_some_and(|(from, to)| to - from > 2 * DAY_NS) {
+        true => "2026-11-26".len(),
+        false => "2026-11-26 09:30".len(),
+    };
+    let at = |ns: i64| instant(ns).chars().take(shown).collect::<String>();
     let trials: u64 = answer.servers.iter().map(|one| one.trials).sum();
     Sheet {
         title: "Servers of the fleet".to_owned(),
@@ -92,8 +101,8 @@ pub fn sheet(answer: &List) -> Sheet {
                 ("<Server", &|one: &&Recorded| one.server.to_string()),
                 ("Trials", &|one| thousands(one.trials as f64)),
                 ("Recorded", &|one| duration(one.recorded_s)),
-                ("<From (UTC)", &|one| minute(one.from_ns)),
-                ("<To (UTC)", &|one| minute(one.to_ns)),
+                ("<From (UTC)", &|one| at(one.from_ns)),
+                ("<To (UTC)", &|one| at(one.to_ns)),
                 ("~Labels", &|one| labels(&one.labels)),
             ],
             "",
@@ -101,15 +110,11 @@ pub fn sheet(answer: &List) -> Sheet {
     }
 }
 
-fn minute(ns: i64) -> String {
-    instant(ns).chars().take("2026-11-26 09:30".len()).collect()
-}
-
 fn labels(of: &BTreeMap<String, BTreeSet<String>>) -> String {
     let one = |(name, values): (&String, &BTreeSet<String>)| {
         let shown: Vec<&str> = values.iter().take(VALUES_SHOWN).map(String::as_str).collect();
-        let more = if values.len() > VALUES_SHOWN { ", …" } else { "" };
-        format!("{name}={}{more}", shown.join(", "))
+        let more = if values.len() > VALUES_SHOWN { ",…" } else { "" };
+        format!("{name}={}{more}", shown.join(","))
     };
-    of.iter().map(one).collect::<Vec<String>>().join("; ")
+    of.iter().map(one).collect::<Vec<String>>().join(" ")
 }

@@ -11,7 +11,7 @@
 //! Healthy twins differ too. How far is estimated from the group ([`regress::effects::spread`]),
 //! of which up to half may be anything, and the sd is at least that between two runs of one server.
 //! Each server is tested with it, and with the errors of its windows and of the medians.
-//! Benjamini–Hochberg is over all servers of all groups.
+//! Benjamini–Hochberg is over all servers of all groups, and p is at most [`P_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use regress::effects::spread;
 use regress::ratio::{BUSY_PART, LogRatio, WINDOWS_MIN, log_ratio};
 use regress::same_load::BETWEEN_RUN_MIN;
 use regress::{benjamini_hochberg, median};
-use report::format::{percent, rate, thousands, three};
+use report::format::{change, percent, rate, three};
 use report::sheet::{Rows, Sheet};
 use serde::Serialize;
 
@@ -32,6 +32,9 @@ use crate::home::{Asked, Error, Home, Run, ServerCosts, ServerId};
 pub const GROUP_MIN: usize = 8;
 /// Rates that fewer servers have are left out.
 pub const BIN_SERVERS_MIN: usize = 5;
+/// Largest p of an outlier. Benjamini–Hochberg alone allows more false alarms the more servers
+/// differ; this allows one in a thousand healthy servers.
+pub const P_MAX: f64 = 0.001;
 /// Variance of a median, as a multiple of that of a mean.
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
 const ROUNDS: usize = 5;
@@ -108,7 +111,7 @@ pub fn outliers(home: &dyn Home, asked: &Asked) -> Result<Outliers, Error> {
     let members = |group: &Group| group.servers.iter().map(|one| one.p).collect::<Vec<f64>>();
     let q = benjamini_hochberg(&groups.iter().flat_map(members).collect::<Vec<f64>>());
     for (member, q) in groups.iter_mut().flat_map(|group| &mut group.servers).zip(q) {
-        (member.q, member.outlier) = (q, q <= Q);
+        (member.q, member.outlier) = (q, q <= Q && member.p <= P_MAX);
     }
     groups.iter_mut().for_each(|group| group.servers.sort_by(|a, b| a.p.total_cmp(&b.p)));
     Ok(Outliers { groups, left_out, level: LEVEL })
@@ -277,9 +280,19 @@ fn polished(known: &[(&ServerId, Costs<'_>)]) -> Vec<[f64; 3]> {
 #[must_use]
 pub fn sheet(answer: &Outliers) -> Sheet {
     const NEXT: usize = 3;
+    const NAMES: usize = 5;
     let all = || answer.groups.iter().flat_map(|group| &group.servers);
-    let outlying = all().filter(|one| one.outlier).count();
-    let text = format!("{outlying} of {} servers differ from their group", all().count());
+    let outlying: Vec<String> = all()
+        .filter(|one| one.outlier)
+        .map(|one| format!("{} {} %", one.server, change(one.ratio.value)))
+        .collect();
+    let named = match outlying.len() {
+        0 => String::new(),
+        few if few <= NAMES => format!(": {}", outlying.join(", ")),
+        _ => format!(": {}, …", outlying[..NAMES].join(", ")),
+    };
+    let text =
+        format!("{} of {} servers differ from their group{named}", outlying.len(), all().count());
     let mut facts = vec![fact("Outliers", text)];
     for group in &answer.groups {
         let text = match (&group.cannot_be_said, group.between_servers) {
@@ -302,24 +315,26 @@ pub fn sheet(answer: &Outliers) -> Sheet {
         );
     }
     rows.sort_by(|(_, a), (_, b)| a.p.total_cmp(&b.p));
+    type Shown<'a> = (&'a str, &'a Member);
+    let mut columns: Vec<(&str, &dyn Fn(&Shown<'_>) -> String)> = vec![
+        ("<server", &|(_, one)| one.server.to_string()),
+        ("difference %", &|(_, one)| one.ratio.as_change()),
+        ("q", &|(_, one)| three(one.q)),
+        ("<differs", &|(_, one)| if one.outlier { "yes" } else { "no" }.to_owned()),
+        ("rates/s", &|(_, one)| format!("{} to {}", rate(one.rates.0), rate(one.rates.1))),
+    ];
+    if rows.iter().any(|(group, one)| *group != one.server.server) {
+        columns.insert(1, ("<group", &|(group, _)| (*group).to_owned()));
+    }
     let table = Rows::of(
         "Servers",
         rows,
-        &[
-            ("<server", &|(_, one): &(&str, &Member)| one.server.to_string()),
-            ("<group", &|(name, _)| (*name).to_owned()),
-            ("difference %", &|(_, one)| one.ratio.as_change()),
-            ("q", &|(_, one)| three(one.q)),
-            ("<differs", &|(_, one)| if one.outlier { "yes" } else { "no" }.to_owned()),
-            ("rates/s", &|(_, one)| format!("{} to {}", rate(one.rates.0), rate(one.rates.1))),
-            ("intervals", &|(_, one)| thousands(one.intervals)),
-            ("saturated", &|(_, one)| thousands(one.saturated)),
-        ],
+        &columns,
         format!(
             "Cost of a request compared with the group at the same rates. The interval includes \
-             how far healthy servers differ. At q = {Q}, expect about one in twenty of the \
-             servers that differ to be a false alarm. Of each group, only {NEXT} of the others \
-             are shown.",
+             how far healthy servers differ. A server differs if q ≤ {Q} and p ≤ {P_MAX}: expect \
+             at most one false alarm in 1,000 healthy servers. Of each group, only {NEXT} of the \
+             others are shown.",
         ),
     );
     let tables = if table.rows.is_empty() { Vec::new() } else { vec![table] };

@@ -9,12 +9,13 @@ use ::report::Verdict;
 use ::report::sheet::{self, Chapter, Sheet};
 use command::failure::{Failure, misuse};
 use command::output;
+use indicatif::ProgressBar;
 use regress::load_line::LEVEL_DEFAULT;
 use serde::Serialize;
 
 use crate::cli::Login;
 use crate::cli::fleet::{self as flags, Fleet, Shown, Trials};
-use crate::ship;
+use crate::{progress, ship};
 
 /// Answers a question.
 pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
@@ -212,7 +213,13 @@ fn flames(flags: &flags::Flame) -> Result<(), Failure> {
 fn example(flags: &flags::Example) -> Result<(), Failure> {
     output::make_directory(&flags.directory)?;
     let fleet = Example::new(flags.seed, Plan::folder());
-    let written = fleet.write(&flags.directory).map_err(misuse)?;
+    let bar = progress::bar(ProgressBar::new(0), "{pos} of {len} trials {wide_bar}", false);
+    let shown = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
+    let written = fleet.write(&flags.directory, &shown).map_err(misuse)?;
+    bar.finish_and_clear();
     let directory = flags.directory.display();
     output::print(format!(
         "{written} made-up trials written to {directory}\n\nTry:\n  plimsoll fleet capacity \

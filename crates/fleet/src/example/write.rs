@@ -1,6 +1,7 @@
 //! A made-up fleet as a folder of trials.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use regress::Rng;
 use trial::profile::{Frame, FrameMode, Owner, ProfileInfo, SampleRow, Stack};
@@ -16,6 +17,8 @@ const LONG_S: (i64, i64) = (44_400, 69_600);
 /// Recordings of the growing group on other days.
 const SHORT_S: (i64, i64) = (67_800, 69_000);
 const PID: u32 = 700;
+/// Threads that write: each mostly waits for the disk.
+const WRITERS: usize = 4;
 
 impl Plan {
     /// The fleet that [`Fleet::write`] is for: small, with enough days for a forecast.
@@ -26,31 +29,61 @@ impl Plan {
 }
 
 impl Fleet {
-    /// Writes trials of seven hours before and after the release, and short ones of the growing
-    /// group on all other days. The folder must exist. Returns the number of trials.
+    /// Writes a trial of each server and release. It has seven hours of a day before and of a day
+    /// after the release; those of the growing group also have twenty minutes of all other days.
+    /// The folder must exist. `written` is called after each trial, with their number and how many
+    /// there will be. Returns that.
     ///
     /// # Errors
     /// [`Error::File`] if a trial cannot be written, or exists.
-    pub fn write(&self, folder: &Path) -> Result<usize, Error> {
-        let days = i64::from(self.plan.days);
-        let release_day = self.plan.release_window() * WINDOW_S / DAY_S;
-        let long = [release_day - 1, days - 1];
-        let mut written = 0;
-        for server in &self.servers {
-            let grows = self.plan.growth.is_some() && server.kind == KINDS.len() - 1;
-            let windows: Vec<Window> = self.windows(server).collect();
-            for day in (0..days).filter(|day| grows || long.contains(day)) {
-                let (from, to) = if long.contains(&day) { LONG_S } else { SHORT_S };
-                let at = |of_day: i64| ((day * DAY_S + of_day) / WINDOW_S) as usize;
-                let name = format!("{}-{}-{day:02}.trial", server.id.host, server.id.server);
+    pub fn write(
+        &self,
+        folder: &Path,
+        written: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<usize, Error> {
+        let releases = |server: &Server| if server.released { 0..2 } else { 0..1 };
+        let trials: Vec<(&Server, usize)> = self
+            .servers
+            .iter()
+            .flat_map(|server| releases(server).map(move |run| (server, run)))
+            .collect();
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let work = || {
+            while let Some((server, run)) = trials.get(next.fetch_add(1, Relaxed)) {
+                let release = RELEASES[*run];
+                let name = format!("{}-{}-{release}.trial", server.id.host, server.id.server);
                 let path = folder.join(name);
-                self.write_one(server, &windows[at(from)..at(to)], &path).map_err(|error| {
+                let windows = self.recorded(server, *run);
+                self.write_one(server, &windows, &path).map_err(|error| {
+                    next.store(trials.len(), Relaxed);
                     Error::File { path: path.display().to_string(), what: error.to_string() }
                 })?;
-                written += 1;
+                written(done.fetch_add(1, Relaxed) + 1, trials.len());
             }
-        }
-        Ok(written)
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..WRITERS).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|one| one.join().expect("writing does not panic"))
+        })?;
+        Ok(trials.len())
+    }
+
+    /// The windows of the trial of one release.
+    fn recorded(&self, server: &Server, run: usize) -> Vec<Window> {
+        let days = i64::from(self.plan.days);
+        let long = [self.plan.release_window() * WINDOW_S / DAY_S - 1, days - 1];
+        let grows = self.plan.growth.is_some() && server.kind == KINDS.len() - 1;
+        let is_recorded = |window: &Window| {
+            let since_s = window.start_s - self.plan.start_s;
+            let (from, to) = match long.contains(&(since_s / DAY_S)) {
+                true => LONG_S,
+                false if grows => SHORT_S,
+                false => return false,
+            };
+            window.run == run && (from..to).contains(&(since_s % DAY_S))
+        };
+        self.windows(server).filter(is_recorded).collect()
     }
 
     fn write_one(
