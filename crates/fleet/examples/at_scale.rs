@@ -94,7 +94,7 @@ fn windows(first: u32) -> String {
     let summed = list(&|at| format!("sum(toFloat64({})) AS s{}", each[at], sums[at]));
     format!(
         "INSERT INTO windows ({WINDOW_COLUMNS})
-        SELECT host, server, server_version, labels, trial, begin, toUInt64(1 + 0 * (tx + tc)),
+        SELECT host, server, server_version, labels, trial, begin, toUInt64(1 + 0 * (tn + tx + tc)),
             if(kind = 0, 'hottest thread', 'machine'), if(kind = 0, 1, 4), kind = 0, 1, 0, nan,
             nan, {START_S}, if(has(b, m), b, arrayPushBack(b, m)) AS bins, {resized}, {}, {}
         FROM (SELECT host, server, server_version, labels, trial, begin, kind, sum(sn) AS tn,

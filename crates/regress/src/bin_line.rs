@@ -24,10 +24,10 @@
 //! highest mean use of a bin that is near the line, not that of an interval. On 127 trials of 17
 //! set-ups of real servers the capacity differed from that of the full method by 0.2 % (median), by
 //! less than 2.5 % in 120 of them, and by 28 % once, within both intervals. The measured saturation
-//! was inside as many intervals. Data that stay below 10 % of the cap decide little in either: once,
-//! at 5 % on a machine that was busy with other work, the capacities differed by a factor of two,
-//! within intervals of a factor of ten and more. `tests/saturation.rs` has bounds for simulated
-//! servers. Where the difference matters, analyse the trial itself.
+//! was inside as many intervals. Data that stay below 10 % of the cap decide little in either:
+//! once, at 5 % on a machine that was busy with other work, the capacities differed by a factor of
+//! two, within intervals of a factor of ten and more. `tests/saturation.rs` has bounds for
+//! simulated servers. Where the difference matters, analyse the trial itself.
 
 use serde::Serialize;
 
