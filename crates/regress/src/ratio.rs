@@ -29,11 +29,14 @@ pub struct Clusters {
 }
 
 impl From<&Bin> for Clusters {
+    /// The windows of a bin, not its intervals: some of these are in windows of other bins. The sums
+    /// over the windows follow from products with their lengths, exactly if these are equal.
     fn from(bin: &Bin) -> Clusters {
+        let per_length = bin.window_s / bin.window_ss;
         Clusters {
             n: bin.windows,
-            x: bin.x,
-            c: bin.c,
+            x: per_length * bin.window_sx,
+            c: per_length * bin.window_sc,
             xx: bin.window_xx,
             xc: bin.window_xc,
             cc: bin.window_cc,
