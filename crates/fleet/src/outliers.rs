@@ -9,14 +9,15 @@
 //! the deviations (median polish).
 //!
 //! Healthy twins differ too. How far is estimated from the group ([`regress::effects::spread`]),
-//! of which up to half may be anything, and the sd is at least that between two runs of one server.
-//! Each server is tested with it, and with the errors of its windows and of the medians.
+//! of which up to half may be anything, and from the other groups if they are alike. The sd is at
+//! least that between two runs of one server. Each server is tested with it, and with the errors of
+//! its windows and of the medians.
 //! Benjamini–Hochberg is over all servers of all groups, and p is at most [`P_MAX`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use regress::bins::{BINS_PER_OCTAVE, Bin};
-use regress::effects::spread;
+use regress::effects::{pooled, spread};
 use regress::ratio::{BUSY_PART, LogRatio, WINDOWS_MIN, log_ratio};
 use regress::same_load::BETWEEN_RUN_MIN;
 use regress::{benjamini_hochberg, median};
@@ -37,6 +38,8 @@ pub const BIN_SERVERS_MIN: usize = 5;
 pub const P_MAX: f64 = 0.001;
 /// Variance of a median, as a multiple of that of a mean.
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
+/// Variance of the logarithm of the median deviation of normal ones, times their number.
+const OF_LOG_MEDIAN: f64 = 1.361;
 const ROUNDS: usize = 5;
 
 /// The answer.
@@ -106,8 +109,13 @@ pub fn outliers(home: &dyn Home, asked: &Asked) -> Result<Outliers, Error> {
         servers.entry(&costs.server).or_default().add(costs, release);
     }
     let mut left_out = Vec::new();
+    let deviating: Vec<Deviating<'_>> = by_group
+        .into_iter()
+        .map(|(name, servers)| Deviating::of(name, servers, &mut left_out))
+        .collect();
+    let spreads = spreads(&deviating);
     let mut groups: Vec<Group> =
-        by_group.into_iter().map(|(name, servers)| group(name, servers, &mut left_out)).collect();
+        deviating.into_iter().zip(spreads).map(|(one, spread)| one.judged(spread)).collect();
     let members = |group: &Group| group.servers.iter().map(|one| one.p).collect::<Vec<f64>>();
     let q = benjamini_hochberg(&groups.iter().flat_map(members).collect::<Vec<f64>>());
     for (member, q) in groups.iter_mut().flat_map(|group| &mut group.servers).zip(q) {
@@ -179,74 +187,129 @@ impl<'a> Costs<'a> {
     }
 }
 
-fn group(
-    name: &str,
-    servers: BTreeMap<&ServerId, Costs<'_>>,
-    left_out: &mut Vec<LeftOut>,
-) -> Group {
-    let mut servers_in: BTreeMap<Cell<'_>, BTreeSet<&ServerId>> = BTreeMap::new();
-    for (server, costs) in &servers {
-        for (cell, ..) in &costs.bins {
-            servers_in.entry(*cell).or_default().insert(server);
+/// A group, and how much the cost of each of its servers deviates.
+struct Deviating<'a> {
+    name: &'a str,
+    known: Vec<(&'a ServerId, Costs<'a>)>,
+    /// See [`Costs::deviation`]; none if there are fewer than [`GROUP_MIN`] servers.
+    deviations: Vec<[f64; 3]>,
+}
+
+impl<'a> Deviating<'a> {
+    fn of(
+        name: &'a str,
+        servers: BTreeMap<&'a ServerId, Costs<'a>>,
+        left_out: &mut Vec<LeftOut>,
+    ) -> Deviating<'a> {
+        let mut servers_in: BTreeMap<Cell<'_>, BTreeSet<&ServerId>> = BTreeMap::new();
+        for (server, costs) in &servers {
+            for (cell, ..) in &costs.bins {
+                servers_in.entry(*cell).or_default().insert(server);
+            }
+        }
+        let slope = median(&mut servers.values().filter_map(Costs::slope).collect::<Vec<f64>>());
+        let mut known: Vec<(&ServerId, Costs<'_>)> = Vec::new();
+        for (server, mut costs) in servers {
+            let had = !costs.bins.is_empty();
+            costs.move_to_middle(if slope.is_finite() { slope } else { 0.0 });
+            costs.bins.retain(|(cell, ..)| servers_in[cell].len() >= BIN_SERVERS_MIN);
+            let why = match had {
+                _ if !costs.bins.is_empty() => {
+                    known.push((server, costs));
+                    continue;
+                }
+                true => "its rates are not those of its group",
+                false => "its costs are not known",
+            };
+            left_out.push(LeftOut { server: server.clone(), why: why.to_owned() });
+        }
+        let deviations = if known.len() < GROUP_MIN { Vec::new() } else { polished(&known) };
+        Deviating { name, known, deviations }
+    }
+
+    /// The deviations, each with its variance by the windows.
+    fn effects(&self) -> Vec<(f64, f64)> {
+        self.deviations.iter().map(|[value, variance, _]| (*value, *variance)).collect()
+    }
+
+    /// The logarithm of the variance of most of its servers, by their median, and the variance of that.
+    /// Some that are far off do not matter.
+    fn log_variance(&self) -> (f64, f64) {
+        let mut off: Vec<f64> = self.deviations.iter().map(|d| d[0].abs()).collect();
+        let median = median(&mut off).max(BETWEEN_RUN_MIN);
+        (2.0 * median.ln(), 4.0 * OF_LOG_MEDIAN / off.len() as f64)
+    }
+
+    fn judged(self, spread: Option<(f64, f64)>) -> Group {
+        let Deviating { name, known, deviations } = self;
+        let Some((sd, dof)) = spread else {
+            let why = match known.len() {
+                few if few < GROUP_MIN => {
+                    format!("{few} comparable servers, fewer than {GROUP_MIN}")
+                }
+                _ => "its costs cannot be compared".to_owned(),
+            };
+            return Group {
+                name: name.to_owned(),
+                cannot_be_said: Some(why),
+                between_servers: None,
+                servers: Vec::new(),
+            };
+        };
+        let member =
+            |((server, one), [off, variance, others]): (&(&ServerId, Costs<'_>), [f64; 3])| {
+                let variance = variance + sd * sd * (1.0 + OF_MEDIAN / others);
+                Member {
+                    server: (*server).clone(),
+                    ratio: Figure::ratio(off, variance, dof),
+                    p: p_value(off, variance, dof),
+                    q: 1.0,
+                    outlier: false,
+                    rates: (
+                        one.bins
+                            .iter()
+                            .map(|(_, at, _)| rates(*at).0)
+                            .fold(f64::INFINITY, f64::min),
+                        one.bins.iter().map(|(_, at, _)| rates(*at).1).fold(0.0, f64::max),
+                    ),
+                    bins: one.bins.len(),
+                    intervals: one.intervals,
+                    saturated: one.saturated,
+                }
+            };
+        Group {
+            name: name.to_owned(),
+            cannot_be_said: None,
+            between_servers: Some(sd),
+            servers: known.iter().zip(deviations).map(member).collect(),
         }
     }
-    let slope = median(&mut servers.values().filter_map(Costs::slope).collect::<Vec<f64>>());
-    let mut known: Vec<(&ServerId, Costs<'_>)> = Vec::new();
-    for (server, mut costs) in servers {
-        let had = !costs.bins.is_empty();
-        costs.move_to_middle(if slope.is_finite() { slope } else { 0.0 });
-        costs.bins.retain(|(cell, ..)| servers_in[cell].len() >= BIN_SERVERS_MIN);
-        let why = match had {
-            _ if !costs.bins.is_empty() => {
-                known.push((server, costs));
-                continue;
-            }
-            true => "its rates are not those of its group",
-            false => "its costs are not known",
+}
+
+/// The sd between the healthy servers of each group, and its degrees of freedom. A small group does
+/// not show its sd well, and its outliers hide each other, so the groups share one as far as they
+/// are alike (Smyth 2004): it counts as if it came from so many servers more, the fewer the more
+/// the groups differ. If they do not differ by more than chance, it is that of all.
+fn spreads(groups: &[Deviating<'_>]) -> Vec<Option<(f64, f64)>> {
+    let large = || groups.iter().filter(|group| !group.deviations.is_empty());
+    let all: Vec<(f64, f64)> = large().flat_map(Deviating::effects).collect();
+    let variances: Vec<(f64, f64)> = large().map(Deviating::log_variance).collect();
+    let differ = pooled(&variances, LEVEL).map(|mean| mean.between_sd);
+    let of_all = spread(&all, BETWEEN_RUN_MIN);
+    let one = |group: &Deviating<'_>| {
+        let own = spread(&group.effects(), BETWEEN_RUN_MIN)?;
+        let (Some(all), Some(differ)) = (of_all, differ) else {
+            return Some((own.between_sd, own.dof));
         };
-        left_out.push(LeftOut { server: server.clone(), why: why.to_owned() });
-    }
-    let cannot = |why: String| Group {
-        name: name.to_owned(),
-        cannot_be_said: Some(why),
-        between_servers: None,
-        servers: Vec::new(),
+        if differ == 0.0 {
+            return Some((all.between_sd, all.dof));
+        }
+        let shared = (2.0 / differ.powi(2)).min(all.dof);
+        let dof = shared + own.dof;
+        let sum = shared * all.between_sd.powi(2) + own.dof * own.between_sd.powi(2);
+        Some(((sum / dof).sqrt(), dof))
     };
-    if known.len() < GROUP_MIN {
-        return cannot(format!("{} comparable servers, fewer than {GROUP_MIN}", known.len()));
-    }
-    let deviations = polished(&known);
-    let effects: Vec<(f64, f64)> = deviations.iter().map(|d| (d[0], d[1])).collect();
-    let Some(found) = spread(&effects, BETWEEN_RUN_MIN) else {
-        return cannot("its costs cannot be compared".to_owned());
-    };
-    let member =
-        |((server, one), [value, variance, others]): (&(&ServerId, Costs<'_>), [f64; 3])| {
-            let of_medians = OF_MEDIAN / others;
-            let between = found.between_sd.powi(2) * (1.0 + of_medians);
-            let variance = variance + between + found.centre_variance;
-            let off = value - found.centre;
-            Member {
-                server: (*server).clone(),
-                ratio: Figure::ratio(off, variance, found.dof),
-                p: p_value(off, variance, found.dof),
-                q: 1.0,
-                outlier: false,
-                rates: (
-                    one.bins.iter().map(|(_, at, _)| rates(*at).0).fold(f64::INFINITY, f64::min),
-                    one.bins.iter().map(|(_, at, _)| rates(*at).1).fold(0.0, f64::max),
-                ),
-                bins: one.bins.len(),
-                intervals: one.intervals,
-                saturated: one.saturated,
-            }
-        };
-    Group {
-        name: name.to_owned(),
-        cannot_be_said: None,
-        between_servers: Some(found.between_sd),
-        servers: known.iter().zip(deviations).map(member).collect(),
-    }
+    groups.iter().map(one).collect()
 }
 
 /// The deviations of all servers, see [`Costs::deviation`].

@@ -13,6 +13,7 @@ mod collector;
 mod dashboard;
 mod demo;
 mod disk;
+mod fleet;
 mod http2;
 mod http2_upstreams;
 mod http3;
