@@ -47,11 +47,6 @@ fn rates_of_alarms(all_seeds: u64, only: &str) {
         let share = |all: &[Found], of: &dyn Fn(&Found) -> bool| {
             all.iter().filter(|found| of(found)).count() as f64 / all.len() as f64
         };
-        if std::env::var("WHY").is_ok() {
-            for (seed, f) in planted.iter().enumerate().filter(|f| !f.1.is_right()) {
-                eprintln!("{name} {seed}: {} {:?} {:?}", f.expensive, f.healthy, f.release);
-            }
-        }
         let percent = |all: &[Found], of: &dyn Fn(&Found) -> (usize, usize)| {
             let sum = all.iter().map(of).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
             100.0 * sum.1 as f64 / sum.0 as f64

@@ -16,8 +16,8 @@
 //! rate.
 //!
 //! What changed at the same time as the release, such as the kind of requests, is part of its
-//! ratio. So is the time of the day, if one side has only nights: each side needs whole days. If the
-//! sides have other hours of the day, only a change that is beyond the margin counts as one.
+//! ratio. So is the time of the day, if one side has only nights: each side needs whole days. If
+//! the sides have other hours of the day, only a change that is beyond the margin counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

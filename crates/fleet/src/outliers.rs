@@ -232,8 +232,8 @@ impl<'a> Deviating<'a> {
         self.deviations.iter().map(|[value, variance, _]| (*value, *variance)).collect()
     }
 
-    /// The logarithm of the variance of most of its servers, by their median, and the variance of that.
-    /// Some that are far off do not matter.
+    /// The logarithm of the variance between most of its servers, by the median of the deviations,
+    /// and the variance of that. It hardly depends on the servers that are far off.
     fn log_variance(&self) -> (f64, f64) {
         let mut off: Vec<f64> = self.deviations.iter().map(|d| d[0].abs()).collect();
         let median = median(&mut off).max(BETWEEN_RUN_MIN);
