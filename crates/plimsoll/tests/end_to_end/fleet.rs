@@ -1,5 +1,5 @@
-//! `plimsoll fleet` on a made-up fleet in a directory: what is planted is found, as text, JSON and a
-//! page.
+//! `plimsoll fleet` on a made-up fleet in a directory: what is planted is found, as text, JSON and
+//! a page.
 
 use crate::support::{Home, plimsoll};
 
