@@ -379,7 +379,8 @@ pub fn sheet(answer: &Outliers) -> Sheet {
     }
     rows.sort_by(|(_, a), (_, b)| a.p.total_cmp(&b.p));
     type Shown<'a> = (&'a str, &'a Member);
-    let mut columns: Vec<(&str, &dyn Fn(&Shown<'_>) -> String)> = vec![
+    type Column<'a> = (&'a str, &'a dyn Fn(&Shown<'_>) -> String);
+    let mut columns: Vec<Column<'_>> = vec![
         ("<server", &|(_, one)| one.server.to_string()),
         ("difference %", &|(_, one)| one.ratio.as_change()),
         ("q", &|(_, one)| three(one.q)),
