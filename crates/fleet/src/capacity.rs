@@ -4,15 +4,25 @@
 //! from sums ([`regress::line_of`]). Disks and network cards are only in the report of a trial. Its
 //! headroom is the part of the capacity that the peak leaves free. The peak is the highest mean
 //! rate of a window, so that it lasted for minutes.
+//!
+//! Sums cannot set single intervals aside, and have no order in time. So the few servers that are
+//! nearest to their capacity are fitted again from all intervals of their latest trial, by the
+//! method of a report ([`details`]).
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use regress::bins::Bin;
 use regress::capacity::BETWEEN_RUN_DEFAULT;
 use regress::{BinLine, BinLineInput, Trust, Unfit, line_of};
+use report::Options;
 use report::format::{NONE, change, fixed, percent, rate, thousands};
 use report::sheet::{Rows, Sheet};
 use serde::Serialize;
+use trial::Trial;
 
-use crate::home::{Asked, Error, Home, ResourceCosts, ServerCosts, ServerId, WINDOW_S};
+use crate::home::{Asked, Error, Home, ResourceCosts, Run, ServerCosts, ServerId, WINDOW_S};
 
 /// The capacities of all servers.
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +69,97 @@ pub struct ServerCapacity {
     pub headroom_high: Option<f64>,
     /// Why there is no capacity.
     pub reason: Option<String>,
+    /// The capacity by the full method, of the servers with details.
+    pub detail: Option<Detail>,
+}
+
+/// The capacity of a server by the method of a report, from all intervals of its latest trial.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Detail {
+    /// The trial.
+    pub trial: u64,
+    /// Its start, ns since the Unix epoch.
+    pub created_ns: i64,
+    /// Number of its intervals.
+    pub intervals: u64,
+    /// The resource that limits the server.
+    pub resource: Option<String>,
+    /// The capacity, requests/s.
+    pub value: Option<f64>,
+    /// Lower end of its interval.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// The part of it that the server's peak leaves free.
+    pub headroom: Option<f64>,
+    /// Why there is no capacity.
+    pub reason: Option<String>,
+}
+
+/// A trial with more intervals has no details: a day has 86,400 at 1 s.
+const DETAIL_INTERVALS_MAX: u64 = 100_000;
+
+/// Fits the servers nearest to their capacity again by the full method, at most `servers`. After
+/// `lasts` no further one is begun: a trial of a day at 1 s takes some seconds. Trials are fetched
+/// into an existing directory, and removed again. A trial that cannot be fetched or fitted is not
+/// an error: its detail has the reason.
+///
+/// # Errors
+/// Those of the home, if it cannot list its trials.
+pub fn details(
+    home: &dyn Home,
+    asked: &Asked,
+    answer: &mut Capacities,
+    servers: usize,
+    lasts: Duration,
+    directory: &Path,
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let level = answer.level;
+    let known = answer.servers.iter_mut().filter(|one| one.headroom.is_some());
+    for one in known.take(servers) {
+        let server = one.server.to_string();
+        let mut runs = home.runs(&Asked { server: Some(server), ..asked.clone() })?;
+        runs.retain(|run| run.server == one.server && asked.group(run) == Some(one.group.clone()));
+        let Some(latest) = runs.into_iter().max_by_key(|run| (run.end_ns, run.trial)) else {
+            continue;
+        };
+        let file = directory.join(format!("{:016x}.trial", latest.trial));
+        let found = match begun.elapsed() < lasts {
+            true => detail(home, &latest, &file, level),
+            false => Err(format!("not fitted within {} s; --details N waits", lasts.as_secs())),
+        };
+        let mut detail =
+            found.unwrap_or_else(|reason| Detail { reason: Some(reason), ..Detail::default() });
+        let _ = fs::remove_file(&file);
+        detail.trial = latest.trial;
+        detail.created_ns = latest.created_ns;
+        detail.intervals = latest.intervals;
+        detail.headroom = detail.value.map(|value| 1.0 - one.peak_rate / value);
+        one.detail = Some(detail);
+    }
+    Ok(())
+}
+
+fn detail(home: &dyn Home, run: &Run, file: &Path, level: f64) -> Result<Detail, String> {
+    if run.intervals > DETAIL_INTERVALS_MAX {
+        return Err(format!(
+            "more than {} intervals; fetch the trial and report on it",
+            thousands(DETAIL_INTERVALS_MAX as f64)
+        ));
+    }
+    home.fetch(run, file).map_err(|error| error.to_string())?;
+    let trial = Trial::open_intervals(file).map_err(|error| error.to_string())?;
+    let options = Options { level, ..Options::default() };
+    let found = report::analyse(&trial, &options).map_err(|error| error.to_string())?.capacity;
+    Ok(Detail {
+        resource: Some(found.resource_name),
+        value: found.value,
+        low: found.low,
+        high: found.high,
+        reason: found.reason,
+        ..Detail::default()
+    })
 }
 
 /// The capacities of the servers of a home.
@@ -121,6 +222,7 @@ pub fn of_server(costs: &ServerCosts, level: f64) -> ServerCapacity {
         headroom_low: None,
         headroom_high: None,
         reason: None,
+        detail: None,
     };
     let Some((resource, line)) = tightest.or_else(most) else {
         found.reason = Some("no interval has both a rate and CPU time of the server".to_string());
@@ -184,7 +286,10 @@ pub fn sheet(answer: &Capacities) -> Sheet {
     Sheet {
         title: format!("Capacity of {servers} servers, the least headroom first"),
         facts,
-        tables: vec![headrooms(answer), resources(answer)],
+        tables: [headrooms(answer), resources(answer)]
+            .into_iter()
+            .chain(detailed(answer))
+            .collect(),
     }
 }
 
@@ -225,6 +330,33 @@ fn resources(answer: &Capacities) -> Rows {
             remark(one),
         ]
     })
+}
+
+/// The servers with details. Their rows show what the sums gave, too.
+fn detailed(answer: &Capacities) -> Option<Rows> {
+    let servers: Vec<ServerCapacity> =
+        answer.servers.iter().filter(|one| one.detail.is_some()).cloned().collect();
+    if servers.is_empty() {
+        return None;
+    }
+    let columns =
+        ["headroom %", "capacity/s", "low", "high", "by sums/s", "<limited by", "intervals"];
+    let note = "Fitted from all intervals of the server's latest trial, as by plimsoll report. \
+                The sums above are of all its trials. The headroom is for the same peak."
+        .to_string();
+    let few = Capacities { servers, ..answer.clone() };
+    Some(table(&few, "By the full method, of the latest trial", &columns, note, |one| {
+        let detail = one.detail.clone().unwrap_or_default();
+        vec![
+            or_none(detail.headroom.map(|value| 100.0 * value), whole),
+            or_none(detail.value, rate),
+            or_none(detail.low, rate),
+            or_none(detail.high, rate),
+            or_none(one.line.as_ref().and_then(|line| line.value), rate),
+            detail.reason.or(detail.resource).unwrap_or_default(),
+            thousands(detail.intervals as f64),
+        ]
+    }))
 }
 
 /// A table with a row for each server.

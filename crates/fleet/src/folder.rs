@@ -152,6 +152,12 @@ impl Home for Folder {
         runs.sort_by(|a, b| (&a.server, a.created_ns).cmp(&(&b.server, b.created_ns)));
         Ok(runs)
     }
+
+    fn fetch(&self, run: &Run, into: &Path) -> Result<(), Error> {
+        let found = self.trials.iter().find(|one| one.run.trial == run.trial);
+        let found = found.ok_or_else(|| run.missing())?;
+        Trial::copy(&found.path, into).map_err(|error| Error::written(into, error))
+    }
 }
 
 fn shown(path: &Path) -> String {

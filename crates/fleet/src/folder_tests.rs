@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use regress::{Model, ols};
 use tempfile::TempDir;
 use trial::Trial;
 
-use crate::capacity::{capacity, sheet};
+use crate::capacity::{capacity, details, sheet};
 use crate::home::{Asked, Home, Label, ServerCosts};
 use crate::windows_tests::{Made, START_S};
 use crate::{Error, Folder, sums, windows};
@@ -107,7 +108,16 @@ fn the_slope_from_sums_is_that_of_all_intervals() {
 #[test]
 fn the_server_with_the_least_headroom_comes_first() {
     let (_directory, folder) = two_of_each(3);
-    let answer = capacity(&folder, &asked(), 0.95).unwrap();
+    let mut answer = capacity(&folder, &asked(), 0.95).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let details = |answer: &mut _, lasts| {
+        details(&folder, &asked(), answer, 1, lasts, scratch.path()).unwrap();
+    };
+    details(&mut answer, Duration::ZERO);
+    let late = answer.servers[0].detail.as_ref().and_then(|full| full.reason.as_deref());
+    assert_eq!(late, Some("not fitted within 0 s; --details N waits"));
+    details(&mut answer, Duration::MAX);
+    assert!(fs::read_dir(scratch.path()).unwrap().next().is_none(), "nothing remains");
     let headrooms: Vec<f64> = answer.servers.iter().map(|one| one.headroom.unwrap()).collect();
     assert!(headrooms.is_sorted(), "{headrooms:?}");
     assert_eq!(answer.servers[0].server.host, "web02");
@@ -120,7 +130,15 @@ fn the_server_with_the_least_headroom_comes_first() {
         assert!((line.value.unwrap() / 33_300.0 - 1.0).abs() < 0.2, "{line:?}");
         assert!(line.low.unwrap() < 33_300.0 && line.high.unwrap() > 33_300.0, "{line:?}");
     }
+    // The full method has the same line, of the latest trial.
+    let full = answer.servers[0].detail.as_ref().unwrap();
+    assert!(answer.servers.iter().skip(1).all(|one| one.detail.is_none()));
+    assert_eq!((full.resource.as_deref(), full.intervals), (Some("hottest thread"), 80));
+    assert!((full.value.unwrap() / 33_300.0 - 1.0).abs() < 0.2, "{full:?}");
+    let runs = folder.runs(&Asked { server: Some("web02/".into()), ..asked() }).unwrap();
+    assert_eq!(full.created_ns, runs.iter().map(|run| run.created_ns).max().unwrap());
     let text = report::sheet::sheet(&sheet(&answer), 140);
+    assert!(text.contains("By the full method"), "{text}");
     let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("{name}: {text}"));
     assert!(at("web02") < at("web00") && at("6 trials") < at("web02"), "{text}");
     assert!(!text.contains("saturated intervals") && text.contains("Only CPU"), "{text}");

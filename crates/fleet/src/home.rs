@@ -4,6 +4,7 @@
 //! server, then by group.
 
 use std::fmt;
+use std::path::Path;
 
 use regress::Marginal;
 use regress::bins::Bin;
@@ -43,6 +44,12 @@ pub trait Home {
     /// # Errors
     /// Like [`Home::costs`].
     fn runs(&self, asked: &Asked) -> Result<Vec<Run>, Error>;
+
+    /// Writes one trial into a new file. Its capacity is that of the trial which was recorded.
+    ///
+    /// # Errors
+    /// Like [`Home::costs`]; also if the file exists.
+    fn fetch(&self, run: &Run, into: &Path) -> Result<(), Error>;
 }
 
 /// Which trials a question is about. The default is all of them.
@@ -99,6 +106,12 @@ pub struct Run {
     pub end_ns: i64,
     /// Number of intervals.
     pub intervals: u64,
+}
+
+impl Run {
+    pub(crate) fn missing(&self) -> Error {
+        Error::Missing { what: format!("{}: this trial is not there any more", self.server) }
+    }
 }
 
 /// The costs of one server, or of one group of its trials.
@@ -229,4 +242,11 @@ pub enum Error {
         /// What is missing, and how to fix it.
         what: String,
     },
+}
+
+impl Error {
+    /// A trial could not be written.
+    pub(crate) fn written(into: &Path, error: trial::Error) -> Error {
+        Error::File { path: into.display().to_string(), what: error.to_string() }
+    }
 }

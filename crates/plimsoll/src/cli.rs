@@ -604,8 +604,8 @@ pub(crate) struct Report {
     /// Write the profile to this file for the Firefox profiler (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) firefox: Option<PathBuf>,
-    /// Write the tables to this directory as CSV: intervals, threads, latencies, classes, profile,
-    /// locks, files, frames and costs
+    /// Write the tables to this directory as CSV: intervals, threads, latencies, classes,
+    /// turns, episodes, profile, locks, files, frames and costs
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
     /// Add the same tables to this directory as Parquet, partitioned by day, host and server

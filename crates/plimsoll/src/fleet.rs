@@ -1,14 +1,17 @@
 //! `plimsoll fleet`: questions about many servers, to a directory of trials or to ClickHouse.
 
+use std::time::Duration;
+
 use ::fleet::capacity::{self, Capacities};
 use ::fleet::example::{Fleet as Example, Plan};
 use ::fleet::forecast::{Outlook, ServerCapacity};
-use ::fleet::home::{Asked, Label};
+use ::fleet::home::{Asked, Label, Run};
 use ::fleet::{Folder, Home, compare, flame, forecast, list, outliers};
 use ::report::Verdict;
 use ::report::sheet::{self, Chapter, Sheet};
 use command::failure::{Failure, misuse};
 use command::output;
+use command::scratch::Scratch;
 use indicatif::ProgressBar;
 use regress::load_line::LEVEL_DEFAULT;
 use serde::Serialize;
@@ -16,6 +19,13 @@ use serde::Serialize;
 use crate::cli::Login;
 use crate::cli::fleet::{self as flags, Fleet, Shown, Trials};
 use crate::{progress, ship};
+
+/// Servers with details, and how long it may take until the last one is begun.
+const DETAILS: usize = 3;
+const DETAILS_TIME: Duration = Duration::from_secs(2);
+
+/// The longest name of a host and a server in a file's name. A name may have 255 bytes.
+const FILE_NAME_CHARS_MAX: usize = 50;
 
 /// Answers a question.
 pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
@@ -27,13 +37,20 @@ pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
         }
         Fleet::Capacity(flags) => {
             let question = Question::of(&flags.trials, flags.by.clone())?;
-            let answer = question.capacities(&question.asked)?;
+            let mut answer = question.capacities(&question.asked)?;
+            let lasts = flags.details.map_or(DETAILS_TIME, |_| Duration::MAX);
+            let details = flags.details.unwrap_or(DETAILS);
+            let (home, asked) = (&*question.home, &question.asked);
+            let scratch = Scratch::new("fleet")?;
+            capacity::details(home, asked, &mut answer, details, lasts, scratch.path())
+                .map_err(misuse)?;
             question.show(&flags.shown, &answer, capacity::sheet)
         }
         Fleet::Compare(flags) => compared(flags),
         Fleet::Outliers(flags) => outlying(flags),
         Fleet::Forecast(flags) => forecasted(flags),
         Fleet::Flame(flags) => flames(flags),
+        Fleet::Fetch(flags) => fetch(flags),
         Fleet::Example(flags) => example(flags),
         Fleet::Init(flags) => ship::init(flags),
     }
@@ -208,6 +225,58 @@ fn flames(flags: &flags::Flame) -> Result<(), Failure> {
         output::print(format!("The flame graph is in {}\n", flags.output.display()))?;
     }
     Ok(())
+}
+
+/// A trial that is in the directory.
+#[derive(Serialize)]
+struct Fetched {
+    file: String,
+    #[serde(flatten)]
+    run: Run,
+    /// Whether it was there before.
+    kept: bool,
+}
+
+fn fetch(flags: &flags::Fetch) -> Result<(), Failure> {
+    let question = Question::of(&flags.trials, None)?;
+    let runs = question.home.runs(&question.asked).map_err(misuse)?;
+    if runs.len() > flags.most {
+        return Err(misuse(format!(
+            "{} trials, more than {}: ask for fewer with --server, --label and --last, or give \
+             --most",
+            runs.len(),
+            flags.most
+        )));
+    }
+    output::make_directory(&flags.output)?;
+    let mut fetched = Vec::new();
+    for run in runs {
+        let file = flags.output.join(file_name(&run));
+        let kept = file.exists();
+        if !kept {
+            question.home.fetch(&run, &file).map_err(misuse)?;
+        }
+        fetched.push(Fetched { file: file.display().to_string(), run, kept });
+    }
+    output::show(flags.json, &fetched, |fetched| {
+        let line = |one: &Fetched| {
+            let Fetched { file, run, kept } = one;
+            let was = if *kept { " (was there)" } else { "" };
+            format!("{file}: {}, {} intervals{was}\n", run.server, run.intervals)
+        };
+        fetched.iter().map(line).collect()
+    })
+}
+
+/// The name of the file of a trial: it survives another fetch.
+fn file_name(run: &Run) -> String {
+    let plain = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let name: String = format!("{}-{}", run.server.host, run.server.server)
+        .chars()
+        .map(plain)
+        .take(FILE_NAME_CHARS_MAX)
+        .collect();
+    format!("{name}-{:016x}.trial", run.trial)
 }
 
 fn example(flags: &flags::Example) -> Result<(), Failure> {

@@ -4,16 +4,15 @@
 //! in the list of processes.
 
 use std::fmt;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use command::failure::{Failure, misuse};
+use fleet::clickhouse::tls;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use prost::Message;
 use ureq::Agent;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Response, Uri};
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Longest time for one attempt.
 const ATTEMPT_MAX: Duration = Duration::from_secs(20);
@@ -69,7 +68,7 @@ impl Collector {
             .max_redirects(0)
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
         if uri.scheme_str() == Some("https") {
-            config = config.tls_config(tls());
+            config = config.tls_config(tls(None).map_err(misuse)?);
         }
         Ok(Collector {
             agent: config.build().new_agent(),
@@ -135,17 +134,6 @@ impl Collector {
 fn asked_wait<B>(answer: &Response<B>) -> Option<Duration> {
     let seconds = answer.headers().get("Retry-After")?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
-}
-
-/// Trusts the system's certificates.
-fn tls() -> TlsConfig {
-    let found = rustls_native_certs::load_native_certs();
-    let roots: Vec<_> =
-        found.certs.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-    TlsConfig::builder()
-        .root_certs(RootCerts::Specific(Arc::new(roots)))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .build()
 }
 
 /// Headers in the form of the variable: `name=value,other=value`, values percent-encoded.

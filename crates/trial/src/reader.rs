@@ -109,6 +109,19 @@ impl Trial {
         })
     }
 
+    /// Copies a trial, with the intervals that it has, into a new file. The trial may still be
+    /// recorded; it does not change.
+    pub fn copy(path: impl AsRef<Path>, into: impl AsRef<Path>) -> Result<(), Error> {
+        let (path, into) = (path.as_ref(), into.as_ref());
+        if into.exists() {
+            return Err(Error::Exists { path: into.to_owned() });
+        }
+        let place = Place { path, doing: "copying it", whole: 0 };
+        let read = connect(path, read_header(path)?).map_err(|error| place.sql(error))?;
+        let into = into.to_string_lossy();
+        read.execute("VACUUM INTO ?", [into]).map(drop).map_err(|error| place.sql(error))
+    }
+
     /// Whether the recording was finished. If not, it is still running, it was killed, or its disk
     /// was full. The intervals that it has are intact.
     pub fn complete(&self) -> bool {

@@ -161,6 +161,19 @@ impl Writer {
         Ok(())
     }
 
+    /// Appends intervals that were recorded before, with the pending rows: all or nothing.
+    pub fn append_many(&mut self, intervals: &[Interval]) -> Result<(), Error> {
+        let doing = "writing intervals";
+        if !intervals.iter().all(|interval| interval.requests.is_finite()) {
+            return Err(self.place(doing).refused("requests is not a number"));
+        }
+        self.with_pending(doing, u64::MAX, |transaction| {
+            intervals.iter().try_for_each(|interval| intervals::insert(transaction, interval))
+        })?;
+        self.intervals += intervals.len() as u64;
+        Ok(())
+    }
+
     /// Adds requests, with their latencies, to intervals that were written before: all or nothing.
     /// Intervals that are not in the file are skipped.
     pub fn amend(

@@ -86,6 +86,15 @@ impl<'a> Reader<'a> {
         self.array().map(f64::from_le_bytes)
     }
 
+    /// A value of a type `Nullable`.
+    pub(super) fn nullable<T>(
+        &mut self,
+        value: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<Option<T>> {
+        let null = self.truth()?;
+        if null { Some(None) } else { value(self).map(Some) }
+    }
+
     /// Bytes that are no text are replaced.
     pub(super) fn text(&mut self) -> Option<String> {
         let length = self.length()?;

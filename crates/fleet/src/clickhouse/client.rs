@@ -1,6 +1,7 @@
 //! Requests to ClickHouse over HTTP, and what its errors mean.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,11 @@ const INSERT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest answer that is read. Answers have a row for each server, or each stack.
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
+
+/// A question with FINAL reads all parts of its partitions at once, and each column of each part
+/// has buffers of the default 1 MiB: 3 GB for four weeks of `windows`, beyond the limit of a query
+/// within a year.
+const READ_BUFFER: (&str, &str) = ("max_read_buffer_size", "65536");
 
 /// The longest error that is read, and that is shown.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
@@ -57,10 +63,7 @@ impl Client {
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(QUESTION_TIMEOUT));
         if address.server.starts_with("https:") {
-            let roots = RootCerts::Specific(Arc::new(roots(&address)?));
-            let provider = Arc::new(aws_lc_rs::default_provider());
-            let tls = TlsConfig::builder().root_certs(roots);
-            agent = agent.tls_config(tls.unversioned_rustls_crypto_provider(provider).build());
+            agent = agent.tls_config(tls(address.ca.as_deref())?);
         }
         Ok(Client { agent: agent.build().into(), address })
     }
@@ -80,7 +83,14 @@ impl Client {
 
     /// Runs a statement in the database, and returns the rows in the format that it asks for.
     pub(super) fn query(&self, sql: &str) -> Result<Vec<u8>, Failed> {
-        self.send(&[("database", &self.address.database)], sql.as_bytes(), false)
+        let database = ("database", &*self.address.database);
+        match self.send(&[database, READ_BUFFER], sql.as_bytes(), false) {
+            // A user who may only read cannot change a setting. The error has its name.
+            Err(failed) if failed.what.contains(READ_BUFFER.0) => {
+                self.send(&[database], sql.as_bytes(), false)
+            }
+            answer => answer,
+        }
     }
 
     /// Runs a statement that needs no database.
@@ -218,9 +228,20 @@ fn shown(text: &str) -> String {
     line.trim().trim_end_matches('.').to_owned()
 }
 
-fn roots(address: &Address) -> Result<Vec<Certificate<'static>>, Error> {
+/// TLS that trusts the certificates of a PEM file, or the system's.
+///
+/// # Errors
+/// [`Error::File`], if the file cannot be read.
+pub fn tls(ca: Option<&Path>) -> Result<TlsConfig, Error> {
+    let roots = RootCerts::Specific(Arc::new(roots(ca)?));
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let tls = TlsConfig::builder().root_certs(roots);
+    Ok(tls.unversioned_rustls_crypto_provider(provider).build())
+}
+
+fn roots(ca: Option<&Path>) -> Result<Vec<Certificate<'static>>, Error> {
     let of = |der: CertificateDer<'_>| Certificate::from_der(&der).to_owned();
-    let Some(path) = &address.ca else {
+    let Some(path) = ca else {
         return Ok(rustls_native_certs::load_native_certs().certs.into_iter().map(of).collect());
     };
     let failed = |what: String| Error::File { path: path.display().to_string(), what };

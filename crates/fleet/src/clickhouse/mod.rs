@@ -10,6 +10,7 @@
 //! | `ship` | sending trials: finished ones, and one that is being recorded |
 //! | `spool` | which trials are not completely in the database yet |
 //! | `query` | the questions |
+//! | `fetch` | a trial as a file |
 //!
 //! Exactly once in effect: a row that is sent again, or by several programs at once, replaces
 //! itself. So a sender that does not know whether its rows arrived sends them again, and every
@@ -20,6 +21,7 @@
 mod address;
 mod binary;
 mod client;
+mod fetch;
 mod query;
 mod schema;
 mod ship;
@@ -29,7 +31,7 @@ mod tables;
 mod tests;
 
 pub use address::Address;
-pub use client::Client;
+pub use client::{Client, tls};
 pub use schema::{Layout, Made};
 pub use ship::{Follower, Patience, Shipped, slept};
 pub use spool::Unshipped;

@@ -1,6 +1,8 @@
 //! The questions as SQL. Each has one row for each server (and resource), whatever the number of
 //! intervals is.
 
+use std::path::Path;
+
 use regress::Marginal;
 use regress::bins::Bin;
 
@@ -207,11 +209,15 @@ impl Home for Client {
             })
         })
     }
+
+    fn fetch(&self, run: &Run, into: &Path) -> Result<(), Error> {
+        self.fetch_trial(run, into)
+    }
 }
 
 impl Client {
     /// The rows of an answer.
-    fn rows<T>(
+    pub(super) fn rows<T>(
         &self,
         sql: &str,
         row: impl Fn(&mut Reader<'_>) -> Option<T>,
@@ -305,7 +311,7 @@ fn filters(asked: &Asked) -> Vec<String> {
 }
 
 /// A text as a literal of SQL.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     let mut literal = String::from("'");
     for c in text.chars() {
         match c {

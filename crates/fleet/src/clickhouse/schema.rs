@@ -75,16 +75,12 @@ impl Layout {
         if self.cluster.is_some() { format!("{name}_local") } else { name.to_owned() }
     }
 
-    fn engine(&self, table: &str, versioned: bool) -> String {
-        let version = if versioned { "version" } else { "" };
+    fn engine(&self, table: &str) -> String {
         match &self.replicated {
-            None => format!("ReplacingMergeTree({version})"),
+            None => "ReplacingMergeTree(version)".to_owned(),
             Some(path) => {
                 let path = path.trim_end_matches('/');
-                let comma = if versioned { ", " } else { "" };
-                format!(
-                    "ReplicatedReplacingMergeTree('{path}/{table}', '{{replica}}'{comma}{version})"
-                )
+                format!("ReplicatedReplacingMergeTree('{path}/{table}', '{{replica}}', version)")
             }
         }
     }
@@ -100,7 +96,7 @@ impl Layout {
         let mut sql = format!(
             "CREATE TABLE IF NOT EXISTS {database}.{local} (\n{columns}\n) ENGINE = {}\n\
              PARTITION BY toYYYYMMDD(time)\nORDER BY ({})",
-            self.engine(table.name, true),
+            self.engine(table.name),
             key.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
         );
         if let Some(days) = self.ttl_days.filter(|_| ttl) {
@@ -125,7 +121,7 @@ impl Layout {
     pub fn statements(&self, address: &Address) -> Result<Vec<String>, String> {
         self.check()?;
         let database = &address.database;
-        let mut statements = self.basic(database);
+        let mut statements = Layout::basic(database);
         for table in tables::all() {
             statements.extend(self.create(database, &table, true));
         }
@@ -133,14 +129,14 @@ impl Layout {
         Ok(statements)
     }
 
-    /// The database, and the table of versions.
-    fn basic(&self, database: &str) -> Vec<String> {
+    /// The database, and the table of versions. That one is never replicated: a replica would see
+    /// the version of another node, and not make its own tables.
+    fn basic(database: &str) -> Vec<String> {
         vec![
             format!("CREATE DATABASE IF NOT EXISTS {database}"),
             format!(
                 "CREATE TABLE IF NOT EXISTS {database}.schema (\n    version UInt32,\n    \
-                 made DateTime('UTC')\n) ENGINE = {}\nORDER BY version",
-                self.engine("schema", false)
+                 made DateTime('UTC')\n) ENGINE = ReplacingMergeTree()\nORDER BY version"
             ),
         ]
     }
@@ -169,7 +165,7 @@ impl Client {
         let clickhouse = self.version()?;
         let numbers: Vec<u64> = clickhouse.split('.').map_while(|part| part.parse().ok()).collect();
         let old = numbers.get(..2).is_some_and(|n| (n[0], n[1]) < TTL_SINCE);
-        for statement in layout.basic(&database) {
+        for statement in Layout::basic(&database) {
             self.query_server(&statement)?;
         }
         let before =
@@ -264,4 +260,20 @@ impl Client {
 pub(super) fn not_clickhouse() -> Failed {
     let what = "the answer is not one of ClickHouse: is this its HTTP port?".to_owned();
     Failed { what, passing: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replica whose `init` was interrupted found version 1, and made no tables.
+    #[test]
+    fn a_replica_has_its_own_version_of_the_tables() {
+        let address = Address::of("http://h:1/d").unwrap();
+        let layout = Layout { replicated: Some("/x/{shard}/".to_owned()), ..Layout::default() };
+        let statements = layout.statements(&address).unwrap();
+        assert!(statements[1].contains("ENGINE = ReplacingMergeTree()"), "{}", statements[1]);
+        let replicated = "ENGINE = ReplicatedReplacingMergeTree('/x/{shard}/runs', '{replica}', ";
+        assert!(statements.iter().any(|sql| sql.contains(replicated)), "{statements:?}");
+    }
 }

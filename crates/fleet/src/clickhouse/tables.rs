@@ -49,6 +49,8 @@ pub(super) const RAW: &[Raw] = &[
     AMENDED[1],
     AMENDED[2],
     ("threads", &["interval_number", "pid", "tid"]),
+    ("turns", &["interval_number"]),
+    ("episodes", &["interval_number", "events_each"]),
     ("locks", &["interval_number", "kind", "owner", "stack", "futex_pid", "futex_address"]),
     ("files", &["direction", "size_from_bytes"]),
 ];

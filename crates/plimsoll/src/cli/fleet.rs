@@ -22,6 +22,8 @@ pub(crate) enum Fleet {
     Forecast(Forecast),
     /// Which procedures became more expensive: a differential flame graph of all servers
     Flame(Flame),
+    /// Fetch trials as files, to report on them
+    Fetch(Fetch),
     /// Write made-up trials of a fleet to a directory, to try these commands on
     Example(Example),
     /// Make the tables in ClickHouse, or bring older ones to the newest version
@@ -73,6 +75,10 @@ pub(crate) struct Capacity {
     /// Separate figures for each value of this label
     #[arg(long, value_name = "LABEL")]
     pub(crate) by: Option<String>,
+    /// Fit this many servers again, those with the least headroom, from all intervals of their
+    /// latest trial [default: 3, and no further one after 2 seconds]
+    #[arg(long, value_name = "N")]
+    pub(crate) details: Option<usize>,
     #[command(flatten)]
     pub(crate) shown: Shown,
 }
@@ -139,6 +145,21 @@ pub(crate) struct Flame {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) shown: Shown,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Fetch {
+    #[command(flatten)]
+    pub(crate) trials: Trials,
+    /// The directory to write HOST-SERVER-TRIAL.trial to; files that exist are kept
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+    /// Refuse to fetch more trials than this
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) most: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -97,6 +97,18 @@ fn what_a_recording_could_not_ship_is_shipped_by_the_next_one() {
     assert_eq!((status.as_str(), &event["source"]["kind"]), ("200", &"fleet".into()));
     let shown = event["fleet"][0]["server"].as_str().unwrap_or_else(|| panic!("{event}"));
     assert!(shown.ends_with("/sleep"), "{shown}");
+
+    // The trials are files again.
+    let fetched = home.at("fetched");
+    let fetch = |most: &str| plimsoll(&["fleet", "fetch", &url, "-o", &fetched, "--most", most]);
+    fetch("2").refused(&["3 trials, more than 2", "--server"]);
+    fetch("3").succeeded();
+    fetch("3").succeeded();
+    let files = fs::read_dir(&fetched).unwrap().map(|file| file.unwrap().path());
+    let mut found: Vec<u64> =
+        files.map(|file| Trial::open(file).unwrap().intervals().len() as u64).collect();
+    found.sort_unstable();
+    assert_eq!(found, expected);
 }
 
 const RECORDINGS: u64 = 50;

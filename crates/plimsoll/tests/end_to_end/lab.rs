@@ -197,7 +197,7 @@ fn a_report_writes_files_for_other_tools() {
     assert!(firefox["threads"].is_array());
     let rows = String::from_utf8(read(&format!("{csv}/intervals.csv"))).unwrap();
     assert_eq!(rows.lines().count(), 1 + report["intervals"].as_array().unwrap().len());
-    assert_eq!(parquet_files(&parquet, "made").len(), 9);
+    assert_eq!(parquet_files(&parquet, "made").len(), 11);
 
     // Further trials are added, and those that are there already are replaced.
     std::fs::create_dir(home.path().join("more")).unwrap();
@@ -205,8 +205,8 @@ fn a_report_writes_files_for_other_tools() {
     std::fs::copy(&trial, home.path().join("more/copy.trial")).unwrap();
     made_as(&home, "more/other.trial", "other one", 20.0, 40.0);
     plimsoll(&["report", &trial, &more, "--parquet", &parquet]).succeeded();
-    assert_eq!(parquet_files(&parquet, "made").len(), 9);
-    assert_eq!(parquet_files(&parquet, "other%20one").len(), 9);
+    assert_eq!(parquet_files(&parquet, "made").len(), 11);
+    assert_eq!(parquet_files(&parquet, "other%20one").len(), 11);
     let several = plimsoll(&["report", &trial, &more, "--parquet", &parquet, "--csv", &csv]);
     several.refused(&["several trials", "--parquet"]);
     plimsoll(&["report", &home.at("csv"), "--parquet", &parquet]).refused(&["has no file"]);

@@ -6,6 +6,8 @@
 //! | `threads` | thread of the server and interval |
 //! | `latencies` | interval and source of latencies |
 //! | `classes` | class of requests and interval |
+//! | `turns` | interval in which turns of the event loop were counted |
+//! | `episodes` | number of events per episode and interval |
 //! | `profile` | owner, stack and interval: its samples |
 //! | `locks` | kind of lock, owner, stack, futex and interval: its waits |
 //! | `files` | direction and size of files |
@@ -17,6 +19,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use trial::episodes::{EpisodeRow, TurnRow};
 use trial::files::{Direction, FileRow};
 use trial::profile::{Owner, SampleRow};
 use trial::waits::WaitRow;
@@ -95,6 +98,8 @@ fn of(trial: Option<&Trial>, analysis: Option<&Analysis>) -> Vec<Table> {
         threads(intervals),
         latencies(trial.map_or(&[], Trial::latencies)),
         classes(trial.map_or(&[], Trial::classes)),
+        turns(trial.map_or(&[], Trial::turns)),
+        episodes(trial.map_or(&[], Trial::episodes)),
         profile(trial),
         locks(trial),
         files(trial.map_or(&[], Trial::files)),
@@ -261,6 +266,33 @@ fn classes(rows: &[trial::classes::ClassRow]) -> Table {
         .count("requests_ended", |row| Some(row.ended))
         .number("bytes", |row| Some(row.bytes))
         .table("classes")
+}
+
+fn turns(rows: &[TurnRow]) -> Table {
+    Columns::of(rows)
+        .count("interval", |row| Some(row.interval))
+        .whole("sampled_ns", |row| Some(row.sampled_ns))
+        .count("turns", |row| Some(row.turns))
+        .count("events", |row| Some(row.events))
+        .whole("cpu_ns", |row| Some(row.cpu_ns))
+        .table("turns")
+}
+
+fn episodes(rows: &[EpisodeRow]) -> Table {
+    Columns::of(rows)
+        .count("interval", |row| Some(row.interval))
+        .count("events_each", |row| Some(row.class.into()))
+        .count("episodes", |row| Some(row.episodes))
+        .count("turns", |row| Some(row.turns))
+        .count("events", |row| Some(row.events))
+        .whole("cpu_ns", |row| Some(row.cpu_ns))
+        .number("turns_turns", |row| Some(row.turns_turns))
+        .number("turns_events", |row| Some(row.turns_events))
+        .number("events_events", |row| Some(row.events_events))
+        .number("turns_cpu_ns", |row| Some(row.turns_cpu_ns))
+        .number("events_cpu_ns", |row| Some(row.events_cpu_ns))
+        .number("cpu_cpu_ns2", |row| Some(row.cpu_cpu_ns2))
+        .table("episodes")
 }
 
 /// The identities of a trial's stacks: hashes of their names, with a sign.

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use trial::classes::ClassRow;
+use trial::episodes::{EpisodeRow, TurnRow};
+use trial::files::{Delays, Direction, FileRow};
 use trial::profile::{Frame, FrameMode, Owner, SampleRow, Stack};
 use trial::waits::{LockKind, WaitRow, Word};
 use trial::{Amendment, Histogram, Interval, LatencyRow, LatencySource, Trial, Writer};
@@ -121,6 +123,7 @@ fn a_folder_and_debians_clickhouse_and_todays_answer_alike() {
             let what = format!("{} {asked:?}", client.address());
             assert_alike(&answers(&client, &asked), &answers(&folder, &asked), &what);
         }
+        assert_fetched(&client, &trials[2], directory.path());
     }
     let today = client(&format!("http://127.0.0.1:{}/fleet", chdb.http));
     let ttl = |days: u32| {
@@ -239,6 +242,9 @@ impl Recording {
                 timed_out: 0,
             };
             writer.waits(&[wait, wait]).unwrap();
+            writer.files(vec![file(index)]);
+            let (turns, episodes) = turns(&interval);
+            writer.episodes(turns, &episodes).unwrap();
             writer.append_all(&interval, &[latency(index, 100)], &[]).unwrap();
         }
     }
@@ -248,6 +254,86 @@ impl Recording {
         let amendment = Amendment { interval, requests: 1.0, requests_ended: 1 };
         self.writer.amend(&[amendment], &[latency(interval, 90_000)]).unwrap();
     }
+}
+
+/// Files that were written since the recording began.
+fn file(objects: u64) -> FileRow {
+    FileRow {
+        direction: Direction::Written,
+        size_from: 4096,
+        size_below: None,
+        objects,
+        calls: 2 * objects,
+        bytes: 9,
+        open_ns: 1,
+        first_ns: 2,
+        rest_ns: 3,
+        close_ns: 4,
+        elapsed_ns: 5,
+        needless: 6,
+        after_short: 7,
+        needless_objects: 8,
+        needless_ns: 10,
+        first: Delays::default(),
+        total: Delays::default(),
+    }
+}
+
+/// Turns of 20 us, with requests of 25 us in episodes of one and two.
+fn turns(interval: &Interval) -> (TurnRow, [EpisodeRow; 2]) {
+    let index = interval.index;
+    let episode = |class: u32, episodes: u64| {
+        let (n, events) = (episodes as f64, f64::from(class));
+        let cpu_ns = 20_000.0 + events * 25_000.0;
+        EpisodeRow {
+            interval: index,
+            class,
+            episodes,
+            turns: episodes,
+            events: episodes * u64::from(class),
+            cpu_ns: (n * cpu_ns) as i64,
+            turns_turns: n,
+            turns_events: n * events,
+            events_events: n * events * events,
+            turns_cpu_ns: n * cpu_ns,
+            events_cpu_ns: n * events * cpu_ns,
+            cpu_cpu_ns2: n * cpu_ns * cpu_ns * 1.01,
+        }
+    };
+    let third = interval.requests_ended / 3;
+    let turns = TurnRow {
+        interval: index,
+        sampled_ns: interval.length_ns,
+        turns: 2 * third,
+        events: 3 * third,
+        cpu_ns: interval.threads[0].total_ns,
+    };
+    (turns, [episode(1, third), episode(2, third)])
+}
+
+/// A trial that is fetched has the rows that were sent, and the same capacity.
+fn assert_fetched(client: &Client, original: &Trial, directory: &Path) {
+    let run = crate::windows::run(original);
+    let path = directory.join("fetched");
+    client.fetch(&run, &path).unwrap();
+    let again = client.fetch(&run, &path).unwrap_err().to_string();
+    assert!(again.contains("exists"), "{again}");
+    let fetched = Trial::open(&path).unwrap();
+    assert_eq!(fetched.manifest().identity(), original.manifest().identity());
+    assert!(fetched.manifest().notes[0].starts_with("from ClickHouse: no profile"));
+    assert_eq!(fetched.intervals(), original.intervals());
+    assert_eq!(fetched.classes(), original.classes());
+    assert_eq!(fetched.turns(), original.turns());
+    assert_eq!(fetched.episodes(), original.episodes());
+    assert_eq!(fetched.files(), original.files());
+    let analysed = |trial| report::analyse(trial, &report::Options::default()).unwrap();
+    let [one, other] = [original, &fetched].map(analysed);
+    let figures = |of: &report::Analysis| {
+        serde_json::json!([of.capacity, of.resources, of.saturation, of.modes, of.episodes])
+    };
+    assert_eq!(figures(&one), figures(&other));
+    assert!(one.capacity.value.is_some(), "{:?}", one.capacity);
+    std::fs::remove_file(path).unwrap();
 }
 
 fn latency(interval: u64, us: u64) -> LatencyRow {
@@ -313,6 +399,7 @@ fn a_recording_is_followed_while_the_database_comes_and_goes() {
         assert_eq!(rows(&client, table.name), rows(&other, table.name), "{}", table.name);
     }
     assert_eq!(number(&other, "SELECT sum(complete) FROM runs FINAL"), 1);
+    assert_fetched(&client, &trial, directory.path());
 }
 
 #[test]
