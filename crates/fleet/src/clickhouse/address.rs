@@ -30,6 +30,11 @@ impl Address {
     /// A text that says what is wrong with it, without its password.
     pub fn of(url: &str) -> Result<Address, String> {
         let wrong = |what: &str| format!("{what}: an address is http://HOST:8123/DATABASE");
+        // The rest would be a fragment, and the password would end there.
+        if url.contains('#') {
+            return Err(wrong("write # as %23"));
+        }
+        let bad = |what: &str| format!("a bad %XX in the {what}: % itself is written %25");
         let uri: Uri = url.parse().map_err(|_| wrong("not an address of a database"))?;
         let scheme = match uri.scheme_str() {
             Some(scheme @ ("http" | "https")) => scheme,
@@ -41,10 +46,12 @@ impl Address {
             return Err(wrong("it has no host"));
         }
         let (user, password) = match login.split_once(':') {
-            Some((user, password)) => (user, Some(decoded(password).ok_or("a bad %XX")?)),
+            Some((user, password)) => {
+                (user, Some(decoded(password).ok_or_else(|| bad("password"))?))
+            }
             None => (login, None),
         };
-        let user = decoded(user).ok_or("a bad %XX")?;
+        let user = decoded(user).ok_or_else(|| bad("user"))?;
         let database = uri.path().trim_matches('/');
         let named = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if uri.query().is_some() || !database.chars().all(named) {
@@ -142,11 +149,13 @@ mod tests {
             "http://u:pass@/x",
             "http://u:pass@h/a;b",
             "http://u:pass%zz@h/a",
+            "http://u:pass#more@h/a",
             "http://u:pass@h/a?b=c",
             "",
         ] {
             let why = Address::of(url).unwrap_err();
-            assert!(!why.contains("pass"), "{why}");
+            assert!(!why.contains("pass") || why.contains("in the password:"), "{why}");
+            assert!(!why.contains("pass%zz") && !why.contains("more"), "{why}");
         }
     }
 }
