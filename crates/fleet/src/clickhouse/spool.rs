@@ -7,8 +7,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 /// What is added to the name of the trial.
@@ -41,8 +43,7 @@ impl Unshipped {
     /// The file cannot be written, or another process has locked it.
     pub fn begin(trial: &Path, to: &str) -> io::Result<Unshipped> {
         let path = beside(trial);
-        let file =
-            File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+        let file = open(&path, true)?;
         file.try_lock()?;
         let mut this = Unshipped { path, file, note: Note { to: to.to_owned(), next: 0 } };
         this.write()?;
@@ -52,7 +53,7 @@ impl Unshipped {
     /// The trial's file, if it exists and no other process has locked it.
     pub fn of(trial: &Path) -> Option<Unshipped> {
         let path = beside(trial);
-        let mut file = File::options().read(true).write(true).open(&path).ok()?;
+        let mut file = open(&path, false).ok()?;
         file.try_lock().ok()?;
         let mut text = String::new();
         (&mut file).take(CONTENT_BYTES_MAX).read_to_string(&mut text).ok()?;
@@ -104,6 +105,19 @@ impl Unshipped {
     }
 }
 
+/// Opens a note, but nothing else that has its name: in a directory in which others may write, it
+/// can be a link to a file, or a pipe.
+fn open(path: &Path, create: bool) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = File::options();
+    options.create(create).read(true).write(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a file")),
+    }
+}
+
 fn beside(trial: &Path) -> PathBuf {
     let mut name = trial.as_os_str().to_owned();
     name.push(SUFFIX);
@@ -132,5 +146,10 @@ mod tests {
         Unshipped::of(&trial).unwrap().done("http://other/d");
         Unshipped::of(&trial).unwrap().done("http://h/d");
         assert!(Unshipped::of(&trial).is_none() && found("http://h/d").is_empty());
+        let target = home.path().join("target");
+        fs::write(&target, "kept").unwrap();
+        std::os::unix::fs::symlink(&target, beside(&trial)).unwrap();
+        assert!(Unshipped::begin(&trial, "http://h/d").is_err(), "a link is not followed");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
     }
 }
