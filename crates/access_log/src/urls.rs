@@ -5,16 +5,16 @@
 //! the one with the fewest requests, and its count begins there. The count is shown without that
 //! beginning, so it is never too high.
 //!
-//! What never happens: a core waits for the table (if it is taken, the sample is lost); a table
-//! exists while no page watches.
+//! What never happens: a core waits for the table (if it is taken, the sample is lost, and a page
+//! keeps what it has); a table exists for long while no page watches.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use outcome::Outcome;
+use outcome::{Fault, Outcome};
 
 use crate::Record;
 use crate::limits::{
@@ -35,7 +35,7 @@ pub struct Watching<'w>(&'w UrlWatch);
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
         if self.0.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
-            *self.0.table() = None;
+            self.0.forget_unwatched();
         }
     }
 }
@@ -81,27 +81,37 @@ impl UrlWatch {
         self.watchers.load(Ordering::Relaxed) > 0
     }
 
-    /// Up to `count` URLs.
+    /// Up to `count` URLs; `None` if a core has the table just now.
     #[must_use]
-    pub fn top(&self, count: usize) -> TopUrls {
-        self.table().as_ref().map(|table| table.top(count)).unwrap_or_default()
+    pub fn top(&self, count: usize) -> Option<TopUrls> {
+        let table = self.table()?;
+        Some(table.as_ref().map(|table| table.top(count)).unwrap_or_default())
+    }
+
+    /// Drops the table if no page watches, unless a core has it just now.
+    pub fn forget_unwatched(&self) {
+        if !self.is_watched()
+            && let Some(mut table) = self.table()
+        {
+            *table = None;
+        }
     }
 
     /// Adds a request that stands for `weight` requests.
     pub(crate) fn add(&self, record: &Record<'_>, weight: u64) {
-        let mut table = match self.table.try_lock() {
-            Ok(table) => table,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut table) = self.table() else { return };
         // A core notices up to a tick late that no page watches any more.
         if self.is_watched() {
             table.get_or_insert_default().add(record, weight);
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Option<Box<Table>>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> Option<MutexGuard<'_, Option<Box<Table>>>> {
+        match self.table.try_lock() {
+            Ok(table) => Some(table),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -223,6 +233,9 @@ fn why(record: &Record<'_>) -> Option<String> {
     match record.outcome {
         Outcome::Hit | Outcome::NotModified => return None,
         Outcome::Own => return Some("answered by this proxy itself".to_owned()),
+        Outcome::Refused if Fault::is_name(record.rule) => {
+            return Some(format!("failed: {}", record.rule));
+        }
         Outcome::Refused | Outcome::Denied => return Some(format!("refused ({})", record.rule)),
         _ => {}
     }
@@ -317,16 +330,25 @@ mod tests {
         });
     }
 
+    fn top(watch: &UrlWatch, count: usize) -> TopUrls {
+        watch.top(count).expect("no one has the table")
+    }
+
     #[test]
     fn nothing_is_kept_while_no_page_watches() {
         let watch = UrlWatch::default();
         add(&watch, "/a", Outcome::Hit, "", 1);
-        assert_eq!(watch.top(9), TopUrls::default());
+        assert_eq!(watch.top(9), Some(TopUrls::default()));
         let watching = watch.watch();
         add(&watch, "/a", Outcome::Hit, "", 1);
-        assert_eq!(watch.top(9).sampled, 1);
+        assert_eq!(top(&watch, 9).sampled, 1);
+        let taken = watch.table();
+        assert_eq!(watch.top(9), None);
+        // This must not wait either.
         drop(watching);
-        assert_eq!(watch.top(9), TopUrls::default());
+        drop(taken);
+        watch.forget_unwatched();
+        assert!(watch.table().expect("it is free").is_none());
     }
 
     #[test]
@@ -337,7 +359,7 @@ mod tests {
             add(&watch, &format!("/rare/{k}"), Outcome::Miss, "", 1);
             add(&watch, "/often", if k % 4 == 0 { Outcome::Miss } else { Outcome::Hit }, "", 2);
         }
-        let top = watch.top(8);
+        let top = top(&watch, 8);
         let n = 4 * URLS_MAX as u64;
         assert_eq!((top.sampled, top.requests), (2 * n, 3 * n));
         assert_eq!(top.urls.len(), 8);
@@ -345,7 +367,7 @@ mod tests {
         assert!(top.urls[0].url.ends_with("/often"), "{:?}", top.urls[0]);
         assert!(top.urls[1].requests <= 1, "{:?}", top.urls[1]);
         assert_eq!(top.reasons, [("nothing usable was stored".to_owned(), n + n / 2)]);
-        let table = watch.table();
+        let table = watch.table().expect("it is free");
         let table = table.as_ref().expect("it is watched");
         assert_eq!((table.urls.len(), table.places.len()), (URLS_MAX, URLS_MAX));
     }
@@ -370,7 +392,7 @@ mod tests {
             let odd = format!("HTTP/1.1 200 OK\r\nCache-Status: p; fwd=miss; detail=d{k}\r\n\r\n");
             add(&watch, "/b", Outcome::Miss, &odd, 1);
         }
-        let top = watch.top(2);
+        let top = top(&watch, 2);
         let b = &top.urls[0].reasons;
         assert_eq!(
             (b.len(), b.iter().map(|(_, n)| n).sum()),
@@ -383,6 +405,18 @@ mod tests {
             ("not in the store", 1),
         ];
         assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn an_upstream_that_fails_does_not_read_as_a_refusal_by_this_proxy() {
+        let of = |rule| {
+            let request = b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+            crate::tests::with_record(request, |record| {
+                why(&Record { outcome: Outcome::Refused, rule, ..record })
+            })
+        };
+        assert_eq!(of("upstream-connect").as_deref(), Some("failed: upstream-connect"));
+        assert_eq!(of("bare-lf").as_deref(), Some("refused (bare-lf)"));
     }
 
     #[test]

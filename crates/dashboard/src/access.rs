@@ -3,7 +3,10 @@
 //! On a loopback address no token is needed, but a page of another site in a browser on this
 //! machine could reach that address too, under a name that its owner resolves to 127.0.0.1 (DNS
 //! rebinding). Such a request carries that name in `Host`, so only names of this machine are
-//! accepted there.
+//! accepted there. For other calls to that address any IP address will do, because no one can make
+//! it lead elsewhere.
+
+use std::net::IpAddr;
 
 use http1::RequestHead;
 
@@ -130,29 +133,59 @@ impl Access {
         if asked.site.is_some_and(|site| site != b"same-origin" && site != b"none") {
             return Err(Refused { status: 403, text: "events are for this server's page only" });
         }
-        if let Access::Token(token) = self {
-            let given = asked.authorization.and_then(|field| field.strip_prefix(b"Bearer "));
-            if !given.is_some_and(|given| token.is(given)) {
-                return Err(Refused {
-                    status: 401,
-                    text: "the token is missing or wrong: open the page with #token=TOKEN",
-                });
-            }
+        if matches!(self, Access::Token(_)) && !self.has_token(asked) {
+            return Err(Refused {
+                status: 401,
+                text: "the token is missing or wrong: open the page with #token=TOKEN",
+            });
         }
         Ok(())
+    }
+
+    /// Whether a request to a loopback address may have anything else. `own_name` is the name of
+    /// this machine.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub fn admits_to_call(&self, asked: &Asked<'_>, own_name: &str) -> Result<(), Refused> {
+        let is_ours = |host: &[u8]| {
+            name_of(host).is_some_and(|name| {
+                name.eq_ignore_ascii_case("localhost")
+                    || name.eq_ignore_ascii_case(own_name)
+                    || name.parse::<IpAddr>().is_ok()
+            })
+        };
+        if asked.host.is_none_or(is_ours) || self.has_token(asked) {
+            return Ok(());
+        }
+        Err(Refused {
+            status: 403,
+            text: "use an IP address, localhost or the name of this machine for this address",
+        })
+    }
+
+    fn has_token(&self, asked: &Asked<'_>) -> bool {
+        let given = asked.authorization.and_then(|field| field.strip_prefix(b"Bearer "));
+        matches!((self, given), (Access::Token(token), Some(given)) if token.is(given))
     }
 }
 
 /// Whether `Host` names this machine: `localhost` or a loopback address, with or without a port.
 fn is_this_machine(host: &[u8]) -> bool {
-    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+    name_of(host).is_some_and(|name| {
+        name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
+    })
+}
+
+/// The name or address of a `Host`, without its port.
+fn name_of(host: &[u8]) -> Option<&str> {
+    let host = std::str::from_utf8(host).ok()?;
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-    let is_loopback = |address: std::net::IpAddr| address.is_loopback();
-    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(is_loopback)
+    Some(name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name))
 }
 
 #[cfg(test)]
@@ -165,8 +198,15 @@ mod tests {
 
     #[test]
     fn a_loopback_address_is_not_read_under_a_foreign_name() {
-        for host in ["127.0.0.1:9000", "localhost", "LOCALHOST:1", "[::1]:80", "127.8.0.1", "[::1]"]
-        {
+        for host in [
+            "127.0.0.1:9000",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:80",
+            "127.8.0.1",
+            "[::1]",
+            "[::ffff:127.0.0.1]:80",
+        ] {
             assert_eq!(Access::Local.admits_to_events(&asked(host)), Ok(()), "{host}");
         }
         for host in ["evil.example:9000", "localhost.evil.example", "10.0.0.1", "", "127.0.0.1.a"] {
@@ -177,6 +217,23 @@ mod tests {
         assert!(Access::Local.admits_to_events(&foreign).is_err());
         let ours = Asked { site: Some(b"same-origin"), ..asked("localhost") };
         assert!(Access::Local.admits_to_events(&ours).is_ok());
+    }
+
+    #[test]
+    fn no_call_of_a_loopback_address_is_made_under_a_foreign_name() {
+        let token = Token::of_text("0123456789abcdef").expect("it is long enough");
+        for access in [Access::Local, Access::Token(token)] {
+            for host in ["10.0.0.1:9", "[fe80::1]:9", "localhost:9", "web1:9", "WEB1"] {
+                assert_eq!(access.admits_to_call(&asked(host), "web1"), Ok(()), "{host}");
+            }
+            for host in ["evil.example:9", "web1.evil.example", "10.0.0.1.evil.example", ""] {
+                assert!(access.admits_to_call(&asked(host), "web1").is_err(), "{host}");
+            }
+            let bearer = Some(&b"Bearer 0123456789abcdef"[..]);
+            let with_token = Asked { authorization: bearer, ..asked("proxy.example") };
+            let admitted = access.admits_to_call(&with_token, "web1").is_ok();
+            assert_eq!(admitted, matches!(access, Access::Token(_)));
+        }
     }
 
     #[test]

@@ -41,10 +41,19 @@ impl Feed {
         &self.newest
     }
 
-    /// Adds a snapshot. Of its samples, those that are newer than all before are added to them.
-    pub fn push(&mut self, next: Snapshot) {
+    /// Adds a snapshot. Of its samples, those that are newer than all before are added to them. If
+    /// the clock was set back, the samples before that are dropped.
+    pub fn push(&mut self, mut next: Snapshot) {
         let mut change = Snapshot::default();
-        let last = self.newest.samples.last().map_or(f64::NEG_INFINITY, |sample| sample.t);
+        if let Some(at) = next.samples.windows(2).rposition(|pair| pair[1].t < pair[0].t) {
+            next.samples.drain(..=at);
+        }
+        let mut last = self.newest.samples.last().map_or(f64::NEG_INFINITY, |sample| sample.t);
+        let is_back = next.samples.last().is_some_and(|sample| sample.t < last);
+        if is_back {
+            self.newest.samples.clear();
+            last = f64::NEG_INFINITY;
+        }
         change.samples = next.samples.into_iter().filter(|sample| sample.t > last).collect();
         self.newest.samples.extend_from_slice(&change.samples);
         let surplus = self.newest.samples.len().saturating_sub(SAMPLES_MAX);
@@ -59,7 +68,10 @@ impl Feed {
         }
         part! { source now capacity line memory costs urls upstreams fleet }
         self.number += 1;
-        self.change = self.event(false, &change);
+        self.change = match is_back {
+            true => self.event(true, &self.newest),
+            false => self.event(false, &change),
+        };
     }
 
     /// The event for a page that has seen this number last; `None` if there is nothing new.
@@ -134,6 +146,22 @@ mod tests {
         }
         let times: Vec<f64> = feed.newest().samples.iter().map(|sample| sample.t).collect();
         assert_eq!(times, (SAMPLES_MAX..2 * SAMPLES_MAX).map(|t| t as f64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_does_not_freeze_the_charts() {
+        let mut feed = Feed::default();
+        for t in [8.0, 9.0] {
+            feed.push(at(t, 1.0));
+        }
+        let samples = [8.0, 9.0, 2.0].map(|t| Sample { t, ..Sample::default() });
+        feed.push(Snapshot { samples: samples.to_vec(), ..at(0.0, 1.0) });
+        let times = |feed: &Feed| feed.newest().samples.iter().map(|s| s.t).collect::<Vec<_>>();
+        assert_eq!(times(&feed), [2.0]);
+        assert_eq!(data(&feed.event_after(Some(2)).expect("it is behind"))["whole"], true);
+        feed.push(at(3.0, 1.0));
+        assert_eq!(times(&feed), [2.0, 3.0]);
+        assert_eq!(data(&feed.event_after(Some(3)).expect("it is behind"))["whole"], false);
     }
 
     #[test]

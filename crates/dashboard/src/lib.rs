@@ -21,7 +21,7 @@ pub use feed::{Feed, HEARTBEAT, RETRY, SAMPLES_MAX};
 pub use page::{events_head, page_response, refusal};
 pub use snapshot::{
     Capacity, CostGroup, Costs, FleetServer, Line, Memory, MemorySize, Now, Sample, Snapshot,
-    Source, Upstream, Url, Urls,
+    Source, Stale, Upstream, Upstreams, Url, Urls,
 };
 
 /// How long a connection may be silent before it gets a [`HEARTBEAT`], seconds. The page gives up a

@@ -27,12 +27,13 @@ pub fn events_head() -> Vec<u8> {
     response(200, EVENTS_FIELDS, None)
 }
 
-/// The response to a request that is refused.
+/// The response to a request that is refused, in the form of those of our server's admin address.
 #[must_use]
 pub fn refusal(status: u16, text: &str) -> Vec<u8> {
-    let fields = "Content-Type: text/plain; charset=utf-8\r\n\
+    let fields = "Content-Type: application/json\r\n\
                   X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n";
-    response(status, fields, Some(&format!("{text}\n")))
+    let body = serde_json::json!({ "error": text });
+    response(status, fields, Some(&format!("{body}\n")))
 }
 
 fn response(status: u16, fields: &str, body: Option<&str>) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! The content of an event. Names of fields are those that the page reads.
 
+use regress::capacity::Why;
 use regress::{LoadLine, Trust};
 use serde::Serialize;
 
@@ -33,7 +34,7 @@ pub struct Snapshot {
     pub urls: Option<Urls>,
     /// The servers of the upstream groups.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub upstreams: Option<Vec<Upstream>>,
+    pub upstreams: Option<Upstreams>,
     /// The servers of a fleet, nearest to its capacity first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<Vec<FleetServer>>,
@@ -50,8 +51,19 @@ pub struct Source {
     pub detail: String,
     /// Nothing new will come: a recording that has ended.
     pub ended: bool,
+    /// Nothing new has come for longer than it should.
+    pub stale: Option<Stale>,
     /// What is missing, and how to get it.
     pub notes: Vec<String>,
+}
+
+/// Figures that are out of date.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stale {
+    /// The time of the newest ones, seconds since the Unix epoch.
+    pub since_s: f64,
+    /// Why there are no newer ones.
+    pub why: String,
 }
 
 /// The load now.
@@ -82,6 +94,8 @@ pub struct Capacity {
     pub reach_percent: f64,
     /// Why there is no value, or why it is unreliable.
     pub remark: Option<String>,
+    /// The same without statistics.
+    pub plain: Option<&'static str>,
 }
 
 impl Capacity {
@@ -95,6 +109,13 @@ impl Capacity {
             (Ok(()), Trust::Unreliable { statistic, why }) => Some(format!("{statistic}: {why}")),
             (Ok(()), Trust::Yes) => None,
         };
+        let plain = match (&capacity.identifiable, &line.trusted) {
+            (Err(why), _) => Some(plain(why)),
+            (Ok(()), Trust::Unreliable { .. }) => {
+                Some("The true capacity may lie outside this range.")
+            }
+            (Ok(()), Trust::Yes) => None,
+        };
         Capacity {
             value: capacity.identifiable.is_ok().then_some(capacity.value),
             low,
@@ -104,6 +125,7 @@ impl Capacity {
             fitted: line.n,
             reach_percent: 100.0 * line.reach,
             remark,
+            plain,
         }
     }
 
@@ -112,6 +134,21 @@ impl Capacity {
     pub fn unknown(why: String, resource: &str) -> Capacity {
         let resource = resource.to_owned();
         Capacity { remark: Some(why), resource, level: 0.95, ..Capacity::default() }
+    }
+}
+
+/// For readers who do not know the statistics.
+fn plain(why: &Why) -> &'static str {
+    match why {
+        Why::RateDidNotVary => {
+            "The load has not varied enough. The capacity becomes known as the load rises and falls."
+        }
+        Why::NeighboursAlike { .. } => {
+            "The load has changed too slowly. The capacity becomes known when the load has risen \
+             and fallen a few times."
+        }
+        Why::CostDoesNotRise => "More requests did not use more of the server.",
+        Why::NoRoomUnderCap => "By the line, the server would be full even without requests.",
     }
 }
 
@@ -254,6 +291,17 @@ pub struct Url {
     pub why: Vec<(String, f64)>,
 }
 
+/// The servers of the upstream groups.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Upstreams {
+    /// Those that need attention first.
+    pub servers: Vec<Upstream>,
+    /// Others that are up.
+    pub more_up: usize,
+    /// Others that are not.
+    pub more_not_up: usize,
+}
+
 /// A server of an upstream group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Upstream {
@@ -262,7 +310,7 @@ pub struct Upstream {
     /// Its address.
     pub server: String,
     /// `up`, `down` or `ejected`.
-    pub state: String,
+    pub state: &'static str,
     /// Requests in flight.
     pub outstanding: u64,
     /// Requests so far.

@@ -25,6 +25,11 @@ macro_rules! faults {
                 match self { $(Fault::$variant => $name,)* }
             }
 
+            /// Whether a fault has this name.
+            pub fn is_name(name: &str) -> bool {
+                matches!(name, $($name)|*)
+            }
+
             /// The kind of error, as `Proxy-Status` names it (RFC 9209, 2.3).
             pub fn error_type(self) -> &'static str {
                 match self { $(Fault::$variant => $error_type,)* }

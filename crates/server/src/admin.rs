@@ -14,7 +14,8 @@
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
 //!
 //! What never happens: a body beyond a bound is read; a call that another site's page makes in an
-//! operator's browser changes anything (such calls carry `Origin`, and are refused).
+//! operator's browser changes anything (such calls carry `Origin`, and are refused), or reads
+//! anything from a loopback address under another name (DNS rebinding).
 
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
@@ -51,7 +52,8 @@ pub(crate) async fn serve(
 ) {
     let dashboard = Dashboard::new(Rc::clone(&task), cores.clone(), Arc::clone(&process));
     runtime::spawn(Rc::clone(&dashboard).run()).detach();
-    let admin = Rc::new(Admin { task, cores, process, dashboard });
+    let own_name = std::fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned();
+    let admin = Rc::new(Admin { task, cores, process, dashboard, own_name });
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -71,6 +73,8 @@ struct Admin {
     cores: Vec<Arc<Counters>>,
     process: Arc<Process>,
     dashboard: Rc<Dashboard>,
+    /// The name of this machine.
+    own_name: String,
 }
 
 impl Admin {
@@ -113,7 +117,10 @@ impl Admin {
 
     /// Reads a call; `None` if the connection closed first. `Err` answers what is no call.
     async fn read(&self, stream: &Transport) -> Option<Result<Call, Reply>> {
-        let local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let local = stream.local_addr().is_ok_and(|address| {
+            // An IPv4 client of [::] has an address such as ::ffff:127.0.0.1.
+            address.ip().to_canonical().is_loopback()
+        });
         let access = match &self.process.dashboard_token {
             Some(token) => Access::Token(token.clone()),
             None if local => Access::Local,
@@ -121,7 +128,7 @@ impl Admin {
         };
         let mut got = Vec::new();
         loop {
-            match self.parse(&got, &access) {
+            match self.parse(&got, &access, local) {
                 Ok(None) => {}
                 Ok(Some(call)) => return Some(Ok(call)),
                 Err(reply) => return Some(Err(reply)),
@@ -141,7 +148,7 @@ impl Admin {
     }
 
     /// A complete call, `None` if more is needed, or the error to answer with.
-    fn parse(&self, got: &[u8], access: &Access) -> Result<Option<Call>, Reply> {
+    fn parse(&self, got: &[u8], access: &Access, local: bool) -> Result<Option<Call>, Reply> {
         self.task.worker.io.with_scratch(|scratch| {
             let http = &self.task.worker.io.limits().http;
             let head = match http1::parse_request(got, scratch, http) {
@@ -161,12 +168,17 @@ impl Admin {
                 Reply::error(400, "the query is not UTF-8 in percent-encoding; encode it again")
             })?;
             let asked = Asked::of(&head);
+            let admitted = match local {
+                true => access.admits_to_call(&asked, &self.own_name),
+                false => Ok(()),
+            };
             Ok(Some(Call {
                 method: head.method,
                 path: path.to_owned(),
                 query,
                 body,
                 foreign: Wire(head.fields).has("origin"),
+                admitted,
                 dashboard: [access.admits_to_page(&asked), access.admits_to_events(&asked)],
             }))
         })
@@ -192,6 +204,9 @@ impl Admin {
         if !is_taken {
             let text = format!("{} takes {takes}", call.path);
             return Reply { allow: Some(takes), ..Reply::error(405, text) };
+        }
+        if let (Err(refused), false) = (call.admitted, takes == "GET") {
+            return Reply::error(refused.status, refused.text);
         }
         if call.foreign && !reading {
             let text = "calls that a web page makes (they carry Origin) change nothing here";
@@ -318,6 +333,9 @@ fn nonce() -> u128 {
     let half = || u128::from(RandomState::new().hash_one(time::now().as_ns()));
     half() << 64 | half()
 }
+
+/// Where the system has the name of this machine.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

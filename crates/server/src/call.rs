@@ -16,6 +16,8 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
     /// A page of another site made it.
     pub(crate) foreign: bool,
+    /// Whether the call may have anything but the dashboard.
+    pub(crate) admitted: Result<(), Refused>,
     /// Whether the call may have the dashboard, and its events.
     pub(crate) dashboard: [Result<(), Refused>; 2],
 }

@@ -9,6 +9,7 @@
 //! more than [`PAGES_MAX`] pages.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use cache::sizing::WhatIfReport;
 use dashboard::{
     Capacity, Feed, HEARTBEAT, HEARTBEAT_S, Line, Memory, MemorySize, Now, RETRY, SAMPLES_MAX,
-    Sample, Snapshot, Source, Upstream, Url, Urls, events_head,
+    Sample, Snapshot, Source, Upstream, Upstreams, Url, Urls, events_head,
 };
 use metrics::{Counters, Latency};
 use proxy::h1::ClientStream;
@@ -25,7 +26,8 @@ use regress::LoadLineInput;
 use regress::load_line::INTERVALS_MIN;
 use runtime::sync::{Notify, inbox};
 use runtime::time::{self, Instant};
-use upstream::figures;
+use upstream::figures::{self, ServerNow};
+use upstream::group::Group;
 
 use crate::core_task::CoreTask;
 use crate::limits::PAGES_MAX;
@@ -37,12 +39,14 @@ const SECOND: Duration = Duration::from_secs(1);
 const FIT_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a fit, as a multiple of its CPU time.
 const FIT_REST: u32 = 500;
-/// Forecasts and URLs are sent once in so many seconds.
+/// Forecasts, URLs and upstreams are sent once in so many seconds.
 const SLOW_PARTS_EVERY: u64 = 5;
 /// The rate now is a mean over so many seconds.
 const NOW_S: usize = 5;
 /// URLs that are shown.
 const URLS_SHOWN: usize = 16;
+/// Servers of upstream groups that are shown.
+const UPSTREAMS_SHOWN: usize = 50;
 /// From this use on a core is saturated: such a second lies on the cap, not on the line.
 const SATURATED_PERCENT: f64 = 98.5;
 
@@ -95,7 +99,6 @@ struct Columns {
 
 /// The counters at one instant.
 struct Reading {
-    requests: u64,
     hits: u64,
     buckets: Vec<(f64, u64)>,
     cores: Vec<CoreReading>,
@@ -139,15 +142,13 @@ impl Reading {
     fn now(cores: &[Arc<Counters>]) -> Reading {
         let sum = |of: fn(&Counters) -> u64| cores.iter().map(|core| of(core)).sum();
         Reading {
-            requests: sum(|core| core.requests.get()),
-            hits: sum(|core| core.hits.get() + core.not_modified.get()),
+            hits: sum(|core| core.hits.get()),
             buckets: Latency::all(cores.iter().map(|core| &core.latency)),
             cores: cores.iter().map(|core| CoreReading::of(core)).collect(),
         }
     }
 
     fn since(&self, earlier: &Reading) -> Second {
-        let requests = self.requests.saturating_sub(earlier.requests) as f64;
         let hits = self.hits.saturating_sub(earlier.hits) as f64;
         let buckets: Vec<(f64, u64)> = self
             .buckets
@@ -155,6 +156,8 @@ impl Reading {
             .zip(&earlier.buckets)
             .map(|(now, then)| (now.0, now.1.saturating_sub(then.1)))
             .collect();
+        // Tunnels are not in the histogram.
+        let requests = buckets.iter().map(|(_, count)| count).sum::<u64>() as f64;
         let ms = |q| Some(1e3 * quantile(&buckets, q)?);
         let cores = self.cores.iter().zip(&earlier.cores).map(|(now, then)| now.since(then));
         let cores: Vec<OneCore> = cores.collect();
@@ -227,6 +230,8 @@ impl Dashboard {
             if self.pages.get() > 0 {
                 self.fit_if_due();
                 self.write_event(second % SLOW_PARTS_EVERY == 0);
+            } else {
+                self.process.shared.urls.forget_unwatched();
             }
         }
     }
@@ -266,12 +271,13 @@ impl Dashboard {
             capacity: Some(self.fit.borrow().capacity.clone()),
             line: self.fit.borrow().line.clone(),
             samples,
-            upstreams: Some(upstreams(&figures::json(&self.task.worker.snapshot().groups))),
             ..Snapshot::default()
         };
         if with_slow_parts {
             snapshot.memory = Some(memory(&shared.cache.sizing.forecasts()));
-            snapshot.urls = Some(urls(&shared.urls.top(URLS_SHOWN)));
+            // A core may have the table just now: then the page keeps the last one.
+            snapshot.urls = shared.urls.top(URLS_SHOWN).map(|top| urls(&top));
+            snapshot.upstreams = Some(upstreams(&self.task.worker.snapshot().groups));
         }
         self.feed.borrow_mut().push(snapshot);
         self.changed.notify_all();
@@ -286,6 +292,7 @@ impl Dashboard {
             name: concat!("Plimsoll ", env!("CARGO_PKG_VERSION")).to_owned(),
             detail: format!("process {pid}, {threads}"),
             ended: false,
+            stale: None,
             notes: vec![format!(
                 "For the cost by procedure group, record it: plimsoll record --pid {pid} -o \
                  a.trial, and plimsoll dashboard a.trial."
@@ -447,29 +454,27 @@ fn urls(top: &access_log::TopUrls) -> Urls {
     }
 }
 
-/// From the JSON of `/upstreams`.
-fn upstreams(figures: &serde_json::Value) -> Vec<Upstream> {
-    let list = |of: &serde_json::Value| of.as_array().cloned().unwrap_or_default();
-    let text = |of: &serde_json::Value| of.as_str().unwrap_or_default().to_owned();
-    let number = |of: &serde_json::Value| of.as_u64().unwrap_or_default();
-    let mut found = Vec::new();
-    for group in list(&figures["groups"]) {
-        for server in list(&group["servers"]) {
-            found.push(Upstream {
-                group: text(&group["name"]),
-                server: text(&server["server"]),
-                state: text(&server["state"]),
-                outstanding: number(&server["outstanding"]),
-                requests: number(&server["requests"]),
-                failures: number(&server["failures"]),
-            });
-        }
-    }
-    found
+/// The servers that need attention first: those that are not up, then those with most failures.
+fn upstreams(groups: &[Arc<Group>]) -> Upstreams {
+    let mut all: Vec<ServerNow<'_>> = figures::servers(groups).collect();
+    all.sort_by_key(|server| (server.state == "up", Reverse(server.failures)));
+    let rest = all.split_off(all.len().min(UPSTREAMS_SHOWN));
+    let more_up = rest.iter().filter(|server| server.state == "up").count();
+    let of = |server: &ServerNow<'_>| Upstream {
+        group: server.group.to_owned(),
+        server: server.server.to_owned(),
+        state: server.state,
+        outstanding: server.outstanding,
+        requests: server.requests,
+        failures: server.failures,
+    };
+    Upstreams { servers: all.iter().map(of).collect(), more_up, more_not_up: rest.len() - more_up }
 }
 
 #[cfg(test)]
 mod tests {
+    use outcome::Outcome;
+
     use super::*;
 
     #[test]
@@ -480,6 +485,21 @@ mod tests {
         assert!(p90 > 0.002 && p90 < 0.004, "{p90}");
         assert_eq!(quantile(&buckets, 1.0), Some(0.004), "the last bound is infinity");
         assert_eq!(quantile(&[(0.001, 0)], 0.5), None);
+    }
+
+    #[test]
+    fn a_304_counts_as_one_hit_and_a_tunnel_as_no_request() {
+        let core = Arc::new(Counters::default());
+        let cores = [Arc::clone(&core)];
+        let before = Reading::now(&cores);
+        core.hits.add(1);
+        core.not_modified.add(1);
+        core.latency.count(Outcome::NotModified, 304, 0);
+        for outcome in [Outcome::Miss, Outcome::Tunnel, Outcome::Miss, Outcome::Miss] {
+            core.latency.count(outcome, 200, 0);
+        }
+        core.requests.add(5);
+        assert_eq!(Reading::now(&cores).since(&before).sample.hits, Some(25.0));
     }
 
     #[test]

@@ -105,6 +105,37 @@ fn state(member: &Member, now: Instant) -> &'static str {
     }
 }
 
+/// A server now, in short.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerNow<'g> {
+    /// Its group.
+    pub group: &'g str,
+    /// Its address.
+    pub server: &'g str,
+    /// `up`, `down` or `ejected`.
+    pub state: &'static str,
+    /// Requests in flight.
+    pub outstanding: u64,
+    /// Requests so far.
+    pub requests: u64,
+    /// Requests that failed because of it.
+    pub failures: u64,
+}
+
+/// All servers of these groups.
+pub fn servers(groups: &[Arc<Group>]) -> impl Iterator<Item = ServerNow<'_>> {
+    let now = time::now();
+    let members = groups.iter().flat_map(|group| group.members.iter().map(move |of| (group, of)));
+    members.map(move |(group, member)| ServerNow {
+        group: &group.config.name,
+        server: &member.authority,
+        state: state(member, now),
+        outstanding: member.state.outstanding().into(),
+        requests: member.state.figures.requests.load(Relaxed),
+        failures: member.state.figures.failures.load(Relaxed),
+    })
+}
+
 /// All groups as JSON.
 pub fn json(groups: &[Arc<Group>]) -> Value {
     let groups: Vec<Value> = groups.iter().map(|group| of_group(group)).collect();
