@@ -141,7 +141,7 @@ impl Capacity {
 fn plain(why: &Why) -> &'static str {
     match why {
         Why::RateDidNotVary => {
-            "The load has not varied enough. The capacity becomes known as the load rises and falls."
+            "The load has not varied enough. The capacity becomes known when it rises and falls."
         }
         Why::NeighboursAlike { .. } => {
             "The load has changed too slowly. The capacity becomes known when the load has risen \

@@ -250,8 +250,7 @@ pub fn of_server(costs: &ServerCosts, level: f64) -> ServerCapacity {
 /// The answer as text.
 #[must_use]
 pub fn sheet(answer: &Capacities) -> Sheet {
-    let known = answer.servers.iter().filter(|one| one.headroom.is_some());
-    let (servers, known) = (answer.servers.len(), known.count());
+    let servers = answer.servers.len();
     let with_line = || answer.servers.iter().filter_map(|one| Some((one, one.line.as_ref()?)));
     let intervals: f64 = with_line().map(|(_, line)| line.n).sum();
     let trials: u64 = with_line().map(|(one, _)| one.trials).sum();
@@ -264,6 +263,23 @@ pub fn sheet(answer: &Capacities) -> Sheet {
             WINDOW_S / 60
         ),
     )];
+    facts.extend(left_out(answer));
+    Sheet {
+        title: format!("Capacity of {servers} servers, the least headroom first"),
+        facts,
+        tables: [headrooms(answer), resources(answer)]
+            .into_iter()
+            .chain(detailed(answer))
+            .collect(),
+    }
+}
+
+/// What is not in the answer: the name of a fact, and its text.
+#[must_use]
+pub fn left_out(answer: &Capacities) -> Vec<(String, String)> {
+    let servers = answer.servers.len();
+    let known = answer.servers.iter().filter(|one| one.headroom.is_some()).count();
+    let mut facts = Vec::new();
     let saturated: f64 = answer.servers.iter().map(|one| one.saturated_n).sum();
     if saturated > 0.0 {
         facts.push((
@@ -283,14 +299,7 @@ pub fn sheet(answer: &Capacities) -> Sheet {
         facts
             .push(("No capacity".to_string(), format!("{left} of {servers} servers, listed last")));
     }
-    Sheet {
-        title: format!("Capacity of {servers} servers, the least headroom first"),
-        facts,
-        tables: [headrooms(answer), resources(answer)]
-            .into_iter()
-            .chain(detailed(answer))
-            .collect(),
-    }
+    facts
 }
 
 fn headrooms(answer: &Capacities) -> Rows {
@@ -389,7 +398,9 @@ fn whole(value: f64) -> String {
     fixed(value, 0)
 }
 
-fn remark(one: &ServerCapacity) -> String {
+/// What to know about the capacity of a server; empty if there is nothing.
+#[must_use]
+pub fn remark(one: &ServerCapacity) -> String {
     let mut remarks: Vec<String> = one.reason.iter().cloned().collect();
     if let (Some(Trust::Unreliable { statistic, why }), None) =
         (one.line.as_ref().map(|line| &line.trusted), &one.reason)

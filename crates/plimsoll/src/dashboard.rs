@@ -14,7 +14,7 @@ mod serving;
 
 use std::fs::File;
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,7 @@ use serde_json::json;
 use self::many::Many;
 use self::recording::Recording;
 use self::serving::Board;
+use crate::serve::shown;
 use crate::{cli, fleet};
 
 /// Pause between two looks at the source.
@@ -35,9 +36,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is shown.
 trait Watched {
-    /// The figures, if they have changed. `show` shows some that are ready before others, which
+    /// Shows the figures, if they have changed, and says whether all that the source has was seen:
+    /// `false` if it is too early to look. `show` shows some that are ready before others, which
     /// take longer.
-    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<(), Failure>;
+    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<bool, Failure>;
 }
 
 /// Serves the page until a signal arrives.
@@ -55,20 +57,26 @@ pub(crate) fn dashboard(flags: &cli::Dashboard) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(misuse)?;
     let board = Arc::new(Board::default());
     serving::start(listener, access.clone(), Arc::clone(&board))?;
-    let url = url(address, &access);
+    let url = url(&shown(address), &access);
     if flags.json {
         output::print(json!({ "url": url }).to_string() + "\n")?;
     } else {
         output::print(url + "\n")?;
+        if address.ip().is_unspecified() {
+            let port = address.port();
+            eprintln!("plimsoll: on this machine, 127.0.0.1:{port} can replace the host name");
+        }
     }
     // The first look fails if there is nothing to show at all.
     watched.look(&mut |snapshot| board.show(snapshot))?;
     while !stop.load(Ordering::Relaxed) {
-        if board.is_watched(LOOK_EVERY)
-            && let Err(error) = watched.look(&mut |snapshot| board.show(snapshot))
-        {
-            // The file may be back at the next look.
-            board.note(&error.to_string());
+        if board.is_watched(LOOK_EVERY) {
+            match watched.look(&mut |snapshot| board.show(snapshot)) {
+                Ok(true) => board.recover(),
+                Ok(false) => {}
+                // The file may be back at the next look.
+                Err(error) => board.fail(&error.to_string(), ::load::sys::wall_ns() as f64 / 1e9),
+            }
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -84,13 +92,13 @@ fn access(flags: &cli::Dashboard) -> Result<Access, Failure> {
                 std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
             Token::of_text(&text).map(Access::Token).map_err(unusable)
         }
-        None if flags.listen.ip().is_loopback() => Ok(Access::Local),
+        None if flags.listen.ip().to_canonical().is_loopback() => Ok(Access::Local),
         None => Ok(Access::Token(Token::of_random(&random()?))),
     }
 }
 
 /// The address to open in a browser.
-fn url(address: SocketAddr, access: &Access) -> String {
+fn url(address: &str, access: &Access) -> String {
     match access {
         Access::Token(token) => format!("http://{address}/{}", token.fragment()),
         Access::Local | Access::Closed => format!("http://{address}/"),

@@ -54,9 +54,10 @@ fn serve_until_signal(
     // From here on, run with the privileges that serving needs.
     plan.give_up_privileges()?;
     let log = log(plan.access_log.as_deref())?;
+    let has_token = plan.config.dashboard_token.is_some();
     let server = Server::start_on(sockets, plan.config, workers, log, &options, predecessor);
     let server = server.map_err(misuse)?;
-    announce(flags, &server);
+    announce(flags, &server, has_token);
     serving(predecessor)?;
     let (orders, handle, from_file) = (server.orders(), signals.handle(), plan.file.is_some());
     let watching = std::thread::Builder::new()
@@ -243,7 +244,7 @@ fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn announce(flags: &cli::Serve, server: &Server) {
+fn announce(flags: &cli::Serve, server: &Server, has_token: bool) {
     let bound = server.bound();
     if flags.json {
         let line = serde_json::json!({
@@ -259,7 +260,32 @@ fn announce(flags: &cli::Serve, server: &Server) {
         eprintln!("plimsoll: listening on {address} ({})", bound.backend);
     }
     if let Some(admin) = bound.admin {
-        eprintln!("plimsoll: metrics on http://{admin}/metrics, dashboard on http://{admin}/");
+        eprintln!("plimsoll: {}", pages(admin, has_token));
+    }
+}
+
+/// What to open in a browser. Without a token, the dashboard is for this machine only.
+fn pages(admin: SocketAddr, has_token: bool) -> String {
+    let (address, ip) = (shown(admin), admin.ip().to_canonical());
+    let dashboard = match (has_token, ip.is_loopback(), ip.is_unspecified()) {
+        (true, ..) => format!("dashboard on http://{address}/#token=TOKEN"),
+        (false, true, _) => format!("dashboard on http://{address}/"),
+        (false, _, true) => {
+            format!("dashboard on http://127.0.0.1:{}/, on this machine only", admin.port())
+        }
+        (false, ..) => "no dashboard, because there is no dashboard_token".to_owned(),
+    };
+    format!("metrics on http://{address}/metrics, {dashboard}")
+}
+
+/// An address as a browser of another machine can use it: 0.0.0.0 and [::] name none.
+pub(crate) fn shown(address: SocketAddr) -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        name if address.ip().is_unspecified() && !name.is_empty() => {
+            format!("{name}:{}", address.port())
+        }
+        _ => address.to_string(),
     }
 }
 
@@ -316,5 +342,22 @@ fn in_use(address: SocketAddr, error: &std::io::Error) -> Failure {
         ))
     } else {
         misuse(format!("cannot listen on {address}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_dashboard_is_announced_that_would_be_refused() {
+        let pages = |admin: &str, token| super::pages(admin.parse().unwrap(), token);
+        assert!(pages("127.0.0.1:1", false).ends_with("dashboard on http://127.0.0.1:1/"));
+        assert!(
+            pages("192.0.2.1:1", false)
+                .ends_with("no dashboard, because there is no dashboard_token")
+        );
+        assert!(pages("192.0.2.1:1", true).ends_with("http://192.0.2.1:1/#token=TOKEN"));
+        let everywhere = pages("[::]:1", false);
+        assert!(everywhere.ends_with("http://127.0.0.1:1/, on this machine only"), "{everywhere}");
+        assert!(!everywhere.contains("[::]"), "{everywhere}");
     }
 }

@@ -102,6 +102,11 @@ impl Watcher {
         Ok(more.then(|| Model { recent, fit: self.fit.clone(), watch_percent: 0.0 }))
     }
 
+    /// Whether all that the file has was seen.
+    pub(crate) fn is_current(&self) -> bool {
+        self.stamp == Some(Stamp::of(&self.path))
+    }
+
     /// Whether the line may be fitted again, and would change.
     pub(crate) fn fit_is_due(&self) -> bool {
         let Some((newest, finished)) = self.seen else { return false };

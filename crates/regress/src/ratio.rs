@@ -29,8 +29,8 @@ pub struct Clusters {
 }
 
 impl From<&Bin> for Clusters {
-    /// The windows of a bin, not its intervals: some of these are in windows of other bins. The sums
-    /// over the windows follow from products with their lengths, exactly if these are equal.
+    /// The windows of a bin, not its intervals: some of these are in windows of other bins. The
+    /// sums over the windows follow from products with their lengths, exactly if these are equal.
     fn from(bin: &Bin) -> Clusters {
         let per_length = bin.window_s / bin.window_ss;
         Clusters {

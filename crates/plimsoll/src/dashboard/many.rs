@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ::dashboard::{FleetServer, Snapshot, Source};
-use ::fleet::capacity::{ServerCapacity, capacity};
+use ::fleet::capacity::{Capacities, ServerCapacity, capacity, left_out};
 use ::fleet::home::Asked;
 use command::failure::{Failure, misuse};
-use regress::Trust;
 use regress::load_line::LEVEL_DEFAULT;
 
 use super::Watched;
@@ -36,10 +35,10 @@ impl Many {
 }
 
 impl Watched for Many {
-    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<(), Failure> {
+    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<bool, Failure> {
         let begun = Instant::now();
         if begun < self.next {
-            return Ok(());
+            return Ok(false);
         }
         let Opened { home, name, skipped } = fleet::open(&self.home, &self.login)?;
         let (span, detail) = match fleet::is_database(&self.home) {
@@ -56,7 +55,8 @@ impl Watched for Many {
             name: "Fleet".to_owned(),
             detail,
             ended: false,
-            notes: skipped,
+            stale: None,
+            notes: notes(skipped, &answer),
         };
         show(Snapshot {
             source: Some(source),
@@ -64,16 +64,18 @@ impl Watched for Many {
             ..Snapshot::default()
         });
         self.next = Instant::now() + ASK_EVERY.max(ASK_REST * begun.elapsed());
-        Ok(())
+        Ok(true)
     }
+}
+
+/// What is not in the figures.
+fn notes(skipped: Vec<String>, answer: &Capacities) -> Vec<String> {
+    let sentence = |(name, text): (String, String)| format!("{name}: {text}.");
+    skipped.into_iter().chain(left_out(answer).into_iter().map(sentence)).collect()
 }
 
 fn server(of: &ServerCapacity) -> FleetServer {
     let line = of.line.as_ref();
-    let unreliable = line.and_then(|line| match &line.trusted {
-        Trust::Yes => None,
-        Trust::Unreliable { statistic, why } => Some(format!("unreliable: {statistic}: {why}")),
-    });
     FleetServer {
         server: of.server.to_string(),
         peak: of.peak_rate,
@@ -81,6 +83,6 @@ fn server(of: &ServerCapacity) -> FleetServer {
         low: line.and_then(|line| line.low),
         high: line.and_then(|line| line.high),
         resource: of.resource.clone().unwrap_or_default(),
-        remark: of.reason.clone().or(unreliable),
+        remark: Some(::fleet::capacity::remark(of)).filter(|remark| !remark.is_empty()),
     }
 }

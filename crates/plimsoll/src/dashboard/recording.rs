@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use ::dashboard::{Capacity, CostGroup, Costs, Line, Now, SAMPLES_MAX, Sample, Snapshot, Source};
+use ::dashboard::{
+    Capacity, CostGroup, Costs, Line, Now, SAMPLES_MAX, Sample, Snapshot, Source, Stale,
+};
 use ::report::{Groups, Options, Recent, Resource, ResourceKind, RowKind};
 use command::failure::{Failure, misuse};
 
@@ -12,6 +14,8 @@ use crate::watch::model::{self, Model};
 
 /// The rate now is a mean over this time, or over the last interval if that is longer.
 const NOW_S: f64 = 5.0;
+/// If the newest interval is older than so many intervals, the recorder may have stopped.
+const STALE_INTERVALS: f64 = 3.0;
 /// Groups of procedures that are shown.
 const GROUPS_MAX: usize = 12;
 
@@ -20,6 +24,8 @@ pub(super) struct Recording {
     watcher: Watcher,
     newest: Option<Model>,
     detail: String,
+    /// Whether the page shows that no new intervals come.
+    is_stale: bool,
 }
 
 impl Recording {
@@ -28,33 +34,50 @@ impl Recording {
         trial::Trial::recent(path, 1).map_err(misuse)?;
         let options = Options { groups, ..Options::default() };
         let watcher = Watcher::new(path.to_owned(), SAMPLES_MAX, options, None);
-        Ok(Recording { watcher, newest: None, detail: path.display().to_string() })
+        let detail = path.display().to_string();
+        Ok(Recording { watcher, newest: None, detail, is_stale: false })
     }
 }
 
 impl Watched for Recording {
-    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<(), Failure> {
-        if let Some(model) = self.watcher.look().map_err(misuse)? {
-            show(snapshot(&model, &self.detail));
-            self.newest = Some(model);
+    fn look(&mut self, show: &mut dyn FnMut(Snapshot)) -> Result<bool, Failure> {
+        let looked = self.watcher.look().map_err(misuse)?;
+        let is_new = looked.is_some();
+        self.newest = looked.or(self.newest.take());
+        let is_stale = self.newest.as_ref().is_some_and(|model| {
+            let Recent { complete, end_ns, interval_s, .. } = model.recent;
+            is_stale(complete, end_ns, interval_s, ::load::sys::wall_ns())
+        });
+        let has_changed = is_new || is_stale != self.is_stale;
+        self.is_stale = is_stale;
+        if let Some(model) = &self.newest
+            && has_changed
+        {
+            show(snapshot(model, &self.detail, is_stale));
         }
         // The first figures are shown before the line, because a fit can take long.
         if let Some(model) = &mut self.newest
             && self.watcher.fit_is_due()
         {
             self.watcher.fit(model).map_err(misuse)?;
-            show(snapshot(model, &self.detail));
+            show(snapshot(model, &self.detail, is_stale));
         }
-        Ok(())
+        Ok(self.watcher.is_current())
     }
 }
 
-fn snapshot(model: &Model, detail: &str) -> Snapshot {
+/// Whether the newest interval of a recording that goes on is too old.
+fn is_stale(complete: bool, end_ns: i64, interval_s: f64, now_ns: i64) -> bool {
+    let age_s = now_ns.saturating_sub(end_ns) as f64 / 1e9;
+    !complete && age_s > STALE_INTERVALS * interval_s.max(1.0)
+}
+
+fn snapshot(model: &Model, detail: &str, is_stale: bool) -> Snapshot {
     let Model { recent, fit, .. } = model;
     let tightest = fit.line.as_ref().and_then(|line| line.tightest.as_ref());
     Snapshot {
-        source: Some(source(recent, detail)),
-        now: Some(now(recent)),
+        source: Some(source(recent, detail, is_stale)),
+        now: Some(now(recent, is_stale)),
         capacity: Some(capacity(fit, tightest)),
         line: tightest.and_then(|of| {
             Some(Line::of(of.line.as_ref()?, &of.points, percent_of(of), fitted_until(model)?))
@@ -65,7 +88,7 @@ fn snapshot(model: &Model, detail: &str) -> Snapshot {
     }
 }
 
-fn source(recent: &Recent, detail: &str) -> Source {
+fn source(recent: &Recent, detail: &str, is_stale: bool) -> Source {
     let mut notes = Vec::new();
     if recent.profile.is_none() {
         notes.push("Cost by procedure group: no profile in these intervals.".to_owned());
@@ -78,13 +101,25 @@ fn source(recent: &Recent, detail: &str) -> Source {
         name: recent.server.clone(),
         detail: detail.to_owned(),
         ended: recent.complete,
+        stale: is_stale.then(|| Stale {
+            since_s: recent.end_ns as f64 / 1e9,
+            why: "There are no new intervals. The recorder may have stopped.".to_owned(),
+        }),
         notes,
     }
 }
 
-/// The mean over the last intervals whose rate is known.
-fn now(recent: &Recent) -> Now {
-    let known = recent.each.iter().rev().skip_while(|interval| interval.rate.is_none());
+/// The mean over the last intervals whose rate is known. If the recording goes on, older ones are
+/// not the load now.
+fn now(recent: &Recent, is_stale: bool) -> Now {
+    let newest = match recent.complete || is_stale {
+        true => usize::MAX,
+        false => STALE_INTERVALS as usize,
+    };
+    let each = recent.each.iter().rev().enumerate();
+    let known = each
+        .skip_while(|(age, interval)| interval.rate.is_none() && age + 1 < newest)
+        .map(|(_, interval)| interval);
     let wanted = (NOW_S / recent.interval_s.max(1e-3)).ceil().max(1.0) as usize;
     let rates: Vec<f64> = known.map_while(|interval| interval.rate).take(wanted).collect();
     let mean = rates.iter().sum::<f64>() / rates.len().max(1) as f64;
@@ -161,4 +196,20 @@ fn costs(recent: &Recent, fit: &model::Fit) -> Option<Costs> {
         unit: "%".to_owned(),
         groups: groups.map(of).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_whose_recorder_was_killed_is_not_live_for_ever() {
+        let s = |seconds: i64| 1_000_000_000 * seconds;
+        assert!(!is_stale(false, s(100), 1.0, s(103)));
+        assert!(is_stale(false, s(100), 1.0, s(104)));
+        assert!(!is_stale(true, s(100), 1.0, s(104)), "it has ended");
+        assert!(!is_stale(false, s(100), 10.0, s(130)), "its intervals are long");
+        assert!(!is_stale(false, s(100), 0.1, s(102)), "the clock of a page is slow");
+        assert!(!is_stale(false, s(100), 1.0, s(90)), "the clock was set back");
+    }
 }

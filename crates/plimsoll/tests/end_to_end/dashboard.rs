@@ -126,6 +126,11 @@ fn the_page_of_a_server_lives_through_a_restart() {
     let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
     let admin = server.admin();
     assert_eq!(events(&admin.to_string(), "Host: evil.example\r\n").0, "403");
+    for (host, status) in [("evil.example", 403), ("localhost", 200), (&*admin.to_string(), 200)] {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let answer = answer(&admin.to_string(), &request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {answer}");
+    }
     let browser = Browser::start(&home);
     browser.set_width(400);
     browser.open(&format!("http://{admin}/"));
@@ -188,6 +193,16 @@ pub(crate) fn events(address: &str, fields: &str) -> (String, Value) {
     (status.split(' ').nth(1).unwrap().to_owned(), event)
 }
 
+/// Everything that comes back.
+fn answer(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 #[test]
 fn a_trial_and_a_folder_are_shown_to_those_who_may_see_them() {
     let home = Home::new();
@@ -204,10 +219,30 @@ fn a_trial_and_a_folder_are_shown_to_those_who_may_see_them() {
     assert_eq!((&whole["source"]["ended"], &whole["whole"]), (&true.into(), &true.into()));
     assert_eq!(whole["costs"]["unit"], "µs");
     assert_eq!(whole["samples"].as_array().unwrap().len(), 60);
+    let refused = answer(address, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    assert!(refused.ends_with("for this page\"}\n"), "the page shows why: {refused}");
     assert_eq!(events(address, "Host: evil.example\r\n").0, "403");
     let foreign = format!("Host: {address}\r\nSec-Fetch-Site: cross-site\r\n");
     assert_eq!(events(address, &foreign).0, "403");
     assert_eq!(events(address, "").0, "400", "a request without Host is malformed");
+    // A source that has gone is not shown as up to date, and is again when it is back.
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let mut stale = |is_stale: bool| {
+        let source = lines.find_map(|line| {
+            let event: Value = serde_json::from_str(line.strip_prefix("data: ")?).unwrap();
+            let source = event["source"].clone();
+            (source.is_object() && source["stale"].is_object() == is_stale).then_some(source)
+        });
+        assert!(source.is_some(), "stale: {is_stale}");
+    };
+    stale(false);
+    std::fs::rename(&trial, format!("{trial}.away")).unwrap();
+    stale(true);
+    std::fs::rename(format!("{trial}.away"), &trial).unwrap();
+    stale(false);
     drop(page);
     let token = home.write("token", "0123456789abcdef\n");
     let folder = home.path().display().to_string();
