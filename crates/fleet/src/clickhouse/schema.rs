@@ -64,8 +64,17 @@ impl Layout {
         if self.cluster.as_deref().is_some_and(|name| !plain(name, "_-.")) {
             return Err("--cluster: not a name of a cluster".to_owned());
         }
-        if self.replicated.as_deref().is_some_and(|path| !plain(path, "/_-.{}")) {
+        let Some(path) = self.replicated.as_deref() else { return Ok(()) };
+        // A macro is a name in braces.
+        let closed = path.split('{').skip(1).all(|name| name.find('}').is_some_and(|at| at > 0));
+        let opened = path.split('}').rev().skip(1).all(|before| before.contains('{'));
+        if !plain(path, "/_-.{}") || !closed || !opened {
             return Err("--replicated: not a path such as '/clickhouse/{shard}'".to_owned());
+        }
+        if self.cluster.is_some() && !path.contains("{shard}") {
+            return Err("--replicated: with --cluster, the path must contain {shard}, or all \
+                        shards would have the same rows"
+                .to_owned());
         }
         Ok(())
     }
@@ -85,6 +94,19 @@ impl Layout {
         }
     }
 
+    /// What each table's engine must be: table and name of the engine.
+    fn engines(&self) -> Vec<(String, &'static str)> {
+        let local = match self.replicated {
+            None => "ReplacingMergeTree",
+            Some(_) => "ReplicatedReplacingMergeTree",
+        };
+        let of = |table: Table| {
+            let distributed = self.cluster.as_ref().map(|_| (table.name.to_owned(), "Distributed"));
+            [Some((self.local(table.name), local)), distributed].into_iter().flatten()
+        };
+        tables::all().into_iter().flat_map(of).collect()
+    }
+
     /// Names are quoted: `interval` is a word of SQL.
     fn create(&self, database: &str, table: &Table, ttl: bool) -> Vec<String> {
         let local = self.local(table.name);
@@ -94,18 +116,18 @@ impl Layout {
         let mut key = vec!["host", "server", "time", "trial"];
         key.extend(table.key);
         let mut sql = format!(
-            "CREATE TABLE IF NOT EXISTS {database}.{local} (\n{columns}\n) ENGINE = {}\n\
+            "CREATE TABLE IF NOT EXISTS `{database}`.{local} (\n{columns}\n) ENGINE = {}\n\
              PARTITION BY toYYYYMMDD(time)\nORDER BY ({})",
             self.engine(table.name),
             key.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
         );
-        if let Some(days) = self.ttl_days.filter(|_| ttl) {
-            let _ = write!(sql, "\nTTL time + INTERVAL {days} DAY");
+        if let Some((days, time)) = self.ttl_days.filter(|_| ttl).zip(time_of(table.name)) {
+            let _ = write!(sql, "\nTTL {time} + INTERVAL {days} DAY");
         }
         let mut statements = vec![sql];
         if let Some(cluster) = &self.cluster {
             statements.push(format!(
-                "CREATE TABLE IF NOT EXISTS {database}.{} AS {database}.{local}\n\
+                "CREATE TABLE IF NOT EXISTS `{database}`.{} AS `{database}`.{local}\n\
                  ENGINE = Distributed('{cluster}', '{database}', '{local}', \
                  sipHash64(host, server))",
                 table.name
@@ -121,38 +143,48 @@ impl Layout {
     pub fn statements(&self, address: &Address) -> Result<Vec<String>, String> {
         self.check()?;
         let database = &address.database;
-        let mut statements = Layout::basic(database);
+        let mut statements = basic(database);
         for table in tables::all() {
             statements.extend(self.create(database, &table, true));
         }
         statements.push(applied(database, STEPS.len()));
         Ok(statements)
     }
+}
 
-    /// The database, and the table of versions. That one is never replicated: a replica would see
-    /// the version of another node, and not make its own tables.
-    fn basic(database: &str) -> Vec<String> {
-        vec![
-            format!("CREATE DATABASE IF NOT EXISTS {database}"),
-            format!(
-                "CREATE TABLE IF NOT EXISTS {database}.schema (\n    version UInt32,\n    \
-                 made DateTime('UTC')\n) ENGINE = ReplacingMergeTree()\nORDER BY version"
-            ),
-        ]
+/// The database, and the table of versions. That one is never replicated: a replica would see the
+/// version of another node, and not make its own tables.
+fn basic(database: &str) -> Vec<String> {
+    vec![
+        format!("CREATE DATABASE IF NOT EXISTS `{database}`"),
+        format!(
+            "CREATE TABLE IF NOT EXISTS `{database}`.schema (\n    version UInt32,\n    \
+             made DateTime('UTC')\n) ENGINE = ReplacingMergeTree()\nORDER BY version"
+        ),
+    ]
+}
+
+/// The time from which the time to live of a row counts. A trial counts from its end. Stacks have
+/// none: a long recording uses them after the day of its start, and there are few.
+fn time_of(table: &str) -> Option<&'static str> {
+    match table {
+        "frames" => None,
+        "runs" => Some("toDateTime(intDiv(end_ns, 1000000000))"),
+        _ => Some("time"),
     }
 }
 
 fn applied(database: &str, version: usize) -> String {
-    format!("INSERT INTO {database}.schema (version, made) SELECT {version}, now()")
+    format!("INSERT INTO `{database}`.schema (version, made) SELECT {version}, now()")
 }
 
 impl Client {
-    /// Makes the database and its tables, or brings older tables to the newest version. If all is
-    /// there, only the time to live can change.
+    /// Makes the database and the tables that are missing, and brings older tables to the newest
+    /// version. The time to live can change.
     ///
     /// # Errors
-    /// [`Error::Database`], also if the tables have a newer version, or a value of the layout
-    /// cannot be used.
+    /// [`Error::Database`], also if the tables have a newer version or another layout, or a value
+    /// of the layout cannot be used.
     pub fn init(&self, layout: &Layout) -> Result<Made, Error> {
         let wrong = |what| Failed { what, passing: false };
         layout.check().map_err(|what| self.error(wrong(what)))?;
@@ -165,11 +197,11 @@ impl Client {
         let clickhouse = self.version()?;
         let numbers: Vec<u64> = clickhouse.split('.').map_while(|part| part.parse().ok()).collect();
         let old = numbers.get(..2).is_some_and(|n| (n[0], n[1]) < TTL_SINCE);
-        for statement in Layout::basic(&database) {
+        for statement in basic(&database) {
             self.query_server(&statement)?;
         }
         let before =
-            self.number(&format!("SELECT toUInt64(max(version)) FROM {database}.schema"))?;
+            self.number(&format!("SELECT toUInt64(max(version)) FROM `{database}`.schema"))?;
         let before = usize::try_from(before).unwrap_or(usize::MAX);
         let Some(missing) = steps.get(before..) else {
             let what = format!(
@@ -185,6 +217,9 @@ impl Client {
                  delete old days by ALTER TABLE ... DROP PARTITION"
             ));
         }
+        self.check_engines(layout, &database)?;
+        // Tables that are missing get today's columns.
+        self.take(&Step::Tables, layout, &database, !old)?;
         for (at, steps) in missing.iter().enumerate() {
             for step in *steps {
                 self.take(step, layout, &database, !old)?;
@@ -198,17 +233,38 @@ impl Client {
         Ok(Made { database, clickhouse, before, version, notes })
     }
 
+    /// Fails if the tables were made with another layout.
+    fn check_engines(&self, layout: &Layout, database: &str) -> Result<(), Failed> {
+        for (table, engine) in layout.engines() {
+            // ClickHouse Cloud has shared tables instead of both other kinds.
+            let others = self.number(&format!(
+                "SELECT toUInt64(count()) FROM system.tables WHERE database = '{database}' AND \
+                 name = '{table}' AND engine NOT IN ('{engine}', 'SharedReplacingMergeTree')"
+            ))?;
+            if others > 0 {
+                let what = format!(
+                    "table {database}.{table} exists, but it is not {engine}: give --cluster and \
+                     --replicated as when the tables were made, or another database"
+                );
+                return Err(Failed { what, passing: false });
+            }
+        }
+        Ok(())
+    }
+
     /// Changes the time to live where it is another one. That rewrites the table's data.
     fn set_ttl(&self, layout: &Layout, database: &str, days: u32) -> Result<(), Failed> {
         for table in tables::all() {
+            let Some(time) = time_of(table.name) else { continue };
             let local = layout.local(table.name);
             let same = self.number(&format!(
                 "SELECT toUInt64(count()) FROM system.tables WHERE database = '{database}' AND \
-                 name = '{local}' AND position(engine_full, 'TTL time + toIntervalDay({days})') > 0"
+                 name = '{local}' AND \
+                 position(engine_full, 'TTL {time} + toIntervalDay({days})') > 0"
             ))?;
             if same == 0 {
                 self.query_server(&format!(
-                    "ALTER TABLE {database}.{local} MODIFY TTL time + INTERVAL {days} DAY"
+                    "ALTER TABLE `{database}`.{local} MODIFY TTL {time} + INTERVAL {days} DAY"
                 ))?;
             }
         }
@@ -234,7 +290,7 @@ impl Client {
                     ))?;
                     if found == 0 {
                         let add =
-                            format!("ALTER TABLE {database}.{name} ADD COLUMN {column} {kind}");
+                            format!("ALTER TABLE `{database}`.{name} ADD COLUMN {column} {kind}");
                         self.query_server(&add)?;
                     }
                 }
