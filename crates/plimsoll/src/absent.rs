@@ -44,6 +44,7 @@ pub(crate) mod logs {
 
 pub(crate) mod ship {
     use std::path::Path;
+    use std::sync::atomic::AtomicBool;
 
     use serde::Serialize;
 
@@ -61,22 +62,18 @@ pub(crate) mod ship {
     pub(crate) enum Ended {}
 
     impl Shipping {
-        pub(crate) fn new(flags: &cli::ShipTo, _trial: &Path) -> Result<Option<Shipping>, Failure> {
+        pub(crate) fn new(
+            flags: &cli::ShipTo,
+            _trial: &Path,
+            _print: bool,
+        ) -> Result<Option<Shipping>, Failure> {
             match flags.ship_to {
                 Some(_) => Err(absent("record --ship-to")),
                 None => Ok(None),
             }
         }
 
-        pub(crate) fn begin(&self) {
-            match *self {}
-        }
-
-        pub(crate) fn end(&self) {
-            match *self {}
-        }
-
-        pub(crate) fn follow(&self) {
+        pub(crate) fn begin(&mut self) {
             match *self {}
         }
 
@@ -84,7 +81,7 @@ pub(crate) mod ship {
             match *self {}
         }
 
-        pub(crate) fn finish(self) -> Ended {
+        pub(crate) fn finish(self, _stop: &AtomicBool) -> Ended {
             match self {}
         }
     }

@@ -47,20 +47,25 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     };
     let mut spec = spec(&flags.recording, &trial)?;
     spec.overwrite = flags.force;
+    let note = PathBuf::from(format!("{}.unshipped", trial.display()));
+    if flags.force && trial.exists() && note.exists() {
+        let (trial, note) = (trial.display(), note.display());
+        return Err(misuse(format!(
+            "{trial} has intervals that were not shipped: run `plimsoll ship {trial} --to URL` \
+             first, or delete {note}"
+        )));
+    }
     let stop = stop_on_signal()?;
     let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
     let known = Known::new(flags.wait_until_known);
-    let shipping = Shipping::new(&flags.shipping, &trial)?;
+    let mut shipping = Shipping::new(&flags.shipping, &trial, bar.is_hidden())?;
     let mut rates = Rates::default();
     let ended = thread::scope(|scope| {
         if flags.wait_until_known.is_some() {
             scope.spawn(|| known.watch(&trial, &stop));
         }
-        if let Some(shipping) = &shipping {
-            scope.spawn(|| shipping.follow());
-        }
         let ended = ::record::record(&spec, &stop, &mut |interval| {
-            if let Some(shipping) = &shipping {
+            if let Some(shipping) = &mut shipping {
                 shipping.begin();
             }
             rates.add(interval);
@@ -76,12 +81,11 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
             bar.tick();
         });
         known.end();
-        if let Some(shipping) = &shipping {
-            shipping.end();
-        }
         ended
     });
     bar.finish_and_clear();
+    // A signal has perhaps ended the recording. The next one ends shipping.
+    stop.store(false, Ordering::Relaxed);
     let summary = ended.map_err(failure)?;
     if summary.intervals == 0 {
         show(flags.json, &summary, None, None)?;
@@ -90,10 +94,20 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
             _ => "no interval was recorded: the recording was stopped too early; record for longer",
         }));
     }
-    let analysis = Trial::open(&trial).map_err(misuse)?;
-    let analysis = ::report::analyse(&analysis, &Options::default()).map_err(misuse)?;
-    let shipped = shipping.map(Shipping::finish);
-    show(flags.json, &summary, Some(&analysis), shipped.as_ref())?;
+    // The trial is large, and shipping opens it again.
+    let analysis = {
+        let trial = Trial::open(&trial).map_err(misuse)?;
+        ::report::analyse(&trial, &Options::default()).map_err(misuse)?
+    };
+    // The summary does not wait for the database, unless it contains the end of shipping.
+    let finish = |shipping: Shipping| shipping.finish(&stop);
+    if flags.json {
+        let shipped = shipping.map(finish);
+        show(true, &summary, Some(&analysis), shipped.as_ref())?;
+    } else {
+        show(false, &summary, Some(&analysis), None)?;
+        shipping.map(finish);
+    }
     match (flags.wait_until_known, half_width(&analysis.capacity)) {
         (Some(wanted), found) if found.is_none_or(|found| found > wanted) => {
             let found =

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use command::failure::{Failure, misuse};
@@ -88,11 +89,13 @@ pub(crate) fn ship(flags: &cli::Ship) -> Result<(), Failure> {
     let client = client(&flags.database.to, &flags.database.login)?;
     let to = client.address().to_string();
     let stop = stop_on_signal()?;
-    let patience = Patience { lasts: flags.retry_for, stop: &stop };
+    let patience = Patience { lasts: flags.retry_for, until: None, stop: &stop };
     let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
     let begun = Instant::now();
     let (mut all, mut failed, mut trials) = (Shipped::default(), Vec::new(), 0);
-    for trial in files(&flags.trials, &to)? {
+    let files = files(&flags.trials, &to)?;
+    client.reach(patience).map_err(misuse)?;
+    for trial in files {
         let shipped = ship_one(&client, &trial, patience, &mut |shipped| {
             bar.set_message(format!("{}: {} rows", trial.display(), shipped.rows));
             bar.tick();
@@ -140,7 +143,16 @@ fn ship_one(
     patience: Patience<'_>,
     progress: &mut dyn FnMut(Shipped),
 ) -> Result<Shipped, NotSent> {
-    let unshipped = Unshipped::of(path);
+    ship_locked(client, path, Unshipped::of(path), patience, progress)
+}
+
+fn ship_locked(
+    client: &Client,
+    path: &Path,
+    unshipped: Option<Unshipped>,
+    patience: Patience<'_>,
+    progress: &mut dyn FnMut(Shipped),
+) -> Result<Shipped, NotSent> {
     let trial = Trial::open(path).map_err(NotSent::Trial)?;
     let shipped = client.ship(&trial, patience, progress).map_err(NotSent::Database)?;
     if let Some(unshipped) = unshipped {
@@ -182,16 +194,23 @@ fn files(arguments: &[PathBuf], to: &str) -> Result<Vec<PathBuf>, Failure> {
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause while the database is away.
 const AWAY_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// At the end of a recording the database is waited for this long.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+/// Shipping ends this long after the recording at the latest.
+const END_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
 /// The shipping of one recording.
 pub(crate) struct Shipping {
+    shared: Arc<Shared>,
+    /// It is left behind if it waits for the database at the end.
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread that ships has in common with the recorder.
+struct Shared {
     client: Client,
     trial: PathBuf,
-    /// The first interval is in the trial: one that is overwritten is no longer there.
-    begun: AtomicBool,
+    /// Failures are printed, because there is no progress line.
+    print: bool,
     ended: AtomicBool,
     state: Mutex<State>,
 }
@@ -199,8 +218,11 @@ pub(crate) struct Shipping {
 #[derive(Default)]
 struct State {
     unshipped: Option<Unshipped>,
+    /// Why there is no note.
+    no_note: Option<String>,
     /// Why the last look failed.
     why: Option<String>,
+    printed: Option<String>,
 }
 
 /// The end of the shipping of a recording.
@@ -214,57 +236,101 @@ pub(crate) struct Ended {
 }
 
 impl Shipping {
-    /// Prepares what the flags ask for. Nothing is sent yet.
-    pub(crate) fn new(flags: &cli::ShipTo, trial: &Path) -> Result<Option<Shipping>, Failure> {
+    /// Prepares what the flags ask for. Nothing is sent yet. `print`: there is no progress line.
+    pub(crate) fn new(
+        flags: &cli::ShipTo,
+        trial: &Path,
+        print: bool,
+    ) -> Result<Option<Shipping>, Failure> {
         let Some(to) = &flags.ship_to else { return Ok(None) };
         let (password_file, ca) = (flags.ship_password_file.clone(), flags.ship_ca.clone());
-        Ok(Some(Shipping {
+        let shared = Shared {
             client: client(to, &cli::Login { password_file, ca })?,
             trial: trial.to_owned(),
-            begun: AtomicBool::new(false),
+            print,
             ended: AtomicBool::new(false),
             state: Mutex::default(),
-        }))
+        };
+        Ok(Some(Shipping { shared: Arc::new(shared), thread: None }))
     }
 
-    /// The recorder has written an interval.
-    pub(crate) fn begin(&self) {
-        self.begun.store(true, Ordering::Relaxed);
+    /// The recorder has written an interval: a trial that is overwritten is no longer there.
+    pub(crate) fn begin(&mut self) {
+        if self.thread.is_none() {
+            let shared = Arc::clone(&self.shared);
+            self.thread = Some(thread::spawn(move || shared.follow()));
+        }
     }
 
-    /// The recorder has written all intervals, or failed.
-    pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
+    /// For the progress line: why nothing can be sent at the moment.
+    pub(crate) fn shown(&self) -> String {
+        let state = self.shared.state();
+        let why = state.why.as_ref().map(|why| format!("; not shipped: {why}"));
+        let no_note = state.no_note.as_ref().map(|why| format!("; {why}"));
+        why.unwrap_or_default() + &no_note.unwrap_or_default()
     }
 
+    /// Sends the finished trial, so that the rows in the database are its rows. `stop` ends the
+    /// wait for the database.
+    pub(crate) fn finish(self, stop: &AtomicBool) -> Ended {
+        let Shipping { shared, thread } = self;
+        let until = Instant::now() + END_MAX;
+        shared.ended.store(true, Ordering::Relaxed);
+        let to = shared.client.address().to_string();
+        let busy = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        while busy() && Instant::now() < until && slept(POLL, stop) {}
+        let sent = match busy() {
+            true => Err("the database does not answer in time".to_owned()),
+            false => {
+                shared.note();
+                shared.finish(Patience { lasts: END_MAX, until: Some(until), stop })
+            }
+        };
+        let no_note = shared.state().no_note.clone();
+        let why = match sent {
+            Ok(()) => None,
+            Err(why) => {
+                let trial = shared.trial.display();
+                let no_note = no_note.map_or_else(String::new, |no_note| format!("; {no_note}"));
+                let again = format!("plimsoll ship {trial} --to {to}");
+                warn(&format!("not all was shipped: {why}{no_note}; later: {again}"));
+                Some(why)
+            }
+        };
+        Ended { to, complete: why.is_none(), why }
+    }
+}
+
+/// stderr may be closed.
+fn warn(what: &str) {
+    let _ = std::io::stderr().write_all(format!("plimsoll: {what}\n").as_bytes());
+}
+
+impl Shared {
     /// Follows the recording until it ends. When all of it has been sent, what earlier recordings
     /// in the same directory could not send is sent.
-    pub(crate) fn follow(&self) {
-        while !self.begun.load(Ordering::Relaxed) {
-            if !slept(POLL, &self.ended) {
-                return;
-            }
-        }
+    fn follow(&self) {
+        self.note();
         let to = self.client.address().to_string();
-        match Unshipped::begin(&self.trial, &to) {
-            Ok(unshipped) => self.state().unshipped = Some(unshipped),
-            Err(error) => {
-                self.state().why = Some(format!("cannot write a note beside it: {error}"))
-            }
-        }
         let mut follower = Follower::new(self.client.clone(), &self.trial);
         let mut earlier = Unshipped::in_directory(&directory(&self.trial), &to);
-        let mut pause = LOOK_PAUSE;
+        let (mut pause, mut reached) = (LOOK_PAUSE, false);
+        let patience = Patience { lasts: Duration::ZERO, until: None, stop: &self.ended };
         while !self.ended.load(Ordering::Relaxed) {
-            let looked = follower.step();
-            let mut state = self.state();
-            state.why = looked.as_ref().err().map(ToString::to_string);
-            if let Some(unshipped) = &mut state.unshipped {
-                // The note only informs the user. If the disk is full, the recorder says so.
-                let _ = unshipped.acknowledge(follower.acknowledged());
+            self.note();
+            let mut looked = Ok(false);
+            if !reached {
+                looked = self.client.reach(patience).map(|()| false);
+                reached = looked.is_ok();
             }
-            drop(state);
+            let looked = looked.and_then(|_| follower.step(&self.ended));
+            if self.ended.load(Ordering::Relaxed) {
+                return;
+            }
+            let why = looked.as_ref().err().map(ToString::to_string);
+            self.report(why, follower.acknowledged());
             match looked {
+                // It is behind.
                 Ok(true) => continue,
                 Ok(false) => pause = LOOK_PAUSE,
                 Err(_) => {
@@ -273,53 +339,75 @@ impl Shipping {
                     continue;
                 }
             }
-            if let Some(trial) = earlier.pop() {
-                let patience = Patience { lasts: Duration::ZERO, stop: &self.ended };
+            if let Some((trial, unshipped)) = next_of(&mut earlier) {
                 // If it fails, the next recording or `plimsoll ship` sends it.
-                let _ = ship_one(&self.client, &trial, patience, &mut |_| ());
+                let _ = ship_locked(&self.client, &trial, Some(unshipped), patience, &mut |_| ());
                 continue;
             }
             slept(pause, &self.ended);
         }
     }
 
-    /// For the progress line: why nothing can be sent at the moment.
-    pub(crate) fn shown(&self) -> String {
-        let why = self.state().why.clone();
-        why.map_or_else(String::new, |why| format!("; not shipped: {why}"))
-    }
-
-    /// Sends the finished trial, so that the rows in the database are its rows.
-    pub(crate) fn finish(self) -> Ended {
-        let Shipping { client, trial, state, .. } = self;
-        let to = client.address().to_string();
-        let State { unshipped, why } = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let never = AtomicBool::new(false);
-        let lasts = if why.is_none() { END_PATIENCE } else { Duration::ZERO };
-        let sent = Trial::open(&trial).map_err(|error| error.to_string()).and_then(|trial| {
-            let patience = Patience { lasts, stop: &never };
-            client.ship(&trial, patience, &mut |_| ()).map_err(|error| error.to_string())
-        });
-        match sent {
-            Ok(_) => {
-                if let Some(unshipped) = unshipped {
-                    unshipped.done(&to);
+    /// Writes the note that the trial is to be sent, unless that was done. Another recorder that
+    /// looks at it has it locked for a moment.
+    fn note(&self) {
+        let to = self.client.address().to_string();
+        let mut state = self.state();
+        if state.unshipped.is_none() {
+            match Unshipped::begin(&self.trial, &to) {
+                Ok(unshipped) => (state.unshipped, state.no_note) = (Some(unshipped), None),
+                Err(error) => {
+                    let name = self.trial.display();
+                    state.no_note = Some(format!("cannot write {name}.unshipped: {error}"));
                 }
-                Ended { to, complete: true, why: None }
-            }
-            Err(why) => {
-                let again = format!("plimsoll ship {} --to {to}", trial.display());
-                let warning = format!("plimsoll: not all was shipped: {why}; later: {again}\n");
-                // stderr may be closed.
-                let _ = std::io::stderr().write_all(warning.as_bytes());
-                Ended { to, complete: false, why: Some(why) }
             }
         }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    /// Keeps what a look found, and prints it if it is new.
+    fn report(&self, why: Option<String>, acknowledged: u64) {
+        let mut state = self.state();
+        state.why = why;
+        if let Some(unshipped) = &mut state.unshipped {
+            // The note only informs the user. If the disk is full, the recorder says so.
+            let _ = unshipped.acknowledge(acknowledged);
+        }
+        let failed = match &state.why {
+            Some(why) => Some(format!("not shipped: {why}; the recording goes on")),
+            None => state.no_note.clone(),
+        };
+        if self.print && failed.is_some() && failed != state.printed {
+            warn(failed.as_deref().unwrap_or_default());
+            state.printed = failed;
+        }
+    }
+
+    fn finish(&self, patience: Patience<'_>) -> Result<(), String> {
+        let lasts = if self.state().why.is_none() { patience.lasts } else { Duration::ZERO };
+        let patience = Patience { lasts, ..patience };
+        self.client.reach(patience).map_err(|error| error.to_string())?;
+        let trial = Trial::open(&self.trial).map_err(|error| error.to_string())?;
+        let sent = self.client.ship(&trial, patience, &mut |_| ());
+        sent.map_err(|error| error.to_string())?;
+        if let Some(unshipped) = self.state().unshipped.take() {
+            unshipped.done(&self.client.address().to_string());
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The next trial of these that no other recorder sends.
+fn next_of(earlier: &mut Vec<PathBuf>) -> Option<(PathBuf, Unshipped)> {
+    while let Some(trial) = earlier.pop() {
+        if let Some(unshipped) = Unshipped::of(&trial) {
+            return Some((trial, unshipped));
+        }
+    }
+    None
 }
 
 fn directory(trial: &Path) -> PathBuf {

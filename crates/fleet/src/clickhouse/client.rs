@@ -14,12 +14,13 @@ use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::address::Address;
+use super::schema::not_clickhouse;
 use crate::Error;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a question, and for a block of rows.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(300);
-const INSERT_TIMEOUT: Duration = Duration::from_secs(30);
+/// For a block of rows: a cluster under load needs long for some megabytes.
+pub(super) const INSERT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The longest answer that is read. Answers have a row for each server, or each stack.
 const ANSWER_BYTES_MAX: u64 = 512 << 20;
@@ -45,7 +46,7 @@ pub struct Client {
 pub(super) struct Failed {
     /// What is wrong, and how to fix it.
     pub(super) what: String,
-    /// Whether the same request may succeed later without anybody doing something.
+    /// Whether the same request may succeed later.
     pub(super) passing: bool,
 }
 
@@ -84,10 +85,10 @@ impl Client {
     /// Runs a statement in the database, and returns the rows in the format that it asks for.
     pub(super) fn query(&self, sql: &str) -> Result<Vec<u8>, Failed> {
         let database = ("database", &*self.address.database);
-        match self.send(&[database, READ_BUFFER], sql.as_bytes(), false) {
+        match self.send(&[database, READ_BUFFER], sql.as_bytes(), None) {
             // A user who may only read cannot change a setting. The error has its name.
             Err(failed) if failed.what.contains(READ_BUFFER.0) => {
-                self.send(&[database], sql.as_bytes(), false)
+                self.send(&[database], sql.as_bytes(), None)
             }
             answer => answer,
         }
@@ -95,11 +96,19 @@ impl Client {
 
     /// Runs a statement that needs no database.
     pub(super) fn query_server(&self, sql: &str) -> Result<Vec<u8>, Failed> {
-        self.send(&[], sql.as_bytes(), false)
+        self.send(&[], sql.as_bytes(), None)
+    }
+
+    /// Fails if this is not ClickHouse, or if it cannot be used. Any user may do this.
+    pub(super) fn check(&self) -> Result<(), Failed> {
+        match &*self.query("SELECT toUInt8(1) FORMAT RowBinary")? {
+            [1] => Ok(()),
+            _ => Err(not_clickhouse()),
+        }
     }
 
     /// Inserts rows. A table that is distributed has them when this returns.
-    pub(super) fn insert(&self, sql: &str, rows: &[u8]) -> Result<(), Failed> {
+    pub(super) fn insert(&self, sql: &str, rows: &[u8], timeout: Duration) -> Result<(), Failed> {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(rows).expect("memory can be written to");
         let rows = gzip.finish().expect("memory can be written to");
@@ -108,16 +117,18 @@ impl Client {
             ("insert_distributed_sync", "1"),
             ("query", sql),
         ];
-        self.send(&parameters, &rows, true).map(drop)
+        // Other web servers answer anything with 200 and a page.
+        let answer = self.send(&parameters, &rows, Some(timeout))?;
+        if answer.is_empty() { Ok(()) } else { Err(not_clickhouse()) }
     }
 
     /// The whole of an answer, or the error that it contains: the database is asked not to begin
-    /// with an answer before it is complete.
+    /// with an answer before it is complete. A body with a time-out is compressed rows.
     fn send(
         &self,
         parameters: &[(&str, &str)],
         body: &[u8],
-        gzip: bool,
+        gzip: Option<Duration>,
     ) -> Result<Vec<u8>, Failed> {
         let mut request = self.agent.post(format!("{}/", self.address.server));
         request = request.query("wait_end_of_query", "1");
@@ -127,9 +138,9 @@ impl Client {
         if let Some(login) = self.address.authorization() {
             request = request.header("Authorization", login);
         }
-        if gzip {
+        if let Some(timeout) = gzip {
             request = request.header("Content-Encoding", "gzip");
-            request = request.config().timeout_global(Some(INSERT_TIMEOUT)).build();
+            request = request.config().timeout_global(Some(timeout)).build();
         }
         let mut response = request.send(body).map_err(|error| self.unreachable(&error))?;
         let status = response.status();
@@ -171,7 +182,7 @@ impl Client {
                     .to_owned()
             }
             Some(READ_ONLY | NO_ACCESS_TO_DATABASE | ACCESS_DENIED) => {
-                "; this user may not do this: docs/fleet.md lists the rights that are needed"
+                "; this user may not do this: docs/clickhouse.md lists the rights that are needed"
                     .to_owned()
             }
             None => format!(" (HTTP status {status}); is this ClickHouse's HTTP port?"),
@@ -206,9 +217,9 @@ const NO_ACCESS_TO_DATABASE: u32 = 291;
 const ACCESS_DENIED: u32 = 497;
 const NOT_AUTHENTICATED: u32 = 516;
 
-/// Errors that pass: another node that ended (32, 210, 279), time-outs (159, 209), too many queries
-/// (202) or parts (252), memory (241), a replica that is read-only for the moment (242), Keeper
-/// (225, 319, 999), a shutdown (236, 394).
+/// Errors that may be over at the next attempt: another node that ended (32, 210, 279), time-outs
+/// (159, 209), too many queries (202) or parts (252), memory (241), a replica that is read-only for
+/// the moment (242), Keeper (225, 319, 999), a shutdown (236, 394).
 const PASSING: [u32; 14] = [32, 159, 202, 209, 210, 225, 236, 241, 242, 252, 279, 319, 394, 999];
 
 /// The number in "Code: 60, e.displayText() = ..." or "Code: 60. DB::Exception: ...".
@@ -258,6 +269,28 @@ fn roots(ca: Option<&Path>) -> Result<Vec<Certificate<'static>>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_web_server_does_not_pass_for_clickhouse() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/d", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = io::Read::read(&mut stream, &mut [0; 4096]);
+                let answer =
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 6\r\n\r\n<html>";
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let client = Client::new(Address::of(&url).unwrap()).unwrap();
+        let inserted = client.insert("INSERT INTO runs FORMAT RowBinary", b"row", INSERT_TIMEOUT);
+        for failed in [inserted, client.check()] {
+            let failed = failed.unwrap_err();
+            assert!(failed.what.contains("HTTP port") && !failed.passing, "{failed:?}");
+        }
+        server.join().unwrap();
+    }
 
     #[test]
     fn errors_are_shown_shortly_with_a_hint() {

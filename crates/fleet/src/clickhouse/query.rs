@@ -161,7 +161,8 @@ impl Home for Client {
             &format!(
                 "SELECT grp, names, cpu FROM (SELECT grp, stack, sum(cpu_s) AS cpu FROM {from} \
                  GROUP BY grp, stack) AS spent ALL INNER JOIN \
-                 (SELECT stack, any(names) AS names FROM frames GROUP BY stack) AS named \
+                 (SELECT stack, any(names) AS names FROM frames \
+                 WHERE stack GLOBAL IN (SELECT stack FROM {from}) GROUP BY stack) AS named \
                  USING stack \
                  ORDER BY grp, names",
             ),
@@ -251,7 +252,7 @@ fn costs_sql(asked: &Asked) -> String {
          ORDER BY host, server, grp, kind, cap",
         peak(),
         bin_sums().collect::<Vec<_>>().join(", "),
-        source("windows", asked, "1")
+        source("windows", asked, "notEmpty(bins)")
     )
 }
 

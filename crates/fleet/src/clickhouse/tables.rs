@@ -7,19 +7,20 @@
 //! never moves from one day to another, so it stays in one partition. The bins of a window are
 //! arrays in one row, not rows: a bin that a newer version lacks is then gone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use regress::bins::Bin;
+use report::ResourceKind;
 use report::export::{self, Values};
 use trial::Trial;
 
 use super::binary::Writer;
 use super::client::Failed;
 use crate::home::Run;
-use crate::windows::{self, Window};
+use crate::windows::{self, Window, window_of};
 
 /// Columns that all tables have: name and type. `time` is the start of the interval, the window or
-/// the trial. `version` is when the row was read from the file, ns since the Unix epoch.
+/// the trial. `version` is larger the more of the trial was known when the row was read.
 const COMMON: [(&str, &str); 7] = [
     ("host", "String"),
     ("server", "String"),
@@ -183,6 +184,10 @@ pub(super) fn insert_sql(table: &str) -> String {
     format!("INSERT INTO {table} ({}) FORMAT RowBinary", names.join(", "))
 }
 
+/// The resources that a trial or a part of it may have.
+const KINDS: [ResourceKind; 3] =
+    [ResourceKind::HottestThread, ResourceKind::Server, ResourceKind::Machine];
+
 /// Encodes the rows of one trial or of a part of it.
 pub(super) struct Encoder<'a> {
     trial: &'a Trial,
@@ -193,7 +198,7 @@ pub(super) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    /// `run`: of the whole trial. `version`: when it was read, ns since the Unix epoch.
+    /// `run`: of the whole trial. `version`: larger the more of the trial is known.
     pub(super) fn new(trial: &'a Trial, run: &'a Run, version: u64) -> Encoder<'a> {
         let mut common = Writer::default();
         common.text(&run.server.host);
@@ -270,19 +275,36 @@ impl<'a> Encoder<'a> {
         rows.end()
     }
 
-    /// The sums of the windows that begin before an instant. All their intervals must be there.
-    pub(super) fn sums(&self, before_s: i64, sink: &mut Sink<'_>) -> Result<(), Failed> {
+    /// The sums of the windows for whose start `wanted` is true. All their intervals must be there.
+    ///
+    /// Which resources a trial has depends on all of it. One that it lacks gets a row without bins,
+    /// which replaces the row that a part of the trial may have had.
+    pub(super) fn sums(
+        &self,
+        wanted: impl Fn(i64) -> bool,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failed> {
         let mut all = windows::windows(self.trial);
-        all.retain(|window| window.start_s < before_s);
+        all.retain(|window| wanted(window.start_s));
+        let starts = self.trial.intervals().iter().map(|interval| window_of(interval.start_ns));
+        let mut missing: BTreeSet<(i64, &str)> = starts
+            .filter(|start_s| wanted(*start_s))
+            .flat_map(|start_s| KINDS.map(|kind| (start_s, kind.label())))
+            .collect();
         let mut rows = self.rows("windows", sink);
         for bins in all.chunk_by(|a, b| (a.start_s, &a.kind) == (b.start_s, &b.kind)) {
-            rows.row(bins[0].start_s, |row| window(row, bins, self.created_s()))?;
+            missing.remove(&(bins[0].start_s, &*bins[0].kind));
+            rows.row(bins[0].start_s, |row| window(row, &bins[0], bins, self.created_s()))?;
+        }
+        for (start_s, kind) in missing {
+            let none = Window { kind: kind.to_owned(), ..Window::default() };
+            rows.row(start_s, |row| window(row, &none, &[], self.created_s()))?;
         }
         rows.end()?;
         let profile = windows::profile(self.trial);
         let mut requests: HashMap<i64, f64> = HashMap::new();
         let mut rows = self.rows("procedures", sink);
-        for one in profile.procedures.iter().filter(|one| one.start_s < before_s) {
+        for one in profile.procedures.iter().filter(|one| wanted(one.start_s)) {
             requests.insert(one.start_s, one.requests);
             rows.row(one.start_s, |row| {
                 row.text(&one.procedure);
@@ -292,7 +314,7 @@ impl<'a> Encoder<'a> {
         }
         rows.end()?;
         let mut rows = self.rows("profile", sink);
-        for one in profile.stacks.iter().filter(|one| one.start_s < before_s) {
+        for one in profile.stacks.iter().filter(|one| wanted(one.start_s)) {
             rows.row(one.start_s, |row| {
                 row.bytes(one.stack.cast_signed().to_le_bytes());
                 row.bytes(one.cpu_s.to_le_bytes());
@@ -394,8 +416,7 @@ fn value(row: &mut Writer, values: &Values, at: usize, in_key: bool) {
 }
 
 /// The bins of one kind in one window.
-fn window(row: &mut Writer, bins: &[Window], created_s: i64) {
-    let first = &bins[0];
+fn window(row: &mut Writer, first: &Window, bins: &[Window], created_s: i64) {
     row.text(&first.kind);
     row.bytes(first.cap.to_le_bytes());
     row.bytes([first.may_limit, first.wakes_known, first.processes_alternate].map(u8::from));

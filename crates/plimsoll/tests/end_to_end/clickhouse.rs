@@ -56,6 +56,7 @@ fn what_a_recording_could_not_ship_is_shipped_by_the_next_one() {
     let out: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(out.pointer("/shipped/complete").unwrap(), false, "{out}");
     assert!(err.contains("connection refused") && err.contains("plimsoll ship "), "{err}");
+    assert!(err.contains("the recording goes on"), "there is no progress line: {err}");
     assert!(home.has("a.trial.unshipped"));
 
     // The recorder is killed.
@@ -203,4 +204,7 @@ fn errors_of_shipping_say_how_to_fix_them() {
     plimsoll(&["ship", &empty, "--to", "http://h/x"]).refused(&["has no trials"]);
     let print = ["fleet", "init", "--to", "http://h/x", "--cluster", "c'", "--print"];
     plimsoll(&print).refused(&["--cluster"]);
+    home.write("a.trial.unshipped", "{\"to\":\"http://h/x\",\"next\":0}");
+    let over = ["record", "--pid", "1", "-o", &trial, "--force"];
+    plimsoll(&over).refused(&["not shipped: run `plimsoll ship ", "a.trial.unshipped"]);
 }

@@ -23,8 +23,9 @@ use crate::windows_tests::{Made, START_S};
 use node::{Chdb, Node};
 
 static NEVER: AtomicBool = AtomicBool::new(false);
-const PATIENT: Patience<'_> = Patience { lasts: Duration::from_secs(60), stop: &NEVER };
-const NOT_PATIENT: Patience<'_> = Patience { lasts: Duration::ZERO, stop: &NEVER };
+const PATIENT: Patience<'_> =
+    Patience { lasts: Duration::from_secs(60), until: None, stop: &NEVER };
+const NOT_PATIENT: Patience<'_> = Patience { lasts: Duration::ZERO, until: None, stop: &NEVER };
 
 fn client(url: &str) -> Client {
     Client::new(Address::of(url).unwrap()).unwrap()
@@ -72,9 +73,8 @@ fn tables_are_made_once_and_older_ones_are_changed() {
     let client = client(&node.url("fleet"));
     let made = client.init(&Layout::default()).unwrap();
     assert_eq!((made.before, made.version), (0, 1));
-    assert_eq!(client.init(&Layout::default()).unwrap().before, 1);
     client.query("DROP TABLE locks").unwrap();
-
+    assert_eq!(client.init(&Layout::default()).unwrap().before, 1);
     assert_eq!(rows(&client, "locks"), 0);
     let cluster = Layout { cluster: Some("fleet".to_owned()), ..Layout::default() };
     let other = client.init(&cluster).unwrap_err().to_string();
@@ -87,6 +87,7 @@ fn tables_are_made_once_and_older_ones_are_changed() {
     let quoted = self::client(&node.url("1d"));
     quoted.init(&cluster).unwrap();
     assert_eq!(rows(&quoted, "intervals"), 0);
+
     // An interrupted step is repeated.
     let column: &[Step] = &[Step::Column("runs", "rack", "String")];
     let steps = [&[Step::Tables][..], column];
@@ -364,26 +365,26 @@ fn a_recording_is_followed_while_the_database_comes_and_goes() {
     let client = client(&node.url("fleet"));
     client.init(&Layout::default()).unwrap();
     let mut follower = Follower::new(client.clone(), &path);
-    assert!(follower.step().is_err(), "there is no trial yet");
+    assert!(follower.step(&NEVER).is_err(), "there is no trial yet");
     let mut recording =
         Recording::begin(&path, &Made { start_s: START_S + 200, ..Made::default() });
-    assert!(!follower.step().unwrap(), "it has no interval yet");
+    assert!(!follower.step(&NEVER).unwrap(), "it has no interval yet");
 
     recording.append(40);
-    assert!(follower.step().unwrap() && !follower.step().unwrap());
+    assert!(!follower.step(&NEVER).unwrap() && !follower.step(&NEVER).unwrap());
     assert_eq!((follower.acknowledged(), rows(&client, "intervals")), (0, 40));
     assert_eq!((rows(&client, "locks"), rows(&client, "windows")), (40, 0));
 
     node.kill();
     recording.append(50);
-    let away = follower.step().unwrap_err().to_string();
+    let away = follower.step(&NEVER).unwrap_err().to_string();
     assert!(away.contains("connection refused"), "{away}");
     node.restart();
     recording.amend(3);
     recording.append(50);
-    while follower.step().unwrap() {}
+    while follower.step(&NEVER).unwrap() {}
     // The first window ends after 100 s.
-    assert_eq!((rows(&client, "intervals"), rows(&client, "windows")), (140, 3));
+    assert_eq!((rows(&client, "intervals"), rows(&client, "windows")), (140, 4));
     assert_eq!(follower.acknowledged(), 100);
     let requests = |client: &Client| {
         number(client, "SELECT toUInt64(sum(assumeNotNull(requests_ended))) FROM intervals FINAL")
@@ -394,13 +395,16 @@ fn a_recording_is_followed_while_the_database_comes_and_goes() {
         "SELECT toUInt64(sum(assumeNotNull(count))) FROM latencies FINAL WHERE interval_number = 3";
     assert_eq!(number(&client, both), 2);
 
+    let earlier = Trial::open(&path).unwrap();
     recording.append(760);
     recording.amend(70);
-    while follower.step().unwrap() {}
+    while follower.step(&NEVER).unwrap() {}
     assert_eq!(requests(&client) + 1, sum(&Trial::open(&path).unwrap()), "until the end");
     recording.writer.finish().unwrap();
     let trial = Trial::open(&path).unwrap();
     client.ship(&trial, PATIENT, &mut |_| ()).unwrap();
+    // A copy from the time of the recording does not replace the finished trial.
+    client.ship(&earlier, PATIENT, &mut |_| ()).unwrap();
     assert_eq!(requests(&client), sum(&trial));
 
     // The same as a trial that is sent when it is finished.
@@ -414,6 +418,34 @@ fn a_recording_is_followed_while_the_database_comes_and_goes() {
     }
     assert_eq!(number(&other, "SELECT sum(complete) FROM runs FINAL"), 1);
     assert_fetched(&client, &trial, directory.path());
+}
+
+/// A clock that was set back ended no window: no sums were sent, and a part grew without a limit.
+#[test]
+fn a_recording_is_followed_over_a_clock_that_is_set_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.trial");
+    let node = Node::start(directory.path());
+    let client = client(&node.url("fleet"));
+    client.init(&Layout::default()).unwrap();
+    let mut recording = Recording::begin(&path, &Made::default());
+    recording.append(310);
+    let mut follower = Follower::new(client.clone(), &path);
+    follower.step(&NEVER).unwrap();
+    let first = "SELECT toUInt64(sum(s[1])) FROM windows FINAL WHERE kind = 'rate'";
+    assert_eq!((follower.acknowledged(), number(&client, first)), (300, 299));
+    let mut rest: Vec<Interval> = recording.rest.collect();
+    for interval in &mut rest {
+        interval.start_ns -= 200 * 1_000_000_000;
+    }
+    recording.rest = rest.into_iter();
+    recording.append(20);
+    follower.step(&NEVER).unwrap();
+    assert_eq!(follower.acknowledged(), 310);
+    recording.append(200);
+    while follower.step(&NEVER).unwrap() {}
+    // The first window keeps the sums that it had; the second one ended when the clock was set.
+    assert_eq!((follower.acknowledged(), number(&client, first)), (500, 309));
 }
 
 #[test]
