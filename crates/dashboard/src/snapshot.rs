@@ -112,7 +112,7 @@ impl Capacity {
         let plain = match (&capacity.identifiable, &line.trusted) {
             (Err(why), _) => Some(plain(why)),
             (Ok(()), Trust::Unreliable { .. }) => {
-                Some("The true capacity may lie outside this range.")
+                Some("the true capacity may lie outside this range.")
             }
             (Ok(()), Trust::Yes) => None,
         };
@@ -141,14 +141,14 @@ impl Capacity {
 fn plain(why: &Why) -> &'static str {
     match why {
         Why::RateDidNotVary => {
-            "The load has not varied enough. The capacity becomes known when it rises and falls."
+            "the load has not varied enough. The capacity becomes known when it rises and falls."
         }
         Why::NeighboursAlike { .. } => {
-            "The load has changed too slowly. The capacity becomes known when the load has risen \
+            "the load has changed too slowly. The capacity becomes known when the load has risen \
              and fallen a few times."
         }
-        Why::CostDoesNotRise => "More requests did not use more of the server.",
-        Why::NoRoomUnderCap => "By the line, the server would be full even without requests.",
+        Why::CostDoesNotRise => "more requests did not use more of the server.",
+        Why::NoRoomUnderCap => "by the line, the server would be full even without requests.",
     }
 }
 

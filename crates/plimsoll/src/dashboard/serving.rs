@@ -303,8 +303,9 @@ mod tests {
             k.set(k.get() + 1);
             Head::open(&board, address(&format!("2001:db8::{}", k.get())))
         };
-        assert_eq!(std::iter::from_fn(network).count(), HEADS_OF_ADDRESS_MAX);
-        drop(silent);
+        let of_network: Vec<_> = std::iter::from_fn(network).collect();
+        assert_eq!(of_network.len(), HEADS_OF_ADDRESS_MAX);
+        drop((silent, of_network));
         assert!(board.heads().is_empty());
         let pages: Vec<_> = std::iter::from_fn(|| Page::open(&board)).collect();
         assert_eq!(pages.len(), PAGES_MAX);
