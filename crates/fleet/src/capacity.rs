@@ -11,7 +11,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use regress::bins::Bin;
 use regress::capacity::BETWEEN_RUN_DEFAULT;
@@ -96,13 +95,15 @@ pub struct Detail {
     pub reason: Option<String>,
 }
 
+/// A trial with at most so many intervals is fitted in a second: two hours at 1 s.
+pub const DETAIL_INTERVALS: u64 = 7_200;
 /// A trial with more intervals has no details: a day has 86,400 at 1 s.
-const DETAIL_INTERVALS_MAX: u64 = 100_000;
+pub const DETAIL_INTERVALS_MAX: u64 = 100_000;
 
-/// Fits the servers nearest to their capacity again by the full method, at most `servers`. After
-/// `lasts` no further one is begun: a trial of a day at 1 s takes some seconds. Trials are fetched
-/// into an existing directory, and removed again. A trial that cannot be fetched or fitted is not
-/// an error: its detail has the reason.
+/// Fits the servers nearest to their capacity again by the full method, at most `servers`, if their
+/// trial has at most `intervals_max` intervals. Trials are fetched into an existing directory, and
+/// removed again. A trial that cannot be fetched or fitted is not an error: its detail has the
+/// reason.
 ///
 /// # Errors
 /// Those of the home, if it cannot list its trials.
@@ -111,10 +112,9 @@ pub fn details(
     asked: &Asked,
     answer: &mut Capacities,
     servers: usize,
-    lasts: Duration,
+    intervals_max: u64,
     directory: &Path,
 ) -> Result<(), Error> {
-    let begun = Instant::now();
     let level = answer.level;
     let known = answer.servers.iter_mut().filter(|one| one.headroom.is_some());
     for one in known.take(servers) {
@@ -125,9 +125,10 @@ pub fn details(
             continue;
         };
         let file = directory.join(format!("{:016x}.trial", latest.trial));
-        let found = match begun.elapsed() < lasts {
-            true => detail(home, &latest, &file, level),
-            false => Err(format!("not fitted within {} s; --details N waits", lasts.as_secs())),
+        let found = match latest.intervals {
+            intervals if intervals <= intervals_max => detail(home, &latest, &file, level),
+            DETAIL_INTERVALS_MAX.. => Err("too long; fetch the trial and report on it".to_string()),
+            _ => Err("long; to fit it too: --details N".to_string()),
         };
         let mut detail =
             found.unwrap_or_else(|reason| Detail { reason: Some(reason), ..Detail::default() });
@@ -142,12 +143,6 @@ pub fn details(
 }
 
 fn detail(home: &dyn Home, run: &Run, file: &Path, level: f64) -> Result<Detail, String> {
-    if run.intervals > DETAIL_INTERVALS_MAX {
-        return Err(format!(
-            "more than {} intervals; fetch the trial and report on it",
-            thousands(DETAIL_INTERVALS_MAX as f64)
-        ));
-    }
     home.fetch(run, file).map_err(|error| error.to_string())?;
     let trial = Trial::open_intervals(file).map_err(|error| error.to_string())?;
     let options = Options { level, ..Options::default() };

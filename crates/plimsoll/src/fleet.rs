@@ -1,7 +1,5 @@
 //! `plimsoll fleet`: questions about many servers, to a directory of trials or to ClickHouse.
 
-use std::time::Duration;
-
 use ::fleet::capacity::{self, Capacities};
 use ::fleet::example::{Fleet as Example, Plan};
 use ::fleet::forecast::{Outlook, ServerCapacity};
@@ -20,9 +18,8 @@ use crate::cli::Login;
 use crate::cli::fleet::{self as flags, Fleet, Shown, Trials};
 use crate::{progress, ship};
 
-/// Servers with details, and how long it may take until the last one is begun.
+/// Servers with details.
 const DETAILS: usize = 3;
-const DETAILS_TIME: Duration = Duration::from_secs(2);
 
 /// The longest name of a host and a server in a file's name. A name may have 255 bytes.
 const FILE_NAME_CHARS_MAX: usize = 50;
@@ -38,11 +35,13 @@ pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
         Fleet::Capacity(flags) => {
             let question = Question::of(&flags.trials, flags.by.clone())?;
             let mut answer = question.capacities(&question.asked)?;
-            let lasts = flags.details.map_or(DETAILS_TIME, |_| Duration::MAX);
-            let details = flags.details.unwrap_or(DETAILS);
+            let (details, intervals_max) = match flags.details {
+                Some(details) => (details, capacity::DETAIL_INTERVALS_MAX),
+                None => (DETAILS, capacity::DETAIL_INTERVALS),
+            };
             let (home, asked) = (&*question.home, &question.asked);
             let scratch = Scratch::new("fleet")?;
-            capacity::details(home, asked, &mut answer, details, lasts, scratch.path())
+            capacity::details(home, asked, &mut answer, details, intervals_max, scratch.path())
                 .map_err(misuse)?;
             question.show(&flags.shown, &answer, capacity::sheet)
         }

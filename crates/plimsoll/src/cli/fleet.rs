@@ -76,7 +76,7 @@ pub(crate) struct Capacity {
     #[arg(long, value_name = "LABEL")]
     pub(crate) by: Option<String>,
     /// Fit this many servers again, those with the least headroom, from all intervals of their
-    /// latest trial [default: 3, and no further one after 2 seconds]
+    /// latest trial [default: 3, if that trial has at most 7,200 intervals]
     #[arg(long, value_name = "N")]
     pub(crate) details: Option<usize>,
     #[command(flatten)]
