@@ -280,6 +280,7 @@ impl Shipping {
         let busy = || thread.as_ref().is_some_and(|thread| !thread.is_finished());
         while busy() && Instant::now() < until && slept(POLL, stop) {}
         let sent = match busy() {
+            true if stop.load(Ordering::Relaxed) => Err("stopped by a signal".to_owned()),
             true => Err("the database does not answer in time".to_owned()),
             false => {
                 shared.note();

@@ -15,7 +15,7 @@ use trial::{Host, Interval, Manifest, Server, Trial, Writer};
 
 use crate::PLIMSOLL;
 use crate::dashboard::{dashboard, events};
-use crate::support::{Home, Running, SOON, plimsoll, wait_for};
+use crate::support::{Home, Running, SOON, output_file, plimsoll, wait_for};
 use node::Node;
 
 /// The numbers in an answer of the database.
@@ -48,11 +48,16 @@ fn what_a_recording_could_not_ship_is_shipped_by_the_next_one() {
     let server = Running::start(Command::new("sleep").arg("600"));
     let pid = server.pid();
 
-    // The database is away.
+    // The database is away. The reason is printed, because there is no progress line.
     node.kill();
-    let mut away = Running::start(record(&home, &pid, "a.trial", &url).args(["--for", "500ms"]));
-    let (out, err) = away.remaining_output();
-    assert!(away.ended(SOON).success(), "the recording itself is complete: {err}");
+    let mut command = record(&home, &pid, "a.trial", &url);
+    let mut away = Running::start(command.stderr(output_file(&home, "err")));
+    wait_for("the reason", SOON, || home.read("err").contains("refused").then_some(()));
+    away.signal("TERM");
+    let (out, _) = away.remaining_output();
+    let ended = away.ended(SOON);
+    let err = home.read("err");
+    assert!(ended.success(), "the recording itself is complete: {err}");
     let out: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(out.pointer("/shipped/complete").unwrap(), false, "{out}");
     assert!(err.contains("connection refused") && err.contains("plimsoll ship "), "{err}");
