@@ -149,7 +149,8 @@ impl Proxy {
     /// A metric by its name on the wire.
     fn metric(&self, name: &str) -> u64 {
         let mut scraper = Client::to(self.server.bound().admin.unwrap());
-        let got = scraper.get("/metrics", "");
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let got = scraper.ask("GET", request);
         assert!(got.field("content-type").unwrap().starts_with("application/openmetrics-text"));
         let samples = read_metrics(std::str::from_utf8(&got.body).unwrap());
         samples.iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no {name}")).1

@@ -54,7 +54,7 @@ impl Client {
 
     pub(super) fn ask(&mut self, method: &str, path: &str, more: &str) -> std::io::Result<Answer> {
         let body = if method == "GET" { "" } else { "Content-Length: 0\r\n" };
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: disk.test\r\n{body}{more}\r\n");
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{body}{more}\r\n");
         self.0.get_mut().write_all(request.as_bytes())?;
         let mut head = Vec::new();
         loop {
