@@ -135,12 +135,16 @@ fn the_page_of_a_server_lives_through_a_restart() {
     browser.set_width(400);
     browser.open(&format!("http://{admin}/"));
     browser.shows("#state", "live");
-    for _ in 0..3 {
-        get(server.address(), "/obj/7?size=10&cc=no-store");
-    }
     browser.shows("#detail", &server.child.pid());
     browser.shows("#headline", "How much this server can carry is not known yet.");
-    browser.shows("#urls", "/obj/7?size=10&cc=no-store");
+    // A core begins to sample up to a tick after the page was opened.
+    let mut number = 0;
+    wait_for("the URL", 2 * SOON, || {
+        number += 1;
+        get(server.address(), &format!("/obj/{number}?size=10&cc=no-store"));
+        let urls = browser.run("return document.querySelector('#urls').textContent");
+        urls.as_str()?.contains("?size=10&cc=no-store").then_some(())
+    });
     browser.shows("#urls", "the response was not stored (no-store)");
     browser.shows("#upstreams", "✓ up");
     // It is drawn, and drawn again.
