@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             client.run(&intervals(first))?;
             client.run(&windows(first))?;
             client.run(&rates(first))?;
+            client.run(&runs(first))?;
             eprintln!("{} servers", first + AT_ONCE);
         }
     }
@@ -38,6 +39,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{:.2} s: {known} of {} servers", begun.elapsed().as_secs_f64(), SERVERS);
     }
     Ok(())
+}
+
+/// The trials.
+fn runs(first: u32) -> String {
+    let end_s = START_S + 86_400;
+    format!(
+        "INSERT INTO runs (host, server, server_version, labels, trial, time, version, created_ns,
+            end_ns, intervals)
+        SELECT concat('host', toString(s)), 'nginx', '1.26',
+            [concat('group=', toString(s % 10)), 'release=42'], 1000000 + s,
+            toDateTime({START_S}), 1, {START_S}000000000, {end_s}000000000, 86400
+        FROM (SELECT {first} + number AS s FROM numbers({AT_ONCE}))"
+    )
 }
 
 /// A day of a load that rises and falls, with a noise of a few percent.
