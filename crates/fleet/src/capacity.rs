@@ -278,8 +278,8 @@ pub fn left_out(answer: &Capacities) -> Vec<(String, String)> {
     let saturated: f64 = answer.servers.iter().map(|one| one.saturated_n).sum();
     if saturated > 0.0 {
         facts.push((
-            "Not in lines".to_string(),
-            format!("{} saturated intervals, see the remarks", thousands(saturated)),
+            "Saturated".to_string(),
+            format!("{} intervals, not in the lines: see the remarks", thousands(saturated)),
         ));
     }
     if answer.trials_without_rate > 0 {
@@ -291,8 +291,7 @@ pub fn left_out(answer: &Capacities) -> Vec<(String, String)> {
     }
     if known < servers {
         let left = servers - known;
-        facts
-            .push(("No capacity".to_string(), format!("{left} of {servers} servers, listed last")));
+        facts.push(("Unknown".to_string(), format!("{left} of {servers} servers, listed last")));
     }
     facts
 }
