@@ -8,8 +8,9 @@
 //! First come the end-to-end tests that measure something or replace a server under load: they fail
 //! if anything else runs, even at a lower priority. Their names begin with `alone_`. The other
 //! end-to-end tests and the studies spend most of their time waiting, and their assertions hold on
-//! a busy machine. So they run beside all other test programs, which run one after another. The
-//! simulation and the documentation run at the same time, at the lowest priority.
+//! a busy machine. So first the studies and then these tests run beside all other test programs,
+//! which run one after another. The simulation and the documentation run at the same time, at the
+//! lowest priority.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -80,16 +81,17 @@ fn tested(root: &Path) -> io::Result<Totals> {
     report_time("tests that run alone", since);
     thread::scope(|scope| {
         let together = ["--skip", ALONE, "--test-threads", END_TO_END_THREADS];
-        let end_to_end = scope.spawn(move || end_to_end.run(&together));
-        let studies = scope.spawn(|| studies.run(&[]));
+        // Not at the same time: the studies measure, too.
+        let waiting = scope.spawn(move || (studies.run(&[]), end_to_end.run(&together)));
         let simulated = scope.spawn(|| simulated(root, &simulation));
         let documented = scope.spawn(|| documented(root));
         for program in &programs {
             totals.add(&program.name, program.run(&[]));
         }
         let join = "the thread only waits for a process";
-        totals.add(END_TO_END, end_to_end.join().expect(join));
-        totals.add(STUDIES, studies.join().expect(join));
+        let (studies, end_to_end) = waiting.join().expect(join);
+        totals.add(STUDIES, studies);
+        totals.add(END_TO_END, end_to_end);
         totals.add_step("simulation of the disk store", simulated.join().expect(join));
         totals.add_step("documentation", documented.join().expect(join));
     });
