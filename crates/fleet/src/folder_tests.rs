@@ -297,5 +297,5 @@ fn saturated_intervals_are_said_not_to_be_in_the_lines() {
     let answer = capacity(&Folder::open(directory.path()).unwrap(), &asked(), 0.95).unwrap();
     let n = answer.servers[0].saturated_n;
     let text = report::sheet::sheet(&sheet(&answer), 140);
-    assert!(n > 100.0 && text.contains(&format!("{n} saturated intervals")), "{text}");
+    assert!(n > 100.0 && text.contains(&format!("{n} intervals, not in the lines")), "{text}");
 }
