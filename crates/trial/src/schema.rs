@@ -45,7 +45,6 @@ CREATE TABLE latency (
     id INTEGER PRIMARY KEY, idx INTEGER NOT NULL, source TEXT NOT NULL, count INTEGER NOT NULL,
     invalid INTEGER NOT NULL, histogram BLOB NOT NULL
 );
-CREATE INDEX latency_by_interval ON latency (idx);
 CREATE TABLE loss (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL UNIQUE, count INTEGER NOT NULL, note TEXT NOT NULL
 );
@@ -106,8 +105,7 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::table::Table as _;
-    use crate::{LatencyRow, Manifest, Trial, Writer, digest, meta};
+    use crate::{Manifest, Trial, Writer, digest, meta};
 
     /// A complete trial as version 1 wrote it: only its tables, with their digest.
     fn version_1(path: &std::path::Path) {
@@ -123,19 +121,6 @@ mod tests {
         file.execute_batch("INSERT INTO loss (kind, count, note) VALUES ('x', 3, 'y')").unwrap();
         put(meta::COMPLETE, "1");
         put(meta::DIGEST, &digest::of(&file).unwrap());
-    }
-
-    /// A program that follows a recording read the whole table at each look.
-    #[test]
-    fn latencies_of_a_span_are_found_by_their_interval() {
-        let file = Connection::open_in_memory().unwrap();
-        file.execute_batch(CREATE).unwrap();
-        let plan = format!("EXPLAIN QUERY PLAN {}", LatencyRow::select_sql());
-        let mut plan = file.prepare(&plan).unwrap();
-        let steps = plan.query_map([5, 6], |row| row.get::<_, String>(3)).unwrap();
-        let steps: Vec<String> = steps.map(Result::unwrap).collect();
-        let found = "SEARCH latency USING INDEX latency_by_interval (idx>? AND idx<?)";
-        assert_eq!(steps, [found]);
     }
 
     #[test]
