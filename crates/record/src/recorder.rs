@@ -419,6 +419,7 @@ impl Recorder {
                 self.lose("interval: sampled late", next - slot - 1, "one long interval instead");
             }
             slot = next;
+            self.bpf.begin(slot);
             self.write(KEPT_BACK, observer)?;
             if woken == Woken::Stop {
                 return Ok(Ended::Stopped);

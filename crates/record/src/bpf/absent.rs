@@ -39,6 +39,8 @@ impl Samplers {
         Ok(Vec::new())
     }
 
+    pub(crate) fn begin(&mut self, _index: u64) {}
+
     pub(crate) fn notes(&self) -> Vec<String> {
         Vec::new()
     }

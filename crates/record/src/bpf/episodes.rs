@@ -41,7 +41,7 @@ pub(crate) struct Episodes {
     threads: MapHandle,
     /// The first of this many intervals is sampled.
     every: u64,
-    /// When the programs were attached, on the monotonic clock; `None` if they are not.
+    /// Since when the sums grow, on the monotonic clock; `None` if the programs are not attached.
     since_ns: Option<i64>,
     /// All sums at the last boundary.
     before: Vec<u64>,
@@ -60,7 +60,7 @@ impl Episodes {
         self.program.observe(pids);
         self.take();
         self.program.take_unseen();
-        self.prepare(0);
+        self.begin(0);
     }
 
     pub(crate) fn interval(
@@ -70,12 +70,12 @@ impl Episodes {
         writer: &mut Writer,
     ) -> Result<Option<Loss>, Error> {
         if let Some(since_ns) = self.since_ns {
-            let sampled_ns = clock::monotonic_ns() - since_ns;
-            let (turns, rows) = rows(index, sampled_ns, &self.take());
+            let now_ns = clock::monotonic_ns();
+            let (turns, rows) = rows(index, now_ns - since_ns, &self.take());
+            self.since_ns = Some(now_ns);
             writer.episodes(turns, &rows)?;
         }
         self.program.observe(pids);
-        self.prepare(index + 1);
         let count = self.program.take_unseen()[NO_ROOM_THREADS];
         Ok((count > 0).then(|| Loss {
             kind: "episodes: no room for a thread".to_owned(),
@@ -84,15 +84,13 @@ impl Episodes {
         }))
     }
 
-    /// Attaches or detaches the programs for an interval.
-    fn prepare(&mut self, index: u64) {
+    /// Attaches or detaches the programs for the interval that begins.
+    pub(crate) fn begin(&mut self, index: u64) {
         let samples = index.is_multiple_of(self.every);
         if !samples {
             self.program.detach();
             self.since_ns = None;
-        } else if self.since_ns.is_some() {
-            self.since_ns = Some(clock::monotonic_ns());
-        } else {
+        } else if self.since_ns.is_none() {
             // Threads that were followed have moved on.
             let threads = self.threads.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY);
             threads.map(|threads| threads.for_each(drop)).ok();

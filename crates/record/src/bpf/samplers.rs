@@ -81,6 +81,13 @@ impl Samplers {
         Ok(losses)
     }
 
+    /// An interval begins. Its number need not follow the last one's.
+    pub(crate) fn begin(&mut self, index: u64) {
+        if let Some(episodes) = &mut self.episodes {
+            episodes.begin(index);
+        }
+    }
+
     /// Notes that are only known at the end.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.files.as_ref().map(Files::notes).unwrap_or_default()
