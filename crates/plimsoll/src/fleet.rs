@@ -131,15 +131,13 @@ impl Question {
         let skipped = self.skipped.iter().map(|why| ("Skipped".to_owned(), why.clone()));
         sheet.facts.extend(skipped);
         if let Some(path) = &shown.html {
-            let title = std::mem::take(&mut sheet.title);
             let chapter = Chapter {
                 name: "answer".to_owned(),
-                asks: title.clone(),
-                sheet: sheet.clone(),
+                asks: sheet.title.clone(),
+                sheet: Sheet { title: String::new(), ..sheet.clone() },
                 figures: Vec::new(),
             };
-            output::write(path, &sheet::page("Fleet", &title, &[chapter]))?;
-            sheet.title = title;
+            output::write(path, &sheet::page("Fleet", &sheet.title, &[chapter]))?;
         }
         output::show(shown.json, answer, |_| sheet::sheet(&sheet, output::width()))
     }

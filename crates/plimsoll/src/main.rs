@@ -41,6 +41,7 @@ mod study;
 mod switchback;
 #[cfg(feature = "extras")]
 mod top;
+mod trials;
 #[cfg(feature = "extras")]
 mod watch;
 mod what_if;

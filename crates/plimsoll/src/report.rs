@@ -7,7 +7,7 @@ use command::failure::{Failure, misuse};
 use command::output;
 use trial::Trial;
 
-use crate::{cli, exports};
+use crate::{cli, exports, trials};
 
 /// Analyses a trial, prints the analysis, and writes the files that the flags name. Of several
 /// trials, only tables are written.
@@ -69,22 +69,10 @@ fn tables(flags: &cli::Report, trials: &[PathBuf]) -> Result<(), Failure> {
 fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in named {
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
+        match path.is_dir() {
+            true => files.extend(trials::in_directory(path)?),
+            false => files.push(path.clone()),
         }
-        let refused = |error| misuse(format!("{}: {error}", path.display()));
-        let found = files.len();
-        for entry in std::fs::read_dir(path).map_err(refused)? {
-            let file = entry.map_err(refused)?.path();
-            if file.extension().is_some_and(|extension| extension == "trial") {
-                files.push(file);
-            }
-        }
-        if files.len() == found {
-            return Err(misuse(format!("{} has no file NAME.trial", path.display())));
-        }
-        files[found..].sort();
     }
     Ok(files)
 }

@@ -14,7 +14,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use trial::Trial;
 
-use crate::{cli, progress};
+use crate::{cli, progress, trials};
 
 /// The longest password file.
 const PASSWORD_BYTES_MAX: u64 = 4096;
@@ -169,22 +169,10 @@ fn files(arguments: &[PathBuf], to: &str) -> Result<Vec<PathBuf>, Failure> {
             files.push(argument.clone());
             continue;
         }
-        let failed = |error| misuse(format!("cannot read {}: {error}", argument.display()));
-        let mut found = Unshipped::in_directory(argument, to);
-        let mut others: Vec<PathBuf> = Vec::new();
-        for entry in std::fs::read_dir(argument).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if path.extension().is_some_and(|extension| extension == "trial") {
-                others.push(path);
-            }
-        }
-        others.retain(|other| !found.contains(other));
-        others.sort();
-        found.append(&mut others);
-        if found.is_empty() {
-            return Err(misuse(format!("{} has no trials (*.trial)", argument.display())));
-        }
-        files.append(&mut found);
+        let unshipped = Unshipped::in_directory(argument, to);
+        let mut others = trials::in_directory(argument)?;
+        others.retain(|other| !unshipped.contains(other));
+        files.extend(unshipped.into_iter().chain(others));
     }
     Ok(files)
 }

@@ -106,8 +106,8 @@ pub(crate) struct Compare {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 1 if a server costs more than its group, 2 if no group is \
-large enough.")]
+#[command(after_help = "Exit codes: 1 if a server differs from its group, 2 if no group is large \
+enough.")]
 pub(crate) struct Outliers {
     #[command(flatten)]
     pub(crate) trials: Trials,

@@ -42,14 +42,12 @@ impl Home {
     }
 
     /// For a measurement, or a server that is replaced under load: no other test of the program
-    /// runs at the same time. `make test` runs those of the server first, before everything else,
-    /// and knows them by their names, `alone_...`.
+    /// runs at the same time. Its name begins with `alone_`: by that, `make test` knows those of
+    /// the server, and runs them before everything else.
     pub(crate) fn alone() -> Home {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or_default();
-        let is_named = name == "main" || name.contains("alone_");
-        let of_server = env!("CARGO_PKG_NAME") == "plimsoll";
-        assert!(is_named || !of_server, "{name}: begin its name with alone_");
+        assert!(name == "main" || name.contains("alone_"), "{name}: begin its name with alone_");
         let lock = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
         Home::with(Share::Alone { _lock: lock })
     }
