@@ -406,25 +406,26 @@ struct Share {
 /// The share of each procedure of the CPU time of a server, and its variance. The variances of the
 /// procedure and of the whole are added. They have errors in common, so that is more than enough.
 fn shares(server: &ServerProcedures) -> BTreeMap<&str, (f64, f64)> {
-    let ratio = |sums: &ProcedureSums| {
-        log_ratio(&Clusters {
+    let variance = |sums: &ProcedureSums| {
+        let ratio = log_ratio(&Clusters {
             n: server.windows,
             x: server.requests,
             c: sums.cpu_s,
             xx: server.requests_squared,
             xc: sums.cpu_s_requests,
             cc: sums.cpu_s_squared,
-        })
+        });
+        ratio.map_or(0.0, |ratio| ratio.variance)
     };
     let whole: f64 = server.procedures.iter().map(|one| one.cpu_s).sum();
-    let variances = server.procedures.iter().map(|p| ratio(p).map_or(0.0, |r| r.variance));
-    let of_whole: f64 =
-        server.procedures.iter().zip(variances).map(|(p, v)| (p.cpu_s / whole).powi(2) * v).sum();
-    let share = |one: &ProcedureSums| {
-        let share = one.cpu_s / whole;
-        (share, share * share * (ratio(one).map_or(0.0, |ratio| ratio.variance) + of_whole))
-    };
-    let named = server.procedures.iter().map(|one| (one.procedure.as_str(), share(one)));
+    let each: Vec<(&str, f64, f64)> = server
+        .procedures
+        .iter()
+        .map(|one| (one.procedure.as_str(), one.cpu_s / whole, variance(one)))
+        .collect();
+    let of_whole: f64 = each.iter().map(|(_, share, v)| share * share * v).sum();
+    let named =
+        each.iter().map(|(name, share, v)| (*name, (*share, share * share * (v + of_whole))));
     if whole > 0.0 { named.collect() } else { BTreeMap::new() }
 }
 

@@ -11,6 +11,9 @@ use trial::Interval;
 /// Longest wait for an interval.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
+/// More than the remainder that a recorder drops when it is stopped.
+const REMAINDER: Duration = Duration::from_millis(20);
+
 /// Each interval arrives as it is written.
 pub(crate) struct Running {
     thread: thread::JoinHandle<Result<Summary, Error>>,
@@ -45,7 +48,9 @@ impl Running {
         self.intervals.recv_timeout(INTERVAL_MAX).expect("it records")
     }
 
+    /// What has happened until now is in an interval.
     pub(crate) fn stop(self) -> Summary {
+        thread::sleep(REMAINDER);
         self.stop.store(true, Ordering::Relaxed);
         self.join().unwrap()
     }
