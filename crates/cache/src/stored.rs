@@ -49,7 +49,7 @@ impl FieldSource for Wire<'_> {
     }
 
     fn first<'a>(&'a self, name: &str) -> Option<&'a [u8]> {
-        match http1::Name::from_bytes(name.as_bytes()) {
+        match http1::Name::from_token(name.as_bytes()) {
             http1::Name::Other => {
                 self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|f| f.1)
             }

@@ -216,6 +216,7 @@ impl UpstreamTable {
             ejection: self.ejection.clone(),
             proxy_header: self.proxy_header,
             protocol: self.protocol,
+            reuse: self.reuse,
             slow_start: self.slow_start,
         }
     }

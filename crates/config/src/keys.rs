@@ -17,7 +17,7 @@ use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
     ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamProtocol,
-    UpstreamTls, Via,
+    UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -245,6 +245,7 @@ pub(crate) struct UpstreamTable {
     pub(crate) forwarded: ForwardedFields,
     pub(crate) proxy_header: ProxyHeader,
     pub(crate) protocol: UpstreamProtocol,
+    pub(crate) reuse: UpstreamReuse,
     pub(crate) timeouts: Timeouts,
     pub(crate) retries: Retries,
     pub(crate) queue: Queue,
@@ -277,6 +278,11 @@ words!(UpstreamProtocol:
     "auto" => UpstreamProtocol::Auto,
 );
 
+words!(UpstreamReuse:
+    "repeatable" => UpstreamReuse::Repeatable,
+    "all" => UpstreamReuse::All,
+);
+
 impl Default for UpstreamTable {
     fn default() -> UpstreamTable {
         UpstreamTable {
@@ -288,6 +294,7 @@ impl Default for UpstreamTable {
             forwarded: ForwardedFields::default(),
             proxy_header: ProxyHeader::default(),
             protocol: UpstreamProtocol::default(),
+            reuse: UpstreamReuse::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -323,6 +330,11 @@ impl Table for UpstreamTable {
             "The version of HTTP that the servers are sent: HTTP/1.1; HTTP/2 over TLS; HTTP/2 in \
              the clear, which the servers must expect; or over TLS the one that a server chooses \
              (ALPN). gRPC needs HTTP/2.";
+        reuse: Kind::Word(&["repeatable", "all"]), reuse,
+            "Which requests may use an idle connection of HTTP/1: those that may be repeated if \
+             the server closes it at that moment; or all, others (POST) only on one that was \
+             used within the last second. Then a POST costs no new connection, and is answered \
+             with 502 if the server closes at that moment.";
         slow_start: WHILE, slow_start,
             "A server that has come back reaches its full share after this time.";
         [timeouts]: timeouts, "Time-outs for the servers.";

@@ -42,7 +42,7 @@ pub use routes::{Action, FieldRule, Host, Path, Route};
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
-    Server, Timeouts, UpstreamProtocol,
+    Server, Timeouts, UpstreamProtocol, UpstreamReuse,
 };
 pub use via::{Via, ViaName};
 

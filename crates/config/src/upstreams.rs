@@ -23,6 +23,8 @@ pub struct Group {
     pub proxy_header: ProxyHeader,
     /// The version of HTTP that they are sent.
     pub protocol: UpstreamProtocol,
+    /// Which requests may use an idle connection.
+    pub reuse: UpstreamReuse,
     /// Their time-outs.
     pub timeouts: Timeouts,
     /// How often a request is retried on another server.
@@ -48,6 +50,7 @@ impl Group {
             forwarded: ForwardedFields::default(),
             proxy_header: ProxyHeader::default(),
             protocol: UpstreamProtocol::default(),
+            reuse: UpstreamReuse::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -148,6 +151,16 @@ pub enum UpstreamProtocol {
     H2c,
     /// Over TLS the one that the server chooses (ALPN); in the clear HTTP/1.1.
     Auto,
+}
+
+/// Which requests may use an idle connection of HTTP/1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpstreamReuse {
+    /// Those that may be repeated.
+    #[default]
+    Repeatable,
+    /// Others, too, if the connection was used a moment ago.
+    All,
 }
 
 impl UpstreamProtocol {

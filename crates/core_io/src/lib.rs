@@ -14,6 +14,7 @@
 
 pub mod held;
 pub mod limits;
+pub mod spares;
 pub mod strays;
 
 use std::cell::{Cell, RefCell};
@@ -23,7 +24,7 @@ use std::task::Waker;
 
 use access_log::CoreLog;
 use config::limits::{Limits, PRESSED_BYTES, READ_BUFFER_BYTES};
-use http1::Scratch;
+use http1::{OwnedRequest, OwnedResponse, RequestHead, ResponseHead, Scratch};
 use metrics::{Counters, RefusalCounts};
 use outcome::Refusal;
 use readiness::Token;
@@ -32,6 +33,7 @@ use runtime::time::Instant;
 use transport::tls::CoreTls;
 
 use crate::limits::{OUTPUT_BYTES_MAX, ROOM_AT_ONCE, ROOM_IDLE, ROOM_LOOKS};
+use crate::spares::{Lent, Spares};
 
 /// The handle: see the module's documentation.
 pub struct CoreIo {
@@ -45,6 +47,9 @@ pub struct CoreIo {
     limits: RefCell<Rc<LimitsInForce>>,
     buffers: RefCell<Buffers>,
     scratch: RefCell<Box<Scratch>>,
+    spare_bytes: Spares<Vec<u8>>,
+    spare_requests: Spares<Box<OwnedRequest>>,
+    spare_responses: Spares<Box<OwnedResponse>>,
     connections: RefCell<SlotTable<Waker>>,
     draining: Cell<Draining>,
     cuts_tunnels: Cell<bool>,
@@ -121,6 +126,9 @@ impl CoreIo {
                 output: Vec::with_capacity(READ_BUFFER_BYTES),
             }),
             scratch: RefCell::new(Box::default()),
+            spare_bytes: Spares::default(),
+            spare_requests: Spares::default(),
+            spare_responses: Spares::default(),
             connections: RefCell::new(SlotTable::with_limit(connections_max)),
             draining: Cell::new(Draining::No),
             cuts_tunnels: Cell::new(false),
@@ -199,6 +207,22 @@ impl CoreIo {
     #[inline]
     pub fn with_scratch<R>(&self, f: impl FnOnce(&mut Scratch) -> R) -> R {
         f(&mut self.scratch.borrow_mut())
+    }
+
+    /// An empty buffer, with the memory of an earlier one.
+    #[inline]
+    pub fn buffer(&self) -> Lent<Vec<u8>> {
+        self.spare_bytes.lend(Vec::new, Vec::clear)
+    }
+
+    /// A copy of a client's head, in the memory of an earlier one.
+    pub fn incoming(&self, head: &RequestHead<'_>) -> Lent<Box<OwnedRequest>> {
+        self.spare_requests.lend(|| Box::new(head.detach()), |owned| head.detach_over(owned))
+    }
+
+    /// A copy of an upstream's head, in the memory of an earlier one.
+    pub fn received(&self, head: &ResponseHead<'_>) -> Lent<Box<OwnedResponse>> {
+        self.spare_responses.lend(|| Box::new(head.detach()), |owned| head.detach_over(owned))
     }
 
     /// Bytes of responses that are collected before they are sent.

@@ -15,6 +15,11 @@ pub const ROOM_IDLE: Duration = Duration::from_secs(1);
 /// How long they are given before the operation that lacked a descriptor is tried again.
 pub const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
+/// Values of one kind that a core keeps to use them again ...
+pub const SPARES_MAX: usize = 256;
+/// ... and what such a value may own.
+pub const SPARE_BYTES_MAX: usize = 16 * 1024;
+
 const _: () = assert!(PRESSED_BYTES < OUTPUT_BYTES_MAX && PRESSED_BYTES < READ_BUFFER_BYTES);
 const _: () = assert!(ROOM_AT_ONCE as usize <= ROOM_LOOKS);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

@@ -9,6 +9,8 @@
 //! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
 //! only if bit `n` of `seen` is set.
 
+use std::ops::Range;
+
 use crate::Name;
 use crate::hop::{self, EndToEnd};
 use crate::limits::FIELDS_CEILING;
@@ -21,6 +23,19 @@ pub(crate) struct Span {
     pub(crate) value_len: u32,
     pub(crate) name_len: u16,
     pub(crate) name: Name,
+}
+
+impl Span {
+    /// The line with its CRLF, if it has one space before the value and none after it.
+    #[inline]
+    pub(crate) fn usual_line(&self, buf: &[u8]) -> Option<Range<usize>> {
+        let (start, value) = (self.name_start as usize, self.value_start as usize);
+        let end = value + self.value_len as usize;
+        let is_usual = value == start + self.name_len as usize + b": ".len()
+            && buf[value - 1] == b' '
+            && buf.get(end..end + 2) == Some(b"\r\n");
+        is_usual.then_some(start..end + 2)
+    }
 }
 
 /// Which known names occur, and where they occur first.
@@ -285,13 +300,23 @@ impl ExactSizeIterator for Iter<'_> {}
 /// The positions of a head's fields, owned; the bytes are kept elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedFields {
-    spans: Box<[Span]>,
+    spans: Vec<Span>,
     index: Index,
 }
 
 impl OwnedFields {
     pub(crate) fn of(fields: &Fields<'_>) -> OwnedFields {
-        OwnedFields { spans: fields.spans.into(), index: fields.index.clone() }
+        OwnedFields { spans: fields.spans.to_vec(), index: fields.index.clone() }
+    }
+
+    pub(crate) fn set(&mut self, fields: &Fields<'_>) {
+        self.spans.clear();
+        self.spans.extend_from_slice(fields.spans);
+        self.index.clone_from(fields.index);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>()
     }
 
     pub(crate) fn view<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
@@ -305,7 +330,7 @@ macro_rules! owned_head {
         $(#[$doc])+
         #[derive(Clone)]
         pub struct $owned {
-            bytes: Box<[u8]>,
+            bytes: Vec<u8>,
             fields: OwnedFields,
             meta: Meta,
         }
@@ -314,6 +339,11 @@ macro_rules! owned_head {
             /// The head as it was parsed; costs nothing.
             pub fn head(&self) -> $head<'_> {
                 self.meta.view(&self.bytes, self.fields.view(&self.bytes))
+            }
+
+            /// Bytes that it has on the heap.
+            pub fn heap_bytes(&self) -> usize {
+                self.bytes.capacity() + self.fields.bytes()
             }
         }
 
@@ -327,10 +357,19 @@ macro_rules! owned_head {
             /// A copy of the head that needs neither buffer nor scratch. Allocates.
             pub fn detach(&self) -> $owned {
                 $owned {
-                    bytes: self.buf[..self.head_bytes].into(),
+                    bytes: self.buf[..self.head_bytes].to_vec(),
                     fields: OwnedFields::of(&self.fields),
                     meta: self.meta,
                 }
+            }
+
+            /// The same in the place and the memory of an earlier head. Allocates only if that is
+            /// too small.
+            pub fn detach_over(&self, owned: &mut $owned) {
+                owned.bytes.clear();
+                owned.bytes.extend_from_slice(&self.buf[..self.head_bytes]);
+                owned.fields.set(&self.fields);
+                owned.meta = self.meta;
             }
         }
     };

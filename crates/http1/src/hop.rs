@@ -1,6 +1,7 @@
 //! Connection, and the hop-by-hop fields (RFC 9110 section 7.6.1).
 
 use crate::chars;
+use crate::fields::Span;
 use crate::limits::CONNECTION_OPTIONS_MAX;
 use crate::{Field, Fields, Name, RejectReason};
 
@@ -137,22 +138,30 @@ impl<'b> EndToEnd<'b> {
     }
 }
 
+impl<'b> EndToEnd<'b> {
+    /// The position of the next one.
+    #[inline]
+    pub(crate) fn next_span(&mut self) -> Option<&'b Span> {
+        loop {
+            let span = self.fields.spans.get(self.next)?;
+            self.next += 1;
+            let gone = if self.names_fields && !planted::is(planted::Bug::HopByHopPassedOn) {
+                is_hop_by_hop(self.fields.at(span).name, connection_names(&self.fields))
+            } else {
+                ends_here(span.name)
+            };
+            if !gone {
+                return Some(span);
+            }
+        }
+    }
+}
+
 impl<'b> Iterator for EndToEnd<'b> {
     type Item = Field<'b>;
 
     #[inline]
     fn next(&mut self) -> Option<Field<'b>> {
-        loop {
-            let field = self.fields.at(self.fields.spans.get(self.next)?);
-            self.next += 1;
-            let gone = if self.names_fields && !planted::is(planted::Bug::HopByHopPassedOn) {
-                is_hop_by_hop(field.name, connection_names(&self.fields))
-            } else {
-                ends_here(field.id)
-            };
-            if !gone {
-                return Some(field);
-            }
-        }
+        self.next_span().map(|span| self.fields.at(span))
     }
 }

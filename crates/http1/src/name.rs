@@ -101,9 +101,9 @@ impl Name {
         }
     }
 
-    /// The same for bytes that are known to be a token, like a parsed name.
+    /// The same for bytes that are known to be a token, like a parsed name or one of ours.
     #[inline]
-    pub(crate) fn from_token(token: &[u8]) -> Name {
+    pub fn from_token(token: &[u8]) -> Name {
         let (Some(&first), Some(&last)) = (token.first(), token.last()) else {
             return Name::Other;
         };

@@ -6,7 +6,7 @@
 //! Numbers are formatted without `format!`.
 
 use crate::chars::{self, TARGET, TOKEN};
-use crate::{Field, Method, Target};
+use crate::{Field, Fields, Method, Target};
 
 /// The end of a line, of a head, and of a chunk's data.
 pub const CRLF: &[u8] = b"\r\n";
@@ -164,6 +164,31 @@ pub fn trailer_lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> 
 #[inline]
 pub fn parsed_field(out: &mut Vec<u8>, field: Field<'_>) {
     line(out, field.name(), field.value());
+}
+
+/// The end-to-end fields that `keep` keeps, as they were parsed. Lines that follow one another and
+/// look as we would write them are copied in one piece.
+pub fn end_to_end(out: &mut Vec<u8>, fields: &Fields<'_>, keep: impl Fn(Field<'_>) -> bool) {
+    let mut run = 0..0;
+    let mut spans = fields.end_to_end();
+    while let Some(span) = spans.next_span() {
+        let field = fields.at(span);
+        if !keep(field) {
+            continue;
+        }
+        match span.usual_line(fields.buf) {
+            Some(line) if line.start == run.end => run.end = line.end,
+            Some(line) => {
+                out.extend_from_slice(&fields.buf[run]);
+                run = line;
+            }
+            None => {
+                out.extend_from_slice(&fields.buf[std::mem::take(&mut run)]);
+                parsed_field(out, field);
+            }
+        }
+    }
+    out.extend_from_slice(&fields.buf[run]);
 }
 
 /// `Content-Length: 123`

@@ -63,10 +63,15 @@ impl CacheStatus {
 
     /// The value of the field.
     pub(crate) fn value(&self) -> Vec<u8> {
-        let CacheStatus { handled, ttl_seconds, detail, .. } = *self;
         let mut out = Vec::with_capacity(64);
-        Member { name: NAME, handled, ttl_seconds, key: None, detail }.write(&mut out);
+        self.append(&mut out);
         out
+    }
+
+    /// Appends the value of the field.
+    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+        let CacheStatus { handled, ttl_seconds, detail, .. } = *self;
+        Member { name: NAME, handled, ttl_seconds, key: None, detail }.write(out);
     }
 }
 

@@ -132,6 +132,11 @@ pub(crate) trait RequestBody {
     /// Whether the client waits for an interim response before it sends the body.
     fn is_awaited(&self) -> bool;
 
+    /// Whether all of it has been read already, together with the head.
+    fn has_come(&self) -> bool {
+        false
+    }
+
     /// Waits for content and gives it to `sink`. True when the body is complete.
     async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault>;
 

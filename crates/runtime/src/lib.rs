@@ -32,6 +32,7 @@
 mod setters;
 
 mod allocations;
+mod boxed;
 mod core;
 mod counters;
 pub mod fs;
@@ -48,6 +49,7 @@ pub mod time;
 mod waker;
 
 pub use crate::allocations::{Allocations, CountingAllocator, allocations};
+pub use crate::boxed::{Boxed, boxed};
 pub use crate::core::{
     Options, Runtime, backend, counters, poller_counters, spawn, tasks, yield_now,
 };

@@ -7,6 +7,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use core_io::CoreIo;
+use core_io::spares::Lent;
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, write};
 use outcome::Fault;
 use runtime::time;
@@ -50,7 +52,7 @@ impl BodyLength {
 /// A request for an upstream: its head, and its content if that is sent together with the head.
 #[derive(Debug)]
 pub struct Request {
-    bytes: Vec<u8>,
+    bytes: Lent<Vec<u8>>,
     method: Method,
     length: BodyLength,
     /// Where its head ends.
@@ -61,9 +63,13 @@ pub struct Request {
 }
 
 impl Request {
-    /// Begins a request. Field lines follow, then one of the two ends.
-    pub fn new((method, name): (Method, &[u8]), target: &Target<'_>, host: &[u8]) -> Request {
-        let mut bytes = Vec::with_capacity(512);
+    /// Begins a request in an empty buffer. Field lines follow, then one of the two ends.
+    pub fn new(
+        mut bytes: Lent<Vec<u8>>,
+        (method, name): (Method, &[u8]),
+        target: &Target<'_>,
+        host: &[u8],
+    ) -> Request {
         bytes.extend_from_slice(name);
         bytes.push(b' ');
         match target {
@@ -216,11 +222,14 @@ impl BodyWriter {
     }
 }
 
+/// The head of a response.
+pub type ReceivedHead = Lent<Box<OwnedResponse>>;
+
 /// The final head of a response, and its body.
 #[derive(Debug)]
 pub struct Answer {
     /// The final head.
-    pub head: OwnedResponse,
+    pub head: ReceivedHead,
     /// What follows it.
     pub body: UpstreamBody,
     /// Unix milliseconds when the request was sent.
@@ -232,8 +241,8 @@ pub struct Answer {
 /// The answer of which the final head has been read.
 pub fn answer(
     core: &Upstreams,
-    upstream: Upstream,
-    head: OwnedResponse,
+    upstream: Box<Upstream>,
+    head: ReceivedHead,
     reading: Reading,
     method: Method,
     request_ms: u64,
@@ -246,26 +255,31 @@ pub fn answer(
     let reusable = view.keep_alive() && kind != BodyKind::UntilClose && !upstream.is_private;
     let mut decoder = BodyDecoder::for_response(kind, &core.io.limits().http);
     decoder.keep_trailers();
-    let rest = reading.bytes;
+    let rest = (!reading.bytes.is_empty()).then_some(reading.bytes);
     let trailers = Vec::new();
     let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable, trailers };
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
 }
 
 /// What has been read of an answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reading {
     /// Bytes after the last head.
-    pub bytes: Vec<u8>,
+    pub bytes: Lent<Vec<u8>>,
     any: bool,
     may_switch: bool,
     over_http2: bool,
 }
 
 impl Reading {
+    /// Nothing yet.
+    pub fn new(io: &CoreIo) -> Reading {
+        Reading { bytes: io.buffer(), any: false, may_switch: false, over_http2: false }
+    }
+
     /// For an answer to a request for another protocol.
-    pub fn that_may_switch() -> Reading {
-        Reading { may_switch: true, ..Reading::default() }
+    pub fn that_may_switch(io: &CoreIo) -> Reading {
+        Reading { may_switch: true, ..Reading::new(io) }
     }
 
     /// Whether a byte of an answer has come.
@@ -281,7 +295,7 @@ pub async fn final_head(
     upstream: &Upstream,
     reading: &mut Reading,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
-) -> Result<OwnedResponse, Fault> {
+) -> Result<ReceivedHead, Fault> {
     let mut interims = 0;
     loop {
         match next_head(core, upstream, reading).await? {
@@ -300,9 +314,9 @@ pub async fn final_head(
 /// The next head of an answer.
 pub enum NextHead {
     /// 1xx.
-    Interim(OwnedResponse),
+    Interim(ReceivedHead),
     /// The final head.
-    Final(OwnedResponse),
+    Final(ReceivedHead),
 }
 
 /// Reads one head, interim or final.
@@ -312,7 +326,7 @@ pub async fn next_head(
     reading: &mut Reading,
 ) -> Result<NextHead, Fault> {
     if !reading.bytes.is_empty()
-        && let Some(head) = parse(core, reading)?
+        && let Some(head) = parse_kept(core, reading)?
     {
         return Ok(head);
     }
@@ -321,7 +335,7 @@ pub async fn next_head(
         loop {
             slot.heads(&mut reading.bytes).await?;
             reading.any = true;
-            if let Some(head) = parse(core, reading)? {
+            if let Some(head) = parse_kept(core, reading)? {
                 return Ok(head);
             }
         }
@@ -330,62 +344,82 @@ pub async fn next_head(
         if upstream.stream.readable().await.is_err() {
             return Err(Fault::Broken);
         }
-        let read = core.io.with_paced_input(|input| match upstream.stream.try_read(input) {
+        let head = core.io.with_paced_input(|input| match upstream.stream.try_read(input) {
             Ok(0) => Err(Fault::Broken),
-            Ok(n) => {
-                reading.bytes.extend_from_slice(&input[..n]);
-                Ok(n)
+            Ok(read) => {
+                reading.any = true;
+                core.io.counters.upstream_bytes_received.add(read as u64);
+                received(core, reading, &input[..read])
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(tls::fault_of_read(&error)),
         })?;
-        if read == 0 {
-            continue;
-        }
-        reading.any = true;
-        core.io.counters.upstream_bytes_received.add(read as u64);
-        if let Some(head) = parse(core, reading)? {
+        if let Some(head) = head {
             return Ok(head);
         }
     }
 }
 
-fn parse(core: &Upstreams, reading: &mut Reading) -> Result<Option<NextHead>, Fault> {
-    let over_http2 = reading.over_http2;
-    let version = |head: ResponseHead<'_>| match over_http2 {
-        true => head.over_http2().detach(),
-        false => head.detach(),
-    };
-    let parsed = core.io.with_scratch(|scratch| {
+/// Takes bytes that have come. A head is mostly whole in one read, and is parsed where it lies.
+fn received(
+    core: &Upstreams,
+    reading: &mut Reading,
+    input: &[u8],
+) -> Result<Option<NextHead>, Fault> {
+    if !reading.bytes.is_empty() {
+        reading.bytes.extend_from_slice(input);
+        return parse_kept(core, reading);
+    }
+    let parsed = parse(core, reading, input)?;
+    let used = parsed.as_ref().map_or(0, |(_, used)| *used);
+    reading.bytes.extend_from_slice(&input[used..]);
+    Ok(parsed.map(|(head, _)| head))
+}
+
+fn parse_kept(core: &Upstreams, reading: &mut Reading) -> Result<Option<NextHead>, Fault> {
+    let Some((head, used)) = parse(core, reading, &reading.bytes)? else { return Ok(None) };
+    reading.bytes.drain(..used);
+    Ok(Some(head))
+}
+
+/// The head at the start of these bytes, and its length.
+fn parse(
+    core: &Upstreams,
+    reading: &Reading,
+    bytes: &[u8],
+) -> Result<Option<(NextHead, usize)>, Fault> {
+    core.io.with_scratch(|scratch| {
         let limits = core.io.limits();
-        match http1::parse_response(&reading.bytes, scratch, &limits.http) {
+        let head = match http1::parse_response(bytes, scratch, &limits.http) {
             Err(reject) => {
                 tracing::debug!(%reject, "malformed response");
-                Err(Fault::Malformed)
+                return Err(Fault::Malformed);
             }
-            Ok(None) => Ok(None),
-            Ok(Some(head)) if head.is_interim() => {
-                Ok(Some((NextHead::Interim(version(head)), head.head_bytes)))
-            }
-            // Another protocol comes only if it was asked for.
-            Ok(Some(head)) if head.status == 101 && !reading.may_switch => Err(Fault::Malformed),
-            Ok(Some(head)) => Ok(Some((NextHead::Final(version(head)), head.head_bytes))),
+            Ok(None) => return Ok(None),
+            Ok(Some(head)) => head,
+        };
+        // Another protocol comes only if it was asked for.
+        if head.status == 101 && !reading.may_switch {
+            return Err(Fault::Malformed);
         }
-    })?;
-    let Some((next, used)) = parsed else { return Ok(None) };
-    reading.bytes.drain(..used);
-    Ok(Some(next))
+        let received = match reading.over_http2 {
+            true => core.io.received(&head.over_http2()),
+            false => core.io.received(&head),
+        };
+        let next = if head.is_interim() { NextHead::Interim } else { NextHead::Final };
+        Ok(Some((next(received), head.head_bytes)))
+    })
 }
 
 /// The body of an answer. If it is dropped before its end, the connection is closed.
 #[derive(Debug)]
 pub struct UpstreamBody {
-    upstream: Option<Upstream>,
+    upstream: Option<Box<Upstream>>,
     /// How its end is marked.
     kind: BodyKind,
     decoder: BodyDecoder,
     /// What was read together with the head.
-    rest: Vec<u8>,
+    rest: Option<Lent<Vec<u8>>>,
     reusable: bool,
     /// The trailers of a complete body, as field lines.
     trailers: Vec<u8>,
@@ -412,8 +446,8 @@ impl UpstreamBody {
         if self.slot().is_some() {
             return self.take_from_stream(sink);
         }
-        let rest = std::mem::take(&mut self.rest);
-        self.decode(core, &rest, sink)
+        let rest = self.rest.take();
+        self.decode(core, rest.as_deref().map_or(&[], Vec::as_slice), sink)
     }
 
     /// The place of an exchange over HTTP/2 that is not complete.

@@ -45,15 +45,16 @@ use self::dial::dial;
 use self::group::{Group, Ticket};
 use self::h1::Sink;
 pub use self::h1::{
-    Answer, BodyLength, BodyWriter, NextHead, Reading, Request, UpstreamBody, answer, final_head,
-    next_head,
+    Answer, BodyLength, BodyWriter, NextHead, Reading, ReceivedHead, Request, UpstreamBody, answer,
+    final_head, next_head,
 };
 use self::h2::{Link, Links, Place, Slot, Unprocessed};
 use self::pool::Pool;
+pub use self::pool::Reuse;
 pub use self::preface::Preface;
 use self::server::Tried;
 use config::limits::Limits;
-use config::{Timeouts, UpstreamProtocol};
+use config::{Timeouts, UpstreamProtocol, UpstreamReuse};
 use core_io::CoreIo;
 use core_io::limits::ROOM_PAUSE;
 use outcome::Fault;
@@ -109,6 +110,8 @@ pub struct Upstream {
     /// How long it may take.
     pub times: Times,
     reused: bool,
+    /// It has stayed open after an answer.
+    is_proven: bool,
     /// It began with a header about one client, and serves that client only.
     is_private: bool,
     /// For a server of a group.
@@ -226,11 +229,10 @@ pub async fn exchange(
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
     let mut attempts = Attempts::new(core, to);
-    // A request that must not be repeated is not sent where the upstream may be closing already.
-    let mut fresh_only = !request.is_repeatable();
+    let mut reuse = if request.is_repeatable() { Reuse::Any } else { Reuse::Proven };
     let mut resends = 0;
     loop {
-        let upstream = attempts.connect(core, fresh_only).await?;
+        let upstream = attempts.connect(core, reuse).await?;
         let tried = exchange_on(core, upstream, request, interim, &mut resends).await;
         let Unanswered { fault, silent, stale, at, resends: again } = match tried {
             Ok(answer) => return Ok(answer),
@@ -241,12 +243,13 @@ pub async fn exchange(
         let may_repeat = request.is_repeatable() && silent && fault == Fault::Broken;
         // The upstream had closed the connection before it saw the request. Over HTTP/2 the next
         // one may be in use, too.
-        let goes_on = again || may_repeat && ((stale && !fresh_only) || attempts.may_go_on(at));
+        let goes_on =
+            again || may_repeat && ((stale && reuse != Reuse::None) || attempts.may_go_on(at));
         if !goes_on {
             return Err(fault);
         }
         core.io.counters.upstream_retries.add(1);
-        fresh_only = true;
+        reuse = Reuse::None;
     }
 }
 
@@ -280,7 +283,7 @@ impl Unanswered {
 
 async fn exchange_on(
     core: &Upstreams,
-    upstream: Upstream,
+    upstream: Box<Upstream>,
     request: &Request,
     interim: &mut dyn FnMut(&ResponseHead<'_>),
     resends: &mut u32,
@@ -289,7 +292,7 @@ async fn exchange_on(
     if let Err(fault) = upstream.send_head(core, request).await {
         return Err(Unanswered::by(&upstream, fault, true, resends));
     }
-    let mut reading = Reading::default();
+    let mut reading = Reading::new(&core.io);
     let head = final_head(core, &upstream, &mut reading, interim);
     let result = match time::timeout(upstream.times.first_byte(), head).await {
         Ok(result) => result,
@@ -301,18 +304,22 @@ async fn exchange_on(
     }
 }
 
-/// A connection for a request that is not complete yet: a new one, or a place on one of HTTP/2.
-pub async fn connect(core: &Upstreams, to: &To) -> Result<Upstream, Fault> {
-    Attempts::new(core, to).connect(core, true).await
+/// A connection for a request that is not complete yet, or a place on one of HTTP/2.
+pub async fn connect(core: &Upstreams, to: &To, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
+    Attempts::new(core, to).connect(core, reuse).await
 }
 
 /// The same for a request that was not processed on another connection.
-pub async fn connect_again(core: &Upstreams, to: &To, other: Upstream) -> Result<Upstream, Fault> {
+pub async fn connect_again(
+    core: &Upstreams,
+    to: &To,
+    other: Box<Upstream>,
+) -> Result<Box<Upstream>, Fault> {
     core.io.counters.upstream_retries.add(1);
     let times = other.times;
     // It gives back its place at the server before it waits for another.
     drop(other);
-    Attempts { to, times, tried: Tried::default() }.connect(core, true).await
+    Attempts { to, times, tried: Tried::default() }.connect(core, Reuse::None).await
 }
 
 /// The attempts of one request.
@@ -361,11 +368,18 @@ impl Attempts<'_> {
 
     /// A pooled or a new connection. A server that cannot be connected to has seen nothing, so the
     /// next one is tried whatever the request is.
-    async fn connect(&mut self, core: &Upstreams, fresh_only: bool) -> Result<Upstream, Fault> {
+    async fn connect(&mut self, core: &Upstreams, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
+        let reuse = match (reuse, self.to) {
+            (Reuse::Proven, To::Group(group, ..)) if group.config.reuse == UpstreamReuse::All => {
+                Reuse::Proven
+            }
+            (Reuse::Proven, _) => Reuse::None,
+            (other, _) => other,
+        };
         let (group, key) = match self.to {
             To::Group(group, key, _) => (group, *key),
             To::Addresses(addresses, tls) => {
-                return self.reach(core, addresses, tls.clone(), fresh_only, None).await;
+                return self.reach(core, addresses, tls.clone(), reuse, None).await;
             }
         };
         let mut before = None;
@@ -379,7 +393,7 @@ impl Attempts<'_> {
             let at = ticket.at();
             let addresses = ticket.addresses();
             let tls = ticket.tls();
-            match self.reach(core, &addresses, tls, fresh_only, Some(ticket)).await {
+            match self.reach(core, &addresses, tls, reuse, Some(ticket)).await {
                 Ok(upstream) => return Ok(upstream),
                 // It would be the same with another server.
                 Err(Fault::NoDescriptor) => return Err(Fault::NoDescriptor),
@@ -392,18 +406,56 @@ impl Attempts<'_> {
         }
     }
 
+    /// A connection to one of these addresses: an idle one, or else a place on one of HTTP/2 or a
+    /// new one.
     async fn reach(
         &self,
         core: &Upstreams,
         addresses: &[SocketAddr],
         tls: Option<Arc<TlsPeer>>,
-        fresh_only: bool,
-        ticket: Option<Ticket>,
-    ) -> Result<Upstream, Fault> {
+        mut reuse: Reuse,
+        mut ticket: Option<Ticket>,
+    ) -> Result<Box<Upstream>, Fault> {
+        let protocol = ticket.as_ref().map_or(UpstreamProtocol::Http1, Ticket::protocol);
+        if self.preface().is_some() {
+            reuse = Reuse::None;
+        }
+        if protocol == UpstreamProtocol::Http1
+            && let Some(upstream) = self.idle(core, addresses, &tls, reuse, &mut ticket)
+        {
+            return Ok(upstream);
+        }
+        runtime::boxed(self.open(core, addresses, (tls, protocol), reuse, ticket)).await
+    }
+
+    /// An idle connection of HTTP/1, which takes the ticket.
+    fn idle(
+        &self,
+        core: &Upstreams,
+        addresses: &[SocketAddr],
+        tls: &Option<Arc<TlsPeer>>,
+        reuse: Reuse,
+        ticket: &mut Option<Ticket>,
+    ) -> Option<Box<Upstream>> {
+        let take = |address: &SocketAddr| core.pool.take(core, &(*address, tls.clone()), reuse);
+        let mut upstream = addresses.iter().find_map(take)?;
+        ticket.iter().for_each(Ticket::reused);
+        (upstream.times, upstream.ticket, upstream.reused) = (self.times, ticket.take(), true);
+        Some(upstream)
+    }
+
+    /// A place on a connection of HTTP/2, an idle one of HTTP/1, or a new one.
+    async fn open(
+        &self,
+        core: &Upstreams,
+        addresses: &[SocketAddr],
+        (tls, protocol): (Option<Arc<TlsPeer>>, UpstreamProtocol),
+        reuse: Reuse,
+        mut ticket: Option<Ticket>,
+    ) -> Result<Box<Upstream>, Fault> {
         let times = self.times;
         let preface = self.preface();
         let is_private = preface.is_some();
-        let protocol = ticket.as_ref().map_or(UpstreamProtocol::Http1, Ticket::protocol);
         let (may_be_http1, may_be_http2) = match protocol {
             UpstreamProtocol::Http1 => (true, false),
             UpstreamProtocol::H2 | UpstreamProtocol::H2c => (false, true),
@@ -424,24 +476,25 @@ impl Attempts<'_> {
                     ticket.iter().for_each(Ticket::reused);
                     let stream = Rc::clone(slot.transport());
                     let (slot, reused) = (Some(Rc::new(slot)), true);
-                    let upstream =
-                        Upstream { stream, slot, address, tls, times, reused, is_private, ticket };
-                    return Ok(upstream);
+                    let upstream = Upstream {
+                        stream,
+                        slot,
+                        address,
+                        tls,
+                        times,
+                        reused,
+                        is_proven: false,
+                        is_private,
+                        ticket,
+                    };
+                    return Ok(Box::new(upstream));
                 }
                 Place::New(attempt) => opening = attempt,
             }
         }
-        if may_be_http1 && !fresh_only && !is_private {
-            for &address in addresses {
-                let line = (address, tls.clone());
-                if let Some(stream) = core.pool.take(core, &line) {
-                    ticket.iter().for_each(Ticket::reused);
-                    let (slot, reused) = (None, true);
-                    let upstream =
-                        Upstream { stream, slot, address, tls, times, reused, is_private, ticket };
-                    return Ok(upstream);
-                }
-            }
+        if may_be_http1 && let Some(upstream) = self.idle(core, addresses, &tls, reuse, &mut ticket)
+        {
+            return Ok(upstream);
         }
         let opened = open(core, addresses, preface, tls.as_deref(), times.connect()).await;
         let opened = opened.and_then(|(stream, address)| {
@@ -465,7 +518,18 @@ impl Attempts<'_> {
                     (Rc::new(stream), None)
                 };
                 let reused = false;
-                Ok(Upstream { stream, slot, address, tls, times, reused, is_private, ticket })
+                let upstream = Upstream {
+                    stream,
+                    slot,
+                    address,
+                    tls,
+                    times,
+                    reused,
+                    is_proven: false,
+                    is_private,
+                    ticket,
+                };
+                Ok(Box::new(upstream))
             }
             Err(fault) => {
                 if let Some(opening) = opening {

@@ -11,6 +11,11 @@ pub(crate) const QUEUE_LOOK: Duration = Duration::from_millis(250);
 pub(crate) const ATTEND: Duration = Duration::from_secs(1);
 /// The largest head that answers a health check; a longer one is a failure.
 pub(crate) const CHECK_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// An idle connection has stayed open after an answer if it is open for so long ...
+pub(crate) const PROVEN_AFTER: Duration = Duration::from_millis(100);
+/// ... and is not used by a request that must not be repeated if it has been idle for so long:
+/// upstreams close connections that have been idle for seconds.
+pub(crate) const PROVEN_IDLE_MAX: Duration = Duration::from_secs(1);
 /// How often a connection to an upstream is retried while no descriptor is free.
 pub(crate) const ROOM_TRIES: u32 = 4;
 /// Requests at a time on an HTTP/2 connection, if the upstream allows as many.

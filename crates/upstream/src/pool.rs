@@ -5,14 +5,13 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use runtime::time::{self, Instant};
 
 use super::{Upstream, Upstreams};
-use transport::Transport;
+use crate::limits::{PROVEN_AFTER, PROVEN_IDLE_MAX};
 use transport::tls::TlsPeer;
 
 /// The idle connections of one core.
@@ -26,31 +25,64 @@ pub(super) type Line = (SocketAddr, Option<Arc<TlsPeer>>);
 
 #[derive(Debug)]
 struct Idle {
-    stream: Rc<Transport>,
+    /// Without a ticket: it serves no request.
+    upstream: Box<Upstream>,
     since: Instant,
+}
+
+/// Which idle connections a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Any. If the upstream closes it at this moment, the request is repeated.
+    Any,
+    /// One that the upstream is very unlikely to close at this moment, because it was in use a
+    /// moment ago and has stayed open after an answer before. For a request that must not be
+    /// repeated.
+    Proven,
+    /// None: only a new connection will do.
+    None,
+}
+
+impl Idle {
+    fn is_proven(&self) -> bool {
+        let idle = self.since.elapsed();
+        idle < PROVEN_IDLE_MAX && (self.upstream.is_proven || idle >= PROVEN_AFTER)
+    }
 }
 
 impl Pool {
     /// The most recently used connection that is still good.
-    pub(super) fn take(&self, core: &Upstreams, line: &Line) -> Option<Rc<Transport>> {
+    pub(super) fn take(
+        &self,
+        core: &Upstreams,
+        line: &Line,
+        reuse: Reuse,
+    ) -> Option<Box<Upstream>> {
         let mut pool = self.idle.borrow_mut();
         let idle = pool.get_mut(line)?;
-        while let Some(last) = idle.pop() {
+        loop {
+            let last = match reuse {
+                Reuse::Any => idle.pop()?,
+                Reuse::Proven => idle.remove(idle.iter().rposition(Idle::is_proven)?),
+                Reuse::None => return None,
+            };
             core.io.counters.upstream_idle.sub(1);
-            if !last.stream.has_unread_event() || planted::is(planted::Bug::UnaskedAnswer) {
+            if !last.upstream.stream.has_unread_event() || planted::is(planted::Bug::UnaskedAnswer)
+            {
                 core.io.counters.upstream_reuses.add(1);
-                return Some(last.stream);
+                return Some(last.upstream);
             }
         }
-        None
     }
 
     /// Keeps a connection whose response is complete.
-    pub(crate) fn put(&self, core: &Upstreams, upstream: Upstream) {
+    pub(crate) fn put(&self, core: &Upstreams, mut upstream: Box<Upstream>) {
+        upstream.ticket = None;
+        upstream.is_proven |= upstream.reused;
         let mut pool = self.idle.borrow_mut();
-        let idle = pool.entry((upstream.address, upstream.tls)).or_default();
+        let idle = pool.entry((upstream.address, upstream.tls.clone())).or_default();
         if idle.len() < core.io.limits().limits.upstream_idle_max && !core.io.is_draining() {
-            idle.push(Idle { stream: upstream.stream, since: time::now() });
+            idle.push(Idle { upstream, since: time::now() });
             core.io.counters.upstream_idle.add(1);
         }
     }
@@ -68,7 +100,9 @@ impl Pool {
         let now = time::now();
         self.idle.borrow_mut().retain(|_, idle| {
             let before = idle.len();
-            idle.retain(|one| now.since(one.since) < limit && !one.stream.has_unread_event());
+            idle.retain(|one| {
+                now.since(one.since) < limit && !one.upstream.stream.has_unread_event()
+            });
             core.io.counters.upstream_idle.sub((before - idle.len()) as u64);
             !idle.is_empty()
         });

@@ -228,3 +228,29 @@ fn trailers_have_only_fields_that_may_be_there() {
     let bad = [(&b"a"[..], &b"b\r\nc: d"[..]), (b"a b", b"c"), (b"", b"d")];
     assert_eq!(write::trailer_lines(bad.into_iter()), b"");
 }
+
+#[test]
+fn runs_of_lines_are_written_as_line_by_line() {
+    let heads = [
+        "",
+        "A: 1\r\nB: 2\r\nC: 3\r\n",
+        "A: 1\r\nConnection: close, x\r\nX: 2\r\nC: 3\r\n",
+        "A:1\r\nB:  2 \r\nC: 3\t\r\nD: 4\r\nE:\r\nF: \r\nG: g g\r\n",
+        "Host: h\r\nKeep-Alive: 5\r\nHost-Not: 6\r\nTE: a\r\nZ: z\r\n",
+    ];
+    for head in heads {
+        let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n");
+        let mut scratch = Scratch::new();
+        let parsed = parse_response(text.as_bytes(), &mut scratch, &Limits::DEFAULT);
+        let parsed = parsed.unwrap().unwrap();
+        for left_out in ["-", "A", "B", "D", "F"] {
+            let keep = |field: http1::Field<'_>| field.name() != left_out.as_bytes();
+            let (mut runs, mut lines) = (Vec::new(), Vec::new());
+            write::end_to_end(&mut runs, &parsed.fields, keep);
+            for field in parsed.fields.end_to_end().filter(|field| keep(*field)) {
+                write::parsed_field(&mut lines, field);
+            }
+            assert_eq!(runs.escape_ascii().to_string(), lines.escape_ascii().to_string());
+        }
+    }
+}

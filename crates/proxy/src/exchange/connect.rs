@@ -20,7 +20,7 @@ use policy::client_hello::{ClientHello, Verdict};
 use policy::forward::within;
 use runtime::time;
 use transport::Transport;
-use upstream::To;
+use upstream::{Reuse, To};
 
 use super::Exchange;
 use super::fetch::unanswered;
@@ -40,7 +40,8 @@ pub(super) async fn connect<C: Client>(
     let (host, port) = target(&exchange.context.head)?;
     let worker = exchange.context.worker;
     let addresses = tunnel_addresses(&exchange.context).await?;
-    let upstream = upstream::connect(&worker.upstreams, &To::Addresses(addresses, None)).await;
+    let to = To::Addresses(addresses, None);
+    let upstream = upstream::connect(&worker.upstreams, &to, Reuse::None).await;
     let upstream = upstream.map_err(|fault| unanswered(&worker.io, fault))?;
     let address = Some(upstream.address);
     let summary = Summary { outcome: Outcome::Tunnel, status: 200, upstream: address };

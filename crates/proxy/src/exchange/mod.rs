@@ -166,7 +166,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             client: self.context.peer,
             listener: listener.address,
             scheme: listener.scheme,
-            request: Some(*head),
+            request: Some(**head),
             request_bytes: head.head_bytes as u64 + body.bytes_used() + self.tunnelled,
             outcome,
             status,

@@ -36,7 +36,7 @@ pub(crate) enum Form {
 /// A request, to be decided by the stored response.
 pub(crate) struct Planner<'p> {
     pub(crate) cache: &'p Cache,
-    pub(crate) head: RequestHead<'p>,
+    pub(crate) head: &'p RequestHead<'p>,
 }
 
 /// A step, and the rule that says so.

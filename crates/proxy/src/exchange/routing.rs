@@ -45,7 +45,7 @@ pub(crate) struct RequestContext<'x> {
     pub(crate) tls: Option<&'x dyn TlsFacts>,
     /// It came before the end of the handshake, and may be a replay.
     pub(crate) is_early: bool,
-    pub(crate) head: RequestHead<'x>,
+    pub(crate) head: &'x RequestHead<'x>,
     pub(crate) look: Look,
 }
 

@@ -115,9 +115,11 @@ impl<C: Client> Exchange<'_, C> {
                         false => self.fetch_together(to, ask),
                     }
                 }
-                Step::Follow(to, ask, reader) => Box::pin(self.follow(to, ask, reader)).await?,
+                Step::Follow(to, ask, reader) => {
+                    runtime::boxed(self.follow(to, ask, reader)).await?
+                }
                 Step::Lead { to, ask, lead, is_shared } => {
-                    Box::pin(self.lead(to, ask, lead, is_shared)).await?
+                    runtime::boxed(self.lead(to, ask, lead, is_shared)).await?
                 }
                 Step::Serve(to, serving) => self.serve(to, serving).await,
                 Step::Stream(streaming) => return Ok(self.stream(&streaming).await),

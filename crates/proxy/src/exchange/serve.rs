@@ -45,7 +45,8 @@ impl<C: Client> Exchange<'_, C> {
                 let ranges = self.planner().held_ranges(partial);
                 let ranges = ranges.unwrap_or_else(|| partial.held());
                 let content = Content::Part(partial);
-                return Step::End(self.send_parts(content, ranges, provenance).await);
+                let sending = self.send_parts(content, ranges, provenance);
+                return Step::End(runtime::boxed(sending).await);
             }
         };
         let (head, length) = (&stored.head, stored.body_bytes);
@@ -63,7 +64,7 @@ impl<C: Client> Exchange<'_, C> {
                 Ending::of(self.send_content(&pieces).await, summary)
             }
             (Form::Parts(ranges), None) => {
-                self.send_parts(Content::Whole(stored), ranges, provenance).await
+                runtime::boxed(self.send_parts(Content::Whole(stored), ranges, provenance)).await
             }
             (Form::Whole(_), Some(away)) => {
                 return Box::pin(self.serve_away(to, stored, (*away, None), provenance)).await;

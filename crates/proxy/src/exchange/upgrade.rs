@@ -14,7 +14,7 @@ use caching::cache_status::Forward;
 use http1::{Name, OwnedResponse, RequestHead, ResponseHead, tokens};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
-use upstream::{BodyLength, Reading, Upstream};
+use upstream::{BodyLength, Reading, Reuse, Upstream};
 
 use super::Exchange;
 use super::destination::Destination;
@@ -33,7 +33,8 @@ pub(super) async fn upgrade<C: Client>(
     let worker = exchange.context.worker;
     let unanswered = |fault| unanswered(&worker.io, fault);
     // An upgrade cannot be repeated.
-    let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    let upstream = upstream::connect(&worker.upstreams, &to.to, Reuse::None).await;
+    let upstream = upstream.map_err(unanswered)?;
     // HTTP/2 has no upgrade, which a server may always ignore.
     let purpose = match upstream.may_switch() {
         true => Purpose::Upgrade(protocols),
@@ -46,7 +47,7 @@ pub(super) async fn upgrade<C: Client>(
         unanswered(fault)
     };
     upstream.send_head(&worker.upstreams, &request).await.map_err(failed)?;
-    let mut reading = Reading::that_may_switch();
+    let mut reading = Reading::that_may_switch(&worker.io);
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
     let head = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut interim);

@@ -49,7 +49,7 @@ pub(super) async fn explained(
         stream: None,
         tls: None,
         is_early: false,
-        head,
+        head: &head,
         look: Look::Peek,
     };
     let cache = &worker.cache;
@@ -72,7 +72,7 @@ pub(super) async fn explained(
         Err(refusal) => explanation.refuses(refusal, None),
         Ok(Step::LookUp(to)) => {
             let uri = cache.uri_key(to.realm, to.authority, to.path);
-            let (step, rule) = Planner { cache, head }.plan(to, uri, Look::Peek);
+            let (step, rule) = Planner { cache, head: &head }.plan(to, uri, Look::Peek);
             explanation.takes(step, routed.route, Some(rule)).await;
         }
         Ok(step) => explanation.takes(step, routed.route, None).await,

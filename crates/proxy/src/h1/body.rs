@@ -40,6 +40,10 @@ impl client::RequestBody for RequestBody<'_> {
         self.is_awaited
     }
 
+    fn has_come(&self) -> bool {
+        self.length.bytes().is_some_and(|length| length <= self.rest.len() as u64)
+    }
+
     async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
         if self.rest.is_empty() && !self.decoder.is_done() {
             self.read().await?;

@@ -5,6 +5,7 @@ use std::net::Shutdown;
 
 use cache::stored::Framing;
 use core_io::CoreIo;
+use core_io::spares::Lent;
 use http1::{ResponseHead, Version, write};
 use runtime::fs::SharedPages;
 use runtime::time;
@@ -25,7 +26,7 @@ pub struct ClientStream<'c> {
     /// Field lines of the listener.
     own_lines: &'c [u8],
     /// Bytes that the socket has not taken yet.
-    pending: Vec<u8>,
+    pending: Lent<Vec<u8>>,
     /// Bytes handed to this client, sent or pending.
     bytes: u64,
     /// `bytes` at the end of the final head.
@@ -96,16 +97,19 @@ impl<'c> Client for ClientStream<'c> {
     }
 
     async fn flush(&mut self) -> Result<(), Gone> {
-        let pending = std::mem::take(&mut self.pending);
         if self.failed {
             return Err(Gone);
         }
+        if self.pending.is_empty() {
+            return self.flushed().await;
+        }
+        let pending = std::mem::replace(&mut self.pending, self.io.buffer());
         self.send_rest(&pending).await
     }
 
     async fn send(&mut self, content: &[&[u8]], more: bool) -> Result<(), Gone> {
         self.bytes += content.iter().map(|part| part.len() as u64).sum::<u64>();
-        let pending = std::mem::take(&mut self.pending);
+        let pending = std::mem::replace(&mut self.pending, self.io.buffer());
         let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + content.len());
         unsent.push(&pending);
         unsent.extend_from_slice(content);
@@ -203,7 +207,7 @@ impl<'c> ClientStream<'c> {
             io,
             stream,
             own_lines: b"",
-            pending: Vec::new(),
+            pending: io.buffer(),
             bytes: 0,
             head_end: 0,
             sent_head: Vec::new(),

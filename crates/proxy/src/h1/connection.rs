@@ -29,6 +29,7 @@ use std::task::{Context, Poll};
 
 use cache::Look;
 use cache::stored::{Stored, Use};
+use core_io::spares::Lent;
 use core_io::{Buffers, CoreIo};
 use http1::{Method, OwnedRequest, RequestHead};
 use outcome::Refusal;
@@ -87,8 +88,7 @@ pub(crate) fn converse(
                     }
                 }
                 AfterTurn::Exchange(request) => {
-                    let request = *request;
-                    match Box::pin(exchange(worker, listener, accepted, request)).await {
+                    match runtime::boxed(exchange(worker, listener, accepted, request)).await {
                         None => return None,
                         Some(rest) => kept.put(rest),
                     }
@@ -104,7 +104,7 @@ pub(crate) fn converse(
 /// A request that its turn could not answer.
 #[derive(Debug)]
 struct Incoming {
-    head: OwnedRequest,
+    head: Lent<Box<OwnedRequest>>,
     /// What was read after the head.
     rest: Vec<u8>,
     /// Answers to earlier requests that the client has not taken yet.
@@ -135,7 +135,7 @@ async fn exchange(
         stream: Some(stream),
         tls: stream.tls(),
         is_early: false,
-        head,
+        head: &head,
         look: Look::Use,
     };
     let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
@@ -274,7 +274,7 @@ enum AfterTurn {
     /// The client does not take our bytes as fast as we have them, or the close must linger.
     Finish(Box<Finish>),
     /// A request that the store cannot answer at once.
-    Exchange(Box<Incoming>),
+    Exchange(Incoming),
 }
 
 /// Bytes that are still to be sent.
@@ -413,7 +413,7 @@ enum Answered {
     /// Its head is in the output, and this body follows.
     Head { large: LargeHit, keep: bool },
     /// It must wait.
-    Later(OwnedRequest),
+    Later(Lent<Box<OwnedRequest>>),
 }
 
 impl Turn<'_> {
@@ -538,13 +538,13 @@ impl Turn<'_> {
     }
 
     /// Hands over a request that must wait. Answers to earlier requests are sent first.
-    fn hand_over(&self, head: OwnedRequest, rest: &[u8], output: &[u8]) -> AfterTurn {
+    fn hand_over(&self, head: Lent<Box<OwnedRequest>>, rest: &[u8], output: &[u8]) -> AfterTurn {
         let unsent = match self.flush(output, None, Close::No) {
             AfterTurn::Finish(finish) => finish.unsent,
             AfterTurn::Close => return AfterTurn::Close,
             AfterTurn::Wait | AfterTurn::Exchange(_) | AfterTurn::Http2(_) => Vec::new(),
         };
-        AfterTurn::Exchange(Box::new(Incoming { head, rest: rest.to_vec(), unsent }))
+        AfterTurn::Exchange(Incoming { head, rest: rest.to_vec(), unsent })
     }
 
     /// The fast path: answers a request from the store in its turn, or hands it back. This is the
@@ -555,7 +555,9 @@ impl Turn<'_> {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
         let (peer, now_ms) = (peer.ip(), self.now_ms);
         let found = fresh_hit(cache, &snapshot, listener, peer, head, Look::Use, now_ms);
-        let Some((stored, key)) = found else { return Answered::Later(head.detach()) };
+        let Some((stored, key)) = found else {
+            return Answered::Later(self.worker.io.incoming(head));
+        };
         self.worker.sizing.hit(key, &stored);
         self.hit(head, stored, output)
     }

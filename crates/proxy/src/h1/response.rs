@@ -1,7 +1,10 @@
 //! Response heads as HTTP/1 writes them.
 
+use std::cell::Cell;
+
 use cache::purge::is_tag_field;
 use cache::stored::{Connection, Framing, Use, append_framing, has_length};
+use caching::date::IMF_FIXDATE_LEN;
 use config::Role;
 use http1::{Name, RequestHead, ResponseHead, Version, write};
 use outcome::Refusal;
@@ -93,11 +96,7 @@ fn append_without(
         Response::Own(own) => append_own(out, own, connection),
         Response::Switching { head, via, protocol } => {
             write::status_line(out, 101);
-            for field in head.fields.end_to_end() {
-                if field.id() != Name::ContentLength {
-                    write::parsed_field(out, field);
-                }
-            }
+            write::end_to_end(out, &head.fields, |field| field.id() != Name::ContentLength);
             via.append_to_response(out, head.version);
             out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
             out.extend_from_slice(protocol);
@@ -118,12 +117,9 @@ fn append_relayed(
 ) {
     let Relayed { head, body, tags, .. } = relayed;
     write::status_line(out, head.status);
-    for field in head.fields.end_to_end() {
-        let left_out = field.id() == Name::ContentLength || (!tags && is_tag_field(field.name()));
-        if !left_out {
-            write::parsed_field(out, field);
-        }
-    }
+    write::end_to_end(out, &head.fields, |field| {
+        field.id() != Name::ContentLength && (*tags || !is_tag_field(field.name()))
+    });
     if !head.fields.has(Name::Date) {
         append_date(out, relayed.response_ms);
     }
@@ -137,7 +133,7 @@ fn append_relayed(
         write::content_length(out, length);
     }
     out.extend_from_slice(b"Cache-Status: ");
-    out.extend_from_slice(&relayed.cache_status.value());
+    relayed.cache_status.append(out);
     out.extend_from_slice(b"\r\n");
     connection.append(out);
     write::end(out);
@@ -175,18 +171,24 @@ pub(crate) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
 /// that content (RFC 9110, 8.6).
 pub(crate) fn append_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     write::status_line(out, head.status);
-    for field in head.fields.end_to_end() {
-        if field.id() != Name::ContentLength {
-            write::parsed_field(out, field);
-        }
-    }
+    write::end_to_end(out, &head.fields, |field| field.id() != Name::ContentLength);
     write::end(out);
 }
 
 /// Appends the field that a proxy adds to a response without it (RFC 9110, 6.6.1).
 pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
+    thread_local! {
+        /// The last second that was formatted.
+        static LAST: Cell<(u64, [u8; IMF_FIXDATE_LEN])> = const { Cell::new((0, [0; _])) };
+    }
+    let second = now_ms / 1000;
+    let (last, mut text) = LAST.get();
+    if last != second {
+        text = caching::date::format(now_ms);
+        LAST.set((second, text));
+    }
     out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(&caching::date::format(now_ms));
+    out.extend_from_slice(&text);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -521,7 +521,7 @@ impl Link {
                 stream: Some(&link.accepted.stream),
                 tls: link.accepted.stream.tls(),
                 is_early: false,
-                head,
+                head: &head,
                 look: Look::Use,
             };
             exchange(&link, stream, context).await;

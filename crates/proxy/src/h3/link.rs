@@ -640,7 +640,7 @@ impl Link {
                 stream: None,
                 tls: link.facts(),
                 is_early,
-                head: request.head(),
+                head: &request.head(),
                 look: Look::Use,
             };
             exchange(&link, id, context).await;

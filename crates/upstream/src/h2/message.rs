@@ -81,6 +81,7 @@ pub(super) fn write_response(
 
 #[cfg(test)]
 mod tests {
+    use core_io::spares::Spares;
     use http1::{Method, Target};
     use http2::{Connection, Event, Limits, Scratch};
 
@@ -90,7 +91,8 @@ mod tests {
     #[test]
     fn a_request_is_taken_apart() {
         let target = Target::Origin { path_and_query: b"/a?b" };
-        let mut request = Request::new((Method::Post, b"POST"), &target, b"a.test:81");
+        let bytes = Spares::default().lend(Vec::new, Vec::clear);
+        let mut request = Request::new(bytes, (Method::Post, b"POST"), &target, b"a.test:81");
         request.lines().extend_from_slice(b"X: a:b\r\nEmpty: \r\n");
         request.end(BodyLength::Unknown);
         let parts = RequestParts::of(request.bytes(), true, true);

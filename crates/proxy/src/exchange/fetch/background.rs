@@ -56,7 +56,7 @@ impl Revalidation {
             role: self.role,
             peer: self.peer,
             route: self.route,
-            head: self.request.head(),
+            head: &self.request.head(),
             to: &to,
         };
         let request = forwarding.request(Purpose::Store(&ask));

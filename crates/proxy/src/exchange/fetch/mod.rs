@@ -43,7 +43,7 @@ pub(crate) struct Forwarding<'a> {
     pub(crate) peer: SocketAddr,
     /// The index of the request's route.
     pub(crate) route: Option<usize>,
-    pub(crate) head: RequestHead<'a>,
+    pub(crate) head: &'a RequestHead<'a>,
     pub(crate) to: &'a Destination<'a>,
 }
 
@@ -77,7 +77,7 @@ impl Forwarding<'_> {
     /// Changes the head of an answer as the route says.
     fn ruled(&self, mut answer: Answer) -> Answer {
         if let Some(head) = self.route().and_then(|route| route.response.changed(&answer.head)) {
-            answer.head = head;
+            **answer.head = head;
         }
         answer
     }
@@ -114,13 +114,13 @@ impl Forwarding<'_> {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
-        let mut request = Request::new(method, &head.target, self.to.host());
+        let mut request = Request::new(self.worker.io.buffer(), method, &head.target, self.to.host());
         let out = request.lines();
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
         let client_fields = ClientFields::new(config, self.role, head.fields, self.peer.ip());
         let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
-        for field in head.fields.end_to_end() {
+        write::end_to_end(out, &head.fields, |field| {
             let left_out = match field.id() {
                 Name::Host | Name::ContentLength => true,
                 // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
@@ -129,10 +129,8 @@ impl Forwarding<'_> {
                 name if client_fields.replaces(name) => true,
                 _ => for_store && caching::is_condition_or_range(field.name()),
             };
-            if !left_out && edits.keeps(field.name()) {
-                write::parsed_field(out, field);
-            }
-        }
+            !left_out && edits.keeps(field.name())
+        });
         if let Purpose::Store(ask) = purpose {
             self.append_conditions(out, ask);
         }

@@ -14,10 +14,13 @@ use cache::stored::{Head, Wire};
 use cache::watch::Watch;
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
-use http1::{Method, OwnedResponse, ResponseHead};
+use http1::{Method, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
-use upstream::{Answer, BodyLength, BodyWriter, NextHead, Reading, Request, Upstream, Upstreams};
+use upstream::{
+    Answer, BodyLength, BodyWriter, NextHead, Reading, ReceivedHead, Request, Reuse, Upstream,
+    Upstreams,
+};
 
 use super::fill::{Filling, Into};
 use super::response::{instants, may_stay, prepare};
@@ -43,32 +46,34 @@ pub(crate) async fn pass<C: Client>(
     let worker = exchange.context.worker;
     if is_held(exchange, body) {
         let trailers = exchange.forwarding(to).edits().is_plain();
-        let held = Box::pin(hold(body, &mut request, trailers)).await;
+        let held = runtime::boxed(hold(body, &mut request, trailers)).await;
         held.map_err(|fault| unanswered(&worker.io, fault))?;
     } else if exchange.has_body {
-        return Box::pin(with_body(exchange, to, &request, why, body, own)).await;
+        return runtime::boxed(with_body(exchange, to, &request, why, body, own)).await;
     }
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
     match upstream::exchange(&worker.upstreams, &to.to, &request, &mut interim).await {
         Ok(answer) => {
-            let answer = exchange.forwarding(to).ruled(answer);
-            let own = invalidate(exchange, to, &answer, own).await;
-            answered(exchange, to, answer, why, own).await
+            let mut answer = exchange.forwarding(to).ruled(answer);
+            let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
+            if own.is_none() && !caching::invalidates(method, status) {
+                return Ok(exchange.relay(&mut answer, why, None).await);
+            }
+            runtime::boxed(changing(exchange, to, answer, why, own)).await
         }
         Err(fault) => Err(unanswered(&worker.io, fault)),
     }
 }
 
 /// Whether a request's body is buffered before it is sent, so that the request can be repeated. A
-/// client that waits for an interim response before it sends its body waits for the origin's.
+/// body that is here already is always sent together with the head. A client that waits for an
+/// interim response before it sends its body waits for the origin's.
 fn is_held<C: Client>(exchange: &Exchange<'_, C>, body: &C::Body) -> bool {
     let is_short =
         matches!(body.length(), BodyLength::Known(length) if length <= BODY_HELD_BYTES_MAX);
-    exchange.has_body
-        && is_short
-        && exchange.context.head.method.is_idempotent()
-        && !body.is_awaited()
+    let is_repeatable = exchange.context.head.method.is_idempotent();
+    exchange.has_body && is_short && (is_repeatable || body.has_come()) && !body.is_awaited()
 }
 
 async fn hold(
@@ -132,6 +137,18 @@ fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Opt
     let cache = &exchange.context.worker.cache;
     let stores = exchange.context.head.method == Method::Post;
     stores.then(|| cache.watches.watch(cache.uri_key(to.realm, to.authority, to.path)))
+}
+
+/// Passes an answer on that changes what is stored.
+async fn changing<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    to: &Destination<'_>,
+    answer: Answer,
+    why: Forward,
+    own: Option<Watch>,
+) -> Result<Ending, Refusal> {
+    let own = invalidate(exchange, to, &answer, own).await;
+    answered(exchange, to, answer, why, own).await
 }
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
@@ -324,7 +341,8 @@ async fn with_body<C: Client>(
     let passes_trailers = exchange.forwarding(to).edits().is_plain();
     let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
-    let mut upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    let upstream = upstream::connect(&worker.upstreams, &to.to, Reuse::Proven).await;
+    let mut upstream = upstream.map_err(unanswered)?;
     loop {
         // Over HTTP/1 no upstream says that it has not processed a request.
         sent.is_lost |= upstream.may_switch();
@@ -350,9 +368,9 @@ async fn with_body_on<C: Client>(
     to: &Destination<'_>,
     request: &Request,
     why: Forward,
-    upstream: Upstream,
+    upstream: Box<Upstream>,
     (body, sent, own): (&mut C::Body, &mut Sent, &mut Option<Watch>),
-) -> Result<Result<Ending, Refusal>, (Fault, Upstream)> {
+) -> Result<Result<Ending, Refusal>, (Fault, Box<Upstream>)> {
     let worker = exchange.context.worker;
     let request_ms = time::wall_ms();
     if let Err(fault) = upstream.send_head(&worker.upstreams, request).await {
@@ -360,7 +378,7 @@ async fn with_body_on<C: Client>(
     }
     let writer = upstream.body_writer(body.length());
     let mut pump = Pump { future: pin!(pump(body, &worker.upstreams, writer, sent)), sent: None };
-    let mut reading = Reading::default();
+    let mut reading = Reading::new(&worker.io);
     let head = match head_beside(exchange, &upstream, &mut reading, &mut pump).await {
         Ok(head) => head,
         Err(fault) => return Err((fault, upstream)),
@@ -393,7 +411,7 @@ async fn head_beside<C: Client>(
     upstream: &Upstream,
     reading: &mut Reading,
     pump: &mut Pump<'_, impl Future<Output = Result<(), Fault>>>,
-) -> Result<OwnedResponse, Fault> {
+) -> Result<ReceivedHead, Fault> {
     let worker = exchange.context.worker;
     for _ in 0..=worker.io.limits().limits.interim_max {
         let next = {
