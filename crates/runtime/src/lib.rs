@@ -48,7 +48,7 @@ mod task;
 pub mod time;
 mod waker;
 
-pub use crate::allocations::{Allocations, CountingAllocator, allocations};
+pub use crate::allocations::{Allocations, CountingAllocator, allocations, observe_allocations};
 pub use crate::boxed::{Boxed, boxed};
 pub use crate::core::{
     Options, Runtime, backend, counters, poller_counters, spawn, tasks, yield_now,

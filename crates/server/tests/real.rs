@@ -19,6 +19,8 @@ use server::{Config, LogFormat, LogTo, LogWriter, Origin as OriginUrl, Server, S
 
 use common::{Response, content, read_log_line, read_metrics, read_response};
 
+#[path = "real/allocations.rs"]
+mod allocations;
 mod common;
 
 /// The longest wait for anything, so that a test that hangs fails and says where.
