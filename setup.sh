@@ -36,6 +36,7 @@ test  haproxy    haproxy          haproxy   a live server to record
 test  /usr/lib/python3/dist-packages/grpc python3-grpcio - a gRPC server and client, for the tests
 test  promtool   prometheus       prometheus reads the metrics and their rules (about 100 MB)
 test  squid      squid            squid     a live server to record
+test  valgrind   valgrind         -         counts instructions, for the tests and the benchmark
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
 test  python3    python3          -         for the tests: clients, and calls of a library
 test  pip3       python3-pip      -         a client of the proxy, for the tests

@@ -43,6 +43,29 @@ impl Client {
         Ok(Client { addr, patience, stream: Some(connect(addr, patience)?) })
     }
 
+    /// A client whose connection is a tunnel to `target` through a forward proxy.
+    ///
+    /// # Errors
+    /// There is no connection, or the proxy refuses the tunnel.
+    pub(crate) fn through_tunnel(
+        proxy: SocketAddr,
+        target: SocketAddr,
+        patience: Duration,
+    ) -> io::Result<Client> {
+        let mut stream = connect(proxy, patience)?;
+        write!(stream, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n")?;
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        match head.starts_with(b"HTTP/1.1 200 ") {
+            true => Ok(Client { addr: proxy, patience, stream: Some(stream) }),
+            false => Err(io::Error::other(String::from_utf8_lossy(&head).into_owned())),
+        }
+    }
+
     /// Requests a path and reads the response. Returns its head.
     ///
     /// # Errors
@@ -52,12 +75,25 @@ impl Client {
     }
 
     /// The same, but passes the body to `take` as it arrives.
-    fn exchange(&mut self, path: &str, mut take: impl FnMut(&[u8])) -> io::Result<String> {
+    fn exchange(&mut self, path: &str, take: impl FnMut(&[u8])) -> io::Result<String> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        self.converse(request.as_bytes(), take)
+    }
+
+    /// Sends any request. Its response may also be a 304.
+    ///
+    /// # Errors
+    /// There is no connection, or the response is incomplete or neither a 200 nor a 304.
+    pub(crate) fn converse(
+        &mut self,
+        request: &[u8],
+        mut take: impl FnMut(&[u8]),
+    ) -> io::Result<String> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => connect(self.addr, self.patience)?,
         };
-        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
+        stream.write_all(request)?;
         let mut buffer = [0; BUFFER_BYTES];
         let (mut filled, end) = (0, b"\r\n\r\n");
         let body_at = loop {
@@ -97,13 +133,15 @@ fn connect(addr: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The body length of a 200 response.
+/// The body length of a 200 or 304 response.
 fn body_bytes(head: &str) -> io::Result<u64> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(bad(status));
+    match status.split(' ').nth(1) {
+        Some("200") => {}
+        Some("304") => return Ok(0),
+        _ => return Err(bad(status)),
     }
     let length = lines.find_map(|line| {
         let (name, value) = line.split_once(':')?;

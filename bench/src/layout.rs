@@ -13,26 +13,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
-use std::process::Command;
-use std::time::Duration;
 
 use clap::Args;
 use harness::origin::OriginThread;
-use harness::peer::{Peer, find};
+use harness::peer::Peer;
 use harness::rounds::shuffle;
 use load::sys;
 use regress::Rng;
 
 use crate::client::{self, Client};
 use crate::servers::free_address;
-use crate::{process, table};
+use crate::table;
+use crate::valgrind::{self, ANSWER_MAX, END_MAX};
 
-/// The CPU of the server under valgrind.
-const SERVER_CPU: usize = 0;
-/// How long the slow server may take to start, to end and to answer.
-const START_MAX: Duration = Duration::from_secs(60);
-const END_MAX: Duration = Duration::from_secs(300);
-const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Rounds of the two runs. The difference also contains the timers of the server, which weigh less
 /// the more rounds there are.
 const ROUNDS: (u32, u32) = (1, 5);
@@ -186,8 +179,6 @@ impl Profile {
 
 /// Compares the programs and prints the result.
 pub(crate) fn run(flags: &Flags) -> Result<(), String> {
-    let valgrind = find("valgrind")
-        .ok_or("not supported here: valgrind is not installed (apt-get install valgrind)")?;
     let descriptors = sys::raise_descriptor_limit().map_err(|e| format!("descriptors: {e}"))?;
     if descriptors < u64::from(flags.connections) + 100 {
         return Err(format!("not supported here: {descriptors} descriptors are too few"));
@@ -205,7 +196,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
     for caches in chosen {
         for program in &flags.plimsoll {
             let program = &absolute(program).map_err(|e| e.to_string())?;
-            let stage = Stage { flags, valgrind: &valgrind, program, caches, dir: &place };
+            let stage = Stage { flags, program, caches, dir: &place };
             eprintln!("{}, caches {}: {} round", program.display(), caches.name, ROUNDS.0);
             let few = stage.rounds(ROUNDS.0)?;
             eprintln!("{}, caches {}: {} rounds", program.display(), caches.name, ROUNDS.1);
@@ -220,7 +211,6 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
 /// Everything that a run needs.
 struct Stage<'f> {
     flags: &'f Flags,
-    valgrind: &'f Path,
     program: &'f Path,
     caches: &'f Caches,
     dir: &'f Path,
@@ -243,25 +233,11 @@ impl Stage<'_> {
     }
 
     fn start(&self, addr: SocketAddr, origin: SocketAddr, out: &Path) -> Result<Peer, String> {
-        let config = self.dir.join("plimsoll.toml");
-        // The simulation makes the server slow, so shedding is off and timeouts are long.
-        let text = format!(
-            "[server]\nworkers = 1\nbackend = \"epoll\"\n\n[[listen]]\naddress = \"{addr}\"\n\n\
-             [[upstream]]\nname = \"origin\"\n\n[[upstream.server]]\nurl = \"http://{origin}\"\n\n\
-             [limits]\noverload_shed = false\nidle_keep_alive = \"1h\"\nhead_timeout = \"1h\"\n"
-        );
-        fs::create_dir_all(self.dir)
-            .and_then(|()| fs::write(&config, text))
-            .map_err(|e| format!("{}: {e}", config.display()))?;
         let Caches { i1, d1, ll, .. } = self.caches;
-        let mut command = Command::new(self.valgrind);
-        command.args(["--tool=cachegrind", "--cache-sim=yes"]);
-        command.args([format!("--I1={i1}"), format!("--D1={d1}"), format!("--LL={ll}")]);
-        command.arg(format!("--cachegrind-out-file={}", out.display()));
-        command.arg(self.program).args(["serve", "-c"]).arg(&config);
-        let mut server = process::launch(command, self.dir, SERVER_CPU)?;
-        server.wait_for(addr, START_MAX).map_err(|why| format!("the server: {why}"))?;
-        Ok(server)
+        let mut tool = ["--tool=cachegrind", "--cache-sim=yes"].map(str::to_owned).to_vec();
+        tool.extend([format!("--I1={i1}"), format!("--D1={d1}"), format!("--LL={ll}")]);
+        tool.push(format!("--cachegrind-out-file={}", out.display()));
+        valgrind::start(&tool, self.program, (addr, origin), "", self.dir)
     }
 
     /// Fills the cache, opens the connections, and sends one request on each per round.

@@ -8,12 +8,14 @@
 
 mod beside_writes;
 mod client;
+mod counts;
 mod generators;
 mod layout;
 mod measure;
 mod process;
 mod servers;
 mod table;
+mod valgrind;
 mod warm_start;
 
 use std::collections::BTreeMap;
@@ -85,6 +87,8 @@ enum Part {
     NullServer { listen: SocketAddr, body_bytes: usize },
     /// Count the cache misses of a hit in simulated caches, with thousands of connections.
     Layout(layout::Flags),
+    /// Count the instructions of a request, by type of request.
+    Counts(counts::Flags),
 }
 
 /// All results.
@@ -125,6 +129,7 @@ fn main() -> ExitCode {
     let done = match &flags.part {
         Some(Part::NullServer { listen, body_bytes }) => null_server(*listen, *body_bytes),
         Some(Part::Layout(flags)) => layout::run(flags),
+        Some(Part::Counts(flags)) => counts::run(flags),
         None => bench(&flags),
     };
     match done {

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http1::{Method, Name, RequestHead, Target, write};
+use http1::{BodyKind, Method, Name, RequestHead, Target, write};
 
 use crate::population::SIZE_BYTES_MAX;
 use crate::random::mix;
@@ -16,6 +16,8 @@ use crate::random::mix;
 const SIZE_BYTES_DEFAULT: u64 = 1024;
 /// The longest delay that a query may set.
 const DELAY_MAX: Duration = Duration::from_secs(60);
+/// The longest body of a POST.
+const REQUEST_BODY_BYTES_MAX: usize = 64 * 1024;
 const CACHE_CONTROL_DEFAULT: &[u8] = b"max-age=3600";
 /// 2026-01-01: the date of the newest object. The others are up to a year older.
 const YOUNGEST_S: u64 = 1_767_225_600;
@@ -40,11 +42,11 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     else {
         return refuse(Answer { close: true, ..plain(400) }, date, out);
     };
-    if !matches!(request.method, Method::Get | Method::Head) {
+    if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
         // The request's body, if any, is not read, so the connection must close.
         return refuse(Answer { close: true, ..plain(405) }, date, out);
     }
-    if !matches!(request.body(), http1::BodyKind::None | http1::BodyKind::Length(0)) {
+    if request_body_bytes(request).is_none() {
         return refuse(Answer { close: true, ..plain(400) }, date, out);
     }
     let parameters = match Parameters::parse(path_and_query) {
@@ -69,6 +71,17 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     finish(close, out);
     let body_bytes = if unchanged || request.method == Method::Head { 0 } else { parameters.size };
     Answer { status, object: parameters.object, body_bytes, delay: parameters.delay, close }
+}
+
+/// The length of a request's body, which the origin discards. `None` if it does not take it.
+pub(crate) fn request_body_bytes(request: &RequestHead<'_>) -> Option<usize> {
+    match (request.body(), request.method) {
+        (BodyKind::None | BodyKind::Length(0), _) => Some(0),
+        (BodyKind::Length(bytes), Method::Post) => {
+            usize::try_from(bytes).ok().filter(|bytes| *bytes <= REQUEST_BODY_BYTES_MAX)
+        }
+        _ => None,
+    }
 }
 
 /// Appends the head of a response without a body.
@@ -287,7 +300,9 @@ mod tests {
             assert_eq!(answer.status, status, "{target}");
             assert_eq!(head.matches("\r\n\r\n").count(), 1, "{head}");
         }
-        let post = "POST /obj/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
-        assert_eq!((ask(post).0.status, ask(post).0.close), (405, true));
+        let put = "PUT /obj/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+        assert_eq!((ask(put).0.status, ask(put).0.close), (405, true));
+        let post = "POST /obj/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 65537\r\n\r\n";
+        assert_eq!((ask(post).0.status, ask(post).0.close), (400, true));
     }
 }

@@ -277,7 +277,12 @@ impl Serving {
             let answer = match parsed {
                 Ok(None) => break,
                 Ok(Some(request)) => {
-                    used += request.head_bytes;
+                    // A body that is refused is not read: the connection closes.
+                    let body_bytes = answer::request_body_bytes(&request).unwrap_or(0);
+                    if bytes.len() - used < request.head_bytes + body_bytes {
+                        break;
+                    }
+                    used += request.head_bytes + body_bytes;
                     answer::answer(&request, &self.date, &mut client.head)
                 }
                 Err(reject) => {
@@ -430,6 +435,15 @@ mod tests {
     fn a_request_may_come_in_pieces() {
         let (got, requests) =
             talk(&[b"GET /obj/1?si", b"ze=3 HTTP/1.1\r\nHo", b"st: a\r\n\r", b"\n"]);
+        assert_eq!(requests, 2);
+        assert!(content::matches(1, 0, &bodies(&got)[0]));
+    }
+
+    #[test]
+    fn the_body_of_a_post_is_not_read_as_a_request() {
+        let head = b"POST /obj/1?size=3 HTTP/1.1\r\nHost: a\r\nContent-Length: 44\r\n\r\n";
+        let (got, requests) =
+            talk(&[head, b"GET /obj/2 HTTP/1.1\r\n", b"Host: not a request\r\n\r\n"]);
         assert_eq!(requests, 2);
         assert!(content::matches(1, 0, &bodies(&got)[0]));
     }
