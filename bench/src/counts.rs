@@ -119,7 +119,8 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
     for (number, program) in flags.plimsoll.iter().enumerate() {
         let program = absolute(program).map_err(|e| e.to_string())?;
         eprintln!("{}", program.display());
-        let counts = count(&program, flags.requests, &place.join(number.to_string()))?;
+        let dir = place.join(number.to_string());
+        let counts = count(&program, flags.requests, &dir, |_| true)?;
         if flags.record && number == 0 {
             record(&program, &counts)?;
         }
@@ -138,8 +139,13 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
     Ok(())
 }
 
-/// Counts the instructions per request of each type.
-fn count(program: &Path, requests: u32, dir: &Path) -> Result<Counts, String> {
+/// Counts the instructions per request of each type that `is_wanted`.
+fn count(
+    program: &Path,
+    requests: u32,
+    dir: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Counts, String> {
     let origin = OriginThread::start(None)?;
     let (addr, forward) = (free_address()?, free_address()?);
     let mut server = Counted::start(program, [addr, forward], origin.address(), dir)?;
@@ -150,7 +156,7 @@ fn count(program: &Path, requests: u32, dir: &Path) -> Result<Counts, String> {
         thread::sleep(SILENCE);
         Ok(())
     })?;
-    for Type { name, at_origin, send } in TYPES {
+    for Type { name, at_origin, send } in TYPES.iter().filter(|of| is_wanted(of.name)) {
         let mut each = |number| send(&mut clients, number).map_err(|e| format!("{name}: {e}"));
         (0..FIRST).try_for_each(&mut each)?;
         let seen = || {
@@ -410,22 +416,29 @@ mod tests {
     const TO_RECORD: &str =
         "cargo run -p bench -- counts --plimsoll target/debug/plimsoll --requests 1000 --record";
 
-    /// How counts differ from the recorded ones by more than they may, a line for each type.
-    fn changes(before: &Record, now: &Record) -> Vec<String> {
+    /// How often a type is counted that has changed. If the server waits for a processor after it
+    /// has sent a request to the origin, the response may be there before it looks, which saves a
+    /// wait.
+    const TRIES_MAX: u32 = 3;
+
+    /// The types whose counts differ from the recorded ones by more than they may, and a line on
+    /// each.
+    fn changes(before: &Record, now: &Record) -> BTreeMap<String, String> {
         let is_same = before.compiler == now.compiler;
         let change_max = if is_same { CHANGE_MAX } else { CHANGE_MAX_OTHER_COMPILER };
-        let mut lines = Vec::new();
+        let mut lines = BTreeMap::new();
         for (name, count) in &now.counts {
             let Some(recorded) = before.counts.get(name) else {
-                lines.push(format!("{name}: {count} instructions, none recorded"));
+                lines.insert(name.clone(), format!("{name}: {count} instructions, none recorded"));
                 continue;
             };
             let percent = 100.0 * (*count as f64 / *recorded as f64 - 1.0);
             if percent.abs() > change_max {
-                lines.push(format!(
+                let line = format!(
                     "{name}: {count} instructions, recorded are {recorded}: {percent:+.1} %, at \
                      most {change_max} %"
-                ));
+                );
+                lines.insert(name.clone(), line);
             }
         }
         lines
@@ -438,7 +451,8 @@ mod tests {
     #[test]
     fn a_change_above_the_bound_is_named() {
         let before = record_of("1.95.0", 1000);
-        let change = |compiler, hit| changes(&before, &record_of(compiler, hit));
+        let lines = |now: &Record| changes(&before, now).into_values().collect::<Vec<_>>();
+        let change = |compiler, hit| lines(&record_of(compiler, hit));
         assert_eq!(change("1.95.0", 1049), [""; 0]);
         let text = "hit: 1051 instructions, recorded are 1000: +5.1 %, at most 5 %";
         assert_eq!(change("1.95.0", 1051), [text]);
@@ -446,7 +460,8 @@ mod tests {
         assert_eq!(change("1.96.0", 1240), [""; 0]);
         assert_eq!(change("1.96.0", 1260).len(), 1);
         let none = Record { compiler: "1.95.0".to_owned(), counts: Counts::new() };
-        assert_eq!(changes(&none, &before), ["hit: 1000 instructions, none recorded"]);
+        let unrecorded: Vec<_> = changes(&none, &before).into_values().collect();
+        assert_eq!(unrecorded, ["hit: 1000 instructions, none recorded"]);
     }
 
     #[test]
@@ -474,8 +489,8 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let program = own.parent().and_then(Path::parent).unwrap().join("plimsoll");
         let dir = tempfile::tempdir().unwrap();
-        let counts = count(&program, REQUESTS, dir.path()).unwrap();
-        let now = Record { compiler: compiler_of(&program).unwrap(), counts };
+        let counts = count(&program, REQUESTS, dir.path(), |_| true).unwrap();
+        let mut now = Record { compiler: compiler_of(&program).unwrap(), counts };
         let all = recorded().unwrap();
         let before = all.get(std::env::consts::ARCH);
         let none = Record { compiler: now.compiler.clone(), counts: Counts::new() };
@@ -491,13 +506,20 @@ mod tests {
                 now.compiler
             );
         }
-        let changes = changes(before, &now);
+        let mut changed = changes(before, &now);
+        for _ in 1..TRIES_MAX {
+            if !changed.is_empty() {
+                let again = |name: &str| changed.contains_key(name);
+                now.counts = count(&program, REQUESTS, dir.path(), again).unwrap();
+                changed = changes(before, &now);
+            }
+        }
         assert!(
-            changes.is_empty(),
+            changed.is_empty(),
             "{}\nIf a request needs more instructions, make it cheaper, or record the counts if \
              the change is worth them. If it needs fewer, record them, so that it stays cheap. \
              Record them after this run, which has built the program:\n{TO_RECORD}",
-            changes.join("\n")
+            changed.into_values().collect::<Vec<_>>().join("\n")
         );
     }
 }
