@@ -1,12 +1,25 @@
 //! The limits of a connection's bytes.
 
+/// Bytes of a record with its header: 16 KiB, and what encryption may add (RFC 5246, 6.2.3).
+pub const TLS_RECORD_BYTES_MAX: usize = 5 + 16 * 1024 + 2048;
+/// Data that we put into one record.
+pub const TLS_RECORD_DATA_BYTES: usize = 16 * 1024;
 /// Bytes from a socket that a core decrypts at once: a little more than two records of the largest
 /// size.
 pub const TLS_INPUT_BYTES: usize = 40 * 1024;
-/// Bytes read from a socket when the caller has no buffer for the plaintext: what rustls reads in
-/// one piece. It keeps the plaintext of one large record and of the small ones that follow in these
-/// bytes.
+/// Bytes read from a socket when the caller has no buffer for the plaintext.
 pub const TLS_TAKE_BYTES: usize = 4 * 1024;
+/// Bytes of one handshake message and of what is buffered until it is complete.
+pub const TLS_HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
+/// What a peer may send in vain, as in rustls and BoringSSL: records without content in a row, new
+/// keys without data, requests of a renegotiation (which are refused), warnings.
+pub const TLS_EMPTY_RECORDS_MAX: u8 = 32;
+/// See [`TLS_EMPTY_RECORDS_MAX`].
+pub const TLS_KEY_UPDATES_MAX: u8 = 32;
+/// See [`TLS_EMPTY_RECORDS_MAX`].
+pub const TLS_RENEGOTIATIONS_MAX: u8 = 1;
+/// See [`TLS_EMPTY_RECORDS_MAX`].
+pub const TLS_WARNINGS_MAX: u8 = 4;
 /// Bytes of a connection that are encrypted ahead of what its socket accepts: two records. A slow
 /// TLS client holds this much memory.
 pub const TLS_OUTPUT_BYTES_MAX: usize = 32 * 1024;
@@ -18,4 +31,5 @@ pub const TLS_HANDSHAKES_MAX: usize = 512;
 /// Bytes of a PROXY protocol header, version 2 with its TLVs.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
 
-const _: () = assert!(TLS_TAKE_BYTES <= TLS_INPUT_BYTES);
+const _: () = assert!(TLS_RECORD_BYTES_MAX + TLS_TAKE_BYTES <= TLS_INPUT_BYTES);
+const _: () = assert!(TLS_OUTPUT_BYTES_MAX == 2 * TLS_RECORD_DATA_BYTES);

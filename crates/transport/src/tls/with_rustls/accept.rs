@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use runtime::net::TcpStream;
 use runtime::time;
-use rustls::{AlertDescription, Connection, Error, ServerConnection};
+use rustls::server::UnbufferedServerConnection;
+use rustls::{AlertDescription, Error};
 
-use super::stream::HandshakeError;
+use super::handshake::{HandshakeError, Side, handshake};
 use super::{CoreTls, ServerTls, TlsStream};
 use crate::limits::TLS_TAKE_BYTES;
 
@@ -45,7 +46,7 @@ pub async fn accept(
     stream: TcpStream,
     limit: Duration,
 ) -> Result<TlsStream, Refused> {
-    let handshake = async {
+    let accepting = async {
         stream.readable().await.map_err(|_| Refused::Closed)?;
         let _place = core.place().await;
         let first = loop {
@@ -65,15 +66,15 @@ pub async fn accept(
             }
             Some(_) => {}
         }
-        let connection = ServerConnection::new(tls.config.clone()).map_err(Refused::Protocol)?;
-        let stream = TlsStream::new(stream, core, Connection::Server(connection));
-        match stream.handshake(&first).await {
-            Ok(()) => Ok(stream),
+        let server = UnbufferedServerConnection::new(tls.config.clone());
+        let side = Side::Server(server.map_err(Refused::Protocol)?);
+        match handshake(stream, core, side, first).await {
+            Ok(stream) => Ok(stream),
             Err(HandshakeError::Closed) => Err(Refused::Closed),
             Err(HandshakeError::Tls(error)) => Err(refused(*error)),
         }
     };
-    time::timeout(limit, handshake).await.unwrap_or(Err(Refused::Slow))
+    time::timeout(limit, accepting).await.unwrap_or(Err(Refused::Slow))
 }
 
 fn first_bytes(core: &CoreTls, stream: &TcpStream) -> io::Result<Vec<u8>> {

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use runtime::net::TcpStream;
 use runtime::time;
+use rustls::client::UnbufferedClientConnection;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection,
-    DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use super::stream::HandshakeError;
+use super::handshake::{HandshakeError, Side, handshake};
 use super::{CoreTls, HTTP2, TlsStream, WallClock, files, protocols, provider};
 use crate::tls::settings::{Offered, UpstreamTls};
 use outcome::Fault;
@@ -72,6 +73,8 @@ impl ClientTls {
                 builder.with_client_cert_resolver(Arc::new(resolver))
             }
         };
+        // Given to us by the handshake: see `records`.
+        config.enable_secret_extraction = true;
         config.alpn_protocols = match offered {
             Offered::Http1 => protocols(false),
             Offered::Http2 => vec![HTTP2.to_vec()],
@@ -213,10 +216,9 @@ pub async fn connect(
     limit: Duration,
 ) -> Result<TlsStream, Fault> {
     let result = time::timeout(limit, async {
-        let connection = ClientConnection::new(Arc::clone(&peer.tls.config), peer.name.clone())
-            .map_err(|error| HandshakeError::Tls(Box::new(error)))?;
-        let stream = TlsStream::new(stream, core, Connection::Client(connection));
-        stream.handshake(&[]).await.map(|()| stream)
+        let client =
+            UnbufferedClientConnection::new(Arc::clone(&peer.tls.config), peer.name.clone())?;
+        handshake(stream, core, Side::Client(client), Vec::new()).await
     })
     .await;
     match result {

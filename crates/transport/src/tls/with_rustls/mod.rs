@@ -3,7 +3,9 @@
 mod accept;
 mod connect;
 mod files;
+mod handshake;
 mod quic;
+mod records;
 mod server;
 mod stream;
 

@@ -12,6 +12,7 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 
+use super::handshake::REQUESTED;
 use super::{HTTP3, WallClock, files, protocols, provider};
 use crate::tls::settings::ListenerTls;
 
@@ -80,6 +81,8 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = protocols(http2);
+        // Given to us by the handshake: see `records`.
+        config.enable_secret_extraction = true;
         // Tickets are valid only for this configuration: a session of another listener, or from
         // before a reload, never replaces the client certificate that is required here.
         let ticketer =
@@ -151,6 +154,7 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        REQUESTED.set(hello.server_name().map(Box::from));
         let candidates = self.candidates(hello.server_name());
         let usable =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();

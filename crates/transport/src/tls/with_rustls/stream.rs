@@ -1,34 +1,42 @@
 //! An encrypted connection with the methods of a socket.
 //!
 //! ```text
-//!   socket --recv--> core's buffer --> rustls: records --> plaintext --try_read--> caller
-//!   caller --try_write--> rustls: records, at most TLS_OUTPUT_BYTES_MAX --send--> socket
+//!   socket --recv--> core's buffer: records, opened there --try_read--> caller
+//!   caller --try_write--> records, at most TLS_OUTPUT_BYTES_MAX --send--> socket
 //! ```
 //!
 //! Readable means that a read returns at once: with plaintext, the peer's end, or an error. Bytes
 //! on the socket are not enough, because they may be half a record, or one without data; so waiting
-//! itself processes records. Plaintext that rustls holds counts as readable even if the socket is
+//! itself opens records. Plaintext that has not been read counts as readable even if the socket is
 //! idle.
 //!
-//! A write is accepted before all of it has been sent: what the socket did not accept stays in
-//! rustls, within a bound, and is sent by the next write or wait. See [`TlsStream::is_flushed`].
+//! A write is accepted before all of it has been sent: what the socket did not accept is
+//! kept, within a bound, and is sent by the next write or wait. See [`TlsStream::is_flushed`].
 //!
 //! What never happens: a connection that ended without the peer's close_notify is considered
 //! properly ended (RFC 8446, 6.1); an idle connection holds plaintext or records.
 
 use std::cell::RefCell;
-use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use runtime::net::TcpStream;
-use rustls::{Connection, HandshakeKind, ProtocolVersion};
+use rustls::crypto::cipher::OutboundChunks;
+use rustls::{Error, SupportedCipherSuite};
+use rustls_pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use super::{CoreTls, HTTP2};
-use crate::limits::{TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_TAKE_BYTES};
+use super::CoreTls;
+use super::records::{Opened, Records, record_bytes};
+use crate::limits::{
+    TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_RECORD_DATA_BYTES, TLS_TAKE_BYTES,
+};
 use crate::tls::facts::{Facts, Peer, TlsFacts};
+
+/// Buffers of the caller that a record may be made of.
+const BUFFERS_MAX: usize = 8;
 
 /// An encrypted connection.
 #[derive(Debug)]
@@ -36,17 +44,31 @@ pub struct TlsStream {
     stream: TcpStream,
     core: Rc<CoreTls>,
     state: RefCell<State>,
+    about: About,
+}
+
+const _: () = assert!(size_of::<TlsStream>() <= 1024, "idle connections pay for it");
+
+/// What the handshake has found out.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    pub(super) is_resumed: bool,
+    pub(super) is_http2: bool,
+    /// The name that the client requested.
+    pub(super) server_name: Option<Box<str>>,
+    /// The client's certificate.
+    pub(super) certificate: Option<CertificateDer<'static>>,
 }
 
 #[derive(Debug)]
 struct State {
-    connection: Connection,
-    /// Bytes available from [`Connection::reader`].
-    plaintext: usize,
-    /// Bytes of the socket that rustls takes only when its plaintext has been read.
-    ///
-    /// Invariant: empty if `plaintext` is 0.
-    held: Vec<u8>,
+    records: Records,
+    /// From the socket: the beginning of a record.
+    incoming: Vec<u8>,
+    /// Opened and not yet read.
+    plaintext: Pending,
+    /// Records that the socket did not accept.
+    outgoing: Pending,
     end: End,
     /// Bytes accepted since the last wait for room.
     burst: usize,
@@ -56,9 +78,31 @@ struct State {
     aborted: bool,
 }
 
+/// Bytes that are taken from the front. None are held in memory when all have been taken.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
 impl TlsFacts for TlsStream {
     fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>)) {
-        with_facts(&self.state.borrow().connection, look);
+        let suite = self.state.borrow().records.suite();
+        let name = suite.suite().as_str().unwrap_or_default();
+        let (version, cipher) = match suite {
+            SupportedCipherSuite::Tls12(_) => ("1.2", name.to_owned()),
+            // Rustls gives these another prefix.
+            SupportedCipherSuite::Tls13(_) => ("1.3", name.replacen("TLS13_", "TLS_", 1)),
+        };
+        let certificate = self.about.certificate.as_ref();
+        let peer = certificate.and_then(|der| EndEntityCert::try_from(der).ok());
+        look(&Facts {
+            version,
+            cipher: &cipher,
+            server_name: self.about.server_name.as_deref(),
+            resumed: self.about.is_resumed,
+            peer: peer.as_ref().map(|peer| Peer { subject: peer.subject(), issuer: peer.issuer() }),
+        });
     }
 }
 
@@ -79,67 +123,40 @@ enum End {
     /// The socket has failed.
     Failed(io::ErrorKind),
     /// The peer violated TLS.
-    Broken(rustls::Error),
+    Broken(Box<Error>),
 }
 
 impl TlsStream {
-    /// A connection before its handshake.
-    pub(super) fn new(stream: TcpStream, core: &Rc<CoreTls>, mut connection: Connection) -> Self {
-        connection.set_buffer_limit(Some(TLS_OUTPUT_BYTES_MAX));
-        let state = State {
-            connection,
-            plaintext: 0,
-            held: Vec::new(),
+    /// A connection after its handshake. `incoming` has already been read from the socket.
+    pub(super) fn new(
+        stream: TcpStream,
+        core: &Rc<CoreTls>,
+        records: Records,
+        mut incoming: Vec<u8>,
+        about: About,
+    ) -> Self {
+        let mut state = State {
+            records,
+            incoming: Vec::new(),
+            plaintext: Pending::default(),
+            outgoing: Pending::default(),
             end: End::Open,
             burst: 0,
             closing: None,
             aborted: false,
         };
-        TlsStream { stream, core: Rc::clone(core), state: RefCell::new(state) }
-    }
-
-    /// Completes the handshake. `first` has already been read from the socket.
-    pub(super) async fn handshake(&self, first: &[u8]) -> Result<(), HandshakeError> {
-        self.state.borrow_mut().take_in(first, &mut []);
-        std::future::poll_fn(|cx| self.poll_handshake(cx)).await
-    }
-
-    fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeError>> {
-        let state = &mut *self.state.borrow_mut();
-        loop {
-            let flushed = match state.flush(&self.stream) {
-                Ok(()) => true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-                Err(_) => return Poll::Ready(Err(HandshakeError::Closed)),
-            };
-            match &state.end {
-                End::Broken(error) => {
-                    return Poll::Ready(Err(HandshakeError::Tls(Box::new(error.clone()))));
-                }
-                // A client may have sent its request and closed at once.
-                _ if !state.connection.is_handshaking() && flushed => return Poll::Ready(Ok(())),
-                End::Open => {}
-                End::Clean | End::Cut | End::Failed(_) => {
-                    return Poll::Ready(Err(HandshakeError::Closed));
-                }
-            }
-            if !flushed {
-                ready!(self.stream.poll_writable(cx)).map_err(|_| HandshakeError::Closed)?;
-                continue;
-            }
-            ready!(self.stream.poll_readable(cx)).map_err(|_| HandshakeError::Closed)?;
-            state.pump(&self.stream, &self.core, &mut []);
-        }
+        state.take_in(&mut incoming, &mut []);
+        TlsStream { stream, core: Rc::clone(core), state: RefCell::new(state), about }
     }
 
     /// Whether an earlier session was resumed.
     pub fn is_resumed(&self) -> bool {
-        self.state.borrow().connection.handshake_kind() == Some(HandshakeKind::Resumed)
+        self.about.is_resumed
     }
 
     /// Whether the handshake chose HTTP/2 (ALPN).
     pub fn speaks_http2(&self) -> bool {
-        self.state.borrow().connection.alpn_protocol() == Some(HTTP2)
+        self.about.is_http2
     }
 
     /// See [`TcpStream::poll_readable`] and the module docs.
@@ -177,7 +194,7 @@ impl TlsStream {
 
     /// Whether everything accepted has been sent.
     pub fn is_flushed(&self) -> bool {
-        !self.state.borrow().connection.wants_write()
+        self.state.borrow().outgoing.is_empty()
     }
 
     /// As [`TcpStream::has_unread_event`] for the plaintext: a mere session ticket does not count.
@@ -198,7 +215,7 @@ impl TlsStream {
     /// See [`TcpStream::try_read`].
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
-        let mut filled = state.read(buf)?;
+        let mut filled = state.read(buf);
         while filled < buf.len() && matches!(state.end, End::Open) {
             if filled > 0 && !self.stream.has_unread_event() {
                 break;
@@ -216,23 +233,22 @@ impl TlsStream {
             End::Clean => Ok(0),
             End::Cut => Err(io::ErrorKind::UnexpectedEof.into()),
             End::Failed(kind) => Err((*kind).into()),
-            End::Broken(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error.clone())),
+            End::Broken(error) => Err(invalid(error)),
         }
     }
 
-    /// See [`TcpStream::try_peek`]; returns at most what is available of the first record.
+    /// See [`TcpStream::try_peek`]; returns at most what has been opened.
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
         while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some() {}
-        if state.plaintext == 0 {
+        if state.plaintext.is_empty() {
             return match state.end {
                 End::Open => Err(io::ErrorKind::WouldBlock.into()),
                 End::Clean => Ok(0),
                 _ => Err(io::ErrorKind::UnexpectedEof.into()),
             };
         }
-        let mut reader = state.connection.reader();
-        let there = reader.fill_buf()?;
+        let there = state.plaintext.rest();
         let peeked = there.len().min(buf.len());
         buf[..peeked].copy_from_slice(&there[..peeked]);
         Ok(peeked)
@@ -259,7 +275,7 @@ impl TlsStream {
             if accepted == wanted || state.burst >= TLS_BURST_BYTES_MAX {
                 break;
             }
-            let taken = state.accept(bufs, accepted)?;
+            let taken = state.seal(&self.stream, bufs, accepted)?;
             accepted += taken;
             state.burst += taken;
         }
@@ -314,32 +330,28 @@ impl Drop for TlsStream {
 impl State {
     /// Whether a read returns at once.
     fn has_something(&self) -> bool {
-        self.plaintext > 0 || !matches!(self.end, End::Open)
+        !self.plaintext.is_empty() || !matches!(self.end, End::Open)
     }
 
     /// Reads available plaintext.
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while self.plaintext > 0 && filled < buf.len() {
-            let read = self.connection.reader().read(&mut buf[filled..])?;
-            self.plaintext -= read;
-            filled += read;
-            if self.plaintext == 0 && !self.held.is_empty() {
-                let held = std::mem::take(&mut self.held);
-                self.take_in(&held, &mut []);
-            }
-        }
-        Ok(filled)
+    fn read(&mut self, buf: &mut [u8]) -> usize {
+        let there = self.plaintext.rest();
+        let read = there.len().min(buf.len());
+        buf[..read].copy_from_slice(&there[..read]);
+        self.plaintext.advance(read);
+        read
     }
 
     /// Reads the socket once and puts plaintext into `buf` as far as there is room. It is called
     /// when all plaintext has been read. `None`: the socket had no data.
     fn pump(&mut self, stream: &TcpStream, core: &CoreTls, buf: &mut [u8]) -> Option<usize> {
         core.with_input(|input| {
-            let wanted = buf.len().clamp(TLS_TAKE_BYTES, input.len());
-            match stream.try_read(&mut input[..wanted]) {
+            let held = self.incoming.len();
+            input[..held].copy_from_slice(&self.incoming);
+            let wanted = buf.len().max(TLS_TAKE_BYTES).min(input.len() - held);
+            match stream.try_read(&mut input[held..][..wanted]) {
                 Ok(0) => self.end = End::Cut,
-                Ok(read) => return Some(self.take_in(&input[..read], buf)),
+                Ok(read) => return Some(self.take_in(&mut input[..held + read], buf)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) => self.end = End::Failed(error.kind()),
             }
@@ -347,76 +359,122 @@ impl State {
         })
     }
 
-    /// Processes bytes from the socket. Returns how much plaintext went into `buf`.
-    fn take_in(&mut self, mut bytes: &[u8], buf: &mut [u8]) -> usize {
+    /// Opens the whole records in `bytes`, in place, and keeps the beginning of the next one.
+    /// Returns how much plaintext went into `buf`.
+    fn take_in(&mut self, mut bytes: &mut [u8], buf: &mut [u8]) -> usize {
         let mut filled = 0;
-        while !bytes.is_empty() {
-            // Bytes after a close_notify are ignored.
-            match self.connection.read_tls(&mut bytes) {
-                Ok(0) => break,
-                Ok(_) => {}
-                // A full record and a small one were decrypted, which is more than rustls keeps.
-                Err(_) if self.plaintext > 0 => {
-                    self.held = bytes.to_vec();
-                    break;
+        // Bytes after a close_notify are ignored.
+        while matches!(self.end, End::Open) {
+            let opened = match record_bytes(bytes) {
+                Ok(Some(length)) if length <= bytes.len() => {
+                    let (record, rest) = std::mem::take(&mut bytes).split_at_mut(length);
+                    bytes = rest;
+                    self.records.open(record)
                 }
+                Ok(_) => break,
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(Opened::Data(data)) => {
+                    let (now, later) = data.split_at(data.len().min(buf.len() - filled));
+                    buf[filled..][..now.len()].copy_from_slice(now);
+                    filled += now.len();
+                    self.plaintext.extend(later);
+                }
+                Ok(Opened::Nothing) => {}
+                Ok(Opened::Answer(record)) => self.outgoing.push(record),
+                Ok(Opened::End) => self.end = End::Clean,
                 Err(error) => {
-                    self.end = End::Broken(rustls::Error::General(error.to_string()));
-                    break;
-                }
-            }
-            match self.connection.process_new_packets() {
-                Ok(now) => {
-                    self.plaintext = now.plaintext_bytes_to_read();
-                    if now.peer_has_closed() {
-                        self.end = End::Clean;
+                    if let Some(alert) = self.records.alert_for(&error) {
+                        self.outgoing.push(alert);
                     }
-                }
-                Err(error) => {
-                    self.end = End::Broken(error);
-                    break;
+                    self.end = End::Broken(Box::new(error));
                 }
             }
-            filled += self.read(&mut buf[filled..]).unwrap_or(0);
+        }
+        match self.end {
+            End::Open if !bytes.is_empty() => {
+                self.incoming.clear();
+                self.incoming.extend_from_slice(bytes);
+            }
+            _ => self.incoming = Vec::new(),
         }
         filled
     }
 
-    /// Accepts as much of `bufs`, starting at byte `from`, as there is room for.
-    fn accept(&mut self, bufs: &[IoSlice<'_>], mut from: usize) -> io::Result<usize> {
+    /// Seals as much of `bufs`, starting at byte `from`, as fits into `TLS_OUTPUT_BYTES_MAX`, and
+    /// sends it as far as the socket accepts it. It is called when all else has been sent.
+    fn seal(
+        &mut self,
+        stream: &TcpStream,
+        bufs: &[IoSlice<'_>],
+        mut from: usize,
+    ) -> io::Result<usize> {
+        if let End::Broken(error) = &self.end {
+            return Err(invalid(error));
+        }
         if self.closing.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let mut writer = self.connection.writer();
-        if from == 0 {
-            // A head and its body share a record.
-            return writer.write_vectored(bufs);
-        }
+        let mut chunks = [&[][..]; BUFFERS_MAX];
+        let mut count = 0;
         for buf in bufs {
-            if from < buf.len() {
-                return writer.write(&buf[from..]);
+            if from >= buf.len() {
+                from -= buf.len();
+            } else if count < BUFFERS_MAX {
+                chunks[count] = &buf[from..];
+                count += 1;
+                from = 0;
             }
-            from -= buf.len();
         }
-        Ok(0)
+        // A head and its body share a record.
+        let mut data = OutboundChunks::new(&chunks[..count]);
+        let whole = data.len();
+        let mut records = [const { Vec::new() }; TLS_OUTPUT_BYTES_MAX / TLS_RECORD_DATA_BYTES];
+        for record in &mut records {
+            if data.is_empty() {
+                break;
+            }
+            let (now, later) = data.split_at(TLS_RECORD_DATA_BYTES);
+            match self.records.seal(now) {
+                Ok(sealed) => *record = sealed,
+                Err(error) if data.len() == whole => return Err(invalid(&error)),
+                Err(_) => break,
+            }
+            data = later;
+        }
+        let mut sent = match stream.try_write_vectored(&records.each_ref().map(|r| IoSlice::new(r)))
+        {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        for record in records {
+            let now = sent.min(record.len());
+            sent -= now;
+            if now < record.len() {
+                self.outgoing.push(record);
+                self.outgoing.advance(now);
+            }
+        }
+        Ok(whole - data.len())
     }
 
     /// Queues our close_notify, unless the connection has failed or will be reset.
     fn close(&mut self) {
         let failed = matches!(self.end, End::Broken(_) | End::Failed(_)) || self.aborted;
-        if self.closing.is_none() && !failed && !self.connection.is_handshaking() {
-            self.connection.send_close_notify();
-            self.closing = Some(Closing::Pending);
+        if self.closing.is_some() || failed {
+            return;
         }
+        if let Ok(record) = self.records.close_notify() {
+            self.outgoing.push(record);
+        }
+        self.closing = Some(Closing::Pending);
     }
 
     /// Sends the queued records. `WouldBlock`: not all were sent.
     fn flush(&mut self, stream: &TcpStream) -> io::Result<()> {
-        while self.connection.wants_write() {
-            if self.connection.write_tls(&mut Wire(stream))? == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
-        }
+        self.outgoing.send(stream)?;
         if self.closing == Some(Closing::Pending) {
             self.closing = Some(Closing::Done);
             // If the peer has gone, this does not matter.
@@ -426,58 +484,45 @@ impl State {
     }
 }
 
-/// Lets rustls write to the socket.
-struct Wire<'s>(&'s TcpStream);
+fn invalid(error: &Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.clone())
+}
 
-impl Write for Wire<'_> {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.0.try_write(buf)
+impl Pending {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 
-    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(bufs)
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.from..]
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn extend(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(super) fn push(&mut self, bytes: Vec<u8>) {
+        match self.is_empty() {
+            true => self.bytes = bytes,
+            false => self.extend(&bytes),
+        }
+    }
+
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.from += bytes;
+        if self.from == self.bytes.len() {
+            *self = Pending::default();
+        }
+    }
+
+    /// Sends everything. `WouldBlock`: not all was sent.
+    pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while !self.is_empty() {
+            match stream.try_write(self.rest())? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                sent => self.advance(sent),
+            }
+        }
         Ok(())
     }
-}
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub(super) enum HandshakeError {
-    /// The peer closed, or the socket failed.
-    Closed,
-    /// The peer's messages or its certificate are not acceptable, or it rejected ours.
-    Tls(Box<rustls::Error>),
-}
-
-/// Calls `look` with the facts of a connection.
-fn with_facts(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
-    let version = match connection.protocol_version() {
-        Some(ProtocolVersion::TLSv1_3) => "1.3",
-        Some(ProtocolVersion::TLSv1_2) => "1.2",
-        _ => "",
-    };
-    let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
-    let name = suite.and_then(|suite| suite.as_str()).unwrap_or_default();
-    // Rustls gives suites of TLS 1.3 another prefix.
-    let cipher = match name.strip_prefix("TLS13_") {
-        Some(rest) => format!("TLS_{rest}"),
-        None => name.to_owned(),
-    };
-    let server_name = match connection {
-        Connection::Server(server) => server.server_name(),
-        Connection::Client(_) => None,
-    };
-    let certificate = connection.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.and_then(|der| EndEntityCert::try_from(der).ok());
-    let peer = certificate.as_ref();
-    look(&Facts {
-        version,
-        cipher: &cipher,
-        server_name,
-        resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-        peer: peer.map(|peer| Peer { subject: peer.subject(), issuer: peer.issuer() }),
-    });
 }
