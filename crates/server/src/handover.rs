@@ -14,6 +14,9 @@
 //! sent to the new one, and answered once the new one has applied it in its memory and durably on
 //! its disk. There such a change is a purge: the keys of the two processes may differ.
 //!
+//! Before its first connection the new process also gets the secrets of the session tickets, so
+//! that clients resume their sessions.
+//!
 //! If the new process fails before it serves, the old one takes its disk back and goes on serving;
 //! it drops the contents of its memory if the other may have answered a change already.
 //!
@@ -33,6 +36,7 @@ use crate::limits::TAKEN_IN_WAIT_MAX;
 use crate::process::DiskUser;
 use cache::Cache;
 use cache::handover::Waiting;
+use transport::tls::TicketKeys;
 
 /// Hands over to a successor. Returns its process id once it serves.
 ///
@@ -40,11 +44,12 @@ use cache::handover::Waiting;
 /// Why it does not serve, and what this process could not get back, if anything.
 pub(crate) fn leave(
     cache: &Arc<Cache>,
+    tickets: &TicketKeys,
     mut successor: Successor,
     until: Instant,
     options: Options,
 ) -> Result<u32, String> {
-    let mut leaving = Leaving { cache, queue: None, handed_over: false };
+    let mut leaving = Leaving { cache, tickets, queue: None, handed_over: false };
     if let Err(why) = leaving.until_it_serves(&mut successor, until) {
         // It has ended, and everything that it had is free.
         drop(successor);
@@ -71,12 +76,14 @@ pub(crate) fn leave(
 /// A handover in progress.
 struct Leaving<'s> {
     cache: &'s Arc<Cache>,
+    tickets: &'s TicketKeys,
     queue: Option<mpsc::Receiver<Waiting>>,
     handed_over: bool,
 }
 
 impl Leaving<'_> {
     fn until_it_serves(&mut self, successor: &mut Successor, until: Instant) -> Result<(), String> {
+        let unreachable = |error| format!("it cannot be reached: {error}");
         loop {
             match successor.next_state(until)? {
                 SuccessorState::WantsStore => {
@@ -88,11 +95,15 @@ impl Leaving<'_> {
                         disk.hand_over(until)?;
                     }
                 }
-                // From here on the successor may answer a change.
-                SuccessorState::WantsListeners => self.cache.handover.set_left(true),
+                SuccessorState::WantsListeners => {
+                    // From here on the successor may answer a change.
+                    self.cache.handover.set_left(true);
+                    let secrets = self.tickets.to_bytes();
+                    successor.link().send_tickets(&secrets).map_err(unreachable)?;
+                }
                 SuccessorState::Ready => return Ok(()),
             }
-            successor.link().grant().map_err(|error| format!("it cannot be reached: {error}"))?;
+            successor.link().grant().map_err(unreachable)?;
         }
     }
 
@@ -168,28 +179,36 @@ fn forward_changes(link: &Link, queue: &mpsc::Receiver<Waiting>) {
 /// The process to replace has ended.
 pub(crate) fn wait_for_store(predecessor: &Predecessor) -> io::Result<()> {
     predecessor.request_store()?;
-    granted(predecessor)
+    granted(predecessor).map(drop)
 }
 
-fn granted(predecessor: &Predecessor) -> io::Result<()> {
-    match predecessor.link().receive()? {
-        Message::Granted => Ok(()),
-        Message::Changes(_) => Err(io::Error::other("it sends changes before we serve")),
+/// Waits for a grant. Returns the secrets that come before it.
+fn granted(predecessor: &Predecessor) -> io::Result<Vec<u8>> {
+    let mut secrets = Vec::new();
+    loop {
+        match predecessor.link().receive()? {
+            Message::Granted => return Ok(secrets),
+            Message::Tickets(received) => secrets = received,
+            Message::Changes(_) => {
+                return Err(io::Error::other("it sends changes before we serve"));
+            }
+        }
     }
 }
 
-/// Waits until connections are ours, and applies the changes of the other process as long as it
-/// lives.
+/// Waits until connections are ours, takes the secrets of session tickets, and applies the changes
+/// of the other process as long as it lives.
 ///
 /// # Errors
 /// The process to replace has ended, or no thread could be started.
 pub(crate) fn wait_for_listeners(
     predecessor: &Predecessor,
     cache: &Arc<Cache>,
+    tickets: &TicketKeys,
     options: Options,
 ) -> io::Result<()> {
     predecessor.request_listeners()?;
-    granted(predecessor)?;
+    tickets.adopt(&granted(predecessor)?);
     let link = predecessor.link().try_clone()?;
     if let Some(disk) = &cache.disk {
         disk.core_begins();

@@ -27,6 +27,7 @@ use crate::sockets::{DatagramsOfCore, OfCore, Sockets};
 use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
 use proxy::snapshot::Snapshot;
+use transport::tls::TicketKeys;
 
 /// The addresses of a server.
 #[derive(Clone, Debug)]
@@ -63,6 +64,7 @@ pub struct Server {
     orders: Orders,
     events: mpsc::Receiver<Event>,
     handed_over: bool,
+    tickets: Arc<TicketKeys>,
     options: Options,
 }
 
@@ -107,9 +109,11 @@ impl Server {
         };
         let cores = Core::with_disk(config, workers, &log, disk);
         let process = Arc::clone(&cores[0].process);
+        let tickets = Arc::default();
+        share_tickets(&tickets, listeners.iter().zip(sockets.listen()));
         if let Some(predecessor) = predecessor {
-            let listening =
-                handover::wait_for_listeners(predecessor, &process.shared.cache, *options);
+            let cache = &process.shared.cache;
+            let listening = handover::wait_for_listeners(predecessor, cache, &tickets, *options);
             listening.map_err(StartError::Predecessor)?;
         }
         let (orders, events) = Orders::queue();
@@ -129,6 +133,7 @@ impl Server {
             orders,
             events,
             handed_over: false,
+            tickets,
             options: *options,
         };
         for (index, core) in cores.into_iter().enumerate() {
@@ -308,6 +313,7 @@ impl Server {
         let named = config.listeners.clone();
         let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
         let listeners = change.bound(&named);
+        share_tickets(&self.tickets, listeners.iter().map(|of| (of, of.address)));
         let shared = &self.process.shared;
         let snapshot = Snapshot::new(config, &shared.upstreams, &shared.pseudonym);
         let mut of_cores = Vec::new();
@@ -361,7 +367,8 @@ impl Server {
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))
             .and_then(|successor| {
                 let until = Instant::now() + renewal.patience;
-                handover::leave(&self.process.shared.cache, successor, until, self.options)
+                let cache = &self.process.shared.cache;
+                handover::leave(cache, &self.tickets, successor, until, self.options)
             });
         match served {
             Ok(pid) => {
@@ -382,6 +389,18 @@ impl Server {
             self.send_change(core, Change::HandedOver);
         }
         self.sockets = Sockets::default();
+    }
+}
+
+/// Sessions outlive a reload and a restart if the listener and its certificates stay.
+fn share_tickets<'l>(
+    keys: &Arc<TicketKeys>,
+    listeners: impl Iterator<Item = (&'l Listener, SocketAddr)>,
+) {
+    for (listener, address) in listeners {
+        if let Some(tls) = &listener.tls {
+            tls.share_tickets(keys, address);
+        }
     }
 }
 

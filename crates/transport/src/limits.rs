@@ -28,6 +28,8 @@ pub const TLS_BURST_BYTES_MAX: usize = 1024 * 1024;
 /// Handshakes in progress on one core: a client may make us buffer up to 64 KiB in each. Further
 /// clients wait, without a buffer, until the handshake's time-out.
 pub const TLS_HANDSHAKES_MAX: usize = 512;
+/// How long a secret is used for new session tickets. It opens them for as long again.
+pub const TICKET_PERIOD_SECS: u64 = 60 * 60;
 /// Bytes of a PROXY protocol header, version 2 with its TLVs.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    CommandOutput, Home, OurServer, Running, SOON, free_port, get, nginx, output_file, plimsoll,
-    program, run, wait_for,
+    CommandOutput, Home, OurServer, Running, SOON, Successor, free_port, get, nginx, output_file,
+    plimsoll, program, run, wait_for,
 };
 
 pub(crate) fn openssl(home: &Home, args: &[&str]) -> CommandOutput {
@@ -50,19 +50,27 @@ fn behind_tls(home: &Home, origin: &OurServer) -> OurServer {
     issue(home, "a", "DNS:a.test", false);
     issue(home, "a-rsa", "DNS:a.test", true);
     issue(home, "b", "DNS:*.b.test", false);
-    let mut text = "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
-                    [listen.tls]\n"
-        .to_owned();
-    for name in ["a", "a-rsa", "b"] {
+    let listener = listener(&["a", "a-rsa", "b"]);
+    OurServer::configured(&home.write("plimsoll.toml", configuration(&[listener], origin)))
+}
+
+fn listener(certificates: &[&str]) -> String {
+    let mut text = "[[listen]]\naddress = \"127.0.0.1:0\"\n[listen.tls]\n".to_owned();
+    for name in certificates {
         text.push_str(&format!(
             "[[listen.tls.certificate]]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n"
         ));
     }
-    text.push_str(&format!(
-        "[[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
-        origin.url()
-    ));
-    OurServer::configured(&home.write("plimsoll.toml", text))
+    text
+}
+
+fn configuration(listeners: &[String], origin: &OurServer) -> String {
+    let listeners = listeners.concat();
+    let url = origin.url();
+    format!(
+        "[server]\nadmin = \"127.0.0.1:0\"\nworkers = 2\n{listeners}\
+         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{url}\"\n"
+    )
 }
 
 /// The output of `openssl s_client` for a handshake with these flags.
@@ -109,6 +117,51 @@ fn openssl_negotiates_versions_names_and_sessions() {
     assert!(metrics.contains("plimsoll_tls_resumptions_total 1\n"), "{metrics}");
     assert!(metrics.contains("plimsoll_tls_failures_protocol_total 2\n"), "{metrics}");
     assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
+fn a_session_outlives_a_reload_and_a_restart_but_not_its_certificate() {
+    let home = Home::new();
+    let origin = OurServer::origin();
+    authority(&home);
+    issue(&home, "a", "DNS:a.test", false);
+    issue(&home, "new", "DNS:a.test", false);
+    let listeners = [listener(&["a"]), listener(&["a"])];
+    let mut proxy =
+        OurServer::configured(&home.write("plimsoll.toml", configuration(&listeners, &origin)));
+    let admin = proxy.admin().to_string();
+    let takes_up = |at: usize| {
+        let address = proxy.announced["listen"][at].as_str().unwrap();
+        let flags = ["-tls1_2", "-servername", "a.test", "-CAfile", "ca.pem", "-connect", address];
+        let session: &[&str] = match home.path().join("session").exists() {
+            true => &["-sess_in", "session"],
+            false => &["-sess_out", "session"],
+        };
+        let output = openssl(&home, &[&["s_client"][..], &flags, session].concat()).stdout;
+        let reused = output.contains("Reused, TLSv1.2");
+        assert!(reused || output.contains("New, TLSv1.2"), "{output}");
+        reused
+    };
+    assert!(!takes_up(0));
+    // On both cores.
+    for _ in 0..8 {
+        assert!(takes_up(0));
+    }
+    assert!(!takes_up(1), "it is another listener");
+    plimsoll(&["reload", "--admin", &admin]).succeeded();
+    assert!(takes_up(0));
+    let first = Successor::restart(proxy.admin());
+    assert!(takes_up(0));
+    assert!(!takes_up(1));
+    assert_eq!(proxy.child.ended(SOON).code(), Some(0));
+    let successor = Successor::restart(proxy.admin());
+    first.ends(None);
+    assert!(takes_up(0));
+    let listeners = [listener(&["new"]), listener(&["new"])];
+    home.write("plimsoll.toml", configuration(&listeners, &origin));
+    plimsoll(&["reload", "--admin", &admin]).succeeded();
+    assert!(!takes_up(0));
+    successor.ends(Some("TERM"));
 }
 
 #[test]

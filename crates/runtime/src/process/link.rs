@@ -1,14 +1,15 @@
 //! The protocol between a process and its successor, over a pair of sockets.
 //!
 //! ```text
-//! successor:    "store\n"           "doors\n"             reply       "ready\n"       reply ...
-//! predecessor:            granted             changes          granted          changes ...
+//! successor:    "store\n"         "doors\n"                  reply       "ready\n"       reply ...
+//! predecessor:          granted          tickets, changes         granted         changes ...
 //! ```
 //!
 //! The successor requests what only one of the two can have, just before it needs it, and waits.
-//! Once it has requested the listeners ("doors"), the predecessor sends it changes, which it
-//! applies and acknowledges one after the other until the predecessor has ended. The link does not
-//! know what a change is. Any other text from the successor is the reason why it cannot serve.
+//! Once it has requested the listeners ("doors"), the predecessor sends it the secrets of its
+//! session tickets, which are not acknowledged, and changes, which it applies and acknowledges one
+//! after the other until the predecessor has ended. The link does not know what either is. Any
+//! other text from the successor is the reason why it cannot serve.
 //! What never happens: one side sends out of turn, or waits for ever for the other after that has
 //! ended.
 
@@ -26,9 +27,10 @@ pub(super) const READY: &[u8] = b"ready\n";
 
 const GRANTED: u8 = b'G';
 const CHANGES: u8 = b'C';
+const TICKETS: u8 = b'T';
 const TAKEN: u8 = b'+';
 const NOT_TAKEN: u8 = b'-';
-/// The largest message of changes.
+/// The largest message.
 pub const CHANGES_BYTES_MAX: usize = 1024 * 1024;
 
 /// One end of the link. It blocks, so it must not be used on a core's thread.
@@ -42,6 +44,8 @@ pub enum Message {
     Granted,
     /// Changes that the successor must apply and acknowledge.
     Changes(Vec<u8>),
+    /// The secrets of session tickets.
+    Tickets(Vec<u8>),
 }
 
 impl Link {
@@ -73,21 +77,33 @@ impl Link {
     /// # Errors
     /// It has ended, or does not reply within `patience`: the link can no longer be used.
     pub fn send_changes(&self, changes: &[u8], patience: Duration) -> io::Result<bool> {
-        let too_long = || io::Error::other("the changes exceed the limit of the link");
-        let len = u32::try_from(changes.len()).map_err(|_| too_long())?;
-        if changes.len() > CHANGES_BYTES_MAX {
-            return Err(too_long());
-        }
         self.0.set_read_timeout(Some(patience))?;
         self.0.set_write_timeout(Some(patience))?;
-        let [a, b, c, d] = len.to_le_bytes();
-        (&self.0).write_all(&[CHANGES, a, b, c, d])?;
-        (&self.0).write_all(changes)?;
+        self.send_message(CHANGES, changes)?;
         match self.byte()? {
             TAKEN => Ok(true),
             NOT_TAKEN => Ok(false),
             other => Err(io::Error::other(format!("{other} is not a reply"))),
         }
+    }
+
+    /// Sends the secrets of session tickets to the successor.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn send_tickets(&self, secrets: &[u8]) -> io::Result<()> {
+        self.send_message(TICKETS, secrets)
+    }
+
+    fn send_message(&self, kind: u8, bytes: &[u8]) -> io::Result<()> {
+        let too_long = || io::Error::other("a message exceeds the limit of the link");
+        let len = u32::try_from(bytes.len()).map_err(|_| too_long())?;
+        if bytes.len() > CHANGES_BYTES_MAX {
+            return Err(too_long());
+        }
+        let [a, b, c, d] = len.to_le_bytes();
+        (&self.0).write_all(&[kind, a, b, c, d])?;
+        (&self.0).write_all(bytes)
     }
 
     /// Waits for the predecessor's next message.
@@ -97,19 +113,22 @@ impl Link {
     pub fn receive(&self) -> io::Result<Message> {
         match self.byte()? {
             GRANTED => Ok(Message::Granted),
-            CHANGES => {
-                let mut len = [0; 4];
-                (&self.0).read_exact(&mut len)?;
-                let len = u32::from_le_bytes(len) as usize;
-                if len > CHANGES_BYTES_MAX {
-                    return Err(io::Error::other("the changes exceed the limit of the link"));
-                }
-                let mut changes = vec![0; len];
-                (&self.0).read_exact(&mut changes)?;
-                Ok(Message::Changes(changes))
-            }
+            CHANGES => self.message().map(Message::Changes),
+            TICKETS => self.message().map(Message::Tickets),
             other => Err(io::Error::other(format!("{other} is not a known message"))),
         }
+    }
+
+    fn message(&self) -> io::Result<Vec<u8>> {
+        let mut len = [0; 4];
+        (&self.0).read_exact(&mut len)?;
+        let len = u32::from_le_bytes(len) as usize;
+        if len > CHANGES_BYTES_MAX {
+            return Err(io::Error::other("a message exceeds the limit of the link"));
+        }
+        let mut bytes = vec![0; len];
+        (&self.0).read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Acknowledges changes.
@@ -151,15 +170,17 @@ mod tests {
             }
             received
         });
+        ours.send_tickets(b"secrets").unwrap();
         assert!(ours.send_changes(b"a change", SOON).unwrap());
         ours.grant().unwrap();
         assert!(!ours.send_changes(b"", SOON).unwrap());
         assert!(ours.send_changes(&vec![0; CHANGES_BYTES_MAX + 1], SOON).is_err());
         assert!(ours.send_changes(&vec![7; CHANGES_BYTES_MAX], SOON).unwrap());
         drop(ours);
-        let [first, second, third, last] = &successor.join().unwrap()[..] else {
-            panic!("there are four messages")
+        let [secrets, first, second, third, last] = &successor.join().unwrap()[..] else {
+            panic!("there are five messages")
         };
+        assert_eq!(secrets, &Message::Tickets(b"secrets".to_vec()));
         assert_eq!((first, second), (&Message::Changes(b"a change".to_vec()), &Message::Granted));
         assert_eq!(third, &Message::Changes(Vec::new()));
         assert_eq!(last, &Message::Changes(vec![7; CHANGES_BYTES_MAX]));

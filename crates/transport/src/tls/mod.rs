@@ -26,6 +26,7 @@ pub use facts::{Facts, Peer, TlsFacts, name_text};
 #[cfg(feature = "tls")]
 pub use implementation::QuicFacts;
 pub use implementation::{
-    ClientTls, CoreTls, Refused, ServerTls, TlsPeer, TlsStream, accept, connect, fault_of_read,
+    ClientTls, CoreTls, Refused, ServerTls, TicketKeys, TlsPeer, TlsStream, accept, connect,
+    fault_of_read,
 };
 pub use settings::{CertificateFiles, ListenerTls, Offered, UpstreamTls};

@@ -8,6 +8,7 @@ mod quic;
 mod records;
 mod server;
 mod stream;
+mod tickets;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,6 +28,7 @@ pub use connect::{connect, fault_of_read};
 pub use quic::QuicFacts;
 pub use server::ServerTls;
 pub use stream::TlsStream;
+pub use tickets::TicketKeys;
 
 /// What the TLS connections of one core share.
 #[derive(Debug)]

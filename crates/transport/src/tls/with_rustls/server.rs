@@ -1,18 +1,19 @@
 //! The TLS configuration of a listener: its certificates, chosen by name, and its rules.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{
     ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
     StoresServerSessions, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, ServerConfig};
 
 use super::handshake::REQUESTED;
+use super::tickets::{TicketKeys, Tickets};
 use super::{HTTP3, WallClock, files, protocols, provider};
 use crate::tls::settings::ListenerTls;
 
@@ -21,6 +22,7 @@ use crate::tls::settings::ListenerTls;
 #[derive(Debug)]
 pub struct ServerTls {
     pub(super) config: Arc<ServerConfig>,
+    tickets: Arc<Tickets>,
     /// Sessions that may send early data: each is used once.
     sessions: Arc<dyn StoresServerSessions>,
     /// For them: rustls takes early data only in sessions that it keeps itself.
@@ -64,10 +66,11 @@ impl ServerTls {
             ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
                 .with_protocol_versions(versions)
                 .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        let mut roots = None;
         let builder = match &listener.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let roots = files::roots(path)?;
+                let roots = Arc::clone(roots.insert(files::roots(path)?));
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier = match listener.client_optional {
                     true => verifier.allow_unauthenticated(),
@@ -79,22 +82,29 @@ impl ServerTls {
                 builder.with_client_cert_verifier(verifier)
             }
         };
+        let rules = [listener.client_optional, listener.only_tls13, http2].map(u8::from);
+        let sessions = what_sessions_depend_on(&rules, &certificates, roots.as_deref());
+        let tickets = Arc::new(Tickets::new(sessions));
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = protocols(http2);
         // Given to us by the handshake: see `records`.
         config.enable_secret_extraction = true;
-        // Tickets are valid only for this configuration: a session of another listener, or from
-        // before a reload, never replaces the client certificate that is required here.
-        let ticketer =
-            Ticketer::new().map_err(|error| format!("TLS sessions cannot be set up: {error}"))?;
+        let ticketer = Arc::clone(&tickets);
         let no_tickets = std::mem::replace(&mut config.ticketer, ticketer);
         Ok(Arc::new(ServerTls {
             config: Arc::new(config),
+            tickets,
             sessions: ServerSessionMemoryCache::new(SESSIONS_MAX),
             no_tickets,
             verifies_clients: listener.client_ca.is_some(),
             warnings,
         }))
+    }
+
+    /// Makes tickets by these keys, for the listener at this address. Call it before the first
+    /// handshake; without it, sessions end with this configuration.
+    pub fn share_tickets(&self, keys: &Arc<TicketKeys>, listener: SocketAddr) {
+        self.tickets.share(keys, listener);
     }
 
     /// The same for QUIC, which has HTTP/3 alone. With `early_data`, clients that were here before
@@ -115,6 +125,19 @@ impl ServerTls {
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
+}
+
+/// Sessions end when one of these changes. A resumed session has no certificates: it must not
+/// replace the client certificate that is required here.
+fn what_sessions_depend_on<'s>(
+    rules: &'s [u8; 3],
+    certificates: &'s Certificates,
+    roots: Option<&'s RootCertStore>,
+) -> impl Iterator<Item = &'s [u8]> {
+    let chains = certificates.all.iter().flat_map(|key| key.cert.iter().map(AsRef::as_ref));
+    let anchors = roots.into_iter().flat_map(|roots| &roots.roots);
+    let anchors = anchors.flat_map(|root| [&*root.subject, &*root.subject_public_key_info]);
+    chains.chain([&rules[..]]).chain(anchors)
 }
 
 /// The certificates of a listener, by the names that they are for.
