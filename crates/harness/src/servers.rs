@@ -271,6 +271,7 @@ impl Server {
             path: path.into(),
             absolute: false,
             tls: false,
+            tunnel: false,
         };
         let mut plan = load::Plan::new(target, schedule, time);
         plan.arrivals = Arrivals::Poisson;

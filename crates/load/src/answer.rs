@@ -1,9 +1,9 @@
 //! How the origin responds: a function from a request to a response head and a range of an object.
 //!
 //! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS`; every query
-//! parameter is optional. Why it is separate from the loop: it does no I/O and reads no clock, so a
-//! plain call tests every rule. What never happens: an unchecked byte of the query in a response
-//! head.
+//! parameter is optional. POST is answered like GET, after its body. Why it is separate from the
+//! loop: it does no I/O and reads no clock, so a plain call tests every rule. What never happens:
+//! an unchecked byte of the query in a response head.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,8 +16,8 @@ use crate::random::mix;
 const SIZE_BYTES_DEFAULT: u64 = 1024;
 /// The longest delay that a query may set.
 const DELAY_MAX: Duration = Duration::from_secs(60);
-/// The longest body of a POST.
-const REQUEST_BODY_BYTES_MAX: usize = 64 * 1024;
+/// The longest body of a request.
+const POST_BYTES_MAX: u64 = 64 * 1024;
 const CACHE_CONTROL_DEFAULT: &[u8] = b"max-age=3600";
 /// 2026-01-01: the date of the newest object. The others are up to a year older.
 const YOUNGEST_S: u64 = 1_767_225_600;
@@ -42,12 +42,17 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     else {
         return refuse(Answer { close: true, ..plain(400) }, date, out);
     };
+    // A body that is refused is not read, so the connection must close.
     if !matches!(request.method, Method::Get | Method::Head | Method::Post) {
-        // The request's body, if any, is not read, so the connection must close.
         return refuse(Answer { close: true, ..plain(405) }, date, out);
     }
-    if request_body_bytes(request).is_none() {
-        return refuse(Answer { close: true, ..plain(400) }, date, out);
+    match request.body() {
+        BodyKind::None | BodyKind::Length(0) => {}
+        BodyKind::Length(_) if body_bytes(request) > 0 => {}
+        BodyKind::Length(_) if request.method == Method::Post => {
+            return refuse(Answer { close: true, ..plain(413) }, date, out);
+        }
+        _ => return refuse(Answer { close: true, ..plain(400) }, date, out),
     }
     let parameters = match Parameters::parse(path_and_query) {
         Ok(parameters) => parameters,
@@ -55,7 +60,7 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     };
     let modified_s = YOUNGEST_S - mix(parameters.object) % (365 * 24 * 3600);
     let etag = parameters.etag();
-    let unchanged = not_modified(request, &etag, modified_s);
+    let unchanged = request.method != Method::Post && not_modified(request, &etag, modified_s);
     let status = if unchanged { 304 } else { 200 };
     write::status_line(out, status);
     line(out, b"Server", b"plimsoll-origin");
@@ -73,14 +78,13 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     Answer { status, object: parameters.object, body_bytes, delay: parameters.delay, close }
 }
 
-/// The length of a request's body, which the origin discards. `None` if it does not take it.
-pub(crate) fn request_body_bytes(request: &RequestHead<'_>) -> Option<usize> {
-    match (request.body(), request.method) {
-        (BodyKind::None | BodyKind::Length(0), _) => Some(0),
-        (BodyKind::Length(bytes), Method::Post) => {
-            usize::try_from(bytes).ok().filter(|bytes| *bytes <= REQUEST_BODY_BYTES_MAX)
+/// Bytes of the request's body that come before its answer; 0 if they are refused.
+pub(crate) fn body_bytes(request: &RequestHead<'_>) -> usize {
+    match request.body() {
+        BodyKind::Length(bytes) if request.method == Method::Post && bytes <= POST_BYTES_MAX => {
+            bytes as usize
         }
-        _ => None,
+        _ => 0,
     }
 }
 
@@ -90,7 +94,7 @@ pub(crate) fn refuse(answer: Answer, date: &str, out: &mut Vec<u8>) -> Answer {
     line(out, b"Server", b"plimsoll-origin");
     line(out, b"Date", date.as_bytes());
     if answer.status == 405 {
-        line(out, b"Allow", b"GET, HEAD");
+        line(out, b"Allow", b"GET, HEAD, POST");
     }
     write::content_length(out, 0);
     finish(answer.close, out);
@@ -300,9 +304,14 @@ mod tests {
             assert_eq!(answer.status, status, "{target}");
             assert_eq!(head.matches("\r\n\r\n").count(), 1, "{head}");
         }
-        let put = "PUT /obj/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
-        assert_eq!((ask(put).0.status, ask(put).0.close), (405, true));
-        let post = "POST /obj/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 65537\r\n\r\n";
-        assert_eq!((ask(post).0.status, ask(post).0.close), (400, true));
+        for (line, body, status) in [
+            ("PUT /obj/1", "Content-Length: 3", 405),
+            ("GET /obj/1", "Content-Length: 3", 400),
+            ("POST /obj/1", "Transfer-Encoding: chunked", 400),
+            ("POST /obj/1", "Content-Length: 65537", 413),
+        ] {
+            let (answer, _) = ask(&format!("{line} HTTP/1.1\r\nHost: a\r\n{body}\r\n\r\n"));
+            assert_eq!((answer.status, answer.close), (status, true), "{line} {body}");
+        }
     }
 }

@@ -13,7 +13,7 @@
 //! A `Connecting` slot may have its request waiting in `unsent`; it becomes `Busy` as soon as the
 //! connection is established. Cold slots stay in `Idle`.
 
-use std::io;
+use std::io::{self, ErrorKind::ConnectionAborted, ErrorKind::WriteZero};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -24,6 +24,9 @@ use crate::plan::{Plan, Protocol};
 use crate::response::{Reader, Requested};
 use crate::sys;
 use crate::tls::{Session, Tls};
+
+/// The longest answer to CONNECT.
+const TUNNEL_ANSWER_BYTES_MAX: usize = 4096;
 
 /// The state of a connection; the file's header has the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,8 @@ pub(crate) struct Connection {
     /// A request is in flight, or waits for the connection to be established.
     pub(crate) has_request: bool,
     pub(crate) assigned: Assigned,
+    /// What has come of the answer to CONNECT.
+    tunnel_answer: Vec<u8>,
     /// Request bytes that the socket has not accepted yet.
     pub(crate) unsent: Vec<u8>,
     pub(crate) reader: Reader,
@@ -85,6 +90,30 @@ impl Connection {
         }
     }
 
+    /// Goes on with asking for a tunnel. True when the proxy has opened it.
+    fn open_tunnel(&mut self, connect: &[u8]) -> io::Result<bool> {
+        if self.wants_write {
+            // The first event. The buffer of a new socket takes this small request.
+            let sent = sys::send(self.fd(), connect)?;
+            return if sent == connect.len() { Ok(false) } else { Err(WriteZero.into()) };
+        }
+        let mut piece = [0; 512];
+        match sys::recv(self.fd(), &mut piece) {
+            Ok(0) => return Err(ConnectionAborted.into()),
+            Ok(count) => self.tunnel_answer.extend_from_slice(&piece[..count]),
+            Err(e) if sys::would_block(&e) => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        let answer = self.tunnel_answer.as_slice();
+        let opened = &b"HTTP/1.1 2"[..answer.len().min(10)];
+        if !answer.starts_with(opened) || answer.len() > TUNNEL_ANSWER_BYTES_MAX {
+            let text = String::from_utf8_lossy(answer);
+            let line = text.lines().next().unwrap_or_default().escape_debug();
+            return Err(io::Error::other(format!("the proxy opens no tunnel: {line}")));
+        }
+        Ok(answer.ends_with(b"\r\n\r\n"))
+    }
+
     /// Whether TLS has bytes that the socket has not accepted.
     #[inline]
     pub(crate) fn holds_records(&self) -> bool {
@@ -100,6 +129,8 @@ pub(crate) struct Connections {
     socket_type: SocketType,
     /// For all connections, or for none.
     tls: Option<Tls>,
+    /// The request for a tunnel, if the target is reached through one.
+    connect: Option<Vec<u8>>,
     pub(crate) poller: Poller,
 }
 
@@ -114,6 +145,7 @@ impl Connections {
             generation: 0,
             connect_ns: 0,
             wants_write: false,
+            tunnel_answer: Vec::new(),
             has_request: false,
             assigned: nothing,
             unsent: Vec::new(),
@@ -126,7 +158,12 @@ impl Connections {
             Protocol::Http3 { .. } => SocketType::DGRAM,
             Protocol::Http1 | Protocol::Http2 { .. } => SocketType::STREAM,
         };
-        Connections { table, hot: plan.connections, target, sources, socket_type, tls, poller }
+        let connect = plan.target.tunnel.then(|| {
+            let authority = &plan.target.authority;
+            format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").into_bytes()
+        });
+        let hot = plan.connections;
+        Connections { table, hot, target, sources, socket_type, tls, connect, poller }
     }
 
     pub(crate) fn is_cold(&self, slot: u32) -> bool {
@@ -174,6 +211,9 @@ impl Connections {
                 none => none.insert(Box::new(tls.session()?)),
             };
             is_established = tls.handshake(session, fd)?;
+        }
+        if let Some(connect) = &self.connect {
+            is_established = connection.open_tunnel(connect)?;
         }
         if is_established {
             connection.step = Step::Idle;
@@ -249,6 +289,7 @@ impl Connections {
         }
         connection.session = None;
         connection.unsent.clear();
+        connection.tunnel_answer.clear();
         connection.step = Step::Closed;
     }
 

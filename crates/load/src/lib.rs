@@ -2,7 +2,8 @@
 //!
 //! What: an open- or closed-loop generator of HTTP/1.1, HTTP/2 and HTTP/3, with TLS or without
 //! ([`run`] executes a [`Plan`] and returns an [`Outcome`]), an origin for experiments
-//! ([`Origin`]), and a null server that marks the lowest possible cost ([`NullServer`]).
+//! ([`Origin`]), and two floors, which mark the lowest possible cost: of an answer ([`NullServer`])
+//! and of passing one on ([`NullRelay`]).
 //!
 //! Why: a load line is only as good as the load. The generator is cheap, measures latency from the
 //! intended start, and reports when it was itself too slow.
@@ -21,6 +22,7 @@ pub mod content;
 pub mod family;
 mod generator;
 mod ledger;
+mod null_relay;
 mod null_server;
 mod origin;
 mod outcome;
@@ -38,6 +40,7 @@ mod tls;
 use absent as tls;
 
 pub use generator::{DRAIN_MAX, Error, Observer, Phase, QUEUE_MAX, TICK, Tick, run};
+pub use null_relay::NullRelay;
 pub use null_server::NullServer;
 pub use origin::{Origin, OriginCounters};
 pub use outcome::{Counts, ErrorKind, Errors, LATENCY_NS_MAX, Latency, Outcome, Row};

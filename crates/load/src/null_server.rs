@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::sys;
 
 /// Most events that one wait returns.
-const EVENTS_MAX: usize = 256;
+pub(crate) const EVENTS_MAX: usize = 256;
 /// How often the stop flag is checked, milliseconds.
 const STOP_CHECK_MS: i32 = 50;
 /// Size of the receive buffer. Requests are small.
@@ -137,7 +137,7 @@ impl Serving {
         if wants_write != peer.wants_write {
             peer.wants_write = wants_write;
             let events = if wants_write { libc::EPOLLOUT } else { libc::EPOLLIN };
-            return sys::epoll_control(&self.epoll.fd, libc::EPOLL_CTL_MOD, fd, events);
+            return self.epoll.change(fd, events);
         }
         Ok(())
     }
@@ -150,44 +150,59 @@ impl Serving {
 }
 
 /// Counts the ends of heads in `bytes`. `matched` carries an end that a `recv` has cut.
-fn heads_ended(matched: &mut u8, bytes: &[u8]) -> usize {
-    // Almost always exactly one complete head.
-    if *matched == 0 && bytes.ends_with(HEAD_END) {
-        let inner = &bytes[..bytes.len() - HEAD_END.len()];
-        return 1 + memchr::memmem::find_iter(inner, HEAD_END).count();
-    }
+fn heads_ended(matched: &mut u8, mut bytes: &[u8]) -> usize {
     let mut ended = 0;
-    for byte in bytes {
+    while let Some(end) = head_end(matched, bytes) {
+        ended += 1;
+        bytes = &bytes[end..];
+    }
+    ended
+}
+
+/// Where in `bytes` the first head has ended. `matched` carries an end that a `recv` has cut.
+pub(crate) fn head_end(matched: &mut u8, bytes: &[u8]) -> Option<usize> {
+    // Almost always a complete head.
+    if *matched == 0
+        && let Some(at) = memchr::memmem::find(bytes, HEAD_END)
+    {
+        return Some(at + HEAD_END.len());
+    }
+    for (at, byte) in bytes.iter().enumerate() {
         if *byte == HEAD_END[usize::from(*matched)] {
             *matched += 1;
             if usize::from(*matched) == HEAD_END.len() {
-                ended += 1;
                 *matched = 0;
+                return Some(at + 1);
             }
         } else {
             *matched = u8::from(*byte == b'\r');
         }
     }
-    ended
+    None
 }
 
 /// A level-triggered epoll instance that identifies descriptors by their numbers.
-struct Epoll {
+pub(crate) struct Epoll {
     fd: OwnedFd,
     events: Vec<libc::epoll_event>,
 }
 
 impl Epoll {
-    fn new() -> io::Result<Epoll> {
+    pub(crate) fn new() -> io::Result<Epoll> {
         let fd = sys::epoll_create()?;
         Ok(Epoll { fd, events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX] })
     }
 
-    fn add(&self, fd: RawFd) -> io::Result<()> {
+    /// Waits for readability from now on.
+    pub(crate) fn add(&self, fd: RawFd) -> io::Result<()> {
         sys::epoll_control(&self.fd, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)
     }
 
-    fn wait(&mut self, ready: &mut Vec<RawFd>) -> io::Result<()> {
+    pub(crate) fn change(&self, fd: RawFd, events: i32) -> io::Result<()> {
+        sys::epoll_control(&self.fd, libc::EPOLL_CTL_MOD, fd, events)
+    }
+
+    pub(crate) fn wait(&mut self, ready: &mut Vec<RawFd>) -> io::Result<()> {
         ready.clear();
         let count = sys::epoll_wait(&self.fd, &mut self.events, STOP_CHECK_MS)?;
         ready.extend(self.events[..count].iter().map(|event| event.u64 as RawFd));

@@ -27,6 +27,8 @@ pub const SOURCES_MAX: u32 = 250;
 pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
 /// The most requests at a time on a connection of HTTP/2 or HTTP/3.
 pub const STREAMS_MAX: u32 = 1000;
+/// The longest body of a request.
+const BODY_BYTES_MAX: u32 = 64 * 1024;
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -71,6 +73,9 @@ pub struct Plan {
     pub count_hits: bool,
     /// Whether every byte is compared with the origin's (`load::content`).
     pub verify: bool,
+    /// Length of each request's body. If it is not 0, requests are POST instead of GET.
+    #[serde(default)]
+    pub body_bytes: u32,
     /// Header fields to add to each request.
     pub fields: Vec<(String, String)>,
     /// The CPU to pin the generator to.
@@ -99,6 +104,7 @@ impl Plan {
             lag_max: Duration::from_millis(1),
             count_hits: true,
             verify: false,
+            body_bytes: 0,
             fields: Vec::new(),
             pin_cpu: None,
         }
@@ -132,6 +138,14 @@ impl Plan {
             if !self.keep_alive {
                 return Err(named("protocol")("a connection for each request is not supported"));
             }
+            if self.body_bytes > 0 || self.target.tunnel {
+                let why = "bodies of requests and tunnels are only supported with HTTP/1";
+                return Err(named("protocol")(why));
+            }
+        }
+        range("body_bytes", self.body_bytes.into(), 0, BODY_BYTES_MAX.into())?;
+        if self.target.tunnel && (self.target.tls || self.target.absolute) {
+            return Err(named("target")("TLS or a forward proxy in a tunnel is not supported"));
         }
         if self.target.tls && !cfg!(feature = "tls") {
             return Err(named("target")("this build has no TLS; to fix this: make build"));
@@ -224,13 +238,18 @@ pub struct Target {
     pub addr: SocketAddr,
     /// The value of the Host field.
     pub authority: String,
-    /// The path and query. `{n}` is replaced by the object's number, `{size}` by its size.
+    /// The path and query. `{n}` is replaced by the object's number, `{size}` by its size, and
+    /// `{new}` by a number that no other request of the run has.
     pub path: String,
     /// Whether requests contain the whole URL, as a forward proxy requires.
     pub absolute: bool,
     /// Whether the URL begins with https.
     #[serde(default)]
     pub tls: bool,
+    /// Whether `addr` is a proxy that each connection first asks for a tunnel to `authority`
+    /// (CONNECT).
+    #[serde(default)]
+    pub tunnel: bool,
 }
 
 impl FromStr for Target {
@@ -268,7 +287,14 @@ impl FromStr for Target {
         let first = found.next().ok_or_else(|| bad("has no address"))?;
         let addr =
             if first.is_ipv4() { first } else { found.find(|a| a.is_ipv4()).unwrap_or(first) };
-        Ok(Target { addr, authority: authority.to_owned(), path, absolute: false, tls })
+        Ok(Target {
+            addr,
+            authority: authority.to_owned(),
+            path,
+            absolute: false,
+            tls,
+            tunnel: false,
+        })
     }
 }
 
@@ -296,7 +322,8 @@ impl Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}{}", self.scheme(), self.authority, self.path)?;
-        if self.absolute { write!(f, " through {}", self.addr) } else { Ok(()) }
+        let through = self.absolute || self.tunnel;
+        if through { write!(f, " through {}", self.addr) } else { Ok(()) }
     }
 }
 
@@ -370,6 +397,12 @@ mod tests {
         wrong(|p| p.protocol = Protocol::Http3 { streams: 1 }, "https://");
         wrong(|p| p.ca = Some("ca.pem".into()), "https://");
         wrong(|p| (p.target.tls, p.target.absolute) = (true, true), "forward proxy");
+        wrong(
+            |p| (p.protocol, p.body_bytes) = (Protocol::Http2 { streams: 1 }, 1),
+            "bodies of requests",
+        );
+        wrong(|p| p.body_bytes = BODY_BYTES_MAX + 1, "body_bytes");
+        wrong(|p| (p.target.tls, p.target.tunnel) = (true, true), "tunnel");
         wrong(|p| p.fields.push(("a\r\nb".into(), "c".into())), "header field");
         wrong(|p| (p.target.addr, p.sources) = ("10.0.0.1:80".parse().unwrap(), 2), "sources");
     }

@@ -1,8 +1,8 @@
 //! The bytes of a request, prepared once and filled in per object.
 //!
-//! What: a template split at `{n}` and `{size}`. Why: a request then costs a copy of a hundred
-//! bytes, or nothing at all if the path names no object. What never happens: an allocation per
-//! request.
+//! What: a template split at `{n}`, `{size}` and `{new}`. Why: a request then costs a copy of a
+//! hundred bytes, or nothing at all if the path names no object. What never happens: an allocation
+//! per request.
 
 use std::io::Write;
 
@@ -13,7 +13,12 @@ use crate::plan::Plan;
 enum Placeholder {
     Number,
     Size,
+    /// The number of requests before this one.
+    New,
 }
+
+const PLACEHOLDERS: [(&str, Placeholder); 3] =
+    [("{n}", Placeholder::Number), ("{size}", Placeholder::Size), ("{new}", Placeholder::New)];
 
 /// The request template of a plan.
 #[derive(Debug)]
@@ -22,6 +27,7 @@ pub(crate) struct Template {
     /// Each placeholder and the constant bytes after it.
     rest: Vec<(Placeholder, Vec<u8>)>,
     filled: Vec<u8>,
+    requests: u64,
 }
 
 impl Template {
@@ -29,8 +35,9 @@ impl Template {
         let target = &plan.target;
         let origin =
             if target.absolute { format!("http://{}", target.authority) } else { String::new() };
+        let method = if plan.body_bytes > 0 { "POST" } else { "GET" };
         let mut text = format!(
-            "GET {origin}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\n",
+            "{method} {origin}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\n",
             target.path, target.authority
         );
         for (name, value) in &plan.fields {
@@ -39,7 +46,11 @@ impl Template {
         if !plan.keep_alive {
             text.push_str("Connection: close\r\n");
         }
+        if plan.body_bytes > 0 {
+            text.push_str(&format!("Content-Length: {}\r\n", plan.body_bytes));
+        }
         text.push_str("\r\n");
+        text.push_str(&"x".repeat(plan.body_bytes as usize));
         // Placeholders are only recognised in the first line.
         let line_end = text.find("\r\n").expect("the first line was written above");
         let mut pieces = cut(&text[..line_end]);
@@ -67,21 +78,26 @@ impl Template {
         if !self.rest.is_empty() {
             self.filled.truncate(self.first.len());
             for (placeholder, after) in &self.rest {
-                let number =
-                    if *placeholder == Placeholder::Number { u64::from(object) } else { size };
+                let number = match placeholder {
+                    Placeholder::Number => u64::from(object),
+                    Placeholder::Size => size,
+                    Placeholder::New => self.requests,
+                };
                 write!(self.filled, "{number}").expect("a vector takes all bytes");
                 self.filled.extend_from_slice(after);
             }
+            self.requests += 1;
         }
         &self.filled
     }
 }
 
 fn cut(line: &str) -> Template {
-    let mut template = Template { first: Vec::new(), rest: Vec::new(), filled: Vec::new() };
+    let (first, rest, filled) = (Vec::new(), Vec::new(), Vec::new());
+    let mut template = Template { first, rest, filled, requests: 0 };
     let mut left = line;
     loop {
-        let next = [("{n}", Placeholder::Number), ("{size}", Placeholder::Size)]
+        let next = PLACEHOLDERS
             .into_iter()
             .filter_map(|(mark, placeholder)| {
                 left.find(mark).map(|at| (at, mark.len(), placeholder))
@@ -133,6 +149,21 @@ mod tests {
         );
         assert!(text(&mut placeholders, 1, 22).starts_with("GET /1/22?1x HTTP/1.1\r\nHost: "));
         assert!(text(&mut placeholders, 1, 22).ends_with("\r\n\r\n"));
+    }
+
+    #[test]
+    fn each_request_can_have_a_new_number() {
+        let mut numbers = template("/{new}?{n}", |_| ());
+        for request in 0..3 {
+            assert!(text(&mut numbers, 9, 0).starts_with(&format!("GET /{request}?9 HTTP/1.1")));
+        }
+    }
+
+    #[test]
+    fn a_body_makes_it_a_post() {
+        let post = text(&mut template("/{n}", |plan| plan.body_bytes = 3), 5, 0);
+        assert!(post.starts_with("POST /5 HTTP/1.1\r\n"), "{post}");
+        assert!(post.ends_with("\r\nContent-Length: 3\r\n\r\nxxx"), "{post}");
     }
 
     #[test]

@@ -296,7 +296,7 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A new epoll instance for the null server, which does not use `readiness`.
+/// A new epoll instance for the floors, which do not use `readiness`.
 pub(crate) fn epoll_create() -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
     let raw = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;

@@ -11,6 +11,7 @@ mod http3;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -308,6 +309,37 @@ fn objects_of_the_origin_are_checked_byte_for_byte() {
     assert_eq!(run(&plan).counts.errors.wrong_bytes, 10);
     let path = "/obj/{n}?size={size}&size=10";
     assert_eq!(run(&server.requests(path, 100.0, 10)).counts.errors.wrong_size, 10);
+}
+
+#[test]
+fn requests_can_have_bodies_and_go_through_a_tunnel() {
+    let origin = Server::origin();
+    let mut plan = Plan { body_bytes: 1024, ..origin.requests("/obj/3?size=9", 1000.0, 200) };
+    assert_eq!(run(&plan).counts.body_bytes, 200 * 9);
+    // A proxy that sends its answer to CONNECT in two pieces.
+    let to = origin.addr;
+    let proxy = Server::connections(move |mut client| {
+        let mut request = vec![0; format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").len()];
+        client.read_exact(&mut request).unwrap();
+        assert!(request.starts_with(b"CONNECT 127.0.0.1:") && request.ends_with(b"\r\n\r\n"));
+        let mut server = TcpStream::connect(to).unwrap();
+        say(&mut client, "HTTP/1.");
+        thread::sleep(Duration::from_millis(2));
+        say(&mut client, "1 200 Opened\r\nA: b\r\n\r\n");
+        let (mut from, mut into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let there = thread::spawn(move || std::io::copy(&mut from, &mut into));
+        let _reset_at_the_end = std::io::copy(&mut server, &mut client);
+        let _reset_at_the_end = there.join();
+    });
+    (plan.target.addr, plan.target.tunnel) = (proxy.addr, true);
+    let outcome = run(&plan);
+    assert_eq!(outcome.counts.body_bytes, 200 * 9, "{:?}", outcome.counts);
+    assert_eq!(outcome.counts.connects, 0, "tunnels are opened before the run and kept");
+    // One that refuses.
+    let refusing = Server::scripted(|stream, _| say(stream, "HTTP/1.1 403 No\r\n\r\n"));
+    plan.target.addr = refusing.addr;
+    let error = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap_err().to_string();
+    assert!(error.contains("no tunnel: HTTP/1.1 403 No"), "{error}");
 }
 
 #[test]
