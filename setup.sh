@@ -4,7 +4,7 @@
 #   ./setup.sh demo            packages for `make demo` (the default)
 #   ./setup.sh build           those, and packages for `make build`: the whole program
 #   ./setup.sh test            those, and packages for the tests: real servers and clients
-#   ./setup.sh bench           those, and packages for `make bench`: another server
+#   ./setup.sh bench           those, and packages for `make bench`: other servers
 #   ./setup.sh --check LEVEL   changes nothing; lists what is missing
 #   ./setup.sh --cargo-dir     prints the directory of a cargo that is new enough
 #
@@ -49,6 +49,7 @@ test  lighttpd   lighttpd         lighttpd  a live server that can wait with pol
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
 test  clickhouse-server clickhouse-server clickhouse-server a home of trials, for the tests
 test  wrk        wrk              -         another load generator, for the studies
+bench /usr/lib/nginx/modules/ngx_stream_module.so libnginx-mod-stream - for the tunnels of nginx
 bench caddy      caddy            caddy     a peer in the table of costs that speaks HTTP/3
 '
 

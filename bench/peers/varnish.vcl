@@ -4,3 +4,13 @@ backend origin {
     .host = "{origin_host}";
     .port = "{origin_port}";
 }
+
+# By default it keeps nothing that expires at once.
+sub vcl_backend_response {
+    if (beresp.http.Cache-Control == "max-age=0") {
+        set beresp.ttl = 0s;
+        set beresp.grace = 0s;
+        set beresp.keep = 1h;
+        return (deliver);
+    }
+}

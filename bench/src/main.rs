@@ -1,9 +1,10 @@
-//! The CPU cost of a request: the floor, the peers, and our server.
+//! The CPU cost of a request: the floors, the peers, and our server.
 //!
 //! Every server of the list runs every scenario, in interleaved rounds (A B C … A B C …). The
 //! server is on CPU 0 with one worker and no access log (except for one row), the generator and the
-//! origin are on CPU 1. The result is the server's CPU time per request, and its ratio to the null
-//! server's in the same round. Run this first after a change to the data plane. No row is left out
+//! origin are on CPU 1. The result is the server's CPU time per request, and its ratio to the
+//! floor's in the same round: to the null server's for hits, to the null relay's for what is passed
+//! on. Run this first after a change to the data plane. No row is left out
 //! silently, and no server is left running.
 
 mod beside_writes;
@@ -30,7 +31,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use harness::Environment;
 use harness::origin::OriginThread;
-use load::NullServer;
+use load::{NullRelay, NullServer};
 use serde::Serialize;
 
 use measure::{Cell, Context, Pace, SCENARIOS, Scenario};
@@ -56,12 +57,13 @@ struct Flags {
     /// Seconds to measure in each cell, as several short visits that take turns.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Run only servers whose names start with these prefixes. The floor always runs.
+    /// Run only servers whose names start with these prefixes. The floors always run.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
-    /// large, generator. These run only if they are named, because they need minutes and gigabytes:
-    /// disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
+    /// stored, revalidated, post, tunnel, passed, large, generator. These run only if they are
+    /// named, because they need minutes and gigabytes: disk_hit_1k, disk_hit_16k, disk_hit_1m,
+    /// warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.
@@ -85,6 +87,9 @@ enum Part {
     /// Run the floor: one epoll, one recv and one send per request.
     #[command(hide = true)]
     NullServer { listen: SocketAddr, body_bytes: usize },
+    /// Run the floor of what is passed on; as tunnels, unless answers have bodies of this length.
+    #[command(hide = true)]
+    NullRelay { listen: SocketAddr, origin: SocketAddr, body_bytes: Option<u64> },
     /// Count the cache misses of a hit in simulated caches, with thousands of connections.
     Layout(layout::Flags),
     /// Count the instructions of a request, by type of request.
@@ -128,6 +133,9 @@ fn main() -> ExitCode {
     let flags = Flags::parse();
     let done = match &flags.part {
         Some(Part::NullServer { listen, body_bytes }) => null_server(*listen, *body_bytes),
+        Some(Part::NullRelay { listen, origin, body_bytes }) => {
+            null_relay(*listen, *origin, *body_bytes)
+        }
         Some(Part::Layout(flags)) => layout::run(flags),
         Some(Part::Counts(flags)) => counts::run(flags),
         None => bench(&flags),
@@ -146,6 +154,18 @@ fn null_server(listen: SocketAddr, body_bytes: usize) -> Result<(), String> {
     // It runs until it is killed.
     let answered = server.run(&AtomicBool::new(false)).map_err(|e| e.to_string())?;
     Err(format!("ended unexpectedly after {answered} requests"))
+}
+
+fn null_relay(
+    listen: SocketAddr,
+    origin: SocketAddr,
+    body_bytes: Option<u64>,
+) -> Result<(), String> {
+    let relay = NullRelay::bind(listen, origin, body_bytes);
+    let relay = relay.map_err(|e| format!("{listen}: {e}"))?;
+    // It runs until it is killed.
+    let relayed = relay.run(&AtomicBool::new(false)).map_err(|e| e.to_string())?;
+    Err(format!("ended unexpectedly after {relayed} answers"))
 }
 
 fn bench(flags: &Flags) -> Result<(), String> {
@@ -181,7 +201,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
 fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>), String> {
     let wanted = |server: &&Server| {
         let named = |only: &String| server.name.starts_with(only.as_str());
-        server.kind == Kind::Null || flags.only.is_empty() || flags.only.iter().any(named)
+        server.tier == Tier::Floor || flags.only.is_empty() || flags.only.iter().any(named)
     };
     for only in &flags.only {
         if !SERVERS.iter().any(|server| server.name.starts_with(only.as_str())) {
@@ -226,13 +246,12 @@ fn run(
         for scenario in scenarios {
             let servers: Vec<_> = servers.iter().filter(|server| scenario.is_for(server)).collect();
             let mut visits: Vec<Vec<_>> = vec![Vec::new(); servers.len()];
-            for _ in 0..scenario.passes() {
+            for pass in 0..scenario.passes() {
                 for (server, visits) in servers.iter().zip(&mut visits) {
                     context.check_stop()?;
-                    visits.push(match &fleet[&(server.name, size_of(server, scenario))] {
-                        Ok(running) => measure::visit(context, running, scenario),
-                        Err(why) => Err(why.clone()),
-                    });
+                    let running = &fleet[&(server.name, size_of(server, scenario))];
+                    let is_first = pass == 0;
+                    visits.push(visit(server, running.as_ref(), scenario, is_first, context));
                 }
             }
             for (server, visits) in servers.iter().zip(visits) {
@@ -273,15 +292,39 @@ fn run(
 
 /// The body size that distinguishes running servers of one row; 0 if one serves all sizes.
 fn size_of(server: &Server, scenario: &Scenario) -> u64 {
-    if server.tier == Tier::Memory { 0 } else { scenario.body_bytes }
+    let is_one = server.tier == Tier::Memory || scenario.is_tunnel();
+    if is_one { 0 } else { scenario.body_bytes }
+}
+
+/// Visits a server. What it must have stored in memory, it gets before the first visit of each
+/// round, because other scenarios may have displaced it since the last one.
+fn visit(
+    server: &Server,
+    running: Result<&Running, &String>,
+    scenario: &Scenario,
+    is_first: bool,
+    context: &Context<'_>,
+) -> Result<Cell, String> {
+    if let Some(why) = server.cannot(scenario) {
+        return Err(why.to_owned());
+    }
+    let running = running.map_err(Clone::clone)?;
+    if is_first && scenario.is_filled() && server.tier == Tier::Memory {
+        fill(running, scenario, context)?;
+    }
+    measure::visit(context, running, scenario)
+}
+
+fn fill(running: &Running, scenario: &Scenario, context: &Context<'_>) -> Result<(), String> {
+    let place = (context.pace.cpu, context.stop);
+    client::fill(running.addr, scenario.path, scenario.objects, place)
 }
 
 /// Starts a server and, if it is on disk, fills it with the objects.
 fn started(server: &Server, scenario: &Scenario, context: &Context<'_>) -> Result<Running, String> {
     let running = server.start(context.ground, size_of(server, scenario))?;
     if server.tier == Tier::Disk {
-        let place = (context.pace.cpu, context.stop);
-        client::fill(running.addr, scenario.path, scenario.objects, place)?;
+        fill(&running, scenario, context)?;
     }
     Ok(running)
 }
@@ -297,7 +340,7 @@ fn progress(round: u32, of: u32, scenario: &str, server: &str, cell: &Result<Cel
         ),
         Err(why) => why.clone(),
     };
-    eprintln!("round {round}/{of} {scenario:>5} {server:<24} {text}");
+    eprintln!("round {round}/{of} {scenario:>11} {server:<24} {text}");
 }
 
 /// Runs our generator and wrk alternately against the null server.

@@ -9,18 +9,21 @@
 //! the kernel from the end of the warm-up to the end of the run, is divided by the requests
 //! completed in that time. All servers are compared at saturation because the cost of a request
 //! falls with the load. A cell is marked as faulty if requests failed, or did not do what the
-//! scenario says.
+//! scenario says: the origin counts what reaches it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use load::{OriginCounters, Outcome, Phase, Plan, Protocol, Schedule, Tick, family};
+use load::{OriginCounters, Outcome, Phase, Plan, Protocol, Schedule, Tick, family, sys};
 use serde::Serialize;
 
 use crate::client::{self, HOST};
 use crate::process;
-use crate::servers::{Ground, Running, Server, Tier};
+use crate::servers::{Ground, HAPROXY_SPLICE, NULL_RELAY, NULL_SERVER, Running, Server, Tier};
 
+/// The scenario in which each connection is a tunnel.
+pub(crate) const TUNNEL: &str = "tunnel";
 /// Connections that carry requests.
 pub(crate) const HOT: u32 = 64;
 /// Idle connections of the cold scenario.
@@ -31,6 +34,8 @@ const WARM: Duration = Duration::from_millis(200);
 const OTHERS_PART_MAX: f64 = 0.1;
 /// The share of requests that may deviate from the scenario.
 const STRAY_PART_MAX: f64 = 0.01;
+/// URLs of a visit that are checked to be stored.
+const STORED_CHECKED: u64 = 20;
 /// Our server's counter of disk hits.
 const DISK_HITS: &str = "plimsoll_disk_hits_total";
 /// The share of disk hits that may have been memory hits.
@@ -41,22 +46,60 @@ const MEMORY_PART_MAX: f64 = 0.1;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// `{n}` is replaced by the number of the object.
+    /// `{n}` is replaced by the number of the object, `{new}` by a number that no other request of
+    /// the visit has, `{visit}` by one that no other visit has.
     pub(crate) path: &'static str,
     /// The number of objects; each is requested equally often.
     pub(crate) objects: u32,
     pub(crate) body_bytes: u64,
+    /// Length of a request's body. If it is not 0, requests are POST.
+    post_bytes: u32,
     pub(crate) cold: u32,
     /// The floor speaks HTTP/1.
     pub(crate) protocol: Protocol,
-    cached: bool,
+    /// The server that ratios are taken to.
+    pub(crate) floor: &'static str,
+    /// The peer that has a column with ratios to it.
+    pub(crate) peer: &'static str,
+    origin: AtOrigin,
     tier: Tier,
 }
 
+/// What reaches the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtOrigin {
+    /// No request: all are hits.
+    Nothing,
+    /// Each request.
+    Each,
+    /// Each request, which is then stored: no second one for the same URL.
+    EachOnce,
+    /// Each request, as a condition that the origin answers with 304.
+    EachUnchanged,
+}
+
 impl Scenario {
-    /// Whether this server runs it.
+    /// Whether this server has a row in it.
     pub(crate) fn is_for(&self, server: &Server) -> bool {
-        server.tier == Tier::Floor || (server.tier == self.tier && server.is_for(self.protocol))
+        match server.tier {
+            Tier::Floor => server.name == self.floor,
+            tier => tier == self.tier && server.is_for(self),
+        }
+    }
+
+    /// Whether it is about what passes through a server.
+    pub(crate) fn is_passed_on(&self) -> bool {
+        self.floor == NULL_RELAY
+    }
+
+    /// Whether each connection is a tunnel to the origin.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.name == TUNNEL
+    }
+
+    /// Whether the servers must have stored all objects before the visits.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.objects > 1
     }
 
     /// Whether bodies come from the disk. Such scenarios run only if they are named.
@@ -77,10 +120,22 @@ const HIT: Scenario = Scenario {
     path: "/obj/1?size=1024",
     objects: 1,
     body_bytes: 1024,
+    post_bytes: 0,
     cold: 0,
     protocol: Protocol::Http1,
-    cached: true,
+    floor: NULL_SERVER,
+    peer: "haproxy",
+    origin: AtOrigin::Nothing,
     tier: Tier::Memory,
+};
+
+const MISS: Scenario = Scenario {
+    name: "miss",
+    title: "miss passed through (no-store) of 1 KB, 64 keep-alive connections",
+    path: "/obj/2?size=1024&cc=no-store",
+    floor: NULL_RELAY,
+    origin: AtOrigin::Each,
+    ..HIT
 };
 
 const DISK_HIT: Scenario = Scenario {
@@ -124,20 +179,66 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "http3",
         title: "cached hit of 1 KB over HTTP/3, 64 connections with 1 stream",
         protocol: Protocol::Http3 { streams: 1 },
+        peer: "caddy",
         ..HIT
     },
     Scenario {
         name: "http3_10",
         title: "cached hit of 1 KB over HTTP/3, 64 connections with 10 streams",
         protocol: Protocol::Http3 { streams: 10 },
+        peer: "caddy",
         ..HIT
     },
+    MISS,
     Scenario {
-        name: "miss",
-        title: "miss passed through (no-store) of 1 KB, 64 keep-alive connections",
-        path: "/obj/2?size=1024&cc=no-store",
-        cached: false,
-        ..HIT
+        name: "stored",
+        title: "miss of 1 KB that is stored, a new URL for each request",
+        path: "/obj/4?size=1024&new={new}&visit={visit}",
+        peer: "nginx",
+        origin: AtOrigin::EachOnce,
+        ..MISS
+    },
+    Scenario {
+        name: "revalidated",
+        title: "stored response of 1 KB that the origin confirms each time (304), 4,096 objects",
+        path: "/obj/{n}?size=1024&cc=max-age%3D0",
+        // Enough that two requests for the same object rarely share a validation.
+        objects: 4_096,
+        peer: "varnish",
+        origin: AtOrigin::EachUnchanged,
+        ..MISS
+    },
+    Scenario {
+        name: "post",
+        title: "POST of 1 KB passed through, answered with 16 bytes",
+        path: "/obj/5?size=16&cc=no-store",
+        body_bytes: 16,
+        post_bytes: 1024,
+        ..MISS
+    },
+    Scenario {
+        name: TUNNEL,
+        title: "1 KB there and 1 KB back through a tunnel, 64 tunnels",
+        path: "/obj/6?size=1024&cc=no-store",
+        post_bytes: 1024,
+        peer: HAPROXY_SPLICE,
+        ..MISS
+    },
+    Scenario {
+        name: "passed_64k",
+        title: "miss passed through (no-store) of 64 KB",
+        path: "/obj/7?size=65536&cc=no-store",
+        body_bytes: 65_536,
+        peer: HAPROXY_SPLICE,
+        ..MISS
+    },
+    Scenario {
+        name: "passed_1m",
+        title: "miss passed through (no-store) of 1 MB",
+        path: "/obj/8?size=1048576&cc=no-store",
+        body_bytes: 1 << 20,
+        peer: HAPROXY_SPLICE,
+        ..MISS
     },
     Scenario {
         name: "large",
@@ -218,7 +319,9 @@ struct Reading {
     elapsed: Duration,
     cpu_ns: u64,
     completed: u64,
+    /// Requests that the origin answered, and those that it answered with 304.
     fetched: u64,
+    confirmed: u64,
     /// Time that the server's CPU was busy, ns, in steps of 10 ms.
     busy_ns: u64,
 }
@@ -262,16 +365,21 @@ pub(crate) fn visit(
         Protocol::Http2 { .. } => ("http", server.http2),
         Protocol::Http3 { .. } => ("https", server.http3),
     };
-    let target = format!("{scheme}://{addr}{}", scenario.path);
-    let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
-    if scenario.is_of_disk() {
-        // The host under which the cache was filled.
+    let path = scenario.path.replace("{visit}", &sys::mono_ns().to_string());
+    let mut target: load::Target =
+        format!("{scheme}://{addr}{path}").parse().map_err(|e| format!("{e}"))?;
+    if scenario.is_tunnel() {
+        (target.addr, target.tunnel) = (server.tunnel, server.takes_connect);
+        target.authority = context.ground.origin.to_string();
+    } else if scenario.is_filled() || scenario.origin == AtOrigin::EachOnce {
+        // The host under which the cache is filled and checked.
         HOST.clone_into(&mut target.authority);
     }
     let mut plan =
         Plan::new(target, Schedule::ClosedLoop, WARM + pace.measured / scenario.passes());
     plan.connections = HOT;
     plan.protocol = protocol;
+    plan.body_bytes = scenario.post_bytes;
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.cold = scenario.cold;
@@ -280,7 +388,7 @@ pub(crate) fn visit(
     plan.pin_cpu = Some(pace.cpu);
     // Waking a sleeping generator would cost the server CPU time. On a miss, however, the generator
     // must leave CPU time to the origin, which shares its CPU.
-    plan.busy_poll = scenario.cached;
+    plan.busy_poll = scenario.origin == AtOrigin::Nothing;
     let family = server.process.family();
     let disk_hits = || server.admin.and_then(|admin| client::metric(admin, DISK_HITS));
     let hits_before = disk_hits();
@@ -302,6 +410,7 @@ pub(crate) fn visit(
             cpu_ns: family::cpu_ns(&family),
             completed: tick.counts.completed,
             fetched: origin.requests.load(Ordering::Relaxed),
+            confirmed: origin.not_modified.load(Ordering::Relaxed),
             busy_ns: process::cpu_busy_ns(pace.server_cpu),
         };
         if from.is_none() && tick.elapsed >= WARM {
@@ -328,7 +437,17 @@ pub(crate) fn visit(
         others,
         bytes_per_cold: added.map(|bytes| bytes / f64::from(scenario.cold)),
         from_disk,
-        fault: fault(&outcome, scenario, (to.fetched - from.fetched) as f64 / completed as f64)
+        fault: fault(&outcome, scenario)
+            .or_else(|| {
+                let fetched = to.fetched - from.fetched;
+                let confirmed = to.confirmed - from.confirmed;
+                let is_floor = server.is_floor;
+                stray(scenario.origin, is_floor, completed, fetched, confirmed)
+            })
+            .or_else(|| {
+                let checked = scenario.origin == AtOrigin::EachOnce && !server.is_floor;
+                checked.then(|| not_stored(context, addr, &path, outcome.counts.started))?
+            })
             .or_else(|| {
                 let part = from_disk.filter(|part| *part < 1.0 - MEMORY_PART_MAX)?;
                 Some(format!("only {:.0} % came from the disk", 100.0 * part))
@@ -341,8 +460,51 @@ pub(crate) fn visit(
     })
 }
 
-/// Why the requests deviated from the scenario; `fetched_part` of them reached the origin.
-fn fault(outcome: &Outcome, scenario: &Scenario, fetched_part: f64) -> Option<String> {
+/// Why what reached the origin deviates from the scenario, for so many completed requests.
+fn stray(
+    expected: AtOrigin,
+    is_floor: bool,
+    completed: u64,
+    fetched: u64,
+    confirmed: u64,
+) -> Option<String> {
+    let part = |count: u64| 100.0 * count as f64 / completed as f64;
+    // As many may be between the server and the origin at the beginning or the end.
+    let slack = STRAY_PART_MAX * completed as f64 + f64::from(HOT);
+    let is_each = |count: u64| count.abs_diff(completed) as f64 <= slack;
+    match expected {
+        AtOrigin::Nothing if fetched as f64 > STRAY_PART_MAX * completed as f64 => {
+            Some(format!("{:.0} % were not hits", part(fetched)))
+        }
+        AtOrigin::EachUnchanged if !is_floor && !is_each(confirmed) => {
+            Some(format!("{:.0} % were confirmed with 304", part(confirmed)))
+        }
+        AtOrigin::Each | AtOrigin::EachOnce | AtOrigin::EachUnchanged if !is_each(fetched) => {
+            Some(format!("{:.0} % reached the origin", part(fetched)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether some of the last URLs of a visit with so many requests are not stored: requesting them
+/// again reaches the origin.
+fn not_stored(context: &Context<'_>, addr: SocketAddr, path: &str, started: u64) -> Option<String> {
+    let mut client = client::Client::new(addr);
+    let fetched = || context.origin.requests.load(Ordering::Relaxed);
+    let before = fetched();
+    // The last requests may have ended with the visit.
+    let last = started.saturating_sub(HOT.into());
+    for new in last.saturating_sub(STORED_CHECKED)..last {
+        if let Err(error) = client.get(&path.replace("{new}", &new.to_string())) {
+            return Some(format!("a stored URL: {error}"));
+        }
+    }
+    let again = fetched() - before;
+    (again > 0).then(|| format!("of {STORED_CHECKED} URLs, {again} were not stored"))
+}
+
+/// Why the requests deviated from the scenario.
+fn fault(outcome: &Outcome, scenario: &Scenario) -> Option<String> {
     let counts = &outcome.counts;
     if counts.errors.total() as f64 > STRAY_PART_MAX * counts.started as f64 {
         return Some(format!("failed requests: {}", errors(outcome)));
@@ -353,9 +515,6 @@ fn fault(outcome: &Outcome, scenario: &Scenario, fetched_part: f64) -> Option<St
             "{open} cold connections, {} closed by the server",
             counts.cold_closed
         ));
-    }
-    if scenario.cached && fetched_part > STRAY_PART_MAX {
-        return Some(format!("{:.0} % were not hits", 100.0 * fetched_part));
     }
     None
 }
@@ -370,6 +529,26 @@ fn errors(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_reaches_the_origin_is_what_the_scenario_says() {
+        use AtOrigin::{Each, EachOnce, EachUnchanged, Nothing};
+        for (expected, is_floor, fetched, confirmed, words) in [
+            (Nothing, false, 90, 0, None),
+            (Nothing, false, 2_000, 0, Some("20 % were not hits")),
+            (Each, false, 10_100, 0, None),
+            (Each, false, 9_000, 0, Some("90 % reached")),
+            (EachOnce, false, 11_000, 0, Some("110 % reached")),
+            (EachUnchanged, false, 10_000, 9_900, None),
+            (EachUnchanged, false, 10_000, 0, Some("0 % were confirmed")),
+            (EachUnchanged, true, 10_000, 0, None),
+            (EachUnchanged, true, 5_000, 0, Some("50 % reached")),
+        ] {
+            let got = stray(expected, is_floor, 10_000, fetched, confirmed);
+            assert_eq!(got.is_some(), words.is_some(), "{got:?}");
+            assert!(got.unwrap_or_default().contains(words.unwrap_or_default()), "{words:?}");
+        }
+    }
 
     #[test]
     fn a_cell_is_the_sum_of_its_visits() {

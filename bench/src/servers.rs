@@ -1,4 +1,4 @@
-//! The rows of the table: the floor, our server on each backend, and the peers.
+//! The rows of the table: the floors, our server on each backend, and the peers.
 //!
 //! Each row knows how its server is started in front of an origin. A row that cannot run says so in
 //! the table; none is left out silently. All servers run with one worker (or thread) and, except
@@ -16,13 +16,16 @@ use std::time::Instant;
 use harness::peer::{self, START_MAX, find};
 use load::Protocol;
 
+use crate::measure::{Scenario, TUNNEL};
 use crate::process;
 
 /// The server of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The null server: the floor.
+    /// The null server: the floor of answers.
     Null,
+    /// The null relay: the floor of what is passed on.
+    Relay,
     /// `plimsoll serve` with this backend and its defaults.
     Plimsoll(&'static str),
     /// `plimsoll serve` with everything on, with or without an access log.
@@ -51,7 +54,7 @@ type Settings = &'static [(&'static str, &'static str)];
 pub(crate) enum Tier {
     Memory,
     Disk,
-    /// It stores nothing. It is the floor of all rows.
+    /// It stores nothing: a floor, which rows are compared with.
     Floor,
 }
 
@@ -61,15 +64,25 @@ pub(crate) struct Server {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
     pub(crate) tier: Tier,
+    /// The only scenarios that it runs; empty: all that it can.
+    only: &'static [&'static str],
 }
 
 const fn in_memory(name: &'static str, kind: Kind) -> Server {
-    Server { name, kind, tier: Tier::Memory }
+    Server { name, kind, tier: Tier::Memory, only: &[] }
 }
 
 const fn on_disk(name: &'static str, kind: Kind) -> Server {
-    Server { name, kind, tier: Tier::Disk }
+    Server { name, kind, tier: Tier::Disk, only: &[] }
 }
+
+/// A row of a few scenarios only.
+const fn only(only: &'static [&'static str], server: Server) -> Server {
+    Server { only, ..server }
+}
+
+/// The scenarios of all our rows. The others only have those of two backends.
+const BASIC: &[&str] = &["hit", "cold", "miss", "large"];
 
 const fn peer(
     program: &'static str,
@@ -85,6 +98,10 @@ const fn plimsoll_disk(memory: &'static str, verify: &'static str) -> Kind {
     Kind::PlimsollDisk { memory, verify }
 }
 
+const fn nginx(set: Settings) -> Kind {
+    peer("nginx", "nginx", "nginx.conf", NGINX, set)
+}
+
 const fn nginx_disk(set: Settings) -> Kind {
     peer("nginx", "nginx", "nginx.conf", include_str!("../peers/nginx-disk.conf"), set)
 }
@@ -94,23 +111,44 @@ const fn squid_disk(set: Settings) -> Kind {
 }
 
 const HAPROXY: &str = include_str!("../peers/haproxy.cfg");
+const SPLICE: &str = include_str!("../peers/haproxy-splice.cfg");
 const NGINX: &str = include_str!("../peers/nginx.conf");
+const NGINX_STREAM: &str = include_str!("../peers/nginx-stream.conf");
 const VARNISH: &str = include_str!("../peers/varnish.vcl");
 const CADDY: &str = include_str!("../peers/Caddyfile");
 const SQUID: &str = include_str!("../peers/squid.conf");
 
+/// The floor of answers, and that of what is passed on.
+pub(crate) const NULL_SERVER: &str = "null";
+pub(crate) const NULL_RELAY: &str = "relay";
+/// HAProxy without a cache: long bodies by splice(2), and tunnels.
+pub(crate) const HAPROXY_SPLICE: &str = "haproxy-splice";
+
 /// All rows, in the order in which they run and are shown.
 pub(crate) const SERVERS: &[Server] = &[
-    Server { name: "null", kind: Kind::Null, tier: Tier::Floor },
+    Server { name: NULL_SERVER, kind: Kind::Null, tier: Tier::Floor, only: &[] },
+    Server { name: NULL_RELAY, kind: Kind::Relay, tier: Tier::Floor, only: &[] },
     in_memory("plimsoll-epoll", Kind::Plimsoll("epoll")),
     in_memory("plimsoll-io_uring", Kind::Plimsoll("io_uring")),
-    in_memory("plimsoll-scalable_select", Kind::Plimsoll("scalable_select")),
-    in_memory("plimsoll-poll", Kind::Plimsoll("poll")),
-    in_memory("plimsoll-select", Kind::Plimsoll("select")),
-    in_memory("plimsoll-all", Kind::PlimsollAll { log: false }),
-    in_memory("plimsoll-all-log", Kind::PlimsollAll { log: true }),
+    only(BASIC, in_memory("plimsoll-scalable_select", Kind::Plimsoll("scalable_select"))),
+    only(BASIC, in_memory("plimsoll-poll", Kind::Plimsoll("poll"))),
+    only(BASIC, in_memory("plimsoll-select", Kind::Plimsoll("select"))),
+    only(BASIC, in_memory("plimsoll-all", Kind::PlimsollAll { log: false })),
+    only(BASIC, in_memory("plimsoll-all-log", Kind::PlimsollAll { log: true })),
     in_memory("haproxy", peer("haproxy", "haproxy", "haproxy.cfg", HAPROXY, &[])),
-    in_memory("nginx", peer("nginx", "nginx", "nginx.conf", NGINX, &[])),
+    only(
+        &["passed_64k", "passed_1m", TUNNEL],
+        in_memory(HAPROXY_SPLICE, peer("haproxy", "haproxy", "haproxy.cfg", SPLICE, &[])),
+    ),
+    in_memory("nginx", nginx(&[("buffering", "on")])),
+    only(&["passed_64k", "passed_1m"], in_memory("nginx-unbuffered", nginx(UNBUFFERED))),
+    only(
+        &[TUNNEL],
+        in_memory(
+            "nginx-stream",
+            peer("nginx", "libnginx-mod-stream", "nginx.conf", NGINX_STREAM, &[]),
+        ),
+    ),
     in_memory("varnish", peer("varnishd", "varnish", "varnish.vcl", VARNISH, &[])),
     in_memory("squid", peer("squid", "squid", "squid.conf", SQUID, &[])),
     in_memory("caddy", peer("caddy", "caddy", "Caddyfile", CADDY, &[])),
@@ -133,6 +171,7 @@ pub(crate) const BESIDE_WRITES: &[Server] = &[
 /// The row that our cost on disk is compared with: it keeps the files of all objects open.
 pub(crate) const NGINX_DISK: &str = "nginx-disk";
 const NGINX_OPEN: Settings = &[("open_file_cache", "max=17000 inactive=600s")];
+const UNBUFFERED: Settings = &[("buffering", "off")];
 const NGINX_DEFAULT: Settings = &[("open_file_cache", "off")];
 const SQUID_ROCK: Settings = &[("cache_dir", "rock {dir}/cache 8192")];
 const SQUID_UFS: Settings = &[("cache_dir", "ufs {dir}/cache 8192 16 256")];
@@ -168,6 +207,10 @@ pub(crate) struct Running {
     pub(crate) http2: SocketAddr,
     /// The address for HTTP/3.
     pub(crate) http3: SocketAddr,
+    /// The address for tunnels.
+    pub(crate) tunnel: SocketAddr,
+    /// Whether a tunnel begins with CONNECT. If not, each connection to `tunnel` is one.
+    pub(crate) takes_connect: bool,
     /// The admin address, if it is our server.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) version: String,
@@ -176,10 +219,15 @@ pub(crate) struct Running {
 }
 
 impl Server {
-    /// Whether it runs the scenarios of this protocol: of HTTP/2 and HTTP/3, one of our rows, and
-    /// the peers that speak it. Caddy has no cache, and only answers the others.
-    pub(crate) fn is_for(&self, protocol: Protocol) -> bool {
-        match (self.kind, protocol) {
+    /// Whether it has a row in this scenario: of HTTP/2 and HTTP/3, one of our rows, and the peers
+    /// that speak it. Caddy has no cache, and only answers the others.
+    pub(crate) fn is_for(&self, scenario: &Scenario) -> bool {
+        // These have rows with another configuration for tunnels.
+        let has_other = scenario.is_tunnel() && ["haproxy", "nginx"].contains(&self.name);
+        if has_other || !(self.only.is_empty() || self.only.contains(&scenario.name)) {
+            return false;
+        }
+        match (self.kind, scenario.protocol) {
             (Kind::Peer(peer), Protocol::Http3 { .. }) => peer.program == "caddy",
             (Kind::Peer(peer), Protocol::Http2 { .. }) => {
                 !["squid", "caddy"].contains(&peer.program)
@@ -191,7 +239,18 @@ impl Server {
         }
     }
 
-    /// Starts it and waits until it listens. Only the null server uses `body_bytes`.
+    /// Why it cannot run a scenario in which it has a row.
+    pub(crate) fn cannot(&self, scenario: &Scenario) -> Option<&'static str> {
+        match (self.name, scenario.name) {
+            ("haproxy", "revalidated") => Some("its cache validates nothing"),
+            ("nginx", "revalidated") => Some("does not store what expires at once"),
+            ("varnish", TUNNEL) => Some("has no tunnels"),
+            _ => None,
+        }
+    }
+
+    /// Starts it and waits until it listens. Only the floors use `body_bytes`: 0 makes the
+    /// relay one of tunnels.
     ///
     /// # Errors
     /// One line for the table: what is missing, or what the server printed.
@@ -212,13 +271,22 @@ impl Server {
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut admin = None;
         let (mut http2, mut http3) = (addr, free_address()?);
+        let (mut tunnel, mut takes_connect) = (addr, false);
         let (command, version) = match self.kind {
-            Kind::Null => (null_command(addr, body_bytes)?, String::new()),
+            Kind::Null => (own_command(format!("null-server {addr} {body_bytes}"))?, String::new()),
+            Kind::Relay => {
+                let origin = ground.origin;
+                let body = if body_bytes > 0 { format!(" {body_bytes}") } else { String::new() };
+                (own_command(format!("null-relay {addr} {origin}{body}"))?, String::new())
+            }
             Kind::Plimsoll(backend) => {
+                (tunnel, takes_connect) = (free_address()?, true);
                 let config = PLIMSOLL
                     .replace("{backend}", backend)
                     .replace("{memory}", PLIMSOLL_MEMORY_BYTES)
                     .replace("{listen_http3}", &http3.to_string())
+                    .replace("{listen_tunnel}", &tunnel.to_string())
+                    .replace("{origin_port}", &ground.origin.port().to_string())
                     .replace("{certificates}", &ground.certificates().display().to_string());
                 plimsoll_command(ground, &config_arguments(ground, &config, addr, &dir)?)?
             }
@@ -249,19 +317,33 @@ impl Server {
                 if peer.config.contains("{certificates}") {
                     http3 = addr;
                 }
-                peer.command(ground, addr, http2, &dir)?
+                if peer.config.contains("{listen_tunnel}") {
+                    (tunnel, takes_connect) = (free_address()?, peer.program == "squid");
+                }
+                peer.command(ground, [addr, http2, tunnel], &dir)?
             }
         };
         let began = Instant::now();
         let process = process::launch(command, &dir, ground.cpu)?;
-        let is_floor = self.kind == Kind::Null;
-        Ok(Running { process, is_floor, addr, http2, http3, admin, version, began })
+        let is_floor = self.tier == Tier::Floor;
+        Ok(Running {
+            process,
+            is_floor,
+            addr,
+            http2,
+            http3,
+            tunnel,
+            takes_connect,
+            admin,
+            version,
+            began,
+        })
     }
 }
 
-fn null_command(addr: SocketAddr, body_bytes: u64) -> Result<Command, String> {
+fn own_command(arguments: String) -> Result<Command, String> {
     let own = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
-    Ok(command(&own, ["null-server".to_owned(), addr.to_string(), body_bytes.to_string()]))
+    Ok(command(&own, arguments.split(' ')))
 }
 
 fn plimsoll_command(
@@ -323,12 +405,15 @@ impl Peer {
     fn command(
         &self,
         ground: &Ground<'_>,
-        addr: SocketAddr,
-        http2: SocketAddr,
+        [addr, http2, tunnel]: [SocketAddr; 3],
         dir: &Path,
     ) -> Result<(Command, String), String> {
-        let program = find(self.program)
-            .ok_or_else(|| format!("not installed: apt-get install {}", self.package))?;
+        let missing = || format!("not installed: apt-get install {}", self.package);
+        let program = find(self.program).ok_or_else(missing)?;
+        let module = self.config.lines().find_map(|line| line.strip_prefix("load_module "));
+        if module.is_some_and(|file| !Path::new(file.trim_end_matches(';')).exists()) {
+            return Err(missing());
+        }
         let mut config = self.config.to_owned();
         for (name, value) in self.set {
             config = config.replace(&format!("{{{name}}}"), value);
@@ -337,6 +422,7 @@ impl Peer {
             .replace("{dir}", &dir.display().to_string())
             .replace("{listen}", &addr.to_string())
             .replace("{listen_http2}", &http2.to_string())
+            .replace("{listen_tunnel}", &tunnel.to_string())
             .replace("{certificates}", &ground.certificates().display().to_string())
             .replace("{content}", &"x".repeat(1024))
             .replace("{origin}", &ground.origin.to_string())
@@ -418,10 +504,11 @@ fn make_open_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::SCENARIOS;
 
     #[test]
-    fn the_floor_comes_first_and_names_are_unique() {
-        assert_eq!(SERVERS[0].kind, Kind::Null);
+    fn the_floors_come_first_and_names_are_unique() {
+        assert_eq!((SERVERS[0].kind, SERVERS[1].kind), (Kind::Null, Kind::Relay));
         let mut names: Vec<&str> = SERVERS.iter().map(|server| server.name).collect();
         names.sort_unstable();
         names.dedup();
@@ -429,16 +516,40 @@ mod tests {
     }
 
     #[test]
+    fn a_row_is_of_scenarios_that_there_are_and_each_has_its_floor_and_its_peer() {
+        for name in SERVERS.iter().flat_map(|server| server.only) {
+            assert!(SCENARIOS.iter().any(|scenario| scenario.name == *name), "{name}");
+        }
+        for scenario in SCENARIOS.iter().filter(|scenario| !scenario.is_of_disk()) {
+            for name in [scenario.floor, scenario.peer, "plimsoll-epoll"] {
+                let has_row = |server: &Server| server.name == name && scenario.is_for(server);
+                assert!(SERVERS.iter().any(has_row), "{name} in {}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_module_says_how_to_install_it() {
+        let config = "load_module /no/such/module.so;";
+        let kind = peer("sh", "x", "c", config, &[]);
+        let server = in_memory("none", kind);
+        let dir = tempfile::tempdir().unwrap();
+        let origin = "127.0.0.1:1".parse().unwrap();
+        let ground = Ground { dir: dir.path(), origin, plimsoll: Path::new("none"), cpu: 0 };
+        assert_eq!(server.start(&ground, 0).unwrap_err(), "not installed: apt-get install x");
+    }
+
+    #[test]
     fn a_missing_peer_says_how_to_install_it() {
         let peer =
             Peer { program: "no-such-peer", package: "x", config: "", config_name: "c", set: &[] };
-        let server = Server { name: "none", kind: Kind::Peer(peer), tier: Tier::Memory };
+        let server = in_memory("none", Kind::Peer(peer));
         let dir = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
         let ground = Ground { dir: dir.path(), origin, plimsoll: Path::new("none"), cpu: 0 };
         let why = server.start(&ground, 0).unwrap_err();
         assert_eq!(why, "not installed: apt-get install x");
-        let own = Server { name: "own", kind: Kind::Plimsoll("epoll"), tier: Tier::Memory };
+        let own = in_memory("own", Kind::Plimsoll("epoll"));
         assert!(own.start(&ground, 0).unwrap_err().starts_with("not built"));
     }
 }

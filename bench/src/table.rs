@@ -11,8 +11,8 @@ use comfy_table::{CellAlignment, Table};
 use load::Protocol;
 use serde::Serialize;
 
-use crate::measure::{Cell, Scenario};
-use crate::servers::NGINX_DISK;
+use crate::measure::{Cell, SCENARIOS, Scenario};
+use crate::servers::{NGINX_DISK, NULL_SERVER};
 
 /// A median with minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -68,11 +68,11 @@ pub(crate) struct Summary {
     pub(crate) server: String,
     pub(crate) scenario: String,
     pub(crate) cpu_us: Option<Spread>,
-    /// Cost divided by that of the null server in the same round.
+    /// Cost divided by that of the scenario's floor in the same round.
     pub(crate) to_floor: Option<Spread>,
     /// Cost divided by that of nginx on disk in the same round.
     pub(crate) to_nginx: Option<Spread>,
-    /// Cost divided by that of HAProxy in the same round; over HTTP/3, by that of Caddy.
+    /// Cost divided by that of the scenario's peer in the same round.
     pub(crate) to_peer: Option<Spread>,
     /// Cost divided by the server's cost of a hit over HTTP/1 without cold connections in the same
     /// round.
@@ -127,13 +127,14 @@ impl Results {
             Spread::of(pairs)
         };
         let has_hot = row.scenario == "cold" || row.scenario.starts_with("http");
-        let peer = if row.scenario.starts_with("http3") { "caddy" } else { "haproxy" };
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == row.scenario);
+        let (floor, peer) = scenario.map_or((NULL_SERVER, "haproxy"), |of| (of.floor, of.peer));
         let first = row.cells.iter().flatten().next();
         Summary {
             server: row.server.clone(),
             scenario: row.scenario.clone(),
             cpu_us: each(|cell| cell.cpu_us),
-            to_floor: ratios(self.find("null", &row.scenario)),
+            to_floor: ratios(self.find(floor, &row.scenario)),
             to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
             to_peer: ratios(self.find(peer, &row.scenario)),
             to_hot: if has_hot { ratios(self.find(&row.server, "hit")) } else { None },
@@ -162,13 +163,14 @@ pub(crate) fn plain(header: &[&str]) -> Table {
 /// The table of one scenario.
 pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
     let (is_cold, has_streams) = (scenario.cold > 0, scenario.protocol != Protocol::Http1);
-    let is_http3 = matches!(scenario.protocol, Protocol::Http3 { .. });
-    let mut header = vec!["server", "CPU us per request", "x floor", "requests/s", "CPU used"];
+    let has_peer = has_streams || scenario.is_passed_on();
+    let (floor, peer) = (format!("x {}", scenario.floor), format!("x {}", scenario.peer));
+    let mut header = vec!["server", "CPU us per request", &floor, "requests/s", "CPU used"];
     if is_cold || has_streams {
         header.push("x own hot");
     }
-    if has_streams {
-        header.push(if is_http3 { "x caddy" } else { "x haproxy" });
+    if has_peer {
+        header.push(&peer);
     }
     if is_cold {
         header.push("bytes per cold conn.");
@@ -190,7 +192,7 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
         if is_cold || has_streams {
             cells.push(text(summary.to_hot));
         }
-        if has_streams {
+        if has_peer {
             cells.push(text(summary.to_peer));
         }
         if is_cold {
@@ -210,7 +212,6 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::SCENARIOS;
 
     fn cell(cpu_us: f64) -> Result<Cell, String> {
         let bytes_per_cold = Some(cpu_us * 128.0);
@@ -247,6 +248,20 @@ mod tests {
         let hot = summaries[2].to_hot.unwrap();
         assert!((hot.max - 1.1).abs() < 1e-12 && hot.min == 1.0);
         assert_eq!(summaries[2].bytes_per_cold, Some(8.8 * 128.0));
+    }
+
+    #[test]
+    fn what_is_passed_on_is_compared_with_the_relay() {
+        let mut results = Results::default();
+        for (server, cpu_us) in [("relay", 8.0), ("own", 12.0), ("nginx", 24.0)] {
+            results.add(server, "stored", cell(cpu_us));
+        }
+        let summaries = results.summaries();
+        assert_eq!(summaries[1].to_floor.unwrap().median, 1.5);
+        assert_eq!(summaries[1].to_peer.unwrap().median, 0.5);
+        let stored = SCENARIOS.iter().find(|scenario| scenario.name == "stored").unwrap();
+        let text = scenario_table(stored, &summaries);
+        assert!(text.contains("x relay") && text.contains("x nginx"), "{text}");
     }
 
     #[test]
