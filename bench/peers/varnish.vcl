@@ -5,10 +5,10 @@ backend origin {
     .port = "{origin_port}";
 }
 
-# By default it keeps nothing that expires at once.
+# By default it keeps nothing that expires at once, and never an object without a lifetime.
 sub vcl_backend_response {
     if (beresp.http.Cache-Control == "max-age=0") {
-        set beresp.ttl = 0s;
+        set beresp.ttl = 1ms;
         set beresp.grace = 0s;
         set beresp.keep = 1h;
         return (deliver);

@@ -322,6 +322,8 @@ struct Reading {
     /// Requests that the origin answered, and those that it answered with 304.
     fetched: u64,
     confirmed: u64,
+    /// Connections that it accepted.
+    opened: u64,
     /// Time that the server's CPU was busy, ns, in steps of 10 ms.
     busy_ns: u64,
 }
@@ -411,6 +413,7 @@ pub(crate) fn visit(
             completed: tick.counts.completed,
             fetched: origin.requests.load(Ordering::Relaxed),
             confirmed: origin.not_modified.load(Ordering::Relaxed),
+            opened: origin.connections.load(Ordering::Relaxed),
             busy_ns: process::cpu_busy_ns(pace.server_cpu),
         };
         if from.is_none() && tick.elapsed >= WARM {
@@ -439,14 +442,18 @@ pub(crate) fn visit(
         from_disk,
         fault: fault(&outcome, scenario)
             .or_else(|| {
-                let fetched = to.fetched - from.fetched;
-                let confirmed = to.confirmed - from.confirmed;
-                let is_floor = server.is_floor;
-                stray(scenario.origin, is_floor, completed, fetched, confirmed)
+                let seen = Reading {
+                    completed,
+                    fetched: to.fetched - from.fetched,
+                    confirmed: to.confirmed - from.confirmed,
+                    opened: to.opened - from.opened,
+                    ..to
+                };
+                stray(scenario.origin, server.is_floor, &seen)
             })
             .or_else(|| {
                 let checked = scenario.origin == AtOrigin::EachOnce && !server.is_floor;
-                checked.then(|| not_stored(context, addr, &path, outcome.counts.started))?
+                checked.then(|| not_stored(context, addr, &path, &outcome))?
             })
             .or_else(|| {
                 let part = from_disk.filter(|part| *part < 1.0 - MEMORY_PART_MAX)?;
@@ -460,14 +467,9 @@ pub(crate) fn visit(
     })
 }
 
-/// Why what reached the origin deviates from the scenario, for so many completed requests.
-fn stray(
-    expected: AtOrigin,
-    is_floor: bool,
-    completed: u64,
-    fetched: u64,
-    confirmed: u64,
-) -> Option<String> {
+/// Why what reached the origin in a visit deviates from the scenario.
+fn stray(expected: AtOrigin, is_floor: bool, seen: &Reading) -> Option<String> {
+    let Reading { completed, fetched, confirmed, opened, .. } = *seen;
     let part = |count: u64| 100.0 * count as f64 / completed as f64;
     // As many may be between the server and the origin at the beginning or the end.
     let slack = STRAY_PART_MAX * completed as f64 + f64::from(HOT);
@@ -482,24 +484,32 @@ fn stray(
         AtOrigin::Each | AtOrigin::EachOnce | AtOrigin::EachUnchanged if !is_each(fetched) => {
             Some(format!("{:.0} % reached the origin", part(fetched)))
         }
+        _ if opened as f64 > slack => {
+            Some(format!("{:.0} % opened a connection to the origin", part(opened)))
+        }
         _ => None,
     }
 }
 
-/// Whether some of the last URLs of a visit with so many requests are not stored: requesting them
-/// again reaches the origin.
-fn not_stored(context: &Context<'_>, addr: SocketAddr, path: &str, started: u64) -> Option<String> {
+/// Whether some of the last URLs of a visit are not stored: requesting them again reaches the
+/// origin.
+fn not_stored(
+    context: &Context<'_>,
+    addr: SocketAddr,
+    path: &str,
+    outcome: &Outcome,
+) -> Option<String> {
     let mut client = client::Client::new(addr);
     let fetched = || context.origin.requests.load(Ordering::Relaxed);
     let before = fetched();
-    // The last requests may have ended with the visit.
-    let last = started.saturating_sub(HOT.into());
+    let last = outcome.counts.started;
     for new in last.saturating_sub(STORED_CHECKED)..last {
         if let Err(error) = client.get(&path.replace("{new}", &new.to_string())) {
             return Some(format!("a stored URL: {error}"));
         }
     }
-    let again = fetched() - before;
+    // What was in flight at the end of the visit was given up.
+    let again = (fetched() - before).saturating_sub(outcome.in_flight);
     (again > 0).then(|| format!("of {STORED_CHECKED} URLs, {again} were not stored"))
 }
 
@@ -533,18 +543,21 @@ mod tests {
     #[test]
     fn what_reaches_the_origin_is_what_the_scenario_says() {
         use AtOrigin::{Each, EachOnce, EachUnchanged, Nothing};
-        for (expected, is_floor, fetched, confirmed, words) in [
-            (Nothing, false, 90, 0, None),
-            (Nothing, false, 2_000, 0, Some("20 % were not hits")),
-            (Each, false, 10_100, 0, None),
-            (Each, false, 9_000, 0, Some("90 % reached")),
-            (EachOnce, false, 11_000, 0, Some("110 % reached")),
-            (EachUnchanged, false, 10_000, 9_900, None),
-            (EachUnchanged, false, 10_000, 0, Some("0 % were confirmed")),
-            (EachUnchanged, true, 10_000, 0, None),
-            (EachUnchanged, true, 5_000, 0, Some("50 % reached")),
+        for (expected, is_floor, fetched, confirmed, opened, words) in [
+            (Nothing, false, 90, 0, 9, None),
+            (Nothing, false, 2_000, 0, 0, Some("20 % were not hits")),
+            (Each, false, 10_100, 0, 64, None),
+            (Each, false, 10_100, 0, 9_990, Some("100 % opened")),
+            (Each, false, 9_000, 0, 0, Some("90 % reached")),
+            (EachOnce, false, 11_000, 0, 0, Some("110 % reached")),
+            (EachUnchanged, false, 10_000, 9_900, 0, None),
+            (EachUnchanged, false, 10_000, 0, 0, Some("0 % were confirmed")),
+            (EachUnchanged, true, 10_000, 0, 0, None),
+            (EachUnchanged, true, 5_000, 0, 0, Some("50 % reached")),
         ] {
-            let got = stray(expected, is_floor, 10_000, fetched, confirmed);
+            let seen =
+                Reading { completed: 10_000, fetched, confirmed, opened, ..Reading::default() };
+            let got = stray(expected, is_floor, &seen);
             assert_eq!(got.is_some(), words.is_some(), "{got:?}");
             assert!(got.unwrap_or_default().contains(words.unwrap_or_default()), "{words:?}");
         }
