@@ -384,8 +384,9 @@ fn conditions(context: &Context<'_>) -> Vec<String> {
             pace.cpu
         ),
         format!(
-            "closed loop of {} connections, as fast as the server answers; if the server used less \
-             than 100 % of its CPU, the generator was the limit and the cost includes sleeping",
+            "closed loop of {} connections unless stated, as fast as the server answers; if the \
+             server used less than 100 % of its CPU, the generator was the limit and the cost \
+             includes sleeping",
             measure::HOT
         ),
     ]
