@@ -35,6 +35,10 @@ impl Session {
         match self.0 {}
     }
 
+    pub(crate) fn has_resumed(&self) -> bool {
+        match self.0 {}
+    }
+
     pub(crate) fn has_unsent(&self) -> bool {
         match self.0 {}
     }

@@ -114,6 +114,11 @@ impl Connection {
         Ok(answer.ends_with(b"\r\n\r\n"))
     }
 
+    /// Whether its TLS handshake resumed an earlier session.
+    pub(crate) fn has_resumed(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_resumed())
+    }
+
     /// Whether TLS has bytes that the socket has not accepted.
     #[inline]
     pub(crate) fn holds_records(&self) -> bool {

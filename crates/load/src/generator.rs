@@ -549,7 +549,7 @@ impl<'p> Generator<'p> {
         }
         let connection = &mut self.connections.table[slot as usize];
         if connection.has_request {
-            self.ledger.connected();
+            self.ledger.connected(connection.has_resumed());
             connection.step = Step::Busy;
             self.send_rest(slot);
         }

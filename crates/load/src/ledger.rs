@@ -127,8 +127,9 @@ impl Ledger {
         self.row.errors.count(kind);
     }
 
-    pub(crate) fn connected(&mut self) {
+    pub(crate) fn connected(&mut self, resumed: bool) {
         self.row.connects += 1;
+        self.row.resumed += u64::from(resumed);
     }
 
     pub(crate) fn cold_closed(&mut self) {

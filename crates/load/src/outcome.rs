@@ -211,6 +211,9 @@ pub struct Counts {
     pub body_bytes: u64,
     /// Connections made, except cold ones.
     pub connects: u64,
+    /// Connections among them whose TLS handshake resumed an earlier session.
+    #[serde(default)]
+    pub resumed: u64,
     /// Cold connections that the server closed. Each was reopened.
     pub cold_closed: u64,
     /// Requests that the generator itself started late although connections were idle.
@@ -227,6 +230,7 @@ impl Counts {
         self.misses += other.misses;
         self.body_bytes += other.body_bytes;
         self.connects += other.connects;
+        self.resumed += other.resumed;
         self.cold_closed += other.cold_closed;
         self.late_starts += other.late_starts;
     }

@@ -59,6 +59,9 @@ pub struct Plan {
     pub ca: Option<PathBuf>,
     /// Whether a connection is reused. If not, each request has its own.
     pub keep_alive: bool,
+    /// Whether a new connection resumes the TLS session of an earlier one.
+    #[serde(default)]
+    pub resume: bool,
     /// The objects. Requests differ only by `{n}` and `{size}` in the path.
     pub population: Population,
     /// Seeds the arrivals, the draws and the sizes.
@@ -97,6 +100,7 @@ impl Plan {
             protocol: Protocol::Http1,
             ca: None,
             keep_alive: true,
+            resume: false,
             population: Population::default(),
             seed: 1,
             busy_poll: false,
@@ -158,6 +162,10 @@ impl Plan {
         }
         if !self.target.tls && self.ca.is_some() {
             return Err(named("ca")("needs a URL that begins with https://"));
+        }
+        let over_tcp = !matches!(self.protocol, Protocol::Http3 { .. });
+        if self.resume && !(self.target.tls && over_tcp) {
+            return Err(named("resume")("needs a URL that begins with https://, and no HTTP/3"));
         }
         if self.source_count() > 1 && !self.loopback_v4() {
             let why = "several source addresses require a target in 127.0.0.0/8";
@@ -396,6 +404,7 @@ mod tests {
         );
         wrong(|p| p.protocol = Protocol::Http3 { streams: 1 }, "https://");
         wrong(|p| p.ca = Some("ca.pem".into()), "https://");
+        wrong(|p| p.resume = true, "https://");
         wrong(|p| (p.target.tls, p.target.absolute) = (true, true), "forward proxy");
         wrong(
             |p| (p.protocol, p.body_bytes) = (Protocol::Http2 { streams: 1 }, 1),

@@ -1,7 +1,7 @@
 //! TLS below HTTP/1 and HTTP/2, by rustls, and its configuration for HTTP/3.
 //!
 //! What: [`Tls`] is the configuration of a run, a [`Session`] is one connection. Every connection
-//! makes a full handshake: no session is resumed. A certificate is verified only if the plan names
+//! makes a full handshake, unless the plan has sessions resumed. A certificate is verified only if the plan names
 //! roots. An end without a close_notify counts as an end: if it came too early, HTTP shows it,
 //! except in a body that ends by the close. What never happens: plaintext is left inside a session
 //! after a read, where no event would report it.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
 use rustls::time_provider::DefaultTimeProvider;
-use rustls::{AlertDescription, ClientConfig, ClientConnection, Error};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind};
 use transport::tls::{ClientTls, UpstreamTls};
 
 use crate::plan::{Plan, Protocol};
@@ -27,6 +27,8 @@ const ROOM_BYTES_MIN: usize = 64 * 1024;
 const INPUT_BYTES: usize = ROOM_BYTES_MIN - RECORD_BYTES_MAX;
 /// The same during a handshake: rustls keeps so much plaintext that comes behind it.
 const HANDSHAKE_BYTES: usize = 8 * 1024;
+/// Sessions kept for later connections, all of one server.
+const SESSIONS: usize = 256;
 const HTTP2: &[u8] = b"h2";
 const NOT_OFFERED: &str =
     "the server does not offer the requested version of HTTP in the TLS handshake (ALPN)";
@@ -53,7 +55,10 @@ impl Tls {
             Protocol::Http2 { .. } => HTTP2.to_vec(),
             Protocol::Http3 { .. } => b"h3".to_vec(),
         }];
-        config.resumption = Resumption::disabled();
+        config.resumption = match plan.resume {
+            true => Resumption::in_memory_sessions(SESSIONS),
+            false => Resumption::disabled(),
+        };
         // The other one is that of the runtime, which does not run here.
         config.time_provider = Arc::new(DefaultTimeProvider);
         let host = plan.target.host();
@@ -178,6 +183,10 @@ impl Session {
     pub(crate) fn send(&mut self, fd: RawFd, bytes: &[u8]) -> io::Result<()> {
         self.0.writer().write_all(bytes)?;
         self.flush(fd)
+    }
+
+    pub(crate) fn has_resumed(&self) -> bool {
+        self.0.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     pub(crate) fn has_unsent(&self) -> bool {

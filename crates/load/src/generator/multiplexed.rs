@@ -477,7 +477,7 @@ impl Generator<'_> {
         if self.connections.table[link as usize].step == Step::Connecting {
             return match self.establish_link(link, cause) {
                 Ok(true) if self.running && !self.connections.is_cold(link) => {
-                    self.ledger.connected();
+                    self.ledger.connected(self.connections.table[link as usize].has_resumed());
                 }
                 Ok(_) => {}
                 Err(e) => self.fail_link(link, kind_of_connect(&e), sys::mono_ns()),

@@ -90,6 +90,29 @@ fn each_request_can_have_its_connection() {
 }
 
 #[test]
+fn a_session_is_resumed_only_if_the_plan_says_so() {
+    let mut config = config(b"http/1.1");
+    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new().unwrap();
+    let config = Arc::new(config);
+    let server = Server::connections(move |stream| {
+        converse(secure(stream, &config), &|stream, _| {
+            say_content(stream, 10);
+            stream.conn.send_close_notify();
+            let _ = stream.flush();
+            false
+        });
+    });
+    let resumed = |resume: bool| {
+        let plan = over_tls(server.requests("/", 200.0, 20));
+        // One after another, so that each finds the session of the one before.
+        let outcome = run(&Plan { keep_alive: false, connections: 1, resume, ..plan });
+        assert_eq!((outcome.counts.completed, outcome.counts.connects), (20, 20));
+        outcome.counts.resumed
+    };
+    assert_eq!((resumed(true), resumed(false)), (19, 0));
+}
+
+#[test]
 fn a_close_without_a_response_is_an_error_with_its_kind() {
     let server = scripted(b"http/1.1", |stream, number| number < 3 && say_content(stream, 10));
     let outcome = run(&over_tls(server.requests("/", 500.0, 100)));
