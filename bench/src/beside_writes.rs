@@ -16,6 +16,7 @@ use load::{Outcome, Plan, Schedule, Size, family};
 use serde::Serialize;
 
 use crate::client::HOST;
+use crate::generators;
 use crate::measure::Context;
 use crate::process::{self, Awake};
 use crate::servers::{BESIDE_WRITES, Running, Server};
@@ -128,14 +129,7 @@ impl Bench<'_> {
 
     fn hits(&self, running: &Running) -> Result<Outcome, String> {
         let plan = self.plan(running, HIT, HITS_PER_S, self.context.pace.measured)?;
-        let measured = || {
-            process::schedule(libc::SCHED_FIFO, 1).map_err(|e| {
-                format!("no real-time priority for the generator: {e}; try as root")
-            })?;
-            load::run(&plan, self.context.stop, &mut |_| ()).map_err(|e| e.to_string())
-        };
-        thread::scope(|scope| scope.spawn(measured).join())
-            .unwrap_or_else(|_| Err("the generator's thread panicked".to_owned()))
+        generators::in_real_time(&plan, self.context.stop)
     }
 
     /// The misses, before and while hits are measured.

@@ -4,10 +4,14 @@
 //! generator, not of the server, per completed request. A generator that costs more than the
 //! servers cannot saturate them.
 
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
 use harness::wrk;
-use load::{Plan, Schedule, sys};
+use load::{Outcome, Plan, Schedule, sys};
 
 use crate::measure::{Context, HOT};
+use crate::process;
 use crate::servers::Running;
 
 /// CPU microseconds per request and requests per second.
@@ -33,4 +37,15 @@ pub(crate) fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, Strin
     let report = wrk::run(&url, HOT, seconds, Some(context.pace.cpu), &[], context.stop)?;
     let cpu_ns = sys::children_cpu_ns() - before_ns;
     Ok((cpu_ns as f64 / 1e3 / report.requests, report.rate))
+}
+
+/// Runs our generator before everything else on its CPU, for latencies that it does not cause.
+pub(crate) fn in_real_time(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, String> {
+    let measured = || {
+        process::schedule(libc::SCHED_FIFO, 1)
+            .map_err(|e| format!("no real-time priority for the generator: {e}; try as root"))?;
+        load::run(plan, stop, &mut |_| ()).map_err(|e| e.to_string())
+    };
+    thread::scope(|scope| scope.spawn(measured).join())
+        .unwrap_or_else(|_| Err("the generator's thread panicked".to_owned()))
 }

@@ -9,6 +9,7 @@
 
 mod beside_writes;
 mod client;
+mod cores;
 mod counts;
 mod generators;
 mod layout;
@@ -16,6 +17,8 @@ mod measure;
 mod process;
 mod servers;
 mod table;
+mod tails;
+mod tls;
 mod valgrind;
 mod warm_start;
 
@@ -61,9 +64,9 @@ struct Flags {
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Run only scenarios whose names start with these prefixes: hit, cold, http2, http3, miss,
-    /// stored, revalidated, post, tunnel, passed, large, generator. These run only if they are
-    /// named, because they need minutes and gigabytes: disk_hit_1k, disk_hit_16k, disk_hit_1m,
-    /// warm_start, beside_writes.
+    /// stored, revalidated, post, tunnel, passed, large, tls, cores, tails, generator. These run
+    /// only if they are named, because they need minutes and gigabytes: disk_hit_1k, disk_hit_16k,
+    /// disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Number of objects in warm_start.
@@ -105,6 +108,11 @@ struct Report {
     rows: Vec<Summary>,
     warm_starts: Vec<warm_start::Starts>,
     beside_writes: Vec<beside_writes::Rounds>,
+    tls_silent: Vec<tls::Silent>,
+    cores: Vec<cores::Cores>,
+    tails: Vec<tails::Tail>,
+    /// Scenarios without rows, and why.
+    failed: Vec<String>,
     cells: Vec<table::Row>,
 }
 
@@ -126,6 +134,11 @@ impl Flags {
     /// Whether the flags name a scenario.
     fn names(&self, scenario: &str) -> bool {
         self.scenario.iter().any(|name| scenario.starts_with(name.as_str()))
+    }
+
+    /// Whether they ask for a scenario that also runs if none is named.
+    fn wants(&self, scenario: &str) -> bool {
+        self.scenario.is_empty() || self.names(scenario)
     }
 }
 
@@ -209,7 +222,8 @@ fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>
             return Err(format!("--only {only}: the servers are {}", names.join(", ")));
         }
     }
-    let apart = [GENERATOR, warm_start::NAME, beside_writes::NAME];
+    let apart =
+        [GENERATOR, tls::NAME, cores::NAME, tails::NAME, warm_start::NAME, beside_writes::NAME];
     let all = || SCENARIOS.iter().map(|scenario| scenario.name).chain(apart);
     for asked in &flags.scenario {
         if !all().any(|name| name.starts_with(asked.as_str())) {
@@ -261,14 +275,22 @@ fn run(
             }
         }
     }
-    let with_generators = flags.scenario.is_empty() || flags.names(GENERATOR);
-    let generators = if with_generators { generators(servers, context)? } else { Vec::new() };
+    let generators =
+        if flags.wants(GENERATOR) { generators(servers, context)? } else { Vec::new() };
     let version = |((name, _), running): (&(&str, u64), &Result<Running, String>)| {
         let version = running.as_ref().ok().map(|running| running.version.clone());
         version.filter(|text| !text.is_empty()).map(|text| ((*name).to_owned(), text))
     };
     let versions = fleet.iter().filter_map(version).collect();
     drop(fleet);
+    let mut failed = Vec::new();
+    let silent = flags.wants(tls::NAME).then(|| tls::run(context, servers));
+    let tls_silent = rows_of(tls::NAME, silent, &mut failed);
+    let cores = flags.wants(cores::NAME).then(|| cores::run(context));
+    let cores = rows_of(cores::NAME, cores, &mut failed);
+    let tails = flags.wants(tails::NAME).then(|| tails::run(context, servers));
+    let tails = rows_of(tails::NAME, tails, &mut failed);
+    context.check_stop()?;
     let warm_starts = if flags.names(warm_start::NAME) {
         warm_start::Bench { context, objects: flags.objects }.run(servers)?
     } else {
@@ -285,8 +307,24 @@ fn run(
         generators,
         warm_starts,
         beside_writes,
+        tls_silent,
+        cores,
+        tails,
+        failed,
         rows: results.summaries(),
         cells: results.rows,
+    })
+}
+
+/// The rows of a scenario, if it was run. One that failed does not discard the others.
+fn rows_of<T>(
+    name: &str,
+    measured: Option<Result<Vec<T>, String>>,
+    failed: &mut Vec<String>,
+) -> Vec<T> {
+    measured.unwrap_or_else(|| Ok(Vec::new())).unwrap_or_else(|why| {
+        failed.push(format!("{name} failed: {why}"));
+        Vec::new()
     })
 }
 
@@ -414,6 +452,21 @@ fn print(report: &Report, scenarios: &[&Scenario], json: bool) -> Result<(), Str
     if !report.beside_writes.is_empty() {
         println!("\nhits of 1 KB in memory, alone and during misses of 1 MB that are stored");
         println!("{}", beside_writes::table(&report.beside_writes));
+    }
+    if !report.tls_silent.is_empty() {
+        println!("\nmemory of a silent connection over TLS 1.3");
+        println!("{}", tls::table(&report.tls_silent));
+    }
+    if !report.cores.is_empty() {
+        println!("\none worker and two, at the same rate for each worker");
+        println!("{}", cores::tables(&report.cores));
+    }
+    if !report.tails.is_empty() {
+        println!("\nlatencies from the intended start");
+        println!("{}", tails::table(&report.tails));
+    }
+    for line in &report.failed {
+        println!("\n{line}");
     }
     if !report.generators.is_empty() {
         println!("\nCPU time of the generators per request, against the null server");

@@ -29,7 +29,7 @@ pub(crate) const HOT: u32 = 64;
 /// Idle connections of the cold scenario.
 pub(crate) const COLD: u32 = 10_000;
 /// How long a visit runs before it is measured.
-const WARM: Duration = Duration::from_millis(200);
+pub(crate) const WARM: Duration = Duration::from_millis(200);
 /// If other processes take a larger share of the server's CPU, the cell says so.
 const OTHERS_PART_MAX: f64 = 0.1;
 /// The share of requests that may deviate from the scenario.
@@ -40,6 +40,19 @@ const STORED_CHECKED: u64 = 20;
 const DISK_HITS: &str = "plimsoll_disk_hits_total";
 /// The share of disk hits that may have been memory hits.
 const MEMORY_PART_MAX: f64 = 0.1;
+/// The share of full handshakes where sessions are resumed: the first on each connection.
+const FULL_PART_MAX: f64 = 0.1;
+
+/// How the requests of a scenario use TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// Not at all.
+    No,
+    /// On connections that are kept.
+    Kept,
+    /// On a new connection for each request.
+    New { resumed: bool },
+}
 
 /// The requests that the servers get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +77,7 @@ pub(crate) struct Scenario {
     /// The peer that has a column with ratios to it.
     pub(crate) peer: &'static str,
     origin: AtOrigin,
+    pub(crate) tls: Tls,
     tier: Tier,
 }
 
@@ -83,6 +97,9 @@ enum AtOrigin {
 impl Scenario {
     /// Whether this server has a row in it.
     pub(crate) fn is_for(&self, server: &Server) -> bool {
+        if self.tls != Tls::No {
+            return server.has_tls();
+        }
         match server.tier {
             Tier::Floor => server.name == self.floor,
             tier => tier == self.tier && server.is_for(self),
@@ -129,6 +146,7 @@ const HIT: Scenario = Scenario {
     floor: NULL_SERVER,
     peer: "haproxy",
     origin: AtOrigin::Nothing,
+    tls: Tls::No,
     tier: Tier::Memory,
 };
 
@@ -252,6 +270,32 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         body_bytes: 65536,
         ..HIT
     },
+    Scenario {
+        name: "tls",
+        title: "cached hit of 1 KB over TLS 1.3, 64 keep-alive connections",
+        tls: Tls::Kept,
+        ..HIT
+    },
+    Scenario {
+        name: "tls_large",
+        title: "cached hit of 64 KB over TLS 1.3, 64 keep-alive connections",
+        path: "/obj/3?size=65536",
+        body_bytes: 65536,
+        tls: Tls::Kept,
+        ..HIT
+    },
+    Scenario {
+        name: "tls_full",
+        title: "new connection, full handshake, hit of 1 KB, close",
+        tls: Tls::New { resumed: false },
+        ..HIT
+    },
+    Scenario {
+        name: "tls_resumed",
+        title: "new connection, resumed handshake, hit of 1 KB, close",
+        tls: Tls::New { resumed: true },
+        ..HIT
+    },
     DISK_HIT,
     Scenario {
         name: "disk_hit_16k",
@@ -368,6 +412,7 @@ pub(crate) fn visit(
     let Context { pace, origin, stop, .. } = context;
     let protocol = if server.is_floor { Protocol::Http1 } else { scenario.protocol };
     let (scheme, addr) = match protocol {
+        Protocol::Http1 if scenario.tls != Tls::No => ("https", server.tls),
         Protocol::Http1 => ("http", server.addr),
         Protocol::Http2 { .. } => ("http", server.http2),
         Protocol::Http3 { .. } => ("https", server.http3),
@@ -391,6 +436,9 @@ pub(crate) fn visit(
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.cold = scenario.cold;
     plan.sources = if scenario.cold > 0 { 2 } else { 0 };
+    if let Tls::New { resumed } = scenario.tls {
+        (plan.keep_alive, plan.resume) = (false, resumed);
+    }
     plan.count_hits = false;
     plan.pin_cpu = Some(pace.cpu);
     // Waking a sleeping generator would cost the server CPU time. On a miss, however, the generator
@@ -530,6 +578,12 @@ fn fault(outcome: &Outcome, scenario: &Scenario) -> Option<String> {
             "{open} cold connections, {} closed by the server",
             counts.cold_closed
         ));
+    }
+    if scenario.tls == (Tls::New { resumed: true }) {
+        let part = counts.resumed as f64 / counts.connects.max(1) as f64;
+        if part < 1.0 - FULL_PART_MAX {
+            return Some(format!("only {:.0} % of the sessions were resumed", 100.0 * part));
+        }
     }
     None
 }

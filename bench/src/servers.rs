@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     PlimsollAll { log: bool },
     /// `plimsoll serve` with a disk cache below this much memory.
     PlimsollDisk { memory: &'static str, verify: &'static str },
+    /// `plimsoll serve` with this many workers, on the CPUs from this one on.
+    PlimsollCores { workers: usize, cpu: usize },
     /// A peer.
     Peer(Peer),
 }
@@ -68,7 +70,7 @@ pub(crate) struct Server {
     only: &'static [&'static str],
 }
 
-const fn in_memory(name: &'static str, kind: Kind) -> Server {
+pub(crate) const fn in_memory(name: &'static str, kind: Kind) -> Server {
     Server { name, kind, tier: Tier::Memory, only: &[] }
 }
 
@@ -211,6 +213,8 @@ pub(crate) struct Running {
     pub(crate) tunnel: SocketAddr,
     /// Whether a tunnel begins with CONNECT. If not, each connection to `tunnel` is one.
     pub(crate) takes_connect: bool,
+    /// The address for HTTP/1 over TLS.
+    pub(crate) tls: SocketAddr,
     /// The admin address, if it is our server.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) version: String,
@@ -249,6 +253,15 @@ impl Server {
         }
     }
 
+    /// Whether it runs the scenarios over TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        match self.kind {
+            Kind::Plimsoll(backend) => backend == "epoll",
+            Kind::Peer(peer) => peer.config.contains("{listen_tls}"),
+            _ => false,
+        }
+    }
+
     /// Starts it and waits until it listens. Only the floors use `body_bytes`: 0 makes the
     /// relay one of tunnels.
     ///
@@ -272,6 +285,8 @@ impl Server {
         let mut admin = None;
         let (mut http2, mut http3) = (addr, free_address()?);
         let (mut tunnel, mut takes_connect) = (addr, false);
+        // Our server speaks TLS on the TCP port of the same number.
+        let mut tls = http3;
         let (command, version) = match self.kind {
             Kind::Null => (own_command(format!("null-server {addr} {body_bytes}"))?, String::new()),
             Kind::Relay => {
@@ -305,22 +320,32 @@ impl Server {
                      {PLIMSOLL_DISK_BYTES} --disk-verify {verify} --disk",
                     admin.insert(free_address()?)
                 );
-                let mut all = arguments(ground, addr, &more);
+                let mut all = arguments(ground, addr, 1, &more);
                 all.push(dir.join("store").display().to_string());
                 plimsoll_command(ground, &all)?
             }
+            Kind::PlimsollCores { workers, cpu } => {
+                let more = format!(
+                    "--backend epoll --cpu {cpu} --memory {PLIMSOLL_MEMORY_BYTES} --admin {}",
+                    admin.insert(free_address()?)
+                );
+                plimsoll_command(ground, &arguments(ground, addr, workers, &more))?
+            }
             Kind::Peer(peer) => {
+                if self.has_tls() {
+                    tls = free_address()?;
+                }
                 if peer.config.contains("{listen_http2}") {
                     http2 = free_address()?;
                 }
                 // Caddy has one address, for all versions.
-                if peer.config.contains("{certificates}") {
+                if peer.program == "caddy" {
                     http3 = addr;
                 }
                 if peer.config.contains("{listen_tunnel}") {
                     (tunnel, takes_connect) = (free_address()?, peer.program == "squid");
                 }
-                peer.command(ground, [addr, http2, tunnel], &dir)?
+                peer.command(ground, [addr, http2, tunnel, tls], &dir)?
             }
         };
         let began = Instant::now();
@@ -334,6 +359,7 @@ impl Server {
             http3,
             tunnel,
             takes_connect,
+            tls,
             admin,
             version,
             began,
@@ -358,9 +384,9 @@ fn plimsoll_command(
 }
 
 /// The arguments of `plimsoll serve` that rows without a configuration file share, and `more`.
-fn arguments(ground: &Ground<'_>, addr: SocketAddr, more: &str) -> Vec<String> {
+fn arguments(ground: &Ground<'_>, addr: SocketAddr, workers: usize, more: &str) -> Vec<String> {
     let origin = ground.origin;
-    let all = format!("serve --listen {addr} --origin http://{origin} --workers 1 {more}");
+    let all = format!("serve --listen {addr} --origin http://{origin} --workers {workers} {more}");
     all.split(' ').map(str::to_owned).collect()
 }
 
@@ -380,7 +406,8 @@ fn config_arguments(
 }
 
 impl Ground<'_> {
-    /// The directory of the certificate that every server shows, `site.pem` and `site.key`.
+    /// The directory of the certificate that every server shows, `site.pem` and `site.key`, and of
+    /// both in one file.
     fn certificates(&self) -> &Path {
         self.dir
     }
@@ -392,7 +419,9 @@ impl Ground<'_> {
     pub(crate) fn make_certificate(&self) -> Result<(), String> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).map_err(|e| e.to_string())?;
-        let files = [("site.pem", made.cert.pem()), ("site.key", made.signing_key.serialize_pem())];
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let both = format!("{chain}{key}");
+        let files = [("site.pem", chain), ("site.key", key), ("site.both", both)];
         for (name, text) in files {
             let file = self.certificates().join(name);
             fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -405,7 +434,7 @@ impl Peer {
     fn command(
         &self,
         ground: &Ground<'_>,
-        [addr, http2, tunnel]: [SocketAddr; 3],
+        [addr, http2, tunnel, tls]: [SocketAddr; 4],
         dir: &Path,
     ) -> Result<(Command, String), String> {
         let missing = || format!("not installed: apt-get install {}", self.package);
@@ -423,6 +452,7 @@ impl Peer {
             .replace("{listen}", &addr.to_string())
             .replace("{listen_http2}", &http2.to_string())
             .replace("{listen_tunnel}", &tunnel.to_string())
+            .replace("{listen_tls}", &tls.to_string())
             .replace("{certificates}", &ground.certificates().display().to_string())
             .replace("{content}", &"x".repeat(1024))
             .replace("{origin}", &ground.origin.to_string())

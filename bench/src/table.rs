@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, Table};
 use load::Protocol;
 use serde::Serialize;
 
-use crate::measure::{Cell, SCENARIOS, Scenario};
+use crate::measure::{Cell, SCENARIOS, Scenario, Tls};
 use crate::servers::{NGINX_DISK, NULL_SERVER};
 
 /// A median with minimum and maximum.
@@ -72,7 +72,8 @@ pub(crate) struct Summary {
     pub(crate) to_floor: Option<Spread>,
     /// Cost divided by that of nginx on disk in the same round.
     pub(crate) to_nginx: Option<Spread>,
-    /// Cost divided by that of the scenario's peer in the same round.
+    /// Cost divided by that of the scenario's peer in the same round; over TLS, by that of the
+    /// better of HAProxy and nginx.
     pub(crate) to_peer: Option<Spread>,
     /// Cost divided by the server's cost of a hit over HTTP/1 without cold connections in the same
     /// round.
@@ -111,6 +112,17 @@ impl Results {
         row.cells.push(cell.ok());
     }
 
+    /// The cheaper of HAProxy and nginx in each round.
+    fn better_peer(&self, scenario: &str) -> Option<Row> {
+        let (mut better, nginx) =
+            (self.find("haproxy", scenario)?.clone(), self.find("nginx", scenario)?);
+        for (own, other) in better.cells.iter_mut().zip(&nginx.cells) {
+            let costs = own.as_ref().zip(other.as_ref());
+            *own = costs.map(|(a, b)| if a.cpu_us <= b.cpu_us { a } else { b }).cloned();
+        }
+        Some(better)
+    }
+
     pub(crate) fn summaries(&self) -> Vec<Summary> {
         self.rows.iter().map(|row| self.summary(row)).collect()
     }
@@ -129,6 +141,10 @@ impl Results {
         let has_hot = row.scenario == "cold" || row.scenario.starts_with("http");
         let scenario = SCENARIOS.iter().find(|scenario| scenario.name == row.scenario);
         let (floor, peer) = scenario.map_or((NULL_SERVER, "haproxy"), |of| (of.floor, of.peer));
+        let peer = match row.scenario.as_str() {
+            name if name.starts_with("tls") => self.better_peer(name),
+            name => self.find(peer, name).cloned(),
+        };
         let first = row.cells.iter().flatten().next();
         Summary {
             server: row.server.clone(),
@@ -136,7 +152,7 @@ impl Results {
             cpu_us: each(|cell| cell.cpu_us),
             to_floor: ratios(self.find(floor, &row.scenario)),
             to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
-            to_peer: ratios(self.find(peer, &row.scenario)),
+            to_peer: ratios(peer.as_ref()),
             to_hot: if has_hot { ratios(self.find(&row.server, "hit")) } else { None },
             rate: each(|cell| cell.rate),
             utilisation: each(|cell| cell.utilisation),
@@ -164,7 +180,9 @@ pub(crate) fn plain(header: &[&str]) -> Table {
 pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
     let (is_cold, has_streams) = (scenario.cold > 0, scenario.protocol != Protocol::Http1);
     let has_peer = has_streams || scenario.is_passed_on();
-    let (floor, peer) = (format!("x {}", scenario.floor), format!("x {}", scenario.peer));
+    let is_tls = scenario.tls != Tls::No;
+    let floor = if is_tls { "x better peer".to_owned() } else { format!("x {}", scenario.floor) };
+    let peer = format!("x {}", scenario.peer);
     let mut header = vec!["server", "CPU us per request", &floor, "requests/s", "CPU used"];
     if is_cold || has_streams {
         header.push("x own hot");
@@ -185,7 +203,7 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
         let mut cells = vec![
             summary.server.clone(),
             text(summary.cpu_us),
-            text(summary.to_floor),
+            text(if is_tls { summary.to_peer } else { summary.to_floor }),
             summary.rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
             summary.utilisation.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s.median)),
         ];
@@ -262,6 +280,18 @@ mod tests {
         let stored = SCENARIOS.iter().find(|scenario| scenario.name == "stored").unwrap();
         let text = scenario_table(stored, &summaries);
         assert!(text.contains("x relay") && text.contains("x nginx"), "{text}");
+    }
+
+    #[test]
+    fn over_tls_each_round_is_compared_with_its_better_peer() {
+        let mut results = Results::default();
+        for (own, haproxy, nginx) in [(3.0, 6.0, 12.0), (3.0, 6.0, 4.0)] {
+            results.add("own", "tls", cell(own));
+            results.add("haproxy", "tls", cell(haproxy));
+            results.add("nginx", "tls", cell(nginx));
+        }
+        let to_peer = results.summaries()[0].to_peer.unwrap();
+        assert_eq!((to_peer.min, to_peer.max), (0.5, 0.75));
     }
 
     #[test]

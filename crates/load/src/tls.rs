@@ -1,10 +1,10 @@
 //! TLS below HTTP/1 and HTTP/2, by rustls, and its configuration for HTTP/3.
 //!
 //! What: [`Tls`] is the configuration of a run, a [`Session`] is one connection. Every connection
-//! makes a full handshake, unless the plan has sessions resumed. A certificate is verified only if the plan names
-//! roots. An end without a close_notify counts as an end: if it came too early, HTTP shows it,
-//! except in a body that ends by the close. What never happens: plaintext is left inside a session
-//! after a read, where no event would report it.
+//! makes a full handshake, unless the plan has sessions resumed. A certificate is verified only if
+//! the plan names roots. An end without a close_notify counts as an end: if it came too early, HTTP
+//! shows it, except in a body that ends by the close. What never happens: plaintext is left inside
+//! a session after a read, where no event would report it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;

@@ -1,0 +1,286 @@
+//! Latencies at a part of a server's capacity, from the intended start of each request.
+//!
+//! The capacity is what a closed loop reaches, as in the other scenarios, before the first round.
+//! Each server gets 50 and 80 % of what it can do itself: the same relative load. It also gets 50
+//! and 80 % of the best peer's capacity: the same requests for all. A server with less capacity is
+//! overloaded there, and the table says so. The generator shares its CPU only with the origin of a
+//! miss and has real-time priority, and both CPUs are kept awake. Latencies that include a wait for
+//! the generator are not counted. If there are so many that they could hide the highest percentile,
+//! the round is not counted.
+
+use std::time::Duration;
+
+use load::{Outcome, Plan, Schedule};
+use serde::Serialize;
+
+use crate::generators;
+use crate::measure::{self, Context, SCENARIOS, Scenario};
+use crate::process::Awake;
+use crate::servers::{Kind, Running, Server};
+use crate::table::{Spread, spread_text};
+
+/// The name of the scenario.
+pub(crate) const NAME: &str = "tails";
+/// The scenarios of the capacity, whose requests are used.
+const PATHS: [&str; 2] = ["hit", "miss"];
+const PEERS: [&str; 2] = ["haproxy", "nginx"];
+const PARTS: [f64; 2] = [0.5, 0.8];
+/// Visits of a closed loop for the capacity.
+const LOOKS: u32 = 5;
+/// How late the generator may be for a latency to count.
+const LAG_MAX: Duration = Duration::from_micros(200);
+/// More latencies than this that include a wait for the generator could hide the 99.9th percentile.
+const LATE_PART_MAX: f64 = 0.001;
+/// A server that completes less than this part of the requests in time is overloaded.
+const COMPLETED_PART_MIN: f64 = 0.99;
+
+/// The latencies of one round, microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Round {
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    /// The share of latencies that include a wait for the generator and are not counted.
+    pub(crate) late: f64,
+    /// The generator's longest delay through its own fault.
+    pub(crate) lag_max_us: f64,
+    pub(crate) overloaded: bool,
+    /// Whether the round counts.
+    pub(crate) valid: bool,
+}
+
+/// All rounds of one server at one rate.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tail {
+    pub(crate) requests: &'static str,
+    pub(crate) server: &'static str,
+    /// The capacity is that of this server; otherwise it is the best peer's.
+    pub(crate) of_own: bool,
+    pub(crate) part: f64,
+    /// The rate, per second.
+    pub(crate) rate: f64,
+    pub(crate) rounds: Vec<Option<Round>>,
+    pub(crate) note: Option<String>,
+}
+
+pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Tail>, String> {
+    let is_measured =
+        |server: &&&Server| server.kind == Kind::Plimsoll("epoll") || PEERS.contains(&server.name);
+    let (mut fleet, mut missing) = (Vec::new(), Vec::new());
+    for server in servers.iter().filter(is_measured) {
+        match server.start(context.ground, 0) {
+            Ok(running) => fleet.push((server.name, running)),
+            Err(why) => {
+                missing.push(Tail::planned("none", server.name, (true, 0.0), 0.0, Some(why)))
+            }
+        }
+    }
+    let paths = PATHS.map(|name| SCENARIOS.iter().find(|scenario| scenario.name == name));
+    let mut tails = Vec::new();
+    for scenario in paths.into_iter().flatten() {
+        tails.extend(planned(context, scenario, &fleet)?.into_iter().map(|tail| (scenario, tail)));
+    }
+    let _awake = Awake::keep(&[context.ground.cpu, context.pace.cpu]);
+    for round in 1..=context.rounds {
+        for (scenario, tail) in &mut tails {
+            context.check_stop()?;
+            let running = fleet.iter().find(|(name, _)| *name == tail.server);
+            let (_, running) = running.expect("tails are planned for the fleet");
+            let measured = measured(context, scenario, running, tail.rate, round);
+            let (of, name, rate) = (context.rounds, tail.server, tail.rate);
+            eprintln!(
+                "round {round}/{of} {NAME} {} {name} {rate:.0}/s {measured:?}",
+                tail.requests
+            );
+            if let Err(why) = &measured {
+                tail.note = Some(why.clone());
+            }
+            tail.rounds.push(measured.ok());
+        }
+    }
+    Ok(tails.into_iter().map(|(_, tail)| tail).chain(missing).collect())
+}
+
+/// Measures the capacities, and makes the rows from them.
+fn planned(
+    context: &Context<'_>,
+    scenario: &Scenario,
+    fleet: &[(&'static str, Running)],
+) -> Result<Vec<Tail>, String> {
+    let mut rates = vec![Vec::new(); fleet.len()];
+    for _ in 0..LOOKS {
+        for ((_, running), rates) in fleet.iter().zip(&mut rates) {
+            context.check_stop()?;
+            rates.push(measure::visit(context, running, scenario)?.rate);
+        }
+    }
+    let capacity = |rates: &Vec<f64>| Spread::of(rates.iter().copied()).map_or(1.0, |s| s.median);
+    let capacities: Vec<(&'static str, f64)> =
+        fleet.iter().map(|(name, _)| *name).zip(rates.iter().map(capacity)).collect();
+    eprintln!("{NAME} {}: capacities {capacities:.0?}", scenario.name);
+    let peers = capacities.iter().filter(|(name, _)| PEERS.contains(name));
+    let best = peers.map(|(_, rate)| *rate).max_by(f64::total_cmp);
+    let mut tails = Vec::new();
+    for (of_own, part) in [true, false].into_iter().flat_map(|own| PARTS.map(|part| (own, part))) {
+        for (server, own) in &capacities {
+            let Some(capacity) = (if of_own { Some(*own) } else { best }) else { continue };
+            tails.push(Tail::planned(scenario.name, server, (of_own, part), part * capacity, None));
+        }
+    }
+    Ok(tails)
+}
+
+fn measured(
+    context: &Context<'_>,
+    scenario: &Scenario,
+    running: &Running,
+    rate: f64,
+    seed: u32,
+) -> Result<Round, String> {
+    let target = format!("http://{}{}", running.addr, scenario.path);
+    let target = target.parse().map_err(|e| format!("{e}"))?;
+    let mut plan = Plan::new(target, Schedule::Constant(rate), context.pace.measured);
+    plan.connections = measure::HOT;
+    plan.population.objects = scenario.objects;
+    plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
+    plan.count_hits = false;
+    plan.lag_max = LAG_MAX;
+    // The same starts for all servers.
+    plan.seed = u64::from(seed);
+    plan.pin_cpu = Some(context.pace.cpu);
+    let outcome = generators::in_real_time(&plan, context.stop)?;
+    if outcome.counts.errors.total() > 0 {
+        return Err(format!("{} requests failed", outcome.counts.errors.total()));
+    }
+    Ok(round(&outcome))
+}
+
+fn round(outcome: &Outcome) -> Round {
+    let (counts, latency) = (&outcome.counts, &outcome.latency);
+    let late = outcome.latency_invalid.count as f64 / counts.completed.max(1) as f64;
+    let in_rows: u64 = outcome.rows.iter().map(|row| row.counts.completed).sum();
+    let lag_max_ns = outcome.rows.iter().map(|row| row.lag_max_ns).max();
+    let us = |ns: u64| ns as f64 / 1e3;
+    Round {
+        p50_us: us(latency.p50_ns),
+        p99_us: us(latency.p99_ns),
+        p999_us: us(latency.p999_ns),
+        late,
+        lag_max_us: us(lag_max_ns.unwrap_or_default()),
+        overloaded: (in_rows as f64) < COMPLETED_PART_MIN * counts.intended as f64,
+        valid: late <= LATE_PART_MAX,
+    }
+}
+
+impl Tail {
+    fn planned(
+        requests: &'static str,
+        server: &'static str,
+        (of_own, part): (bool, f64),
+        rate: f64,
+        note: Option<String>,
+    ) -> Tail {
+        Tail { requests, server, of_own, part, rate, rounds: Vec::new(), note }
+    }
+
+    fn valid(&self) -> impl Iterator<Item = &Round> {
+        self.rounds.iter().flatten().filter(|round| round.valid)
+    }
+
+    fn is_beside(&self, other: &Tail) -> bool {
+        (self.requests, self.of_own, self.part) == (other.requests, other.of_own, other.part)
+    }
+
+    /// A percentile divided by that of the better peer at the same load in the same round.
+    fn to_better_peer(&self, all: &[Tail], of: fn(&Round) -> f64) -> String {
+        let beside = |tail: &&Tail| PEERS.contains(&tail.server) && tail.is_beside(self);
+        let peers: Vec<&Tail> = all.iter().filter(beside).collect();
+        let counted = |round: &Option<Round>| round.filter(|round| round.valid);
+        let ratios = self.rounds.iter().enumerate().filter_map(|(at, own)| {
+            let others = peers.iter().filter_map(|peer| counted(peer.rounds.get(at)?));
+            Some(of(&counted(own)?) / others.map(|other| of(&other)).min_by(f64::total_cmp)?)
+        });
+        spread_text(ratios, 2)
+    }
+}
+
+/// The rows as a table.
+pub(crate) fn table(tails: &[Tail]) -> comfy_table::Table {
+    let mut table = crate::table::plain(&[
+        "requests",
+        "load",
+        "server",
+        "requests/s",
+        "p50, us",
+        "p99, us",
+        "p99.9, us",
+        "p50 x better peer",
+        "p99 x",
+        "p99.9 x",
+        "late, %",
+        "generator's lag, us",
+        "note",
+    ]);
+    for tail in tails {
+        let text = |of: fn(&Round) -> f64| spread_text(tail.valid().map(of), 0);
+        let ratio = |of: fn(&Round) -> f64| tail.to_better_peer(tails, of);
+        let all = || tail.rounds.iter().flatten();
+        let mut notes: Vec<String> = tail.note.clone().into_iter().collect();
+        let (rounds, valid) = (tail.rounds.len(), tail.valid().count());
+        if valid < rounds {
+            notes.push(format!("{valid} of {rounds} rounds count"));
+        }
+        if tail.valid().any(|round| round.overloaded) {
+            notes.push("overloaded".to_owned());
+        }
+        let of = if tail.of_own { "its capacity" } else { "the best peer's" };
+        table.add_row(vec![
+            tail.requests.to_owned(),
+            format!("{:.0} % of {of}", 100.0 * tail.part),
+            tail.server.to_owned(),
+            format!("{:.0}", tail.rate),
+            text(|round| round.p50_us),
+            text(|round| round.p99_us),
+            text(|round| round.p999_us),
+            ratio(|round| round.p50_us),
+            ratio(|round| round.p99_us),
+            ratio(|round| round.p999_us),
+            spread_text(all().map(|round| 100.0 * round.late), 2),
+            spread_text(all().map(|round| round.lag_max_us), 0),
+            notes.join("; "),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(server: &'static str, p99: &[Option<f64>]) -> Tail {
+        let round = |p99_us: f64| Round {
+            p50_us: 1.0,
+            p99_us,
+            p999_us: 9.0,
+            late: 0.0,
+            lag_max_us: 1.0,
+            overloaded: false,
+            valid: true,
+        };
+        let rounds = p99.iter().map(|p99| p99.map(round)).collect();
+        Tail { rounds, ..Tail::planned("hit", server, (true, 0.5), 1e4, None) }
+    }
+
+    #[test]
+    fn each_round_is_compared_with_its_better_peer() {
+        let own = tail("plimsoll-epoll", &[Some(2.0), Some(6.0), Some(5.0)]);
+        let haproxy = tail("haproxy", &[Some(4.0), Some(4.0), None]);
+        let mut nginx = tail("nginx", &[Some(8.0), Some(3.0), Some(1.0)]);
+        // The generator was late there.
+        nginx.rounds[2].as_mut().unwrap().valid = false;
+        let all = [own.clone(), haproxy, nginx];
+        assert_eq!(own.to_better_peer(&all, |round| round.p99_us), "1.25 (0.50..2.00)");
+        let text = table(&all).to_string();
+        assert!(text.contains("2 of 3 rounds count"), "{text}");
+    }
+}
