@@ -59,7 +59,7 @@ pub struct Plan {
     pub ca: Option<PathBuf>,
     /// Whether a connection is reused. If not, each request has its own.
     pub keep_alive: bool,
-    /// Whether a new connection resumes the TLS session of an earlier one.
+    /// Whether a new connection resumes the TLS 1.3 session of an earlier one.
     #[serde(default)]
     pub resume: bool,
     /// The objects. Requests differ only by `{n}` and `{size}` in the path.

@@ -8,12 +8,14 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::client::Resumption;
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
 use rustls::pki_types::ServerName;
 use rustls::time_provider::DefaultTimeProvider;
-use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind, NamedGroup};
 use transport::tls::{ClientTls, UpstreamTls};
 
 use crate::plan::{Plan, Protocol};
@@ -27,8 +29,8 @@ const ROOM_BYTES_MIN: usize = 64 * 1024;
 const INPUT_BYTES: usize = ROOM_BYTES_MIN - RECORD_BYTES_MAX;
 /// The same during a handshake: rustls keeps so much plaintext that comes behind it.
 const HANDSHAKE_BYTES: usize = 8 * 1024;
-/// Sessions kept for later connections, all of one server.
-const SESSIONS: usize = 256;
+/// Sessions kept for later connections. All are of the target.
+const SESSIONS_MAX: usize = 1024;
 const HTTP2: &[u8] = b"h2";
 const NOT_OFFERED: &str =
     "the server does not offer the requested version of HTTP in the TLS handshake (ALPN)";
@@ -56,7 +58,7 @@ impl Tls {
             Protocol::Http3 { .. } => b"h3".to_vec(),
         }];
         config.resumption = match plan.resume {
-            true => Resumption::in_memory_sessions(SESSIONS),
+            true => Resumption::store(Arc::new(Sessions::default())),
             false => Resumption::disabled(),
         };
         // The other one is that of the runtime, which does not run here.
@@ -107,6 +109,44 @@ impl Tls {
     ) -> io::Result<usize> {
         debug_assert!(buf.len() >= ROOM_BYTES_MIN, "all plaintext finds room");
         session.recv(fd, &mut self.input, buf)
+    }
+}
+
+/// The sessions that connections can resume: of TLS 1.3, each once. rustls's store has eight for a
+/// server, which is too few for many connections at a time.
+#[derive(Debug, Default)]
+struct Sessions(Mutex<Vec<Tls13ClientSessionValue>>);
+
+impl Sessions {
+    fn kept(&self) -> MutexGuard<'_, Vec<Tls13ClientSessionValue>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientSessionStore for Sessions {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, session: Tls13ClientSessionValue) {
+        let mut kept = self.kept();
+        if kept.len() < SESSIONS_MAX {
+            kept.push(session);
+        }
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.kept().pop()
     }
 }
 
