@@ -5,8 +5,8 @@
 //! and 80 % of the best peer's capacity: the same requests for all. A server with less capacity is
 //! overloaded there, and the table says so. The generator shares its CPU only with the origin of a
 //! miss and has real-time priority, and both CPUs are kept awake. Latencies that include a wait for
-//! the generator are not counted. If there are so many that they could hide the highest percentile,
-//! the round is not counted.
+//! the generator are not counted, because the wait does not depend on the server. If they are more
+//! than 1 % in one second (`load::Row::behind`), the round is not counted.
 
 use std::time::Duration;
 
@@ -29,8 +29,6 @@ const PARTS: [f64; 2] = [0.5, 0.8];
 const LOOKS: u32 = 5;
 /// How late the generator may be for a latency to count.
 const LAG_MAX: Duration = Duration::from_micros(200);
-/// More latencies than this that include a wait for the generator could hide the 99.9th percentile.
-const LATE_PART_MAX: f64 = 0.001;
 /// A server that completes less than this part of the requests in time is overloaded.
 const COMPLETED_PART_MIN: f64 = 0.99;
 
@@ -168,7 +166,7 @@ fn round(outcome: &Outcome) -> Round {
         late,
         lag_max_us: us(lag_max_ns.unwrap_or_default()),
         overloaded: (in_rows as f64) < COMPLETED_PART_MIN * counts.intended as f64,
-        valid: late <= LATE_PART_MAX,
+        valid: outcome.rows_behind == 0,
     }
 }
 
@@ -191,15 +189,20 @@ impl Tail {
         (self.requests, self.of_own, self.part) == (other.requests, other.of_own, other.part)
     }
 
-    /// A percentile divided by that of the better peer at the same load in the same round.
+    /// A percentile divided by that of the better peer at the same load, round by round. The better
+    /// peer is the one with the lower median: the lower of two in each round would be better than
+    /// either.
     fn to_better_peer(&self, all: &[Tail], of: fn(&Round) -> f64) -> String {
         let beside = |tail: &&Tail| PEERS.contains(&tail.server) && tail.is_beside(self);
-        let peers: Vec<&Tail> = all.iter().filter(beside).collect();
+        let median = |tail: &Tail| Spread::of(tail.valid().map(of)).map(|spread| spread.median);
+        let medians = all.iter().filter(beside).filter_map(|tail| Some((median(tail)?, tail)));
+        let Some((_, better)) = medians.min_by(|(a, _), (b, _)| a.total_cmp(b)) else {
+            return "-".to_owned();
+        };
         let counted = |round: &Option<Round>| round.filter(|round| round.valid);
-        let ratios = self.rounds.iter().enumerate().filter_map(|(at, own)| {
-            let others = peers.iter().filter_map(|peer| counted(peer.rounds.get(at)?));
-            Some(of(&counted(own)?) / others.map(|other| of(&other)).min_by(f64::total_cmp)?)
-        });
+        let pairs = self.rounds.iter().zip(&better.rounds);
+        let ratios =
+            pairs.filter_map(|(own, other)| Some(of(&counted(own)?) / of(&counted(other)?)));
         spread_text(ratios, 2)
     }
 }
@@ -272,15 +275,15 @@ mod tests {
     }
 
     #[test]
-    fn each_round_is_compared_with_its_better_peer() {
-        let own = tail("plimsoll-epoll", &[Some(2.0), Some(6.0), Some(5.0)]);
-        let haproxy = tail("haproxy", &[Some(4.0), Some(4.0), None]);
-        let mut nginx = tail("nginx", &[Some(8.0), Some(3.0), Some(1.0)]);
+    fn valid_rounds_are_compared_with_the_better_peer() {
+        let own = tail("plimsoll-epoll", &[Some(2.0), Some(6.0), Some(5.0), Some(4.0)]);
+        let haproxy = tail("haproxy", &[Some(4.0), Some(4.0), None, Some(4.0)]);
+        let mut nginx = tail("nginx", &[Some(8.0), Some(3.0), Some(1.0), Some(9.0)]);
         // The generator was late there.
         nginx.rounds[2].as_mut().unwrap().valid = false;
         let all = [own.clone(), haproxy, nginx];
-        assert_eq!(own.to_better_peer(&all, |round| round.p99_us), "1.25 (0.50..2.00)");
+        assert_eq!(own.to_better_peer(&all, |round| round.p99_us), "1.00 (0.50..1.50)");
         let text = table(&all).to_string();
-        assert!(text.contains("2 of 3 rounds count"), "{text}");
+        assert!(text.contains("3 of 4 rounds count"), "{text}");
     }
 }
