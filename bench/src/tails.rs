@@ -25,6 +25,8 @@ pub(crate) const NAME: &str = "tails";
 const PATHS: [&str; 2] = ["hit", "miss"];
 const PEERS: [&str; 2] = ["haproxy", "nginx"];
 const PARTS: [f64; 2] = [0.5, 0.8];
+/// A round of one row is this much shorter than those of other scenarios: there are many rows.
+const SHORTER: u32 = 2;
 /// Visits of a closed loop for the capacity.
 const LOOKS: u32 = 5;
 /// How late the generator may be for a latency to count.
@@ -137,7 +139,7 @@ fn measured(
 ) -> Result<Round, String> {
     let target = format!("http://{}{}", running.addr, scenario.path);
     let target = target.parse().map_err(|e| format!("{e}"))?;
-    let mut plan = Plan::new(target, Schedule::Constant(rate), context.pace.measured);
+    let mut plan = Plan::new(target, Schedule::Constant(rate), context.pace.measured / SHORTER);
     plan.connections = measure::HOT;
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };

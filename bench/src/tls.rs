@@ -22,7 +22,7 @@ const PATH: &str = "/obj/1?size=1024";
 /// The body size in the name of its directory, which keeps its files apart from other scenarios.
 const OWN_FILES: u64 = 1;
 /// How long the connections are silent. One more carries a few requests in this time.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE: Duration = Duration::from_secs(1);
 const REQUESTS_PER_S: f64 = 10.0;
 
 /// All rounds of one server.
