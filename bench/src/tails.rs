@@ -6,11 +6,13 @@
 //! overloaded there, and the table says so. The generator shares its CPU only with the origin of a
 //! miss and has real-time priority, and both CPUs are kept awake. Latencies that include a wait for
 //! the generator are not counted, because the wait does not depend on the server. If they are more
-//! than 1 % in one second (`load::Row::behind`), the round is not counted.
+//! than 1 % in one second (`load::Row::behind`), the round is not counted. Neither is one
+//! in which the requests were too many for the generator and the origin, which share a CPU, but not
+//! for the server.
 
 use std::time::Duration;
 
-use load::{Outcome, Plan, Schedule};
+use load::{Outcome, Plan, Schedule, family};
 use serde::Serialize;
 
 use crate::generators;
@@ -33,6 +35,8 @@ const LOOKS: u32 = 5;
 const LAG_MAX: Duration = Duration::from_micros(200);
 /// A server that completes less than this part of the requests in time is overloaded.
 const COMPLETED_PART_MIN: f64 = 0.99;
+/// If it used less than this part of its CPU then, the generator and the origin were the limit.
+const BUSY_PART_MIN: f64 = 0.9;
 
 /// The latencies of one round, microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -44,6 +48,8 @@ pub(crate) struct Round {
     pub(crate) late: f64,
     /// The generator's longest delay through its own fault.
     pub(crate) lag_max_us: f64,
+    /// The share of its CPU that the server used.
+    pub(crate) utilisation: f64,
     pub(crate) overloaded: bool,
     /// Whether the round counts.
     pub(crate) valid: bool,
@@ -148,27 +154,32 @@ fn measured(
     // The same starts for all servers.
     plan.seed = u64::from(seed);
     plan.pin_cpu = Some(context.pace.cpu);
+    let family = running.process.family();
+    let before_ns = family::cpu_ns(&family);
     let outcome = generators::in_real_time(&plan, context.stop)?;
+    let used_ns = family::cpu_ns(&family) - before_ns;
     if outcome.counts.errors.total() > 0 {
         return Err(format!("{} requests failed", outcome.counts.errors.total()));
     }
-    Ok(round(&outcome))
+    Ok(round(&outcome, used_ns as f64 / outcome.length_ns.max(1) as f64))
 }
 
-fn round(outcome: &Outcome) -> Round {
+fn round(outcome: &Outcome, utilisation: f64) -> Round {
     let (counts, latency) = (&outcome.counts, &outcome.latency);
     let late = outcome.latency_invalid.count as f64 / counts.completed.max(1) as f64;
     let in_rows: u64 = outcome.rows.iter().map(|row| row.counts.completed).sum();
     let lag_max_ns = outcome.rows.iter().map(|row| row.lag_max_ns).max();
     let us = |ns: u64| ns as f64 / 1e3;
+    let overloaded = (in_rows as f64) < COMPLETED_PART_MIN * counts.intended as f64;
     Round {
         p50_us: us(latency.p50_ns),
         p99_us: us(latency.p99_ns),
         p999_us: us(latency.p999_ns),
         late,
         lag_max_us: us(lag_max_ns.unwrap_or_default()),
-        overloaded: (in_rows as f64) < COMPLETED_PART_MIN * counts.intended as f64,
-        valid: outcome.rows_behind == 0,
+        utilisation,
+        overloaded,
+        valid: outcome.rows_behind == 0 && !(overloaded && utilisation < BUSY_PART_MIN),
     }
 }
 
@@ -224,6 +235,7 @@ pub(crate) fn table(tails: &[Tail]) -> comfy_table::Table {
         "p99.9 x",
         "late, %",
         "generator's lag, us",
+        "CPU used, %",
         "note",
     ]);
     for tail in tails {
@@ -252,6 +264,7 @@ pub(crate) fn table(tails: &[Tail]) -> comfy_table::Table {
             ratio(|round| round.p999_us),
             spread_text(all().map(|round| 100.0 * round.late), 2),
             spread_text(all().map(|round| round.lag_max_us), 0),
+            spread_text(all().map(|round| 100.0 * round.utilisation), 0),
             notes.join("; "),
         ]);
     }
@@ -269,6 +282,7 @@ mod tests {
             p999_us: 9.0,
             late: 0.0,
             lag_max_us: 1.0,
+            utilisation: 0.5,
             overloaded: false,
             valid: true,
         };
