@@ -104,6 +104,11 @@ impl Scenario {
         }
     }
 
+    /// Whether no request reaches the origin.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.origin == AtOrigin::Nothing
+    }
+
     /// Whether it is about what passes through a server.
     pub(crate) fn is_passed_on(&self) -> bool {
         self.floor == NULL_RELAY
@@ -441,7 +446,7 @@ pub(crate) fn visit(
     plan.pin_cpu = Some(pace.cpu);
     // Waking a sleeping generator would cost the server CPU time. On a miss, however, the generator
     // must leave CPU time to the origin, which shares its CPU.
-    plan.busy_poll = scenario.origin == AtOrigin::Nothing;
+    plan.busy_poll = scenario.is_hit();
     let family = server.process.family();
     let disk_hits = || server.admin.and_then(|admin| client::metric(admin, DISK_HITS));
     let hits_before = disk_hits();

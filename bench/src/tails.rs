@@ -3,12 +3,12 @@
 //! The capacity is what a closed loop reaches, as in the other scenarios, before the first round.
 //! Each server gets 50 and 80 % of what it can do itself: the same relative load. It also gets 50
 //! and 80 % of the best peer's capacity: the same requests for all. A server with less capacity is
-//! overloaded there, and the table says so. The generator shares its CPU only with the origin of a
-//! miss and has real-time priority, and both CPUs are kept awake. Latencies that include a wait for
-//! the generator are not counted, because the wait does not depend on the server. If they are more
-//! than 1 % in one second (`load::Row::behind`), the round is not counted. Neither is one
-//! in which the requests were too many for the generator and the origin, which share a CPU, but not
-//! for the server.
+//! overloaded there, and the table says so. The generator of hits is alone on its CPU and has
+//! real-time priority; that of misses shares its CPU with the origin. Both CPUs are kept awake.
+//! Latencies that include a wait for the generator are not counted, because the wait does not
+//! depend on the server. If they are more than 1 % in one second (`load::Row::behind`), the round
+//! is not counted. Neither is one in which the requests were too many for the generator and the
+//! origin, but not for the server.
 
 use std::time::Duration;
 
@@ -156,7 +156,12 @@ fn measured(
     plan.pin_cpu = Some(context.pace.cpu);
     let family = running.process.family();
     let before_ns = family::cpu_ns(&family);
-    let outcome = generators::in_real_time(&plan, context.stop)?;
+    let outcome = if scenario.is_hit() {
+        generators::in_real_time(&plan, context.stop)?
+    } else {
+        // Before everything else it would also be before the origin, after each response.
+        load::run(&plan, context.stop, &mut |_| ()).map_err(|e| e.to_string())?
+    };
     let used_ns = family::cpu_ns(&family) - before_ns;
     if outcome.counts.errors.total() > 0 {
         return Err(format!("{} requests failed", outcome.counts.errors.total()));
