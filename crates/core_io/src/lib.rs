@@ -33,7 +33,7 @@ use runtime::time::Instant;
 use transport::tls::CoreTls;
 
 use crate::limits::{OUTPUT_BYTES_MAX, ROOM_AT_ONCE, ROOM_IDLE, ROOM_LOOKS};
-use crate::spares::{Lent, Spares};
+use crate::spares::{Reused, Spares};
 
 /// The handle: see the module's documentation.
 pub struct CoreIo {
@@ -211,18 +211,18 @@ impl CoreIo {
 
     /// An empty buffer, with the memory of an earlier one.
     #[inline]
-    pub fn buffer(&self) -> Lent<Vec<u8>> {
-        self.spare_bytes.lend(Vec::new, Vec::clear)
+    pub fn buffer(&self) -> Reused<Vec<u8>> {
+        self.spare_bytes.take(Vec::new, Vec::clear)
     }
 
     /// A copy of a client's head, in the memory of an earlier one.
-    pub fn incoming(&self, head: &RequestHead<'_>) -> Lent<Box<OwnedRequest>> {
-        self.spare_requests.lend(|| Box::new(head.detach()), |owned| head.detach_over(owned))
+    pub fn incoming(&self, head: &RequestHead<'_>) -> Reused<Box<OwnedRequest>> {
+        self.spare_requests.take(|| Box::new(head.detach()), |owned| head.detach_over(owned))
     }
 
     /// A copy of an upstream's head, in the memory of an earlier one.
-    pub fn received(&self, head: &ResponseHead<'_>) -> Lent<Box<OwnedResponse>> {
-        self.spare_responses.lend(|| Box::new(head.detach()), |owned| head.detach_over(owned))
+    pub fn received(&self, head: &ResponseHead<'_>) -> Reused<Box<OwnedResponse>> {
+        self.spare_responses.take(|| Box::new(head.detach()), |owned| head.detach_over(owned))
     }
 
     /// Bytes of responses that are collected before they are sent.

@@ -1,7 +1,7 @@
 //! Values of one core that are used again, with the memory that they own.
 //!
-//! What: a [`Lent`] value goes back to its [`Spares`] when it is dropped. Why: a request that must
-//! wait needs a few buffers, and in a steady state they are those of earlier requests. Bound:
+//! What: a [`Reused`] value goes back to its [`Spares`] when it is dropped. Why: a request that
+//! must wait needs a few buffers, and in a steady state they are those of earlier requests. Bound:
 //! [`SPARES_MAX`] values, and none that has grown beyond what is usual.
 
 use std::cell::RefCell;
@@ -54,7 +54,7 @@ impl<T> Default for Spares<T> {
 
 impl<T: Reusable> Spares<T> {
     /// An earlier value, which `again` makes into what is needed, or else a new one.
-    pub fn lend(&self, new: impl FnOnce() -> T, again: impl FnOnce(&mut T)) -> Lent<T> {
+    pub fn take(&self, new: impl FnOnce() -> T, again: impl FnOnce(&mut T)) -> Reused<T> {
         let earlier = self.0.borrow_mut().pop();
         let value = match earlier {
             Some(mut earlier) => {
@@ -63,19 +63,19 @@ impl<T: Reusable> Spares<T> {
             }
             None => new(),
         };
-        Lent { value: Some(value), home: Rc::clone(&self.0) }
+        Reused { value: Some(value), home: Rc::clone(&self.0) }
     }
 }
 
 /// A value that is used once more. See [`Spares`].
 #[derive(Debug)]
-pub struct Lent<T: Reusable> {
+pub struct Reused<T: Reusable> {
     /// Invariant: `Some` until it is dropped.
     value: Option<T>,
     home: Rc<RefCell<Vec<T>>>,
 }
 
-impl<T: Reusable> Deref for Lent<T> {
+impl<T: Reusable> Deref for Reused<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -83,13 +83,13 @@ impl<T: Reusable> Deref for Lent<T> {
     }
 }
 
-impl<T: Reusable> DerefMut for Lent<T> {
+impl<T: Reusable> DerefMut for Reused<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.value.as_mut().expect("it is there until it is dropped")
     }
 }
 
-impl<T: Reusable> Drop for Lent<T> {
+impl<T: Reusable> Drop for Reused<T> {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
         let mut home = self.home.borrow_mut();

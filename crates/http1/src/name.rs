@@ -101,7 +101,7 @@ impl Name {
         }
     }
 
-    /// The same for bytes that are known to be a token, like a parsed name or one of ours.
+    /// The same for bytes that are known to be a token, like a parsed name.
     #[inline]
     pub fn from_token(token: &[u8]) -> Name {
         let (Some(&first), Some(&last)) = (token.first(), token.last()) else {

@@ -29,7 +29,7 @@ pub fn boxed<F: Future>(future: F) -> Boxed<F> {
         NonNull::new(block).unwrap_or_else(|| handle_alloc_error(layout))
     });
     let block = block.cast::<F>();
-    // SAFETY: the block has the size and the alignment of `F`, and belongs to nobody else.
+    // SAFETY: the block has the size and the alignment of `F`, and is not in use.
     unsafe { block.write(future) };
     Boxed { block, owns: PhantomData }
 }
@@ -59,7 +59,7 @@ impl<F> Drop for Boxed<F> {
     fn drop(&mut self) {
         // The block is freed even if the future panics when it is dropped.
         let _block = Block(self.block.cast(), layout_of::<F>());
-        // SAFETY: it is alive, and nobody sees it afterwards.
+        // SAFETY: it is alive, and is not used afterwards.
         unsafe { self.block.drop_in_place() };
     }
 }

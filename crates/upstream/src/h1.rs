@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use core_io::CoreIo;
-use core_io::spares::Lent;
+use core_io::spares::Reused;
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, write};
 use outcome::Fault;
 use runtime::time;
@@ -52,7 +52,7 @@ impl BodyLength {
 /// A request for an upstream: its head, and its content if that is sent together with the head.
 #[derive(Debug)]
 pub struct Request {
-    bytes: Lent<Vec<u8>>,
+    bytes: Reused<Vec<u8>>,
     method: Method,
     length: BodyLength,
     /// Where its head ends.
@@ -65,7 +65,7 @@ pub struct Request {
 impl Request {
     /// Begins a request in an empty buffer. Field lines follow, then one of the two ends.
     pub fn new(
-        mut bytes: Lent<Vec<u8>>,
+        mut bytes: Reused<Vec<u8>>,
         (method, name): (Method, &[u8]),
         target: &Target<'_>,
         host: &[u8],
@@ -223,7 +223,7 @@ impl BodyWriter {
 }
 
 /// The head of a response.
-pub type ReceivedHead = Lent<Box<OwnedResponse>>;
+pub type ReceivedHead = Reused<Box<OwnedResponse>>;
 
 /// The final head of a response, and its body.
 #[derive(Debug)]
@@ -265,7 +265,7 @@ pub fn answer(
 #[derive(Debug)]
 pub struct Reading {
     /// Bytes after the last head.
-    pub bytes: Lent<Vec<u8>>,
+    pub bytes: Reused<Vec<u8>>,
     any: bool,
     may_switch: bool,
     over_http2: bool,
@@ -419,7 +419,7 @@ pub struct UpstreamBody {
     kind: BodyKind,
     decoder: BodyDecoder,
     /// What was read together with the head.
-    rest: Option<Lent<Vec<u8>>>,
+    rest: Option<Reused<Vec<u8>>>,
     reusable: bool,
     /// The trailers of a complete body, as field lines.
     trailers: Vec<u8>,

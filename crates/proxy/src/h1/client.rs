@@ -5,7 +5,7 @@ use std::net::Shutdown;
 
 use cache::stored::Framing;
 use core_io::CoreIo;
-use core_io::spares::Lent;
+use core_io::spares::Reused;
 use http1::{ResponseHead, Version, write};
 use runtime::fs::SharedPages;
 use runtime::time;
@@ -26,7 +26,7 @@ pub struct ClientStream<'c> {
     /// Field lines of the listener.
     own_lines: &'c [u8],
     /// Bytes that the socket has not taken yet.
-    pending: Lent<Vec<u8>>,
+    pending: Reused<Vec<u8>>,
     /// Bytes handed to this client, sent or pending.
     bytes: u64,
     /// `bytes` at the end of the final head.

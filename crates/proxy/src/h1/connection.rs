@@ -29,7 +29,7 @@ use std::task::{Context, Poll};
 
 use cache::Look;
 use cache::stored::{Stored, Use};
-use core_io::spares::Lent;
+use core_io::spares::Reused;
 use core_io::{Buffers, CoreIo};
 use http1::{Method, OwnedRequest, RequestHead};
 use outcome::Refusal;
@@ -104,7 +104,7 @@ pub(crate) fn converse(
 /// A request that its turn could not answer.
 #[derive(Debug)]
 struct Incoming {
-    head: Lent<Box<OwnedRequest>>,
+    head: Reused<Box<OwnedRequest>>,
     /// What was read after the head.
     rest: Vec<u8>,
     /// Answers to earlier requests that the client has not taken yet.
@@ -413,7 +413,7 @@ enum Answered {
     /// Its head is in the output, and this body follows.
     Head { large: LargeHit, keep: bool },
     /// It must wait.
-    Later(Lent<Box<OwnedRequest>>),
+    Later(Reused<Box<OwnedRequest>>),
 }
 
 impl Turn<'_> {
@@ -538,7 +538,7 @@ impl Turn<'_> {
     }
 
     /// Hands over a request that must wait. Answers to earlier requests are sent first.
-    fn hand_over(&self, head: Lent<Box<OwnedRequest>>, rest: &[u8], output: &[u8]) -> AfterTurn {
+    fn hand_over(&self, head: Reused<Box<OwnedRequest>>, rest: &[u8], output: &[u8]) -> AfterTurn {
         let unsent = match self.flush(output, None, Close::No) {
             AfterTurn::Finish(finish) => finish.unsent,
             AfterTurn::Close => return AfterTurn::Close,

@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_request_is_taken_apart() {
         let target = Target::Origin { path_and_query: b"/a?b" };
-        let bytes = Spares::default().lend(Vec::new, Vec::clear);
+        let bytes = Spares::default().take(Vec::new, Vec::clear);
         let mut request = Request::new(bytes, (Method::Post, b"POST"), &target, b"a.test:81");
         request.lines().extend_from_slice(b"X: a:b\r\nEmpty: \r\n");
         request.end(BodyLength::Unknown);

@@ -114,7 +114,8 @@ impl Forwarding<'_> {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
-        let mut request = Request::new(self.worker.io.buffer(), method, &head.target, self.to.host());
+        let mut request =
+            Request::new(self.worker.io.buffer(), method, &head.target, self.to.host());
         let out = request.lines();
         let edits = self.edits();
         let config = &self.snapshot.config.forward;

@@ -139,7 +139,7 @@ fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Opt
     stores.then(|| cache.watches.watch(cache.uri_key(to.realm, to.authority, to.path)))
 }
 
-/// Passes an answer on that changes what is stored.
+/// Passes an answer on that may change the store.
 async fn changing<C: Client>(
     exchange: &mut Exchange<'_, C>,
     to: &Destination<'_>,
