@@ -125,6 +125,14 @@ impl Transport {
         }
     }
 
+    /// As [`Self::try_read`] of up to so many bytes, zero-copy; `None` if that is not possible.
+    pub fn try_read_shared(&self, bytes_max: usize) -> io::Result<Option<SharedPages>> {
+        match self {
+            Transport::Plain(stream) => stream.try_read_shared(bytes_max),
+            Transport::Tls(_) => Ok(None),
+        }
+    }
+
     /// Whether the system has accepted everything that was written. The next wait, to write or to
     /// read, sends the remainder.
     #[inline]

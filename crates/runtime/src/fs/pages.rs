@@ -5,7 +5,8 @@
 //! a fault maps a page again. So a page that is still mapped has been in the page cache ever since
 //! the mapping was made, and need not be verified again. [`StablePages::share`] puts references to
 //! such pages into a pipe (`vmsplice`), from where they go to a socket (`splice`). If the thread's
-//! fault counter rises meanwhile, one of the pages was no longer mapped.
+//! fault counter rises meanwhile, one of the pages was no longer mapped. What a socket has received
+//! can take the same way ([`TcpStream::try_read_shared`]).
 //! Who owns: a [`SharedPages`] owns its pipe; an empty pipe goes back to its core for reuse. The
 //! kernel owns the pages until the peer has received them.
 //! What never happens: a page is shared that was read from the disk after the mapping was made.
@@ -57,7 +58,8 @@ pub enum NotShared {
     NoPipe,
 }
 
-/// References to pages of a file, on their way to a socket.
+/// References to pages of a file, or to those that a socket has received, in a pipe on their way to
+/// a socket.
 pub struct SharedPages {
     core: Rc<Core>,
     /// `None` once it has been returned.
@@ -107,7 +109,7 @@ impl StablePages {
     pub async fn share(&self, parts: &[Range<usize>]) -> Result<SharedPages, NotShared> {
         core::spend().await; // lets others run if all pages are in the cache
         let core = core::current();
-        let pipe = core.pipes.borrow_mut().take().ok_or(NotShared::NoPipe)?;
+        let pipe = core.pipes.borrow_mut().take(&core.world).ok_or(NotShared::NoPipe)?;
         match self.fill(&pipe, parts) {
             Ok(left) => Ok(SharedPages { core, pipe: Some(pipe), left }),
             Err(error) => {
@@ -119,13 +121,14 @@ impl StablePages {
     }
 
     fn fill(&self, pipe: &Pipe, parts: &[Range<usize>]) -> Result<usize, NotShared> {
+        let Pipe::Real { write, .. } = pipe else { return Err(NotShared::NoPipe) };
         let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
         let (mut count, mut slots, mut bytes) = (0, 0, 0);
         for part in parts {
             assert!(part.start <= part.end && part.end <= self.len, "a part of what is mapped");
             let from = self.before + part.start;
             slots += (from + part.len()).div_ceil(PAGE_BYTES) - from / PAGE_BYTES;
-            if slots > pipe.slots {
+            if slots > pipe.slots() {
                 break;
             }
             let iov_base = (self.address + from) as *mut _;
@@ -139,7 +142,7 @@ impl StablePages {
         let mut whole = self.whole.lock().expect("sharing does not panic while it holds the lock");
         *whole = *whole && self.are_cached(&parts[..count]);
         if *whole {
-            let (into, before) = (pipe.write.as_raw_fd(), faults());
+            let (into, before) = (write.as_raw_fd(), faults());
             // SAFETY: `count` slices of our mapping, which outlives the call; the kernel only takes
             // references.
             let taken =
@@ -200,31 +203,33 @@ impl SharedPages {
     /// Reads one page out of the pipe.
     fn read_page(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
-        if let Some(pipe) = &self.pipe {
+        if let Some(Pipe::Real { read, .. }) = &self.pipe {
             // SAFETY: pointer and length describe `page`.
-            unsafe { libc::read(pipe.read.as_raw_fd(), page.as_mut_ptr().cast(), page.len()) };
+            unsafe { libc::read(read.as_raw_fd(), page.as_mut_ptr().cast(), page.len()) };
         }
         page
+    }
+
+    /// None yet, and how many bytes there is room for. `None` if there is no pipe: this core or the
+    /// user has reached its limit.
+    pub(crate) fn room(core: &Rc<Core>) -> Option<(SharedPages, usize)> {
+        let pipe = core.pipes.borrow_mut().take(&core.world)?;
+        let bytes = pipe.bytes();
+        Some((SharedPages { core: Rc::clone(core), pipe: Some(pipe), left: 0 }, bytes))
+    }
+
+    /// Takes up to so many bytes that the socket has received. Called once.
+    pub(crate) fn splice_from(&mut self, socket: RawFd, bytes_max: usize) -> io::Result<usize> {
+        let Some(pipe) = self.pipe.as_mut() else { return Ok(0) };
+        self.left = self.core.world.recv_into(socket, pipe, bytes_max)?;
+        Ok(self.left)
     }
 
     /// Sends as much as the socket accepts. `more`: more data follows, and an incomplete packet may
     /// wait for it.
     pub(crate) fn splice_to(&mut self, socket: RawFd, more: bool) -> io::Result<usize> {
-        let Some(pipe) = self.pipe.as_ref().filter(|_| self.left > 0) else { return Ok(0) };
-        let more = if more { libc::SPLICE_F_MORE } else { 0 };
-        let none = ptr::null_mut();
-        // SAFETY: no offsets; both descriptors are open.
-        let sent = unsafe {
-            libc::splice(
-                pipe.read.as_raw_fd(),
-                none,
-                socket,
-                none,
-                self.left,
-                libc::SPLICE_F_NONBLOCK | more,
-            )
-        };
-        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        let Some(pipe) = self.pipe.as_mut().filter(|_| self.left > 0) else { return Ok(0) };
+        let sent = self.core.world.send_from(socket, pipe, self.left, more)?;
         self.left -= sent;
         Ok(sent)
     }

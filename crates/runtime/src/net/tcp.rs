@@ -273,6 +273,23 @@ impl TcpStream {
         result
     }
 
+    /// As [`Self::try_read`] of up to so many bytes, without copying them. `None` if there is no
+    /// pipe for that: copy.
+    ///
+    /// # Errors
+    /// As [`Self::try_read`].
+    pub fn try_read_shared(&self, bytes_max: usize) -> io::Result<Option<SharedPages>> {
+        let core = self.0.core();
+        let Some((mut pages, room)) = SharedPages::room(core) else { return Ok(None) };
+        count(&core.counters.recv_calls);
+        let wanted = bytes_max.min(room);
+        let result = pages.splice_from(self.0.fd(), wanted);
+        self.charge(&result);
+        self.0.after_read(&result, wanted);
+        self.0.failed_end_as_error(result, wanted)?;
+        Ok(Some(pages))
+    }
+
     /// The local address.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use super::net::{Net, START_NS};
+use crate::fs::pipes::Pipe;
 
 /// The first moment of the simulated wall clock, in seconds since 1970: 1 January 2026.
 const EPOCH_S: u64 = 1_767_225_600;
@@ -52,6 +53,39 @@ impl Net {
             bytes.extend_from_slice(&buf[..buf.len().min(room)]);
         }
         self.send(fd, &bytes)
+    }
+
+    /// The descriptors of pipes do not count, but there are none when no descriptor is left.
+    pub(crate) fn pipe(&self) -> io::Result<Pipe> {
+        self.check_room()?;
+        Ok(Pipe::Simulated(Vec::new()))
+    }
+
+    pub(crate) fn recv_into(
+        &mut self,
+        fd: RawFd,
+        pipe: &mut Pipe,
+        len: usize,
+    ) -> io::Result<usize> {
+        let Pipe::Simulated(bytes) = pipe else { unreachable!("a pipe of this world") };
+        assert!(bytes.is_empty(), "a pipe that is not empty must not be used again");
+        bytes.resize(len.min(self.options.buffer_bytes), 0);
+        let read = self.read(fd, bytes, false);
+        bytes.truncate(*read.as_ref().unwrap_or(&0));
+        read
+    }
+
+    pub(crate) fn send_from(
+        &mut self,
+        fd: RawFd,
+        pipe: &mut Pipe,
+        len: usize,
+        _more: bool,
+    ) -> io::Result<usize> {
+        let Pipe::Simulated(bytes) = pipe else { unreachable!("a pipe of this world") };
+        let sent = self.send(fd, &bytes[..len])?;
+        bytes.drain(..sent);
+        Ok(sent)
     }
 
     pub(crate) fn send_to(

@@ -16,6 +16,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use self::options::ListenOptions;
+use crate::fs::pipes::Pipe;
 use crate::sim::World as SimulatedWorld;
 
 /// Where the sockets of a core live.
@@ -64,6 +65,12 @@ world! {
     fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize>;
     /// `more`: an incomplete packet may wait for the next bytes.
     fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+    /// An empty pipe.
+    fn pipe() -> io::Result<Pipe>;
+    /// As `recv` of up to `len` bytes, into an empty pipe and without copying.
+    fn recv_into(fd: RawFd, pipe: &mut Pipe, len: usize) -> io::Result<usize>;
+    /// As `send` of the first `len` bytes in the pipe, without copying.
+    fn send_from(fd: RawFd, pipe: &mut Pipe, len: usize, more: bool) -> io::Result<usize>;
     fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()>;
     fn close(fd: RawFd);
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 use super::address::RawAddress;
 use super::options::ListenOptions;
+use crate::fs::pipes::{PIPE_BYTES, PIPE_BYTES_MIN, Pipe};
 
 /// The kernel accepts at most this many buffers in one call (UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
@@ -207,6 +208,39 @@ pub(crate) fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::
     let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
     // SAFETY: the message names `bufs`, which live until the call returns.
     counted(|| unsafe { libc::sendmsg(fd, &raw const message, flags) })
+}
+
+pub(crate) fn pipe() -> io::Result<Pipe> {
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors.
+    check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
+    // SAFETY: new descriptors with no other owner.
+    let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    // SAFETY: no pointers.
+    let bytes = unsafe {
+        libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
+        libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ)
+    };
+    match usize::try_from(bytes) {
+        Ok(bytes) if bytes >= PIPE_BYTES_MIN => Ok(Pipe::Real { read, write, bytes }),
+        _ => Err(io::ErrorKind::QuotaExceeded.into()),
+    }
+}
+
+pub(crate) fn recv_into(fd: RawFd, pipe: &mut Pipe, len: usize) -> io::Result<usize> {
+    let Pipe::Real { write, .. } = pipe else { unreachable!("a pipe of this world") };
+    splice(fd, write.as_raw_fd(), len, libc::SPLICE_F_MOVE)
+}
+
+pub(crate) fn send_from(fd: RawFd, pipe: &mut Pipe, len: usize, more: bool) -> io::Result<usize> {
+    let Pipe::Real { read, .. } = pipe else { unreachable!("a pipe of this world") };
+    splice(read.as_raw_fd(), fd, len, if more { libc::SPLICE_F_MORE } else { 0 })
+}
+
+fn splice(from: RawFd, to: RawFd, len: usize, flags: libc::c_uint) -> io::Result<usize> {
+    let (none, flags) = (std::ptr::null_mut(), flags | libc::SPLICE_F_NONBLOCK);
+    // SAFETY: no offsets; both descriptors are open.
+    counted(|| unsafe { libc::splice(from, none, to, none, len, flags) })
 }
 
 pub(crate) fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()> {

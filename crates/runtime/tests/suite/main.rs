@@ -185,6 +185,7 @@ on_every_ground!(
     streams::reader_and_writer_of_one_stream_are_two_tasks,
     streams::vectored_writes,
     streams::peek_leaves_the_bytes,
+    streams::received_bytes_are_passed_on_without_copies,
     streams::addresses,
     streams::a_dropped_listener_refuses,
     streams::a_graceful_stop,

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
+use runtime::fs::SharedPages;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::stop::StopSource;
 use runtime::time::{sleep, timeout};
@@ -374,6 +375,74 @@ pub(crate) async fn peek_leaves_the_bytes(_: Ground) {
     assert_eq!(server.read(&mut buf).await.unwrap(), 1);
     assert_eq!(buf[0], b'x');
     assert_eq!(server.try_peek(&mut buf).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+/// Never more than was asked for; all of it; the end; nothing of a connection that has failed in
+/// the middle.
+pub(crate) async fn received_bytes_are_passed_on_without_copies(ground: Ground) {
+    let sent = pattern(ground.scaled(400_000));
+    for _ in 0..3 {
+        let ((source, from), (to, sink)) = join(pair(), pair()).await;
+        let passed = async {
+            source.write_all(&sent).await.unwrap();
+            source.shutdown(Shutdown::Write).unwrap();
+        };
+        let passing = async {
+            let mut left = sent.len() - 100;
+            while left > 0 {
+                let mut pages = received(&from, left).await.unwrap();
+                assert!((1..=left).contains(&pages.left()));
+                left -= pages.left();
+                while pages.left() > 0 {
+                    if to.try_write_pages(&mut pages, false).is_err() {
+                        to.writable().await.unwrap();
+                    }
+                }
+            }
+            let mut rest = [0; 100];
+            from.read_exact(&mut rest).await.unwrap();
+            to.write_all(&rest).await.unwrap();
+            assert_eq!(received(&from, 100).await.unwrap().left(), 0, "the end");
+            drop(to);
+        };
+        let ((), (), got) = join3(passed, passing, read_to_end(&sink)).await;
+        assert!(got.unwrap() == sent);
+
+        let ((source, from), (to, sink)) = join(pair(), pair()).await;
+        source.write_all(b"lost").await.unwrap();
+        let mut pages = received(&from, 9).await.unwrap();
+        sink.abort();
+        sleep(50 * MS).await;
+        to.try_write_pages(&mut pages, false).unwrap_err();
+        source.abort();
+        sleep(50 * MS).await;
+        let error = loop {
+            match received(&from, 9).await {
+                Ok(pages) => assert!(pages.left() > 0, "no orderly end"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+}
+
+async fn received(stream: &TcpStream, bytes_max: usize) -> std::io::Result<SharedPages> {
+    loop {
+        stream.readable().await?;
+        match stream.try_read_shared(bytes_max) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            pages => return Ok(pages?.expect("a pipe")),
+        }
+    }
+}
+
+async fn join3<A, B, C>(
+    a: impl Future<Output = A>,
+    b: impl Future<Output = B>,
+    c: impl Future<Output = C>,
+) -> (A, B, C) {
+    let ((a, b), c) = join(join(a, b), c).await;
+    (a, b, c)
 }
 
 pub(crate) async fn addresses(_: Ground) {
