@@ -14,6 +14,8 @@
 
 pub mod held;
 pub mod limits;
+pub mod pace;
+pub mod piped;
 pub mod spares;
 pub mod strays;
 

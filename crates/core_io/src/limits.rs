@@ -6,6 +6,14 @@ use config::limits::{PRESSED_BYTES, READ_BUFFER_BYTES};
 
 /// Bytes of responses that are collected before they are sent, when a client pipelines.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// A client is not cut off for its rate before we have waited for it this often: one long pause is
+/// no trickle, and has its own time-out.
+pub const RATE_WAITS_MIN: u32 = 16;
+/// If more than this remains of a body of known length, it is passed on through a pipe, without
+/// being copied. Below that, copying costs less than the pipe.
+pub const PIPED_BYTES_MIN: u64 = 64 * 1024;
+/// Bytes of such a body, or of a tunnel, that are taken at once, and wait for the other side.
+pub const PIPED_BYTES_MAX: u64 = 256 * 1024;
 /// Idle client connections that must close when no descriptor is free ...
 pub const ROOM_AT_ONCE: u32 = 64;
 /// ... out of this many candidates ...

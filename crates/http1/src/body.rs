@@ -152,6 +152,23 @@ impl BodyDecoder {
         }
     }
 
+    /// So many bytes of content were taken from the connection without being decoded.
+    ///
+    /// # Panics
+    /// If that is more than [`Self::left_of_length`].
+    pub fn skip(&mut self, bytes: u64) {
+        let left = self.left_of_length().checked_sub(bytes);
+        self.left = left.expect("no more than what remains of a body of known length");
+        if self.left == 0 {
+            self.state = State::Done;
+        }
+    }
+
+    /// What remains of a body whose length is known from its head; 0 for any other.
+    pub fn left_of_length(&self) -> u64 {
+        if self.state == State::Length { self.left } else { 0 }
+    }
+
     /// Decodes the next bytes of the connection. Call again with the remainder,
     /// `input[step.consumed..]`, until that is empty or `done` is set; a finished decoder consumes
     /// nothing.

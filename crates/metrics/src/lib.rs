@@ -167,6 +167,7 @@ counters! {
     bytes_sent as "sent_bytes": Counter, "Bytes written to clients";
     upstream_bytes_received as "upstream_received_bytes": Counter, "Bytes read from upstreams";
     upstream_bytes_sent as "upstream_sent_bytes": Counter, "Bytes written to upstreams";
+    spliced_bytes: Counter, "Bytes passed on from one socket to another without being copied";
     connections_accepted: Counter, "Client connections accepted";
     connections_refused: Counter, "Client connections closed at once: no slot or no descriptor";
     connections_denied: Counter, "Client connections that a rule ended before their first request; \

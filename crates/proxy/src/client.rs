@@ -29,6 +29,7 @@ use http1::ResponseHead;
 use outcome::Fault;
 use policy::via::ViaNames;
 use runtime::fs::SharedPages;
+use transport::Transport;
 use upstream::BodyLength;
 
 use crate::cache_status::CacheStatus;
@@ -63,7 +64,7 @@ pub(crate) trait Client {
     /// Whether [`Client::send_shared`] works for this client.
     fn can_send_shared(&self) -> bool;
 
-    /// [`Client::send`] for mapped pages, which are not copied.
+    /// [`Client::send`] for shared pages, which are not copied.
     async fn send_shared(&mut self, pages: SharedPages, more: bool) -> Result<(), Gone>;
 
     /// Waits until the client has given the exchange up, as far as its protocol reports it.
@@ -100,6 +101,11 @@ pub(crate) trait Client {
 pub(crate) trait ByteStream {
     /// The connection counts the bytes of the client, those of a tunnel included.
     const IS_COUNTED: bool;
+
+    /// The connection, if it carries these bytes as they are and nothing else.
+    fn plain(&self) -> Option<&Transport> {
+        None
+    }
 
     /// Waits for bytes and gives them to `take`; `None` is the end. Those of the previous call have
     /// been passed on: the sender may send as many more.
@@ -139,6 +145,12 @@ pub(crate) trait RequestBody {
 
     /// Waits for content and gives it to `sink`. True when the body is complete.
     async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault>;
+
+    /// As [`RequestBody::pull`], without copying. `None` if that is not possible now, or does not
+    /// pay.
+    async fn pull_shared(&mut self) -> Result<Option<(SharedPages, bool)>, Fault> {
+        Ok(None)
+    }
 
     /// The trailers of a complete body, as field lines: those that may be passed on.
     fn trailers(&mut self) -> Vec<u8> {

@@ -24,7 +24,6 @@ mod hit;
 pub mod limits;
 pub mod listener;
 mod logged;
-mod pace;
 mod request;
 mod serve;
 mod shared;

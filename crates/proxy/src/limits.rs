@@ -20,9 +20,6 @@ pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;
 /// The largest body that is buffered so that its request can be repeated, if its method allows
 /// that. It is smaller than the largest head.
 pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
-/// A client is not cut off for its rate before we have waited for it this often: one long pause is
-/// no trickle, and has its own time-out.
-pub const RATE_WAITS_MIN: u32 = 16;
 
 const _: () = assert!(COALESCE_BYTES_MAX < core_io::limits::OUTPUT_BYTES_MAX);
 const _: () = assert!(BODY_HELD_BYTES_MAX <= READ_BUFFER_BYTES as u64 / 2);

@@ -7,7 +7,9 @@
 //!
 //! A direction reads into the core's buffer and writes at once. Only what the far side does not
 //! take is kept, at most one read of it, and nothing more is read until it has gone: a silent
-//! tunnel holds no buffer. A draining core lets tunnels run until its time-out.
+//! tunnel holds no buffer. After a read that was full, what follows goes through a pipe if both
+//! sides are plain TCP, and is not copied, for as long as there is as much again. A draining core
+//! lets tunnels run until its time-out.
 //!
 //! What never happens: bytes of one tunnel stay in the buffer for another; a broken connection
 //! looks like an orderly end on the other side (that side is reset too).
@@ -24,6 +26,8 @@ use runtime::time::{self, Instant};
 use crate::client::{ByteStream, Gone};
 use crate::limits::TUNNEL_BYTES_MAX;
 use core_io::CoreIo;
+use core_io::limits::PIPED_BYTES_MAX;
+use core_io::piped;
 use metrics::Count;
 use transport::Transport;
 
@@ -165,8 +169,15 @@ impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
     /// Carries bytes to the end of `from`, and passes the end on.
     async fn carry(&self, first: &[u8]) -> Result<(), Gone> {
         self.send(first).await?;
+        let plain = self.from.plain().zip(self.to.plain());
+        let mut is_burst = false;
         loop {
+            if let (true, Some((from, to))) = (is_burst, plain) {
+                is_burst = self.splice(from, to).await?;
+                continue;
+            }
             let step = self.from.read(self.io, |bytes| {
+                is_burst = bytes.len() == TUNNEL_BYTES_MAX;
                 if let Some(read) = self.counters[0] {
                     read.add(bytes.len() as u64);
                 }
@@ -185,6 +196,24 @@ impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
                 }
             }
         }
+    }
+
+    /// Waits for bytes and carries them without copying. False if they are few, or are to be read.
+    async fn splice(&self, from: &Transport, to: &Transport) -> Result<bool, Gone> {
+        let read = piped::read(self.io, from, PIPED_BYTES_MAX as usize).await;
+        let Some(mut pages) = read.map_err(|_| Gone)? else { return Ok(false) };
+        let bytes = pages.left();
+        if let Some(read) = self.counters[0] {
+            read.add(bytes as u64);
+        }
+        while pages.left() > 0 {
+            match to.try_write_pages(&mut pages, false) {
+                Ok(sent) => self.sent(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.room().await?,
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(bytes >= TUNNEL_BYTES_MAX)
     }
 
     async fn send(&self, mut bytes: &[u8]) -> Result<(), Gone> {
@@ -212,6 +241,10 @@ impl<F: ByteStream, T: ByteStream> Direction<'_, F, T> {
 /// A whole connection.
 impl ByteStream for Transport {
     const IS_COUNTED: bool = false;
+
+    fn plain(&self) -> Option<&Transport> {
+        self.can_send_shared().then_some(self)
+    }
 
     async fn read<T>(
         &self,

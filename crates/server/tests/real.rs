@@ -234,6 +234,7 @@ fn answers_like_the_origin(kind: Kind) {
         let passed = format!("/p?size={size}");
         assert_eq!(client.get(&passed, "").body, expected(&passed));
     }
+    assert!(proxy.metric("plimsoll_spliced_bytes_total") > 200_000);
     let post = "POST /e HTTP/1.1\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello";
     assert_eq!(client.ask("POST", post).body, b"hello");
     let stale = "/s?size=10&cc=no-cache";

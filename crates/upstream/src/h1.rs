@@ -7,14 +7,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use core_io::CoreIo;
 use core_io::spares::Reused;
+use core_io::{CoreIo, piped};
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, write};
 use outcome::Fault;
+use runtime::fs::SharedPages;
 use runtime::time;
 use transport::{Transport, tls};
 
-use super::{Times, Upstream, Upstreams, send};
+use super::{Times, Upstream, Upstreams, send, writable};
 use crate::h2::Slot;
 
 /// The length of a body.
@@ -220,6 +221,31 @@ impl BodyWriter {
         self.framed.clear();
         Ok(())
     }
+
+    /// Whether [`Self::send_shared`] works.
+    pub fn can_send_shared(&self) -> bool {
+        matches!(&self.sink, Sink::Connection(stream) if stream.can_send_shared())
+    }
+
+    /// Sends content that is not copied. Nothing that was added waits to be sent.
+    pub async fn send_shared(
+        &mut self,
+        core: &Upstreams,
+        mut pages: SharedPages,
+    ) -> Result<(), Fault> {
+        let Sink::Connection(stream) = &self.sink else { unreachable!("it can send pages") };
+        core.io.counters.upstream_bytes_sent.add(pages.left() as u64);
+        while pages.left() > 0 {
+            match stream.try_write_pages(&mut pages, false) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    writable(stream, &self.times).await?;
+                }
+                Err(_) => return Err(Fault::Broken),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The head of a response.
@@ -256,8 +282,8 @@ pub fn answer(
     let mut decoder = BodyDecoder::for_response(kind, &core.io.limits().http);
     decoder.keep_trailers();
     let rest = (!reading.bytes.is_empty()).then_some(reading.bytes);
-    let trailers = Vec::new();
-    let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable, trailers };
+    let (shares, trailers, upstream) = (None, Vec::new(), Some(upstream));
+    let body = UpstreamBody { upstream, kind, decoder, rest, reusable, shares, trailers };
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
 }
 
@@ -421,6 +447,8 @@ pub struct UpstreamBody {
     /// What was read together with the head.
     rest: Option<Reused<Vec<u8>>>,
     reusable: bool,
+    /// Whether its content is passed on without copying it, once that is decided.
+    shares: Option<bool>,
     /// The trailers of a complete body, as field lines.
     trailers: Vec<u8>,
 }
@@ -482,10 +510,59 @@ impl UpstreamBody {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, Fault> {
         let pulled = self.pull_on(core, sink).await;
+        self.noted(pulled)
+    }
+
+    /// As [`Self::pull`], but content of a long body is not copied and does not go to `sink`, if
+    /// `shares` allows that.
+    pub async fn pull_or_share(
+        &mut self,
+        core: &Upstreams,
+        shares: bool,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<(Option<SharedPages>, bool), Fault> {
+        let is_long = self.slot().is_none() && piped::is_long(&self.decoder);
+        if shares && *self.shares.get_or_insert(is_long) {
+            let pulled = self.pull_shared(core).await;
+            match self.noted(pulled)? {
+                Some((pages, is_complete)) => return Ok((Some(pages), is_complete)),
+                None => self.shares = Some(false),
+            }
+        }
+        self.pull(core, sink).await.map(|is_complete| (None, is_complete))
+    }
+
+    /// Remembers a failure of the server.
+    fn noted<T>(&self, pulled: Result<T, Fault>) -> Result<T, Fault> {
         if let (Err(fault), Some(upstream)) = (&pulled, &self.upstream) {
             upstream.failed(*fault);
         }
         pulled
+    }
+
+    async fn pull_shared(
+        &mut self,
+        core: &Upstreams,
+    ) -> Result<Option<(SharedPages, bool)>, Fault> {
+        let Some(upstream) = &self.upstream else { return Ok(None) };
+        let pulling = piped::pull(&core.io, &upstream.stream, &mut self.decoder);
+        let pulled = match time::timeout(upstream.times.idle(), pulling).await {
+            Ok(pulled) => pulled.map_err(|_| Fault::Broken)?,
+            Err(_) => return Err(Fault::Timeout),
+        };
+        let Some(pages) = pulled else { return Ok(None) };
+        if pages.left() == 0 {
+            return self.closed().map(|is_complete| Some((pages, is_complete)));
+        }
+        core.io.counters.upstream_bytes_received.add(pages.left() as u64);
+        let is_complete = self.decoder.is_done();
+        if is_complete {
+            // A read that ends where the body ends does not show what comes after.
+            let next = upstream.stream.try_peek(&mut [0]);
+            let is_silent = next.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            self.complete(core, is_silent);
+        }
+        Ok(Some((pages, is_complete)))
     }
 
     async fn pull_on(
@@ -512,12 +589,7 @@ impl UpstreamBody {
         core.io.with_paced_input(|input| {
             let Some(upstream) = &self.upstream else { return Ok(true) };
             match upstream.stream.try_read(input) {
-                Ok(0) => {
-                    self.reusable = false;
-                    self.decoder.finish_on_close().map_err(|_| Fault::Broken)?;
-                    self.upstream = None;
-                    Ok(true)
-                }
+                Ok(0) => self.closed(),
                 Ok(n) => {
                     core.io.counters.upstream_bytes_received.add(n as u64);
                     self.decode(core, &input[..n], sink)
@@ -526,6 +598,14 @@ impl UpstreamBody {
                 Err(_) => Err(Fault::Broken),
             }
         })
+    }
+
+    /// The upstream has closed its direction. True if the body is complete.
+    fn closed(&mut self) -> Result<bool, Fault> {
+        self.reusable = false;
+        self.decoder.finish_on_close().map_err(|_| Fault::Broken)?;
+        self.upstream = None;
+        Ok(true)
     }
 
     fn decode(
@@ -547,14 +627,19 @@ impl UpstreamBody {
         }
         let trailers = self.decoder.trailers().unwrap_or_default();
         self.trailers = write::trailer_lines(http1::trailer_fields(trailers));
-        // Bytes after the end answer no request.
+        self.complete(core, at == input.len());
+        Ok(true)
+    }
+
+    /// The body is complete. `is_silent` says that nothing has come after it: such bytes answer no
+    /// request.
+    fn complete(&mut self, core: &Upstreams, is_silent: bool) {
         if let Some(upstream) = self.upstream.take()
             && self.reusable
-            && (at == input.len() || planted::is(planted::Bug::BytesLeftOnPooled))
+            && (is_silent || planted::is(planted::Bug::BytesLeftOnPooled))
         {
             core.pool.put(core, upstream);
         }
-        Ok(true)
     }
 
     /// Its length, if the head announced it.

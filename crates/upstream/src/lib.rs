@@ -625,10 +625,15 @@ pub async fn send(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Fault::Broken),
         }
-        match time::timeout(times.idle(), stream.writable()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(Fault::Broken),
-            Err(_) => return Err(Fault::Timeout),
-        }
+        writable(stream, times).await?;
+    }
+}
+
+/// Waits for room, no longer than the upstream's time-out.
+async fn writable(stream: &Transport, times: &Times) -> Result<(), Fault> {
+    match time::timeout(times.idle(), stream.writable()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Fault::Broken),
+        Err(_) => Err(Fault::Timeout),
     }
 }

@@ -30,7 +30,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "proxy",
         &[
             &["limits", "listener", "cache_status", "shared", "websocket"],
-            &["snapshot", "request", "client", "logged", "pace"],
+            &["snapshot", "request", "client", "logged"],
             &["worker", "tunnel"],
             &["hit", "exchange"],
             &["explain", "h1"],

@@ -1,11 +1,14 @@
 //! Groups of real servers: two nginx servers, one of which is killed and started again under load.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Home, OurServer, Running, SOON, free_port, get, nginx, plimsoll, wait_for};
+use crate::support::{
+    Home, OurServer, Running, SOON, free_port, get, nginx, plimsoll, program, run, wait_for,
+};
 
 fn named_nginx(home: &Home, name: &str, port: u16) -> Running {
     let at = home.path().join(name);
@@ -70,5 +73,36 @@ fn alone_killing_one_of_two_servers_under_load_fails_no_request() {
     let now = &servers(&proxy)[1];
     assert!(now["requests"].as_u64().unwrap() > before, "{now}");
     assert_eq!(now["state"], "up");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+/// Around the length from which on bodies are not copied, and far beyond it.
+#[test]
+fn long_bodies_are_passed_on_as_they_are() {
+    let home = Home::new();
+    let port = free_port();
+    let _origin = named_nginx(&home, "a", port);
+    let url = format!("http://127.0.0.1:{port}");
+    let proxy = OurServer::serve(&["--origin", &url, "--admin", "127.0.0.1:0"]);
+    let lengths = [65_535, 65_536, 65_537, 1 << 20, 50 << 20];
+    let mut command = Command::new(program("curl", "curl"));
+    command.args(["--silent", "--fail"]);
+    let block: Vec<u8> =
+        (0..1_000_003_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes = block.repeat(53);
+    for length in lengths {
+        home.write(&format!("a/www/{length}"), &bytes[..length]);
+        command.args(["--output", &home.at(&length.to_string())]);
+        command.arg(format!("{}/{length}", proxy.url()));
+    }
+    run(command, SOON).succeeded();
+    for length in lengths {
+        let got = fs::read(home.at(&length.to_string())).unwrap();
+        assert!(got == bytes[..length], "{length} bytes");
+    }
+    let metrics = get(proxy.admin(), "/metrics");
+    let spliced =
+        metrics.lines().find_map(|line| line.strip_prefix("plimsoll_spliced_bytes_total "));
+    assert!(spliced.unwrap().parse::<u64>().unwrap() > 50 << 20, "{spliced:?}");
     assert_eq!(proxy.stopped().0, Some(0));
 }

@@ -284,6 +284,7 @@ impl<C: Client> Exchange<'_, C> {
         };
         let mut gone = pin!(client.gone());
         let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
+        let shares = client.can_send_shared();
         loop {
             match complete {
                 Ok(true) => {
@@ -295,12 +296,21 @@ impl<C: Client> Exchange<'_, C> {
                 }
                 Ok(false) => {
                     client.flush().await?;
-                    let mut offer = |data: &[u8]| client.offer(data);
-                    let pull = pin!(body.pull(upstreams, &mut offer));
-                    // An upstream that is silent for long is not kept for a client that is gone.
-                    complete = match runtime::race(gone.as_mut(), pull).await {
+                    let pulled = {
+                        let mut offer = |data: &[u8]| client.offer(data);
+                        let pull = pin!(body.pull_or_share(upstreams, shares, &mut offer));
+                        runtime::race(gone.as_mut(), pull).await
+                    };
+                    complete = match pulled {
+                        // A silent upstream is not kept for a client that is gone.
                         Either::Left(()) => return Err(Gone),
-                        Either::Right(complete) => complete,
+                        Either::Right(Ok((pages, is_complete))) => {
+                            if let Some(pages) = pages {
+                                client.send_shared(pages, false).await?;
+                            }
+                            Ok(is_complete)
+                        }
+                        Either::Right(Err(fault)) => Err(fault),
                     };
                 }
                 Err(fault) => {

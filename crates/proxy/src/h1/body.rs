@@ -6,15 +6,17 @@
 use std::io;
 
 use core_io::CoreIo;
+use core_io::piped;
 use http1::write::trailer_lines;
 use http1::{BodyDecoder, Expectation, RequestHead, trailer_fields};
 use outcome::Fault;
+use runtime::fs::SharedPages;
 use transport::Transport;
 use upstream::BodyLength;
 
 use crate::client;
-use crate::pace::Pace;
 use crate::request::body_length;
+use core_io::pace::Pace;
 
 /// What follows the head of a request.
 #[derive(Debug)]
@@ -61,6 +63,28 @@ impl client::RequestBody for RequestBody<'_> {
         self.used += at as u64;
         self.pace.moved(at);
         Ok(self.decoder.is_done())
+    }
+
+    async fn pull_shared(&mut self) -> Result<Option<(SharedPages, bool)>, Fault> {
+        if !self.rest.is_empty() || !piped::is_long(&self.decoder) {
+            return Ok(None);
+        }
+        let (io, stream, decoder) = (self.io, self.stream, &mut self.decoder);
+        let mut pulled = None;
+        let pulling = async {
+            pulled = piped::pull(io, stream, decoder).await.map_err(|_| Fault::ClientBody)?;
+            Ok(())
+        };
+        self.pace.wait(io, |limits| limits.body_timeout, pulling, Fault::ClientSlow).await?;
+        let Some(pages) = pulled else { return Ok(None) };
+        let bytes = pages.left();
+        if bytes == 0 {
+            return Err(Fault::ClientBody);
+        }
+        io.counters.bytes_received.add(bytes as u64);
+        self.used += bytes as u64;
+        self.pace.moved(bytes);
+        Ok(Some((pages, self.decoder.is_done())))
     }
 
     fn trailers(&mut self) -> Vec<u8> {

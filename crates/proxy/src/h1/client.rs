@@ -15,7 +15,7 @@ use super::body::RequestBody;
 use super::response::{self, append_interim, connection_of};
 use crate::client::{Client, Gone, Response, Sent};
 use crate::limits::COALESCE_BYTES_MAX;
-use crate::pace::Pace;
+use core_io::pace::Pace;
 
 /// Sends to one client. What the socket does not take at once is buffered and sent by `flush`: at
 /// most what one read of the upstream gave, because no caller offers more before the flush.
@@ -153,10 +153,13 @@ impl<'c> Client for ClientStream<'c> {
         if !self.pending.is_empty() {
             self.send(&[], true).await?;
         }
-        self.bytes += pages.left() as u64;
+        let all = pages.left();
+        self.bytes += all as u64;
+        let mut held = None;
         while pages.left() > 0 {
             let sent = self.stream.try_write_pages(&mut pages, more);
             if self.moved(sent)?.is_none() {
+                held.get_or_insert_with(|| self.io.held(all));
                 self.room().await?;
             }
         }

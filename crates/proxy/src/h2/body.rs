@@ -14,7 +14,7 @@ use upstream::BodyLength;
 use super::client::Streams;
 use crate::client::{self, RequestBody as _};
 use crate::limits::Limits;
-use crate::pace::Pace;
+use core_io::pace::Pace;
 
 /// The content of one request.
 pub(crate) struct RequestBody<S: Streams> {

@@ -16,7 +16,7 @@ use super::body::RequestBody;
 use super::message::{content_length, fields_of};
 use crate::client::{ByteStream, Client, Gone, Response, Sent};
 use crate::h1::{append_interim, append_response, response_framing};
-use crate::pace::Pace;
+use core_io::pace::Pace;
 
 /// A connection with streams, as the client of an exchange uses it.
 pub(crate) trait Streams: 'static {

@@ -48,9 +48,9 @@ use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::Origin;
-use crate::pace::Taking;
 use crate::websocket;
 use crate::worker::{Slot, Worker};
+use core_io::pace::Taking;
 
 /// Bytes of frames that wait for the socket before nothing more is read.
 const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;

@@ -54,9 +54,9 @@ use crate::hit::{HIT, fresh_hit};
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::listener::ListenerContext;
 use crate::logged::Origin;
-use crate::pace::Taking;
 use crate::websocket;
 use crate::worker::Worker;
+use core_io::pace::Taking;
 
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {

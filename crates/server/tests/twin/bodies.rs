@@ -9,7 +9,7 @@ use runtime::time::sleep;
 
 use crate::origin::expected;
 use crate::world::{
-    Client, ORIGIN, World, address, each_version, each_way, each_way_http1, reverse,
+    Broken, Client, ORIGIN, World, address, each_version, each_way, each_way_http1, reverse, run,
 };
 
 const FRAMES: [&str; 3] = ["length", "chunked", "close"];
@@ -322,6 +322,96 @@ fn a_body_comes_back_while_it_is_sent() {
             assert!(client.ends().await);
         }
         assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}
+
+/// Smooth and rough networks; byte by byte, long bodies would take long.
+fn long_ways(scenario: impl AsyncFn(Rc<World>)) {
+    sim::check(0..2, |seed| run(sim::Options::new(seed), reverse(), &scenario));
+    let rough = |seed| sim::Options::rough(seed).with_split(0.001);
+    sim::check(2..4, |seed| run(rough(seed), reverse(), &scenario));
+}
+
+/// A long body of known length is not copied on its way. Both connections go on, and nothing of
+/// what follows the body is taken for a part of it.
+#[test]
+fn a_long_body_is_passed_on_without_copies() {
+    long_ways(async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for size in [64 * 1024 + 10_000, 150_000] {
+            let target = format!("/l?size={size}&cc=no-store");
+            for _ in 0..2 {
+                let got = client.get(&target, "").await;
+                assert!(got.status == 200 && got.body == expected(&target, None), "{size}");
+            }
+        }
+        assert_eq!(world.origin.connections.get(), 1);
+        // One read of 64 KiB comes with the head.
+        assert!(world.counter("spliced_bytes") > 2 * (150_000 - 64 * 1024));
+        assert!(world.counter("upstream_received_bytes") > 2 * (150_000 + 74_000));
+        let target = "/b?size=150000&cc=no-store&behind=1";
+        assert!(client.get(target, "").await.body == expected(target, None));
+        assert_eq!(client.get("/after?size=20&cc=no-store", "").await.body.len(), 20);
+        assert_eq!(world.origin.connections.get(), 2, "bytes after a body answer no request");
+        let ask = async |target: &str| {
+            let client = Client::new().await;
+            let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            client
+        };
+        for end in ["cut", "reset"] {
+            let mut client = ask(&format!("/c?size=150000&cc=no-store&{end}=120000")).await;
+            assert_eq!(client.response().await.unwrap_err(), Broken::Within, "{end}");
+        }
+        assert_eq!(world.counter("upstream_errors"), 2);
+        world.stopped().await;
+        let log = String::from_utf8(world.log.lock().unwrap().clone()).unwrap();
+        let bytes = |line: &str| line.split_whitespace().nth(4).unwrap().parse::<u64>().unwrap();
+        assert_eq!(log.lines().map(bytes).sum::<u64>(), world.counter("sent_bytes"));
+    });
+}
+
+/// The same the other way. A client that leaves in the middle has sent no whole request.
+#[test]
+fn a_long_body_of_a_request_is_passed_on_without_copies() {
+    long_ways(async |world: Rc<World>| {
+        let body = crate::common::content("upload", 150_000);
+        let head = "PUT /u?cc=no-store HTTP/1.1\r\nHost: site\r\nContent-Length: 150000\r\n\r\n";
+        let mut client = Client::new().await;
+        for _ in 0..2 {
+            let after = "GET /after?size=20 HTTP/1.1\r\nHost: site\r\n\r\n".as_bytes();
+            let all = [head.as_bytes(), &body, after].concat();
+            assert_eq!(client.pipeline(&all, 2).await[1].body.len(), 20);
+            assert!(world.origin.seen.borrow().iter().rev().nth(1).unwrap().body == body);
+        }
+        assert!(world.counter("spliced_bytes") > 2 * 10_000);
+        assert!(world.counter("upstream_sent_bytes") > 2 * 150_000);
+        let leaving = Client::new().await;
+        leaving.send(&[head.as_bytes(), &body[..130_000]].concat()).await.unwrap();
+        leaving.abort();
+        assert_eq!(client.get("/next?size=20", "").await.body.len(), 20);
+        assert_eq!(world.origin.count("/u?cc=no-store"), 2);
+    });
+}
+
+/// What was on its way to a client that has gone reaches no other one.
+#[test]
+fn a_client_that_leaves_within_a_long_body_disturbs_no_other() {
+    long_ways(async |world: Rc<World>| {
+        for round in 0..3 {
+            let gone = Client::new().await;
+            let target = format!("/g{round}?size=150000&cc=no-store");
+            let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+            gone.send(request.as_bytes()).await.unwrap();
+            let mut taken = 0;
+            while taken < 80_000 {
+                taken += gone.take(1000).await.unwrap();
+            }
+            gone.abort();
+            let target = format!("/n{round}?size=140000&cc=no-store");
+            assert!(Client::new().await.get(&target, "").await.body == expected(&target, None));
+        }
+        assert_eq!(world.counter("client_held_bytes"), 0);
     });
 }
 

@@ -191,6 +191,7 @@ fn a_stalled_client_holds_its_origin() {
                 sleep(50 * SECOND).await;
                 let sent = world.origin.sent.get();
                 assert!(sent <= bound, "{sent} bytes for {target}, at most {bound}");
+                assert!(world.counter("client_held_bytes") > 0);
                 // It reads after all, and gets all of it.
                 assert_eq!(client.response().await.unwrap().body, expected(target, None));
                 assert_eq!(world.origin.count(target), 1);

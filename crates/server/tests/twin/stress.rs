@@ -9,6 +9,7 @@ use runtime::net::{ListenOptions, TcpListener};
 use runtime::sim;
 use runtime::time::{now, sleep};
 
+use crate::origin::expected;
 use crate::world::{Client, World, each_version, each_way, reverse, run};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -179,6 +180,23 @@ fn the_rest() -> Vec<TcpListener> {
         TcpListener::bind(SocketAddr::from(([10, 0, 0, 8], port)), &ListenOptions::default())
     };
     (1..10_000).map_while(|port| one(port).ok()).collect()
+}
+
+/// A pipe needs two of them.
+#[test]
+fn a_long_body_is_copied_if_no_descriptor_is_left() {
+    run(sim::Options::new(1).with_descriptors_max(80), reverse(), async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        assert_eq!(client.get("/warm?size=3&cc=no-store", "").await.status, 200);
+        for copied in [true, false] {
+            let taken = if copied { the_rest() } else { Vec::new() };
+            let before = world.counter("spliced_bytes");
+            let target = "/l?size=300000&cc=no-store";
+            assert!(client.get(target, "").await.body == expected(target, None));
+            assert_eq!(world.counter("spliced_bytes") == before, copied);
+            drop(taken);
+        }
+    });
 }
 
 /// A connection to an upstream is as good a reason for it as a client's.

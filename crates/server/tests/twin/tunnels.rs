@@ -126,6 +126,32 @@ fn a_tunnel_carries_all_bytes_both_ways_and_both_ends() {
 }
 
 #[test]
+fn a_burst_through_a_tunnel_is_not_copied() {
+    sim::check(0..4, |seed| {
+        run(sim::Options::new(seed), open(), async |world: Rc<World>| {
+            let _peer = Peer::echo(PEER);
+            let sent = content("burst", 400_000);
+            let stream = connect(PEER, b"").await;
+            let sending = async {
+                stream.write_all(&sent).await.unwrap();
+                stream.shutdown(Shutdown::Write).unwrap();
+            };
+            let ((), (got, well)) = runtime::join(sending, all_of(&stream)).await;
+            assert!(well && got == sent);
+            sleep(Duration::from_secs(1)).await;
+            for (name, least) in [
+                ("spliced_bytes", 100_000),
+                ("tunnel_bytes_sent", 400_000),
+                ("tunnel_bytes_received", 400_000),
+                ("upstream_received_bytes", 400_000),
+            ] {
+                assert!(world.counter(name) >= least, "{name} {}", world.counter(name));
+            }
+        });
+    });
+}
+
+#[test]
 fn the_servers_end_leaves_the_clients_direction_open() {
     each_way(open, async |_: Rc<World>| {
         let peer = Peer::start(PEER, async |peer, stream| {

@@ -289,12 +289,16 @@ struct Sent {
 
 impl Sent {
     fn keep(&mut self, data: &[u8]) {
-        self.is_lost |= (self.content.len() + data.len()) as u64 > BODY_HELD_BYTES_MAX;
-        if self.is_lost {
-            self.content = Vec::new();
+        if self.is_lost || (self.content.len() + data.len()) as u64 > BODY_HELD_BYTES_MAX {
+            self.lose();
         } else {
             self.content.extend_from_slice(data);
         }
+    }
+
+    fn lose(&mut self) {
+        self.is_lost = true;
+        self.content = Vec::new();
     }
 }
 
@@ -310,6 +314,14 @@ async fn pump(
         writer.send(upstreams, false).await?;
     }
     while !sent.is_whole {
+        if writer.can_send_shared()
+            && let Some((pages, is_last)) = body.pull_shared().await?
+        {
+            sent.lose();
+            sent.is_whole = is_last;
+            writer.send_shared(upstreams, pages).await?;
+            continue;
+        }
         let mut take = |data: &[u8]| {
             writer.push(data);
             sent.keep(data);

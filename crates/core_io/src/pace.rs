@@ -3,14 +3,15 @@
 use std::future::Future;
 use std::time::Duration;
 
-use core_io::CoreIo;
+use config::limits::Limits;
 use runtime::time::{self, Instant};
 
-use crate::limits::{Limits, RATE_WAITS_MIN};
+use crate::CoreIo;
+use crate::limits::RATE_WAITS_MIN;
 
 /// What a client has taken or sent, and how long we have waited for it.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     bytes: u64,
     waited: Duration,
     waits: u32,
@@ -18,13 +19,13 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// The client has taken or sent this many bytes.
-    pub(crate) fn moved(&mut self, bytes: usize) {
+    pub fn moved(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     /// Waits for the client, up to this limit. The error is `too_slow` if that takes longer, or if
     /// the client moves next to nothing.
-    pub(crate) async fn wait<E>(
+    pub async fn wait<E>(
         &mut self,
         io: &CoreIo,
         limit: fn(&Limits) -> Duration,
@@ -46,7 +47,7 @@ impl Pace {
     }
 
     /// A wait that began then is over. Returns whether the client is to be cut off.
-    pub(crate) fn waited(&mut self, since: Instant, limits: &Limits) -> bool {
+    pub fn waited(&mut self, since: Instant, limits: &Limits) -> bool {
         self.waited += since.elapsed();
         self.waits = self.waits.saturating_add(1);
         self.waits >= RATE_WAITS_MIN
@@ -57,7 +58,7 @@ impl Pace {
 
 /// Whether the client of a connection with streams takes what there is for it.
 #[derive(Debug, Default)]
-pub(crate) struct Taking {
+pub struct Taking {
     /// Since when it takes nothing although there is something.
     blocked: Option<Instant>,
     /// What it has taken since it was last not behind.
@@ -66,18 +67,18 @@ pub(crate) struct Taking {
 
 impl Taking {
     /// The client has taken this many bytes.
-    pub(crate) fn moved(&mut self, bytes: usize) {
+    pub fn moved(&mut self, bytes: usize) {
         self.pace.moved(bytes);
     }
 
     /// When the client is to be cut if it takes nothing until then.
-    pub(crate) fn due(&self, limits: &Limits) -> Option<Instant> {
+    pub fn due(&self, limits: &Limits) -> Option<Instant> {
         self.blocked.map(|since| since + limits.send_timeout)
     }
 
     /// Whether the client is to be cut. `waits` says that there is more to send than it takes, and
     /// `is_behind` that its rate counts.
-    pub(crate) fn is_too_slow(
+    pub fn is_too_slow(
         &mut self,
         limits: &Limits,
         has_moved: bool,
