@@ -17,6 +17,7 @@ use transport::{Transport, tls};
 
 use super::{Times, Upstream, Upstreams, send, writable};
 use crate::h2::Slot;
+use crate::limits::HEAD_READ_BYTES;
 
 /// The length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,15 +371,18 @@ pub async fn next_head(
         if upstream.stream.readable().await.is_err() {
             return Err(Fault::Broken);
         }
-        let head = core.io.with_paced_input(|input| match upstream.stream.try_read(input) {
-            Ok(0) => Err(Fault::Broken),
-            Ok(read) => {
-                reading.any = true;
-                core.io.counters.upstream_bytes_received.add(read as u64);
-                received(core, reading, &input[..read])
+        let head = core.io.with_paced_input(|input| {
+            let wanted = input.len().min(HEAD_READ_BYTES);
+            match upstream.stream.try_read(&mut input[..wanted]) {
+                Ok(0) => Err(Fault::Broken),
+                Ok(read) => {
+                    reading.any = true;
+                    core.io.counters.upstream_bytes_received.add(read as u64);
+                    received(core, reading, &input[..read])
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                Err(error) => Err(tls::fault_of_read(&error)),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(tls::fault_of_read(&error)),
         })?;
         if let Some(head) = head {
             return Ok(head);

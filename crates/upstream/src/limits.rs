@@ -18,6 +18,9 @@ pub(crate) const PROVEN_AFTER: Duration = Duration::from_millis(100);
 pub(crate) const PROVEN_IDLE_MAX: Duration = Duration::from_secs(1);
 /// How often a connection to an upstream is retried while no descriptor is free.
 pub(crate) const ROOM_TRIES: u32 = 4;
+/// Bytes that are read at once before a head is complete. What comes of the body with them is
+/// copied more often than the rest.
+pub(crate) const HEAD_READ_BYTES: usize = 16 * 1024;
 /// Requests at a time on an HTTP/2 connection, if the upstream allows as many.
 pub(crate) const STREAMS_MAX: usize = 100;
 /// Content of a response over HTTP/2 that waits for its client.
