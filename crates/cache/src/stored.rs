@@ -9,10 +9,12 @@
 //! changes anyway. The rest of the head is for validation, ranges, purges and the log, and stays
 //! out of the CPU caches (docs/layout.md).
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use caching::date::IMF_FIXDATE_LEN;
 use caching::{
     Aging, ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey,
     VaryNames,
@@ -527,6 +529,23 @@ impl Head {
         write::content_length(out, 0);
         use_.append(out, self.meta.freshness.aging());
     }
+}
+
+/// Appends the field that a proxy adds to a response without it (RFC 9110, 6.6.1).
+pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
+    thread_local! {
+        /// The last second that was formatted.
+        static LAST: Cell<(u64, [u8; IMF_FIXDATE_LEN])> = const { Cell::new((0, [0; _])) };
+    }
+    let second = now_ms / 1000;
+    let (last, mut text) = LAST.get();
+    if last != second {
+        text = caching::date::format(now_ms);
+        LAST.set((second, text));
+    }
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(&text);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the field that announces the end of the body.

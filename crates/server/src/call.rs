@@ -1,9 +1,8 @@
 //! A call to the admin address, and its reply.
 
-use cache::stored::Connection;
+use cache::stored::{Connection, append_date};
 use dashboard::Refused;
 use http1::{Method, write};
-use proxy::h1::append_date;
 use runtime::time;
 
 /// A complete call.

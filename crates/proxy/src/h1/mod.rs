@@ -14,7 +14,6 @@ mod setup;
 pub(crate) use client::end;
 pub use client::{ClientStream, linger};
 pub(crate) use connection::converse;
-pub use response::append_date;
 pub(crate) use response::{
     append as append_response, append_interim, append_refusal, framing as response_framing,
 };

@@ -1,10 +1,7 @@
 //! Response heads as HTTP/1 writes them.
 
-use std::cell::Cell;
-
 use cache::purge::is_tag_field;
-use cache::stored::{Connection, Framing, Use, append_framing, has_length};
-use caching::date::IMF_FIXDATE_LEN;
+use cache::stored::{Connection, Framing, Use, append_date, append_framing, has_length};
 use config::Role;
 use http1::{Name, RequestHead, ResponseHead, Version, write};
 use outcome::Refusal;
@@ -173,23 +170,6 @@ pub(crate) fn append_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
     write::status_line(out, head.status);
     write::end_to_end(out, &head.fields, |field| field.id() != Name::ContentLength);
     write::end(out);
-}
-
-/// Appends the field that a proxy adds to a response without it (RFC 9110, 6.6.1).
-pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
-    thread_local! {
-        /// The last second that was formatted.
-        static LAST: Cell<(u64, [u8; IMF_FIXDATE_LEN])> = const { Cell::new((0, [0; _])) };
-    }
-    let second = now_ms / 1000;
-    let (last, mut text) = LAST.get();
-    if last != second {
-        text = caching::date::format(now_ms);
-        LAST.set((second, text));
-    }
-    out.extend_from_slice(b"Date: ");
-    out.extend_from_slice(&text);
-    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
