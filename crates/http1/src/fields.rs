@@ -204,10 +204,10 @@ impl<'b> Fields<'b> {
         self.all(name).count()
     }
 
-    /// The values of all fields with this name, known or not, ignoring case.
+    /// The values of all fields with this name, known or not, ignoring case. The name is a token.
     pub fn values<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         let fields = *self;
-        let id = Name::from_bytes(name);
+        let id = Name::from_token(name);
         let spans = if fields.has(id) {
             &fields.spans[fields.index.first[id as usize] as usize..]
         } else {

@@ -37,7 +37,7 @@ pub(super) async fn connect<C: Client>(
     exchange: &mut Exchange<'_, C>,
     body: &mut C::Body,
 ) -> Result<Ending, Refusal> {
-    let (host, port) = target(&exchange.context.head)?;
+    let (host, port) = target(exchange.context.head)?;
     let worker = exchange.context.worker;
     let addresses = tunnel_addresses(&exchange.context).await?;
     let to = To::Addresses(addresses, None);
@@ -92,7 +92,7 @@ fn target<'h>(head: &RequestHead<'h>) -> Result<(&'h [u8], u16), Refusal> {
 pub(crate) async fn tunnel_addresses(
     context: &RequestContext<'_>,
 ) -> Result<Arc<[SocketAddr]>, Refusal> {
-    let (host, port) = target(&context.head)?;
+    let (host, port) = target(context.head)?;
     context.addresses(host, port).await
 }
 

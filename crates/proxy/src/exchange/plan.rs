@@ -85,7 +85,7 @@ impl Planner<'_> {
         if self.forbids_storing() {
             return Err(rules::NO_STORE);
         }
-        let hints = hints(&self.head);
+        let hints = hints(self.head);
         if !hints.any(RequestHints::RANGE) {
             return Ok(What::Whole);
         }

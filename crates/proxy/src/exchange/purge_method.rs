@@ -42,7 +42,7 @@ pub(crate) fn purged_uri<'x>(context: &RequestContext<'x>) -> Result<RequestedUr
     if !context.snapshot.config.purge.allows(context.peer.ip()) {
         return Err(Refusal::PurgeFrom);
     }
-    requested_uri(context.listener, &context.head).ok_or(Refusal::PurgeTarget)
+    requested_uri(context.listener, context.head).ok_or(Refusal::PurgeTarget)
 }
 
 fn is_yes(value: Option<&[u8]>) -> bool {

@@ -69,7 +69,7 @@ impl<'x> RequestContext<'x> {
         routed: &mut Routed,
     ) -> Result<Step<'d>, Refusal> {
         let (snapshot, role) = (&self.snapshot, self.listener.role);
-        let class = Class::of(&self.head, role, &snapshot.via, &snapshot.config.upgrades);
+        let class = Class::of(self.head, role, &snapshot.via, &snapshot.config.upgrades);
         if self.is_early && !self.may_be_early(&class) {
             return Err(Refusal::TooEarly);
         }
@@ -124,7 +124,7 @@ impl<'x> RequestContext<'x> {
         self.listener.role == Role::Reverse
             && matches!(class, Class::Cacheable | Class::Bypass(_))
             && self.head.method.is_safe()
-            && !has_content(&self.head)
+            && !has_content(self.head)
     }
 
     /// Whether this client may use the listener at all, and who it is if that is required.
@@ -134,13 +134,13 @@ impl<'x> RequestContext<'x> {
             verifying: &self.worker.verifying,
             remembers: self.look == Look::Use,
         };
-        self.snapshot.forward.admit(self.peer.ip(), &self.head, passwords).await
+        self.snapshot.forward.admit(self.peer.ip(), self.head, passwords).await
     }
 
     /// The requested URI, or why it is refused.
     fn uri(&self) -> Result<RequestedUri<'x>, Refusal> {
         let ListenerContext { role, scheme, .. } = *self.listener;
-        match (requested_uri(self.listener, &self.head), role, self.head.target) {
+        match (requested_uri(self.listener, self.head), role, self.head.target) {
             (Some(uri), ..) => Ok(uri),
             (None, Role::Reverse, Target::Asterisk) => Ok(RequestedUri {
                 realm: Realm { role, scheme },

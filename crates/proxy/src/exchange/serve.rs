@@ -275,7 +275,7 @@ impl<C: Client> Exchange<'_, C> {
     async fn relay_content(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
         let Worker { upstreams, io, .. } = &**self.context.worker;
         let client = &mut *self.client;
-        let takes_trailers = accepts_trailers(&self.context.head);
+        let takes_trailers = accepts_trailers(self.context.head);
         let RequestContext { snapshot, listener, .. } = &self.context;
         let tags = snapshot.tags_to_clients(listener.role);
         let route = self.routed.route.and_then(|route| snapshot.routes.get(route));

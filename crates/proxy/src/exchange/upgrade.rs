@@ -84,7 +84,7 @@ async fn switch<C: Client>(
     };
     let status = match exchange.context.head.version {
         version if !version.has_streams() => 101,
-        _ if accepts(&head, &exchange.context.head) => 200,
+        _ if accepts(&head, exchange.context.head) => 200,
         _ => return Err(unanswered(&exchange.context.worker.io, Fault::Malformed)),
     };
     let via = &exchange.context.snapshot.via;

@@ -90,7 +90,7 @@ impl<'t> Explanator<'t> {
     /// Begins with the stored responses, whatever becomes of the request.
     fn new(context: &'t RequestContext<'t>, question: &Question, now_ms: u64) -> Explanator<'t> {
         let cache = &context.worker.cache;
-        let uri = requested_uri(context.listener, &context.head)
+        let uri = requested_uri(context.listener, context.head)
             .map(|uri| cache.uri_key(uri.realm, uri.authority, uri.path));
         let (varies_by, keys) = match uri.and_then(|uri| cache.store.peek(&uri)) {
             Some(Entry::Varies(varies)) => {
@@ -236,7 +236,7 @@ impl<'t> Explanator<'t> {
     fn passes(&mut self, forwarding: &Forwarding<'_>, does: &str, why: Forward, rule: Explanation) {
         self.does(does, rule);
         self.begins(why);
-        self.sends(forwarding, Purpose::Pass(body_length(&forwarding.head)));
+        self.sends(forwarding, Purpose::Pass(body_length(forwarding.head)));
     }
 
     /// What is known of the answer before it comes.

@@ -87,6 +87,7 @@ fn visit(
         path: server.variant.server.path().to_owned(),
         absolute: false,
         tls: false,
+        tunnel: false,
     };
     let mut load = load::Plan::new(target, Schedule::ClosedLoop, plan.visit);
     load.connections = CONNECTIONS;

@@ -227,6 +227,7 @@ impl Collector<'_> {
             path: servers::path(case.body_bytes),
             absolute: false,
             tls: false,
+            tunnel: false,
         };
         let duration = self.plan.ramp;
         let mut load = load::Plan::new(target, triangle(top, duration), duration);

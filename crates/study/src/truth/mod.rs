@@ -273,6 +273,7 @@ impl Running {
             path: "/{n}".into(),
             absolute: false,
             tls: false,
+            tunnel: false,
         };
         let mut load = Load::new(target, schedule, duration);
         load.connections = CONNECTIONS;

@@ -114,6 +114,7 @@ fn visit(
         path: tree::PATH.into(),
         absolute: false,
         tls: false,
+        tunnel: false,
     };
     let mut load = load::Plan::new(target, Schedule::ClosedLoop, plan.visit);
     load.connections = clients;

@@ -99,7 +99,7 @@ impl<C: Client> Exchange<'_, C> {
         let worker = self.context.worker;
         let watch = worker.cache.watches.watch(uri);
         let forwarding = self.forwarding(to);
-        let request = forwarding.request(Purpose::Pass(body_length(&self.context.head)));
+        let request = forwarding.request(Purpose::Pass(body_length(self.context.head)));
         let began = worker.cache.purges.now();
         let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
         let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
