@@ -535,7 +535,7 @@ impl Head {
 pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
     thread_local! {
         /// The last second that was formatted.
-        static LAST: Cell<(u64, [u8; IMF_FIXDATE_LEN])> = const { Cell::new((0, [0; _])) };
+        static LAST: Cell<(u64, [u8; IMF_FIXDATE_LEN])> = const { Cell::new((u64::MAX, [0; _])) };
     }
     let second = now_ms / 1000;
     let (last, mut text) = LAST.get();

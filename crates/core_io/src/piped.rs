@@ -41,7 +41,16 @@ pub async fn read(
         if io.is_pressed() {
             return Ok(None);
         }
-        match from.try_read_shared(bytes_max) {
+        let read = from.try_read_shared(bytes_max);
+        let is_nothing = match &read {
+            Ok(pages) => pages.as_ref().is_some_and(|pages| pages.left() == 0),
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        // A pipe takes nothing at the mark of urgent data, but a read goes on behind it.
+        if is_nothing && from.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0) {
+            return Ok(None);
+        }
+        match read {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
             Ok(None) => return Ok(None),

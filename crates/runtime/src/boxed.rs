@@ -22,6 +22,7 @@ const ALIGN: usize = 16;
 
 /// Puts a future on the heap.
 pub fn boxed<F: Future>(future: F) -> Boxed<F> {
+    const { assert!(layout_of::<F>().size() > 0, "a future of such an alignment has a size") };
     let layout = layout_of::<F>();
     let block = take(layout).unwrap_or_else(|| {
         // SAFETY: the layout has a size above zero.

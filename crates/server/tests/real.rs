@@ -400,6 +400,29 @@ fn silent_connections_do_not_disturb_busy_ones(kind: Kind) {
     assert_eq!(proxy.stop().len(), 1 + 640 + 20);
 }
 
+/// A pipe takes nothing at the mark of urgent data (RFC 9293, 3.8.5), and the socket stays readable:
+/// the core must not wait there.
+#[test]
+fn urgent_data_does_not_stop_a_long_body() {
+    let proxy = Proxy::start(Kind::Epoll, 1, LogFormat::Squid);
+    let mut client = proxy.client();
+    let body = content("/urgent", 400_000);
+    let head =
+        format!("POST /urgent HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.stream.write_all(head.as_bytes()).unwrap();
+    let (before, after) = body.split_at(200_000);
+    client.stream.write_all(before).unwrap();
+    // It is passed on before the rest comes.
+    thread::sleep(Duration::from_millis(50));
+    let sent = rustix::net::send(&client.stream, b"!", rustix::net::SendFlags::OOB);
+    assert_eq!(sent, Ok(1));
+    client.stream.write_all(after).unwrap();
+    let got = client.response("POST");
+    assert!((got.status, &got.body) == (200, &body));
+    assert!(proxy.metric("plimsoll_spliced_bytes_total") > 100_000);
+    proxy.stop();
+}
+
 macro_rules! on_every_backend {
     ($($backend:ident = $kind:expr;)*, $cases:tt) => {
         $(mod $backend { on_every_backend!(@ $kind, $cases); })*

@@ -310,7 +310,7 @@ impl Reading {
     }
 
     /// Whether a byte of an answer has come.
-    pub(super) fn is_any(&self) -> bool {
+    pub fn is_any(&self) -> bool {
         self.any
     }
 }

@@ -184,6 +184,14 @@ impl Upstream {
         }
     }
 
+    /// Whether a request failed because its connection, which had been used before, was closing:
+    /// that says nothing about the server. `silent`: not one byte of an answer had come.
+    pub fn is_stale(&self, fault: Fault, silent: bool) -> bool {
+        // A stream that was reset is the server's answer.
+        let is_lost = self.slot.as_ref().is_none_or(|slot| slot.is_lost());
+        self.reused && is_lost && silent && fault == Fault::Broken
+    }
+
     /// Whether the connection is for this request alone, so that it can become a tunnel.
     pub fn may_switch(&self) -> bool {
         self.slot.is_none()
@@ -269,9 +277,7 @@ struct Unanswered {
 
 impl Unanswered {
     fn by(upstream: &Upstream, fault: Fault, silent: bool, resends: &mut u32) -> Unanswered {
-        // A stream that was reset is the server's answer.
-        let is_lost = upstream.slot.as_ref().is_none_or(|slot| slot.is_lost());
-        let stale = upstream.reused && is_lost && silent && fault == Fault::Broken;
+        let stale = upstream.is_stale(fault, silent);
         let resends = upstream.may_resend(resends);
         if !stale && !resends {
             upstream.failed(fault);

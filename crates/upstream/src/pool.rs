@@ -4,14 +4,17 @@
 //! without a system call.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 
 use hashbrown::HashMap;
 use runtime::time::{self, Instant};
 
 use super::{Upstream, Upstreams};
 use crate::limits::{PROVEN_AFTER, PROVEN_IDLE_MAX};
+use transport::Transport;
 use transport::tls::TlsPeer;
 
 /// The idle connections of one core.
@@ -41,6 +44,16 @@ pub enum Reuse {
     Proven,
     /// None: only a new connection will do.
     None,
+}
+
+/// Whether nothing has come on a connection; from now on the core sees what comes. A read that
+/// filled its buffer leaves an event, and one that came while no task waited has ended the watch.
+fn is_silent(stream: &Transport) -> bool {
+    let would_block = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+    if stream.has_unread_event() && !stream.try_peek(&mut [0]).is_err_and(would_block) {
+        return false;
+    }
+    stream.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
 impl Idle {
@@ -77,6 +90,9 @@ impl Pool {
 
     /// Keeps a connection whose response is complete.
     pub(crate) fn put(&self, core: &Upstreams, mut upstream: Box<Upstream>) {
+        if !is_silent(&upstream.stream) {
+            return;
+        }
         upstream.ticket = None;
         upstream.is_proven |= upstream.reused;
         let mut pool = self.idle.borrow_mut();

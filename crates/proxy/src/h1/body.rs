@@ -30,6 +30,8 @@ pub(crate) struct RequestBody<'c> {
     rest: Vec<u8>,
     /// Bytes of the connection that the body took, framing included.
     used: u64,
+    /// There was no pipe, or it took nothing.
+    is_copied: bool,
     pace: Pace,
 }
 
@@ -66,7 +68,8 @@ impl client::RequestBody for RequestBody<'_> {
     }
 
     async fn pull_shared(&mut self) -> Result<Option<(SharedPages, bool)>, Fault> {
-        if !self.rest.is_empty() || !piped::is_long(&self.decoder) {
+        let may = self.stream.can_send_shared() && !self.io.is_pressed() && !self.is_copied;
+        if !may || !self.rest.is_empty() || !piped::is_long(&self.decoder) {
             return Ok(None);
         }
         let (io, stream, decoder) = (self.io, self.stream, &mut self.decoder);
@@ -76,7 +79,10 @@ impl client::RequestBody for RequestBody<'_> {
             Ok(())
         };
         self.pace.wait(io, |limits| limits.body_timeout, pulling, Fault::ClientSlow).await?;
-        let Some(pages) = pulled else { return Ok(None) };
+        let Some(pages) = pulled else {
+            self.is_copied = true;
+            return Ok(None);
+        };
         let bytes = pages.left();
         if bytes == 0 {
             return Err(Fault::ClientBody);
@@ -118,6 +124,7 @@ impl<'c> RequestBody<'c> {
             is_awaited: head.expectation() != Expectation::None,
             rest,
             used: 0,
+            is_copied: false,
             pace: Pace::default(),
         }
     }

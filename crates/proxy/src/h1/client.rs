@@ -153,13 +153,10 @@ impl<'c> Client for ClientStream<'c> {
         if !self.pending.is_empty() {
             self.send(&[], true).await?;
         }
-        let all = pages.left();
-        self.bytes += all as u64;
-        let mut held = None;
+        self.bytes += pages.left() as u64;
         while pages.left() > 0 {
             let sent = self.stream.try_write_pages(&mut pages, more);
             if self.moved(sent)?.is_none() {
-                held.get_or_insert_with(|| self.io.held(all));
                 self.room().await?;
             }
         }

@@ -33,6 +33,7 @@ use core_io::spares::Reused;
 use core_io::{Buffers, CoreIo};
 use http1::{Method, OwnedRequest, RequestHead};
 use outcome::Refusal;
+use runtime::Either;
 use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
 
@@ -78,21 +79,32 @@ pub(crate) fn converse(
                 }
                 return None;
             }
-            match turn(worker, listener, &accepted.stream, accepted.peer, &mut kept, !more) {
-                AfterTurn::Wait => {}
-                AfterTurn::Close => return None,
-                AfterTurn::Http2(read) => return Some(read),
-                AfterTurn::Finish(finish) => {
-                    if !Box::pin(finish.run(&worker.io, listener, accepted)).await {
+            // What a turn returns is large, and is gone before this waits.
+            let waits =
+                match turn(worker, listener, &accepted.stream, accepted.peer, &mut kept, !more) {
+                    AfterTurn::Wait => None,
+                    AfterTurn::Close => return None,
+                    AfterTurn::Http2(read) => return Some(read),
+                    AfterTurn::Finish(finish) => Some(Either::Left(runtime::boxed(
+                        finish.run(&worker.io, listener, accepted),
+                    ))),
+                    AfterTurn::Exchange(request) => {
+                        let exchange = exchange(worker, listener, accepted, request);
+                        Some(Either::Right(runtime::boxed(exchange)))
+                    }
+                };
+            match waits {
+                None => {}
+                Some(Either::Left(finish)) => {
+                    let goes_on = finish.await;
+                    if !goes_on {
                         return None;
                     }
                 }
-                AfterTurn::Exchange(request) => {
-                    match runtime::boxed(exchange(worker, listener, accepted, request)).await {
-                        None => return None,
-                        Some(rest) => kept.put(rest),
-                    }
-                }
+                Some(Either::Right(exchange)) => match exchange.await {
+                    None => return None,
+                    Some(rest) => kept.put(rest),
+                },
             }
             if !kept.same_head {
                 idle.touch();

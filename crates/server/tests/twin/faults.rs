@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::UpstreamReuse;
 use runtime::sim;
 use runtime::time::sleep;
 
 use crate::origin::expected;
 use crate::world::{
-    Broken, Client, ORIGIN, World, address, each_version, each_way, forward, reverse,
+    Broken, Client, ORIGIN, World, address, each_version, each_way, forward, reverse, with,
 };
 
 #[test]
@@ -222,6 +223,24 @@ fn an_unsolicited_response_reaches_no_client() {
     });
 }
 
+/// The end of a long body comes while its slow client is waited for, so that no task waits for the
+/// upstream: what comes on its connection afterwards is seen all the same.
+#[test]
+fn a_connection_whose_body_ended_behind_a_slow_client_is_still_watched() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/s?size=200000&cc=no-store&extra=1";
+        let mut slow = Client::new().await;
+        slow.send(format!("GET {target} HTTP/1.1\r\nHost: s\r\n\r\n").as_bytes()).await.unwrap();
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(slow.response_to("GET").await.unwrap().body, expected(target, None));
+        sleep(Duration::from_millis(200)).await;
+        let next = "/n?size=30&cc=no-store";
+        let got = Client::new().await.get(next, "").await;
+        assert_eq!((got.status, got.body), (200, expected(next, None)));
+        assert_eq!(world.origin.connections.get(), 2);
+    });
+}
+
 /// What may not be repeated is never sent where that could become necessary.
 #[test]
 fn a_post_never_meets_a_connection_that_was_closing() {
@@ -238,6 +257,27 @@ fn a_post_never_meets_a_connection_that_was_closing() {
             }
             assert_eq!(world.origin.count("/p?drop=1"), 6);
         });
+    });
+}
+
+/// With `reuse = "all"`: a connection that has stayed open after an answer, and was in use a moment
+/// ago; no other.
+#[test]
+fn a_post_takes_a_proven_connection_if_that_is_configured() {
+    let config = with(reverse, |config| config.groups[0].reuse = UpstreamReuse::All);
+    each_way(config, async |world: Rc<World>| {
+        let post = b"POST /p HTTP/1.1\r\nHost: s\r\nContent-Length: 3\r\n\r\nabc";
+        let mut client = Client::new().await;
+        for (pause_ms, connections) in [(0, 1), (50, 2), (150, 2), (10, 2), (0, 2), (1500, 3)] {
+            sleep(Duration::from_millis(pause_ms)).await;
+            assert_eq!(client.ask(post).await.status, 200);
+            assert_eq!(world.origin.connections.get(), connections, "after {pause_ms} ms");
+        }
+        // A GET may take any, and proves it.
+        client.get("/g?size=9&cc=no-store", "").await;
+        assert_eq!(world.origin.connections.get(), 3);
+        assert_eq!(client.ask(post).await.status, 200);
+        assert_eq!(world.origin.connections.get(), 3);
     });
 }
 

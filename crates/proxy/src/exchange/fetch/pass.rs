@@ -361,20 +361,23 @@ async fn with_body<C: Client>(
         let passing = (&mut *body, &mut sent, &mut own);
         match with_body_on(exchange, to, request, why, upstream, passing).await {
             Ok(result) => return result,
-            Err((fault, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
+            Err((fault, _, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
                 tracing::debug!(%fault, "a request was not processed");
                 let next = upstream::connect_again(&worker.upstreams, &to.to, other).await;
                 upstream = next.map_err(unanswered)?;
             }
-            Err((fault, other)) => {
-                other.failed(fault);
+            Err((fault, silent, other)) => {
+                if !other.is_stale(fault, silent) {
+                    other.failed(fault);
+                }
                 return Err(unanswered(fault));
             }
         }
     }
 }
 
-/// Passes it on this connection. If the origin has not answered, why, and the connection.
+/// Passes it on this connection. If the origin has not answered: why, whether not one byte of an
+/// answer has come, and the connection.
 async fn with_body_on<C: Client>(
     exchange: &mut Exchange<'_, C>,
     to: &Destination<'_>,
@@ -382,18 +385,18 @@ async fn with_body_on<C: Client>(
     why: Forward,
     upstream: Box<Upstream>,
     (body, sent, own): (&mut C::Body, &mut Sent, &mut Option<Watch>),
-) -> Result<Result<Ending, Refusal>, (Fault, Box<Upstream>)> {
+) -> Result<Result<Ending, Refusal>, (Fault, bool, Box<Upstream>)> {
     let worker = exchange.context.worker;
     let request_ms = time::wall_ms();
     if let Err(fault) = upstream.send_head(&worker.upstreams, request).await {
-        return Err((fault, upstream));
+        return Err((fault, true, upstream));
     }
     let writer = upstream.body_writer(body.length());
     let mut pump = Pump { future: pin!(pump(body, &worker.upstreams, writer, sent)), sent: None };
     let mut reading = Reading::new(&worker.io);
     let head = match head_beside(exchange, &upstream, &mut reading, &mut pump).await {
         Ok(head) => head,
-        Err(fault) => return Err((fault, upstream)),
+        Err(fault) => return Err((fault, !reading.is_any(), upstream)),
     };
     let method = exchange.context.head.method;
     let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
