@@ -9,6 +9,8 @@ use config::ListenerTls;
 use runtime::sim;
 use runtime::time::{now, sleep};
 use rustls::ClientConfig;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use server::ServerTls;
 
 use crate::common::content;
@@ -369,4 +371,49 @@ fn clients_are_asked_for_a_certificate_where_one_is_wanted() {
         assert_eq!(world.counter("tls_failures_client_certificate"), 1);
         assert_eq!(world.counter("tls_handshakes"), 0);
     });
+}
+
+/// A resumed session is not verified again, and its certificate came into the next one: a client
+/// stayed for ever, after its certificate had expired.
+#[test]
+fn no_session_outlives_the_certificate_of_its_client() {
+    let directory = SIGNED.directory();
+    let root = directory.join("expiring.pem");
+    std::fs::write(&root, &SIGNED.authority.root_pem).unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap();
+    // The twin starts on 1 January 2026.
+    params.not_after = rcgen::date_time_ymd(2026, 1, 1) + 10 * 60 * SECOND;
+    let algorithm = &rcgen::PKCS_ECDSA_P256_SHA256;
+    let client = SIGNED.authority.sign(directory, "expiring", algorithm, &params);
+    let tls = ListenerTls {
+        certificates: vec![SIGNED.authority.issue(directory, "expires", &["site"])],
+        client_ca: Some(root),
+        ..ListenerTls::default()
+    };
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let loaded = ServerTls::load(&tls, true).unwrap();
+        let config = with(reverse_tls, |config| config.listeners[0].tls = Some(loaded.clone()));
+        let run_it = async |world: Rc<World>| {
+            let chain = CertificateDer::from_pem_file(&client.chain).unwrap();
+            let key = PrivateKeyDer::from_pem_file(&client.key).unwrap();
+            let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+            let config = ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[version])
+                .unwrap()
+                .with_root_certificates(SIGNED.authority.roots())
+                .with_client_auth_cert(vec![chain], key)
+                .unwrap();
+            let config = Arc::new(config);
+            for _ in 0..3 {
+                let mut client = TlsClient::new(&config).await;
+                assert_eq!(client.get("/r?size=5", "").await.status, 200);
+                sleep(4 * 60 * SECOND).await;
+            }
+            let mut client = TlsClient::connect(&config).await;
+            assert!(client.is_refused().await);
+            assert_eq!(world.counter("tls_handshakes"), 3);
+            assert_eq!(world.counter("tls_resumptions"), 0);
+        };
+        run(sim::Options::new(1), config(), run_it);
+    }
 }

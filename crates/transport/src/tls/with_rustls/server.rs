@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::server::{
-    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
-    StoresServerSessions, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert,
+    ServerSessionMemoryCache, StoresServerSessions, WebPkiClientVerifier,
 };
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig};
 
 use super::handshake::REQUESTED;
 use super::tickets::{TicketKeys, Tickets};
@@ -66,11 +66,10 @@ impl ServerTls {
             ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
                 .with_protocol_versions(versions)
                 .map_err(|error| format!("TLS cannot be set up: {error}"))?;
-        let mut roots = None;
         let builder = match &listener.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let roots = Arc::clone(roots.insert(files::roots(path)?));
+                let roots = files::roots(path)?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
                 let verifier = match listener.client_optional {
                     true => verifier.allow_unauthenticated(),
@@ -82,21 +81,29 @@ impl ServerTls {
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let rules = [listener.client_optional, listener.only_tls13, http2].map(u8::from);
-        let sessions = what_sessions_depend_on(&rules, &certificates, roots.as_deref());
+        let rules = [listener.only_tls13, http2].map(u8::from);
+        let sessions = what_sessions_depend_on(&rules, &certificates);
         let tickets = Arc::new(Tickets::new(sessions));
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = protocols(http2);
         // Given to us by the handshake: see `records`.
         config.enable_secret_extraction = true;
-        let ticketer = Arc::clone(&tickets);
-        let no_tickets = std::mem::replace(&mut config.ticketer, ticketer);
+        let no_tickets = Arc::clone(&config.ticketer);
+        let verifies_clients = listener.client_ca.is_some();
+        if verifies_clients {
+            // Rustls would take the client's certificate from its session without verifying it
+            // again, and put it into the next one: it would never expire.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        } else {
+            config.ticketer = Arc::clone(&tickets) as Arc<dyn ProducesTickets>;
+        }
         Ok(Arc::new(ServerTls {
             config: Arc::new(config),
             tickets,
             sessions: ServerSessionMemoryCache::new(SESSIONS_MAX),
             no_tickets,
-            verifies_clients: listener.client_ca.is_some(),
+            verifies_clients,
             warnings,
         }))
     }
@@ -127,17 +134,13 @@ impl ServerTls {
     }
 }
 
-/// Sessions end when one of these changes. A resumed session has no certificates: it must not
-/// replace the client certificate that is required here.
+/// Sessions end when one of these changes.
 fn what_sessions_depend_on<'s>(
-    rules: &'s [u8; 3],
+    rules: &'s [u8; 2],
     certificates: &'s Certificates,
-    roots: Option<&'s RootCertStore>,
 ) -> impl Iterator<Item = &'s [u8]> {
     let chains = certificates.all.iter().flat_map(|key| key.cert.iter().map(AsRef::as_ref));
-    let anchors = roots.into_iter().flat_map(|roots| &roots.roots);
-    let anchors = anchors.flat_map(|root| [&*root.subject, &*root.subject_public_key_info]);
-    chains.chain([&rules[..]]).chain(anchors)
+    chains.chain([&rules[..]])
 }
 
 /// The certificates of a listener, by the names that they are for.

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   ticket = name of the secret (16) | nonce (12) | AES-256-GCM of the session | tag (16)
-//!   key    = HKDF(secret; listener's address, digest of its TLS settings)
+//!   key    = HKDF(secret; format of sessions, digest of TLS settings, listener's address)
 //! ```
 //!
 //! Who owns: the process has one [`TicketKeys`] for all listeners and cores. A reload keeps it, and
 //! a restart in place hands it over. [`Tickets`] are those of one listener.
 //! What never happens: a secret leaves the memory of the process and its successor, or opens
 //! tickets more than two periods after it was made; a ticket is valid on another listener, or after
-//! a change of the certificates or of the roots for clients; a damaged ticket does more than cause
-//! a full handshake.
+//! a change of the certificates, or by a process with another format of sessions; a damaged ticket
+//! does more than cause a full handshake.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -26,6 +26,9 @@ use crate::limits::TICKET_PERIOD_SECS;
 const NAME_BYTES: usize = 16;
 const SECRET_BYTES: usize = NAME_BYTES + 32;
 const SINCE_BYTES: usize = 8;
+/// Who wrote the session inside a ticket. Its format has no version, and a successor may be another
+/// binary: this is the version of rustls that we are built with.
+const SESSION_FORMAT: &str = "rustls 0.23.46";
 
 /// A random name, and what keys are derived from.
 type Secret = [u8; SECRET_BYTES];
@@ -51,9 +54,16 @@ impl std::fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// Both secrets, for the successor of this process.
+    /// The secrets that are still valid, for the successor of this process.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let keys = self.lock();
+        self.bytes_at(now())
+    }
+
+    fn bytes_at(&self, now: u64) -> Vec<u8> {
+        let mut keys = self.lock();
+        if keys.current.is_some() {
+            keys.rotate(now);
+        }
         let Some(current) = keys.current else { return Vec::new() };
         let previous = keys.previous.iter().flatten();
         keys.since.to_le_bytes().iter().chain(&current).chain(previous).copied().collect()
@@ -135,7 +145,8 @@ impl Tickets {
     fn key(&self, secret: &Secret) -> Option<LessSafeKey> {
         let listener = self.listener.get().map(|(_, listener)| listener.to_string());
         let prk = Prk::new_less_safe(HKDF_SHA256, &secret[NAME_BYTES..]);
-        let of = [&b"plimsoll ticket"[..], &self.settings, listener.as_deref()?.as_bytes()];
+        let what = [b"plimsoll ticket ", SESSION_FORMAT.as_bytes()].concat();
+        let of = [&what[..], &self.settings, listener.as_deref()?.as_bytes()];
         let key = prk.expand(&of, &AES_256_GCM).ok()?;
         Some(LessSafeKey::new(UnboundKey::from(key)))
     }
@@ -254,12 +265,12 @@ mod tests {
     fn a_successor_opens_the_tickets_of_both_secrets() {
         let (keys, successors) = (Arc::default(), Arc::default());
         let (old, new) = (listener(&keys, "a", 443), listener(&successors, "a", 443));
-        successors.adopt(&keys.to_bytes());
+        successors.adopt(&keys.bytes_at(START));
         let first = old.seal(b"session", START).unwrap();
-        successors.adopt(&keys.to_bytes());
+        successors.adopt(&keys.bytes_at(START));
         assert!(new.open(&first, START).is_some());
         let second = old.seal(b"session", START + PERIOD).unwrap();
-        let bytes = keys.to_bytes();
+        let bytes = keys.bytes_at(START + PERIOD);
         successors.adopt(&bytes);
         for ticket in [&first, &second] {
             assert!(new.open(ticket, START + PERIOD).is_some());
@@ -271,5 +282,22 @@ mod tests {
             successors.adopt(&bytes[..length]);
         }
         assert!(new.open(&second, START + 2 * PERIOD).is_some());
+    }
+
+    #[test]
+    fn a_secret_that_has_expired_is_not_handed_over() {
+        let keys = Arc::default();
+        let old = listener(&keys, "a", 443).seal(b"session", START).unwrap();
+        let bytes = keys.bytes_at(START + 2 * PERIOD);
+        assert_eq!(bytes.len(), SINCE_BYTES + SECRET_BYTES);
+        assert_ne!(bytes[SINCE_BYTES..][..NAME_BYTES], old[..NAME_BYTES]);
+    }
+
+    #[test]
+    fn the_format_of_sessions_is_that_of_the_rustls_in_use() {
+        let lock = include_str!("../../../../../Cargo.lock");
+        let (name, version) = SESSION_FORMAT.split_once(' ').unwrap();
+        let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+        assert!(lock.contains(&entry), "SESSION_FORMAT must name the version in Cargo.lock");
     }
 }
