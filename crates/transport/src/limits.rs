@@ -1,7 +1,8 @@
 //! The limits of a connection's bytes.
 
-/// Bytes of a record with its header: 16 KiB, and what encryption may add (RFC 5246, 6.2.3).
-pub const TLS_RECORD_BYTES_MAX: usize = 5 + 16 * 1024 + 2048;
+/// Bytes of a record with its header: 16 KiB, and what encryption may add (RFC 5246, 6.2.3), less
+/// one: rustls does not accept the last one.
+pub const TLS_RECORD_BYTES_MAX: usize = 5 + 16 * 1024 + 2047;
 /// Data that we put into one record.
 pub const TLS_RECORD_DATA_BYTES: usize = 16 * 1024;
 /// Bytes from a socket that a core decrypts at once: a little more than two records of the largest
@@ -9,13 +10,21 @@ pub const TLS_RECORD_DATA_BYTES: usize = 16 * 1024;
 pub const TLS_INPUT_BYTES: usize = 40 * 1024;
 /// Bytes read from a socket when the caller has no buffer for the plaintext.
 pub const TLS_TAKE_BYTES: usize = 4 * 1024;
-/// Bytes of one handshake message and of what is buffered until it is complete.
+/// Bytes of a message during a handshake, and of what is buffered until it is complete.
 pub const TLS_HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
-/// What a peer may send in vain, as in rustls and BoringSSL: records without content in a row, new
-/// keys without data, requests of a renegotiation (which are refused), warnings.
+/// Bytes of a session ticket of an upstream, which may contain our certificates. It is the only
+/// message that is buffered after the handshake, apart from the 5 bytes of new keys.
+pub const TLS_TICKET_BYTES_MAX: usize = 16 * 1024;
+/// How often a read of a connection reads the socket, if it finds less data than there is room for.
+pub const TLS_READS_MAX: usize = 8;
+/// What a peer may send in vain, as in rustls and BoringSSL: empty records, new keys and session
+/// tickets, each without data in between; requests of a renegotiation (which are refused);
+/// warnings.
 pub const TLS_EMPTY_RECORDS_MAX: u8 = 32;
 /// See [`TLS_EMPTY_RECORDS_MAX`].
 pub const TLS_KEY_UPDATES_MAX: u8 = 32;
+/// See [`TLS_EMPTY_RECORDS_MAX`].
+pub const TLS_TICKETS_MAX: u8 = 32;
 /// See [`TLS_EMPTY_RECORDS_MAX`].
 pub const TLS_RENEGOTIATIONS_MAX: u8 = 1;
 /// See [`TLS_EMPTY_RECORDS_MAX`].

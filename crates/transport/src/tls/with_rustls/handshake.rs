@@ -11,12 +11,15 @@ use runtime::net::TcpStream;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
-use rustls::{CommonState, Error, HandshakeKind, InvalidMessage};
+use rustls::{CommonState, ContentType, Error, HandshakeKind, InvalidMessage};
 
-use super::records::{Records, Session, record_bytes};
+use super::records::{HEADER_BYTES, Records, Session, record_bytes};
 use super::stream::{About, Pending};
 use super::{CoreTls, HTTP2, TlsStream};
 use crate::limits::{TLS_HANDSHAKE_BYTES_MAX, TLS_TAKE_BYTES};
+
+/// A record of TLS 1.3: its header, the type of its content, and the tag of the cipher.
+const ENCRYPTED_BYTES_MIN: usize = HEADER_BYTES + 1 + 16;
 
 thread_local! {
     /// The name that the client of the current handshake requests: rustls gives it to the choice of
@@ -64,6 +67,8 @@ pub(super) struct Handshake {
     pub(super) incoming: Vec<u8>,
     /// How many of them rustls has seen: whole records.
     given: usize,
+    /// Rustls needs another record.
+    is_blocked: bool,
     pub(super) outgoing: Pending,
     server_name: Option<Box<str>>,
 }
@@ -80,7 +85,8 @@ enum Step {
 impl Handshake {
     pub(super) fn new(side: Side, first: Vec<u8>) -> Handshake {
         let outgoing = Pending::default();
-        Handshake { side, incoming: first, given: 0, outgoing, server_name: None }
+        let (given, is_blocked) = (0, false);
+        Handshake { side, incoming: first, given, is_blocked, outgoing, server_name: None }
     }
 
     fn poll(
@@ -122,19 +128,28 @@ impl Handshake {
 
     /// Gives rustls the whole records. Returns whether the handshake is complete.
     pub(super) fn advance(&mut self) -> Result<bool, Error> {
+        let mut malformed = None;
         loop {
+            if self.is_blocked {
+                if let Some(error) = malformed {
+                    return Err(error);
+                }
+                let rest = &self.incoming[self.given..];
+                match next_record(rest) {
+                    Ok(Some(bytes)) if bytes <= rest.len() => self.given += bytes,
+                    Ok(_) => return self.within_limit().map(|()| false),
+                    Err(error) => {
+                        // Rustls may have an alert for it.
+                        malformed = Some(error);
+                        self.given += rest.len();
+                    }
+                }
+                self.is_blocked = false;
+            }
             match self.step() {
                 Ok(Step::Again) => {}
-                Ok(Step::Done) => return Ok(true),
-                Ok(Step::Record) => {
-                    let rest = &self.incoming[self.given..];
-                    self.given += match record_bytes(rest) {
-                        Ok(Some(bytes)) if bytes <= rest.len() => bytes,
-                        Ok(_) => return self.within_limit().map(|()| false),
-                        // Rustls has an alert for it.
-                        Err(_) => rest.len(),
-                    };
-                }
+                Ok(Step::Done) => return malformed.map_or(Ok(true), Err),
+                Ok(Step::Record) => self.is_blocked = true,
                 Err(error) => {
                     // Rustls may have an alert for the peer. It must not look at the bytes again.
                     while self.side.state().wants_write() && self.step().is_ok() {}
@@ -173,7 +188,13 @@ impl Handshake {
     }
 
     /// What remains of a complete handshake: its keys, its facts and the bytes that follow it.
+    ///
+    /// # Errors
+    /// Rustls has the beginning of another message.
     pub(super) fn finish(self) -> Result<(Records, About, Vec<u8>), Error> {
+        if self.given != 0 {
+            return Err(InvalidMessage::UnexpectedMessage("a message after the last one").into());
+        }
         let state = self.side.state();
         let mut about = About {
             is_resumed: state.handshake_kind() == Some(HandshakeKind::Resumed),
@@ -184,13 +205,13 @@ impl Handshake {
         let records = match self.side {
             Side::Client(client) => {
                 let (secrets, session) = client.dangerous_into_kernel_connection()?;
-                Records::new(Session::Client(session), secrets)
+                Records::new(Session::Client(session), secrets)?
             }
             Side::Server(server) => {
                 let chain = server.peer_certificates();
                 about.certificate = chain.and_then(|chain| chain.first()).cloned();
                 let (secrets, session) = server.dangerous_into_kernel_connection()?;
-                Records::new(Session::Server(session), secrets)
+                Records::new(Session::Server(session), secrets)?
             }
         };
         Ok((records, about, self.incoming))
@@ -203,6 +224,21 @@ impl Side {
             Side::Client(client) => client,
             Side::Server(server) => server,
         }
+    }
+}
+
+/// As [`record_bytes`], during a handshake. Rustls skips encrypted records that it cannot open
+/// (early data that it has rejected). It tries each again with the next one, until it has tried as
+/// many bytes as early data may have. So each must have the bytes that every encrypted one has.
+fn next_record(bytes: &[u8]) -> Result<Option<usize>, Error> {
+    match record_bytes(bytes)? {
+        Some(length)
+            if length < ENCRYPTED_BYTES_MIN
+                && ContentType::from(bytes[0]) == ContentType::ApplicationData =>
+        {
+            Err(InvalidMessage::MessageTooShort.into())
+        }
+        length => Ok(length),
     }
 }
 

@@ -25,16 +25,15 @@ use rustls::{
 
 use crate::limits::{
     TLS_EMPTY_RECORDS_MAX, TLS_HANDSHAKE_BYTES_MAX, TLS_KEY_UPDATES_MAX, TLS_RECORD_BYTES_MAX,
-    TLS_RENEGOTIATIONS_MAX, TLS_WARNINGS_MAX,
+    TLS_RENEGOTIATIONS_MAX, TLS_TICKET_BYTES_MAX, TLS_TICKETS_MAX, TLS_WARNINGS_MAX,
 };
 
 /// The header of a record: its type, its version and its length.
 pub(super) const HEADER_BYTES: usize = 5;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
-/// Requests of a renegotiation (RFC 5246, 7.4.1), by the client and by the server.
-const CLIENT_HELLO: u8 = 1;
-const HELLO_REQUEST: u8 = 0;
+/// The type and the length of a handshake message.
+const MESSAGE_HEADER_BYTES: usize = 4;
 
 /// What derives further keys, and takes the tickets of a server.
 pub(super) enum Session {
@@ -56,14 +55,16 @@ pub(super) struct Records {
     owes_keys: bool,
     /// The beginning of a handshake message.
     message: Vec<u8>,
+    /// Bytes still to come of a request that has been refused.
+    refused: usize,
     empty: u8,
     key_updates: u8,
+    tickets: u8,
     renegotiations: u8,
     warnings: u8,
 }
 
 /// What a record was.
-#[derive(Debug, PartialEq)]
 pub(super) enum Opened<'r> {
     Data(&'r [u8]),
     Nothing,
@@ -97,7 +98,10 @@ impl std::fmt::Debug for Records {
 
 impl Records {
     /// The keys are those at the end of the handshake.
-    pub(super) fn new(session: Session, secrets: ExtractedSecrets) -> Records {
+    ///
+    /// # Errors
+    /// The cipher cannot be used.
+    pub(super) fn new(session: Session, secrets: ExtractedSecrets) -> Result<Records, Error> {
         let suite = match &session {
             Session::Client(session) => session.negotiated_cipher_suite(),
             Session::Server(session) => session.negotiated_cipher_suite(),
@@ -108,21 +112,23 @@ impl Records {
             SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
             SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,
         };
-        Records {
+        Ok(Records {
             session,
             suite,
             opening: opener(suite, opening),
             opened,
-            sealing: sealer(suite, sealing, sealed > 0),
+            sealing: sealer(suite, sealing, sealed > 0)?,
             sealed,
             sealed_max: limit.min(u64::MAX - 1),
             owes_keys: false,
             message: Vec::new(),
+            refused: 0,
             empty: 0,
             key_updates: 0,
+            tickets: 0,
             renegotiations: 0,
             warnings: 0,
-        }
+        })
     }
 
     pub(super) fn suite(&self) -> SupportedCipherSuite {
@@ -148,19 +154,17 @@ impl Records {
         let record = InboundOpaqueMessage::new(kind, version, payload);
         let plain = self.opening.decrypt(record, self.opened)?;
         self.opened += 1;
-        if !self.message.is_empty() && plain.typ != ContentType::Handshake {
+        let is_within = !self.message.is_empty() || self.refused > 0;
+        if is_within && plain.typ != ContentType::Handshake {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
         }
-        if !plain.payload.is_empty() {
-            self.empty = 0;
-        } else {
+        if plain.payload.is_empty() {
             count(&mut self.empty, TLS_EMPTY_RECORDS_MAX, PeerMisbehaved::TooManyEmptyFragments)?;
+        } else if plain.typ == ContentType::ApplicationData {
+            (self.empty, self.key_updates, self.tickets) = (0, 0, 0);
         }
         match plain.typ {
-            ContentType::ApplicationData => {
-                self.key_updates = 0;
-                Ok(Opened::Data(plain.payload))
-            }
+            ContentType::ApplicationData => Ok(Opened::Data(plain.payload)),
             ContentType::Alert => self.take_alert(plain.payload),
             ContentType::Handshake => self.take_handshake(plain.payload),
             _ => Err(unexpected("neither data nor an alert")),
@@ -172,11 +176,12 @@ impl Records {
             return Err(InvalidMessage::MessageTooShort.into());
         };
         let description = AlertDescription::from(description);
-        if description == AlertDescription::CloseNotify {
-            return Ok(Opened::End);
-        }
-        if level != WARNING {
-            return Err(Error::AlertReceived(description));
+        match level {
+            WARNING | FATAL if description == AlertDescription::CloseNotify => {
+                return Ok(Opened::End);
+            }
+            WARNING => {}
+            _ => return Err(Error::AlertReceived(description)),
         }
         let maximum = TLS_WARNINGS_MAX;
         count(&mut self.warnings, maximum, PeerMisbehaved::TooManyWarningAlertsReceived)?;
@@ -186,53 +191,76 @@ impl Records {
         }
     }
 
-    fn take_handshake(&mut self, part: &[u8]) -> Result<Opened<'static>, Error> {
+    fn take_handshake(&mut self, mut part: &[u8]) -> Result<Opened<'static>, Error> {
+        let skipped = part.len().min(self.refused);
+        self.refused -= skipped;
+        part = &part[skipped..];
         self.message.extend_from_slice(part);
         let mut answer = Opened::Nothing;
-        while let &[kind, high, middle, low, ..] = &self.message[..] {
-            let end = 4 + (usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low));
-            if end > TLS_HANDSHAKE_BYTES_MAX {
+        let mut from = 0;
+        while let &[kind, high, middle, low, ..] = &self.message[from..] {
+            let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+            let kind = HandshakeType::from(kind);
+            if length > self.longest(kind)? {
                 return Err(InvalidMessage::HandshakePayloadTooLarge.into());
             }
-            if self.message.len() < end {
-                break;
+            let start = from + MESSAGE_HEADER_BYTES;
+            let end = start + length;
+            if !self.is_tls13() {
+                answer = Opened::Answer(self.refuse_renegotiation()?);
+                self.refused = end.saturating_sub(self.message.len());
+                from = end.min(self.message.len());
+                continue;
             }
-            let rest = self.message.split_off(end);
-            let message = std::mem::replace(&mut self.message, rest);
-            match (&mut self.session, self.suite, HandshakeType::from(kind)) {
-                (_, SupportedCipherSuite::Tls13(_), HandshakeType::KeyUpdate) => {
-                    self.take_keys(&message[4..])?;
+            let Some(message) = self.message.get(start..end) else { break };
+            from = end;
+            match &mut self.session {
+                Session::Client(session) if kind == HandshakeType::NewSessionTicket => {
+                    count(&mut self.tickets, TLS_TICKETS_MAX, unexpected("a session ticket"))?;
+                    session.handle_new_session_ticket(message)?;
                 }
-                (
-                    Session::Client(session),
-                    SupportedCipherSuite::Tls13(_),
-                    HandshakeType::NewSessionTicket,
-                ) => session.handle_new_session_ticket(&message[4..])?,
-                (session, SupportedCipherSuite::Tls12(_), _)
-                    if kind == request_of_renegotiation(session) =>
-                {
-                    let error = PeerMisbehaved::TooManyRenegotiationRequests;
-                    count(&mut self.renegotiations, TLS_RENEGOTIATIONS_MAX, error)?;
-                    answer = Opened::Answer(
-                        self.seal_alert(WARNING, AlertDescription::NoRenegotiation)?,
-                    );
+                // The peer seals its next record with a new key.
+                _ if end < self.message.len() => {
+                    return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
                 }
-                _ => return Err(unexpected("a handshake message")),
+                _ => {
+                    let request = message.first().copied();
+                    self.take_keys(request)?;
+                }
             }
+        }
+        self.message.drain(..from);
+        if self.message.is_empty() {
+            self.message = Vec::new();
         }
         Ok(answer)
     }
 
-    /// The peer seals its next record with a new key (RFC 8446, 4.6.3).
-    fn take_keys(&mut self, request: &[u8]) -> Result<(), Error> {
-        if !self.message.is_empty() {
-            return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into());
+    /// The length of the longest message of this type that the peer may send now.
+    fn longest(&self, kind: HandshakeType) -> Result<usize, Error> {
+        match (&self.session, self.is_tls13(), kind) {
+            (_, true, HandshakeType::KeyUpdate) => Ok(1),
+            (Session::Client(_), true, HandshakeType::NewSessionTicket) => Ok(TLS_TICKET_BYTES_MAX),
+            // Requests of a renegotiation (RFC 5246, 7.4.1).
+            (Session::Client(_), false, HandshakeType::HelloRequest) => Ok(0),
+            (Session::Server(_), false, HandshakeType::ClientHello) => Ok(TLS_HANDSHAKE_BYTES_MAX),
+            _ => Err(unexpected("a handshake message")),
         }
+    }
+
+    fn refuse_renegotiation(&mut self) -> Result<Vec<u8>, Error> {
+        let error = PeerMisbehaved::TooManyRenegotiationRequests;
+        count(&mut self.renegotiations, TLS_RENEGOTIATIONS_MAX, error)?;
+        self.seal_alert(WARNING, AlertDescription::NoRenegotiation)
+    }
+
+    /// The peer has new keys, and may want us to have new ones too (RFC 8446, 4.6.3).
+    fn take_keys(&mut self, request: Option<u8>) -> Result<(), Error> {
         let maximum = TLS_KEY_UPDATES_MAX;
         count(&mut self.key_updates, maximum, PeerMisbehaved::TooManyKeyUpdateRequests)?;
         match request {
-            [0] => {}
-            [1] => self.owes_keys = true,
+            Some(0) => {}
+            Some(1) => self.owes_keys = true,
             _ => return Err(InvalidMessage::InvalidKeyUpdate.into()),
         }
         let (opened, secrets) = match &mut self.session {
@@ -271,7 +299,7 @@ impl Records {
             Session::Client(session) => session.update_tx_secret()?,
             Session::Server(session) => session.update_tx_secret()?,
         };
-        self.sealing = sealer(self.suite, secrets, sealed > 0);
+        self.sealing = sealer(self.suite, secrets, sealed > 0)?;
         self.sealed = sealed;
         self.owes_keys = false;
         Ok(record)
@@ -315,7 +343,7 @@ impl Records {
 }
 
 /// Counts what a peer may do only so often.
-fn count(times: &mut u8, maximum: u8, error: PeerMisbehaved) -> Result<(), Error> {
+fn count(times: &mut u8, maximum: u8, error: impl Into<Error>) -> Result<(), Error> {
     if *times == maximum {
         return Err(error.into());
     }
@@ -325,13 +353,6 @@ fn count(times: &mut u8, maximum: u8, error: PeerMisbehaved) -> Result<(), Error
 
 fn unexpected(what: &'static str) -> Error {
     InvalidMessage::UnexpectedMessage(what).into()
-}
-
-fn request_of_renegotiation(session: &Session) -> u8 {
-    match session {
-        Session::Client(_) => HELLO_REQUEST,
-        Session::Server(_) => CLIENT_HELLO,
-    }
 }
 
 fn opener(
@@ -353,7 +374,7 @@ fn sealer(
     suite: SupportedCipherSuite,
     secrets: ConnectionTrafficSecrets,
     is_used: bool,
-) -> Box<dyn MessageEncrypter> {
+) -> Result<Box<dyn MessageEncrypter>, Error> {
     let (key, iv) = parts(secrets);
     let mut sealer = match suite {
         SupportedCipherSuite::Tls12(suite) => {
@@ -371,9 +392,9 @@ fn sealer(
             version: ProtocolVersion::TLSv1_2,
             payload: OutboundChunks::new_empty(),
         };
-        let _ = sealer.encrypt(nothing, 0);
+        sealer.encrypt(nothing, 0)?;
     }
-    sealer
+    Ok(sealer)
 }
 
 fn parts(
@@ -388,4 +409,4 @@ fn parts(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

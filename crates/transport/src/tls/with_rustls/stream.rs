@@ -31,7 +31,7 @@ use webpki::EndEntityCert;
 use super::CoreTls;
 use super::records::{Opened, Records, record_bytes};
 use crate::limits::{
-    TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_RECORD_DATA_BYTES, TLS_TAKE_BYTES,
+    TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_READS_MAX, TLS_RECORD_DATA_BYTES, TLS_TAKE_BYTES,
 };
 use crate::tls::facts::{Facts, Peer, TlsFacts};
 
@@ -60,7 +60,6 @@ pub(super) struct About {
     pub(super) certificate: Option<CertificateDer<'static>>,
 }
 
-#[derive(Debug)]
 struct State {
     records: Records,
     /// From the socket: the beginning of a record.
@@ -79,10 +78,30 @@ struct State {
 }
 
 /// Bytes that are taken from the front. None are held in memory when all have been taken.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Pending {
     bytes: Vec<u8>,
     from: usize,
+}
+
+/// Without the bytes, which are a user's data.
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.rest().len())
+    }
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("records", &self.records)
+            .field("incoming", &self.incoming.len())
+            .field("plaintext", &self.plaintext)
+            .field("outgoing", &self.outgoing)
+            .field("end", &self.end)
+            .field("closing", &self.closing)
+            .finish_non_exhaustive()
+    }
 }
 
 impl TlsFacts for TlsStream {
@@ -202,9 +221,7 @@ impl TlsStream {
     pub fn has_unread_event(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
         if !state.has_something() && self.stream.has_unread_event() {
-            while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some()
-            {
-            }
+            state.look(&self.stream, &self.core);
             // The event has disarmed the socket's interest; without this the peer's end would go
             // unnoticed.
             let _ = self.stream.poll_readable(&mut Context::from_waker(Waker::noop()));
@@ -216,7 +233,11 @@ impl TlsStream {
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
         let mut filled = state.read(buf);
-        while filled < buf.len() && matches!(state.end, End::Open) {
+        // What remains is found by the next wait: the socket is still readable.
+        for _ in 0..TLS_READS_MAX {
+            if filled == buf.len() || !matches!(state.end, End::Open) {
+                break;
+            }
             if filled > 0 && !self.stream.has_unread_event() {
                 break;
             }
@@ -240,7 +261,7 @@ impl TlsStream {
     /// See [`TcpStream::try_peek`]; returns at most what has been opened.
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
-        while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some() {}
+        state.look(&self.stream, &self.core);
         if state.plaintext.is_empty() {
             return match state.end {
                 End::Open => Err(io::ErrorKind::WouldBlock.into()),
@@ -359,6 +380,15 @@ impl State {
         })
     }
 
+    /// Reads the socket until there is something, at most `TLS_READS_MAX` times.
+    fn look(&mut self, stream: &TcpStream, core: &CoreTls) {
+        for _ in 0..TLS_READS_MAX {
+            if self.has_something() || self.pump(stream, core, &mut []).is_none() {
+                break;
+            }
+        }
+    }
+
     /// Opens the whole records in `bytes`, in place, and keeps the beginning of the next one.
     /// Returns how much plaintext went into `buf`.
     fn take_in(&mut self, mut bytes: &mut [u8], buf: &mut [u8]) -> usize {
@@ -382,10 +412,14 @@ impl State {
                     self.plaintext.extend(later);
                 }
                 Ok(Opened::Nothing) => {}
-                Ok(Opened::Answer(record)) => self.outgoing.push(record),
+                Ok(Opened::Answer(record)) if self.closing.is_none() => self.outgoing.push(record),
+                Ok(Opened::Answer(_)) => {}
                 Ok(Opened::End) => self.end = End::Clean,
                 Err(error) => {
-                    if let Some(alert) = self.records.alert_for(&error) {
+                    // Nothing follows our close_notify.
+                    if self.closing.is_none()
+                        && let Some(alert) = self.records.alert_for(&error)
+                    {
                         self.outgoing.push(alert);
                     }
                     self.end = End::Broken(Box::new(error));
@@ -524,5 +558,90 @@ impl Pending {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    use runtime::net::{ListenOptions, TcpListener};
+    use runtime::time::sleep;
+    use runtime::{Runtime, sim};
+    use rustls::version::TLS13;
+
+    use super::super::records::tests::{pair, tickets};
+    use super::*;
+
+    fn states() -> [State; 2] {
+        let (client, server) = pair(&TLS13);
+        [client, server].map(|records| State {
+            records,
+            incoming: Vec::new(),
+            plaintext: Pending::default(),
+            outgoing: Pending::default(),
+            end: End::Open,
+            burst: 0,
+            closing: None,
+            aborted: false,
+        })
+    }
+
+    #[test]
+    fn nothing_follows_our_close_notify() {
+        for is_closing in [false, true] {
+            let [_, mut server] = states();
+            if is_closing {
+                server.close();
+            }
+            let before = server.outgoing.rest().len();
+            server.take_in(&mut [23, 3, 3, 0, 20].repeat(5), &mut []);
+            assert!(matches!(server.end, End::Broken(_)));
+            assert_eq!(server.outgoing.rest().len() == before, is_closing);
+        }
+    }
+
+    #[test]
+    fn a_read_ends_although_the_peer_sends_no_data_and_finds_it_later() {
+        let block = |error: io::Result<usize>| error.unwrap_err().kind() == ErrorKind::WouldBlock;
+        let attempts: [&dyn Fn(&TlsStream) -> bool; 3] = [
+            &|stream| block(stream.try_read(&mut [0; 9])),
+            &|stream| block(stream.try_peek(&mut [0; 9])),
+            &|stream| !stream.has_unread_event(),
+        ];
+        for finds_nothing in attempts {
+            let mut options = sim::Options::new(1);
+            options.buffer_bytes = 1024 * 1024;
+            Runtime::simulated(options).block_on(async {
+                let address = SocketAddr::from(([10, 0, 0, 1], 443));
+                let listener = TcpListener::bind(address, &ListenOptions::default()).unwrap();
+                let client = TcpStream::connect(address).await.unwrap();
+                let (server, _) = listener.accept().await.unwrap();
+                let (records, mut sealing) = pair(&TLS13);
+                let mut sent = tickets(&mut sealing, 2 * TLS_READS_MAX * TLS_TAKE_BYTES);
+                sent.extend(sealing.seal(b"data"[..].into()).unwrap());
+                server.write_all(&sent).await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+                client.readable().await.unwrap();
+                let core = CoreTls::new();
+                let client = TlsStream::new(client, &core, records, Vec::new(), About::default());
+                assert!(finds_nothing(&client));
+                poll_fn(|cx| client.poll_readable(cx)).await.unwrap();
+                assert_eq!(client.try_read(&mut [0; 9]).unwrap(), 4);
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_printed_of_a_connection_has_no_plaintext() {
+        let [mut client, mut server] = states();
+        let mut record = client.records.seal(b"password"[..].into()).unwrap();
+        server.take_in(&mut record, &mut []);
+        assert_eq!(server.plaintext.rest(), b"password");
+        let printed = format!("{server:?}");
+        assert!(printed.contains("plaintext: 8 bytes"), "{printed}");
+        assert!(!printed.contains("112, 97"), "{printed}");
     }
 }

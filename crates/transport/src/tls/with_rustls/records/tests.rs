@@ -16,7 +16,12 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::super::handshake::{Handshake, Side};
+use super::super::stream::Pending;
 use super::*;
+
+/// Requests of a renegotiation.
+const CLIENT_HELLO: u8 = 1;
+const HELLO_REQUEST: u8 = 0;
 
 /// A certificate with its key, and the root.
 static CERTIFICATE: LazyLock<(CertificateDer<'static>, Vec<u8>, CertificateDer<'static>)> =
@@ -73,7 +78,7 @@ fn all(version: Version) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
 }
 
 /// Both sides ours.
-fn pair(version: Version) -> (Records, Records) {
+pub(crate) fn pair(version: Version) -> (Records, Records) {
     let (client, server) = all(version);
     let (mut client, mut server) = (our_client(&client), our_server(&server));
     let mut done = [false; 2];
@@ -282,6 +287,191 @@ fn what_is_not_allowed_ends_the_connection_with_an_alert() {
 }
 
 #[test]
+fn empty_records_do_not_make_key_updates_free_nor_key_updates_empty_records() {
+    for ends_with_update in [true, false] {
+        let (mut client, mut server) = pair(&TLS13);
+        for round in 0..TLS_KEY_UPDATES_MAX + TLS_EMPTY_RECORDS_MAX {
+            if round == TLS_KEY_UPDATES_MAX {
+                // Data makes up for what came before it.
+                let data = record(&mut client, ContentType::ApplicationData, b"data");
+                assert_eq!(opened(&mut server, &data).unwrap().0, b"data");
+            }
+            opened(&mut server, &client.renew().unwrap()).unwrap();
+            opened(&mut server, &record(&mut client, ContentType::ApplicationData, b"")).unwrap();
+        }
+        let last = match ends_with_update {
+            true => client.renew().unwrap(),
+            false => record(&mut client, ContentType::ApplicationData, b""),
+        };
+        assert!(opened(&mut server, &last).is_err());
+    }
+}
+
+#[test]
+fn a_message_is_judged_by_its_first_bytes_and_only_a_ticket_is_kept() {
+    use ContentType::Handshake;
+    let [_, middle, low] = (TLS_TICKET_BYTES_MAX as u32).to_be_bytes()[1..] else { unreachable!() };
+    for (from_client, version, header, is_allowed) in [
+        (true, &TLS13, [CLIENT_HELLO, 0, 16, 0], false),
+        (true, &TLS13, [24, 0, 0, 2], false),
+        (true, &TLS13, [4, 0, 16, 0], false),
+        (true, &TLS12, [11, 0, 16, 0], false),
+        (true, &TLS12, [CLIENT_HELLO, 1, 0, 1], false),
+        (false, &TLS12, [HELLO_REQUEST, 0, 0, 1], false),
+        (false, &TLS13, [24, 0, 0, 2], false),
+        (false, &TLS13, [4, 0, middle, low + 1], false),
+        (false, &TLS13, [4, 0, middle, low], true),
+    ] {
+        let (mut from, mut to) = pair(version);
+        if !from_client {
+            std::mem::swap(&mut from, &mut to);
+        }
+        opened(&mut to, &record(&mut from, Handshake, &header[..3])).unwrap();
+        let last = opened(&mut to, &record(&mut from, Handshake, &header[3..]));
+        assert_eq!(last.is_ok(), is_allowed, "{header:?}");
+    }
+    // A renegotiation is refused before its message is there, which is not kept.
+    let (mut client, mut server) = pair(&TLS12);
+    let begin = [&[CLIENT_HELLO, 0, 200, 0][..], &[7; 1000]].concat();
+    let (_, refusal) = opened(&mut server, &record(&mut client, Handshake, &begin)).unwrap();
+    assert!(!refusal.is_empty());
+    for _ in 0..3 {
+        assert_eq!(server.message.capacity(), 0);
+        opened(&mut server, &record(&mut client, Handshake, &[7; 16_000])).unwrap();
+    }
+    opened(&mut server, &record(&mut client, Handshake, &[7; 200 * 256 - 49_000])).unwrap();
+    let data = record(&mut client, ContentType::ApplicationData, b"data");
+    assert_eq!(opened(&mut server, &data).unwrap().0, b"data");
+    // Nothing may come within it.
+    let (mut client, mut server) = pair(&TLS12);
+    opened(&mut server, &record(&mut client, Handshake, &begin)).unwrap();
+    let data = record(&mut client, ContentType::ApplicationData, b"data");
+    assert!(opened(&mut server, &data).is_err());
+}
+
+/// A session ticket whose own length is `length`.
+fn ticket(length: u16) -> Vec<u8> {
+    let [high, low] = length.to_be_bytes();
+    let [_, a, b, c] = (u32::from(length) + 13).to_be_bytes();
+    let head = [4, a, b, c, 0, 0, 14, 16, 1, 2, 3, 4, 0, high, low];
+    [&head[..], &vec![9; length.into()], &[0, 0]].concat()
+}
+
+/// Records with session tickets, `bytes` or more in all.
+pub(crate) fn tickets(from: &mut Records, bytes: usize) -> Vec<u8> {
+    let mut records = Vec::new();
+    while records.len() < bytes {
+        records.extend(record(from, ContentType::Handshake, &ticket(16_000)));
+    }
+    records
+}
+
+#[test]
+fn session_tickets_are_limited_also_many_in_one_record() {
+    use ContentType::{ApplicationData, Handshake};
+    for in_record in [1, 8] {
+        let (mut client, mut server) = pair(&TLS13);
+        let data = record(&mut server, ApplicationData, b"data");
+        opened(&mut client, &data).unwrap();
+        let tickets = ticket(30).repeat(in_record);
+        let most = TLS_TICKETS_MAX / in_record as u8;
+        assert_eq!(taken(&mut server, &mut client, Handshake, &tickets), most);
+    }
+    // Cut anywhere, and nothing is kept afterwards.
+    let (mut client, mut server) = pair(&TLS13);
+    let tickets = [ticket(300), ticket(1)].concat();
+    for cut in [1, 4, 5, 300, ticket(300).len(), ticket(300).len() + 2] {
+        let (one, other) = tickets.split_at(cut);
+        opened(&mut client, &record(&mut server, Handshake, one)).unwrap();
+        opened(&mut client, &record(&mut server, Handshake, other)).unwrap();
+        assert_eq!(client.message.capacity(), 0);
+    }
+}
+
+#[test]
+fn a_record_is_as_long_as_rustls_accepts_and_a_longer_one_ends_the_handshake() {
+    let length = TLS_RECORD_BYTES_MAX - HEADER_BYTES;
+    let header = |length: usize| [22, 3, 3, (length >> 8) as u8, length as u8];
+    assert_eq!(record_bytes(&header(length)), Ok(Some(TLS_RECORD_BYTES_MAX)));
+    assert!(record_bytes(&header(length + 1)).is_err());
+    for (length, is_possible) in [(length, true), (length + 1, false)] {
+        let mut server = our_server(&all(&TLS13).1);
+        server.incoming.extend_from_slice(&header(length));
+        assert_eq!(server.advance().is_ok(), is_possible);
+        // The alert of rustls.
+        assert_eq!(server.outgoing.is_empty(), is_possible);
+    }
+}
+
+/// What a client sends that knows another server with this name and sends early data.
+fn hello_with_early_data(data: &[&[u8]]) -> (Connection, Vec<u8>) {
+    let (client, other) = all(&TLS13);
+    let (mut client, mut other) = (ClientConfig::clone(&client), ServerConfig::clone(&other));
+    client.enable_early_data = true;
+    other.max_early_data_size = 16 * 1024;
+    let client = Arc::new(client);
+    let connect = || ClientConnection::new(Arc::clone(&client), "site".try_into().unwrap());
+    let mut first = Connection::Client(connect().unwrap());
+    let mut other = Connection::Server(ServerConnection::new(Arc::new(other)).unwrap());
+    for _ in 0..4 {
+        let mut bytes = Vec::new();
+        while first.wants_write() {
+            first.write_tls(&mut bytes).unwrap();
+        }
+        deliver(&mut other, &bytes);
+        bytes.clear();
+        while other.wants_write() {
+            other.write_tls(&mut bytes).unwrap();
+        }
+        deliver(&mut first, &bytes);
+    }
+    let mut second = connect().unwrap();
+    let mut bytes = Vec::new();
+    second.write_tls(&mut bytes).unwrap();
+    for data in data {
+        second.early_data().unwrap().write_all(data).unwrap();
+        while second.wants_write() {
+            second.write_tls(&mut bytes).unwrap();
+        }
+    }
+    (Connection::Client(second), bytes)
+}
+
+#[test]
+fn early_data_is_skipped_and_tried_again_only_with_another_record() {
+    let (mut client, hello) = hello_with_early_data(&[&[1; 3000], &[2; 500]]);
+    assert!(hello.len() > 3700);
+    let mut server = our_server(&all(&TLS13).1);
+    server.incoming.extend_from_slice(&hello);
+    assert!(!server.advance().unwrap());
+    deliver(&mut client, server.outgoing.rest());
+    server.outgoing = Pending::default();
+    let mut finish = Vec::new();
+    client.writer().write_all(b"again").unwrap();
+    while client.wants_write() {
+        client.write_tls(&mut finish).unwrap();
+    }
+    // Each byte is a step. Rustls tries as many bytes as early data may have, and no more.
+    let mut is_done = false;
+    for byte in finish {
+        server.incoming.push(byte);
+        is_done = is_done || server.advance().unwrap();
+    }
+    assert!(is_done);
+    let (mut records, _, rest) = server.finish().unwrap();
+    assert_eq!(opened(&mut records, &rest).unwrap().0, b"again");
+}
+
+#[test]
+fn early_data_without_bytes_is_not_tried_again_and_again() {
+    let (_, mut hello) = hello_with_early_data(&[b"early"]);
+    let mut server = our_server(&all(&TLS13).1);
+    hello.extend([23, 3, 3, 0, 0]);
+    server.incoming.extend_from_slice(&hello);
+    assert!(server.advance().is_err());
+}
+
+#[test]
 fn a_handshake_message_may_be_split() {
     let (mut client, mut server) = pair(&TLS13);
     let bytes: Vec<u8> = [24, 0, 0, 1, 1]
@@ -292,7 +482,112 @@ fn a_handshake_message_may_be_split() {
     assert!(server.owes_keys && server.message.is_empty() && server.opened == 0);
 }
 
+/// What a peer does after the handshake.
+#[derive(Clone, Debug)]
+enum Act {
+    Record(ContentType, Vec<u8>),
+    /// New keys, announced in two records cut here.
+    Renew(usize),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    use ContentType::{Alert, ApplicationData, ChangeCipherSpec, Handshake};
+    let bytes = || proptest::collection::vec(any::<u8>(), 0..6);
+    let (ticket, whole) = (ticket(3), ticket(3));
+    let length = ticket.len();
+    let of_ticket = (0..=length, 0..=length)
+        .prop_map(move |(a, b)| Act::Record(Handshake, ticket[a.min(b)..a.max(b)].to_vec()));
+    let handshake = (proptest::sample::select(vec![0, 2, 4, 20, 24]), bytes())
+        .prop_map(|(kind, rest)| Act::Record(Handshake, [&[kind, 0, 0], &rest[..]].concat()));
+    let alert = (0..3_u8, proptest::sample::select(vec![0, 20, 90, 100]), bytes()).prop_map(
+        |(level, alert, more)| {
+            let more = more.get(4..).unwrap_or_default();
+            Act::Record(Alert, [&[level, alert], more].concat())
+        },
+    );
+    prop_oneof![
+        8 => bytes().prop_map(|bytes| Act::Record(ApplicationData, bytes)),
+        4 => (0..=5_usize).prop_map(Act::Renew),
+        1 => of_ticket,
+        1 => Just(Act::Record(Handshake, whole)),
+        1 => handshake,
+        1 => Just(Act::Record(Handshake, vec![HELLO_REQUEST, 0, 0, 0])),
+        1 => alert,
+        1 => Just(Act::Record(ChangeCipherSpec, vec![1])),
+    ]
+}
+
+/// The records of an act.
+fn perform(act: &Act, from: &mut Records) -> Vec<Vec<u8>> {
+    match act {
+        Act::Record(kind, payload) => vec![record(from, *kind, payload)],
+        Act::Renew(_) if !from.is_tls13() => Vec::new(),
+        Act::Renew(cut) => {
+            let (one, other) = [24, 0, 0, 1, 0].split_at(*cut);
+            let records = [one, other].map(|part| record(from, ContentType::Handshake, part));
+            from.renew().unwrap(); // goes nowhere: it has been announced
+            records.into()
+        }
+    }
+}
+
+/// Data and whether the peer has ended; the error, if any, ends it.
+fn by_rustls(theirs: &mut Connection, record: &[u8]) -> Result<(Vec<u8>, bool), Error> {
+    theirs.read_tls(&mut &record[..]).unwrap();
+    let state = theirs.process_new_packets()?;
+    let mut data = vec![0; state.plaintext_bytes_to_read()];
+    theirs.reader().read_exact(&mut data).unwrap();
+    Ok((data, state.peer_has_closed()))
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// The same from two peers, to us and to rustls. We are stricter: we judge a message by its
+    /// first bytes.
+    #[test]
+    fn rustls_takes_the_same_records(
+        acts in proptest::collection::vec(act(), 1..20), tls13: bool, from_client: bool,
+    ) {
+        let version = if tls13 { &TLS13 } else { &TLS12 };
+        let (mut to_us, mut us) = pair(version);
+        let (client, server) = all(version);
+        let (ours, theirs) = if from_client {
+            (our_client(&client), ServerConnection::new(server).unwrap().into())
+        } else {
+            std::mem::swap(&mut to_us, &mut us);
+            let theirs = ClientConnection::new(client, "site".try_into().unwrap()).unwrap();
+            (our_server(&server), theirs.into())
+        };
+        let (mut to_them, mut them) = pair_with_rustls(ours, theirs);
+        for record_pair in acts.iter().flat_map(|act| {
+            perform(act, &mut to_us).into_iter().zip(perform(act, &mut to_them))
+        }) {
+            let (mut to_us, to_them) = record_pair;
+            let expected = by_rustls(&mut them, &to_them);
+            let got = us.open(&mut to_us).map(|opened| match opened {
+                Opened::Data(data) => (data.to_vec(), false),
+                Opened::End => (Vec::new(), true),
+                Opened::Nothing | Opened::Answer(_) => (Vec::new(), false),
+            });
+            match (got, expected) {
+                (Ok(got), Ok(expected)) => {
+                    prop_assert_eq!(&got, &expected);
+                    if got.1 {
+                        return Ok(());
+                    }
+                }
+                (Err(_), Err(_)) => return Ok(()),
+                // Rustls waits for the whole of a message that it will refuse.
+                (Err(Error::InvalidMessage(_)), Ok((data, false))) => {
+                    prop_assert!(data.is_empty());
+                    return Ok(());
+                }
+                (got, expected) => prop_assert!(false, "{:?}, but rustls: {:?}", got, expected),
+            }
+        }
+    }
+
     #[test]
     fn any_bytes_may_come(bytes in proptest::collection::vec(any::<u8>(), 0..300), tls13: bool) {
         let header = [23, 3, 3, 1, 0];
