@@ -153,10 +153,15 @@ impl<'c> Client for ClientStream<'c> {
         if !self.pending.is_empty() {
             self.send(&[], true).await?;
         }
-        self.bytes += pages.left() as u64;
+        let all = pages.left();
+        self.bytes += all as u64;
+        let mut held = None;
         while pages.left() > 0 {
             let sent = self.stream.try_write_pages(&mut pages, more);
             if self.moved(sent)?.is_none() {
+                if pages.is_received() {
+                    held.get_or_insert_with(|| self.io.held(all));
+                }
                 self.room().await?;
             }
         }

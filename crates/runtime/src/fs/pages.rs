@@ -65,6 +65,7 @@ pub struct SharedPages {
     /// `None` once it has been returned.
     pipe: Option<Pipe>,
     left: usize,
+    is_received: bool,
 }
 
 impl fmt::Debug for SharedPages {
@@ -111,7 +112,7 @@ impl StablePages {
         let core = core::current();
         let pipe = core.pipes.borrow_mut().take(&core.world).ok_or(NotShared::NoPipe)?;
         match self.fill(&pipe, parts) {
-            Ok(left) => Ok(SharedPages { core, pipe: Some(pipe), left }),
+            Ok(left) => Ok(SharedPages { core, pipe: Some(pipe), left, is_received: false }),
             Err(error) => {
                 // It may contain anything.
                 core.pipes.borrow_mut().give_back(pipe, false);
@@ -194,6 +195,11 @@ fn faults() -> (libc::c_long, libc::c_long) {
 }
 
 impl SharedPages {
+    /// Whether a socket has received them: they take memory until they have been sent.
+    pub fn is_received(&self) -> bool {
+        self.is_received
+    }
+
     /// Bytes that remain to be sent.
     #[must_use]
     pub fn left(&self) -> usize {
@@ -215,7 +221,10 @@ impl SharedPages {
     pub(crate) fn room(core: &Rc<Core>) -> Option<(SharedPages, usize)> {
         let pipe = core.pipes.borrow_mut().take(&core.world)?;
         let bytes = pipe.bytes();
-        Some((SharedPages { core: Rc::clone(core), pipe: Some(pipe), left: 0 }, bytes))
+        Some((
+            SharedPages { core: Rc::clone(core), pipe: Some(pipe), left: 0, is_received: true },
+            bytes,
+        ))
     }
 
     /// Takes up to so many bytes that the socket has received. Called once.
