@@ -247,6 +247,15 @@ fn run(
     scenarios: &[&Scenario],
     context: &Context<'_>,
 ) -> Result<Report, String> {
+    let rows_of_each = scenarios.iter().map(|scenario| {
+        let rows = servers.iter().filter(|server| scenario.is_for(server)).count() as u32;
+        rows * (context.pace.measured + measure::WARM * scenario.passes())
+    });
+    let length = rows_of_each.sum::<Duration>() * flags.rounds;
+    if !length.is_zero() {
+        let minutes = length.as_secs_f64() / 60.0;
+        eprintln!("the scenarios of all servers take {minutes:.1} minutes or more; others follow");
+    }
     let mut fleet = Fleet::new();
     for scenario in scenarios {
         for server in servers.iter().filter(|server| scenario.is_for(server)) {
@@ -269,7 +278,7 @@ fn run(
                 }
             }
             for (server, visits) in servers.iter().zip(visits) {
-                let cell = Cell::of(visits);
+                let cell = Cell::of(visits, scenario, server.tier == Tier::Floor);
                 progress(round, flags.rounds, scenario.name, server.name, &cell);
                 results.add(server.name, scenario.name, cell);
             }
@@ -424,7 +433,7 @@ fn conditions(context: &Context<'_>) -> Vec<String> {
         format!(
             "closed loop of {} connections unless stated, as fast as the server answers; if the \
              server used less than 100 % of its CPU, the generator was the limit and the cost \
-             includes sleeping",
+             includes sleeping (except of what is passed on: there its CPU was kept awake)",
             measure::HOT
         ),
     ]

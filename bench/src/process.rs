@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use harness::peer::Peer;
@@ -89,30 +89,44 @@ pub(crate) fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result
     Ok(())
 }
 
+/// How often a thread that keeps a CPU awake spins before it counts its CPU time.
+const SPINS: u32 = 10_000;
+
 /// Keeps CPUs awake while it exists, with a spinning thread of the lowest priority on each. On a
 /// virtual machine, a sleeping CPU wakes only when the host schedules it.
 #[derive(Debug)]
 pub(crate) struct Awake {
     done: Arc<AtomicBool>,
+    spent_ns: Arc<AtomicU64>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Awake {
     pub(crate) fn keep(cpus: &[usize]) -> Awake {
         let done = Arc::new(AtomicBool::new(false));
+        let spent_ns = Arc::new(AtomicU64::new(0));
         let spin = |&cpu| {
-            let done = Arc::clone(&done);
+            let (done, spent_ns) = (Arc::clone(&done), Arc::clone(&spent_ns));
             thread::spawn(move || {
                 // Without this policy it would compete with the measured server.
                 if schedule(libc::SCHED_IDLE, 0).and_then(|()| sys::pin_to_cpu(cpu)).is_ok() {
+                    let mut counted_ns = 0;
                     while !done.load(Ordering::Relaxed) {
-                        std::hint::spin_loop();
+                        (0..SPINS).for_each(|_| std::hint::spin_loop());
+                        let now_ns = sys::thread_cpu_ns();
+                        spent_ns.fetch_add(now_ns - counted_ns, Ordering::Relaxed);
+                        counted_ns = now_ns;
                     }
                 }
             })
         };
         let threads = cpus.iter().map(spin).collect();
-        Awake { done, threads }
+        Awake { done, spent_ns, threads }
+    }
+
+    /// CPU time of its threads so far, ns.
+    pub(crate) fn cpu_ns(&self) -> u64 {
+        self.spent_ns.load(Ordering::Relaxed)
     }
 }
 

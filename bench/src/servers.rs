@@ -256,6 +256,7 @@ impl Server {
     /// Whether it runs the scenarios over TLS.
     pub(crate) fn has_tls(&self) -> bool {
         match self.kind {
+            _ if !self.only.is_empty() => false,
             Kind::Plimsoll(backend) => backend == "epoll",
             Kind::Peer(peer) => peer.config.contains("{listen_tls}"),
             _ => false,
@@ -534,7 +535,7 @@ fn make_open_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::SCENARIOS;
+    use crate::measure::{SCENARIOS, Tls};
 
     #[test]
     fn the_floors_come_first_and_names_are_unique() {
@@ -551,9 +552,21 @@ mod tests {
             assert!(SCENARIOS.iter().any(|scenario| scenario.name == *name), "{name}");
         }
         for scenario in SCENARIOS.iter().filter(|scenario| !scenario.is_of_disk()) {
-            for name in [scenario.floor, scenario.peer, "plimsoll-epoll"] {
+            // Over TLS there is no floor.
+            let floor = (scenario.tls == Tls::No).then_some(scenario.floor);
+            for name in floor.into_iter().chain([scenario.peer, "plimsoll-epoll"]) {
                 let has_row = |server: &Server| server.name == name && scenario.is_for(server);
                 assert!(SERVERS.iter().any(has_row), "{name} in {}", scenario.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_a_few_scenarios_is_in_no_other_one() {
+        for scenario in SCENARIOS {
+            for server in SERVERS.iter().filter(|server| !server.only.is_empty()) {
+                let is_named = server.only.contains(&scenario.name);
+                assert_eq!(scenario.is_for(server), is_named, "{} {}", server.name, scenario.name);
             }
         }
     }

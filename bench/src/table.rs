@@ -1,8 +1,8 @@
 //! The results: medians over the rounds, and ratios within each round, as a table and as JSON.
 //!
 //! `Results` collects cells, and `Spread` is a median with its extremes. Ratios are taken within a
-//! round because disturbances slow the floor in that round too, and so cancel out. No figure is
-//! shown without its spread.
+//! round because disturbances slow the floor in that round too, and so cancel out. A cell with a
+//! fault is in no ratio. No figure is shown without its spread.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, Table};
 use load::Protocol;
 use serde::Serialize;
 
-use crate::measure::{Cell, SCENARIOS, Scenario, Tls};
+use crate::measure::{BUSY_PART_MIN, Cell, SCENARIOS, Scenario, Tls};
 use crate::servers::{NGINX_DISK, NULL_SERVER};
 
 /// A median with minimum and maximum.
@@ -62,6 +62,25 @@ pub(crate) struct Row {
     pub(crate) why_not: Option<String>,
 }
 
+impl Row {
+    /// The cost in each round without a fault.
+    fn costs(&self) -> impl Iterator<Item = Option<f64>> {
+        let valid = |cell: &&Cell| cell.fault.is_none();
+        self.cells.iter().map(move |cell| Some(cell.as_ref().filter(valid)?.cpu_us))
+    }
+
+    fn note(&self) -> Option<String> {
+        let (rounds, faults) = (self.cells.len(), self.costs().filter(Option::is_none).count());
+        let fault = self.why_not.as_ref();
+        let fault = fault.map(|why| format!("{why} (a fault in {faults} of {rounds} rounds)"));
+        let parts = self.cells.iter().flatten().map(|cell| cell.utilisation);
+        let idle = parts.filter(|part| *part < BUSY_PART_MIN).min_by(f64::total_cmp);
+        let idle = idle.map(|part| format!("not at saturation: {:.0} % of its CPU", 100.0 * part));
+        let notes: Vec<String> = fault.into_iter().chain(idle).collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
+    }
+}
+
 /// The summary of a row.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
@@ -73,7 +92,7 @@ pub(crate) struct Summary {
     /// Cost divided by that of nginx on disk in the same round.
     pub(crate) to_nginx: Option<Spread>,
     /// Cost divided by that of the scenario's peer in the same round; over TLS, by that of the
-    /// better of HAProxy and nginx.
+    /// better of HAProxy and nginx, which is the one with the lower median.
     pub(crate) to_peer: Option<Spread>,
     /// Cost divided by the server's cost of a hit over HTTP/1 without cold connections in the same
     /// round.
@@ -112,15 +131,13 @@ impl Results {
         row.cells.push(cell.ok());
     }
 
-    /// The cheaper of HAProxy and nginx in each round.
-    fn better_peer(&self, scenario: &str) -> Option<Row> {
-        let (mut better, nginx) =
-            (self.find("haproxy", scenario)?.clone(), self.find("nginx", scenario)?);
-        for (own, other) in better.cells.iter_mut().zip(&nginx.cells) {
-            let costs = own.as_ref().zip(other.as_ref());
-            *own = costs.map(|(a, b)| if a.cpu_us <= b.cpu_us { a } else { b }).cloned();
-        }
-        Some(better)
+    /// The one of HAProxy and nginx with the lower median. The cheaper of two in each round would
+    /// be cheaper than either.
+    fn better_peer(&self, scenario: &str) -> Option<&Row> {
+        let peers = ["haproxy", "nginx"].into_iter().filter_map(|name| self.find(name, scenario));
+        let median = |row: &Row| Some(Spread::of(row.costs().flatten())?.median);
+        let medians = peers.filter_map(|row| Some((median(row)?, row)));
+        medians.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, row)| row)
     }
 
     pub(crate) fn summaries(&self) -> Vec<Summary> {
@@ -130,20 +147,15 @@ impl Results {
     fn summary(&self, row: &Row) -> Summary {
         let each = |of: fn(&Cell) -> f64| Spread::of(row.cells.iter().flatten().map(of));
         let ratios = |other: Option<&Row>| {
-            let others = other?.cells.iter();
-            let pairs = row
-                .cells
-                .iter()
-                .zip(others)
-                .filter_map(|(own, other)| Some(own.as_ref()?.cpu_us / other.as_ref()?.cpu_us));
-            Spread::of(pairs)
+            let pairs = row.costs().zip(other?.costs());
+            Spread::of(pairs.filter_map(|(own, other)| Some(own? / other?)))
         };
         let has_hot = row.scenario == "cold" || row.scenario.starts_with("http");
         let scenario = SCENARIOS.iter().find(|scenario| scenario.name == row.scenario);
         let (floor, peer) = scenario.map_or((NULL_SERVER, "haproxy"), |of| (of.floor, of.peer));
         let peer = match row.scenario.as_str() {
             name if name.starts_with("tls") => self.better_peer(name),
-            name => self.find(peer, name).cloned(),
+            name => self.find(peer, name),
         };
         let first = row.cells.iter().flatten().next();
         Summary {
@@ -152,13 +164,13 @@ impl Results {
             cpu_us: each(|cell| cell.cpu_us),
             to_floor: ratios(self.find(floor, &row.scenario)),
             to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
-            to_peer: ratios(peer.as_ref()),
+            to_peer: ratios(peer),
             to_hot: if has_hot { ratios(self.find(&row.server, "hit")) } else { None },
             rate: each(|cell| cell.rate),
             utilisation: each(|cell| cell.utilisation),
             bytes_per_cold: first.and_then(|cell| cell.bytes_per_cold),
             from_disk: Spread::of(row.cells.iter().flatten().filter_map(|cell| cell.from_disk)),
-            note: row.why_not.clone(),
+            note: row.note(),
         }
     }
 }
@@ -230,6 +242,7 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Reading;
 
     fn cell(cpu_us: f64) -> Result<Cell, String> {
         let bytes_per_cold = Some(cpu_us * 128.0);
@@ -241,6 +254,7 @@ mod tests {
             bytes_per_cold,
             from_disk: None,
             fault: None,
+            seen: Reading::default(),
         })
     }
 
@@ -271,7 +285,7 @@ mod tests {
     #[test]
     fn what_is_passed_on_is_compared_with_the_relay() {
         let mut results = Results::default();
-        for (server, cpu_us) in [("relay", 8.0), ("own", 12.0), ("nginx", 24.0)] {
+        for (server, cpu_us) in [("relay", 8.0), ("own", 12.0), ("haproxy", 24.0)] {
             results.add(server, "stored", cell(cpu_us));
         }
         let summaries = results.summaries();
@@ -279,19 +293,35 @@ mod tests {
         assert_eq!(summaries[1].to_peer.unwrap().median, 0.5);
         let stored = SCENARIOS.iter().find(|scenario| scenario.name == "stored").unwrap();
         let text = scenario_table(stored, &summaries);
-        assert!(text.contains("x relay") && text.contains("x nginx"), "{text}");
+        assert!(text.contains("x relay") && text.contains("x haproxy"), "{text}");
     }
 
     #[test]
-    fn over_tls_each_round_is_compared_with_its_better_peer() {
+    fn over_tls_the_better_peer_is_the_one_with_the_lower_median() {
         let mut results = Results::default();
-        for (own, haproxy, nginx) in [(3.0, 6.0, 12.0), (3.0, 6.0, 4.0)] {
+        for (own, haproxy, nginx) in [(3.0, 6.0, 12.0), (3.0, 4.0, 2.0), (3.0, 6.0, 8.0)] {
             results.add("own", "tls", cell(own));
             results.add("haproxy", "tls", cell(haproxy));
             results.add("nginx", "tls", cell(nginx));
         }
         let to_peer = results.summaries()[0].to_peer.unwrap();
         assert_eq!((to_peer.min, to_peer.max), (0.5, 0.75));
+    }
+
+    #[test]
+    fn a_cell_with_a_fault_is_in_no_ratio_and_in_the_note() {
+        let mut results = Results::default();
+        for (own, fault, utilisation) in [(8.0, None, 0.84), (80.0, Some("9 % failed"), 1.0)] {
+            results.add("null", "hit", cell(4.0));
+            let fault = fault.map(str::to_owned);
+            let cell = cell(own).map(|cell| Cell { fault, utilisation, ..cell });
+            results.add("own", "hit", cell);
+        }
+        let own = &results.summaries()[1];
+        assert_eq!(own.to_floor.unwrap().max, 2.0);
+        let note = own.note.as_deref().unwrap();
+        assert!(note.contains("9 % failed (a fault in 1 of 2 rounds)"), "{note}");
+        assert!(note.contains("not at saturation: 84 % of its CPU"), "{note}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use load::{Outcome, Plan, Schedule, family};
 use serde::Serialize;
 
 use crate::generators;
-use crate::measure::{self, Context, SCENARIOS, Scenario};
+use crate::measure::{self, BUSY_PART_MIN, Cell, Context, SCENARIOS, Scenario};
 use crate::process::Awake;
 use crate::servers::{Kind, Running, Server};
 use crate::table::{Spread, spread_text};
@@ -25,6 +25,9 @@ use crate::table::{Spread, spread_text};
 pub(crate) const NAME: &str = "tails";
 /// The scenarios of the capacity, whose requests are used.
 const PATHS: [&str; 2] = ["hit", "miss"];
+/// The body size in the name of a server's directory, which keeps its files apart from those of
+/// other scenarios.
+const OWN_FILES: u64 = 2;
 const PEERS: [&str; 2] = ["haproxy", "nginx"];
 const PARTS: [f64; 2] = [0.5, 0.8];
 /// A round of one row is this much shorter than those of other scenarios: there are many rows.
@@ -33,10 +36,9 @@ const SHORTER: u32 = 2;
 const LOOKS: u32 = 5;
 /// How late the generator may be for a latency to count.
 const LAG_MAX: Duration = Duration::from_micros(200);
-/// A server that completes less than this part of the requests in time is overloaded.
+/// A server that completes less than this part of the requests in time is overloaded. If it was not
+/// at saturation then, the generator and the origin were the limit.
 const COMPLETED_PART_MIN: f64 = 0.99;
-/// If it used less than this part of its CPU then, the generator and the origin were the limit.
-const BUSY_PART_MIN: f64 = 0.9;
 
 /// The latencies of one round, microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -66,7 +68,7 @@ pub(crate) struct Tail {
     /// The rate, per second.
     pub(crate) rate: f64,
     pub(crate) rounds: Vec<Option<Round>>,
-    pub(crate) note: Option<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Tail>, String> {
@@ -74,19 +76,20 @@ pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Tail
         |server: &&&Server| server.kind == Kind::Plimsoll("epoll") || PEERS.contains(&server.name);
     let (mut fleet, mut missing) = (Vec::new(), Vec::new());
     for server in servers.iter().filter(is_measured) {
-        match server.start(context.ground, 0) {
+        match server.start(context.ground, OWN_FILES) {
             Ok(running) => fleet.push((server.name, running)),
             Err(why) => {
                 missing.push(Tail::planned("none", server.name, (true, 0.0), 0.0, Some(why)))
             }
         }
     }
+    let _awake = Awake::keep(&[context.ground.cpu, context.pace.cpu]);
     let paths = PATHS.map(|name| SCENARIOS.iter().find(|scenario| scenario.name == name));
     let mut tails = Vec::new();
     for scenario in paths.into_iter().flatten() {
-        tails.extend(planned(context, scenario, &fleet)?.into_iter().map(|tail| (scenario, tail)));
+        let planned = planned(context, scenario, &fleet, &mut missing)?;
+        tails.extend(planned.into_iter().map(|tail| (scenario, tail)));
     }
-    let _awake = Awake::keep(&[context.ground.cpu, context.pace.cpu]);
     for round in 1..=context.rounds {
         for (scenario, tail) in &mut tails {
             context.check_stop()?;
@@ -99,7 +102,7 @@ pub(crate) fn run(context: &Context<'_>, servers: &[&Server]) -> Result<Vec<Tail
                 tail.requests
             );
             if let Err(why) = &measured {
-                tail.note = Some(why.clone());
+                tail.notes.push(why.clone());
             }
             tail.rounds.push(measured.ok());
         }
@@ -112,28 +115,68 @@ fn planned(
     context: &Context<'_>,
     scenario: &Scenario,
     fleet: &[(&'static str, Running)],
+    missing: &mut Vec<Tail>,
 ) -> Result<Vec<Tail>, String> {
-    let mut rates = vec![Vec::new(); fleet.len()];
+    let mut looks = vec![Vec::new(); fleet.len()];
     for _ in 0..LOOKS {
-        for ((_, running), rates) in fleet.iter().zip(&mut rates) {
+        for ((_, running), looks) in fleet.iter().zip(&mut looks) {
             context.check_stop()?;
-            rates.push(measure::visit(context, running, scenario)?.rate);
+            looks.push(measure::visit(context, running, scenario));
         }
     }
-    let capacity = |rates: &Vec<f64>| Spread::of(rates.iter().copied()).map_or(1.0, |s| s.median);
-    let capacities: Vec<(&'static str, f64)> =
-        fleet.iter().map(|(name, _)| *name).zip(rates.iter().map(capacity)).collect();
-    eprintln!("{NAME} {}: capacities {capacities:.0?}", scenario.name);
+    let mut capacities = Vec::new();
+    for ((server, _), looks) in fleet.iter().zip(looks) {
+        match looks.into_iter().collect::<Result<Vec<Cell>, String>>() {
+            Ok(looks) => capacities.push((*server, Capacity::of(&looks))),
+            Err(why) => {
+                missing.push(Tail::planned(scenario.name, server, (true, 0.0), 0.0, Some(why)))
+            }
+        }
+    }
+    eprintln!("{NAME} {}: capacities {capacities:.2?}", scenario.name);
+    Ok(rows(scenario.name, &capacities))
+}
+
+/// What a closed loop reached.
+#[derive(Clone, Copy, Debug)]
+struct Capacity {
+    rate: f64,
+    /// The share of its CPU that the server used.
+    utilisation: f64,
+}
+
+impl Capacity {
+    fn of(looks: &[Cell]) -> Capacity {
+        let median = |of: fn(&Cell) -> f64| Spread::of(looks.iter().map(of)).map(|s| s.median);
+        Capacity {
+            rate: median(|look| look.rate).unwrap_or(1.0),
+            utilisation: median(|look| look.utilisation).unwrap_or_default(),
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        let part = 100.0 * self.utilisation;
+        (self.utilisation < BUSY_PART_MIN).then(|| {
+            format!(
+                "the capacity is that of generator and origin ({part:.0} % of the server's CPU)"
+            )
+        })
+    }
+}
+
+/// The rows of servers with these capacities.
+fn rows(requests: &'static str, capacities: &[(&'static str, Capacity)]) -> Vec<Tail> {
     let peers = capacities.iter().filter(|(name, _)| PEERS.contains(name));
-    let best = peers.map(|(_, rate)| *rate).max_by(f64::total_cmp);
+    let best = peers.map(|(_, of)| *of).max_by(|a, b| a.rate.total_cmp(&b.rate));
     let mut tails = Vec::new();
     for (of_own, part) in [true, false].into_iter().flat_map(|own| PARTS.map(|part| (own, part))) {
-        for (server, own) in &capacities {
+        for (server, own) in capacities {
             let Some(capacity) = (if of_own { Some(*own) } else { best }) else { continue };
-            tails.push(Tail::planned(scenario.name, server, (of_own, part), part * capacity, None));
+            let (rate, note) = (part * capacity.rate, capacity.note());
+            tails.push(Tail::planned(requests, server, (of_own, part), rate, note));
         }
     }
-    Ok(tails)
+    tails
 }
 
 fn measured(
@@ -196,7 +239,8 @@ impl Tail {
         rate: f64,
         note: Option<String>,
     ) -> Tail {
-        Tail { requests, server, of_own, part, rate, rounds: Vec::new(), note }
+        let notes = note.into_iter().collect();
+        Tail { requests, server, of_own, part, rate, rounds: Vec::new(), notes }
     }
 
     fn valid(&self) -> impl Iterator<Item = &Round> {
@@ -247,7 +291,8 @@ pub(crate) fn table(tails: &[Tail]) -> comfy_table::Table {
         let text = |of: fn(&Round) -> f64| spread_text(tail.valid().map(of), 0);
         let ratio = |of: fn(&Round) -> f64| tail.to_better_peer(tails, of);
         let all = || tail.rounds.iter().flatten();
-        let mut notes: Vec<String> = tail.note.clone().into_iter().collect();
+        let mut notes = tail.notes.clone();
+        notes.dedup();
         let (rounds, valid) = (tail.rounds.len(), tail.valid().count());
         if valid < rounds {
             notes.push(format!("{valid} of {rounds} rounds count"));
@@ -293,6 +338,18 @@ mod tests {
         };
         let rounds = p99.iter().map(|p99| p99.map(round)).collect();
         Tail { rounds, ..Tail::planned("hit", server, (true, 0.5), 1e4, None) }
+    }
+
+    #[test]
+    fn a_capacity_that_is_not_the_servers_is_noted_where_it_is_used() {
+        let of = |rate, utilisation| Capacity { rate, utilisation };
+        let capacities =
+            [("plimsoll-epoll", of(2e4, 0.8)), ("haproxy", of(1e4, 0.95)), ("nginx", of(9e3, 1.0))];
+        let tails = rows("miss", &capacities);
+        let noted = tails.iter().filter(|tail| !tail.notes.is_empty());
+        let noted: Vec<_> = noted.map(|tail| (tail.server, tail.of_own, tail.rate)).collect();
+        assert_eq!(noted, [("plimsoll-epoll", true, 1e4), ("plimsoll-epoll", true, 1.6e4)]);
+        assert!(table(&tails).to_string().contains("(80 % of the server's CPU)"));
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! next request must not come before the answer. If one side closes, both are closed, also in the
 //! middle of an answer.
 //!
-//! What never happens: parsing, logging, a time-out; a read from a side whose last bytes the other
-//! side has not taken, so that a connection holds at most `BUFFER_BYTES`.
+//! What never happens: parsing, logging, a time-out; a read while one of two sides has not taken its
+//! last bytes, so that a connection holds at most `BUFFER_BYTES`.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ use crate::null_server::{EVENTS_MAX, Epoll, head_end};
 use crate::sys;
 
 /// Size of the receive buffer, and of the pieces in which a long body is passed on.
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 128 * 1024;
 
 /// A null relay that is bound but not yet serving.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ struct Side {
     answer: Option<Answer>,
     /// Bytes for this side that its socket has not accepted yet.
     unsent: Vec<u8>,
+    /// How many of these it has accepted since. It is 0 if there are none.
+    sent: usize,
     /// The events that epoll waits for.
     events: i32,
 }
@@ -141,7 +143,7 @@ impl Relaying {
             self.sides.resize_with(at + 1, || None);
         }
         let (unsent, events) = (Vec::new(), libc::EPOLLIN);
-        self.sides[at] = Some(Side { fd, other: None, answer, unsent, events });
+        self.sides[at] = Some(Side { fd, other: None, answer, unsent, sent: 0, events });
         Ok(raw)
     }
 
@@ -152,10 +154,14 @@ impl Relaying {
         };
         let other = side.other;
         if !side.unsent.is_empty() {
-            match sys::send(side.fd.as_raw_fd(), &side.unsent) {
-                Ok(count) => drop(side.unsent.drain(..count)),
+            match sys::send(side.fd.as_raw_fd(), &side.unsent[side.sent..]) {
+                Ok(count) => side.sent += count,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return self.close(fd),
+            }
+            if side.sent == side.unsent.len() {
+                side.unsent.clear();
+                side.sent = 0;
             }
             return self.wait_for(fd, other);
         }
@@ -242,10 +248,13 @@ impl Relaying {
     fn wait_for(&mut self, fd: RawFd, other: Option<RawFd>) -> io::Result<()> {
         let own = self.has_unsent(fd);
         let others = other.is_some_and(|other| self.has_unsent(other));
-        for (at, to_send, to_wait) in [(Some(fd), own, others), (other, others, own)] {
+        for (at, to_send) in [(Some(fd), own), (other, others)] {
             let Some(at) = at else { continue };
-            let readable = if to_wait { 0 } else { libc::EPOLLIN };
-            let events = if to_send { libc::EPOLLOUT } else { 0 } | readable;
+            let events = match to_send {
+                true => libc::EPOLLOUT,
+                false if own || others => 0,
+                false => libc::EPOLLIN,
+            };
             let side = self.side(at);
             if side.events != events {
                 side.events = events;
