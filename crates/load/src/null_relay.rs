@@ -11,8 +11,8 @@
 //! next request must not come before the answer. If one side closes, both are closed, also in the
 //! middle of an answer.
 //!
-//! What never happens: parsing, logging, a time-out; a read while one of two sides has not taken its
-//! last bytes, so that a connection holds at most `BUFFER_BYTES`.
+//! What never happens: parsing, logging, a time-out; a read while one of the two sides has not
+//! taken its last bytes, so that a connection holds at most `BUFFER_BYTES`.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -416,6 +416,21 @@ mod tests {
             assert_eq!(origin.read(&mut [0]).unwrap(), 0, "the relay has closed it");
         }
         assert_eq!(relay.stop(), 2);
+    }
+
+    #[test]
+    fn a_side_that_sends_before_it_has_taken_its_bytes_does_not_wake_the_relay() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (sides, kept) = (Vec::new(), Vec::new());
+        let (epoll, origin) = (Epoll::new().unwrap(), listener.local_addr().unwrap());
+        let mut relaying = Relaying { epoll, origin, body_bytes: None, sides, kept, relayed: 0 };
+        let client = relaying.add(TcpStream::connect(origin).unwrap().into(), None).unwrap();
+        let origin = relaying.begin(client).unwrap().unwrap();
+        for (unsent, events) in [(1, (libc::EPOLLOUT, 0)), (0, (libc::EPOLLIN, libc::EPOLLIN))] {
+            relaying.side(client).unsent = vec![0; unsent];
+            relaying.wait_for(client, Some(origin)).unwrap();
+            assert_eq!((relaying.side(client).events, relaying.side(origin).events), events);
+        }
     }
 
     #[test]
