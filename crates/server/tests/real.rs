@@ -400,8 +400,8 @@ fn silent_connections_do_not_disturb_busy_ones(kind: Kind) {
     assert_eq!(proxy.stop().len(), 1 + 640 + 20);
 }
 
-/// A pipe takes nothing at the mark of urgent data (RFC 9293, 3.8.5), and the socket stays readable:
-/// the core must not wait there.
+/// A pipe takes nothing at the mark of urgent data (RFC 9293, 3.8.5), and the socket stays
+/// readable: the core must not wait there.
 #[test]
 fn urgent_data_does_not_stop_a_long_body() {
     let proxy = Proxy::start(Kind::Epoll, 1, LogFormat::Squid);

@@ -4,6 +4,7 @@
 //! without a system call.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use transport::tls::TlsPeer;
 /// The idle connections of one core.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    idle: RefCell<HashMap<Line, Vec<Idle>>>,
+    idle: RefCell<HashMap<Line, VecDeque<Idle>>>,
 }
 
 /// What interchangeable connections have in common: the address and, with TLS, the peer.
@@ -75,8 +76,8 @@ impl Pool {
         let idle = pool.get_mut(line)?;
         loop {
             let last = match reuse {
-                Reuse::Any => idle.pop()?,
-                Reuse::Proven => idle.remove(idle.iter().rposition(Idle::is_proven)?),
+                Reuse::Any => idle.pop_back()?,
+                Reuse::Proven => idle.remove(idle.iter().rposition(Idle::is_proven)?)?,
                 Reuse::None => return None,
             };
             core.io.counters.upstream_idle.sub(1);
@@ -90,23 +91,25 @@ impl Pool {
 
     /// Keeps a connection whose response is complete.
     pub(crate) fn put(&self, core: &Upstreams, mut upstream: Box<Upstream>) {
-        if !is_silent(&upstream.stream) {
+        if core.io.is_draining() || !is_silent(&upstream.stream) {
             return;
         }
         upstream.ticket = None;
         upstream.is_proven |= upstream.reused;
         let mut pool = self.idle.borrow_mut();
         let idle = pool.entry((upstream.address, upstream.tls.clone())).or_default();
-        if idle.len() < core.io.limits().limits.upstream_idle_max && !core.io.is_draining() {
-            idle.push(Idle { upstream, since: time::now() });
-            core.io.counters.upstream_idle.add(1);
+        idle.push_back(Idle { upstream, since: time::now() });
+        core.io.counters.upstream_idle.add(1);
+        // The one that has been idle longest is worth least.
+        if idle.len() > core.io.limits().limits.upstream_idle_max && idle.pop_front().is_some() {
+            core.io.counters.upstream_idle.sub(1);
         }
     }
 
     /// Closes all idle connections, because descriptors are needed.
     pub(crate) fn close_idle(&self, core: &Upstreams) {
         let idle = std::mem::take(&mut *self.idle.borrow_mut());
-        let closed: usize = idle.values().map(Vec::len).sum();
+        let closed: usize = idle.values().map(VecDeque::len).sum();
         core.io.counters.upstream_idle.sub(closed as u64);
     }
 

@@ -95,12 +95,10 @@ pub(crate) fn converse(
                 };
             match waits {
                 None => {}
-                Some(Either::Left(finish)) => {
-                    let goes_on = finish.await;
-                    if !goes_on {
-                        return None;
-                    }
-                }
+                Some(Either::Left(finish)) => match finish.await {
+                    true => {}
+                    false => return None,
+                },
                 Some(Either::Right(exchange)) => match exchange.await {
                     None => return None,
                     Some(rest) => kept.put(rest),

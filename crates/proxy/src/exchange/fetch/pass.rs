@@ -60,7 +60,11 @@ pub(crate) async fn pass<C: Client>(
             if own.is_none() && !caching::invalidates(method, status) {
                 return Ok(exchange.relay(&mut answer, why, None).await);
             }
-            runtime::boxed(changing(exchange, to, answer, why, own)).await
+            let changing = async {
+                let own = invalidate(exchange, to, &answer, own).await;
+                answered(exchange, to, answer, why, own).await
+            };
+            runtime::boxed(changing).await
         }
         Err(fault) => Err(unanswered(&worker.io, fault)),
     }
@@ -137,18 +141,6 @@ fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Opt
     let cache = &exchange.context.worker.cache;
     let stores = exchange.context.head.method == Method::Post;
     stores.then(|| cache.watches.watch(cache.uri_key(to.realm, to.authority, to.path)))
-}
-
-/// Passes an answer on that may change the store.
-async fn changing<C: Client>(
-    exchange: &mut Exchange<'_, C>,
-    to: &Destination<'_>,
-    answer: Answer,
-    why: Forward,
-    own: Option<Watch>,
-) -> Result<Ending, Refusal> {
-    let own = invalidate(exchange, to, &answer, own).await;
-    answered(exchange, to, answer, why, own).await
 }
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
