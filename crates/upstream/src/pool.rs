@@ -5,17 +5,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Waker};
 
 use hashbrown::HashMap;
 use runtime::time::{self, Instant};
 
 use super::{Upstream, Upstreams};
 use crate::limits::{PROVEN_AFTER, PROVEN_IDLE_MAX};
-use transport::Transport;
 use transport::tls::TlsPeer;
 
 /// The idle connections of one core.
@@ -45,16 +42,6 @@ pub enum Reuse {
     Proven,
     /// None: only a new connection will do.
     None,
-}
-
-/// Whether nothing has come on a connection; from now on the core sees what comes. A read that
-/// filled its buffer leaves an event, and one that came while no task waited has ended the watch.
-fn is_silent(stream: &Transport) -> bool {
-    let would_block = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
-    if stream.has_unread_event() && !stream.try_peek(&mut [0]).is_err_and(would_block) {
-        return false;
-    }
-    stream.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
 impl Idle {
@@ -91,19 +78,20 @@ impl Pool {
 
     /// Keeps a connection whose response is complete.
     pub(crate) fn put(&self, core: &Upstreams, mut upstream: Box<Upstream>) {
-        if core.io.is_draining() || !is_silent(&upstream.stream) {
+        if core.io.is_draining() {
             return;
         }
         upstream.ticket = None;
         upstream.is_proven |= upstream.reused;
         let mut pool = self.idle.borrow_mut();
         let idle = pool.entry((upstream.address, upstream.tls.clone())).or_default();
-        idle.push_back(Idle { upstream, since: time::now() });
-        core.io.counters.upstream_idle.add(1);
-        // The one that has been idle longest is worth least.
-        if idle.len() > core.io.limits().limits.upstream_idle_max && idle.pop_front().is_some() {
-            core.io.counters.upstream_idle.sub(1);
+        let is_full = idle.len() >= core.io.limits().limits.upstream_idle_max;
+        // One that has proven to stay open is worth more than the one that has been idle longest.
+        if is_full && (!upstream.is_proven || idle.pop_front().is_none()) {
+            return;
         }
+        idle.push_back(Idle { upstream, since: time::now() });
+        core.io.counters.upstream_idle.add(u64::from(!is_full));
     }
 
     /// Closes all idle connections, because descriptors are needed.

@@ -6,7 +6,7 @@
 //! the mapping was made, and need not be verified again. [`StablePages::share`] puts references to
 //! such pages into a pipe (`vmsplice`), from where they go to a socket (`splice`). If the thread's
 //! fault counter rises meanwhile, one of the pages was no longer mapped. What a socket has received
-//! can take the same way ([`TcpStream::try_read_shared`]).
+//! can take the same way ([`crate::net::TcpStream::try_read_shared`]).
 //! Who owns: a [`SharedPages`] owns its pipe; an empty pipe goes back to its core for reuse. The
 //! kernel owns the pages until the peer has received them.
 //! What never happens: a page is shared that was read from the disk after the mapping was made.

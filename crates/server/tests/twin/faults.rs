@@ -223,24 +223,6 @@ fn an_unsolicited_response_reaches_no_client() {
     });
 }
 
-/// The end of a long body comes while its slow client is waited for, so that no task waits for the
-/// upstream: what comes on its connection afterwards is seen all the same.
-#[test]
-fn a_connection_whose_body_ended_behind_a_slow_client_is_still_watched() {
-    each_way(reverse, async |world: Rc<World>| {
-        let target = "/s?size=200000&cc=no-store&extra=1";
-        let mut slow = Client::new().await;
-        slow.send(format!("GET {target} HTTP/1.1\r\nHost: s\r\n\r\n").as_bytes()).await.unwrap();
-        sleep(Duration::from_secs(2)).await;
-        assert_eq!(slow.response_to("GET").await.unwrap().body, expected(target, None));
-        sleep(Duration::from_millis(200)).await;
-        let next = "/n?size=30&cc=no-store";
-        let got = Client::new().await.get(next, "").await;
-        assert_eq!((got.status, got.body), (200, expected(next, None)));
-        assert_eq!(world.origin.connections.get(), 2);
-    });
-}
-
 /// What may not be repeated is never sent where that could become necessary.
 #[test]
 fn a_post_never_meets_a_connection_that_was_closing() {
