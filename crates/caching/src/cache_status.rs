@@ -61,7 +61,7 @@ pub enum Handled {
 /// One cache's member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus<'a> {
-    /// The cache's name: a token.
+    /// The cache's name: sent as a token if possible, otherwise as a string.
     pub name: &'a str,
     /// What happened.
     pub handled: Handled,
@@ -76,8 +76,7 @@ pub struct CacheStatus<'a> {
 impl CacheStatus<'_> {
     /// Appends the member: the field's value only, without a comma before it.
     pub fn write(&self, out: &mut Vec<u8>) {
-        debug_assert!(is_token(self.name), "the name of a cache is a token");
-        out.extend_from_slice(self.name.as_bytes());
+        write_item(out, self.name);
         match self.handled {
             Handled::Neither => {}
             Handled::Hit => out.extend_from_slice(b"; hit"),
@@ -116,16 +115,13 @@ const INTEGER_MAX: i64 = 999_999_999_999_999;
 
 /// A token if possible, otherwise a string.
 fn write_item(out: &mut Vec<u8>, text: &str) {
-    if is_token(text) {
+    let is_token = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*')
+        && text.bytes().all(|b| crate::fields::is_token_byte(b) || b == b':' || b == b'/');
+    if is_token {
         out.extend_from_slice(text.as_bytes());
     } else {
         write_string(out, text);
     }
-}
-
-fn is_token(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*')
-        && text.bytes().all(|b| crate::fields::is_token_byte(b) || b == b':' || b == b'/')
 }
 
 /// A structured string has only printable ASCII; other bytes are replaced by `?`.
@@ -197,14 +193,15 @@ mod tests {
         };
         assert_eq!(written(&refused), "plimsoll; detail=loop");
         let stale = CacheStatus {
+            name: "a cache",
             ttl_seconds: Some(i64::MIN),
             key: Some("http://a/\"é"),
-            detail: Some("MAX STALE"),
+            detail: Some("MAX-STALE"),
             ..base
         };
         assert_eq!(
             written(&stale),
-            "plimsoll; hit; ttl=-999999999999999; key=\"http://a/\\\"??\"; detail=\"MAX STALE\""
+            "\"a cache\"; hit; ttl=-999999999999999; key=\"http://a/\\\"??\"; detail=MAX-STALE"
         );
     }
 }
