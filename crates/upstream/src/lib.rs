@@ -49,8 +49,8 @@ pub use self::h1::{
     final_head, next_head,
 };
 use self::h2::{Link, Links, Place, Slot, Unprocessed};
-use self::pool::Pool;
 pub use self::pool::Reuse;
+use self::pool::{Line, Pool};
 pub use self::preface::Preface;
 use self::server::Tried;
 use config::limits::Limits;
@@ -375,13 +375,9 @@ impl Attempts<'_> {
     /// A pooled or a new connection. A server that cannot be connected to has seen nothing, so the
     /// next one is tried whatever the request is.
     async fn connect(&mut self, core: &Upstreams, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
-        let reuse = match (reuse, self.to) {
-            (Reuse::Proven, To::Group(group, ..)) if group.config.reuse == UpstreamReuse::All => {
-                Reuse::Proven
-            }
-            (Reuse::Proven, _) => Reuse::None,
-            (other, _) => other,
-        };
+        let takes_all =
+            matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
+        let reuse = if reuse == Reuse::Proven && !takes_all { Reuse::None } else { reuse };
         let (group, key) = match self.to {
             To::Group(group, key, _) => (group, *key),
             To::Addresses(addresses, tls) => {
@@ -450,6 +446,29 @@ impl Attempts<'_> {
         Some(upstream)
     }
 
+    /// A connection that no request has been answered on, or a place on one of HTTP/2.
+    fn upstream(
+        &self,
+        (stream, slot): (Rc<Transport>, Option<Rc<Slot>>),
+        (address, tls): Line,
+        reused: bool,
+        ticket: Option<Ticket>,
+    ) -> Box<Upstream> {
+        let (times, is_private) = (self.times, self.preface().is_some());
+        let is_proven = false;
+        Box::new(Upstream {
+            stream,
+            slot,
+            address,
+            tls,
+            times,
+            reused,
+            is_proven,
+            is_private,
+            ticket,
+        })
+    }
+
     /// A place on a connection of HTTP/2, an idle one of HTTP/1, or a new one.
     async fn open(
         &self,
@@ -480,20 +499,8 @@ impl Attempts<'_> {
                 Place::On(slot, address) => {
                     core.io.counters.upstream_reuses.add(1);
                     ticket.iter().for_each(Ticket::reused);
-                    let stream = Rc::clone(slot.transport());
-                    let (slot, reused) = (Some(Rc::new(slot)), true);
-                    let upstream = Upstream {
-                        stream,
-                        slot,
-                        address,
-                        tls,
-                        times,
-                        reused,
-                        is_proven: false,
-                        is_private,
-                        ticket,
-                    };
-                    return Ok(Box::new(upstream));
+                    let on = (Rc::clone(slot.transport()), Some(Rc::new(slot)));
+                    return Ok(self.upstream(on, (address, tls), true, ticket));
                 }
                 Place::New(attempt) => opening = attempt,
             }
@@ -510,7 +517,7 @@ impl Attempts<'_> {
             Ok((stream, address, is_http2)) => {
                 core.io.counters.upstream_connects.add(1);
                 ticket.iter().for_each(Ticket::connected);
-                let (stream, slot) = if is_http2 {
+                let on = if is_http2 {
                     let slot =
                         Link::start(&core.io, &core.scratch, stream, opening, times.connect());
                     if !is_private {
@@ -523,19 +530,7 @@ impl Attempts<'_> {
                     }
                     (Rc::new(stream), None)
                 };
-                let reused = false;
-                let upstream = Upstream {
-                    stream,
-                    slot,
-                    address,
-                    tls,
-                    times,
-                    reused,
-                    is_proven: false,
-                    is_private,
-                    ticket,
-                };
-                Ok(Box::new(upstream))
+                Ok(self.upstream(on, (address, tls), false, ticket))
             }
             Err(fault) => {
                 if let Some(opening) = opening {

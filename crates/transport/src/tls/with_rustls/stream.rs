@@ -154,16 +154,7 @@ impl TlsStream {
         mut incoming: Vec<u8>,
         about: About,
     ) -> Self {
-        let mut state = State {
-            records,
-            incoming: Vec::new(),
-            plaintext: Pending::default(),
-            outgoing: Pending::default(),
-            end: End::Open,
-            burst: 0,
-            closing: None,
-            aborted: false,
-        };
+        let mut state = State::new(records);
         state.take_in(&mut incoming, &mut []);
         TlsStream { stream, core: Rc::clone(core), state: RefCell::new(state), about }
     }
@@ -349,6 +340,20 @@ impl Drop for TlsStream {
 }
 
 impl State {
+    /// Nothing has been read or written.
+    fn new(records: Records) -> State {
+        State {
+            records,
+            incoming: Vec::new(),
+            plaintext: Pending::default(),
+            outgoing: Pending::default(),
+            end: End::Open,
+            burst: 0,
+            closing: None,
+            aborted: false,
+        }
+    }
+
     /// Whether a read returns at once.
     fn has_something(&self) -> bool {
         !self.plaintext.is_empty() || !matches!(self.end, End::Open)
@@ -577,16 +582,7 @@ mod tests {
 
     fn states() -> [State; 2] {
         let (client, server) = pair(&TLS13);
-        [client, server].map(|records| State {
-            records,
-            incoming: Vec::new(),
-            plaintext: Pending::default(),
-            outgoing: Pending::default(),
-            end: End::Open,
-            burst: 0,
-            closing: None,
-            aborted: false,
-        })
+        [client, server].map(State::new)
     }
 
     #[test]
