@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "planted",
     "http1",
     "http2",
@@ -25,6 +25,7 @@ const PACKAGES: [&str; 11] = [
     "interpose",
     "upstream",
     "cache",
+    "exchange",
     "proxy",
     "server",
     "plimsoll",

@@ -10,9 +10,9 @@ use std::task::Poll;
 
 use transport::Transport;
 
-use crate::listener::ListenerContext;
-use crate::worker::{Slot, Worker};
 use crate::{h1, h2};
+use exchange::listener::ListenerContext;
+use exchange::{Slot, Worker};
 
 /// Serves one connection to its end.
 ///

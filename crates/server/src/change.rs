@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener as StdListener, UdpSocket};
 
 use config::Listener;
-use proxy::snapshot::Snapshot;
+use exchange::snapshot::Snapshot;
 
 /// A change to a running core.
 #[derive(Debug)]

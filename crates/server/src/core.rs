@@ -15,9 +15,9 @@ use crate::listening::Listening;
 use crate::log_to::LogTo;
 use crate::process::{DiskUser, Process};
 use config::{Config, Listener};
+use exchange::Worker;
+use exchange::snapshot::Snapshot;
 use metrics::Counters;
-use proxy::Worker;
-use proxy::snapshot::Snapshot;
 use upstream::health;
 
 /// The part of a server that runs on one core: `run` it inside a runtime, real or simulated.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use core_io::{CoreIo, Draining};
+use exchange::Worker;
 use metrics::Counters;
 use policy::overload::Sample;
-use proxy::Worker;
 use runtime::Either;
 use runtime::stop::StopToken;
 use runtime::sync::Inbox;

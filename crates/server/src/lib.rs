@@ -1,9 +1,10 @@
 //! The process: cores on their threads, listeners, reload, restart, the admin address.
 //!
 //! What: [`Server`] binds, starts one [`Core`] in each thread, carries out orders and ends;
-//! [`admin`] answers operators. Why separate from the crate `proxy`: code that serves requests
-//! knows nothing of processes, threads, signals or files. Cores share the cache with its fetches in
-//! flight, the destination of the log and the state of upstreams, and nothing else.
+//! [`admin`] answers operators. Why separate from the crates `proxy` and `exchange`: code that
+//! serves requests knows nothing of processes, threads, signals or files. Cores share the cache
+//! with its fetches in flight, the destination of the log and the state of upstreams, and nothing
+//! else.
 //!
 //! What never happens: a core blocks; a reload that fails changes anything; a restart closes a
 //! socket that the next process does not hold.
@@ -38,10 +39,10 @@ pub use config::{
 pub use control::{Answer, Order, Orders};
 pub use core::Core;
 pub use dns::NameServers;
+pub use exchange::explain;
 pub use ipnet::IpNet;
 pub use log_to::LogTo;
 pub use metrics::{Described, Shape};
-pub use proxy::explain;
 pub use server::{Bound, Renewal, Server};
 pub use sockets::Sockets;
 pub use start_error::StartError;

@@ -17,8 +17,8 @@ use crate::limits::ACCEPTS_PER_TURN_MAX;
 
 use crate::change::Change;
 use config::Listener;
-use proxy::Worker;
-use proxy::listener::ListenerContext;
+use exchange::Worker;
+use exchange::listener::ListenerContext;
 
 /// The context of new connections; a reload replaces it.
 type CurrentContext = Rc<RefCell<Rc<ListenerContext>>>;

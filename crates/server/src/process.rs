@@ -5,8 +5,8 @@ use std::sync::Arc;
 use access_log::{Queue, Sink};
 use cache::Cache;
 use config::Config;
+use exchange::Shared;
 use metrics::Described;
-use proxy::Shared;
 use store::disk::DiskStore;
 
 use crate::control::Control;

@@ -26,7 +26,7 @@ use crate::process::Process;
 use crate::sockets::{DatagramsOfCore, OfCore, Sockets};
 use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
-use proxy::snapshot::Snapshot;
+use exchange::snapshot::Snapshot;
 use transport::tls::TicketKeys;
 
 /// The addresses of a server.

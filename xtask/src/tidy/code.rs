@@ -32,6 +32,7 @@ const DATA_PLANE: &[&str] = &[
     "upstream",
     "cache",
     "policy",
+    "exchange",
     "proxy",
     "server",
 ];
@@ -54,6 +55,7 @@ const LIBRARIES: &[&str] = &[
     "http3",
     "interpose",
     "load",
+    "exchange",
     "proxy",
     "readiness",
     "record",

@@ -18,6 +18,7 @@ const FLOORS: &[&[&str]] = &[
     &["core_io"],
     &["upstream", "cache"],
     &["policy"],
+    &["exchange"],
     &["proxy"],
     &["server", "load", "record", "report", "interpose"],
     &["harness", "fleet"],
@@ -387,7 +388,8 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in ["http1", "http2", "http3", "caching", "record", "proxy", "plimsoll", "store"]
+    for crate_name in
+        ["http1", "http2", "http3", "caching", "record", "exchange", "proxy", "plimsoll", "store"]
     {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {

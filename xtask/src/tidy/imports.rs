@@ -27,18 +27,30 @@ const LARGER_CIRCLES: &[(&str, usize)] = &[];
 /// lower floor, nothing else. A crate that is listed here lists all of its modules.
 const INSIDE: &[(&str, &[&[&str]])] = &[
     (
-        "proxy",
+        "exchange",
         &[
             &["limits", "listener", "cache_status", "shared", "websocket"],
             &["snapshot", "request", "client", "logged"],
             &["worker", "tunnel"],
-            &["hit", "exchange"],
-            &["explain", "h1"],
-            &["h2"],
-            &["h3"],
-            &["serve"],
+            &["hit", "destination", "rules"],
+            &["ask"],
+            &["step"],
+            &["plan", "fetch"],
+            &["routing"],
+            &[
+                "serve",
+                "from_disk",
+                "collapse",
+                "connect",
+                "purge_method",
+                "route_answer",
+                "upgrade",
+            ],
+            &["run"],
+            &["explain"],
         ],
     ),
+    ("proxy", &[&["h1"], &["h2"], &["h3"], &["serve"]]),
     (
         "server",
         &[

@@ -14,13 +14,13 @@ use runtime::fs::SharedPages;
 use transport::Transport;
 use upstream::BodyLength;
 
-use crate::client;
-use crate::request::body_length;
 use core_io::pace::Pace;
+use exchange::client;
+use exchange::request::body_length;
 
 /// What follows the head of a request.
 #[derive(Debug)]
-pub(crate) struct RequestBody<'c> {
+pub struct RequestBody<'c> {
     io: &'c CoreIo,
     stream: &'c Transport,
     length: BodyLength,

@@ -13,9 +13,9 @@ use transport::Transport;
 
 use super::body::RequestBody;
 use super::response::{self, append_interim, connection_of};
-use crate::client::{Client, Gone, Response, Sent};
-use crate::limits::COALESCE_BYTES_MAX;
 use core_io::pace::Pace;
+use exchange::client::{Client, Gone, Response, Sent};
+use exchange::limits::COALESCE_BYTES_MAX;
 
 /// Sends to one client. What the socket does not take at once is buffered and sent by `flush`: at
 /// most what one read of the upstream gave, because no caller offers more before the flush.

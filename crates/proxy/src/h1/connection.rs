@@ -16,8 +16,8 @@
 //! client that does not take our bytes) goes on in a separate future on the heap, which is freed
 //! when the exchange is over.
 //!
-//! The turn of a hit is the one place that looks through the seam of `crate::client`: it writes the
-//! stored response to the socket itself, without an exchange ([`Turn::answer_at_once`]).
+//! The turn of a hit is the one place that looks through the seam of `exchange::client`: it writes
+//! the stored response to the socket itself, without an exchange ([`Turn::answer_at_once`]).
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -41,15 +41,15 @@ use super::body::RequestBody;
 use super::client::{ClientStream, linger};
 use super::response::{append_refusal, connection_of, wants_more};
 use super::setup::Accepted;
-use crate::client::Client;
-use crate::exchange::Exchange;
-use crate::exchange::routing::RequestContext;
-use crate::exchange::step::Ending;
-use crate::hit::{HIT, fresh_hit};
-use crate::limits::COALESCE_BYTES_MAX;
-use crate::listener::ListenerContext;
-use crate::logged::{LoggedHit, Origin, count_hit};
-use crate::worker::Worker;
+use exchange::Exchange;
+use exchange::Worker;
+use exchange::client::Client;
+use exchange::hit::{HIT, fresh_hit};
+use exchange::limits::COALESCE_BYTES_MAX;
+use exchange::listener::ListenerContext;
+use exchange::logged::{LoggedHit, Origin, count_hit};
+use exchange::routing::RequestContext;
+use exchange::step::Ending;
 
 /// Serves requests until one side ends. Returns what has been read if the client speaks HTTP/2.
 ///

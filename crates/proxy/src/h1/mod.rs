@@ -1,5 +1,5 @@
-//! HTTP/1 on the client's side of the seam (`crate::client`): everything about the protocol between
-//! a client and us, and nothing else.
+//! HTTP/1 on the client's side of the seam (`exchange::client`): everything about the protocol
+//! between a client and us, and nothing else.
 //!
 //! `connection` reads and parses requests in turns and hands an exchange what it cannot answer at
 //! once; `client` and `response` write responses, `body` reads request bodies, `setup` is what

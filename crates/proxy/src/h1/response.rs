@@ -8,8 +8,8 @@ use outcome::Refusal;
 use runtime::time;
 use upstream::BodyLength;
 
-use crate::cache_status::proxy_status_line;
-use crate::client::{Own, Relayed, Response, StoredForm};
+use exchange::cache_status::proxy_status_line;
+use exchange::client::{Own, Relayed, Response, StoredForm};
 
 /// Whether the client may send another request on this connection. A forward proxy ignores the
 /// keep-alive of an HTTP/1.0 client, which may be that of another old proxy, passed on blindly

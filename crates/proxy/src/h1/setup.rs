@@ -23,7 +23,7 @@ use transport::tls::{self, Refused, ServerTls};
 
 use super::client::{ClientStream, linger};
 use super::response::append_refusal;
-use crate::listener::{ListenerContext, Setup};
+use exchange::listener::{ListenerContext, Setup};
 
 /// A connection that may send requests.
 #[derive(Debug)]

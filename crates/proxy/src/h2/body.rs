@@ -12,9 +12,9 @@ use runtime::time;
 use upstream::BodyLength;
 
 use super::client::Streams;
-use crate::client::{self, RequestBody as _};
-use crate::limits::Limits;
 use core_io::pace::Pace;
+use exchange::client::{self, RequestBody as _};
+use exchange::limits::Limits;
 
 /// The content of one request.
 pub(crate) struct RequestBody<S: Streams> {

@@ -14,9 +14,9 @@ use runtime::fs::SharedPages;
 
 use super::body::RequestBody;
 use super::message::{content_length, fields_of};
-use crate::client::{ByteStream, Client, Gone, Response, Sent};
 use crate::h1::{append_interim, append_response, response_framing};
 use core_io::pace::Pace;
+use exchange::client::{ByteStream, Client, Gone, Response, Sent};
 
 /// A connection with streams, as the client of an exchange uses it.
 pub(crate) trait Streams: 'static {

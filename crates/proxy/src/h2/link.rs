@@ -41,16 +41,16 @@ use runtime::wake;
 
 use super::message::{fields_of, write_request};
 use super::serve::{self, exchange, now_or_later};
-use crate::client::Gone;
-use crate::exchange::routing::RequestContext;
 use crate::h1::{Accepted, end, linger};
-use crate::hit::{HIT, fresh_hit};
-use crate::limits::COALESCE_BYTES_MAX;
-use crate::listener::ListenerContext;
-use crate::logged::Origin;
-use crate::websocket;
-use crate::worker::{Slot, Worker};
 use core_io::pace::Taking;
+use exchange::client::Gone;
+use exchange::hit::{HIT, fresh_hit};
+use exchange::limits::COALESCE_BYTES_MAX;
+use exchange::listener::ListenerContext;
+use exchange::logged::Origin;
+use exchange::routing::RequestContext;
+use exchange::websocket;
+use exchange::{Slot, Worker};
 
 /// Bytes of frames that wait for the socket before nothing more is read.
 const UNREAD_BYTES_MAX: usize = 4 * OUTPUT_BYTES_MAX;

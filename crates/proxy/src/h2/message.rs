@@ -9,7 +9,7 @@ use cache::encoded_heads::fields_in;
 use http1::write;
 use http2::RequestHead;
 
-use crate::websocket;
+use exchange::websocket;
 
 /// Fields of a request that its new head does not take over: it has its own.
 const OWN: [&[u8]; 2] = [b"host", b"content-length"];

@@ -1,5 +1,5 @@
-//! HTTP/2 on the client's side of the seam (`crate::client`): everything about the protocol between
-//! a client and us, and nothing else.
+//! HTTP/2 on the client's side of the seam (`exchange::client`): everything about the protocol
+//! between a client and us, and nothing else.
 //!
 //! `link` is one connection: it reads frames in turns, answers fresh hits at once, and starts an
 //! exchange for every other request. The rest serves HTTP/3 too: `serve` is the way of one request,

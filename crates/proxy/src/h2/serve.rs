@@ -8,11 +8,11 @@ use outcome::Refusal;
 
 use super::body::RequestBody;
 use super::client::{StreamClient, Streams};
-use crate::exchange::Exchange;
-use crate::exchange::routing::RequestContext;
-use crate::exchange::step::Ending;
 use crate::h1::append_refusal;
-use crate::request::body_length;
+use exchange::Exchange;
+use exchange::request::body_length;
+use exchange::routing::RequestContext;
+use exchange::step::Ending;
 
 /// Parses a head that was written for HTTP/1, and answers it at once if that can be done. Returns
 /// the request if it is to be served by an exchange.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use runtime::net::DatagramSocket;
 
-use crate::listener::ListenerContext;
-use crate::worker::Worker;
+use exchange::Worker;
+use exchange::listener::ListenerContext;
 
 /// No value exists.
 #[derive(Debug)]

@@ -33,9 +33,9 @@ use super::limits::{
     UNVALIDATED_MAX,
 };
 use super::link::Link;
-use crate::listener::ListenerContext;
-use crate::shared::Shared;
-use crate::worker::Worker;
+use exchange::Shared;
+use exchange::Worker;
+use exchange::listener::ListenerContext;
 
 /// A listener for HTTP/3.
 pub struct Endpoint {

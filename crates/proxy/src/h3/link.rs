@@ -48,15 +48,15 @@ use self::order::take_early;
 use super::endpoint::{Endpoint, Handshake};
 use super::limits::{PULL_BYTES_MAX, SEGMENTS_MAX, SENDS_PER_TURN_MAX, TASKS_MAX};
 use super::stream::{Read, Stream, find, read};
-use crate::exchange::routing::RequestContext;
 use crate::h2::{self, StreamClient, exchange, fields_of, now_or_later, write_request};
-use crate::hit::{HIT, fresh_hit};
-use crate::limits::COALESCE_BYTES_MAX;
-use crate::listener::ListenerContext;
-use crate::logged::Origin;
-use crate::websocket;
-use crate::worker::Worker;
 use core_io::pace::Taking;
+use exchange::Worker;
+use exchange::hit::{HIT, fresh_hit};
+use exchange::limits::COALESCE_BYTES_MAX;
+use exchange::listener::ListenerContext;
+use exchange::logged::Origin;
+use exchange::routing::RequestContext;
+use exchange::websocket;
 
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {

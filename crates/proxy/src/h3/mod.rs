@@ -1,5 +1,5 @@
-//! HTTP/3 on the client's side of the seam (`crate::client`): everything about the protocol between
-//! a client and us, and nothing else.
+//! HTTP/3 on the client's side of the seam (`exchange::client`): everything about the protocol
+//! between a client and us, and nothing else.
 //!
 //! `endpoint` is one UDP socket of a core: it gives each datagram to its connection, and accepts
 //! new ones. `link` is one connection: QUIC by `quinn-proto`, the frames by `http3`; it answers

@@ -12,7 +12,7 @@ use runtime::wake;
 
 use super::super::client::{Stop, Streams};
 use super::{Link, State, Stream, find, others_wait};
-use crate::client::Gone;
+use exchange::client::Gone;
 
 impl Streams for Link {
     type Id = StreamId;

@@ -13,8 +13,8 @@ use super::super::limits::SHARE_BYTES;
 use super::super::stream::{Stream, find};
 use super::order::others_wait;
 use super::{Link, State};
-use crate::client::Gone;
 use crate::h2::{Stop, Streams};
+use exchange::client::Gone;
 
 impl Streams for Link {
     type Id = StreamId;

@@ -16,12 +16,12 @@ use crate::request::{Class, hints, requested_uri};
 use crate::snapshot::Snapshot;
 
 /// The `Cache-Status` of a hit (RFC 9211).
-pub(crate) const HIT: &[u8] = b"plimsoll; hit";
+pub const HIT: &[u8] = b"plimsoll; hit";
 
 /// The stored response that answers a request as it is: fresh, in memory, and allowed for every
 /// client that may use this listener. All other requests need an exchange.
 #[inline(always)] // as `Cache::uri_key`
-pub(crate) fn fresh_hit(
+pub fn fresh_hit(
     cache: &Cache,
     snapshot: &Snapshot,
     listener: &ListenerContext,

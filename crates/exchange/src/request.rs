@@ -102,7 +102,7 @@ const UNUSUAL: [Name; 5] =
     [Name::Via, Name::Upgrade, Name::Expect, Name::IfMatch, Name::IfUnmodifiedSince];
 
 /// The length of a request's body, as its head announces it.
-pub(crate) fn body_length(head: &RequestHead<'_>) -> BodyLength {
+pub fn body_length(head: &RequestHead<'_>) -> BodyLength {
     match head.body() {
         BodyKind::None => BodyLength::None,
         BodyKind::Length(length) => BodyLength::Known(length),

@@ -16,10 +16,10 @@ use upstream::Answer;
 
 use super::Forwarding;
 use super::fill::{Filling, Into};
+use crate::ask::{Ask, Held, What};
 use crate::cache_status::CacheStatus;
-use crate::exchange::ask::{Ask, Held, What};
-use crate::exchange::destination::Destination;
-use crate::exchange::step::{Provenance, Serving, Step, Streaming};
+use crate::destination::Destination;
+use crate::step::{Provenance, Serving, Step, Streaming};
 
 /// The step that follows an answer, for the request that led the fetch.
 type Next<'d> = Result<Step<'d>, Refusal>;

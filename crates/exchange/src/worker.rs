@@ -35,14 +35,14 @@ pub struct Worker {
     pub shared: Arc<Shared>,
     snapshot: RefCell<Rc<Snapshot>>,
     /// Where the fields of HTTP/2 and HTTP/3 are decoded.
-    pub(crate) http2_scratch: RefCell<http2::Scratch>,
+    pub http2_scratch: RefCell<http2::Scratch>,
     /// Buffers for the output of HTTP/2 connections, so that an idle one holds none.
-    pub(crate) http2_outputs: RefCell<Vec<Vec<u8>>>,
+    pub http2_outputs: RefCell<Vec<Vec<u8>>>,
     /// Heads of stored responses, encoded for HTTP/2.
-    pub(crate) encoded_heads: RefCell<EncodedHeads>,
+    pub encoded_heads: RefCell<EncodedHeads>,
     /// The same for HTTP/3.
     #[cfg(feature = "tls")]
-    pub(crate) http3_heads: RefCell<EncodedHeads>,
+    pub http3_heads: RefCell<EncodedHeads>,
     /// Its sample for the forecast of other store sizes.
     pub sizing: CoreSample,
     /// Bodies that this core fetches for the store and for readers on any core.
@@ -99,9 +99,11 @@ impl Worker {
 }
 
 /// The place of a connection in the table. It leaves the table when this is dropped.
-pub(crate) struct Slot {
-    pub(crate) worker: Rc<Worker>,
-    pub(crate) slot: Token,
+pub struct Slot {
+    /// The core of the connection.
+    pub worker: Rc<Worker>,
+    /// Its place.
+    pub slot: Token,
 }
 
 impl Drop for Slot {

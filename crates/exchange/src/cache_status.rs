@@ -14,7 +14,7 @@ use policy::via::NAME;
 
 /// How one response came about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CacheStatus {
+pub struct CacheStatus {
     pub(crate) outcome: Outcome,
     handled: Handled,
     ttl_seconds: Option<i64>,
@@ -69,7 +69,7 @@ impl CacheStatus {
     }
 
     /// Appends the value of the field.
-    pub(crate) fn append(&self, out: &mut Vec<u8>) {
+    pub fn append(&self, out: &mut Vec<u8>) {
         let CacheStatus { handled, ttl_seconds, detail, .. } = *self;
         Member { name: NAME, handled, ttl_seconds, key: None, detail }.write(out);
     }
@@ -77,7 +77,7 @@ impl CacheStatus {
 
 /// The line of `Proxy-Status` that says why a request is refused: the standard error type, and our
 /// name of the rule.
-pub(crate) fn proxy_status_line(refusal: Refusal) -> Vec<u8> {
+pub fn proxy_status_line(refusal: Refusal) -> Vec<u8> {
     format!("Proxy-Status: {}\r\n", proxy_status(refusal)).into_bytes()
 }
 

@@ -7,17 +7,17 @@ use outcome::{Fault, Refusal};
 
 use super::response::handle;
 use super::{Purpose, unanswered};
+use crate::Exchange;
+use crate::ask::{Ask, Held};
 use crate::cache_status::CacheStatus;
 use crate::client::Client;
-use crate::exchange::Exchange;
-use crate::exchange::ask::{Ask, Held};
-use crate::exchange::destination::Destination;
-use crate::exchange::step::{Provenance, Serving, Step};
+use crate::destination::Destination;
+use crate::step::{Provenance, Serving, Step};
 
 impl<C: Client> Exchange<'_, C> {
     /// Asks the origin and settles the flight. If it `is_shared`, another core may have stored an
     /// answer between the look into the store and the joining: then the origin is not asked.
-    pub(in crate::exchange) async fn lead<'d>(
+    pub(crate) async fn lead<'d>(
         &mut self,
         to: &'d Destination<'d>,
         ask: Ask,
@@ -47,7 +47,7 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// The origin gave no answer: serves a stale response if a rule allows it.
-    pub(in crate::exchange) fn failed<'d>(
+    pub(crate) fn failed<'d>(
         &self,
         to: &'d Destination<'d>,
         ask: Ask,
@@ -61,12 +61,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// The origin answered another's request with an error: serves a stale response if a rule
     /// allows it, or passes this request on.
-    pub(in crate::exchange) fn declined<'d>(
-        &self,
-        to: &'d Destination<'d>,
-        ask: Ask,
-        status: u16,
-    ) -> Step<'d> {
+    pub(crate) fn declined<'d>(&self, to: &'d Destination<'d>, ask: Ask, status: u16) -> Step<'d> {
         match self.forwarding(to).stale_substitute(&ask, Failure::Status(status)) {
             Some(serving) => Step::Serve(to, serving),
             None => Step::Pass(to, ask.why),

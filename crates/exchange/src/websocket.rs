@@ -11,13 +11,13 @@ use config::Protocol;
 use sha1_smol::Sha1;
 
 /// Whether clients without an upgrade may open a WebSocket: by what the configuration allows.
-pub(crate) fn is_allowed(upgrades: &[Protocol]) -> bool {
+pub fn is_allowed(upgrades: &[Protocol]) -> bool {
     upgrades.iter().any(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
 }
 
 /// A new value of `Sec-WebSocket-Key`. It need not be hard to guess: it shows that an answer is not
 /// an old one, or one to another question.
-pub(crate) fn key() -> String {
+pub fn key() -> String {
     let half = |domain: u64| RandomState::new().hash_one(domain);
     BASE64_STANDARD.encode((u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes())
 }

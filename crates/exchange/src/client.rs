@@ -3,7 +3,7 @@
 //! ```text
 //!                     request head, RequestBody
 //!   client connection ------------------------> exchange
-//!        (h1, h2)     <------------------------
+//!      (h1, h2, h3)   <------------------------
 //!                     Response, content, Ending
 //! ```
 //!
@@ -11,13 +11,14 @@
 //! a request and a [`RequestBody`]; the exchange gives back one [`Response`] and its content
 //! through a [`Client`], and at last says how it ended. Framing, what becomes of the connection,
 //! and interim responses that an old client would not understand belong to the implementation.
-//! `h1` and `h2` are the two. Calls are dispatched statically.
+//! `h1`, `h2` and `h3` of the crate `proxy` are the three. Calls are dispatched statically.
 //!
 //! After a CONNECT or an upgrade, the client is a [`ByteStream`]: its connection over HTTP/1, one
 //! stream of it over HTTP/2.
 //!
 //! Backpressure: `offer` and `respond` never wait and buffer what the client does not take; a
 //! caller that has offered one read's worth waits in `flush` before it offers more.
+#![expect(async_fn_in_trait, reason = "an exchange stays on its core: its futures need no Send")]
 
 use std::task::{Context, Poll};
 
@@ -39,7 +40,7 @@ use crate::cache_status::CacheStatus;
 pub struct Gone;
 
 /// The client of one exchange, for the response.
-pub(crate) trait Client {
+pub trait Client {
     /// The body of its request.
     type Body: RequestBody;
     /// What a tunnel carries bytes to and from.
@@ -98,7 +99,7 @@ pub(crate) trait Client {
 }
 
 /// One side of a tunnel: bytes in both directions. Each direction ends by itself.
-pub(crate) trait ByteStream {
+pub trait ByteStream {
     /// The connection counts the bytes of the client, those of a tunnel included.
     const IS_COUNTED: bool;
 
@@ -131,7 +132,7 @@ pub(crate) trait ByteStream {
 }
 
 /// The body of a client's request.
-pub(crate) trait RequestBody {
+pub trait RequestBody {
     /// Its length, as the head announces it.
     fn length(&self) -> BodyLength;
 
@@ -166,19 +167,19 @@ pub(crate) trait RequestBody {
 
 /// What a client was sent.
 #[derive(Debug)]
-pub(crate) struct Sent<'c> {
+pub struct Sent<'c> {
     /// All bytes.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Those after the final head.
-    pub(crate) body_bytes: u64,
+    pub body_bytes: u64,
     /// The final head, if there is a log.
-    pub(crate) head: &'c [u8],
+    pub head: &'c [u8],
     /// The connection may carry another request.
-    pub(crate) keeps: bool,
+    pub keeps: bool,
 }
 
 /// The head of a final response.
-pub(crate) enum Response<'r> {
+pub enum Response<'r> {
     /// A response in the store, or on its way there.
     Stored(StoredForm<'r>, Labels<'r>),
     /// A response that is passed on.
@@ -186,13 +187,21 @@ pub(crate) enum Response<'r> {
     /// Our own answer.
     Own(Own<'r>),
     /// 101: the connection becomes a tunnel for this protocol.
-    Switching { head: ResponseHead<'r>, via: &'r ViaNames, protocol: &'r [u8] },
+    Switching {
+        /// The upstream's head.
+        head: ResponseHead<'r>,
+        /// The names in its `Via`.
+        via: &'r ViaNames,
+        /// The protocol that was agreed on.
+        protocol: &'r [u8],
+    },
     /// 200 to CONNECT: the connection becomes a tunnel.
     TunnelOpen,
 }
 
 /// The form in which a stored response is sent.
-pub(crate) enum StoredForm<'r> {
+pub enum StoredForm<'r> {
+    /// All of it.
     Whole(&'r Stored),
     /// 206 with one part.
     Part(&'r Head, ContentRange, BodyLength),
@@ -208,38 +217,42 @@ pub(crate) enum StoredForm<'r> {
 
 /// What the head of a stored response says about this one use of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Labels<'r> {
+pub struct Labels<'r> {
     /// The value of `Cache-Status`.
-    pub(crate) cache_status: &'r [u8],
+    pub cache_status: &'r [u8],
     /// Now, for `Age`; `None` for a response that has just come from the origin.
-    pub(crate) now_ms: Option<u64>,
+    pub now_ms: Option<u64>,
     /// Field lines for this client alone.
-    pub(crate) own_lines: &'r [u8],
+    pub own_lines: &'r [u8],
 }
 
 /// A response that is passed on.
-pub(crate) struct Relayed<'r> {
-    pub(crate) head: ResponseHead<'r>,
+pub struct Relayed<'r> {
+    /// The origin's head.
+    pub head: ResponseHead<'r>,
     /// When it came, in unix milliseconds: its `Date`, if it has none.
-    pub(crate) response_ms: u64,
+    pub response_ms: u64,
     /// Its body; `None` for a response that has none, whatever length it announces.
-    pub(crate) body: Option<BodyLength>,
+    pub body: Option<BodyLength>,
     /// Trailers may follow the body, even if its length is known.
-    pub(crate) may_have_trailers: bool,
-    pub(crate) via: &'r ViaNames,
+    pub may_have_trailers: bool,
+    /// The names in its `Via`.
+    pub via: &'r ViaNames,
     /// Whether the client sees the fields that carry cache tags.
-    pub(crate) tags: bool,
-    pub(crate) cache_status: CacheStatus,
+    pub tags: bool,
+    /// The line `Cache-Status`.
+    pub cache_status: CacheStatus,
 }
 
 /// Our own answer. Its content is offered like that of any response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Own<'r> {
-    pub(crate) status: u16,
+pub struct Own<'r> {
+    /// Its status.
+    pub status: u16,
     /// Field lines that come before the length ...
-    pub(crate) lines: &'r [u8],
+    pub lines: &'r [u8],
     /// ... which is absent where the status allows no content ...
-    pub(crate) content_length: Option<u64>,
+    pub content_length: Option<u64>,
     /// ... and field lines that come after it. `Date` is added.
-    pub(crate) more_lines: &'r [u8],
+    pub more_lines: &'r [u8],
 }

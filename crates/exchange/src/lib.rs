@@ -1,24 +1,52 @@
 //! One exchange: a request that could not be answered in its turn, and its response.
 //!
+//! What: routing, policy, the use of the cache by the rules of RFC 9111, collapsed fetches,
+//! upstream connections, the response. It does not know which protocol its client speaks: the seam
+//! ([`client`]) hides that. Why apart from the connections: the rules are the same for all
+//! protocols, and are tested once.
+//!
 //! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
 //! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
 //! joins other requests' fetches, [`fetch`] asks the origin, [`serve`] and [`from_disk`] send.
+//! [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit, for connections
+//! that answer it without an exchange. `INSIDE` in `xtask/src/tidy/imports.rs` has the floors below
+//! them.
+//!
+//! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
+//! bytes grow memory beyond a limit of [`limits`].
+#![forbid(unsafe_code)]
 
 pub(crate) mod ask;
+pub mod cache_status;
+pub mod client;
 mod collapse;
 pub(crate) mod connect;
 pub(crate) mod destination;
+pub mod explain;
 pub(crate) mod fetch;
 mod from_disk;
+pub mod hit;
+pub mod limits;
+pub mod listener;
+pub mod logged;
 pub(crate) mod plan;
 pub(crate) mod purge_method;
+pub mod request;
 pub(crate) mod route_answer;
-pub(crate) mod routing;
+pub mod routing;
 pub(crate) mod rules;
 mod run;
 mod serve;
-pub(crate) mod step;
+mod shared;
+pub mod snapshot;
+pub mod step;
+mod tunnel;
 mod upgrade;
+pub mod websocket;
+mod worker;
+
+pub use shared::Shared;
+pub use worker::{Slot, Worker};
 
 use access_log::{Record, last_field};
 use http1::Method;
@@ -36,7 +64,7 @@ use routing::{RequestContext, Routed};
 use step::{Ending, Summary};
 
 /// One request on its way to a response.
-pub(crate) struct Exchange<'x, C> {
+pub struct Exchange<'x, C> {
     pub(crate) context: RequestContext<'x>,
     pub(crate) client: &'x mut C,
     /// The request has a body with content.
@@ -58,7 +86,7 @@ pub(crate) struct Exchange<'x, C> {
 
 impl<'x, C: Client> Exchange<'x, C> {
     /// An exchange that begins now.
-    pub(crate) fn new(context: RequestContext<'x>, client: &'x mut C, body: &C::Body) -> Self {
+    pub fn new(context: RequestContext<'x>, client: &'x mut C, body: &C::Body) -> Self {
         Exchange {
             client,
             has_body: !body.length().is_empty(),

@@ -18,20 +18,20 @@ use upstream::To;
 use super::model::{Answer, Decision, Explained, Range, Request, Response};
 use super::question::Question;
 use super::{stored, text};
+use crate::ask::{Ask, Held};
 use crate::cache_status::{CacheStatus, proxy_status};
-use crate::exchange::ask::{Ask, Held};
-use crate::exchange::connect::tunnel_addresses;
-use crate::exchange::destination::Destination;
-use crate::exchange::fetch::{Forwarding, Purpose};
-use crate::exchange::plan::{Form, Planner};
-use crate::exchange::purge_method::purged_uri;
-use crate::exchange::routing::{Place, RequestContext, Routed};
-use crate::exchange::step::{FromStore, Step};
-use crate::exchange::{route_answer, rules};
+use crate::connect::tunnel_addresses;
+use crate::destination::Destination;
+use crate::fetch::{Forwarding, Purpose};
 use crate::hit::fresh_hit;
+use crate::plan::{Form, Planner};
+use crate::purge_method::purged_uri;
 use crate::request::{body_length, requested_uri};
+use crate::routing::{Place, RequestContext, Routed};
 use crate::snapshot::Snapshot;
+use crate::step::{FromStore, Step};
 use crate::worker::Worker;
+use crate::{route_answer, rules};
 
 /// Explains a request.
 pub(super) async fn explained(

@@ -35,10 +35,10 @@ pub struct Shared {
     pub upstreams: Registry,
     /// Seeds what is otherwise random; `None`: it is random.
     #[cfg(feature = "tls")]
-    pub(crate) hash_seed: Option<[u64; 2]>,
+    pub hash_seed: Option<[u64; 2]>,
     /// Datagrams for connections of other cores.
     #[cfg(feature = "tls")]
-    pub(crate) strays: core_io::strays::Strays,
+    pub strays: core_io::strays::Strays,
 }
 
 impl Shared {

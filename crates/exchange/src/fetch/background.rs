@@ -12,12 +12,12 @@ use http1::OwnedRequest;
 
 use super::response::handle;
 use super::{Forwarding, Purpose, unanswered};
+use crate::Exchange;
+use crate::ask::Ask;
 use crate::client::Client;
-use crate::exchange::Exchange;
-use crate::exchange::ask::Ask;
-use crate::exchange::destination::{Destination, OwnedDestination};
-use crate::exchange::step::Step;
+use crate::destination::{Destination, OwnedDestination};
 use crate::snapshot::Snapshot;
+use crate::step::Step;
 use crate::worker::Worker;
 
 /// Starts a revalidation, unless another fetch of the key is in flight.

@@ -13,15 +13,18 @@ use crate::listener::ListenerContext;
 
 /// The connection that a request came by.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin<'c> {
-    pub(crate) listener: &'c ListenerContext,
-    pub(crate) tls: Option<&'c dyn TlsFacts>,
-    pub(crate) peer: SocketAddr,
+pub struct Origin<'c> {
+    /// Where it was accepted.
+    pub listener: &'c ListenerContext,
+    /// The facts of its TLS.
+    pub tls: Option<&'c dyn TlsFacts>,
+    /// The client's address.
+    pub peer: SocketAddr,
 }
 
 impl Origin<'_> {
     /// Counts and logs a hit that was sent as one piece.
-    pub(crate) fn answered_at_once(
+    pub fn answered_at_once(
         self,
         io: &CoreIo,
         head: &RequestHead<'_>,
@@ -46,7 +49,7 @@ impl Origin<'_> {
     }
 
     /// Counts and logs a request that is malformed. `received` is its length in bytes.
-    pub(crate) fn refused(
+    pub fn refused(
         self,
         io: &CoreIo,
         refusal: Refusal,
@@ -68,25 +71,31 @@ impl Origin<'_> {
 }
 
 /// Counts a hit.
-pub(crate) fn count_hit(io: &CoreIo, status: u16, elapsed_us: u64) {
+pub fn count_hit(io: &CoreIo, status: u16, elapsed_us: u64) {
     io.counters.requests.add(1);
     io.counters.hits.add(1);
     io.counters.latency.count(Outcome::Hit, status, elapsed_us);
 }
 
 /// What the log says of a hit.
-pub(crate) struct LoggedHit<'s> {
-    pub(crate) status: u16,
-    pub(crate) response_head: &'s [u8],
-    pub(crate) content_type: &'s [u8],
-    pub(crate) body_bytes: u64,
-    pub(crate) elapsed_us: u64,
-    pub(crate) keep: bool,
+pub struct LoggedHit<'s> {
+    /// The status that was sent.
+    pub status: u16,
+    /// The head that was sent.
+    pub response_head: &'s [u8],
+    /// The value of its `Content-Type`; empty if it has none.
+    pub content_type: &'s [u8],
+    /// Bytes of content that were sent.
+    pub body_bytes: u64,
+    /// From the request to the end of the answer.
+    pub elapsed_us: u64,
+    /// The connection stays open.
+    pub keep: bool,
 }
 
 impl LoggedHit<'_> {
     /// Writes the line.
-    pub(crate) fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
+    pub fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
         io.counters.log_lines.add(u64::from(io.log.has_lines()));
         io.log.record_hit(&Record {
             end_wall_ms: now_ms,

@@ -125,16 +125,19 @@ pub(crate) struct Torn {
 
 /// What the log says of a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Summary {
-    pub(crate) outcome: Outcome,
-    pub(crate) status: u16,
-    pub(crate) upstream: Option<SocketAddr>,
+pub struct Summary {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The status that was sent.
+    pub status: u16,
+    /// The address that it came from, if an upstream was asked.
+    pub upstream: Option<SocketAddr>,
 }
 
 /// How an exchange ended. An exchange that has sent nothing ends in a [`Refusal`] instead, which is
 /// then sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// The response was sent whole.
     Complete(Summary),
     /// The client has gone, or the response broke off: the client must not take it for whole.

@@ -51,7 +51,7 @@ struct Tries {
 
 impl<C: Client> Exchange<'_, C> {
     /// Serves the request to its end.
-    pub(crate) async fn serve_request(mut self, body: &mut C::Body) -> Ending {
+    pub async fn serve_request(mut self, body: &mut C::Body) -> Ending {
         let ending = match self.run(body).await {
             Ok(ending) => ending,
             Err(refusal) => self.refuse(refusal).await,

@@ -25,14 +25,14 @@ use upstream::{
 use super::fill::{Filling, Into};
 use super::response::{instants, may_stay, prepare};
 use super::{Purpose, unanswered};
+use crate::Exchange;
+use crate::ask::Held;
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, RequestBody};
-use crate::exchange::Exchange;
-use crate::exchange::ask::Held;
-use crate::exchange::destination::Destination;
-use crate::exchange::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
+use crate::destination::Destination;
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
+use crate::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
 
 /// Passes a request through, whatever it is, and its response back.
 pub(crate) async fn pass<C: Client>(
@@ -94,7 +94,7 @@ async fn hold(
 
 impl<C: Client> Exchange<'_, C> {
     /// Passes a HEAD through, and updates the stored response by its answer (RFC 9111, 4.3.5).
-    pub(in crate::exchange) async fn validate_by_head<'d>(
+    pub(crate) async fn validate_by_head<'d>(
         &mut self,
         to: &'d Destination<'d>,
         of: Validated,

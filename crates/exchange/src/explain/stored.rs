@@ -7,7 +7,7 @@ use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
 use super::model::{Freshness, Purge, Range, Response};
 use super::text;
-use crate::exchange::ask::Held;
+use crate::ask::Held;
 use cache::Cache;
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};

@@ -30,23 +30,27 @@ use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 /// A request and what it came with.
-pub(crate) struct RequestContext<'x> {
-    pub(crate) worker: &'x Rc<Worker>,
+pub struct RequestContext<'x> {
+    /// The core's share of the server.
+    pub worker: &'x Rc<Worker>,
     /// The configuration that it began with.
-    pub(crate) snapshot: Rc<Snapshot>,
-    pub(crate) listener: &'x ListenerContext,
+    pub snapshot: Rc<Snapshot>,
+    /// Where the connection was accepted.
+    pub listener: &'x ListenerContext,
     /// The client's address.
-    pub(crate) peer: SocketAddr,
+    pub peer: SocketAddr,
     /// The address that the client connected to, if a PROXY header said so.
-    pub(crate) original_destination: Option<SocketAddr>,
+    pub original_destination: Option<SocketAddr>,
     /// The client's connection, if there is one.
-    pub(crate) stream: Option<&'x Transport>,
+    pub stream: Option<&'x Transport>,
     /// The facts of its TLS.
-    pub(crate) tls: Option<&'x dyn TlsFacts>,
+    pub tls: Option<&'x dyn TlsFacts>,
     /// It came before the end of the handshake, and may be a replay.
-    pub(crate) is_early: bool,
-    pub(crate) head: &'x RequestHead<'x>,
-    pub(crate) look: Look,
+    pub is_early: bool,
+    /// The request's head.
+    pub head: &'x RequestHead<'x>,
+    /// Whether it counts as a use of what it finds in the store.
+    pub look: Look,
 }
 
 /// What routing found, even if it ended in a refusal.

@@ -22,15 +22,16 @@ pub struct ListenerContext {
     /// decides, and [`Transport::speaks_http2`](transport::Transport::speaks_http2) has its result.
     pub http2: bool,
     /// What comes before the first request, if anything does.
-    pub(crate) setup: Option<Box<Setup>>,
+    pub setup: Option<Box<Setup>>,
 }
 
 /// What a listener requires before the first request.
 #[derive(Debug)]
-pub(crate) struct Setup {
+pub struct Setup {
     /// The networks that must send a PROXY header, if one is required.
-    pub(crate) proxies: Option<Vec<IpNet>>,
-    pub(crate) tls: Option<Arc<ServerTls>>,
+    pub proxies: Option<Vec<IpNet>>,
+    /// Its certificates, if it speaks TLS.
+    pub tls: Option<Arc<ServerTls>>,
     /// The field line about HTTP/3, if there is one.
     alt_svc: Box<[u8]>,
 }
@@ -56,7 +57,7 @@ impl ListenerContext {
 
     /// Field lines of this listener's responses over HTTP/1 and HTTP/2.
     #[inline]
-    pub(crate) fn own_lines(&self) -> &[u8] {
+    pub fn own_lines(&self) -> &[u8] {
         match &self.setup {
             None => b"",
             Some(setup) => &setup.alt_svc,
