@@ -129,7 +129,7 @@ impl Bench<'_> {
 
     fn hits(&self, running: &Running) -> Result<Outcome, String> {
         let plan = self.plan(running, HIT, HITS_PER_S, self.context.pace.measured)?;
-        generators::in_real_time(&plan, self.context.stop)
+        generators::ahead(&plan, self.context.stop, process::real_time)
     }
 
     /// The misses, before and while hits are measured.

@@ -4,6 +4,7 @@
 //! generator, not of the server, per completed request. A generator that costs more than the
 //! servers cannot saturate them.
 
+use std::io;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
@@ -11,7 +12,6 @@ use harness::wrk;
 use load::{Outcome, Plan, Schedule, sys};
 
 use crate::measure::{Context, HOT};
-use crate::process;
 use crate::servers::Running;
 
 /// CPU microseconds per request and requests per second.
@@ -39,11 +39,15 @@ pub(crate) fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, Strin
     Ok((cpu_ns as f64 / 1e3 / report.requests, report.rate))
 }
 
-/// Runs our generator before everything else on its CPU, for latencies that it does not cause.
-pub(crate) fn in_real_time(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, String> {
+/// Runs our generator on a thread that `priority` puts before others, for latencies that it does
+/// not cause.
+pub(crate) fn ahead(
+    plan: &Plan,
+    stop: &AtomicBool,
+    priority: fn() -> io::Result<()>,
+) -> Result<Outcome, String> {
     let measured = || {
-        process::schedule(libc::SCHED_FIFO, 1)
-            .map_err(|e| format!("no real-time priority for the generator: {e}; try as root"))?;
+        priority().map_err(|e| format!("no priority for the generator: {e}; try as root"))?;
         load::run(plan, stop, &mut |_| ()).map_err(|e| e.to_string())
     };
     thread::scope(|scope| scope.spawn(measured).join())

@@ -89,6 +89,30 @@ pub(crate) fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result
     Ok(())
 }
 
+/// Puts the calling thread before all that have no real-time priority.
+pub(crate) fn real_time() -> io::Result<()> {
+    schedule(libc::SCHED_FIFO, 1)
+}
+
+/// Gives the calling thread the shortest slice: when it wakes, it runs before a thread with a
+/// longer one (sched_setattr(2); the kernel's documentation of the EEVDF scheduler).
+pub(crate) fn shortest_slice() -> io::Result<()> {
+    // SAFETY: all zeros is a valid value of this structure of integers.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_policy = libc::SCHED_OTHER as u32;
+    attributes.sched_runtime = SLICE_NS;
+    // SAFETY: the structure is valid for reads of its size; 0 names the calling thread.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The shortest slice that the kernel allows.
+const SLICE_NS: u64 = 100_000;
+
 /// How often a thread that keeps a CPU awake spins before it counts its CPU time.
 const SPINS: u32 = 10_000;
 

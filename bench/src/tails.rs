@@ -3,8 +3,12 @@
 //! The capacity is what a closed loop reaches, as in the other scenarios, before the first round.
 //! Each server gets 50 and 80 % of what it can do itself: the same relative load. It also gets 50
 //! and 80 % of the best peer's capacity: the same requests for all. A server with less capacity is
-//! overloaded there, and the table says so. The generator of hits is alone on its CPU and has
-//! real-time priority; that of misses shares its CPU with the origin. Both CPUs are kept awake.
+//! overloaded there, and the table says so. Where that is more than the generator can send on time
+//! from its one CPU, which the origin of misses shares, the rate is the most that it can, and the
+//! table says so too. The generator has the shortest slice that the kernel allows, so that it
+//! starts a request when its time has come, and leaves the CPU to the origin between requests (with
+//! real-time priority it would be before the origin each time). Both CPUs are kept awake.
+//!
 //! Latencies that include a wait for the generator are not counted, because the wait does not
 //! depend on the server. If they are more than 1 % in one second (`load::Row::behind`), the round
 //! is not counted. Neither is one in which the requests were too many for the generator and the
@@ -17,14 +21,14 @@ use serde::Serialize;
 
 use crate::generators;
 use crate::measure::{self, BUSY_PART_MIN, Cell, Context, SCENARIOS, Scenario};
-use crate::process::Awake;
+use crate::process::{self, Awake};
 use crate::servers::{Kind, Running, Server};
 use crate::table::{Spread, spread_text};
 
 /// The name of the scenario.
 pub(crate) const NAME: &str = "tails";
 /// The scenarios of the capacity, whose requests are used.
-const PATHS: [&str; 2] = ["hit", "miss"];
+const PATHS: [&str; 3] = ["hit", "large", "miss"];
 /// The body size in the name of a server's directory, which keeps its files apart from those of
 /// other scenarios.
 const OWN_FILES: u64 = 2;
@@ -34,6 +38,10 @@ const PARTS: [f64; 2] = [0.5, 0.8];
 const SHORTER: u32 = 2;
 /// Visits of a closed loop for the capacity.
 const LOOKS: u32 = 5;
+/// If the generator is not on time at a rate, the next is this part of it.
+const LOWER: f64 = 0.85;
+/// Rates that are tried for the most that the generator sends on time.
+const LOWER_MAX: u32 = 16;
 /// How late the generator may be for a latency to count.
 const LAG_MAX: Duration = Duration::from_micros(200);
 /// A server that completes less than this part of the requests in time is overloaded. If it was not
@@ -133,8 +141,47 @@ fn planned(
             }
         }
     }
-    eprintln!("{NAME} {}: capacities {capacities:.2?}", scenario.name);
-    Ok(rows(scenario.name, &capacities))
+    let mut tails = rows(scenario.name, &capacities);
+    let wanted = tails.iter().map(|tail| tail.rate).fold(0.0, f64::max);
+    let own = fleet.iter().find(|(name, _)| !PEERS.contains(name)).or(fleet.first());
+    let Some((_, running)) = own else { return Ok(tails) };
+    let most = on_time(context, scenario, running, wanted)?;
+    eprintln!("{NAME} {}: capacities {capacities:.2?}, at most {most:.0}/s", scenario.name);
+    at_most(most, &mut tails);
+    Ok(tails)
+}
+
+/// The highest rate that the generator sends on time, and `wanted` at most.
+fn on_time(
+    context: &Context<'_>,
+    scenario: &Scenario,
+    running: &Running,
+    wanted: f64,
+) -> Result<f64, String> {
+    let mut rate = wanted;
+    for _ in 0..LOWER_MAX {
+        context.check_stop()?;
+        if measured(context, scenario, running, rate, 0)?.valid {
+            return Ok(rate);
+        }
+        rate *= LOWER;
+    }
+    Err(format!("the generator is late even at {rate:.0} requests/s"))
+}
+
+/// Lowers the rates that the generator cannot send. Rows that become the same remain once.
+fn at_most(most: f64, tails: &mut Vec<Tail>) {
+    let mut at_the_most: Vec<&str> = Vec::new();
+    tails.retain_mut(|tail| {
+        if tail.rate <= most {
+            return true;
+        }
+        tail.notes.push(format!("the generator sends no more, instead of {:.0}/s", tail.rate));
+        tail.rate = most;
+        let is_new = !at_the_most.contains(&tail.server);
+        at_the_most.push(tail.server);
+        is_new
+    });
 }
 
 /// What a closed loop reached.
@@ -199,12 +246,7 @@ fn measured(
     plan.pin_cpu = Some(context.pace.cpu);
     let family = running.process.family();
     let before_ns = family::cpu_ns(&family);
-    let outcome = if scenario.is_hit() {
-        generators::in_real_time(&plan, context.stop)?
-    } else {
-        // Before everything else it would also be before the origin, after each response.
-        load::run(&plan, context.stop, &mut |_| ()).map_err(|e| e.to_string())?
-    };
+    let outcome = generators::ahead(&plan, context.stop, process::shortest_slice)?;
     let used_ns = family::cpu_ns(&family) - before_ns;
     if outcome.counts.errors.total() > 0 {
         return Err(format!("{} requests failed", outcome.counts.errors.total()));
