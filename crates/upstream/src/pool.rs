@@ -86,9 +86,13 @@ impl Pool {
         let mut pool = self.idle.borrow_mut();
         let idle = pool.entry((upstream.address, upstream.tls.clone())).or_default();
         let is_full = idle.len() >= core.io.limits().limits.upstream_idle_max;
-        // One that has proven to stay open is worth more than the one that has been idle longest.
-        if is_full && (!upstream.is_proven || idle.pop_front().is_none()) {
-            return;
+        if is_full {
+            // The oldest makes room, unless it is closer to its proof than this one.
+            let oldest = idle.front().map(|oldest| oldest.since.elapsed());
+            let is_closer = oldest.is_some_and(|idle| idle < PROVEN_IDLE_MAX);
+            if (is_closer && !upstream.is_proven) || idle.pop_front().is_none() {
+                return;
+            }
         }
         idle.push_back(Idle { upstream, since: time::now() });
         core.io.counters.upstream_idle.add(u64::from(!is_full));

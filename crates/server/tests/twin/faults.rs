@@ -263,6 +263,24 @@ fn a_post_takes_a_proven_connection_if_that_is_configured() {
     });
 }
 
+/// Connections that are too old for a POST must not keep the pool full for ever.
+#[test]
+fn old_connections_make_room_for_one_that_a_post_may_take() {
+    let config = with(reverse, |config| {
+        config.groups[0].reuse = UpstreamReuse::All;
+        config.limits.upstream_idle_max = 1;
+    });
+    each_way(config, async |world: Rc<World>| {
+        let post = b"POST /p HTTP/1.1\r\nHost: s\r\nContent-Length: 3\r\n\r\nabc";
+        let mut client = Client::new().await;
+        for (pause_ms, connections) in [(0, 1), (1500, 2), (150, 2), (10, 2)] {
+            sleep(Duration::from_millis(pause_ms)).await;
+            assert_eq!(client.ask(post).await.status, 200);
+            assert_eq!(world.origin.connections.get(), connections, "after {pause_ms} ms");
+        }
+    });
+}
+
 /// Further bytes on it could not be distinguished from the response to the next request.
 #[test]
 fn a_connection_with_bytes_after_the_response_is_not_reused() {
