@@ -16,8 +16,8 @@ use std::sync::atomic::AtomicU64;
 
 use caching::date::IMF_FIXDATE_LEN;
 use caching::{
-    Aging, ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey,
-    VaryNames,
+    Aging, ContentRange, Exchange, FieldSource, NotStored, Policy, Response, StoredMeta, Vary,
+    VaryKey, VaryNames,
 };
 use http1::{Fields, write};
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,18 @@ struct Span {
     name_start: u32,
     name_len: u32,
     value_len: u32,
+}
+
+/// The exchange that fetched or confirmed a stored response.
+pub struct Fetched<'q> {
+    /// The fields of its request, which the response answers.
+    pub fields: Wire<'q>,
+    /// When it took place.
+    pub exchange: Exchange,
+    /// The number of purges when it began.
+    pub began: Generation,
+    /// Whether fields with cache tags are kept.
+    pub tags: bool,
 }
 
 /// The head of a response that is, or is about to be, stored.
@@ -173,25 +185,30 @@ impl Head {
         STRUCTURE_BYTES + (self.block.len() + spans + varies + known) as u64
     }
 
-    /// The head after an update by fields of the same representation (RFC 9111, 3.2), fetched at
-    /// `began` by a request that selects it. Fields with tags are kept only if `tags` is set.
+    /// The head after an update by fields of the same representation (RFC 9111, 3.2), and whether
+    /// the response may stay in the store with it.
     pub fn updated(
         &self,
         update: &Wire<'_>,
-        exchange: Exchange,
+        fetched: &Fetched<'_>,
         policy: &Policy,
-        began: Generation,
-        tags: bool,
-    ) -> Head {
-        let resource = self.resource.updated(update.fields(), began);
-        let fields = caching::updated(self, update);
-        let fields: Vec<_> =
-            fields.into_iter().filter(|(name, _)| tags || !is_tag_field(name)).collect();
+    ) -> (Head, Result<(), NotStored>) {
+        let mut fields = caching::updated(self, update);
+        fields.retain(|(name, _)| fetched.tags || !is_tag_field(name));
         let response = Response { status: self.status, fields: &fields };
-        let meta = StoredMeta::of(&response, exchange, policy);
-        let varies = self.varies.clone();
-        let fields = fields.iter().copied();
-        Head::new(self.status, self.via(), fields, meta, varies, resource, None)
+        let request = caching::Request { method: b"GET", fields: &fetched.fields };
+        let (meta, vary, verdict) =
+            match caching::may_store(&request, &response, fetched.exchange, policy) {
+                Ok(storable) => (storable.meta, storable.vary, Ok(())),
+                Err(why) => {
+                    let meta = StoredMeta::of(&response, fetched.exchange, policy);
+                    (meta, caching::vary(&fields), Err(why))
+                }
+            };
+        let varies = varies_of(&vary, &fetched.fields);
+        let resource = self.resource.updated(update.fields(), fetched.began);
+        let fields = fields.into_iter();
+        (Head::new(self.status, self.via(), fields, meta, varies, resource, None), verdict)
     }
 
     /// This head, updated by that of a newer part (RFC 9111, 3.4).
@@ -206,12 +223,6 @@ impl Head {
     /// The same head, stale since a soft purge.
     pub fn purged_softly(&self, mark: Mark) -> Head {
         Head { meta: self.meta.stale_from(mark.at_ms), purged: Some(mark), ..self.clone() }
-    }
-
-    /// The same head, of a response that was fetched or confirmed by a request with these fields.
-    pub fn fetched_by(self, request: &Wire<'_>) -> Head {
-        let varies = varies_of(&caching::vary(&self), request);
-        Head { varies, ..self }
     }
 
     /// Whether it varies by the same fields as another head.
@@ -779,8 +790,9 @@ mod tests {
         assert!(!stale.is_fresh(1_000_000) && *stale.pieces == *stored.pieces);
         let (mut scratch, request) = (http1::Scratch::new(), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         let request = http1::parse_request(request, &mut scratch, &http1::Limits::default());
-        let varied = head(lines).fetched_by(&Wire(request.unwrap().unwrap().fields));
-        let varied = Stored::new(Arc::new(varied), Vec::new());
+        let plain = head(lines);
+        let varies = varies_of(&caching::vary(&plain), &Wire(request.unwrap().unwrap().fields));
+        let varied = Stored::new(Arc::new(Head { varies, ..plain }), Vec::new());
         assert!(!varied.is_for_all() && varied.pieces.is_empty());
         let two = Pieces::from(vec![Piece::from(&b"a"[..]), Piece::from(&b"b"[..])]);
         assert_eq!(two.concat(), b"ab");

@@ -51,13 +51,25 @@ pub fn updated<'f, S: FieldSource + ?Sized, U: FieldSource + ?Sized>(
                 value.split(|&byte| byte == b',').any(|m| trim(m).eq_ignore_ascii_case(name))
             })
     };
-    let replaced = |name: &[u8]| {
+    let mut fields = Vec::with_capacity(FIELDS_USUAL);
+    fields.extend(update.fields().filter(|(name, _)| taken(name)));
+    let taken = fields.len();
+    let replaced = |fields: &[(&[u8], &[u8])], name: &[u8]| {
         OF_ONE_EXCHANGE.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
-            || (taken(name) && update.fields().any(|(n, _)| n.eq_ignore_ascii_case(name)))
+            || fields[..taken].iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
     };
-    let kept = stored.fields().filter(|(name, _)| !replaced(name));
-    kept.chain(update.fields().filter(|(name, _)| taken(name))).collect()
+    for (name, value) in stored.fields() {
+        if !replaced(&fields, name) {
+            fields.push((name, value));
+        }
+    }
+    // The stored fields come first.
+    fields.rotate_left(taken);
+    fields
 }
+
+/// Room for the fields of most responses.
+const FIELDS_USUAL: usize = 16;
 
 fn names(list: &[Box<str>], name: &[u8]) -> bool {
     list.iter().any(|listed| name.eq_ignore_ascii_case(listed.as_bytes()))

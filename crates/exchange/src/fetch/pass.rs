@@ -23,7 +23,7 @@ use upstream::{
 };
 
 use super::fill::{Filling, Into};
-use super::response::{instants, may_stay, prepare};
+use super::response::{instants, prepare, updated};
 use super::{Purpose, unanswered};
 use crate::Exchange;
 use crate::ask::Held;
@@ -119,10 +119,9 @@ impl<C: Client> Exchange<'_, C> {
                 relay(answer)
             }
             HeadEffect::Update => {
-                let (instants, tags) = (instants(&answer), forwarding.tags());
-                let updated = old.updated(&wire, instants, forwarding.policy(), began, tags);
-                let updated = updated.fetched_by(&Wire(forwarding.head.fields));
-                if !updated.varies_as(old) || may_stay(&forwarding, &updated, instants).is_err() {
+                let instants = instants(&answer);
+                let (updated, verdict) = updated(&forwarding, old, &wire, instants, began);
+                if !updated.varies_as(old) || verdict.is_err() {
                     return relay(answer);
                 }
                 let updated = Arc::new(stored.under(updated));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cache::flight::{Lead, Settled};
 use cache::purge::{Resource, is_tag_field};
-use cache::stored::{Entry, Head, Piece, Stored, Wire, varies_of};
+use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, varies_of};
 use caching::range::ByteRange;
 use caching::{
     ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
@@ -107,9 +107,7 @@ fn confirmed<'d>(
     };
     let instants = instants(&answer);
     let request = Wire(forwarding.head.fields);
-    let (policy, began, tags) = (forwarding.policy(), lead.began(), forwarding.tags());
-    let head = held.head().updated(&wire, instants, policy, began, tags).fetched_by(&request);
-    let verdict = may_stay(forwarding, &head, instants);
+    let (head, verdict) = updated(forwarding, held.head(), &wire, instants, lead.began());
     let cache_status = CacheStatus::forwarded(Outcome::Revalidated, ask.why, Some(304));
     forwarding.worker.io.counters.revalidated.add(1);
     let key = match verdict {
@@ -160,16 +158,22 @@ fn meant(ask: &Ask, update: &Validators) -> Option<Held> {
     Some(Held::Whole(Arc::clone(&ask.offered[at])))
 }
 
-/// Whether a stored response may stay in the store with the fields of an update.
-pub(super) fn may_stay(
+/// The head of a stored response after an update by these fields, and whether the response may stay
+/// in the store with it.
+pub(super) fn updated(
     forwarding: &Forwarding<'_>,
     head: &Head,
+    by: &Wire<'_>,
     instants: Instants,
-) -> Result<(), NotStored> {
-    let fields = Wire(forwarding.head.fields);
-    let request = caching::Request { method: b"GET", fields: &fields };
-    let response = Response { status: head.status, fields: head };
-    caching::may_store(&request, &response, instants, forwarding.policy()).map(|_| ())
+    began: Generation,
+) -> (Head, Result<(), NotStored>) {
+    let fetched = Fetched {
+        fields: Wire(forwarding.head.fields),
+        exchange: instants,
+        began,
+        tags: forwarding.tags(),
+    };
+    head.updated(by, &fetched, forwarding.policy())
 }
 
 /// Stores a response: at once if all of it has come, otherwise by a task that fills it while
@@ -246,10 +250,8 @@ fn complete<'d>(
         return failed(forwarding, lead, fault);
     }
     worker.io.counters.misses.add(1);
-    let (policy, began, tags) = (forwarding.policy(), lead.began(), forwarding.tags());
     let got = Wire(answer.head.head().fields);
-    let whole = partial.head.updated(&got, instants(&answer), policy, began, tags);
-    let mut whole = whole.fetched_by(&Wire(forwarding.head.fields));
+    let (mut whole, _) = updated(forwarding, &partial.head, &got, instants(&answer), lead.began());
     whole.announced_length = Some(complete_bytes);
     let head = Arc::new(whole);
     let into = Into::Rest {
@@ -328,7 +330,7 @@ pub(super) fn prepare(
     }
     // A part is stored under the head that the whole would have.
     let status = if part.is_some() { 200 } else { head.status };
-    let mut via = Vec::new();
+    let mut via = Vec::with_capacity(64);
     forwarding.snapshot.via.append_to_response(&mut via, head.version);
     let (kept, meta) = (kept.into_iter(), storable.meta);
     let prepared = Head::new(status, &via, kept, meta, varies, resource, length);
