@@ -266,6 +266,15 @@ impl Socket {
         }
     }
 
+    /// Arms the interest to read while no task waits. False if that is ready, or cannot be armed.
+    pub(crate) fn watch(&self) -> bool {
+        let io = &mut *self.core.io.borrow_mut();
+        let slot = io.slots.get_mut(self.token).expect("a socket has its slot until it is dropped");
+        slot.ready & (READ | FINISHED) == 0
+            && (slot.armed & READ != 0
+                || self.core.arm(&mut io.poller, slot, self.token, slot.armed | READ).is_ok())
+    }
+
     pub(crate) async fn ready(&self, direction: Direction) -> io::Result<()> {
         std::future::poll_fn(|cx| self.poll_ready(cx, direction)).await
     }

@@ -74,6 +74,12 @@ impl Transport {
         }
     }
 
+    /// Watches an idle connection, for which no task waits. False if [`Self::has_unread_event`].
+    #[inline]
+    pub fn watch(&self) -> bool {
+        either!(self, stream => stream.watch())
+    }
+
     /// True if data, the peer's end or an error has arrived that no read has consumed.
     #[inline]
     pub fn has_unread_event(&self) -> bool {

@@ -561,10 +561,7 @@ impl UpstreamBody {
         core.io.counters.upstream_bytes_received.add(pages.left() as u64);
         let is_complete = self.decoder.is_done();
         if is_complete {
-            // A read that ends where the body ends does not show what comes after.
-            let next = upstream.stream.try_peek(&mut [0]);
-            let is_silent = next.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-            self.complete(core, is_silent);
+            self.complete(core, true);
         }
         Ok(Some((pages, is_complete)))
     }
@@ -635,12 +632,12 @@ impl UpstreamBody {
         Ok(true)
     }
 
-    /// The body is complete. `is_silent` says that nothing has come after it: such bytes answer no
+    /// The body is complete. `is_end` says that nothing was read after it: such bytes answer no
     /// request.
-    fn complete(&mut self, core: &Upstreams, is_silent: bool) {
+    fn complete(&mut self, core: &Upstreams, is_end: bool) {
         if let Some(upstream) = self.upstream.take()
             && self.reusable
-            && (is_silent || planted::is(planted::Bug::BytesLeftOnPooled))
+            && (is_end || planted::is(planted::Bug::BytesLeftOnPooled))
         {
             core.pool.put(core, upstream);
         }

@@ -13,6 +13,7 @@ use runtime::time::{self, Instant};
 
 use super::{Upstream, Upstreams};
 use crate::limits::{PROVEN_AFTER, PROVEN_IDLE_MAX};
+use transport::Transport;
 use transport::tls::TlsPeer;
 
 /// The idle connections of one core.
@@ -76,9 +77,9 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection whose response is complete.
+    /// Keeps a connection whose response is complete, if nothing has come after that.
     pub(crate) fn put(&self, core: &Upstreams, mut upstream: Box<Upstream>) {
-        if core.io.is_draining() {
+        if core.io.is_draining() || !watch(&upstream.stream) {
             return;
         }
         upstream.ticket = None;
@@ -118,4 +119,10 @@ impl Pool {
             !idle.is_empty()
         });
     }
+}
+
+/// Watches a connection whose response is complete. False if more has come.
+fn watch(stream: &Transport) -> bool {
+    // After a read that filled its buffer only another one shows whether there is more.
+    stream.watch() || (stream.try_peek(&mut [0]).is_err() && stream.watch())
 }

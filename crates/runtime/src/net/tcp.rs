@@ -146,9 +146,16 @@ impl TcpStream {
         self.0.poll_ready(cx, Direction::Write)
     }
 
+    /// Watches an idle connection, for which no task waits: [`Self::has_unread_event`] shows what
+    /// arrives from now on. False if there is such an event already, or too many descriptors are
+    /// watched.
+    pub fn watch(&self) -> bool {
+        self.0.watch()
+    }
+
     /// True if an event has arrived that no read has consumed: data, the peer's end or an error.
-    /// Makes no system call. For an idle connection in a pool, whose interest is armed, it shows
-    /// that something unexpected has arrived.
+    /// Makes no system call. For an idle connection that is watched, it shows that something
+    /// unexpected has arrived.
     pub fn has_unread_event(&self) -> bool {
         self.0.is_ready(Direction::Read)
     }

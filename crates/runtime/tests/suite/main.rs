@@ -179,6 +179,7 @@ on_every_ground!(
     streams::data_and_end_in_one_segment,
     streams::small_reads_of_one_event,
     streams::an_event_without_a_waiting_task_is_kept,
+    streams::a_watched_stream_shows_what_arrives_without_a_task,
     streams::a_hangup_without_a_waiting_task_does_not_spin,
     streams::a_writer_that_was_masked_is_armed_again,
     streams::a_cancelled_wait_loses_nothing,

@@ -261,6 +261,20 @@ pub(crate) async fn an_event_without_a_waiting_task_is_kept(_: Ground) {
     assert_eq!(reader.await, 1);
 }
 
+pub(crate) async fn a_watched_stream_shows_what_arrives_without_a_task(_: Ground) {
+    let (client, server) = pair().await;
+    assert!(server.watch());
+    client.write_all(b"a").await.unwrap();
+    sleep(20 * MS).await;
+    assert!(server.has_unread_event() && !server.watch());
+    // The event has masked the interest, and this read does not wait.
+    assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 1);
+    assert!(server.watch() && !server.has_unread_event());
+    drop(client);
+    sleep(20 * MS).await;
+    assert!(server.has_unread_event() && !server.watch());
+}
+
 pub(crate) async fn a_hangup_without_a_waiting_task_does_not_spin(_: Ground) {
     let (client, server) = pair().await;
     client.write_all(b"a").await.unwrap();

@@ -8,9 +8,10 @@ use config::UpstreamReuse;
 use runtime::sim;
 use runtime::time::sleep;
 
+use crate::hostile::{HOSTILE, origin_of};
 use crate::origin::expected;
 use crate::world::{
-    Broken, Client, ORIGIN, World, address, each_version, each_way, forward, reverse, with,
+    Broken, Client, ORIGIN, World, address, each_version, each_way, forward, reverse, run, with,
 };
 
 #[test]
@@ -292,6 +293,50 @@ fn a_connection_with_bytes_after_the_response_is_not_reused() {
             assert_eq!(world.origin.connections.get(), round);
             sleep(Duration::from_secs(1)).await;
         }
+    });
+}
+
+/// The last bytes come while no task waits for the origin. What it does after that ends the
+/// connection.
+#[test]
+fn what_comes_after_a_response_for_a_slow_client_is_seen() {
+    let slowly = async |world: Rc<World>| {
+        for after in ["extra", "drop", "half"] {
+            let mut client = Client::http1().await;
+            let target = format!("/s?size=200000&cc=no-store&{after}=1");
+            let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            let (body, mut got) = (expected(&target, None), Vec::new());
+            while !got.ends_with(&body) {
+                sleep(Duration::from_millis(1)).await;
+                let mut piece = [0; 3000];
+                let read = client.stream().read(&mut piece).await.unwrap();
+                assert!(read > 0, "{} bytes", got.len());
+                got.extend_from_slice(&piece[..read]);
+            }
+            sleep(Duration::from_millis(200)).await;
+            let next = "/next?size=20&cc=no-store&drop=1";
+            assert_eq!(client.get(next, "").await.body, expected(next, None), "{after}");
+            sleep(Duration::from_millis(200)).await;
+        }
+        assert_eq!((world.counter("upstream_reuses"), world.counter("upstream_retries")), (0, 0));
+    };
+    sim::check(0..3, |seed| run(sim::Options::new(seed), reverse(), slowly));
+}
+
+#[test]
+fn a_response_that_fills_the_buffer_does_not_cost_its_connection() {
+    run(sim::Options::new(1), forward(), async |world: Rc<World>| {
+        // As many bytes as are read at once before a head is complete.
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 16317\r\n\r\n";
+        let response = [head.as_bytes(), &[b'x'; 16317]].concat();
+        assert_eq!(response.len(), 16 * 1024);
+        runtime::spawn(origin_of(response, false)).detach();
+        let mut client = Client::new().await;
+        for _ in 0..3 {
+            assert_eq!(client.get(&format!("http://{HOSTILE}/"), "").await.body.len(), 16317);
+        }
+        assert_eq!((world.counter("upstream_connects"), world.counter("upstream_reuses")), (1, 2));
     });
 }
 

@@ -95,7 +95,7 @@ fn answer_part() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// An origin that says `bytes` on each of its connections, whatever it is asked.
-async fn origin_of(bytes: Vec<u8>, closes: bool) {
+pub(crate) async fn origin_of(bytes: Vec<u8>, closes: bool) {
     let at = crate::world::address(HOSTILE);
     let listener = TcpListener::bind(at, &ListenOptions::default()).unwrap();
     while let Ok((stream, _)) = listener.accept().await {
@@ -112,7 +112,7 @@ async fn origin_of(bytes: Vec<u8>, closes: bool) {
     }
 }
 
-const HOSTILE: &str = "10.0.0.7:80";
+pub(crate) const HOSTILE: &str = "10.0.0.7:80";
 
 fn answers(seed: u64, parts: &[Vec<u8>], closes: bool) {
     run(sim::Options::rough(seed), forward(), async |world: Rc<World>| {

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use runtime::net::TcpStream;
 use rustls::crypto::cipher::OutboundChunks;
@@ -207,6 +207,11 @@ impl TlsStream {
         self.state.borrow().outgoing.is_empty()
     }
 
+    /// As [`TcpStream::watch`] for the plaintext.
+    pub fn watch(&self) -> bool {
+        !self.has_unread_event() && self.stream.watch()
+    }
+
     /// As [`TcpStream::has_unread_event`] for the plaintext: a mere session ticket does not count.
     /// Reads the socket if it must.
     pub fn has_unread_event(&self) -> bool {
@@ -215,7 +220,7 @@ impl TlsStream {
             state.look(&self.stream, &self.core);
             // The event has disarmed the socket's interest; without this the peer's end would go
             // unnoticed.
-            let _ = self.stream.poll_readable(&mut Context::from_waker(Waker::noop()));
+            self.stream.watch();
         }
         state.has_something()
     }
@@ -628,6 +633,27 @@ mod tests {
                 assert_eq!(client.try_read(&mut [0; 9]).unwrap(), 4);
             });
         }
+    }
+
+    #[test]
+    fn a_watched_connection_shows_what_arrives_without_a_task() {
+        Runtime::simulated(sim::Options::new(1)).block_on(async {
+            let address = SocketAddr::from(([10, 0, 0, 1], 443));
+            let listener = TcpListener::bind(address, &ListenOptions::default()).unwrap();
+            let client = TcpStream::connect(address).await.unwrap();
+            let (server, _) = listener.accept().await.unwrap();
+            let (records, mut sealing) = pair(&TLS13);
+            let core = CoreTls::new();
+            let client = TlsStream::new(client, &core, records, Vec::new(), About::default());
+            assert!(client.watch());
+            let ticket = tickets(&mut sealing, 1);
+            let data = sealing.seal(b"data"[..].into()).unwrap();
+            for (sent, shows) in [(ticket, false), (data, true)] {
+                server.write_all(&sent).await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+                assert_eq!((client.has_unread_event(), client.watch()), (shows, !shows));
+            }
+        });
     }
 
     #[test]
