@@ -430,8 +430,11 @@ async fn head_beside<C: Client>(
                     return Poll::Ready(answer);
                 }
                 match pump.sent {
-                    // An upstream that refuses the rest may still have answered.
-                    Some(Err(fault)) if fault.is_of_the_client() => Poll::Ready(Err(fault)),
+                    // An upstream that refuses the rest may still have answered. One that has taken
+                    // nothing for so long has had its time.
+                    Some(Err(fault)) if fault.is_of_the_client() || fault == Fault::Timeout => {
+                        Poll::Ready(Err(fault))
+                    }
                     Some(_) => {
                         let times = &upstream.times;
                         let late = late.get_or_insert_with(|| time::sleep(times.first_byte()));

@@ -15,7 +15,7 @@ use server::{Config, Origin as OriginUrl};
 use crate::common::Response;
 use crate::origin::{Origin, expected};
 use crate::world::{
-    ADMIN, Broken, Client, ORIGIN, World, address, each_version, each_way, reverse,
+    ADMIN, Broken, Client, ORIGIN, World, address, each_version, each_way, reverse, run,
 };
 
 /// The second and the third server; the first is the world's own.
@@ -339,6 +339,23 @@ fn each_time_out_is_the_groups_own() {
             let took = began.elapsed().as_millis() as u64;
             assert!((1000 * seconds..1000 * seconds + 900).contains(&took), "{target}: {took}");
         }
+    });
+}
+
+#[test]
+fn a_server_that_stops_reading_a_body_has_its_time_once() {
+    let (idle, first_byte) = (Some(Duration::from_secs(3)), Some(Duration::from_secs(30)));
+    let timeouts = Timeouts { idle, first_byte, ..Timeouts::default() };
+    let config = before(Group { timeouts, ..group(&[SECOND]) });
+    run(sim::Options::new(1), config, async |_: Rc<World>| {
+        let _never_accepts = TcpListener::bind(address(SECOND), &ListenOptions::default()).unwrap();
+        let head = "PUT /u HTTP/1.1\r\nHost: site\r\nContent-Length: 300000\r\n\r\n";
+        let request = [head.as_bytes(), &[b'x'; 300_000]].concat();
+        let mut client = Client::new().await;
+        let began = now();
+        let (_, got) = runtime::join(client.sending(&request), client.response()).await;
+        assert_eq!(got.unwrap().status, 504);
+        assert!((3000..3900).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
     });
 }
 
