@@ -376,8 +376,8 @@ impl Attempts<'_> {
     /// next one is tried whatever the request is.
     async fn connect(&mut self, core: &Upstreams, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
         let takes_all =
-            matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
-        let reuse = if reuse == Reuse::Proven && !takes_all { Reuse::None } else { reuse };
+            || matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
+        let reuse = if reuse == Reuse::Proven && !takes_all() { Reuse::None } else { reuse };
         let (group, key) = match self.to {
             To::Group(group, key, _) => (group, *key),
             To::Addresses(addresses, tls) => {
@@ -469,7 +469,7 @@ impl Attempts<'_> {
         })
     }
 
-    /// A place on a connection of HTTP/2, an idle one of HTTP/1, or a new one.
+    /// A place on a connection of HTTP/2, an idle one of HTTP/1 if either will do, or a new one.
     async fn open(
         &self,
         core: &Upstreams,
@@ -481,10 +481,10 @@ impl Attempts<'_> {
         let times = self.times;
         let preface = self.preface();
         let is_private = preface.is_some();
-        let (may_be_http1, may_be_http2) = match protocol {
-            UpstreamProtocol::Http1 => (true, false),
-            UpstreamProtocol::H2 | UpstreamProtocol::H2c => (false, true),
-            UpstreamProtocol::Auto => (true, tls.is_some()),
+        let may_be_http2 = match protocol {
+            UpstreamProtocol::Http1 => false,
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => true,
+            UpstreamProtocol::Auto => tls.is_some(),
         };
         let mut opening = None;
         if may_be_http2 && !is_private {
@@ -505,7 +505,9 @@ impl Attempts<'_> {
                 Place::New(attempt) => opening = attempt,
             }
         }
-        if may_be_http1 && let Some(upstream) = self.idle(core, addresses, &tls, reuse, &mut ticket)
+        // If only HTTP/1 will do, the caller has looked.
+        if protocol == UpstreamProtocol::Auto
+            && let Some(upstream) = self.idle(core, addresses, &tls, reuse, &mut ticket)
         {
             return Ok(upstream);
         }
