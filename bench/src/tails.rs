@@ -169,9 +169,11 @@ fn on_time(
     Err(format!("the generator is late even at {rate:.0} requests/s"))
 }
 
-/// Lowers the rates that the generator cannot send. Rows that become the same remain once.
+/// Lowers the rates that the generator cannot send. Of rows that become the same the last remains:
+/// it is at a part of the best peer's capacity, where all servers have a row to be compared with.
 fn at_most(most: f64, tails: &mut Vec<Tail>) {
     let mut at_the_most: Vec<&str> = Vec::new();
+    tails.reverse();
     tails.retain_mut(|tail| {
         if tail.rate <= most {
             return true;
@@ -182,6 +184,7 @@ fn at_most(most: f64, tails: &mut Vec<Tail>) {
         at_the_most.push(tail.server);
         is_new
     });
+    tails.reverse();
 }
 
 /// What a closed loop reached.
@@ -392,6 +395,22 @@ mod tests {
         let noted: Vec<_> = noted.map(|tail| (tail.server, tail.of_own, tail.rate)).collect();
         assert_eq!(noted, [("plimsoll-epoll", true, 1e4), ("plimsoll-epoll", true, 1.6e4)]);
         assert!(table(&tails).to_string().contains("(80 % of the server's CPU)"));
+    }
+
+    #[test]
+    fn at_the_most_that_the_generator_sends_all_servers_are_compared() {
+        let of = |rate| Capacity { rate, utilisation: 1.0 };
+        let mut tails = rows("hit", &[("plimsoll-epoll", of(4e4)), ("nginx", of(2e4))]);
+        at_most(1.2e4, &mut tails);
+        let rates = tails.iter().map(|tail| (tail.server, tail.of_own, tail.part, tail.rate));
+        let half = [
+            ("nginx", true, 0.5, 1e4),
+            ("plimsoll-epoll", false, 0.5, 1e4),
+            ("nginx", false, 0.5, 1e4),
+        ];
+        let most = [("plimsoll-epoll", false, 0.8, 1.2e4), ("nginx", false, 0.8, 1.2e4)];
+        assert_eq!(rates.collect::<Vec<_>>(), [&half[..], &most[..]].concat());
+        assert!(tails[4].notes[0].contains("instead of 16000/s"), "{:?}", tails[4].notes);
     }
 
     #[test]
