@@ -51,20 +51,15 @@ pub fn updated<'f, S: FieldSource + ?Sized, U: FieldSource + ?Sized>(
                 value.split(|&byte| byte == b',').any(|m| trim(m).eq_ignore_ascii_case(name))
             })
     };
-    let mut fields = Vec::with_capacity(FIELDS_USUAL);
-    fields.extend(update.fields().filter(|(name, _)| taken(name)));
-    let taken = fields.len();
-    let replaced = |fields: &[(&[u8], &[u8])], name: &[u8]| {
+    let mut new = Vec::with_capacity(FIELDS_USUAL);
+    new.extend(update.fields().filter(|(name, _)| taken(name)));
+    let replaced = |name: &[u8]| {
         OF_ONE_EXCHANGE.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
-            || fields[..taken].iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
+            || new.iter().any(|(n, _)| n.eq_ignore_ascii_case(name))
     };
-    for (name, value) in stored.fields() {
-        if !replaced(&fields, name) {
-            fields.push((name, value));
-        }
-    }
-    // The stored fields come first.
-    fields.rotate_left(taken);
+    let mut fields = Vec::with_capacity(2 * FIELDS_USUAL);
+    fields.extend(stored.fields().filter(|(name, _)| !replaced(name)));
+    fields.extend(new);
     fields
 }
 

@@ -16,25 +16,25 @@
 //! bytes grow memory beyond a limit of [`limits`].
 #![forbid(unsafe_code)]
 
-pub(crate) mod ask;
+mod ask;
 pub mod cache_status;
 pub mod client;
 mod collapse;
-pub(crate) mod connect;
-pub(crate) mod destination;
+mod connect;
+mod destination;
 pub mod explain;
-pub(crate) mod fetch;
+mod fetch;
 mod from_disk;
 pub mod hit;
 pub mod limits;
 pub mod listener;
 pub mod logged;
-pub(crate) mod plan;
-pub(crate) mod purge_method;
+mod plan;
+mod purge_method;
 pub mod request;
-pub(crate) mod route_answer;
+mod route_answer;
 pub mod routing;
-pub(crate) mod rules;
+mod rules;
 mod run;
 mod serve;
 mod shared;
