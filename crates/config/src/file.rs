@@ -16,6 +16,7 @@ use super::tls_keys;
 use super::{
     Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,
 };
+use crate::limits::QUOTAS_MAX;
 use access_log::LogFormat;
 
 /// The contents of a configuration file.
@@ -130,6 +131,7 @@ impl Root {
                 .map_or_else(LogFormat::default, |f| f.value.clone()),
             limits: self.limits.clone(),
             purge: self.purge.clone(),
+            quotas: self.quota.clone(),
             https,
             hash_seed: None,
             dashboard_token: self.server.dashboard_token.as_ref().map(|file| file.token.clone()),
@@ -166,6 +168,14 @@ impl Root {
                 here.mistake_of(&format!("upstream[{at}].name"), text);
             } else if let Err(wrong) = super::routes::check_group(group) {
                 here.mistake_of(&format!("upstream[{at}]"), wrong);
+            }
+        }
+        for (at, quota) in config.quotas.iter().enumerate() {
+            if config.quotas[..at].iter().any(|other| other.name == quota.name) {
+                let text = format!("there are two quotas with the name `{}`", quota.name);
+                here.mistake_of(&format!("quota[{at}].name"), text);
+            } else if at == QUOTAS_MAX {
+                here.mistake_of(&format!("quota[{at}]"), format!("at most {QUOTAS_MAX} quotas"));
             }
         }
         for (at, route) in config.routes.iter().enumerate() {

@@ -16,8 +16,8 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
-    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamProtocol,
-    UpstreamReuse, UpstreamTls, Via,
+    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Quota, Retries, Role, Timeouts,
+    UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -44,6 +44,7 @@ pub(crate) struct Root {
     pub(crate) via: Via,
     pub(crate) store: StoreSection,
     pub(crate) purge: PurgeRules,
+    pub(crate) quota: Vec<Quota>,
     pub(crate) dns: DnsSection,
     pub(crate) log: LogSection,
     pub(crate) https: UpstreamTls,
@@ -67,6 +68,7 @@ impl Table for Root {
             7.6.3).";
         [store]: store, "Where responses are stored.";
         [purge]: purge, "Removing responses from the store.";
+        [[quota]]: quota, "How much each client, user or route may ask for.";
         [dns]: dns, "Name servers.";
         [log]: log, "The access log.";
         [https]: https, "TLS settings for servers that clients of forward listeners name by https \

@@ -12,6 +12,7 @@ mod keys;
 pub mod limits;
 mod problem;
 mod purge;
+mod quota;
 mod reference;
 mod routes;
 mod table;
@@ -37,6 +38,7 @@ use transport::tls::{ClientTls, ServerTls, TlsPeer};
 pub use file::{Process, Settings};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
+pub use quota::{By, Counts, Over, Quota, Rate};
 pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, Path, Route};
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
@@ -110,6 +112,8 @@ pub struct Config {
     pub limits: Limits,
     /// Who may purge, and how.
     pub purge: PurgeRules,
+    /// How much clients may ask for.
+    pub quotas: Vec<Quota>,
     /// TLS settings for servers that clients of forward listeners name by `https` URLs; `None`:
     /// such URLs are refused.
     pub https: Option<Arc<ClientTls>>,
@@ -144,6 +148,7 @@ impl Config {
             log_format: LogFormat::default(),
             limits: Limits::default(),
             purge: PurgeRules::default(),
+            quotas: Vec::new(),
             https: None,
             hash_seed: None,
             dashboard_token: None,

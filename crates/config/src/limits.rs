@@ -16,6 +16,21 @@ pub const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// clients leave more than [`Limits::held_bytes_max`] unread.
 pub const PRESSED_BYTES: usize = 4 * 1024;
 
+/// Maximum number of quotas.
+pub const QUOTAS_MAX: usize = 32;
+/// The largest rate of a quota, for each second: 16 GiB.
+pub const QUOTA_RATE_MAX: u64 = 1 << 34;
+/// The longest time in which the burst of a quota is refilled.
+pub const QUOTA_WINDOW_MAX: Duration = Duration::from_secs(31 * 24 * 3600);
+/// Bytes that may be sent at once if a quota does not say how many.
+pub const QUOTA_BURST_BYTES_MIN: u64 = 64 * 1024;
+/// Minimum size of a quota's table.
+pub const QUOTA_MEMORY_MIN: u64 = 64 * 1024;
+/// Maximum size of a quota's table.
+pub const QUOTA_MEMORY_MAX: u64 = 1 << 30;
+/// The default size: two million clients.
+pub const QUOTA_MEMORY_DEFAULT: u64 = 16 << 20;
+
 /// The limits that an operator may change. `Default` has the server's defaults.
 #[derive(Clone, Debug)]
 pub struct Limits {

@@ -49,6 +49,9 @@ pub trait Client {
     /// Buffers the final head. Called once, before any content.
     fn respond(&mut self, response: &Response<'_>);
 
+    /// Adds these field lines to the final head, in place of earlier ones.
+    fn set_lines(&mut self, lines: Vec<u8>);
+
     /// Offers an interim response. It reaches the client with what follows, at the latest.
     fn interim(&mut self, head: &ResponseHead<'_>);
 

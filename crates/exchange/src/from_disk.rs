@@ -72,7 +72,7 @@ impl<C: Client> Exchange<'_, C> {
             return None;
         }
         let mut rest = hit.range(range.first..range.last + 1);
-        if self.client.can_send_shared() {
+        if self.client.can_send_shared() && !self.is_paced() {
             rest = rest.allow_zero_copy();
         }
         let first = match rest.next_shared().await {
@@ -123,7 +123,14 @@ impl<C: Client> Exchange<'_, C> {
                     let next = if ended.is_none() { rest.next_shared().await } else { None };
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
                     *at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
-                    self.client.send(&slices, next.is_some()).await?;
+                    match self.is_paced() {
+                        true => {
+                            for slice in slices {
+                                Box::pin(self.send_paced(slice)).await?;
+                            }
+                        }
+                        false => self.client.send(&slices, next.is_some()).await?,
+                    }
                     next
                 }
             };
@@ -180,7 +187,10 @@ impl<C: Client> Exchange<'_, C> {
         let mut pulled = body.take_ready(upstreams, &mut |part| data.extend_from_slice(part));
         loop {
             left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
-            self.client.offer(&data);
+            match self.is_paced() {
+                true => Box::pin(self.send_paced(&data)).await?,
+                false => self.client.offer(&data),
+            }
             self.client.flush().await?;
             match pulled {
                 _ if left == 0 => return Ok(()),

@@ -8,6 +8,7 @@
 //! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
 //! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
 //! joins other requests' fetches, [`fetch`] asks the origin, [`serve`] and [`from_disk`] send.
+//! [`quota`] takes each request from its quotas, and paces its body.
 //! [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit, for connections
 //! that answer it without an exchange. `INSIDE` in `xtask/src/tidy/imports.rs` has the floors below
 //! them.
@@ -31,6 +32,7 @@ pub mod listener;
 pub mod logged;
 mod plan;
 mod purge_method;
+pub mod quota;
 pub mod request;
 mod route_answer;
 pub mod routing;
@@ -60,6 +62,7 @@ use crate::client::{Client, Own, RequestBody, Response, Sent};
 use destination::Destination;
 use fetch::Forwarding;
 use plan::Planner;
+use quota::Taken;
 use routing::{RequestContext, Routed};
 use step::{Ending, Summary};
 
@@ -82,6 +85,8 @@ pub struct Exchange<'x, C> {
     swapped_in: Option<Box<Hit>>,
     /// The rule that refused the request, if one did.
     rule: &'static str,
+    /// What it has taken from quotas, if there are any.
+    taken: Option<Box<Taken>>,
 }
 
 impl<'x, C: Client> Exchange<'x, C> {
@@ -97,6 +102,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             began: context.worker.cache.purges.now(),
             swapped_in: None,
             rule: "",
+            taken: None,
             context,
         }
     }
@@ -121,7 +127,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         if self.client.is_gone() {
             return Err(Refusal::Cancelled);
         }
-        match self.context.worker.overload.sheds() {
+        match self.context.worker.overload.sheds_of(self.context.peer.ip()) {
             true => Err(Refusal::Overload),
             false => Ok(()),
         }
@@ -145,7 +151,7 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     async fn refuse(&mut self, refusal: Refusal) -> Ending {
         let worker = self.context.worker;
-        let (status, text) = (refusal.status(), format!("{}\n", refusal.body()));
+        let (status, mut text) = (refusal.status(), format!("{}\n", refusal.body()));
         worker.io.count_refusal(refusal);
         if matches!(status, 400..=499) {
             worker.io.counters.client_errors.add(1);
@@ -165,6 +171,9 @@ impl<'x, C: Client> Exchange<'x, C> {
         if refusal == Refusal::Overload {
             let seconds = worker.overload.retry_after();
             lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
+        }
+        if refusal == Refusal::Quota {
+            text = self.quota_refusal(&mut lines);
         }
         let own = Own {
             status,

@@ -24,3 +24,10 @@ pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
 const _: () = assert!(COALESCE_BYTES_MAX < core_io::limits::OUTPUT_BYTES_MAX);
 const _: () = assert!(BODY_HELD_BYTES_MAX <= READ_BUFFER_BYTES as u64 / 2);
 const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
+
+/// A paced body is sent in so many pieces for each second ...
+pub const PACED_PIECES_PER_SECOND: u64 = 8;
+/// ... of at least so many bytes ...
+pub const PACED_BYTES_MIN: u64 = 512;
+/// ... and at most so many.
+pub const PACED_BYTES_MAX: u64 = 16 * 1024;

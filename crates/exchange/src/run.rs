@@ -27,6 +27,7 @@ use cache::disk::swap_in::swap_in;
 use cache::stored::Wire;
 use caching::cache_status::Forward;
 use outcome::Refusal;
+use policy::quota::Stage;
 
 use super::ask::Held;
 use super::destination::Destination;
@@ -67,8 +68,18 @@ impl<C: Client> Exchange<'_, C> {
     async fn run(&mut self, body: &mut C::Body) -> Result<Ending, Refusal> {
         let place = Place::new();
         let mut tries = Tries::default();
+        let has_quotas = self.context.snapshot.quotas.is_some();
+        if has_quotas {
+            Box::pin(self.take(Stage::Head)).await?;
+        }
         let mut step = self.context.route(&place, &mut self.routed).await?;
+        if has_quotas {
+            Box::pin(self.take(Stage::User)).await?;
+        }
         loop {
+            if has_quotas && step.needs_upstream() {
+                Box::pin(self.take(Stage::Fetch)).await?;
+            }
             step = match step {
                 Step::Purge => return purge_method::purge(self).await,
                 Step::AnswerByRoute(action) => {

@@ -152,6 +152,12 @@ impl<C: Client> Exchange<'_, C> {
     async fn send_content(&mut self, content: &[&[u8]]) -> Result<(), Gone> {
         match self.context.head.method {
             Method::Head => self.client.flush().await,
+            _ if self.is_paced() => {
+                for part in content {
+                    Box::pin(self.send_paced(part)).await?;
+                }
+                Ok(())
+            }
             _ => self.client.send(content, false).await,
         }
     }
@@ -214,8 +220,13 @@ impl<C: Client> Exchange<'_, C> {
                 self.client.flush().await?;
             }
             let Some(piece) = reader.next().await.map_err(|_| Gone)? else { break };
-            self.client.offer(cut(&piece, at, slice));
-            self.client.flush().await?;
+            match self.is_paced() {
+                true => Box::pin(self.send_paced(cut(&piece, at, slice))).await?,
+                false => {
+                    self.client.offer(cut(&piece, at, slice));
+                    self.client.flush().await?;
+                }
+            }
             at += piece.len() as u64;
             if slice.is_some_and(|range| at > range.last) {
                 break;
@@ -273,24 +284,24 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     async fn relay_content(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
+        if self.is_paced() {
+            Box::pin(self.relay_paced(body)).await?;
+            if let Some(lines) = trailers_to_client(&self.context, self.routed.route, body) {
+                self.client.trailers(&lines);
+            }
+            return self.client.finish().await;
+        }
         let Worker { upstreams, io, .. } = &**self.context.worker;
         let client = &mut *self.client;
-        let takes_trailers = accepts_trailers(self.context.head);
-        let RequestContext { snapshot, listener, .. } = &self.context;
-        let tags = snapshot.tags_to_clients(listener.role);
-        let route = self.routed.route.and_then(|route| snapshot.routes.get(route));
-        let keeps = |name: &[u8]| {
-            (tags || !is_tag_field(name)) && route.is_none_or(|route| route.response.keeps(name))
-        };
         let mut gone = pin!(client.gone());
         let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
         let shares = client.can_send_shared();
         loop {
             match complete {
                 Ok(true) => {
-                    if takes_trailers {
-                        let fields = trailer_fields(body.trailers());
-                        client.trailers(&trailer_lines(fields.filter(|(name, _)| keeps(name))));
+                    if let Some(lines) = trailers_to_client(&self.context, self.routed.route, body)
+                    {
+                        client.trailers(&lines);
                     }
                     return client.finish().await;
                 }
@@ -321,6 +332,25 @@ impl<C: Client> Exchange<'_, C> {
             }
         }
     }
+}
+
+/// The trailers of a complete body, as field lines, if the client is sent any.
+fn trailers_to_client(
+    context: &RequestContext<'_>,
+    route: Option<usize>,
+    body: &UpstreamBody,
+) -> Option<Vec<u8>> {
+    let RequestContext { snapshot, listener, head, .. } = context;
+    if !accepts_trailers(head) {
+        return None;
+    }
+    let tags = snapshot.tags_to_clients(listener.role);
+    let route = route.and_then(|route| snapshot.routes.get(route));
+    let keeps = |name: &[u8]| {
+        (tags || !is_tag_field(name)) && route.is_none_or(|route| route.response.keeps(name))
+    };
+    let fields = trailer_fields(body.trailers());
+    Some(trailer_lines(fields.filter(|(name, _)| keeps(name))))
 }
 
 /// The bytes of a piece at this offset that are in the slice.

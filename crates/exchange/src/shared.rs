@@ -8,7 +8,7 @@ use config::Config;
 use dns::Resolver;
 use metrics::RefusalCounts;
 use policy::forward::{Known, OwnAddresses};
-use policy::via;
+use policy::{quota, via};
 use store::disk::DiskStore;
 use upstream::group::Registry;
 
@@ -33,6 +33,8 @@ pub struct Shared {
     pub resolver: Arc<Resolver>,
     /// The state of upstream servers, which outlives a reload.
     pub upstreams: Registry,
+    /// The state of quotas, which outlives a reload.
+    pub quotas: quota::Registry,
     /// Seeds what is otherwise random; `None`: it is random.
     #[cfg(feature = "tls")]
     pub hash_seed: Option<[u64; 2]>,
@@ -53,6 +55,7 @@ impl Shared {
             passwords: Known::default(),
             pseudonym: via::pseudonym(&cache.hasher),
             upstreams: Registry::default(),
+            quotas: quota::Registry::default(),
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,
             #[cfg(feature = "tls")]

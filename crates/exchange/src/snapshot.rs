@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use crate::limits::Limits;
+use crate::shared::Shared;
 use config::{Config, Role};
 use policy::forward::Rules;
+use policy::quota::Quotas;
 use policy::routes::Routes;
 use policy::via::ViaNames;
-use upstream::group::{Group, Registry};
+use upstream::group::Group;
 
 /// A configuration, ready for use.
 #[derive(Clone, Debug)]
@@ -26,19 +28,22 @@ pub struct Snapshot {
     pub forward: Arc<Rules>,
     /// The names that `Via` carries.
     pub via: ViaNames,
+    /// The quotas, if there are any.
+    pub quotas: Option<Arc<Quotas>>,
 }
 
 impl Snapshot {
-    /// `pseudonym` is our name in requests, unless the configuration sets another.
-    pub fn new(config: Config, registry: &Registry, pseudonym: &str) -> Snapshot {
+    /// With what outlives it in `shared`.
+    pub fn new(config: Config, shared: &Shared) -> Snapshot {
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
-        let groups = registry.groups(&config.groups);
+        let groups = shared.upstreams.groups(&config.groups);
         let routes = Arc::new(Routes::new(&config.routes, &groups));
         let forward = Arc::new(Rules::new(&config.forward));
-        let via = ViaNames::new(&config.via, pseudonym);
-        Snapshot { groups, routes, forward, via, config: Arc::new(config) }
+        let via = ViaNames::new(&config.via, &shared.pseudonym);
+        let quotas = shared.quotas.quotas(&config.quotas, &shared.cache.hasher);
+        Snapshot { groups, routes, forward, via, quotas, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry cache tags.

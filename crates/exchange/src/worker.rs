@@ -4,6 +4,7 @@
 //! [`CoreIo`], code that looks into the store takes the [`Cache`], and so on.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,10 +17,12 @@ use core_io::CoreIo;
 use metrics::Counters;
 use policy::forward::Verifying;
 use policy::overload::Overload;
+use policy::quota::Counted;
 use readiness::Token;
 use slab::Slab;
 use upstream::Upstreams;
 
+use crate::listener::ListenerContext;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
 
@@ -90,6 +93,21 @@ impl Worker {
         Rc::clone(&self.snapshot.borrow())
     }
 
+    /// Counts a connection by the quotas, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The client has as many connections as it may have.
+    pub fn count_connection(
+        &self,
+        listener: &ListenerContext,
+        peer: IpAddr,
+    ) -> Result<Vec<Counted>, ()> {
+        match &self.snapshot.borrow().quotas {
+            None => Ok(Vec::new()),
+            Some(quotas) => quotas.connect(peer, listener.role),
+        }
+    }
+
     /// Puts another configuration in force. Requests in flight keep the one they began with.
     pub fn replace_snapshot(&self, snapshot: Snapshot) {
         self.io.replace_limits(snapshot.limits().clone());
@@ -104,6 +122,28 @@ pub struct Slot {
     pub worker: Rc<Worker>,
     /// Its place.
     pub slot: Token,
+    /// The quotas that count it. Boxed, so that a connection without them pays one word.
+    #[allow(clippy::box_collection)]
+    counted: Option<Box<Vec<Counted>>>,
+}
+
+impl Slot {
+    /// The place of a connection that has entered the table.
+    pub fn new(worker: Rc<Worker>, slot: Token) -> Slot {
+        Slot { worker, slot, counted: None }
+    }
+
+    /// Counts the connection by the quotas. False if its client has as many as it may have.
+    #[must_use]
+    pub fn is_within_quotas(&mut self, listener: &ListenerContext, peer: IpAddr) -> bool {
+        match self.worker.count_connection(listener, peer) {
+            Ok(counted) => {
+                self.counted = (!counted.is_empty()).then(|| Box::new(counted));
+                true
+            }
+            Err(()) => false,
+        }
+    }
 }
 
 impl Drop for Slot {

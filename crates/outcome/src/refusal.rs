@@ -188,6 +188,8 @@ refusals! {
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
     Overload = 503, State, Keep, "overload",
         "more requests come than can be answered: ask again later";
+    Quota = 429, State, Keep, "quota",
+        "more is asked for than a quota allows: ask again later";
     TooEarly = 425, Request, Keep, "too-early",
         "somebody may have sent this request again: ask once the handshake is complete";
     Cancelled = 499, Request, Keep, "cancelled",

@@ -101,6 +101,16 @@ fn summary(out: &mut String, explained: &Explained) {
     if !explained.varies_by.is_empty() {
         row(out, "varies by", &explained.varies_by.join(", "));
     }
+    for quota in &explained.quotas {
+        let wait = quota.wait_ms;
+        let text = match (quota.refused, quota.remaining) {
+            (true, _) => "used up: refused now".to_owned(),
+            (false, _) if wait > 0 => format!("used up: would wait {wait} ms"),
+            (false, Some(remaining)) => format!("{remaining} requests may come now"),
+            (false, None) => "applies".to_owned(),
+        };
+        prose(out, "quota", &format!("{}: {text}", quota.name));
+    }
     if explained.shed_ratio > 0.0 {
         let percent = explained.shed_ratio * 100.0;
         let text = format!("{percent:.1} % of requests that need an upstream get a 503 now");

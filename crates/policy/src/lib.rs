@@ -2,8 +2,8 @@
 //!
 //! What: [`forward`] has the rules of forward mode (client networks, passwords, ports, domains,
 //! addresses), [`routes`] those of reverse mode, [`fields`] the changes to header fields, [`via`]
-//! the fields that name proxies and clients, [`overload`] the requests that a busy core refuses,
-//! [`client_hello`] the server name of a TLS connection through a tunnel.
+//! the fields that name proxies and clients, [`quota`] how much each client may ask for,
+//! [`overload`] the requests that a busy core refuses, [`client_hello`] the server name of a TLS connection through a tunnel.
 //!
 //! What never happens: a rule sends or receives a byte, or changes the request that it judges. Two
 //! rules wait: one for the resolver, one for the pool that verifies passwords.
@@ -14,5 +14,6 @@ pub mod fields;
 pub mod forward;
 pub mod limits;
 pub mod overload;
+pub mod quota;
 pub mod routes;
 pub mod via;

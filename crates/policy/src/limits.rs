@@ -11,3 +11,34 @@ pub const PASSWORDS_WAITING_MAX: usize = 64;
 pub const PASSWORDS_KNOWN_MAX: usize = 10_000;
 /// How long a verified password is remembered. One that a reload removes is verified again at once.
 pub const PASSWORD_KNOWN_FOR: Duration = Duration::from_secs(300);
+
+/// One tick of a bucket's time is at least 2^-20 of a request ...
+pub const TICK_SHIFT_MAX: i32 = 20;
+/// ... and at most 2^20 bytes.
+pub const TICK_SHIFT_MIN: i32 = -20;
+/// A word of a quota's table that is idle for longer than this may look like a spent one.
+pub const WORD_IDLE: Duration = Duration::from_secs(2 * 3600);
+/// How often tables of quotas are swept, and in how many sweeps the whole of a table.
+pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
+/// See [`SWEEP_EVERY`].
+pub const SWEEPS_PER_PASS: u64 = 600;
+/// The clients of a quota whose names are remembered: those that exceed it most.
+pub const BUSIEST_MAX: usize = 32;
+/// Bytes of such a name.
+pub const BUSIEST_NAME_BYTES_MAX: usize = 128;
+/// Shards of the exact counts of connections and of requests in progress.
+pub const COUNT_SHARDS: usize = 16;
+
+const _: () = assert!(
+    SWEEP_EVERY.as_millis() as u64 * SWEEPS_PER_PASS * 10 < WORD_IDLE.as_secs() * 1000,
+    "a word is swept long before it looks spent"
+);
+
+/// Rows of the sketch that counts requests of clients while a core sheds ...
+pub const SKETCH_ROWS: usize = 4;
+/// ... and its columns: with two windows, 64 KiB for each core.
+pub const SKETCH_COLUMNS: usize = 4096;
+/// Ticks of a window: a second.
+pub const FAIR_TICKS: u32 = 10;
+/// Bins of the histogram of numbers up to 2^16.
+pub const FAIR_BINS: usize = 224;

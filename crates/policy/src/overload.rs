@@ -12,14 +12,21 @@
 //! ready events wait ([`runtime::time::Turns`]). *Late* means a delay above the objective on a core
 //! whose processor was busy all the time: a long turn of an idle core is no queue. As in CoDel, the
 //! minimum delay of an interval counts, so that a burst which drains by itself sheds no request.
-//! Fresh hits are always served: they cost least, and are what a cache is for.
+//! Fresh hits are always served: they cost least, and are what a cache is for. The requests that are
+//! shed are those of the clients that ask most (`fair.rs`).
 //!
 //! What never happens: a request pays more than one load for this; the decision reads a clock.
 
+mod fair;
+
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use config::limits::Limits;
+
+use fair::Fair;
 
 /// The parts in which a share is counted.
 const PARTS: u32 = 32;
@@ -68,9 +75,25 @@ pub struct Overload {
     retry_after: Cell<u64>,
     late_ticks: Cell<u32>,
     line: RefCell<Line>,
+    /// Who asks, while anything is shed.
+    fair: RefCell<Option<Fair>>,
 }
 
 impl Overload {
+    /// Whether a request of this client that needs an upstream is to be answered 503 instead.
+    #[inline]
+    pub fn sheds_of(&self, client: IpAddr) -> bool {
+        self.share.get() > 0 && self.is_above_its_share(client)
+    }
+
+    #[cold]
+    fn is_above_its_share(&self, client: IpAddr) -> bool {
+        let mut fair = self.fair.borrow_mut();
+        let fair = fair.get_or_insert_with(|| Fair::new(RandomState::new().hash_one(0)));
+        let is_shed = fair.sheds(client);
+        is_shed.unwrap_or_else(|| self.sheds())
+    }
+
     /// Whether a request that needs an upstream is to be answered 503 instead.
     #[inline]
     pub fn sheds(&self) -> bool {
@@ -108,6 +131,15 @@ impl Overload {
 
     /// Takes a sample into account.
     pub fn tick(&self, sample: &Sample, limits: &Limits) {
+        self.decide(sample, limits);
+        match (self.share.get(), &mut *self.fair.borrow_mut()) {
+            (0, fair) => *fair = None,
+            (share, Some(fair)) => fair.tick(f64::from(share) / f64::from(PARTS)),
+            (_, None) => {}
+        }
+    }
+
+    fn decide(&self, sample: &Sample, limits: &Limits) {
         self.line.borrow_mut().add(sample);
         if !limits.overload_shed {
             self.share.set(0);

@@ -31,12 +31,20 @@ pub fn serve(
             worker.io.make_room();
             return;
         };
-        let slot = Slot { worker, slot };
+        let mut slot = Slot::new(worker, slot);
+        // Before the costs of TLS, if the client is known.
+        let has_header = listener.setup.as_ref().is_some_and(|setup| setup.proxies.is_some());
+        if !has_header && !slot.is_within_quotas(&listener, peer.ip()) {
+            return;
+        }
         if let Some(setup) = &listener.setup {
             match Box::pin(h1::set_up(&slot.worker.io, setup, &listener, accepted)).await {
                 Some(passed) => accepted = passed,
                 None => return,
             }
+        }
+        if has_header && !slot.is_within_quotas(&listener, accepted.peer.ip()) {
+            return;
         }
         let read = match accepted.stream.speaks_http2() {
             true => Some(Box::default()),

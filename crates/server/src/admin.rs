@@ -6,6 +6,7 @@
 //! | `GET /events` | what feeds that page, as server-sent events |
 //! | `GET /metrics` | the counters, as OpenMetrics |
 //! | `GET /upstreams` | the state of the upstream servers, as JSON |
+//! | `GET /quotas` | the quotas, and the clients that exceed them most, as JSON |
 //! | `GET /healthz` | `ok`, or `draining` |
 //! | `GET /explain` | why a request would or would not be answered from the store |
 //! | `GET /what-if` | the hit ratios that other sizes of the store would give |
@@ -39,6 +40,7 @@ use core_io::CoreIo;
 use dashboard::{Access, Asked, Refused};
 use exchange::explain;
 use metrics::Counters;
+use policy::quota::{self, figures::QuotaFigures};
 use proxy::h1::{ClientStream, linger};
 use transport::Transport;
 use upstream::figures::{self, UpstreamFigures};
@@ -187,12 +189,14 @@ impl Admin {
     async fn respond(&self, call: &Call) -> Reply {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
-            "/metrics" | "/upstreams" | "/healthz" | "/what-if" | "/explain" => "GET, HEAD",
+            "/metrics" | "/upstreams" | "/quotas" | "/healthz" | "/what-if" | "/explain" => {
+                "GET, HEAD"
+            }
             "/" | "/dashboard" | "/events" => "GET",
             "/locks" | "/purge" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /, /metrics, /upstreams, /healthz, /explain, /what-if, \
-                             /locks, /purge, /reload and /restart";
+                let there = "there are /, /metrics, /upstreams, /quotas, /healthz, /explain, \
+                             /what-if, /locks, /purge, /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
@@ -217,6 +221,10 @@ impl Admin {
             "/events" => self.not_shown(call.dashboard[1]),
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
             "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.snapshot().groups)),
+            "/quotas" => {
+                let quotas = &self.task.worker.snapshot().quotas;
+                Reply::json(200, &quota::figures::json(quotas.as_deref()))
+            }
             "/healthz" => Reply::text("text/plain", health(&self.task.worker.io)),
             "/explain" => match explain::explained(&call.query, &self.task.worker).await {
                 Ok(explained) => Reply::json(200, &explained),
@@ -252,7 +260,8 @@ impl Admin {
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.process);
         let upstreams = UpstreamFigures(Arc::clone(&self.task.worker.snapshot().groups));
-        AllCores::new(self.cores.clone(), shared).text(upstreams)
+        let quotas = QuotaFigures(self.task.worker.snapshot().quotas.clone());
+        AllCores::new(self.cores.clone(), shared).text(upstreams, quotas)
     }
 }
 

@@ -44,7 +44,7 @@ impl Core {
     ) -> Vec<Core> {
         let process = Arc::new(Process::new(&config, workers, log.sink(), disk));
         let shared = &process.shared;
-        let snapshot = Snapshot::new(config, &shared.upstreams, &shared.pseudonym);
+        let snapshot = Snapshot::new(config, shared);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
             .map(|counters| Core {

@@ -152,6 +152,9 @@ impl CoreTask {
             io.room_was_made();
             self.measure();
             cache.look_at_memory(&io.limits().limits);
+            if let Some(quotas) = &self.worker.snapshot().quotas {
+                quotas.sweep();
+            }
             self.publish();
         }
     }

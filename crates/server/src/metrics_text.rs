@@ -38,6 +38,7 @@ pub(crate) fn all() -> Vec<Described> {
         .chain([&CONNECTIONS, &REFUSALS, &LATENCY, &STALLED])
         .chain(&FORECASTS)
         .chain(upstream::figures::all())
+        .chain(policy::quota::figures::DESCRIBED)
         .chain(of_core)
         .chain(OF_PROCESS)
         .copied()
@@ -110,11 +111,12 @@ impl AllCores {
         all
     }
 
-    /// The OpenMetrics text, with the metrics of another collector.
-    pub(crate) fn text(self, also: impl Collector) -> String {
+    /// The OpenMetrics text, with the metrics of two other collectors.
+    pub(crate) fn text(self, upstreams: impl Collector, quotas: impl Collector) -> String {
         let mut registry = prometheus_client::registry::Registry::with_prefix("plimsoll");
         registry.register_collector(Box::new(self));
-        registry.register_collector(Box::new(also));
+        registry.register_collector(Box::new(upstreams));
+        registry.register_collector(Box::new(quotas));
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &registry) {
             Ok(()) => text,

@@ -315,7 +315,7 @@ impl Server {
         let listeners = change.bound(&named);
         share_tickets(&self.tickets, listeners.iter().map(|of| (of, of.address)));
         let shared = &self.process.shared;
-        let snapshot = Snapshot::new(config, &shared.upstreams, &shared.pseudonym);
+        let snapshot = Snapshot::new(config, shared);
         let mut of_cores = Vec::new();
         for core in 0..cores {
             let sockets = change.of_core(core, cores, &named);

@@ -43,6 +43,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
                 "collapse",
                 "connect",
                 "purge_method",
+                "quota",
                 "route_answer",
                 "upgrade",
             ],

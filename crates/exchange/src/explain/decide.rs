@@ -11,11 +11,12 @@ use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
 use http1::RequestHead;
 use outcome::{Outcome, Refusal};
+use policy::quota::figures::Judged;
 use runtime::time;
 use store::Key;
 use upstream::To;
 
-use super::model::{Answer, Decision, Explained, Range, Request, Response};
+use super::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
 use super::question::Question;
 use super::{stored, text};
 use crate::ask::{Ask, Held};
@@ -61,6 +62,10 @@ pub(super) async fn explained(
     }
     let now_ms = time::wall_ms();
     let mut explanation = Explanator::new(&context, question, now_ms);
+    if explanation.out.quotas.iter().any(|quota| quota.refused) {
+        explanation.refuses(Refusal::Quota, None);
+        return explanation.out;
+    }
     let snapshot = &context.snapshot;
     let hit = fresh_hit(cache, snapshot, listener, peer, &head, Look::Peek, now_ms);
     if let Some((found, key)) = hit {
@@ -78,6 +83,15 @@ pub(super) async fn explained(
         Ok(step) => explanation.takes(step, routed.route, None).await,
     }
     explanation.out
+}
+
+/// The quotas that apply to a request. Its user is not known here.
+fn quotas(context: &RequestContext<'_>) -> Vec<Quota> {
+    let of = |judged: Judged| {
+        let Judged { quota: name, remaining, wait_ms, refused } = judged;
+        Quota { name, remaining, wait_ms, refused }
+    };
+    crate::quota::judged(context, None).into_iter().map(of).collect()
 }
 
 /// An explanation in the making.
@@ -119,6 +133,7 @@ impl<'t> Explanator<'t> {
             request: None,
             on_failure: None,
             shed_ratio: context.worker.overload.share_ppm() as f64 / 1e6,
+            quotas: quotas(context),
         };
         Explanator { context, out }
     }

@@ -33,6 +33,22 @@ pub struct Explained {
     pub on_failure: Option<Decision>,
     /// The share of the requests that need an upstream which gets 503 now, because of overload.
     pub shed_ratio: f64,
+    /// The quotas that apply to it, and their state now.
+    #[serde(default)]
+    pub quotas: Vec<Quota>,
+}
+
+/// A quota that applies to a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quota {
+    /// Its name.
+    pub name: String,
+    /// Requests that may come now, if it limits them.
+    pub remaining: Option<u64>,
+    /// How long the request would wait.
+    pub wait_ms: u64,
+    /// The request would be refused.
+    pub refused: bool,
 }
 
 /// What would be done with a request, and by which rule.

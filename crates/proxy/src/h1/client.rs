@@ -25,6 +25,8 @@ pub struct ClientStream<'c> {
     stream: &'c Transport,
     /// Field lines of the listener.
     own_lines: &'c [u8],
+    /// Field lines of this response alone.
+    more_lines: Vec<u8>,
     /// Bytes that the socket has not taken yet.
     pending: Reused<Vec<u8>>,
     /// Bytes handed to this client, sent or pending.
@@ -65,6 +67,7 @@ impl<'c> Client for ClientStream<'c> {
         }
         let lines = self.own_lines;
         response::append(&mut self.pending, response, self.framing, connection, lines);
+        response::append_lines(&mut self.pending, &self.more_lines);
         let appended = &self.pending[before..];
         self.bytes += appended.len() as u64;
         self.head_end = self.bytes;
@@ -72,6 +75,10 @@ impl<'c> Client for ClientStream<'c> {
             self.sent_head.clear();
             self.sent_head.extend_from_slice(appended);
         }
+    }
+
+    fn set_lines(&mut self, lines: Vec<u8>) {
+        self.more_lines = lines;
     }
 
     fn interim(&mut self, head: &ResponseHead<'_>) {
@@ -212,6 +219,7 @@ impl<'c> ClientStream<'c> {
             io,
             stream,
             own_lines: b"",
+            more_lines: Vec::new(),
             pending: io.buffer(),
             bytes: 0,
             head_end: 0,

@@ -48,6 +48,7 @@ use exchange::hit::{HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::{LoggedHit, Origin, count_hit};
+use exchange::quota::admits_hit;
 use exchange::routing::RequestContext;
 use exchange::step::Ending;
 
@@ -568,6 +569,9 @@ impl Turn<'_> {
         let Some((stored, key)) = found else {
             return Answered::Later(self.worker.io.incoming(head));
         };
+        if !admits_hit(&snapshot, listener, peer, head) {
+            return Answered::Later(self.worker.io.incoming(head));
+        }
         self.worker.sizing.hit(key, &stored);
         self.hit(head, stored, output)
     }

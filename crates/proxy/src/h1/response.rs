@@ -57,9 +57,14 @@ pub(crate) fn append(
     own_lines: &[u8],
 ) {
     append_without(out, response, framing, connection);
-    if !own_lines.is_empty() {
+    append_lines(out, own_lines);
+}
+
+/// Appends field lines to a head that is complete.
+pub(crate) fn append_lines(out: &mut Vec<u8>, lines: &[u8]) {
+    if !lines.is_empty() {
         out.truncate(out.len() - b"\r\n".len());
-        out.extend_from_slice(own_lines);
+        out.extend_from_slice(lines);
         write::end(out);
     }
 }

@@ -14,7 +14,7 @@ use runtime::fs::SharedPages;
 
 use super::body::RequestBody;
 use super::message::{content_length, fields_of};
-use crate::h1::{append_interim, append_response, response_framing};
+use crate::h1::{append_interim, append_lines, append_response, response_framing};
 use core_io::pace::Pace;
 use exchange::client::{ByteStream, Client, Gone, Response, Sent};
 
@@ -114,6 +114,8 @@ pub(crate) struct StreamClient<S: Streams> {
     left: Option<u64>,
     /// The last of the content does not end the stream, because trailers may follow.
     ends_later: bool,
+    /// Field lines of this response alone.
+    more_lines: Vec<u8>,
     /// Field lines after the content.
     trailers: Vec<u8>,
     /// The stream has its end.
@@ -138,6 +140,7 @@ impl<S: Streams> StreamClient<S> {
             head_is_sent: false,
             left: None,
             ends_later: false,
+            more_lines: Vec::new(),
             trailers: Vec::new(),
             is_ended: false,
             pending: Vec::new(),
@@ -254,6 +257,7 @@ impl<S: Streams> Client for StreamClient<S> {
         let framing = response_framing(response, S::VERSION);
         let lines = self.link.own_lines();
         append_response(&mut self.head, response, framing, Connection::Keep, lines);
+        append_lines(&mut self.head, &self.more_lines);
         if let Response::Relayed(relayed) = response {
             self.ends_later = relayed.may_have_trailers;
         }
@@ -265,6 +269,10 @@ impl<S: Streams> Client for StreamClient<S> {
         self.left = content_length(&self.head);
         self.bytes += self.head.len() as u64;
         self.head_end = self.bytes;
+    }
+
+    fn set_lines(&mut self, lines: Vec<u8>) {
+        self.more_lines = lines;
     }
 
     fn interim(&mut self, head: &ResponseHead<'_>) {

@@ -48,6 +48,7 @@ use exchange::hit::{HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
+use exchange::quota::admits_hit;
 use exchange::routing::RequestContext;
 use exchange::websocket;
 use exchange::{Slot, Worker};
@@ -458,6 +459,9 @@ impl Link {
         let State { http2, out, .. } = &mut *state;
         let capacity = http2.send_data_capacity(stream).min(COALESCE_BYTES_MAX) as u64;
         if stored.body_bytes > capacity || out.len() > OUTPUT_BYTES_MAX {
+            return false;
+        }
+        if !admits_hit(&snapshot, &self.listener, peer.ip(), head) {
             return false;
         }
         self.worker.sizing.hit(key, &stored);

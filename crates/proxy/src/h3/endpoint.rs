@@ -326,14 +326,19 @@ impl Endpoint {
             }
             return;
         }
+        let listener = Rc::clone(&self.listener.borrow());
+        let Ok(counted) = self.worker.count_connection(&listener, incoming.remote_address().ip())
+        else {
+            let transmit = self.quinn.borrow_mut().refuse(incoming, &mut response);
+            return self.send_one(&transmit, &response);
+        };
         let now = self.clock.now();
         let accepted = self.quinn.borrow_mut().accept(incoming, now, &mut response, None);
         match accepted {
             Ok((handle, connection)) => {
                 io.counters.connections_accepted.add(1);
-                let listener = Rc::clone(&self.listener.borrow());
                 let handshake = Handshake::new(self, is_validated);
-                let link = Link::new(self, listener, handle, connection, handshake);
+                let link = Link::new(self, listener, handle, connection, handshake, counted);
                 self.links.borrow_mut().insert(handle, Rc::clone(&link));
                 runtime::spawn(link.serve()).detach();
             }

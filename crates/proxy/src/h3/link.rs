@@ -34,6 +34,7 @@ use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, UniStream, write};
 use outcome::Refusal;
+
 use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event as QuicEvent,
@@ -55,6 +56,7 @@ use exchange::hit::{HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
+use exchange::quota::{Counted, admits_hit};
 use exchange::routing::RequestContext;
 use exchange::websocket;
 
@@ -71,6 +73,8 @@ pub(super) struct Link {
     tls: OnceCell<QuicFacts>,
     began: Instant,
     limits: Limits,
+    /// The quotas that count the connection.
+    _counted: Vec<Counted>,
     state: RefCell<State>,
 }
 
@@ -128,6 +132,7 @@ impl Link {
         handle: ConnectionHandle,
         quinn: Connection,
         handshake: Handshake,
+        counted: Vec<Counted>,
     ) -> Rc<Link> {
         let peer = quinn.remote_address();
         let worker = Rc::clone(&endpoint.worker);
@@ -166,6 +171,7 @@ impl Link {
             tls: OnceCell::new(),
             began: time::now(),
             limits,
+            _counted: counted,
             state: RefCell::new(state),
         })
     }
@@ -563,6 +569,9 @@ impl Link {
         let Some((stored, key)) = found else { return false };
         let holds_much = || self.state.borrow().pending() >= self.held_max();
         if stored.body_bytes > COALESCE_BYTES_MAX as u64 || holds_much() {
+            return false;
+        }
+        if !admits_hit(&snapshot, &self.listener, peer.ip(), head) {
             return false;
         }
         self.worker.sizing.hit(key, &stored);

@@ -24,6 +24,7 @@ mod origin;
 mod partial;
 mod proxy_header;
 mod purging;
+mod quotas;
 mod ranges;
 mod refusals;
 mod request_text;

@@ -1,0 +1,285 @@
+//! Quotas at work: what a request takes from them, how long it waits, and how its body is paced.
+//!
+//! A request is taken from its quotas in up to three stages ([`Stage`]): when its head is known,
+//! when its user is known, and when it needs an upstream. First all quotas of a stage judge it, then
+//! it is taken from each: a request that one of them refuses costs nothing at the others. A request
+//! that waits was taken before it waits, so that those that wait are served in their order.
+//!
+//! A fresh hit is answered in its turn if all its quotas admit it at once and none paces bodies,
+//! counts requests in progress or adds fields. Otherwise it takes an exchange, which decides again.
+//!
+//! What never happens: a body is sent faster than its pools allow; more than one piece of it is
+//! buffered while it waits.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http1::RequestHead;
+use outcome::Refusal;
+pub use policy::quota::Counted;
+use policy::quota::figures::Judged;
+use policy::quota::{Quota, Quotas, Stage, Waiting, Who, fields};
+use runtime::{Either, time};
+use upstream::UpstreamBody;
+
+use crate::Exchange;
+use crate::client::{ByteStream, Client, Gone};
+use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
+use crate::listener::ListenerContext;
+use crate::request::requested_uri;
+use crate::routing::RequestContext;
+use crate::snapshot::Snapshot;
+use crate::step::Step;
+
+/// Whether a fresh hit may be answered in its turn. It is then taken from its quotas.
+#[inline]
+pub fn admits_hit(
+    snapshot: &Snapshot,
+    listener: &ListenerContext,
+    peer: IpAddr,
+    head: &RequestHead<'_>,
+) -> bool {
+    match &snapshot.quotas {
+        None => true,
+        Some(quotas) => takes_hit(quotas, &who(snapshot, listener, peer, None, head)),
+    }
+}
+
+#[inline(never)]
+fn takes_hit(quotas: &Quotas, who: &Who<'_>) -> bool {
+    let now_ns = time::now().as_ns();
+    let admits = |(quota, key): (&Quota, u64)| {
+        quota.lets_hits_pass() && quota.judge(key, now_ns) == Ok(Duration::ZERO)
+    };
+    let only_one = quotas.all().len() == 1;
+    // With one quota, taking from it is judgement enough.
+    let admits_all = only_one || quotas.of(Stage::Head, who).all(admits);
+    admits_all
+        && quotas
+            .of(Stage::Head, who)
+            .all(|(quota, key)| quota.lets_hits_pass() && quota.take_at_once(key, now_ns))
+}
+
+/// What quotas know a request by.
+fn who<'w>(
+    snapshot: &'w Snapshot,
+    listener: &ListenerContext,
+    peer: IpAddr,
+    user: Option<&'w [u8]>,
+    head: &'w RequestHead<'w>,
+) -> Who<'w> {
+    let uri = requested_uri(listener, head);
+    let (authority, path) = uri.map_or((&b""[..], &b"/"[..]), |uri| (uri.authority, uri.path));
+    let (role, routes) = (listener.role, &*snapshot.routes);
+    Who { peer, role, user, head, authority, path, routes }
+}
+
+/// What a request has taken from its quotas.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    /// It has been taken from the quotas that count fetches.
+    is_fetch: bool,
+    /// The quotas with a key, by their index in the snapshot: those that pace its body ...
+    pools: Vec<(usize, u64)>,
+    /// ... and those that its response has fields about.
+    shown: Vec<(usize, u64)>,
+    /// It is in progress.
+    _counted: Vec<Counted>,
+    /// The quota that refused it, and when it may come again.
+    refused: Option<(usize, Duration)>,
+}
+
+/// What quotas would do with a request: nothing is taken.
+pub(crate) fn judged(context: &RequestContext<'_>, user: Option<&[u8]>) -> Vec<Judged> {
+    let Some(quotas) = &context.snapshot.quotas else { return Vec::new() };
+    let who = who(&context.snapshot, context.listener, context.peer.ip(), user, context.head);
+    let stages = [Stage::Head, Stage::User, Stage::Fetch].into_iter();
+    stages
+        .flat_map(|stage| {
+            quotas.of(stage, &who).map(|(quota, key)| quota.judged(key)).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+impl Step<'_> {
+    /// Whether it costs an upstream something.
+    pub(crate) fn needs_upstream(&self) -> bool {
+        matches!(
+            self,
+            Step::Connect
+                | Step::Upgrade(..)
+                | Step::Pass(..)
+                | Step::ValidateByHead(..)
+                | Step::Fetch(..)
+        )
+    }
+}
+
+impl<C: Client> Exchange<'_, C> {
+    /// Takes the request from the quotas of this stage, and waits if they say so.
+    #[cold]
+    pub(crate) async fn take(&mut self, stage: Stage) -> Result<(), Refusal> {
+        let Some(quotas) = self.context.snapshot.quotas.clone() else { return Ok(()) };
+        if stage == Stage::Fetch && std::mem::replace(&mut self.taken().is_fetch, true) {
+            return Ok(());
+        }
+        let (wait, waiting) = self.take_now(&quotas, stage)?;
+        self.show_quotas(&quotas);
+        if !wait.is_zero() {
+            let waits = self.wait_unless_gone(wait).await;
+            drop(waiting);
+            waits.map_err(|Gone| Refusal::Cancelled)?;
+        }
+        Ok(())
+    }
+
+    fn taken(&mut self) -> &mut Taken {
+        self.taken.get_or_insert_default()
+    }
+
+    /// Takes the request, and returns how long it has to wait.
+    fn take_now(
+        &mut self,
+        quotas: &Quotas,
+        stage: Stage,
+    ) -> Result<(Duration, Vec<Waiting>), Refusal> {
+        let now_ns = time::now().as_ns();
+        let (snapshot, listener) = (&self.context.snapshot, self.context.listener);
+        let user = self.routed.user.as_deref();
+        let who = who(snapshot, listener, self.context.peer.ip(), user, self.context.head);
+        let taken = self.taken.get_or_insert_default();
+        let at = |quota: &Quota| {
+            quotas.all().iter().position(|other| std::ptr::eq(other, quota)).unwrap_or_default()
+        };
+        let of: Vec<(&Quota, u64)> = quotas.of(stage, &who).collect();
+        let mut refuse = |quota: &Quota, key, after| {
+            quota.refuse(key, &who);
+            taken.refused = Some((at(quota), after));
+            taken.shown = vec![(at(quota), key)];
+            Refusal::Quota
+        };
+        for (quota, key) in &of {
+            quota.judge(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
+        }
+        let (mut wait, mut waiting, mut counted) = (Duration::ZERO, Vec::new(), Vec::new());
+        for (quota, key) in &of {
+            let one = quota.begin(*key).map_err(|()| refuse(quota, *key, Duration::ZERO))?;
+            counted.extend(one);
+            let after = quota.take(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
+            if !after.is_zero() {
+                waiting.push(quota.wait(*key, &who));
+                wait = wait.max(after);
+            }
+        }
+        taken._counted.extend(counted);
+        for (quota, key) in of {
+            if quota.config.bytes.is_some() {
+                taken.pools.push((at(quota), key));
+            }
+            if quota.config.fields {
+                taken.shown.push((at(quota), key));
+            }
+        }
+        Ok((wait, waiting))
+    }
+
+    /// The response has fields about these quotas.
+    fn show_quotas(&mut self, quotas: &Quotas) {
+        let Some(taken) = &self.taken else { return };
+        if !taken.shown.is_empty() {
+            let shown: Vec<(&Quota, u64)> =
+                taken.shown.iter().map(|(at, key)| (&quotas.all()[*at], *key)).collect();
+            let mut lines = Vec::new();
+            fields::append(&mut lines, &shown, time::now().as_ns());
+            self.client.set_lines(lines);
+        }
+    }
+
+    /// The lines and the text of a refusal by a quota.
+    #[cold]
+    pub(crate) fn quota_refusal(&mut self, lines: &mut Vec<u8>) -> String {
+        let Some(quotas) = self.context.snapshot.quotas.clone() else { return String::new() };
+        self.show_quotas(&quotas);
+        let refused = self.taken.as_ref().and_then(|taken| taken.refused);
+        let Some((at, after)) = refused else { return String::new() };
+        // A request in progress may end at any time.
+        let seconds = fields::seconds(after).max(1);
+        lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
+        let (text, name) = (Refusal::Quota.text(), &quotas.all()[at].config.name);
+        format!("{text} (the quota `{name}`)\n")
+    }
+
+    async fn wait_unless_gone(&mut self, wait: Duration) -> Result<(), Gone> {
+        let stream = self.client.stream();
+        let gone = std::future::poll_fn(|cx| stream.poll_gone(cx));
+        let (gone, sleep) = (std::pin::pin!(gone), std::pin::pin!(time::sleep(wait)));
+        match runtime::race(gone, sleep).await {
+            Either::Left(()) => Err(Gone),
+            Either::Right(()) => Ok(()),
+        }
+    }
+
+    /// Whether a quota limits the bytes of the response.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.taken.as_ref().is_some_and(|taken| !taken.pools.is_empty())
+    }
+
+    /// Sends content as slowly as the pools of the request say: piece after piece, each after the
+    /// bytes of all before it were refilled.
+    #[cold]
+    pub(crate) async fn send_paced(&mut self, content: &[u8]) -> Result<(), Gone> {
+        let Some(quotas) = self.context.snapshot.quotas.clone() else { return Ok(()) };
+        let pools = self.taken.as_ref().map(|taken| taken.pools.clone()).unwrap_or_default();
+        let of_pool = |(at, _): &(usize, u64)| quotas.all()[*at].config.bytes;
+        let slowest = pools.iter().filter_map(of_pool).map(|rate| rate.per_second()).min();
+        let piece_bytes = slowest.unwrap_or(u64::MAX) / PACED_PIECES_PER_SECOND;
+        let piece_bytes = piece_bytes.clamp(PACED_BYTES_MIN, PACED_BYTES_MAX) as usize;
+        // The head does not wait for the first piece.
+        self.client.flush().await?;
+        for piece in content.chunks(piece_bytes) {
+            let now_ns = time::now().as_ns();
+            let charged = pools
+                .iter()
+                .map(|(at, key)| quotas.all()[*at].charge(*key, piece.len() as u64, now_ns));
+            let wait = charged.max().unwrap_or_default();
+            if !wait.is_zero() {
+                self.wait_unless_gone(wait).await?;
+            }
+            self.client.offer(piece);
+            self.client.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Passes a body on as slowly as the pools of the request say, up to its trailers. The upstream
+    /// waits meanwhile: no more than one read of it is held here.
+    #[cold]
+    pub(crate) async fn relay_paced(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
+        let worker = self.context.worker;
+        let (upstreams, io) = (&worker.upstreams, &worker.io);
+        let mut gone = std::pin::pin!(self.client.gone());
+        let mut read = Vec::new();
+        let mut pulled = body.take_ready(upstreams, &mut |data| read.extend_from_slice(data));
+        loop {
+            let is_complete = pulled.map_err(|fault| {
+                tracing::debug!(%fault, "the response broke off");
+                io.counters.upstream_errors.add(1);
+                Gone
+            })?;
+            {
+                let _held = io.held(read.len());
+                self.send_paced(&read).await?;
+            }
+            if is_complete {
+                return Ok(());
+            }
+            read.clear();
+            let mut keep = |data: &[u8]| read.extend_from_slice(data);
+            let pull = std::pin::pin!(body.pull(upstreams, &mut keep));
+            pulled = match runtime::race(gone.as_mut(), pull).await {
+                Either::Left(()) => return Err(Gone),
+                Either::Right(pulled) => pulled,
+            };
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Exact counts: of open connections, and of requests in progress.
+//!
+//! A key has an entry while its count is above zero. So there are never more entries than there are
+//! connections or requests in progress, which have their own limits.
+
+use std::sync::{Arc, PoisonError};
+
+use hashbrown::HashMap;
+use runtime::sync::{Lock, LockKind};
+
+use crate::limits::COUNT_SHARDS;
+
+static COUNTS: LockKind = LockKind::new("quota counts");
+
+/// The counts of one limit of a quota.
+#[derive(Debug)]
+pub(super) struct Counts {
+    shards: Box<[Lock<HashMap<u64, u32>>]>,
+}
+
+/// Counted until it is dropped.
+#[derive(Debug)]
+pub struct Counted {
+    counts: Arc<Counts>,
+    key: u64,
+}
+
+impl Counts {
+    pub(super) fn new() -> Arc<Counts> {
+        let shards = (0..COUNT_SHARDS).map(|_| Lock::new(&COUNTS, HashMap::new())).collect();
+        Arc::new(Counts { shards })
+    }
+
+    fn shard(&self, key: u64) -> &Lock<HashMap<u64, u32>> {
+        &self.shards[(key % COUNT_SHARDS as u64) as usize]
+    }
+
+    /// Counts one more, if there are fewer than `max`.
+    pub(super) fn enter(self: &Arc<Counts>, key: u64, max: u32) -> Option<Counted> {
+        let mut shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        match shard.get_mut(&key) {
+            Some(count) if *count >= max => return None,
+            Some(count) => *count += 1,
+            None => drop(shard.insert(key, 1)),
+        }
+        Some(Counted { counts: Arc::clone(self), key })
+    }
+
+    /// The count of a key.
+    pub(super) fn of(&self, key: u64) -> u32 {
+        let shard = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
+        shard.get(&key).copied().unwrap_or(0)
+    }
+
+    /// The count of all keys.
+    pub(super) fn all(&self) -> u64 {
+        let sum = |shard: &Lock<HashMap<u64, u32>>| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.values().map(|count| u64::from(*count)).sum::<u64>()
+        };
+        self.shards.iter().map(sum).sum()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let shard = self.counts.shard(self.key);
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = shard.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                shard.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_exact_and_leave_nothing_behind() {
+        let counts = Counts::new();
+        let mut held: Vec<Counted> = (0..3).filter_map(|_| counts.enter(1, 3)).collect();
+        assert_eq!((held.len(), counts.of(1)), (3, 3));
+        assert!(counts.enter(1, 3).is_none());
+        held.extend(counts.enter(17, 3)); // the same shard
+        assert_eq!((counts.of(17), counts.all()), (1, 4));
+        drop(held.remove(0));
+        held.extend(counts.enter(1, 3));
+        assert_eq!(counts.of(1), 3);
+        held.clear();
+        assert_eq!(counts.all(), 0);
+        assert!(counts.shards.iter().all(|shard| shard.lock().unwrap().is_empty()));
+    }
+}

@@ -1,0 +1,456 @@
+//! Quotas: requests, bytes, connections and requests in progress, for each client network, user,
+//! value of a field, or route.
+//!
+//! What: [`Quotas`] is the list of one configuration. An exchange finds the quotas that apply to
+//! its request, makes a key for each, and takes from its buckets ([`table`]) or its counts. Nothing
+//! here waits or sends: whoever takes is given the time to wait.
+//!
+//! Who owns: the tables and counts of a quota are a [`State`], which all cores share and which
+//! outlives a reload that keeps the quota's name, its `by`, its prefixes and the size of its
+//! tables. A new rate takes over what was spent.
+//!
+//! What never happens: memory grows with the number of clients, except for the counts of open
+//! connections and of requests in progress; a request that is answered within its turn takes a
+//! lock, unless a quota refuses it.
+
+mod busiest;
+mod counts;
+pub mod fields;
+pub mod figures;
+pub mod table;
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use config::{By, Counts as Counting, Over, Role, Route};
+use hashbrown::HashMap;
+use http1::RequestHead;
+use ipnet::IpNet;
+use runtime::time;
+use store::KeyHasher;
+
+pub use counts::Counted;
+
+use crate::limits::SWEEP_EVERY;
+use crate::routes::Routes;
+use busiest::Busiest;
+use counts::Counts;
+use figures::Spread;
+use table::{Scale, Table};
+
+/// The quotas of a configuration.
+#[derive(Debug)]
+pub struct Quotas {
+    all: Box<[Quota]>,
+    hasher: KeyHasher,
+}
+
+/// A quota.
+#[derive(Debug)]
+pub struct Quota {
+    /// As configured.
+    pub config: config::Quota,
+    /// The requests that it is for; `None`: all.
+    selects: Option<Routes>,
+    pub(crate) state: Arc<State>,
+}
+
+/// What outlives a reload.
+#[derive(Debug)]
+pub(crate) struct State {
+    kind: Kind,
+    rates: [Option<Scale>; 2],
+    requests: Option<Table>,
+    bytes: Option<Table>,
+    connections: Arc<Counts>,
+    concurrency: Arc<Counts>,
+    /// Requests that are delayed now.
+    waiting: AtomicU32,
+    /// When it was last swept, in nanoseconds of the monotonic clock.
+    swept_ns: AtomicU64,
+    allowed: Spread,
+    delayed: AtomicU64,
+    refused: AtomicU64,
+    connections_refused: AtomicU64,
+    paced_bytes: Spread,
+    busiest: Busiest,
+}
+
+/// Two quotas of the same name and kind have the same keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kind {
+    by: By,
+    prefixes: [u8; 2],
+    memory: u64,
+    counts: Counting,
+}
+
+/// When a request is taken from a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Before anything else is known than its head.
+    Head,
+    /// When its user is known.
+    User,
+    /// When it needs an upstream.
+    Fetch,
+}
+
+/// What a request is known by.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'w> {
+    /// The client's address.
+    pub peer: IpAddr,
+    /// The role of the listener.
+    pub role: Role,
+    /// The user whose password was verified.
+    pub user: Option<&'w [u8]>,
+    /// The request's head.
+    pub head: &'w RequestHead<'w>,
+    /// The host that it is for ...
+    pub authority: &'w [u8],
+    /// ... and the path with the query.
+    pub path: &'w [u8],
+    /// The routes of the configuration.
+    pub routes: &'w Routes,
+}
+
+/// The states of all quotas of the process, so that a reload finds the existing ones.
+#[derive(Debug, Default)]
+pub struct Registry(Mutex<HashMap<String, Weak<State>>>);
+
+impl Registry {
+    /// The quotas of a configuration; `None` if it has none, so that a request pays one load.
+    pub fn quotas(&self, quotas: &[config::Quota], hasher: &KeyHasher) -> Option<Arc<Quotas>> {
+        if quotas.is_empty() {
+            return None;
+        }
+        let all = quotas.iter().map(|config| Quota {
+            selects: selects(config),
+            state: self.state(config),
+            config: config.clone(),
+        });
+        Some(Arc::new(Quotas { all: all.collect(), hasher: hasher.clone() }))
+    }
+
+    fn state(&self, config: &config::Quota) -> Arc<State> {
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = states.get(&config.name).and_then(Weak::upgrade);
+        let new = State::new(config);
+        let old = old.filter(|old| old.kind == new.kind);
+        if let Some(old) = &old
+            && old.rates == new.rates
+        {
+            return Arc::clone(old);
+        }
+        let new = Arc::new(old.map_or(new, |old| State::after(config, &old)));
+        states.retain(|_, one| one.strong_count() > 0);
+        states.insert(config.name.clone(), Arc::downgrade(&new));
+        new
+    }
+}
+
+/// The routes of a quota are used as those of requests are, so that no spelling of a path leads
+/// around it.
+fn selects(config: &config::Quota) -> Option<Routes> {
+    let is_for_all = config.hosts.is_empty() && config.prefix == "/";
+    let route = || Route {
+        hosts: config.hosts.clone(),
+        path: config::Path::Prefix(config.prefix.clone()),
+        ..Route::to("")
+    };
+    (!is_for_all).then(|| Routes::new(&[route()], &[]))
+}
+
+fn scales(config: &config::Quota) -> [Option<Scale>; 2] {
+    let requests = config.requests.map(|rate| Scale::new(&rate, config.requests_at_once(&rate)));
+    let bytes = config.bytes.map(|rate| Scale::new(&rate, config.bytes_at_once(&rate)));
+    [requests, bytes]
+}
+
+impl State {
+    fn new(config: &config::Quota) -> State {
+        let rates = scales(config);
+        // Only the tables are large. One that takes over another's levels is made later.
+        let table = |scale: Option<Scale>| {
+            // All clients together have one bucket.
+            let memory = if config.by == By::All { 1 } else { config.memory };
+            scale.map(|scale| Table::new(memory, scale))
+        };
+        State {
+            kind: Kind {
+                by: config.by.clone(),
+                prefixes: [config.v4_prefix, config.v6_prefix],
+                memory: config.memory,
+                counts: config.counts,
+            },
+            rates,
+            requests: table(rates[0]),
+            bytes: table(rates[1]),
+            connections: Counts::new(),
+            concurrency: Counts::new(),
+            waiting: AtomicU32::new(0),
+            swept_ns: AtomicU64::new(0),
+            allowed: Spread::default(),
+            delayed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            connections_refused: AtomicU64::new(0),
+            paced_bytes: Spread::default(),
+            busiest: Busiest::default(),
+        }
+    }
+
+    /// A state with other rates, which takes over what was spent and what is counted.
+    fn after(config: &config::Quota, old: &State) -> State {
+        let now_ns = time::now().as_ns();
+        let mut new = State::new(config);
+        let tables = [(&new.requests, &old.requests), (&new.bytes, &old.bytes)];
+        for (new, old) in tables {
+            if let (Some(new), Some(old)) = (new, old) {
+                new.adopt(old, now_ns);
+            }
+        }
+        new.connections = Arc::clone(&old.connections);
+        new.concurrency = Arc::clone(&old.concurrency);
+        new
+    }
+}
+
+impl Quotas {
+    /// All quotas.
+    pub fn all(&self) -> &[Quota] {
+        &self.all
+    }
+
+    /// The quotas that apply to a request at this stage, each with the request's key.
+    pub fn of<'q>(
+        &'q self,
+        stage: Stage,
+        who: &'q Who<'_>,
+    ) -> impl Iterator<Item = (&'q Quota, u64)> {
+        let at_stage = self.all.iter().filter(move |quota| quota.stage() == stage);
+        at_stage.filter_map(|quota| Some((quota, self.key(quota, who)?)))
+    }
+
+    /// The key of a request, if the quota applies to it.
+    fn key(&self, quota: &Quota, who: &Who<'_>) -> Option<u64> {
+        let config = &quota.config;
+        let is_for = config.role.is_none_or(|role| role == who.role) && !quota.excepts(who.peer);
+        let is_for = is_for
+            && quota.selects.as_ref().is_none_or(|it| it.find(who.authority, who.path).is_some());
+        if !is_for {
+            return None;
+        }
+        let key = |part: &[u8]| self.hasher.key(&[part]).to_u128() as u64;
+        match &config.by {
+            By::All => Some(0),
+            By::Network => Some(self.key_of_network(quota, who.peer)),
+            By::User => who.user.map(key),
+            By::Field(name) => who.head.fields.values(name.as_bytes()).next().map(key),
+            By::Route => {
+                let at =
+                    (who.role == Role::Reverse).then(|| who.routes.find(who.authority, who.path));
+                let route = &who.routes.get(at.flatten()?)?.config;
+                Some(key(format!("{:?} {:?}", route.hosts, route.path).as_bytes()))
+            }
+        }
+    }
+
+    #[inline]
+    fn key_of_network(&self, quota: &Quota, peer: IpAddr) -> u64 {
+        let mut builder = self.hasher.start();
+        // An address of IPv4 is hashed as the IPv6 address that it is mapped to.
+        let (bits, prefix) = match peer.to_canonical() {
+            IpAddr::V4(v4) => (v4.to_ipv6_mapped().to_bits(), quota.config.v4_prefix + 96),
+            IpAddr::V6(v6) => (v6.to_bits(), quota.config.v6_prefix),
+        };
+        let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+        builder.raw(&(bits & mask).to_be_bytes());
+        builder.finish().to_u128() as u64
+    }
+
+    /// Counts a new connection until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The client has as many connections as it may have.
+    pub fn connect(&self, peer: IpAddr, role: Role) -> Result<Vec<Counted>, ()> {
+        let mut counted = Vec::new();
+        for quota in &self.all {
+            let Some(max) = quota.config.connections else { continue };
+            if quota.config.role.is_some_and(|of| of != role) || quota.excepts(peer) {
+                continue;
+            }
+            let key = match quota.config.by {
+                By::Network => self.key_of_network(quota, peer),
+                _ => 0,
+            };
+            match quota.state.connections.enter(key, max) {
+                Some(one) => counted.push(one),
+                None => {
+                    quota.state.connections_refused.fetch_add(1, Relaxed);
+                    quota.state.busiest.note(key, || quota.network(peer).to_string());
+                    return Err(());
+                }
+            }
+        }
+        Ok(counted)
+    }
+
+    /// Keeps the tables in order. Every core calls this at its tick, and one of them does it.
+    pub fn sweep(&self) {
+        let now_ns = time::now().as_ns();
+        for quota in &self.all {
+            let swept = &quota.state.swept_ns;
+            let last = swept.load(Relaxed);
+            let is_due = now_ns.saturating_sub(last) >= SWEEP_EVERY.as_nanos() as u64 / 2;
+            if is_due && swept.compare_exchange(last, now_ns, Relaxed, Relaxed).is_ok() {
+                let tables = [&quota.state.requests, &quota.state.bytes];
+                tables.into_iter().flatten().for_each(|table| table.sweep(now_ns));
+            }
+        }
+    }
+}
+
+/// One of the requests that are delayed, until it is dropped.
+#[derive(Debug)]
+pub struct Waiting(Arc<State>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Quota {
+    /// When requests are taken from it.
+    pub fn stage(&self) -> Stage {
+        match (&self.config.by, self.config.counts) {
+            (_, Counting::Fetches) => Stage::Fetch,
+            (By::User, Counting::All) => Stage::User,
+            (_, Counting::All) => Stage::Head,
+        }
+    }
+
+    fn excepts(&self, peer: IpAddr) -> bool {
+        !self.config.except_from.is_empty()
+            && self.config.except_from.iter().any(|network| network.contains(&peer.to_canonical()))
+    }
+
+    /// Whether a hit can be answered in its turn although this quota applies: nothing has to be
+    /// counted until its end, paced, or added to it.
+    pub fn lets_hits_pass(&self) -> bool {
+        let config = &self.config;
+        config.bytes.is_none() && config.concurrency.is_none() && !config.fields
+    }
+
+    /// The name of a client's network.
+    fn network(&self, peer: IpAddr) -> IpNet {
+        let peer = peer.to_canonical();
+        let prefix = match peer {
+            IpAddr::V4(_) => self.config.v4_prefix,
+            IpAddr::V6(_) => self.config.v6_prefix,
+        };
+        IpNet::new(peer, prefix).map_or_else(|_| IpNet::from(peer), |network| network.trunc())
+    }
+
+    /// How long a request would wait, if at all; `Err` is when it may come again.
+    pub fn judge(&self, key: u64, now_ns: u64) -> Result<Duration, Duration> {
+        let Some(table) = &self.state.requests else { return Ok(Duration::ZERO) };
+        let wait = table.wait_for(key, 1, now_ns);
+        if wait.is_zero() || (wait <= self.delay_max() && self.has_room()) {
+            return Ok(wait);
+        }
+        Err(wait)
+    }
+
+    /// Takes a request. Returns how long it waits; `Err` is when it may come again.
+    #[inline]
+    pub fn take(&self, key: u64, now_ns: u64) -> Result<Duration, Duration> {
+        let taken = match &self.state.requests {
+            Some(table) => table.take(key, 1, now_ns, self.delay_max()),
+            None => Ok(Duration::ZERO),
+        };
+        if taken == Ok(Duration::ZERO) {
+            self.state.allowed.add(1);
+        }
+        taken
+    }
+
+    /// Takes a request if it does not have to wait.
+    #[inline]
+    pub fn take_at_once(&self, key: u64, now_ns: u64) -> bool {
+        let table = self.state.requests.as_ref();
+        let is_taken = table.is_none_or(|table| table.take(key, 1, now_ns, Duration::ZERO).is_ok());
+        self.state.allowed.add(u64::from(is_taken));
+        is_taken
+    }
+
+    fn delay_max(&self) -> Duration {
+        match self.config.over {
+            Over::Refuse => Duration::ZERO,
+            Over::Delay => self.config.delay_max,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.state.waiting.load(Relaxed) < self.config.waiting_max
+    }
+
+    /// Counts a request that is delayed.
+    pub fn wait(&self, key: u64, who: &Who<'_>) -> Waiting {
+        self.state.waiting.fetch_add(1, Relaxed);
+        self.state.delayed.fetch_add(1, Relaxed);
+        self.state.busiest.note(key, || self.name_of(who));
+        Waiting(Arc::clone(&self.state))
+    }
+
+    /// Counts a request that is refused.
+    pub fn refuse(&self, key: u64, who: &Who<'_>) {
+        self.state.refused.fetch_add(1, Relaxed);
+        self.state.busiest.note(key, || self.name_of(who));
+    }
+
+    /// Counts a request until what is returned is dropped; `Err` if there are too many.
+    ///
+    /// # Errors
+    /// There are as many as the quota allows.
+    pub fn begin(&self, key: u64) -> Result<Option<Counted>, ()> {
+        match self.config.concurrency {
+            None => Ok(None),
+            Some(max) => self.state.concurrency.enter(key, max).map(Some).ok_or(()),
+        }
+    }
+
+    /// Charges bytes that are about to be sent. Returns how long to wait before.
+    pub fn charge(&self, key: u64, bytes: u64, now_ns: u64) -> Duration {
+        self.state.paced_bytes.add(bytes);
+        let table = self.state.bytes.as_ref();
+        table.map_or(Duration::ZERO, |table| table.charge(key, bytes, now_ns))
+    }
+
+    /// What the key of a request is the hash of.
+    fn name_of(&self, who: &Who<'_>) -> String {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        match &self.config.by {
+            By::All => "all".to_owned(),
+            By::Network => self.network(who.peer).to_string(),
+            By::User => text(who.user.unwrap_or_default()),
+            By::Field(name) => {
+                text(who.head.fields.values(name.as_bytes()).next().unwrap_or_default())
+            }
+            By::Route => {
+                let route = who.routes.find(who.authority, who.path);
+                match route.and_then(|at| who.routes.get(at)) {
+                    Some(route) => format!("{:?} {:?}", route.config.hosts, route.config.path),
+                    None => String::new(),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+use http1::{Limits, Scratch, parse_request};
+
+use super::*;
+
+fn quota(change: impl FnOnce(&mut config::Quota)) -> config::Quota {
+    let mut config = config::Quota { name: "q".into(), memory: 1 << 16, ..Default::default() };
+    change(&mut config);
+    config
+}
+
+fn quotas(registry: &Registry, change: impl FnOnce(&mut config::Quota)) -> Arc<Quotas> {
+    registry.quotas(&[quota(change)], &KeyHasher::seeded(1, 2)).unwrap()
+}
+
+/// The key of a request from this address with these fields.
+fn key(quotas: &Quotas, peer: &str, path: &str, fields: &str, user: Option<&[u8]>) -> Option<u64> {
+    let bytes = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    let (mut scratch, limits) = (Scratch::new(), Limits::default());
+    let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
+    let routes = Routes::new(&[], &[]);
+    let who = Who {
+        peer: peer.parse().unwrap(),
+        role: Role::Reverse,
+        user,
+        head: &head,
+        authority: b"a",
+        path: path.as_bytes(),
+        routes: &routes,
+    };
+    quotas.key(&quotas.all[0], &who)
+}
+
+#[test]
+fn a_network_is_its_prefix() {
+    let registry = Registry::default();
+    let by_default = quotas(&registry, |_| {});
+    let of = |quotas: &Quotas, peer| key(quotas, peer, "/", "", None).unwrap();
+    assert_eq!(of(&by_default, "10.0.0.1"), of(&by_default, "::ffff:10.0.0.1"));
+    assert_ne!(of(&by_default, "10.0.0.1"), of(&by_default, "10.0.0.2"));
+    assert_eq!(of(&by_default, "2001:db8::1"), of(&by_default, "2001:db8::ffff:1"));
+    assert_ne!(of(&by_default, "2001:db8::1"), of(&by_default, "2001:db8:0:1::1"));
+    let wide = quotas(&registry, |quota| (quota.v4_prefix, quota.v6_prefix) = (24, 0));
+    assert_eq!(of(&wide, "10.0.0.1"), of(&wide, "10.0.0.200"));
+    assert_ne!(of(&wide, "10.0.0.1"), of(&wide, "10.0.1.1"));
+    assert_eq!(of(&wide, "2001:db8::1"), of(&wide, "fe80::1"));
+}
+
+#[test]
+fn a_request_has_a_key_only_if_the_quota_applies() {
+    let registry = Registry::default();
+    let of = |change: fn(&mut config::Quota), path, fields, user| {
+        key(&quotas(&registry, change), "10.0.0.1", path, fields, user).is_some()
+    };
+    assert!(of(|quota| quota.prefix = "/api".into(), "/x/../api/y", "", None));
+    assert!(!of(|quota| quota.prefix = "/api".into(), "/apix", "", None));
+    assert!(!of(|quota| quota.role = Some(Role::Forward), "/", "", None));
+    assert!(!of(|quota| quota.except_from = vec!["10.0.0.0/8".parse().unwrap()], "/", "", None));
+    assert!(of(|quota| quota.by = By::User, "/", "", Some(b"u")));
+    assert!(!of(|quota| quota.by = By::User, "/", "", None));
+    let by_field = |quota: &mut config::Quota| quota.by = By::Field("x-key".into());
+    assert!(of(by_field, "/", "X-KEY: a\r\n", None));
+    assert!(!of(by_field, "/", "", None));
+}
+
+#[test]
+fn a_reload_keeps_what_was_spent() {
+    let registry = Registry::default();
+    let with = |rate: &str, v4_prefix| {
+        let rate = rate.parse().unwrap();
+        quotas(&registry, |quota| (quota.requests, quota.v4_prefix) = (Some(rate), v4_prefix))
+    };
+    let now_ns = time::now().as_ns();
+    let first = with("10/d", 32);
+    assert!(first.all[0].take(7, now_ns).is_ok());
+    let same = with("10/d", 32);
+    assert!(Arc::ptr_eq(&first.all[0].state, &same.all[0].state));
+    assert!(same.all[0].take(7, now_ns).is_err(), "1 at once");
+    let faster = with("10/h", 32);
+    assert!(faster.all[0].take(7, now_ns).is_err(), "spent before the reload");
+    assert!(faster.all[0].take(8, now_ns).is_ok());
+    let other = with("10/h", 24);
+    assert!(other.all[0].take(7, now_ns).is_ok(), "other networks have other keys");
+}
+
+#[test]
+fn connections_are_counted_until_they_end() {
+    let registry = Registry::default();
+    let quotas = quotas(&registry, |quota| quota.connections = Some(2));
+    let (peer, other) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let first = quotas.connect(peer, Role::Reverse).unwrap();
+    let _second = quotas.connect(peer, Role::Reverse).unwrap();
+    assert!(quotas.connect(peer, Role::Reverse).is_err());
+    assert!(quotas.connect(other, Role::Reverse).is_ok());
+    drop(first);
+    assert!(quotas.connect(peer, Role::Reverse).is_ok());
+    let json = figures::json(Some(&quotas));
+    assert_eq!(json["quotas"][0]["connections_refused"], 1);
+    assert_eq!(json["quotas"][0]["busiest"][0]["client"], "10.0.0.1/32");
+}
+
+#[test]
+fn the_fields_have_the_syntax_of_the_draft() {
+    let registry = Registry::default();
+    let quotas = quotas(&registry, |quota| {
+        quota.requests = Some("10/m".parse().unwrap());
+        quota.burst = Some(5);
+        quota.concurrency = Some(3);
+        quota.bytes = Some("1MiB/s".parse().unwrap());
+    });
+    let quota = &quotas.all[0];
+    let now_ns = time::now().as_ns();
+    assert!(quota.take(1, now_ns).is_ok());
+    let _one = quota.begin(1).unwrap();
+    let mut out = Vec::new();
+    fields::append(&mut out, &[(quota, 1)], now_ns);
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "RateLimit-Policy: \"q\";q=5;w=30, \
+         \"q concurrency\";q=3;qu=\"concurrent-requests\", \
+         \"q bytes\";q=1048576;w=1;qu=\"content-bytes\"\r\n\
+         RateLimit: \"q\";r=4;t=7, \"q concurrency\";r=2, \"q bytes\";r=1048576;t=0\r\n"
+    );
+}

@@ -1,0 +1,339 @@
+//! Quotas: who is refused, who waits, and who notices nothing.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::{By, Counts, Over, Quota};
+use runtime::sim;
+use runtime::time::{now, sleep};
+use server::Config;
+
+use crate::origin::expected;
+use crate::world::{ADMIN, Client, World, each_version, each_way, each_way_tcp, reverse, with};
+
+/// Reverse mode with one quota, by the field `X-Client`: the twin's clients have one address.
+fn limited(change: impl Fn(&mut Quota)) -> impl Fn() -> Config {
+    with(reverse, move |config| {
+        let by = By::Field("x-client".into());
+        let mut quota = Quota { name: "q".into(), by, memory: 1 << 16, ..Quota::default() };
+        change(&mut quota);
+        config.quotas = vec![quota];
+    })
+}
+
+/// So many at once, and hardly any after that.
+fn slow(quota: &mut Quota, burst: u64) {
+    quota.requests = Some("1/h".parse().unwrap());
+    quota.burst = Some(burst);
+}
+
+async fn admin(path: &str) -> serde_json::Value {
+    let mut client = Client::to(ADMIN).await.unwrap();
+    let got = client.ask(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await;
+    assert_eq!(got.status, 200, "{}", String::from_utf8_lossy(&got.body));
+    serde_json::from_slice(&got.body).unwrap()
+}
+
+const HIT: &str = "/q?size=30&cc=max-age=6000";
+
+/// One of 100 clients asks for ten times its quota; the others ask for as much as they may. All
+/// requests but the first are hits.
+#[test]
+fn the_client_above_its_quota_is_refused_and_99_others_lose_nothing() {
+    let config = limited(|quota| slow(quota, 5));
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
+            let mut loud = Client::new().await;
+            let mut quiet = Client::new().await;
+            let (mut passed, mut refused) = (0, 0);
+            for round in 0..5 {
+                for _ in 0..10 {
+                    match loud.get(HIT, "X-Client: loud\r\n").await.status {
+                        200 => passed += 1,
+                        429 => refused += 1,
+                        other => panic!("{other}"),
+                    }
+                }
+                for client in 0..99 {
+                    let got = quiet.get(HIT, &format!("X-Client: {client}\r\n")).await;
+                    assert_eq!(got.status, 200, "client {client} in round {round}");
+                    assert_eq!(got.body, expected(HIT, None));
+                }
+            }
+            assert_eq!((passed, refused), (5, 45));
+            assert_eq!(world.origin.count(HIT), 1);
+            assert_eq!(world.counter("hits"), 5 + 5 * 99 - 1);
+            let quotas = admin("/quotas").await;
+            let quota = &quotas["quotas"][0];
+            assert_eq!((&quota["allowed"], &quota["refused"]), (&500.into(), &45.into()));
+            assert_eq!(quota["busiest"][0]["client"], "loud");
+            assert_eq!(quota["busiest"][0]["over"], 45);
+            assert_eq!((&quota["table"], &quota["evicted"]), (&(1 << 16).into(), &0.into()));
+            let metrics = world.metrics().await;
+            let refused = "plimsoll_quota_refused_total{quota=\"q\"}";
+            assert!(metrics.iter().any(|(name, value)| name == refused && *value == 45));
+        });
+    });
+}
+
+#[test]
+fn a_refusal_says_when_to_come_again_and_is_not_stored() {
+    let config = limited(|quota| slow(quota, 1));
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        assert_eq!(client.get(HIT, "X-Client: a\r\n").await.status, 200);
+        let refused = client.get(HIT, "X-Client: a\r\n").await;
+        assert_eq!(refused.status, 429);
+        let after: u64 = refused.field("retry-after").unwrap().parse().unwrap();
+        assert!((3500..=3601).contains(&after), "{after}");
+        assert_eq!(refused.field("ratelimit-policy"), Some("\"q\";q=1;w=3600"));
+        assert!(refused.field("ratelimit").unwrap().starts_with("\"q\";r=0;t=3"));
+        assert_eq!(refused.field("cache-control"), Some("no-store"));
+        assert!(refused.field("proxy-status").unwrap().contains("details=\"quota\""));
+        assert!(String::from_utf8_lossy(&refused.body).contains("the quota `q`"));
+        // Other clients get the stored response on the same connection; none without the field is
+        // limited.
+        for fields in ["X-Client: b\r\n", "", ""] {
+            let got = client.get(HIT, fields).await;
+            assert_eq!((got.status, got.field("ratelimit")), (200, None));
+        }
+        assert_eq!(world.origin.count(HIT), 1);
+        // The limit is for each user of the field, and a request that waits for none is explained.
+        world.stopped().await;
+        let refused = world.log_lines().iter().filter(|(status, _)| *status == 429).count();
+        assert_eq!(refused, 1);
+    });
+}
+
+#[test]
+fn a_quota_of_fetches_lets_hits_pass() {
+    let config = limited(|quota| {
+        slow(quota, 2);
+        quota.counts = Counts::Fetches;
+    });
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for _ in 0..5 {
+            assert_eq!(client.get(HIT, "X-Client: a\r\n").await.status, 200);
+        }
+        for (target, status) in [("/2?size=5", 200), ("/3?size=5", 429), (HIT, 200)] {
+            assert_eq!(client.get(target, "X-Client: a\r\n").await.status, status, "{target}");
+        }
+        assert_eq!(world.origin.count("/3?size=5"), 0);
+    });
+}
+
+#[test]
+fn requests_above_the_rate_wait_within_bounds() {
+    let config = limited(|quota| {
+        quota.requests = Some("1/s".parse().unwrap());
+        quota.over = Over::Delay;
+        quota.delay_max = Duration::from_secs(3);
+    });
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        assert_eq!(client.get(HIT, "X-Client: a\r\n").await.status, 200);
+        let start = now();
+        for _ in 0..4 {
+            let got = client.get(HIT, "X-Client: a\r\n").await;
+            assert_eq!((got.status, got.body), (200, expected(HIT, None)));
+        }
+        assert!(start.elapsed() > Duration::from_millis(2500), "{:?}", start.elapsed());
+        // Those that would wait for longer than the bound are refused.
+        let mut clients = Vec::new();
+        for _ in 0..6 {
+            let client = Client::new().await;
+            let request = format!("GET {HIT} HTTP/1.1\r\nHost: site\r\nX-Client: b\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            clients.push(client);
+        }
+        let (mut passed, mut refused) = (0, 0);
+        for mut client in clients {
+            match client.response().await.unwrap().status {
+                200 => passed += 1,
+                429 => refused += 1,
+                other => panic!("{other}"),
+            }
+        }
+        assert!(passed >= 4, "{passed} passed, {refused} refused");
+    });
+}
+
+/// A client that cancels while its request waits costs the origin nothing.
+#[test]
+fn a_request_that_is_cancelled_while_it_waits_is_not_sent() {
+    let config = limited(|quota| {
+        quota.requests = Some("1/m".parse().unwrap());
+        quota.over = Over::Delay;
+        quota.delay_max = Duration::from_secs(3600);
+    });
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
+            let mut first = Client::new().await;
+            assert_eq!(first.get("/1?size=5", "X-Client: a\r\n").await.status, 200);
+            if first.is_http1() {
+                return;
+            }
+            let second = Client::new().await;
+            let request = b"GET /2?size=5 HTTP/1.1\r\nHost: site\r\nX-Client: a\r\n\r\n";
+            second.send(request).await.unwrap();
+            sleep(Duration::from_secs(2)).await;
+            assert_eq!(admin("/quotas").await["quotas"][0]["waiting"], 1);
+            drop(second);
+            sleep(Duration::from_secs(90)).await;
+            assert_eq!(admin("/quotas").await["quotas"][0]["waiting"], 0);
+            assert_eq!(world.origin.count("/2?size=5"), 0);
+        });
+    });
+}
+
+/// 50 kB at 10 kB/s, of which 10 kB may come at once, take four seconds: from the origin, in
+/// memory, on the disk, in parts, and while they arrive. No byte is lost or added.
+#[test]
+fn bodies_are_sent_as_slowly_as_the_pool_says() {
+    let config = limited(|quota| {
+        quota.bytes = Some("10000/s".parse().unwrap());
+        quota.bytes_burst = Some(10_000);
+    });
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let mut unlimited = Client::new().await;
+        for cc in ["no-store", "no-store&frame=chunked", "max-age=6000", "max-age=6000"] {
+            let target = format!("/p?size=50000&cc={cc}");
+            sleep(Duration::from_secs(10)).await;
+            let start = now();
+            let got = client.get(&target, "X-Client: a\r\n").await;
+            assert_eq!((got.status, got.body), (200, expected(&target, None)));
+            let took = start.elapsed();
+            assert!(took > Duration::from_millis(3900), "{target} took {took:?}");
+            let start = now();
+            assert_eq!(unlimited.get(&target, "").await.body.len(), 50_000);
+            assert!(start.elapsed() < took, "{target}");
+        }
+        let stored = "/p?size=50000&cc=max-age=6000";
+        sleep(Duration::from_secs(10)).await;
+        let start = now();
+        let got = client.get(stored, "X-Client: a\r\nRange: bytes=10000-39999\r\n").await;
+        assert_eq!((got.status, &got.body[..]), (206, &expected(stored, None)[10_000..40_000]));
+        assert!(start.elapsed() > Duration::from_millis(1900), "{:?}", start.elapsed());
+        assert!(client.head(stored, "X-Client: a\r\n").await.body.is_empty());
+    });
+}
+
+/// Two pools as Squid's class 2 has: one for all, one for each client.
+#[test]
+fn a_pool_for_all_is_shared() {
+    let config = with(reverse, |config| {
+        let pool = |name: &str, by, rate: &str| Quota {
+            name: name.into(),
+            by,
+            bytes: Some(rate.parse().unwrap()),
+            bytes_burst: Some(1024),
+            ..Quota::default()
+        };
+        let each = pool("each", By::Field("x-client".into()), "8000/s");
+        config.quotas = vec![pool("all", By::All, "10000/s"), each];
+    });
+    each_way_tcp(config, async |_: Rc<World>| {
+        let target = "/all?size=20000&cc=no-store";
+        let start = now();
+        let one = async |name: &str| {
+            let mut client = Client::new().await;
+            let got = client.get(target, &format!("X-Client: {name}\r\n")).await;
+            assert_eq!(got.body, expected(target, None));
+        };
+        runtime::join(one("a"), one("b")).await;
+        let took = start.elapsed();
+        assert!(took > Duration::from_millis(3800), "40 kB at 10 kB/s took {took:?}");
+    });
+}
+
+#[test]
+fn one_connection_too_many_is_closed() {
+    let config = limited(|quota| {
+        (quota.by, quota.connections) = (By::Network, Some(2));
+    });
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |_: Rc<World>| {
+            let mut first = Client::new().await;
+            let mut second = Client::new().await;
+            for client in [&mut first, &mut second] {
+                assert_eq!(client.get(HIT, "").await.status, 200);
+            }
+            if let Ok(mut third) = Client::to(crate::world::PROXY).await {
+                let request = format!("GET {HIT} HTTP/1.1\r\nHost: site\r\n\r\n");
+                let _ = third.send(request.as_bytes()).await;
+                assert!(third.response().await.is_err());
+            }
+            let quotas = admin("/quotas").await;
+            assert_eq!(quotas["quotas"][0]["connections"], 2);
+            assert!(quotas["quotas"][0]["connections_refused"].as_u64() >= Some(1));
+            drop(first);
+            sleep(Duration::from_secs(100)).await;
+            assert_eq!(Client::new().await.get(HIT, "").await.status, 200);
+        });
+    });
+}
+
+#[test]
+fn one_request_in_progress_too_many_is_refused() {
+    let config = limited(|quota| quota.concurrency = Some(2));
+    each_way(config, async |_: Rc<World>| {
+        let mut clients = Vec::new();
+        for at in 0..2 {
+            let client = Client::new().await;
+            let request =
+                format!("GET /c{at}?size=5&delay=20000 HTTP/1.1\r\nHost: s\r\nX-Client: a\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            clients.push(client);
+        }
+        sleep(Duration::from_secs(5)).await;
+        let mut third = Client::new().await;
+        let refused = third.get("/d?size=5", "X-Client: a\r\n").await;
+        assert_eq!((refused.status, refused.field("retry-after")), (429, Some("1")));
+        let policy = "\"q concurrency\";q=2;qu=\"concurrent-requests\"";
+        assert_eq!(refused.field("ratelimit-policy"), Some(policy));
+        assert_eq!(third.get("/d?size=5", "X-Client: b\r\n").await.status, 200);
+        for mut client in clients {
+            assert_eq!(client.response().await.unwrap().status, 200);
+        }
+        assert_eq!(third.get("/d?size=5", "X-Client: a\r\n").await.status, 200);
+    });
+}
+
+#[test]
+fn all_responses_have_the_fields_if_configured() {
+    let config = limited(|quota| {
+        slow(quota, 9);
+        quota.fields = true;
+    });
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for (target, left) in [(HIT, 8), (HIT, 7), ("/n?size=5&cc=no-store", 6)] {
+            let got = client.get(target, "X-Client: a\r\n").await;
+            assert_eq!(got.field("ratelimit-policy"), Some("\"q\";q=9;w=32400"));
+            assert!(got.field("ratelimit").unwrap().starts_with(&format!("\"q\";r={left};t=")));
+            assert_eq!((got.status, got.body), (200, expected(target, None)));
+        }
+    });
+}
+
+#[test]
+fn an_explanation_names_the_quota_and_takes_nothing() {
+    let config = limited(|quota| slow(quota, 1));
+    each_way_tcp(config, async |_: Rc<World>| {
+        let about = "/explain?url=http://site/q%3fsize=30&header=X-Client:%20a";
+        for _ in 0..3 {
+            let explained = admin(about).await;
+            assert_eq!(explained["quotas"][0]["name"], "q");
+            assert_eq!(explained["quotas"][0]["remaining"], 1);
+            assert_eq!(explained["decision"]["does"], "fetch");
+        }
+        let mut client = Client::new().await;
+        assert_eq!(client.get("/q?size=30", "X-Client: a\r\n").await.status, 200);
+        let explained = admin(about).await;
+        assert_eq!(explained["decision"]["rule"], "quota");
+        assert_eq!(explained["answer"]["status"], 429);
+        assert_eq!(explained["quotas"][0]["refused"], true);
+    });
+}
