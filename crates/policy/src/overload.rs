@@ -273,6 +273,35 @@ mod tests {
         assert_eq!(overload.share_ppm(), before);
     }
 
+    /// One of 100 clients asks as much as 30 others together, and the core can answer 7 of 8.
+    #[test]
+    fn the_others_lose_nothing_to_one_client_that_asks_too_much() {
+        let (overload, limits) = (Overload::default(), Limits::default());
+        let late = sample(100, limits.overload_objective * 3);
+        (0..PATIENCE_TICKS).for_each(|_| overload.tick(&late, &limits));
+        assert_eq!(overload.share_ppm(), 125_000);
+        let (mut quiet, mut loud) = (0, 0);
+        for tick in 0..100 {
+            for client in 0..100u8 {
+                let asks = if client == 0 { 60 } else { 2 };
+                let shed = (0..asks).filter(|_| overload.sheds_of([10, 0, 0, client].into()));
+                let shed = shed.count();
+                if tick >= 20 {
+                    *(if client == 0 { &mut loud } else { &mut quiet }) += shed;
+                }
+            }
+            // Neither late nor calm: the share stays.
+            overload.tick(&sample(95, limits.overload_objective * 3 / 4), &limits);
+        }
+        assert_eq!(quiet, 0);
+        let share = loud as f64 / (80 * (60 + 99 * 2)) as f64;
+        assert!((share - 0.125).abs() < 0.02, "{share}");
+        // When nothing is shed, nothing is counted.
+        (0..40).for_each(|_| overload.tick(&sample(50, MS), &limits));
+        assert!(overload.fair.borrow().is_none());
+        assert!(!overload.sheds_of([10, 0, 0, 0].into()));
+    }
+
     #[test]
     fn it_can_be_turned_off() {
         let (overload, mut limits) = (Overload::default(), Limits::default());

@@ -10,6 +10,7 @@ use super::rules::RECORDED;
 /// that matches. The last one takes the remainder.
 const ROWS: &[(&str, &[&str])] = &[
     ("Overload", &["core_", "connections_shed", "memory_stall", "memory_shrinks"]),
+    ("Quotas", &["quota_"]),
     ("Upstreams", &["upstream_"]),
     ("TLS with clients", &["tls_"]),
     ("Disk", &["disk_"]),

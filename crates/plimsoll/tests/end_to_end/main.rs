@@ -22,6 +22,7 @@ mod load;
 mod peers;
 mod prometheus;
 mod proxy_header;
+mod quotas;
 mod settings;
 mod smuggling;
 mod support;

@@ -88,6 +88,17 @@ struct Kind {
     counts: Counting,
 }
 
+impl Kind {
+    fn of(config: &config::Quota) -> Kind {
+        Kind {
+            by: config.by.clone(),
+            prefixes: [config.v4_prefix, config.v6_prefix],
+            memory: config.memory,
+            counts: config.counts,
+        }
+    }
+}
+
 /// When a request is taken from a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -139,14 +150,12 @@ impl Registry {
     fn state(&self, config: &config::Quota) -> Arc<State> {
         let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let old = states.get(&config.name).and_then(Weak::upgrade);
-        let new = State::new(config);
-        let old = old.filter(|old| old.kind == new.kind);
-        if let Some(old) = &old
-            && old.rates == new.rates
-        {
-            return Arc::clone(old);
-        }
-        let new = Arc::new(old.map_or(new, |old| State::after(config, &old)));
+        let old = old.filter(|old| old.kind == Kind::of(config));
+        let new = Arc::new(match old {
+            Some(old) if old.rates == scales(config) => return old,
+            Some(old) => State::after(config, &old),
+            None => State::new(config),
+        });
         states.retain(|_, one| one.strong_count() > 0);
         states.insert(config.name.clone(), Arc::downgrade(&new));
         new
@@ -174,19 +183,13 @@ fn scales(config: &config::Quota) -> [Option<Scale>; 2] {
 impl State {
     fn new(config: &config::Quota) -> State {
         let rates = scales(config);
-        // Only the tables are large. One that takes over another's levels is made later.
         let table = |scale: Option<Scale>| {
             // All clients together have one bucket.
             let memory = if config.by == By::All { 1 } else { config.memory };
             scale.map(|scale| Table::new(memory, scale))
         };
         State {
-            kind: Kind {
-                by: config.by.clone(),
-                prefixes: [config.v4_prefix, config.v6_prefix],
-                memory: config.memory,
-                counts: config.counts,
-            },
+            kind: Kind::of(config),
             rates,
             requests: table(rates[0]),
             bytes: table(rates[1]),
@@ -254,7 +257,7 @@ impl Quotas {
                 let at =
                     (who.role == Role::Reverse).then(|| who.routes.find(who.authority, who.path));
                 let route = &who.routes.get(at.flatten()?)?.config;
-                Some(key(format!("{:?} {:?}", route.hosts, route.path).as_bytes()))
+                Some(key(name_of_route(route).as_bytes()))
             }
         }
     }
@@ -444,11 +447,20 @@ impl Quota {
             By::Route => {
                 let route = who.routes.find(who.authority, who.path);
                 match route.and_then(|at| who.routes.get(at)) {
-                    Some(route) => format!("{:?} {:?}", route.config.hosts, route.config.path),
+                    Some(route) => name_of_route(&route.config),
                     None => String::new(),
                 }
             }
         }
+    }
+}
+
+/// A route has no name; its hosts and its path are unique.
+fn name_of_route(route: &Route) -> String {
+    let hosts: Vec<String> = route.hosts.iter().map(ToString::to_string).collect();
+    match &route.path {
+        config::Path::Exact(path) => format!("{} {path}", hosts.join(",")),
+        config::Path::Prefix(prefix) => format!("{} {prefix}*", hosts.join(",")),
     }
 }
 

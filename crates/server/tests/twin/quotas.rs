@@ -41,7 +41,7 @@ const HIT: &str = "/q?size=30&cc=max-age=6000";
 #[test]
 fn the_client_above_its_quota_is_refused_and_99_others_lose_nothing() {
     let config = limited(|quota| slow(quota, 5));
-    sim::check(0..2, |seed| {
+    sim::check(0..1, |seed| {
         each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
             let mut loud = Client::new().await;
             let mut quiet = Client::new().await;
