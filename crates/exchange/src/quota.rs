@@ -1,9 +1,9 @@
 //! Quotas at work: what a request takes from them, how long it waits, and how its body is paced.
 //!
 //! A request is taken from its quotas in up to three stages ([`Stage`]): when its head is known,
-//! when its user is known, and when it needs an upstream. First all quotas of a stage judge it, then
-//! it is taken from each: a request that one of them refuses costs nothing at the others. A request
-//! that waits was taken before it waits, so that those that wait are served in their order.
+//! when its user is known, and when it needs an upstream. First all quotas of a stage judge it,
+//! then it is taken from each: a request that one of them refuses costs nothing at the others. A
+//! request that waits was taken before it waits, so that those that wait are served in their order.
 //!
 //! A fresh hit is answered in its turn if all its quotas admit it at once and none paces bodies,
 //! counts requests in progress or adds fields. Otherwise it takes an exchange, which decides again.

@@ -104,8 +104,8 @@ fn summary(out: &mut String, explained: &Explained) {
     for quota in &explained.quotas {
         let wait = quota.wait_ms;
         let text = match (quota.refused, quota.remaining) {
-            (true, _) => "used up: refused now".to_owned(),
-            (false, _) if wait > 0 => format!("used up: would wait {wait} ms"),
+            (true, _) => "exhausted: refused now".to_owned(),
+            (false, _) if wait > 0 => format!("exhausted: would wait {wait} ms"),
             (false, Some(remaining)) => format!("{remaining} requests may come now"),
             (false, None) => "applies".to_owned(),
         };

@@ -12,8 +12,8 @@
 //! ready events wait ([`runtime::time::Turns`]). *Late* means a delay above the objective on a core
 //! whose processor was busy all the time: a long turn of an idle core is no queue. As in CoDel, the
 //! minimum delay of an interval counts, so that a burst which drains by itself sheds no request.
-//! Fresh hits are always served: they cost least, and are what a cache is for. The requests that are
-//! shed are those of the clients that ask most (`fair.rs`).
+//! Fresh hits are always served: they cost least, and are what a cache is for. The clients that ask
+//! most lose first (`fair.rs`).
 //!
 //! What never happens: a request pays more than one load for this; the decision reads a clock.
 
@@ -75,7 +75,7 @@ pub struct Overload {
     retry_after: Cell<u64>,
     late_ticks: Cell<u32>,
     line: RefCell<Line>,
-    /// Who asks, while anything is shed.
+    /// The clients' requests, while anything is shed.
     fair: RefCell<Option<Fair>>,
 }
 

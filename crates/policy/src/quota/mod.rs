@@ -3,7 +3,7 @@
 //!
 //! What: [`Quotas`] is the list of one configuration. An exchange finds the quotas that apply to
 //! its request, makes a key for each, and takes from its buckets ([`table`]) or its counts. Nothing
-//! here waits or sends: whoever takes is given the time to wait.
+//! here waits or sends: the caller is given the time to wait.
 //!
 //! Who owns: the tables and counts of a quota are a [`State`], which all cores share and which
 //! outlives a reload that keeps the quota's name, its `by`, its prefixes and the size of its

@@ -12,7 +12,7 @@
 //!                  '-- else: the word with the lowest level is replaced, and its level is kept
 //! ```
 //!
-//! What never happens: a client gets more than its burst and its rate, whoever else asks. A word
+//! What never happens: a client gets more than its burst and its rate, whatever others ask. A word
 //! without a level (most of them) is replaced without an error. A word with a level is replaced
 //! only if all eight have one, and then the new client *inherits* the lowest of these levels, as in
 //! the algorithm Space-Saving (Metwally and others, 2005). The instants of a set only move forward.
@@ -105,6 +105,15 @@ impl Scale {
         }
     }
 
+    /// The ticks that are as many units as these of another scale, rounded up.
+    fn of_other(&self, other: &Scale, ticks: u64) -> u64 {
+        let ticks = match self.shift - other.shift {
+            more @ 0.. => u128::from(ticks) << more,
+            less => u128::from(ticks).div_ceil(1 << -less),
+        };
+        u64::try_from(ticks).map_or(LEVEL_MAX, |ticks| ticks.min(LEVEL_MAX))
+    }
+
     fn now(&self, now_ns: u64) -> u64 {
         (u128::from(now_ns) * u128::from(self.ticks_per_ns) >> 64) as u64 & TIME_MASK
     }
@@ -168,7 +177,7 @@ impl Table {
         for (set, old) in self.sets.iter().zip(&other.sets) {
             for (word, old) in set.0.iter().zip(&old.0) {
                 let old = old.load(Relaxed);
-                let spent = self.scale.cost(other.scale.units(level_of(old, then)));
+                let spent = self.scale.of_other(&other.scale, level_of(old, then));
                 if spent > 0 {
                     word.store(self.word(old >> TIME_BITS, now, spent), Relaxed);
                 }

@@ -1,3 +1,5 @@
+//! The table, against a plain model and against strangers.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -135,9 +137,11 @@ fn another_rate_keeps_what_was_spent() {
     let (spent, fresh) = (u64::MAX / 3, u64::MAX / 5);
     (0..10).for_each(|_| assert!(takes(&old, spent, SECOND_NS)));
     let new = table(1 << 16, "100/m", 20);
-    new.adopt(&old, SECOND_NS);
-    assert_eq!(new.level(spent, SECOND_NS).remaining, 10);
-    assert_eq!(new.level(fresh, SECOND_NS).remaining, 20);
+    // A part of a request has been refilled meanwhile: the remainder counts.
+    let later = SECOND_NS + 1_000_000;
+    new.adopt(&old, later);
+    assert_eq!(new.level(spent, later).remaining, 10);
+    assert_eq!(new.level(fresh, later).remaining, 20);
 }
 
 /// A bucket as in the textbook, in exact numbers.

@@ -1,3 +1,5 @@
+//! Quotas by what they count and whom, without a server.
+
 use http1::{Limits, Scratch, parse_request};
 
 use super::*;
