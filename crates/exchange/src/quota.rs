@@ -18,7 +18,7 @@ use http1::RequestHead;
 use outcome::Refusal;
 pub use policy::quota::Counted;
 use policy::quota::figures::Judged;
-use policy::quota::{Quota, Quotas, Stage, Waiting, Who, fields};
+use policy::quota::{Quota, Quotas, Stage, TooMany, Waiting, Who, fields};
 use runtime::{Either, time};
 use upstream::UpstreamBody;
 
@@ -163,7 +163,7 @@ impl<C: Client> Exchange<'_, C> {
         }
         let (mut wait, mut waiting, mut counted) = (Duration::ZERO, Vec::new(), Vec::new());
         for (quota, key) in &of {
-            let one = quota.begin(*key).map_err(|()| refuse(quota, *key, Duration::ZERO))?;
+            let one = quota.begin(*key).map_err(|TooMany| refuse(quota, *key, Duration::ZERO))?;
             counted.extend(one);
             let after = quota.take(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
             if !after.is_zero() {

@@ -17,7 +17,7 @@ use core_io::CoreIo;
 use metrics::Counters;
 use policy::forward::Verifying;
 use policy::overload::Overload;
-use policy::quota::Counted;
+use policy::quota::{Counted, TooMany};
 use readiness::Token;
 use slab::Slab;
 use upstream::Upstreams;
@@ -101,7 +101,7 @@ impl Worker {
         &self,
         listener: &ListenerContext,
         peer: IpAddr,
-    ) -> Result<Vec<Counted>, ()> {
+    ) -> Result<Vec<Counted>, TooMany> {
         match &self.snapshot.borrow().quotas {
             None => Ok(Vec::new()),
             Some(quotas) => quotas.connect(peer, listener.role),
@@ -141,7 +141,7 @@ impl Slot {
                 self.counted = (!counted.is_empty()).then(|| Box::new(counted));
                 true
             }
-            Err(()) => false,
+            Err(TooMany) => false,
         }
     }
 }

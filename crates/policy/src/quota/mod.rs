@@ -110,6 +110,10 @@ pub enum Stage {
     Fetch,
 }
 
+/// As many are open, or in progress, as a quota allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
 /// What a request is known by.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'w> {
@@ -279,7 +283,7 @@ impl Quotas {
     ///
     /// # Errors
     /// The client has as many connections as it may have.
-    pub fn connect(&self, peer: IpAddr, role: Role) -> Result<Vec<Counted>, ()> {
+    pub fn connect(&self, peer: IpAddr, role: Role) -> Result<Vec<Counted>, TooMany> {
         let mut counted = Vec::new();
         for quota in &self.all {
             let Some(max) = quota.config.connections else { continue };
@@ -295,7 +299,7 @@ impl Quotas {
                 None => {
                     quota.state.connections_refused.fetch_add(1, Relaxed);
                     quota.state.busiest.note(key, || quota.network(peer).to_string());
-                    return Err(());
+                    return Err(TooMany);
                 }
             }
         }
@@ -416,14 +420,14 @@ impl Quota {
         self.state.busiest.note(key, || self.name_of(who));
     }
 
-    /// Counts a request until what is returned is dropped; `Err` if there are too many.
+    /// Counts a request until what is returned is dropped.
     ///
     /// # Errors
     /// There are as many as the quota allows.
-    pub fn begin(&self, key: u64) -> Result<Option<Counted>, ()> {
+    pub fn begin(&self, key: u64) -> Result<Option<Counted>, TooMany> {
         match self.config.concurrency {
             None => Ok(None),
-            Some(max) => self.state.concurrency.enter(key, max).map(Some).ok_or(()),
+            Some(max) => self.state.concurrency.enter(key, max).map(Some).ok_or(TooMany),
         }
     }
 

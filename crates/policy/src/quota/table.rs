@@ -115,7 +115,7 @@ impl Scale {
     }
 
     fn now(&self, now_ns: u64) -> u64 {
-        (u128::from(now_ns) * u128::from(self.ticks_per_ns) >> 64) as u64 & TIME_MASK
+        ((u128::from(now_ns) * u128::from(self.ticks_per_ns)) >> 64) as u64 & TIME_MASK
     }
 
     /// How long it takes until so many ticks have passed. A time-stamp is rounded down to a tick,
@@ -186,7 +186,7 @@ impl Table {
     }
 
     fn word(&self, tag: u64, now: u64, level: u64) -> u64 {
-        tag << TIME_BITS | (now + level) & TIME_MASK
+        (tag << TIME_BITS) | ((now + level) & TIME_MASK)
     }
 
     /// Its size.
