@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::support::{Home, OurServer, SOON, get, plimsoll, program, run};
 
 /// A server with these quotas in front of our origin.
-fn limited(home: &Home, quotas: &str) -> (OurServer, OurServer) {
+pub(crate) fn limited(home: &Home, quotas: &str) -> (OurServer, OurServer) {
     let origin = OurServer::origin();
     let file = format!(
         "[server]\nworkers = 2\nadmin = \"127.0.0.1:0\"\n\

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::PLIMSOLL;
+use crate::quotas::limited;
 use crate::support::{Home, OurServer, Recording, Running, SOON, get, plimsoll, run, wait_for};
 
 #[test]
@@ -301,7 +302,8 @@ fn a_rotated_log_is_reopened() {
 #[test]
 fn metrics_are_those_of_the_reference() {
     let home = Home::new();
-    let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
+    // The metrics of quotas have samples if there is one.
+    let (server, _origin) = limited(&home, "[[quota]]\nname = \"q\"\nconnections = 100\n");
     for _ in 0..3 {
         get(server.address(), "/obj/1?size=10&cc=max-age%3D60");
     }
