@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 13] = [
     "planted",
     "http1",
     "http2",
@@ -24,6 +24,7 @@ const PACKAGES: [&str; 12] = [
     "store",
     "interpose",
     "upstream",
+    "policy",
     "cache",
     "exchange",
     "proxy",
@@ -45,6 +46,7 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("store", "disk", ""),
     ("store", "simulation", ""),
     ("cache", "cache", ""),
+    ("policy", "policy", ""),
     ("server", "twin", "caching_rules"),
     ("server", "twin", "bodies"),
     ("server", "twin", "faults"),

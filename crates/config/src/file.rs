@@ -176,6 +176,8 @@ impl Root {
                 here.mistake_of(&format!("quota[{at}].name"), text);
             } else if at == QUOTAS_MAX {
                 here.mistake_of(&format!("quota[{at}]"), format!("at most {QUOTAS_MAX} quotas"));
+            } else if let Err((key, wrong)) = quota.check_within(config) {
+                here.mistake_of(&format!("quota[{at}].{key}"), wrong);
             }
         }
         for (at, route) in config.routes.iter().enumerate() {

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, TIMEOUT, understood, words};
-use super::{Host, Role};
+use super::{Config, Host, Role};
 use crate::limits::{
     QUOTA_BURST_BYTES_MIN, QUOTA_MEMORY_DEFAULT, QUOTA_MEMORY_MAX, QUOTA_MEMORY_MIN,
     QUOTA_RATE_MAX, QUOTA_WINDOW_MAX,
@@ -228,6 +228,43 @@ impl Quota {
     }
 }
 
+impl Quota {
+    /// Keys that have an effect only together with others: whether they have, and what they need.
+    fn effects(&self) -> [(&'static str, bool, &'static str); 10] {
+        let (requests, bytes) = (self.requests.is_some(), self.bytes.is_some());
+        let any = requests || bytes || self.concurrency.is_some();
+        let (delays, is_of_network) = (self.over == Over::Delay, self.by == By::Network);
+        [
+            ("burst", requests, "`requests`"),
+            ("bytes_burst", bytes, "`bytes`"),
+            ("over", requests, "`requests`"),
+            ("delay_max", delays, "over = \"delay\""),
+            ("waiting_max", delays, "over = \"delay\""),
+            ("counts", any, "`requests`, `bytes` or `concurrency`"),
+            ("fields", any, "`requests`, `bytes` or `concurrency`"),
+            ("memory", requests || bytes, "`requests` or `bytes`"),
+            ("v4_prefix", is_of_network, "by = \"network\""),
+            ("v6_prefix", is_of_network, "by = \"network\""),
+        ]
+    }
+
+    /// Whether it can apply to a request at all: if not, the wrong key and why.
+    pub(crate) fn check_within(&self, config: &Config) -> Result<(), (&'static str, &'static str)> {
+        let is_for = |role| self.role.is_none_or(|of| of == role);
+        let hears = |role| config.listeners.iter().any(|it| it.role == role) && is_for(role);
+        if !hears(Role::Reverse) && !hears(Role::Forward) {
+            return Err(("role", "no listener has this role"));
+        }
+        match self.by {
+            By::User if !hears(Role::Forward) || config.forward.users.is_none() => {
+                Err(("by", "only a forward listener has users, and only with `users` in [forward]"))
+            }
+            By::Route if !hears(Role::Reverse) => Err(("by", "only a reverse listener has routes")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// `[[quota]]`
 impl Table for Quota {
     const KEYS: &'static [Key<Quota>] = keys![Quota;
@@ -304,6 +341,11 @@ impl Table for Quota {
         }
         if !self.prefix.starts_with('/') || self.prefix.contains(['?', '#', ' ']) {
             here.mistake_of("prefix", "a path begins with / and has no query");
+        }
+        for (key, takes_effect, with) in self.effects() {
+            if here.has(key) && !takes_effect {
+                here.mistake_of(key, format!("it has no effect without {with}"));
+            }
         }
         let windows = [
             ("burst", requests.map(|rate| rate.seconds_of(self.requests_at_once(&rate)))),

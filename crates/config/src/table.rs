@@ -165,6 +165,11 @@ impl<'r, 't> Here<'r, 't> {
         self.reader.mistakes.is_empty()
     }
 
+    /// Whether this key of the table is written.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.reader.places.contains_key(&join(&self.path, key))
+    }
+
     /// Reports a mistake at a place.
     pub(crate) fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
         self.reader.mistake(span, message);

@@ -14,7 +14,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http1::RequestHead;
+use config::limits::QUOTAS_MAX;
+use http1::{RequestHead, Target};
 use outcome::Refusal;
 pub use policy::quota::Counted;
 use policy::quota::figures::Judged;
@@ -48,16 +49,20 @@ pub fn admits_hit(
 #[inline(never)]
 fn takes_hit(quotas: &Quotas, who: &Who<'_>) -> bool {
     let now_ns = time::now().as_ns();
-    let admits = |(quota, key): (&Quota, u64)| {
-        quota.lets_hits_pass() && quota.judge(key, now_ns) == Ok(Duration::ZERO)
-    };
-    let only_one = quotas.all().len() == 1;
+    let takes =
+        |(quota, key): (&Quota, u64)| quota.lets_hits_pass() && quota.take_at_once(key, now_ns);
     // With one quota, taking from it is judgement enough.
-    let admits_all = only_one || quotas.of(Stage::Head, who).all(admits);
-    admits_all
-        && quotas
-            .of(Stage::Head, who)
-            .all(|(quota, key)| quota.lets_hits_pass() && quota.take_at_once(key, now_ns))
+    if quotas.all().len() == 1 {
+        return quotas.of(Stage::Head, who).all(takes);
+    }
+    let mut of = [None; QUOTAS_MAX];
+    for (place, (quota, key)) in of.iter_mut().zip(quotas.of(Stage::Head, who)) {
+        if !quota.lets_hits_pass() || quota.judge(key, now_ns) != Ok(Duration::ZERO) {
+            return false;
+        }
+        *place = Some((quota, key));
+    }
+    of.into_iter().flatten().all(takes)
 }
 
 /// What quotas know a request by.
@@ -68,8 +73,11 @@ fn who<'w>(
     user: Option<&'w [u8]>,
     head: &'w RequestHead<'w>,
 ) -> Who<'w> {
-    let uri = requested_uri(listener, head);
-    let (authority, path) = uri.map_or((&b""[..], &b"/"[..]), |uri| (uri.authority, uri.path));
+    let (authority, path) = match (requested_uri(listener, head), head.target) {
+        (Some(uri), _) => (uri.authority, uri.path),
+        (None, Target::Authority { host, .. }) => (host, &b"/"[..]),
+        (None, _) => (head.host().unwrap_or_default(), &b"/"[..]),
+    };
     let (role, routes) = (listener.role, &*snapshot.routes);
     Who { peer, role, user, head, authority, path, routes }
 }
@@ -84,21 +92,18 @@ pub(crate) struct Taken {
     /// ... and those that its response has fields about.
     shown: Vec<(usize, u64)>,
     /// It is in progress.
-    _counted: Vec<Counted>,
+    counted: Vec<Counted>,
+    /// Its pools have noted that it is delayed.
+    is_delayed: bool,
     /// The quota that refused it, and when it may come again.
     refused: Option<(usize, Duration)>,
 }
 
-/// What quotas would do with a request: nothing is taken.
-pub(crate) fn judged(context: &RequestContext<'_>, user: Option<&[u8]>) -> Vec<Judged> {
+/// What the quotas of a stage would do with a request: nothing is taken.
+pub(crate) fn judged(context: &RequestContext<'_>, user: Option<&[u8]>, at: Stage) -> Vec<Judged> {
     let Some(quotas) = &context.snapshot.quotas else { return Vec::new() };
     let who = who(&context.snapshot, context.listener, context.peer.ip(), user, context.head);
-    let stages = [Stage::Head, Stage::User, Stage::Fetch].into_iter();
-    stages
-        .flat_map(|stage| {
-            quotas.of(stage, &who).map(|(quota, key)| quota.judged(key)).collect::<Vec<_>>()
-        })
-        .collect()
+    quotas.of(at, &who).map(|(quota, key)| quota.judged(key)).collect()
 }
 
 impl Step<'_> {
@@ -116,6 +121,12 @@ impl Step<'_> {
 }
 
 impl<C: Client> Exchange<'_, C> {
+    /// Whether a quota takes requests at this stage.
+    #[inline]
+    pub(crate) fn is_taken_at(&self, stage: Stage) -> bool {
+        self.context.snapshot.quotas.as_ref().is_some_and(|quotas| quotas.has(stage))
+    }
+
     /// Takes the request from the quotas of this stage, and waits if they say so.
     #[cold]
     pub(crate) async fn take(&mut self, stage: Stage) -> Result<(), Refusal> {
@@ -158,20 +169,22 @@ impl<C: Client> Exchange<'_, C> {
             taken.shown = vec![(at(quota), key)];
             Refusal::Quota
         };
-        for (quota, key) in &of {
-            quota.judge(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
-        }
-        let (mut wait, mut waiting, mut counted) = (Duration::ZERO, Vec::new(), Vec::new());
+        // If one refuses, what was counted is dropped, and nothing was taken.
+        let mut counted = Vec::new();
         for (quota, key) in &of {
             let one = quota.begin(*key).map_err(|TooMany| refuse(quota, *key, Duration::ZERO))?;
             counted.extend(one);
+            quota.judge(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
+        }
+        let (mut wait, mut waiting) = (Duration::ZERO, Vec::new());
+        for (quota, key) in &of {
             let after = quota.take(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
             if !after.is_zero() {
                 waiting.push(quota.wait(*key, &who));
                 wait = wait.max(after);
             }
         }
-        taken._counted.extend(counted);
+        taken.counted.extend(counted);
         for (quota, key) in of {
             if quota.config.bytes.is_some() {
                 taken.pools.push((at(quota), key));
@@ -238,17 +251,31 @@ impl<C: Client> Exchange<'_, C> {
         self.client.flush().await?;
         for piece in content.chunks(piece_bytes) {
             let now_ns = time::now().as_ns();
-            let charged = pools
-                .iter()
-                .map(|(at, key)| quotas.all()[*at].charge(*key, piece.len() as u64, now_ns));
-            let wait = charged.max().unwrap_or_default();
+            let mut wait = Duration::ZERO;
+            for (at, key) in &pools {
+                let after = quotas.all()[*at].charge(*key, piece.len() as u64, now_ns);
+                if !after.is_zero() {
+                    self.note_delay(&quotas.all()[*at], *key);
+                }
+                wait = wait.max(after);
+            }
             if !wait.is_zero() {
+                self.taken().is_delayed = true;
                 self.wait_unless_gone(wait).await?;
             }
             self.client.offer(piece);
             self.client.flush().await?;
         }
         Ok(())
+    }
+
+    /// Notes once that the response waits for a pool.
+    fn note_delay(&mut self, pool: &Quota, key: u64) {
+        if !self.taken().is_delayed {
+            let (snapshot, user) = (&self.context.snapshot, self.routed.user.as_deref());
+            let peer = self.context.peer.ip();
+            pool.delay(key, &who(snapshot, self.context.listener, peer, user, self.context.head));
+        }
     }
 
     /// Passes a body on as slowly as the pools of the request say, up to its trailers. The upstream

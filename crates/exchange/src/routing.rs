@@ -66,12 +66,8 @@ pub(crate) struct Routed {
 pub(crate) type Place<'x> = OnceCell<Destination<'x>>;
 
 impl<'x> RequestContext<'x> {
-    /// The first step, or the refusal.
-    pub(crate) async fn route<'d>(
-        &self,
-        place: &'d Place<'x>,
-        routed: &mut Routed,
-    ) -> Result<Step<'d>, Refusal> {
+    /// The class of the request, if its client may use the listener at all.
+    pub(crate) async fn admitted(&self, routed: &mut Routed) -> Result<Class, Refusal> {
         let (snapshot, role) = (&self.snapshot, self.listener.role);
         let class = Class::of(self.head, role, &snapshot.via, &snapshot.config.upgrades);
         if self.is_early && !self.may_be_early(&class) {
@@ -80,6 +76,17 @@ impl<'x> RequestContext<'x> {
         if role == Role::Forward && class != Class::Purge {
             routed.user = Box::pin(self.admit()).await?;
         }
+        Ok(class)
+    }
+
+    /// The first step of an admitted request, or the refusal.
+    pub(crate) async fn route<'d>(
+        &self,
+        class: Class,
+        place: &'d Place<'x>,
+        routed: &mut Routed,
+    ) -> Result<Step<'d>, Refusal> {
+        let (snapshot, role) = (&self.snapshot, self.listener.role);
         let (protocols, bypass) = match class {
             Class::Purge => return Ok(Step::Purge),
             Class::Connect => return Ok(Step::Connect),

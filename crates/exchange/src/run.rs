@@ -68,16 +68,16 @@ impl<C: Client> Exchange<'_, C> {
     async fn run(&mut self, body: &mut C::Body) -> Result<Ending, Refusal> {
         let place = Place::new();
         let mut tries = Tries::default();
-        let has_quotas = self.context.snapshot.quotas.is_some();
-        if has_quotas {
+        if self.is_taken_at(Stage::Head) {
             Box::pin(self.take(Stage::Head)).await?;
         }
-        let mut step = self.context.route(&place, &mut self.routed).await?;
-        if has_quotas {
+        let class = self.context.admitted(&mut self.routed).await?;
+        if self.is_taken_at(Stage::User) {
             Box::pin(self.take(Stage::User)).await?;
         }
+        let mut step = self.context.route(class, &place, &mut self.routed).await?;
         loop {
-            if has_quotas && step.needs_upstream() {
+            if self.is_taken_at(Stage::Fetch) && step.needs_upstream() {
                 Box::pin(self.take(Stage::Fetch)).await?;
             }
             step = match step {

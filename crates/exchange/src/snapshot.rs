@@ -42,7 +42,7 @@ impl Snapshot {
         let routes = Arc::new(Routes::new(&config.routes, &groups));
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, &shared.pseudonym);
-        let quotas = shared.quotas.quotas(&config.quotas, &shared.cache.hasher);
+        let quotas = shared.quotas.quotas(&config.quotas, &routes, &shared.cache.hasher);
         Snapshot { groups, routes, forward, via, quotas, config: Arc::new(config) }
     }
 

@@ -70,7 +70,7 @@ impl Worker {
         let refusals = Arc::clone(&shared.refusals);
         let io = CoreIo::new(snapshot.limits().clone(), counters, refusals, log);
         Rc::new(Worker {
-            overload: Overload::default(),
+            overload: Overload::new(shared.cache.hasher.key(&[b"shares"]).to_u128() as u64),
             upstreams: Upstreams::new(&io),
             io,
             cache: Arc::clone(&shared.cache),
@@ -91,6 +91,12 @@ impl Worker {
     #[inline]
     pub fn snapshot(&self) -> Rc<Snapshot> {
         Rc::clone(&self.snapshot.borrow())
+    }
+
+    /// Whether a quota counts connections.
+    pub fn counts_connections(&self) -> bool {
+        let quotas = &self.snapshot.borrow().quotas;
+        quotas.as_ref().is_some_and(|quotas| quotas.count_connections())
     }
 
     /// Counts a connection by the quotas, until what is returned is dropped.

@@ -133,6 +133,8 @@ bugs! {
         "differential: an_unseen_close_does_not_hang";
     BoostTimeoutKept = "boost-select-time", "select leaves its time-out as it was",
         "differential: random_programs_do_the_same_boosted";
+    QuotaForgotten = "quota-forgotten", "a client gets a full bucket in the place of a spent one",
+        "policy: quota::table::tests::strangers_who_fill_a_small_table_gain_nothing";
     BoostMaskNotPassed = "boost-mask", "a wait does not pass on its signal mask",
         "differential: random_programs_do_the_same_boosted";
 }

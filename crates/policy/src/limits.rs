@@ -26,6 +26,8 @@ pub const SWEEPS_PER_PASS: u64 = 600;
 pub const BUSIEST_MAX: usize = 32;
 /// Bytes of such a name.
 pub const BUSIEST_NAME_BYTES_MAX: usize = 128;
+/// How often their numbers are halved, so that what is long past is forgotten.
+pub const BUSIEST_HALVED_EVERY: Duration = Duration::from_secs(3600);
 /// Shards of the exact counts of connections and of requests in progress.
 pub const COUNT_SHARDS: usize = 16;
 

@@ -15,12 +15,12 @@
 //! Fresh hits are always served: they cost least, and are what a cache is for. The clients that ask
 //! most lose first (`fair.rs`).
 //!
-//! What never happens: a request pays more than one load for this; the decision reads a clock.
+//! What never happens: a request pays more than one load for this while nothing is shed; the decision
+//! reads a clock.
 
 mod fair;
 
 use std::cell::{Cell, RefCell};
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -77,9 +77,16 @@ pub struct Overload {
     line: RefCell<Line>,
     /// The clients' requests, while anything is shed.
     fair: RefCell<Option<Fair>>,
+    /// The secret of their hashes.
+    seed: u64,
 }
 
 impl Overload {
+    /// A calm core. Clients must not know the seed.
+    pub fn new(seed: u64) -> Overload {
+        Overload { seed, ..Overload::default() }
+    }
+
     /// Whether a request of this client that needs an upstream is to be answered 503 instead.
     #[inline]
     pub fn sheds_of(&self, client: IpAddr) -> bool {
@@ -89,7 +96,7 @@ impl Overload {
     #[cold]
     fn is_above_its_share(&self, client: IpAddr) -> bool {
         let mut fair = self.fair.borrow_mut();
-        let fair = fair.get_or_insert_with(|| Fair::new(RandomState::new().hash_one(0)));
+        let fair = fair.get_or_insert_with(|| Fair::new(self.seed));
         let is_shed = fair.sheds(client);
         is_shed.unwrap_or_else(|| self.sheds())
     }

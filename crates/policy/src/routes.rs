@@ -92,6 +92,11 @@ impl Routes {
         }
     }
 
+    /// All routes, by index.
+    pub fn all(&self) -> &[Route] {
+        &self.all
+    }
+
     /// The route at an index that [`Routes::find`] returned.
     pub fn get(&self, at: usize) -> Option<&Route> {
         self.all.get(at)

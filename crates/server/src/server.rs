@@ -314,8 +314,6 @@ impl Server {
         let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
         let listeners = change.bound(&named);
         share_tickets(&self.tickets, listeners.iter().map(|of| (of, of.address)));
-        let shared = &self.process.shared;
-        let snapshot = Snapshot::new(config, shared);
         let mut of_cores = Vec::new();
         for core in 0..cores {
             let sockets = change.of_core(core, cores, &named);
@@ -323,6 +321,9 @@ impl Server {
             let both = sockets.and_then(|sockets| Ok((sockets, datagrams?)));
             of_cores.push(both.map_err(|error| error.to_string())?);
         }
+        // Last: from here on nothing fails, so that the registries of what outlives a reload hold
+        // what is in force.
+        let snapshot = Snapshot::new(config, &self.process.shared);
         for (index, (sockets, datagrams)) in of_cores.into_iter().enumerate() {
             let change = Change::Snapshot {
                 snapshot: Box::new(snapshot.clone()),

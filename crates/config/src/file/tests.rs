@@ -131,6 +131,37 @@ fn contradictions_are_reported_at_their_place() {
     }
 }
 
+/// A quota that limits nothing protects nobody, so it must not look valid.
+#[test]
+fn a_quota_without_an_effect_is_a_mistake() {
+    let quota = |keys: &str| format!("{SMALL}[[quota]]\nname = 'q'\nrequests = '9/s'\n{keys}\n");
+    let connections = |keys: &str| quota(keys).replace("requests = '9/s'", "connections = 9");
+    for (text, what) in [
+        (connections("burst = 5"), "without `requests`"),
+        (quota("bytes_burst = '1MiB'"), "without `bytes`"),
+        (quota("delay_max = '1s'"), "without over = \"delay\""),
+        (quota("waiting_max = 5"), "without over = \"delay\""),
+        (connections("over = 'delay'"), "without `requests`"),
+        (connections("counts = 'fetches'"), "or `concurrency`"),
+        (connections("fields = true"), "or `concurrency`"),
+        (connections("memory = '1MiB'"), "or `bytes`"),
+        (quota("by = 'all'\nv4_prefix = 24"), "without by = \"network\""),
+        (quota("by = 'all'\nv6_prefix = 48"), "without by = \"network\""),
+        (quota("by = 'user'"), "only a forward listener has users"),
+        (quota("role = 'forward'"), "no listener has this role"),
+        (quota("by = 'user'").replace("[[upstream]]", "role = 'forward'\n[[upstream]]"), "users"),
+        (quota("by = 'route'").replace("[[upstream]]", "role = 'forward'\n[[upstream]]"), "routes"),
+        (quota("").replace("name = 'q'", "name = ''"), "the text is empty"),
+    ] {
+        let found = mistakes(&text);
+        assert!(found.len() == 1 && found[0].2.contains(what), "{text}: {found:?}");
+    }
+    for good in ["burst = 5", "over = 'delay'\ndelay_max = '1s'", "v4_prefix = 24\nfields = true"] {
+        assert!(parse(&quota(good)).is_ok(), "{good}");
+    }
+    assert!(parse(&quota("by = 'route'\ncounts = 'fetches'")).is_ok());
+}
+
 #[test]
 fn invalid_toml_is_reported_at_its_place() {
     let found = mistakes("[limits]\nhead_timeout = \n[[listen]\n");

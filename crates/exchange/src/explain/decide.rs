@@ -11,6 +11,7 @@ use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
 use http1::RequestHead;
 use outcome::{Outcome, Refusal};
+use policy::quota::Stage;
 use policy::quota::figures::Judged;
 use runtime::time;
 use store::Key;
@@ -27,6 +28,7 @@ use crate::fetch::{Forwarding, Purpose};
 use crate::hit::fresh_hit;
 use crate::plan::{Form, Planner};
 use crate::purge_method::purged_uri;
+use crate::quota::judged;
 use crate::request::{body_length, requested_uri};
 use crate::routing::{Place, RequestContext, Routed};
 use crate::snapshot::Snapshot;
@@ -62,7 +64,7 @@ pub(super) async fn explained(
     }
     let now_ms = time::wall_ms();
     let mut explanation = Explanator::new(&context, question, now_ms);
-    if explanation.out.quotas.iter().any(|quota| quota.refused) {
+    if is_refused_at(Stage::Head, &context) {
         explanation.refuses(Refusal::Quota, None);
         return explanation.out;
     }
@@ -73,14 +75,22 @@ pub(super) async fn explained(
         return explanation.out;
     }
     let (place, mut routed) = (Place::new(), Routed::default());
-    match context.route(&place, &mut routed).await {
-        Err(refusal) => explanation.refuses(refusal, None),
+    let step = match context.admitted(&mut routed).await {
+        Ok(class) => context.route(class, &place, &mut routed).await,
+        Err(refusal) => Err(refusal),
+    };
+    let (step, rule) = match step {
+        Err(refusal) => (Step::Refuse(refusal), None),
         Ok(Step::LookUp(to)) => {
             let uri = cache.uri_key(to.realm, to.authority, to.path);
             let (step, rule) = Planner { cache, head: &head }.plan(to, uri, Look::Peek);
-            explanation.takes(step, routed.route, Some(rule)).await;
+            (step, Some(rule))
         }
-        Ok(step) => explanation.takes(step, routed.route, None).await,
+        Ok(step) => (step, None),
+    };
+    match step.needs_upstream() && is_refused_at(Stage::Fetch, &context) {
+        true => explanation.refuses(Refusal::Quota, None),
+        false => explanation.takes(step, routed.route, rule).await,
     }
     explanation.out
 }
@@ -91,7 +101,12 @@ fn quotas(context: &RequestContext<'_>) -> Vec<Quota> {
         let Judged { quota: name, remaining, wait_ms, refused } = judged;
         Quota { name, remaining, wait_ms, refused }
     };
-    crate::quota::judged(context, None).into_iter().map(of).collect()
+    let stages = [Stage::Head, Stage::User, Stage::Fetch].into_iter();
+    stages.flat_map(|stage| judged(context, None, stage)).map(of).collect()
+}
+
+fn is_refused_at(stage: Stage, context: &RequestContext<'_>) -> bool {
+    judged(context, None, stage).iter().any(|quota| quota.refused)
 }
 
 /// An explanation in the making.

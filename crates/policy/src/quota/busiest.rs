@@ -19,7 +19,7 @@ pub(super) struct Busiest(Lock<Vec<Named>>);
 pub(super) struct Named {
     pub(super) key: u64,
     pub(super) name: String,
-    /// How often, at most.
+    /// How often, at most. What is long past counts for less.
     pub(super) over: u64,
 }
 
@@ -31,22 +31,25 @@ impl Default for Busiest {
 
 impl Busiest {
     #[cold]
-    pub(super) fn note(&self, key: u64, name: impl Fn() -> String) {
+    pub(super) fn note(&self, key: u64, mut name: String) {
+        name.truncate(BUSIEST_NAME_BYTES_MAX); // ASCII
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(named) = all.iter_mut().find(|named| named.key == key) {
             named.over += 1;
             return;
         }
-        let name = || {
-            let mut name = name();
-            name.truncate(BUSIEST_NAME_BYTES_MAX); // ASCII
-            name
-        };
         if all.len() < BUSIEST_MAX {
-            all.push(Named { key, name: name(), over: 1 });
+            all.push(Named { key, name, over: 1 });
         } else if let Some(least) = all.iter_mut().min_by_key(|named| named.over) {
-            *least = Named { key, name: name(), over: least.over + 1 };
+            *least = Named { key, name, over: least.over + 1 };
         }
+    }
+
+    /// Halves all numbers, and forgets those that become zero.
+    pub(super) fn halve(&self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter_mut().for_each(|named| named.over /= 2);
+        all.retain(|named| named.over > 0);
     }
 
     /// All names, the busiest first.
@@ -65,12 +68,22 @@ mod tests {
     fn the_busiest_are_kept() {
         let busiest = Busiest::default();
         for round in 0..1000u64 {
-            busiest.note(7, || "seven".to_owned());
-            busiest.note(1000 + round, || "x".repeat(1000));
+            busiest.note(7, "seven".to_owned());
+            busiest.note(1000 + round, "x".repeat(1000));
         }
         let all = busiest.all();
         assert_eq!(all.len(), BUSIEST_MAX);
         assert_eq!((all[0].name.as_str(), all[0].over), ("seven", 1000));
         assert!(all.iter().all(|named| named.name.len() <= BUSIEST_NAME_BYTES_MAX));
+    }
+
+    #[test]
+    fn those_that_exceed_it_no_more_are_forgotten() {
+        let busiest = Busiest::default();
+        (0..9).for_each(|_| busiest.note(7, "seven".to_owned()));
+        (0..3).for_each(|_| busiest.halve());
+        assert_eq!(busiest.all()[0].over, 1);
+        busiest.halve();
+        assert!(busiest.all().is_empty());
     }
 }

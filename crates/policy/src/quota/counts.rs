@@ -3,6 +3,8 @@
 //! A key has an entry while its count is above zero. So there are never more entries than there are
 //! connections or requests in progress, which have their own limits.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
@@ -16,6 +18,8 @@ static COUNTS: LockKind = LockKind::new("quota counts");
 #[derive(Debug)]
 pub(super) struct Counts {
     shards: Box<[Lock<HashMap<u64, u32>>]>,
+    /// The sum of all counts.
+    all: AtomicU64,
 }
 
 /// Counted until it is dropped.
@@ -28,7 +32,7 @@ pub struct Counted {
 impl Counts {
     pub(super) fn new() -> Arc<Counts> {
         let shards = (0..COUNT_SHARDS).map(|_| Lock::new(&COUNTS, HashMap::new())).collect();
-        Arc::new(Counts { shards })
+        Arc::new(Counts { shards, all: AtomicU64::new(0) })
     }
 
     fn shard(&self, key: u64) -> &Lock<HashMap<u64, u32>> {
@@ -43,6 +47,7 @@ impl Counts {
             Some(count) => *count += 1,
             None => drop(shard.insert(key, 1)),
         }
+        self.all.fetch_add(1, Relaxed);
         Some(Counted { counts: Arc::clone(self), key })
     }
 
@@ -54,16 +59,13 @@ impl Counts {
 
     /// The count of all keys.
     pub(super) fn all(&self) -> u64 {
-        let sum = |shard: &Lock<HashMap<u64, u32>>| {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            shard.values().map(|count| u64::from(*count)).sum::<u64>()
-        };
-        self.shards.iter().map(sum).sum()
+        self.all.load(Relaxed)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        self.counts.all.fetch_sub(1, Relaxed);
         let shard = self.counts.shard(self.key);
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = shard.get_mut(&self.key) {

@@ -34,7 +34,7 @@ use store::KeyHasher;
 
 pub use counts::Counted;
 
-use crate::limits::SWEEP_EVERY;
+use crate::limits::{BUSIEST_HALVED_EVERY, BUSIEST_NAME_BYTES_MAX, SWEEP_EVERY};
 use crate::routes::Routes;
 use busiest::Busiest;
 use counts::Counts;
@@ -45,6 +45,10 @@ use table::{Scale, Table};
 #[derive(Debug)]
 pub struct Quotas {
     all: Box<[Quota]>,
+    /// The stages at which a quota takes requests.
+    stages: [bool; 3],
+    /// The keys of the routes, by index, if a quota is by route.
+    routes: Box<[u64]>,
     hasher: KeyHasher,
 }
 
@@ -139,7 +143,12 @@ pub struct Registry(Mutex<HashMap<String, Weak<State>>>);
 
 impl Registry {
     /// The quotas of a configuration; `None` if it has none, so that a request pays one load.
-    pub fn quotas(&self, quotas: &[config::Quota], hasher: &KeyHasher) -> Option<Arc<Quotas>> {
+    pub fn quotas(
+        &self,
+        quotas: &[config::Quota],
+        routes: &Routes,
+        hasher: &KeyHasher,
+    ) -> Option<Arc<Quotas>> {
         if quotas.is_empty() {
             return None;
         }
@@ -148,7 +157,13 @@ impl Registry {
             state: self.state(config),
             config: config.clone(),
         });
-        Some(Arc::new(Quotas { all: all.collect(), hasher: hasher.clone() }))
+        let all: Box<[Quota]> = all.collect();
+        let mut stages = [false; 3];
+        all.iter().filter_map(Quota::stage).for_each(|stage| stages[stage as usize] = true);
+        let is_by_route = all.iter().any(|quota| quota.config.by == By::Route);
+        let key = |route: &Route| hash(hasher, name_of_route(route).as_bytes());
+        let routes = routes.all().iter().filter(|_| is_by_route).map(|route| key(&route.config));
+        Some(Arc::new(Quotas { all, stages, routes: routes.collect(), hasher: hasher.clone() }))
     }
 
     fn state(&self, config: &config::Quota) -> Arc<State> {
@@ -232,13 +247,19 @@ impl Quotas {
         &self.all
     }
 
+    /// Whether a quota takes requests at this stage.
+    #[inline]
+    pub fn has(&self, stage: Stage) -> bool {
+        self.stages[stage as usize]
+    }
+
     /// The quotas that apply to a request at this stage, each with the request's key.
     pub fn of<'q>(
         &'q self,
         stage: Stage,
         who: &'q Who<'_>,
     ) -> impl Iterator<Item = (&'q Quota, u64)> {
-        let at_stage = self.all.iter().filter(move |quota| quota.stage() == stage);
+        let at_stage = self.all.iter().filter(move |quota| quota.stage() == Some(stage));
         at_stage.filter_map(|quota| Some((quota, self.key(quota, who)?)))
     }
 
@@ -251,17 +272,16 @@ impl Quotas {
         if !is_for {
             return None;
         }
-        let key = |part: &[u8]| self.hasher.key(&[part]).to_u128() as u64;
+        let key = |part: &[u8]| hash(&self.hasher, part);
         match &config.by {
             By::All => Some(0),
             By::Network => Some(self.key_of_network(quota, who.peer)),
             By::User => who.user.map(key),
             By::Field(name) => who.head.fields.values(name.as_bytes()).next().map(key),
             By::Route => {
-                let at =
-                    (who.role == Role::Reverse).then(|| who.routes.find(who.authority, who.path));
-                let route = &who.routes.get(at.flatten()?)?.config;
-                Some(key(name_of_route(route).as_bytes()))
+                let is_reverse = who.role == Role::Reverse;
+                let at = is_reverse.then(|| who.routes.find(who.authority, who.path)).flatten();
+                self.routes.get(at?).copied()
             }
         }
     }
@@ -277,6 +297,11 @@ impl Quotas {
         let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
         builder.raw(&(bits & mask).to_be_bytes());
         builder.finish().to_u128() as u64
+    }
+
+    /// Whether one of them counts connections.
+    pub fn count_connections(&self) -> bool {
+        self.all.iter().any(|quota| quota.config.connections.is_some())
     }
 
     /// Counts a new connection until what is returned is dropped.
@@ -298,7 +323,11 @@ impl Quotas {
                 Some(one) => counted.push(one),
                 None => {
                     quota.state.connections_refused.fetch_add(1, Relaxed);
-                    quota.state.busiest.note(key, || quota.network(peer).to_string());
+                    let name = match quota.config.by {
+                        By::Network => quota.network(peer).to_string(),
+                        _ => "all".to_owned(),
+                    };
+                    quota.state.busiest.note(key, name);
                     return Err(TooMany);
                 }
             }
@@ -316,6 +345,10 @@ impl Quotas {
             if is_due && swept.compare_exchange(last, now_ns, Relaxed, Relaxed).is_ok() {
                 let tables = [&quota.state.requests, &quota.state.bytes];
                 tables.into_iter().flatten().for_each(|table| table.sweep(now_ns));
+                let halvings = |ns: u64| ns / BUSIEST_HALVED_EVERY.as_nanos() as u64;
+                if halvings(last) != halvings(now_ns) {
+                    quota.state.busiest.halve();
+                }
             }
         }
     }
@@ -332,13 +365,17 @@ impl Drop for Waiting {
 }
 
 impl Quota {
-    /// When requests are taken from it.
-    pub fn stage(&self) -> Stage {
-        match (&self.config.by, self.config.counts) {
+    /// When requests are taken from it; `None` if it limits nothing but connections.
+    pub fn stage(&self) -> Option<Stage> {
+        let config::Quota { requests, bytes, concurrency, .. } = &self.config;
+        if requests.is_none() && bytes.is_none() && concurrency.is_none() {
+            return None;
+        }
+        Some(match (&self.config.by, self.config.counts) {
             (_, Counting::Fetches) => Stage::Fetch,
             (By::User, Counting::All) => Stage::User,
             (_, Counting::All) => Stage::Head,
-        }
+        })
     }
 
     fn excepts(&self, peer: IpAddr) -> bool {
@@ -409,15 +446,20 @@ impl Quota {
     /// Counts a request that is delayed.
     pub fn wait(&self, key: u64, who: &Who<'_>) -> Waiting {
         self.state.waiting.fetch_add(1, Relaxed);
-        self.state.delayed.fetch_add(1, Relaxed);
-        self.state.busiest.note(key, || self.name_of(who));
+        self.delay(key, who);
         Waiting(Arc::clone(&self.state))
+    }
+
+    /// Notes that a request, or its response, is delayed.
+    pub fn delay(&self, key: u64, who: &Who<'_>) {
+        self.state.delayed.fetch_add(1, Relaxed);
+        self.state.busiest.note(key, self.name_of(key, who));
     }
 
     /// Counts a request that is refused.
     pub fn refuse(&self, key: u64, who: &Who<'_>) {
         self.state.refused.fetch_add(1, Relaxed);
-        self.state.busiest.note(key, || self.name_of(who));
+        self.state.busiest.note(key, self.name_of(key, who));
     }
 
     /// Counts a request until what is returned is dropped.
@@ -438,16 +480,18 @@ impl Quota {
         table.map_or(Duration::ZERO, |table| table.charge(key, bytes, now_ns))
     }
 
-    /// What the key of a request is the hash of.
-    fn name_of(&self, who: &Who<'_>) -> String {
-        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+    /// A name for the key of a request. The value of a field may be a password, so its hash stands
+    /// for it.
+    fn name_of(&self, key: u64, who: &Who<'_>) -> String {
         match &self.config.by {
             By::All => "all".to_owned(),
             By::Network => self.network(who.peer).to_string(),
-            By::User => text(who.user.unwrap_or_default()),
-            By::Field(name) => {
-                text(who.head.fields.values(name.as_bytes()).next().unwrap_or_default())
+            By::User => {
+                let user = who.user.unwrap_or_default();
+                let user = &user[..user.len().min(BUSIEST_NAME_BYTES_MAX)];
+                user.escape_ascii().to_string()
             }
+            By::Field(_) => format!("{key:016x}"),
             By::Route => {
                 let route = who.routes.find(who.authority, who.path);
                 match route.and_then(|at| who.routes.get(at)) {
@@ -457,6 +501,10 @@ impl Quota {
             }
         }
     }
+}
+
+fn hash(hasher: &KeyHasher, part: &[u8]) -> u64 {
+    hasher.key(&[part]).to_u128() as u64
 }
 
 /// A route has no name; its hosts and its path are unique.

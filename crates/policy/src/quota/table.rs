@@ -12,7 +12,9 @@
 //!                  '-- else: the word with the lowest level is replaced, and its level is kept
 //! ```
 //!
-//! What never happens: a client gets more than its burst and its rate, whatever others ask. A word
+//! What never happens: a client gets more than its burst and its rate, whatever others ask; except
+//! that cores that see a new client at the same instant may each give it a word, and forget the
+//! charge in all but one of them, and that what is charged above [`LEVEL_MAX`] is forgotten. A word
 //! without a level (most of them) is replaced without an error. A word with a level is replaced
 //! only if all eight have one, and then the new client *inherits* the lowest of these levels, as in
 //! the algorithm Space-Saving (Metwally and others, 2005). The instants of a set only move forward.
@@ -292,6 +294,9 @@ impl Table {
             if level < best_level {
                 (best, best_seen, best_level) = (word, seen, level);
             }
+        }
+        if planted::is(planted::Bug::QuotaForgotten) {
+            best_level = 0;
         }
         (best, best_seen, best_level)
     }

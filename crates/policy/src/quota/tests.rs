@@ -11,7 +11,13 @@ fn quota(change: impl FnOnce(&mut config::Quota)) -> config::Quota {
 }
 
 fn quotas(registry: &Registry, change: impl FnOnce(&mut config::Quota)) -> Arc<Quotas> {
-    registry.quotas(&[quota(change)], &KeyHasher::seeded(1, 2)).unwrap()
+    registry.quotas(&[quota(change)], &routes(), &KeyHasher::seeded(1, 2)).unwrap()
+}
+
+/// One route for `/api` and below, and one for all else.
+fn routes() -> Routes {
+    let route = |path: &str| Route { path: config::Path::Prefix(path.into()), ..Route::to("") };
+    Routes::new(&[route("/api"), route("/")], &[])
 }
 
 /// The key of a request from this address with these fields.
@@ -19,7 +25,7 @@ fn key(quotas: &Quotas, peer: &str, path: &str, fields: &str, user: Option<&[u8]
     let bytes = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     let (mut scratch, limits) = (Scratch::new(), Limits::default());
     let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
-    let routes = Routes::new(&[], &[]);
+    let routes = routes();
     let who = Who {
         peer: peer.parse().unwrap(),
         role: Role::Reverse,
@@ -62,6 +68,42 @@ fn a_request_has_a_key_only_if_the_quota_applies() {
     let by_field = |quota: &mut config::Quota| quota.by = By::Field("x-key".into());
     assert!(of(by_field, "/", "X-KEY: a\r\n", None));
     assert!(!of(by_field, "/", "", None));
+}
+
+#[test]
+fn a_route_is_the_one_that_the_request_takes() {
+    let registry = Registry::default();
+    let by_route = quotas(&registry, |quota| quota.by = By::Route);
+    let of = |path| key(&by_route, "10.0.0.1", path, "", None).unwrap();
+    assert_eq!(of("/api/a?x"), of("/x/../%61pi/b"));
+    assert_ne!(of("/api/a"), of("/a"));
+    assert_eq!(of("/a"), of("/b"));
+}
+
+#[test]
+fn a_quota_of_connections_takes_no_requests() {
+    let registry = Registry::default();
+    let quotas = quotas(&registry, |quota| quota.connections = Some(2));
+    assert_eq!(quotas.all[0].stage(), None);
+    assert!(!quotas.has(Stage::Head) && !quotas.has(Stage::User) && !quotas.has(Stage::Fetch));
+}
+
+#[test]
+fn a_reload_keeps_the_connections_that_are_open() {
+    let registry = Registry::default();
+    let with = |rate: &str| {
+        let rate = rate.parse().unwrap();
+        quotas(&registry, |quota| (quota.requests, quota.connections) = (Some(rate), Some(2)))
+    };
+    let peer = "10.0.0.1".parse().unwrap();
+    let before = with("10/s");
+    let first = before.connect(peer, Role::Reverse).unwrap();
+    let after = with("20/s");
+    drop(before);
+    let _second = after.connect(peer, Role::Reverse).unwrap();
+    assert!(after.connect(peer, Role::Reverse).is_err(), "one was opened before the reload");
+    drop(first);
+    assert!(after.connect(peer, Role::Reverse).is_ok());
 }
 
 #[test]

@@ -319,7 +319,9 @@ impl Endpoint {
             return self.quinn.borrow_mut().ignore(incoming);
         }
         let is_validated = incoming.remote_address_validated();
-        if !is_validated && self.unvalidated.get() >= UNVALIDATED_MAX && incoming.may_retry() {
+        let are_many = self.unvalidated.get() >= UNVALIDATED_MAX;
+        // An address that anybody can write must not use up what its owner may have.
+        if !is_validated && incoming.may_retry() && (are_many || self.worker.counts_connections()) {
             let retry = self.quinn.borrow_mut().retry(incoming, &mut response);
             if let Ok(transmit) = retry {
                 self.send_one(&transmit, &response);

@@ -34,7 +34,6 @@ use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, UniStream, write};
 use outcome::Refusal;
-
 use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event as QuicEvent,
