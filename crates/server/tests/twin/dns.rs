@@ -41,7 +41,7 @@ pub(crate) struct NameServer {
     zone: RefCell<HashMap<&'static str, (Vec<Ipv4Addr>, u32)>>,
     manner: Cell<Manner>,
     /// Questions that came.
-    asked: Cell<usize>,
+    pub(crate) asked: Cell<usize>,
 }
 
 impl NameServer {

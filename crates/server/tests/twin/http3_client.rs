@@ -111,6 +111,22 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// Sends the first datagrams of a connection from an address where nobody receives the answer.
+pub(crate) fn knock(to: &str) {
+    let socket = DatagramSocket::bind(address(CLIENT)).unwrap();
+    let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
+    let now = std::time::Instant::now();
+    let (_, mut quinn) = endpoint.connect(now, CONFIG.clone(), address(to), "site").unwrap();
+    let mut output = Vec::new();
+    while let Some(transmit) = quinn.poll_transmit(now, 1, &mut output) {
+        let contents = &output[..transmit.size];
+        let to = transmit.destination;
+        let outgoing = Outgoing { contents, segment_bytes: None, to, from: None, ecn: 0 };
+        socket.try_send(&outgoing).expect("the simulated network has room");
+        output.clear();
+    }
+}
+
 impl Http3 {
     /// Connects, and waits for the end of the handshake. A connection that the server has refused
     /// ends at once.
