@@ -309,6 +309,25 @@ mod tests {
         assert!(!overload.sheds_of([10, 0, 0, 0].into()));
     }
 
+    /// A run of the simulator is repeated from its seed also while a core sheds.
+    #[test]
+    fn the_same_seed_sheds_the_same_requests() {
+        let shed = |seed| {
+            let (overload, limits) = (Overload::new(seed), Limits::default());
+            let late = sample(100, limits.overload_objective * 3);
+            (0..PATIENCE_TICKS).for_each(|_| overload.tick(&late, &limits));
+            let calm = sample(95, limits.overload_objective * 3 / 4);
+            let round = |_| {
+                overload.tick(&calm, &limits);
+                let sheds = |client| overload.sheds_of([10, 0, 0, client % 9].into());
+                (0..99u8).map(sheds).collect::<Vec<bool>>()
+            };
+            (0..20).flat_map(round).collect::<Vec<bool>>()
+        };
+        assert_eq!(shed(7), shed(7));
+        assert_ne!(shed(7), shed(8));
+    }
+
     #[test]
     fn it_can_be_turned_off() {
         let (overload, mut limits) = (Overload::default(), Limits::default());

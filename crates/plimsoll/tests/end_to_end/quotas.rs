@@ -4,19 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::Command;
 
-use crate::support::{Home, OurServer, SOON, get, plimsoll, program, run};
-
-/// A server with these quotas in front of our origin.
-pub(crate) fn limited(home: &Home, quotas: &str) -> (OurServer, OurServer) {
-    let origin = OurServer::origin();
-    let file = format!(
-        "[server]\nworkers = 2\nadmin = \"127.0.0.1:0\"\n\
-         [[listen]]\naddress = \"127.0.0.1:0\"\n\
-         [[upstream]]\nname = \"origin\"\n[[upstream.server]]\nurl = \"{}\"\n{quotas}",
-        origin.url()
-    );
-    (OurServer::configured(&home.write("p.toml", file)), origin)
-}
+use crate::support::{Home, SOON, get, limited, plimsoll, program, run};
 
 /// The statuses that each of these addresses gets for so many requests of each, which curl sends
 /// from all of them in turn.

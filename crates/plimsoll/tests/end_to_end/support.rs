@@ -503,3 +503,15 @@ pub(crate) fn chromium(home: &Home) -> Command {
 pub(crate) fn output_file(home: &Home, name: &str) -> File {
     File::create(home.path().join(name)).unwrap()
 }
+
+/// A server with these quotas in front of our origin.
+pub(crate) fn limited(home: &Home, quotas: &str) -> (OurServer, OurServer) {
+    let origin = OurServer::origin();
+    let file = format!(
+        "[server]\nworkers = 2\nadmin = \"127.0.0.1:0\"\n\
+         [[listen]]\naddress = \"127.0.0.1:0\"\n\
+         [[upstream]]\nname = \"origin\"\n[[upstream.server]]\nurl = \"{}\"\n{quotas}",
+        origin.url()
+    );
+    (OurServer::configured(&home.write("p.toml", file)), origin)
+}

@@ -11,8 +11,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::PLIMSOLL;
-use crate::quotas::limited;
-use crate::support::{Home, OurServer, Recording, Running, SOON, get, plimsoll, run, wait_for};
+use crate::support::{
+    Home, OurServer, Recording, Running, SOON, get, limited, plimsoll, run, wait_for,
+};
 
 #[test]
 fn the_help_of_each_command_lists_its_flags() {

@@ -70,7 +70,7 @@ figures! {
         "Requests that a quota let pass at once",
         |quota| quota.state.allowed.get();
     delayed = "quota_delayed", Counter,
-        "Requests that a quota delayed",
+        "Requests that a quota delayed, and responses that it paced",
         |quota| quota.state.delayed.load(Relaxed);
     refused = "quota_refused", Counter,
         "Requests that a quota refused",

@@ -75,6 +75,8 @@ pub(crate) struct State {
     waiting: AtomicU32,
     /// When it was last swept, in nanoseconds of the monotonic clock.
     swept_ns: AtomicU64,
+    /// When the numbers of the busiest were last halved.
+    halved_ns: AtomicU64,
     allowed: Spread,
     delayed: AtomicU64,
     refused: AtomicU64,
@@ -216,6 +218,7 @@ impl State {
             concurrency: Counts::new(),
             waiting: AtomicU32::new(0),
             swept_ns: AtomicU64::new(0),
+            halved_ns: AtomicU64::new(time::now().as_ns()),
             allowed: Spread::default(),
             delayed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -345,8 +348,10 @@ impl Quotas {
             if is_due && swept.compare_exchange(last, now_ns, Relaxed, Relaxed).is_ok() {
                 let tables = [&quota.state.requests, &quota.state.bytes];
                 tables.into_iter().flatten().for_each(|table| table.sweep(now_ns));
-                let halvings = |ns: u64| ns / BUSIEST_HALVED_EVERY.as_nanos() as u64;
-                if halvings(last) != halvings(now_ns) {
+                let halved = &quota.state.halved_ns;
+                let every_ns = BUSIEST_HALVED_EVERY.as_nanos() as u64;
+                if now_ns.saturating_sub(halved.load(Relaxed)) >= every_ns {
+                    halved.store(now_ns, Relaxed);
                     quota.state.busiest.halve();
                 }
             }
