@@ -15,8 +15,8 @@
 //! Fresh hits are always served: they cost least, and are what a cache is for. The clients that ask
 //! most lose first (`fair.rs`).
 //!
-//! What never happens: a request pays more than one load for this while nothing is shed; the decision
-//! reads a clock.
+//! What never happens: a request pays more than one load for this while nothing is shed; the
+//! decision reads a clock.
 
 mod fair;
 

@@ -131,7 +131,7 @@ fn contradictions_are_reported_at_their_place() {
     }
 }
 
-/// A quota that limits nothing protects nobody, so it must not look valid.
+/// A quota that limits no request must not look valid.
 #[test]
 fn a_quota_without_an_effect_is_a_mistake() {
     let quota = |keys: &str| format!("{SMALL}[[quota]]\nname = 'q'\nrequests = '9/s'\n{keys}\n");

@@ -111,7 +111,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Sends the first datagrams of a connection from an address where nobody receives the answer.
+/// Sends the first datagrams of a connection from an address where no client receives the answer.
 pub(crate) fn knock(to: &str) {
     let socket = DatagramSocket::bind(address(CLIENT)).unwrap();
     let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
