@@ -42,6 +42,7 @@ pub fn admits_hit(
 ) -> bool {
     match &snapshot.quotas {
         None => true,
+        Some(quotas) if !quotas.has(Stage::Head) => true,
         Some(quotas) => takes_hit(quotas, &who(snapshot, listener, peer, None, head)),
     }
 }
