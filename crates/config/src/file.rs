@@ -130,6 +130,7 @@ impl Root {
                 .map_or_else(LogFormat::default, |f| f.value.clone()),
             limits: self.limits.clone(),
             purge: self.purge.clone(),
+            compression: self.compression.rules(),
             https,
             hash_seed: None,
             dashboard_token: self.server.dashboard_token.as_ref().map(|file| file.token.clone()),
@@ -253,6 +254,7 @@ impl RouteTable {
             response: rules(&self.response)?,
             store: self.store,
             early_data: self.early_data,
+            compression: self.compression,
         })
     }
 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compression;
 mod file;
 mod forward;
 mod forward_keys;
@@ -24,6 +25,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coding::Rules;
 use ipnet::IpNet;
 use store::disk::{Geometry, Verify};
 
@@ -110,6 +112,8 @@ pub struct Config {
     pub limits: Limits,
     /// Who may purge, and how.
     pub purge: PurgeRules,
+    /// How stored responses are coded; `None`: they are not.
+    pub compression: Option<Rules>,
     /// TLS settings for servers that clients of forward listeners name by `https` URLs; `None`:
     /// such URLs are refused.
     pub https: Option<Arc<ClientTls>>,
@@ -144,6 +148,7 @@ impl Config {
             log_format: LogFormat::default(),
             limits: Limits::default(),
             purge: PurgeRules::default(),
+            compression: None,
             https: None,
             hash_seed: None,
             dashboard_token: None,

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "http2", "caching", "regress", "trial", "units"],
-    &["runtime", "command", "http3", "dashboard"],
+    &["runtime", "coding", "command", "http3", "dashboard"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
     &["access_log"],

@@ -31,7 +31,7 @@ use crate::routing::{Place, RequestContext, Routed};
 use crate::snapshot::Snapshot;
 use crate::step::{FromStore, Step};
 use crate::worker::Worker;
-use crate::{route_answer, rules};
+use crate::{coded, route_answer, rules};
 
 /// Explains a request.
 pub(super) async fn explained(
@@ -189,7 +189,7 @@ impl<'t> Explanator<'t> {
             | Step::Follow(..)
             | Step::Lead { .. }
             | Step::Serve(..)
-            | Step::Stream(_)
+            | Step::Stream(..)
             | Step::Relay(..)
             | Step::Repair(..)
             | Step::End(_) => {}
@@ -215,9 +215,20 @@ impl<'t> Explanator<'t> {
             cache_status: Some(text(&cache_status.value())),
             exact: true,
             age_seconds: Some(meta.freshness.age_seconds(now_ms)),
+            form: self.form(key),
             ..formed(&planner, held)
         };
         self.out.selected = Some(stored::held(cache, key, held, now_ms));
+    }
+
+    /// Which form of the stored response is sent.
+    fn form(&self, key: Key) -> Option<String> {
+        let context = self.context;
+        let uri = requested_uri(context.listener, context.head)?;
+        let Some(Entry::Response(stored)) = context.worker.cache.store.peek(&key) else {
+            return None;
+        };
+        coded::describe(&context.snapshot, (uri.authority, uri.path), context.head, &stored)
     }
 
     fn refuses(&mut self, refusal: Refusal, rule: Option<Explanation>) {

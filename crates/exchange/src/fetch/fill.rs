@@ -16,7 +16,8 @@ use crate::worker::Worker;
 use cache::disk;
 use cache::flight::{Fill, Lead, Reader, Settled};
 use cache::partial::Partial;
-use cache::stored::{Away, Entry, Head, Piece, Stored};
+use cache::forms::Away;
+use cache::stored::{Entry, Head, Piece, Stored};
 use outcome::Fault;
 use upstream::UpstreamBody;
 
