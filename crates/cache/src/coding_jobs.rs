@@ -1,8 +1,8 @@
 //! Making forms: off the cores, a few at a time, with a bounded queue.
 //!
-//! A job names its entry and does not hold it: what waits in the queue keeps no memory from being
-//! freed. The core that starts a job awaits the thread that does the work, then takes the next job,
-//! so that at most [`Rules::jobs_max`] threads of the runtime's pool are taken from the disk's work.
+//! A job names its entry and does not hold it: a queue keeps no memory from being freed. The core
+//! that starts a job awaits the thread that does the work, then takes the next job,
+//! so that at most [`Rules::jobs_max`] threads of the runtime's pool are taken from the disk.
 //!
 //! ```text
 //!   ask --> refused (the queue is full)
@@ -188,7 +188,8 @@ impl Job {
         };
         let began = time::now();
         // A codec that panics must not take the core with it.
-        let guarded = move || catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Failed::Malformed));
+        let guarded =
+            move || catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Failed::Malformed));
         let result = runtime::fs::unblock(move || guarded().map(Piece::from)).await;
         cache.jobs.busy_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
         let made = match result {

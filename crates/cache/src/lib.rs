@@ -2,9 +2,9 @@
 //!
 //! [`Cache`] is shared by all cores. [`stored`], [`partial`] and [`variants`] are the entries of
 //! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep changed
-//! responses from being served; [`forms`] are the coded forms of stored responses, which [`coding_jobs`] has
-//! made; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The
-//! crate `caching` decides whether a response may be stored or reused.
+//! responses from being served; [`forms`] are the coded forms of stored responses, which
+//! [`coding_jobs`] makes; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The crate
+//! `caching` decides whether a response may be stored or reused.
 //!
 //! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
 //! acknowledged change is served after it.
@@ -15,6 +15,7 @@ pub mod coding_jobs;
 pub mod disk;
 pub mod encoded_heads;
 pub mod flight;
+mod form_heads;
 pub mod forms;
 pub mod handover;
 pub mod limits;

@@ -340,7 +340,7 @@ pub struct Stored {
     /// Its body, in pieces; empty if it is away.
     pub pieces: Pieces,
     /// What few responses have.
-    pub(crate) beside: Option<Box<Beside>>,
+    pub(crate) beside: Option<Box<Beside<Stored>>>,
     /// Its head.
     pub head: Arc<Head>,
 }
@@ -372,7 +372,7 @@ impl Stored {
     pub fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let checked = head.resource.began();
-        let beside = Beside::of(&head);
+        let beside = head.beside();
         Stored::with(head, pieces.into(), beside, body_bytes, checked)
     }
 
@@ -386,7 +386,7 @@ impl Stored {
     pub(crate) fn with(
         head: Arc<Head>,
         pieces: Pieces,
-        beside: Option<Box<Beside>>,
+        beside: Option<Box<Beside<Stored>>>,
         body_bytes: u64,
         checked: Generation,
     ) -> Stored {

@@ -104,7 +104,8 @@ impl VaryNames {
     /// The names except this one, in lower case; `None` if no other is left.
     #[must_use]
     pub fn without(&self, name: &str) -> Option<VaryNames> {
-        let others: Box<[Box<str>]> = self.0.iter().filter(|one| ***one != *name).cloned().collect();
+        let others: Box<[Box<str>]> =
+            self.0.iter().filter(|one| ***one != *name).cloned().collect();
         (!others.is_empty()).then_some(VaryNames(others))
     }
 

@@ -76,9 +76,7 @@ mod with_codecs {
     use super::Failed;
     use crate::Coding;
     use crate::bounded::{Bounded, Input, read_all};
-    use crate::limits::{
-        BROTLI_WINDOW_LOG, PIECE_BYTES, ZSTD_LEVEL_MAX, ZSTD_WINDOW_LOG_MAX,
-    };
+    use crate::limits::{BROTLI_WINDOW_LOG, PIECE_BYTES, ZSTD_LEVEL_MAX, ZSTD_WINDOW_LOG_MAX};
 
     pub(super) fn encode<P: AsRef<[u8]>>(
         coding: Coding,

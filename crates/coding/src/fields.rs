@@ -41,7 +41,8 @@ pub fn weakened(tag: &[u8]) -> Option<Vec<u8>> {
 /// Whether a field also describes a form with another coding.
 ///
 /// `Repr-Digest` and `Content-Digest` (RFC 9530) and the older `Digest` and `Content-MD5` are over
-/// the coded bytes. Ranges are of the form that the origin sent, so `Accept-Ranges` is not repeated.
+/// the coded bytes. Ranges are of the form that the origin sent, so other forms do not have
+/// `Accept-Ranges`.
 /// The caller writes `ETag` and `Content-Encoding`.
 #[must_use]
 pub fn fits_form(name: &[u8]) -> bool {

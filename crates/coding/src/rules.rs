@@ -149,7 +149,8 @@ impl std::str::FromStr for Pattern {
     fn from_str(text: &str) -> Result<Pattern, String> {
         let text = text.to_ascii_lowercase();
         let is_name = |name: &str| {
-            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_+".contains(&b))
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_+".contains(&b))
         };
         if let Some(suffix) = text.strip_prefix('*')
             && suffix.strip_prefix('+').is_some_and(is_name)

@@ -101,7 +101,10 @@ impl Table for CompressionSection {
             here.mistake_of("codings", "a coding is listed twice");
         }
         if !self.codings.is_empty() && !coding::is_available() {
-            here.mistake_of("codings", "this build has no codings: build it with the feature extras");
+            here.mistake_of(
+                "codings",
+                "this build has no codings: build it with the feature extras",
+            );
         }
         if self.types.len() > CODED_TYPES_MAX {
             here.mistake_of("types", format!("there are at most {CODED_TYPES_MAX} types"));

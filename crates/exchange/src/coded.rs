@@ -2,8 +2,8 @@
 //!
 //! The choice is made where a response is sent, by the fields of that request, on the fast path of
 //! a hit ([`hit`]) and in an exchange ([`crate::in_form`]) alike. A form that has not been made is
-//! asked for, and this client gets the response as it is. Only a client that cannot read it as it is
-//! waits for the decoded form.
+//! asked for, and this client gets the response as it is. Only a client that cannot read that waits
+//! for the decoded form.
 //!
 //! Ranges are of the response as the origin sent it: a request with `Range` gets no coded form, and
 //! a form is always sent whole, so no two forms are ever mixed.

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use cache::partial::Partial;
 use cache::forms::Away;
+use cache::partial::Partial;
 use cache::stored::{Entry, Stored};
 use caching::ContentRange;
 use caching::cache_status::Forward;

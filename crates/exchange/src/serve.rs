@@ -4,9 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use cache::flight::Reader;
+use cache::forms::Away;
 use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
-use cache::forms::Away;
 use cache::stored::{Head, Stored, Wire};
 use caching::ContentRange;
 use caching::cache_status::Forward;

@@ -337,6 +337,16 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/dns_reply.rs",
     },
     Parser {
+        file: "crates/coding/src/accept.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/coding.rs",
+    },
+    Parser {
+        file: "crates/coding/src/codec.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/coding.rs",
+    },
+    Parser {
         file: "crates/dns/src/files.rs",
         function: "of_resolv_conf",
         target: "fuzz/fuzz_targets/proxy_texts.rs",

@@ -30,10 +30,10 @@ use store::Key;
 use store::disk::{About, DiskCounters, DiskStore, OpenError, Start, Writer};
 
 use crate::Cache;
+use crate::forms::Away;
 use crate::limits::{
     DISK_HANDOVER_POLL, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
 };
-use crate::forms::Away;
 use crate::stored::{Entry, Head, Piece, Stored};
 use crate::watch::Watch;
 use metrics::Described;

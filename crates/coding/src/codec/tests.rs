@@ -8,8 +8,9 @@ use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
 const MAX: u64 = 1 << 30;
 
 fn text(bytes: usize) -> Vec<u8> {
-    let line = b"The quick brown fox jumps over the lazy dog, and some more of the same: ";
-    line.iter().copied().cycle().take(bytes).collect()
+    let lines =
+        (0..).flat_map(|n: u64| format!("line {n} of text, {}\n", n * n % 997).into_bytes());
+    lines.take(bytes).collect()
 }
 
 #[test]
@@ -85,7 +86,10 @@ fn a_window_beyond_the_limit_is_refused() {
 
 proptest! {
     #[test]
-    fn any_body_survives(body in proptest::collection::vec(any::<u8>(), 0..5_000), level in 0u8..12) {
+    fn any_body_survives(
+        body in proptest::collection::vec(any::<u8>(), 0..5_000),
+        level in 0u8..12,
+    ) {
         for coding in Coding::ALL {
             let coded = encode(coding, level, &[&body], MAX).unwrap();
             prop_assert_eq!(decode(coding, &[&coded], MAX), Ok(body.clone()));
@@ -93,7 +97,9 @@ proptest! {
     }
 
     #[test]
-    fn no_input_panics_or_exceeds_the_bound(body in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn no_input_panics_or_exceeds_the_bound(
+        body in proptest::collection::vec(any::<u8>(), 0..300),
+    ) {
         for coding in Coding::ALL {
             if let Ok(decoded) = decode(coding, &[&body], 1_000) {
                 prop_assert!(decoded.len() <= 1_000);
