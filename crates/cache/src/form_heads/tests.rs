@@ -166,7 +166,6 @@ fn a_form_is_added_to_its_own_body_under_the_head_of_now() {
 #[test]
 fn one_job_makes_a_form_and_a_dropped_one_lets_another_begin() {
     let (cache, key) = cache();
-    let (before, forms) = (stored(&cache, key), stored(&cache, key));
     let before = stored(&cache, key);
     let forms = before.forms().unwrap();
     let started = forms.start(GZIP).unwrap();
