@@ -253,7 +253,8 @@ mod tests {
     fn what_may_have_other_forms() {
         let html = ("content-type", "text/html");
         let gzip = Some(Source::Coded(Coding::Gzip));
-        let cases: [(u16, &[(&str, &str)], Option<u64>, Option<Source>); 12] = [
+        type Case<'c> = (u16, &'c [(&'c str, &'c str)], Option<u64>, Option<Source>);
+        let cases: [Case<'_>; 12] = [
             (200, &[html], Some(100), Some(Source::Identity)),
             (200, &[html], None, Some(Source::Identity)),
             (200, &[html], Some(99), None),
