@@ -13,7 +13,8 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, PoisonError};
 
 use coding::rules::Target;
@@ -31,6 +32,8 @@ use crate::stored::{Entry, Piece, Stored};
 #[derive(Debug)]
 pub struct Jobs {
     state: Lock<State>,
+    /// Jobs that have begun or wait.
+    unfinished: Arc<AtomicUsize>,
     made: AtomicU64,
     declined: AtomicU64,
     refused: AtomicU64,
@@ -53,6 +56,17 @@ struct Job {
     started: Started,
     level: u8,
     tag: TagRule,
+    _room: Room,
+}
+
+/// One of the jobs that there may be at a time.
+#[derive(Debug)]
+struct Room(Arc<AtomicUsize>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, AcqRel);
+    }
 }
 
 /// Of all forms to make.
@@ -62,6 +76,7 @@ impl Default for Jobs {
     fn default() -> Jobs {
         Jobs {
             state: Lock::new(&JOBS, State::default()),
+            unfinished: Arc::default(),
             made: AtomicU64::new(0),
             declined: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -75,6 +90,14 @@ impl Default for Jobs {
 impl Jobs {
     fn state(&self) -> Guard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for another job.
+    fn room(&self, rules: &Rules) -> Option<Room> {
+        let most = rules.jobs_max + rules.queue_max;
+        let more = |jobs: usize| (jobs < most).then_some(jobs + 1);
+        self.unfinished.fetch_update(AcqRel, Acquire, more).ok()?;
+        Some(Room(Arc::clone(&self.unfinished)))
     }
 
     /// The current figures, in the order of [`FIGURES`].
@@ -94,7 +117,10 @@ pub const FIGURES: &[Described] = &[
         "forms_declined",
         "Forms that were not kept: no shorter than the original, malformed, or too long",
     ),
-    Described::counter("forms_refused", "Forms that were not made because the queue was full"),
+    Described::counter(
+        "forms_refused",
+        "Requests whose form was not made for later ones because the queue was full",
+    ),
     Described::counter("forms_in_bytes", "Bytes of the bodies that forms were made of"),
     Described::counter("forms_out_bytes", "Bytes of the bodies of the forms that were made"),
     Described::counter(
@@ -131,9 +157,16 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.is_counted {
-            self.cache.jobs.state().running -= 1;
+        if !self.is_counted {
+            return;
         }
+        let mut state = self.cache.jobs.state();
+        state.running -= 1;
+        // Its core ends. No task is left that would take the jobs that wait: whoever waits for one
+        // is woken, and later requests ask for it again.
+        let orphans = if state.running == 0 { std::mem::take(&mut state.waiting) } else { [].into() };
+        drop(state);
+        drop(orphans);
     }
 }
 
@@ -149,16 +182,18 @@ impl Cache {
         rules: &Rules,
     ) -> bool {
         let Some(forms) = stored.forms() else { return false };
-        let mut state = self.jobs.state();
-        let has_room = state.running < rules.jobs_max || state.waiting.len() < rules.queue_max;
-        if !has_room {
+        if forms.is_being_made(target) {
+            return true;
+        }
+        let Some(room) = self.jobs.room(rules) else {
             self.jobs.refused.fetch_add(1, Relaxed);
             return false;
-        }
+        };
         let Some(started) = forms.start(target) else { return true };
         let level = rules.codings.iter().find(|level| Some(level.coding) == target.0);
         let level = level.map_or(0, |level| level.level);
-        state.waiting.push_back(Job { key, started, level, tag: rules.tag });
+        let mut state = self.jobs.state();
+        state.waiting.push_back(Job { key, started, level, tag: rules.tag, _room: room });
         if state.running < rules.jobs_max {
             state.running += 1;
             drop(state);
@@ -216,3 +251,6 @@ impl Job {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

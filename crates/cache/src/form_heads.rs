@@ -44,6 +44,14 @@ impl Stored {
         }
     }
 
+    /// Whether both are the same response, whatever forms were made of it in between.
+    pub fn shares_body(&self, other: &Stored) -> bool {
+        match (self.forms(), other.forms()) {
+            (Some(these), Some(others)) => Arc::ptr_eq(these.making(), others.making()),
+            _ => false,
+        }
+    }
+
     pub(crate) fn forms_bytes(&self) -> u64 {
         self.forms().map_or(0, |forms| {
             let structure = size_of::<Beside<Stored>>() + size_of::<Making>();
@@ -120,6 +128,11 @@ impl Head {
         head
     }
 
+    /// The same head with another tag.
+    pub fn tagged(&self, tag: Vec<u8>) -> Head {
+        self.with_tag(Some(tag), None, |name| !name.eq_ignore_ascii_case(b"etag"))
+    }
+
     /// The head of another form of this response (RFC 9110, 8.4, 8.8.3.3).
     pub fn of_form(&self, target: Target, rule: TagRule) -> Head {
         let tag = self.meta.validators.etag.as_deref();
@@ -166,6 +179,14 @@ impl Head {
 }
 
 impl Cache {
+    /// The entry under this key, if it has the same body: it may have more forms.
+    pub fn latest(&self, key: Key, of: &Stored) -> Option<Arc<Stored>> {
+        match self.store.peek(&key)? {
+            Entry::Response(now) if now.shares_body(of) => Some(now),
+            _ => None,
+        }
+    }
+
     /// Adds a form to the entry that has this body, if it is still stored. Returns whether it was
     /// added.
     pub(crate) fn add_form(
@@ -175,13 +196,9 @@ impl Cache {
         target: Target,
         made: &Made<Stored>,
     ) -> bool {
-        let Some(forms) = of.forms() else { return false };
         for _ in 0..FORM_ADDED_TRIES_MAX {
-            let Some(Entry::Response(now)) = self.store.peek(&key) else { return false };
-            let Some(current) = now.forms().filter(|now| Arc::ptr_eq(now.making(), forms.making()))
-            else {
-                return false;
-            };
+            let Some(now) = self.latest(key, of) else { return false };
+            let Some(current) = now.forms() else { return false };
             // A head that was updated meanwhile is that of the form, too.
             let made = match made {
                 Made::Form(form, rule) if !Arc::ptr_eq(&now.head, &of.head) => {

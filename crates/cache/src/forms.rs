@@ -23,6 +23,8 @@ use coding::rules::{Source, Target};
 use runtime::sync::{Lock, LockKind};
 use store::Key;
 
+use crate::limits::FORM_WAITERS_MAX;
+
 /// The place of a body that is only on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away {
@@ -93,14 +95,20 @@ impl Making {
         self.targets.load(Ordering::Acquire) & (1 << target.index()) != 0
     }
 
-    /// Waits until the form is not being made, whatever became of it.
+    /// Waits until the form is not being made, whatever became of it. Does not wait if too many
+    /// do.
     pub async fn ended(&self, target: Target) {
         std::future::poll_fn(|cx| {
             if !self.has(target) {
                 return Poll::Ready(());
             }
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push(cx.waker().clone());
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                if waiting.len() == FORM_WAITERS_MAX {
+                    return Poll::Ready(());
+                }
+                waiting.push(cx.waker().clone());
+            }
             // The job may have ended between the check and the lock.
             if self.has(target) { Poll::Pending } else { Poll::Ready(()) }
         })
@@ -152,6 +160,11 @@ impl<S> Forms<S> {
     /// The forms that are being made.
     pub fn making(&self) -> &Arc<Making> {
         &self.making
+    }
+
+    /// Whether a form is being made, or waits for that. Many cores may ask: it only reads.
+    pub(crate) fn is_being_made(&self, target: Target) -> bool {
+        self.making.has(target)
     }
 
     /// The duty to make a form; `None` if it is being made.

@@ -31,5 +31,7 @@ pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
 pub const PURGE_SWEEP_SLOTS_PER_LOCK: usize = 64;
 /// How often a new form is added again after its entry was replaced meanwhile.
 pub const FORM_ADDED_TRIES_MAX: usize = 8;
+/// Maximum requests that wait for one decoded form.
+pub const FORM_WAITERS_MAX: usize = 1024;
 
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);

@@ -20,8 +20,10 @@ pub struct Rules {
     pub codings: Vec<Level>,
     /// The media types that are coded.
     pub types: Types,
-    /// Shorter bodies are not coded.
+    /// Shorter bodies are not coded, ...
     pub bytes_min: u64,
+    /// ... and no longer ones.
+    pub bytes_max: u64,
     /// What becomes of entity tags.
     pub tag: TagRule,
     /// How many forms may be made at a time, by all cores together.
@@ -94,15 +96,21 @@ impl Rules {
         fields: &F,
         bytes: Option<u64>,
     ) -> Option<Source> {
-        // What a cookie is set by is for one user, and mixes secrets with input (BREACH).
-        let is_open = status == 200 && !fields.has("set-cookie");
+        // What sets a cookie, or is chosen by one, is for one user. It mixes the user's secrets
+        // with input (BREACH).
+        let of_user = |name: &[u8]| {
+            name.eq_ignore_ascii_case(b"cookie") || name.eq_ignore_ascii_case(b"authorization")
+        };
+        let mut chosen_by = fields.values("vary").flat_map(|value| value.split(|&b| b == b','));
+        let is_of_user = chosen_by.any(|name| of_user(name.trim_ascii()));
+        let is_open = status == 200 && !fields.has("set-cookie") && !is_of_user;
         if !is_open || CacheControl::of(fields).no_transform {
             return None;
         }
         let source = Source::of(fields)?;
         let is_worth_it = || {
-            let is_long = bytes.is_none_or(|bytes| bytes >= self.bytes_min);
-            is_long && fields.first("content-type").is_some_and(|value| self.types.has(value))
+            let fits = bytes.is_none_or(|bytes| (self.bytes_min..=self.bytes_max).contains(&bytes));
+            fits && fields.first("content-type").is_some_and(|value| self.types.has(value))
         };
         (source != Source::Identity || is_worth_it()).then_some(source)
     }
@@ -205,6 +213,7 @@ mod tests {
                 .map(|text| text.parse().unwrap())
                 .collect(),
             bytes_min: 100,
+            bytes_max: 900,
             tag: TagRule::Weak,
             jobs_max: 1,
             queue_max: 1,
@@ -254,15 +263,20 @@ mod tests {
         let html = ("content-type", "text/html");
         let gzip = Some(Source::Coded(Coding::Gzip));
         type Case<'c> = (u16, &'c [(&'c str, &'c str)], Option<u64>, Option<Source>);
-        let cases: [Case<'_>; 12] = [
+        let cases: [Case<'_>; 17] = [
             (200, &[html], Some(100), Some(Source::Identity)),
             (200, &[html], None, Some(Source::Identity)),
             (200, &[html], Some(99), None),
+            (200, &[html], Some(900), Some(Source::Identity)),
+            (200, &[html], Some(901), None),
             (206, &[html], Some(100), None),
             (404, &[html], Some(100), None),
             (200, &[], Some(100), None),
             (200, &[("content-type", "image/png")], Some(100), None),
             (200, &[html, ("set-cookie", "a=b")], None, None),
+            (200, &[html, ("vary", "accept, Cookie")], None, None),
+            (200, &[html, ("vary", "accept"), ("vary", "authorization")], None, None),
+            (200, &[html, ("vary", "x-cookie")], None, Some(Source::Identity)),
             (200, &[html, ("cache-control", "max-age=9, no-transform")], None, None),
             (200, &[("content-encoding", "x-gzip")], Some(1), gzip),
             (200, &[html, ("content-encoding", "gzip, br")], None, None),

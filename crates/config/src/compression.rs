@@ -21,18 +21,17 @@ pub(crate) struct CompressionSection {
     zstd_level: u8,
     types: Vec<Parsed<Pattern>>,
     bytes_min: u64,
+    bytes_max: u64,
     etag: TagRule,
     jobs_max: u64,
     queue_max: u64,
 }
 
 /// The media types that are text, and the fonts that are not compressed already.
-const TYPES: [&str; 12] = [
+const TYPES: [&str; 10] = [
     "text/*",
     "application/javascript",
     "application/json",
-    "application/manifest+json",
-    "application/rss+xml",
     "application/wasm",
     "application/xml",
     "*+json",
@@ -52,6 +51,7 @@ impl Default for CompressionSection {
             zstd_level: 6,
             types,
             bytes_min: KIB,
+            bytes_max: 8 * 1024 * KIB,
             etag: TagRule::default(),
             jobs_max: 1,
             queue_max: 64,
@@ -85,6 +85,8 @@ impl Table for CompressionSection {
         types: Kind::Texts, types,
             "The media types that are coded: `text/html`, `text/*`, or `*+json` for a suffix.";
         bytes_min: Kind::Bytes(0, 1 << 30), bytes_min, "Shorter bodies are not coded.";
+        bytes_max: Kind::Bytes(1, 1 << 30), bytes_max,
+            "Longer bodies are not coded: a job takes a thread for as long as the body is.";
         etag: Kind::Word(&["weak", "suffix"]), etag,
             "What becomes of a strong ETag on a coded form: `\"a\"` becomes `W/\"a\"`, or \
              `\"a-gzip\"`.";
@@ -105,6 +107,9 @@ impl Table for CompressionSection {
                 "codings",
                 "this build has no codings: build it with the feature extras",
             );
+        }
+        if self.bytes_max < self.bytes_min {
+            here.mistake_of("bytes_max", "it is less than bytes_min");
         }
         if self.types.len() > CODED_TYPES_MAX {
             here.mistake_of("types", format!("there are at most {CODED_TYPES_MAX} types"));
@@ -128,6 +133,7 @@ impl CompressionSection {
             codings: self.codings.iter().map(level).collect(),
             types: self.types.iter().map(|pattern| pattern.value.clone()).collect(),
             bytes_min: self.bytes_min,
+            bytes_max: self.bytes_max,
             tag: self.etag,
             jobs_max: self.jobs_max as usize,
             queue_max: self.queue_max as usize,

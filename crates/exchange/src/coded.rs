@@ -1,103 +1,131 @@
 //! Which form of a response a client gets: as the origin sent it, coded, or decoded.
 //!
 //! The choice is made where a response is sent, by the fields of that request, on the fast path of
-//! a hit ([`hit`]) and in an exchange ([`crate::in_form`]) alike. A form that has not been made is
-//! asked for, and this client gets the response as it is. Only a client that cannot read that waits
-//! for the decoded form.
+//! a hit ([`hit`]), in an exchange ([`crate::in_form`]) and in an explanation alike. A form that
+//! has not been made is asked for, and this client gets the response as it is. Only a client that
+//! cannot read that waits for the decoded form.
 //!
 //! Ranges are of the response as the origin sent it: a request with `Range` gets no coded form, and
 //! a form is always sent whole, so no two forms are ever mixed.
 //!
-//! What never happens: a client that does not accept a coding gets a stored response with it; a
-//! message with `no-transform` is changed; a 304 gives a form the strong tag of another.
+//! What never happens: a client that does not accept a coding gets a stored response with it, not
+//! even if nothing is coded for its URI any more; a message with `no-transform` is changed; a 304
+//! gives a form the strong tag of another.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use cache::forms::Made;
 use cache::stored::{Head, Stored};
 use cache::{Cache, Look};
+use caching::etag::{self, EntityTag};
+use coding::fields::tag_of_form;
 use coding::rules::{Source, Target};
-use coding::{Accept, Rules};
+use coding::{Accept, Coding, Rules};
+use config::Role;
 use http1::{Name, RequestHead};
 use store::Key;
 
-use crate::request::RequestedUri;
+use crate::ask::Held;
+use crate::plan::Planner;
+use crate::request::{RequestedUri, hints};
 use crate::snapshot::Snapshot;
 
 /// The choice for one request.
 #[derive(Debug)]
-pub(crate) enum Chosen {
+pub(crate) enum Chosen<'h> {
+    /// 304 with this head.
+    NotModified(Cow<'h, Head>),
     /// The response as the origin sent it.
     AsItIs,
     /// Another form.
     Form(Arc<Stored>),
-    /// This form has to be made. Until then: the next best one that there is, if any.
-    Wanting(Target, Option<Arc<Stored>>),
+    /// This form has to be made. Until then: the next best one that there is, if any, or the
+    /// response as it is.
+    Wanting(Coding, Option<Arc<Stored>>),
+    /// The client cannot read the response as it is: it has to be decoded first.
+    Decoding,
     /// The client cannot read the response as it is, and it cannot be decoded.
     Unreadable,
 }
 
 /// What a request says about forms.
 pub(crate) struct Wish<'r> {
-    pub(crate) rules: &'r Rules,
+    head: &'r RequestHead<'r>,
     accept: Accept,
-    takes_range: bool,
+    /// `None` if no form is made or chosen for this request: nothing is coded for its URI, or it
+    /// forbids transformations (RFC 9110, 7.7).
+    pub(crate) rules: Option<&'r Rules>,
 }
 
 impl<'r> Wish<'r> {
-    /// `None` if this request gets every response as it is: nothing is coded for its URI, or it
-    /// forbids transformations (RFC 9110, 7.7).
     #[inline]
     pub(crate) fn of(
         snapshot: &'r Snapshot,
+        role: Role,
         (authority, path): (&[u8], &[u8]),
-        head: &RequestHead<'_>,
-    ) -> Option<Wish<'r>> {
-        let rules = snapshot.config.compression.as_ref()?;
-        let forbids = head.fields.contains_token(Name::CacheControl, b"no-transform");
-        if forbids || !snapshot.routes.codes(authority, path) {
-            return None;
+        head: &'r RequestHead<'r>,
+    ) -> Wish<'r> {
+        // A reload may have changed what the route said when the response was stored.
+        let codes = || {
+            role == Role::Reverse
+                && !head.fields.contains_token(Name::CacheControl, b"no-transform")
+                && snapshot.routes.codes(authority, path)
+        };
+        let rules = snapshot.config.compression.as_ref().filter(|_| codes());
+        Wish { head, accept: accepted(head), rules }
+    }
+
+    /// What this request gets of a response that may be used for it.
+    pub(crate) fn answer<'h>(&self, planner: &Planner<'_>, held: &'h Held) -> Chosen<'h> {
+        // Conditions come before ranges (RFC 9110, 13.2.2), and before the choice of a form.
+        if let Some(head) = self.not_modified(planner, held.head()) {
+            return Chosen::NotModified(head);
         }
-        Some(Wish { rules, accept: accepted(head), takes_range: head.fields.has(Name::Range) })
+        match held {
+            Held::Whole(stored) => self.choose(stored),
+            Held::Part(partial) if self.cannot_read(partial.head.source()) => Chosen::Unreadable,
+            Held::Part(_) => Chosen::AsItIs,
+        }
     }
 
     /// The form of a stored response for this request.
     #[inline]
-    pub(crate) fn choose(&self, stored: &Stored) -> Chosen {
-        let Some(forms) = stored.forms() else {
-            let source = stored.head.source();
-            return if self.cannot_read(source) { Chosen::Unreadable } else { Chosen::AsItIs };
+    fn choose(&self, stored: &Stored) -> Chosen<'static> {
+        let source = stored.head.source();
+        let unread = self.cannot_read(source);
+        let (rules, forms) = match (self.rules, stored.forms()) {
+            (Some(rules), Some(forms)) => (rules, forms),
+            _ if unread => return Chosen::Unreadable,
+            _ => return Chosen::AsItIs,
         };
-        if let Source::Coded(coding) = forms.source() {
-            if self.accept.accepts(coding) {
-                return Chosen::AsItIs;
-            }
-            let target = Target(None);
-            return match forms.get(target) {
+        if unread {
+            return match forms.get(Target(None)) {
                 Made::Form(form, _) => Chosen::Form(Arc::clone(form)),
-                Made::Not => Chosen::Wanting(target, None),
+                Made::Not => Chosen::Decoding,
                 Made::Declined => Chosen::Unreadable,
             };
         }
-        if self.takes_range {
+        if source != Some(Source::Identity) || self.head.fields.has(Name::Range) {
             return Chosen::AsItIs;
         }
         let mut wanting = None;
-        for level in self.rules.ranked(self.accept).into_iter().map_while(|level| level) {
-            let target = Target(Some(level.coding));
-            match forms.get(target) {
+        for level in rules.ranked(self.accept).into_iter().map_while(|level| level) {
+            match forms.get(Target(Some(level.coding))) {
                 Made::Form(form, _) => {
                     let form = Arc::clone(form);
                     return match wanting {
-                        Some(target) => Chosen::Wanting(target, Some(form)),
+                        Some(coding) => Chosen::Wanting(coding, Some(form)),
                         None => Chosen::Form(form),
                     };
                 }
-                Made::Not => wanting = wanting.or(Some(target)),
-                Made::Declined => {}
+                Made::Not if stored.body_bytes <= rules.bytes_max => {
+                    wanting = wanting.or(Some(level.coding));
+                }
+                Made::Not | Made::Declined => {}
             }
         }
-        wanting.map_or(Chosen::AsItIs, |target| Chosen::Wanting(target, None))
+        wanting.map_or(Chosen::AsItIs, |coding| Chosen::Wanting(coding, None))
     }
 
     /// Whether the client does not accept a response that the origin has coded like this.
@@ -105,18 +133,51 @@ impl<'r> Wish<'r> {
         source.and_then(Source::coding).is_some_and(|coding| !self.accept.accepts(coding))
     }
 
-    /// The heads that the request's conditions may refer to: those of the forms that the client may
-    /// have got, made or not.
-    pub(crate) fn heads(&self, head: &Head, source: Source) -> Vec<Head> {
-        let of = |target: Target| head.of_form(target, self.rules.tag);
+    /// The head of the 304 that answers the request's conditions, if they hold for a form that the
+    /// client may have. It has the tag of a form only if the client names that one.
+    pub(crate) fn not_modified<'h>(
+        &self,
+        planner: &Planner<'_>,
+        head: &'h Head,
+    ) -> Option<Cow<'h, Head>> {
+        if !hints(self.head).has_conditions() {
+            return None;
+        }
+        if let Some(tag) = self.named_form(head) {
+            return Some(Cow::Owned(head.tagged(tag)));
+        }
+        if !planner.is_not_modified(head) {
+            return None;
+        }
+        let own = head.meta.validators.entity_tag().filter(|own| !own.weak);
+        let names_own = || own.is_some_and(|own| self.tags().any(|tag| tag.strong_eq(&own)));
+        let is_certain = own.is_none() || (names_own() && !self.tags().any(|tag| tag.weak));
+        // What the client has may be any form: a strong tag would be of one.
+        Some(if is_certain { Cow::Borrowed(head) } else { Cow::Owned(head.weakened()) })
+    }
+
+    /// The tag of a form that the client names and may have got, made or not.
+    fn named_form(&self, head: &Head) -> Option<Vec<u8>> {
+        let (rules, source) = (self.rules?, head.source()?);
+        let own = head.meta.validators.etag.as_deref()?;
+        let named = |target: Target| {
+            let tag = tag_of_form(own, target.0, rules.tag)?;
+            let of_form = EntityTag::parse(&tag)?;
+            self.tags().any(|one| one.weak_eq(&of_form)).then_some(tag)
+        };
         match source {
             Source::Identity => {
-                let ranked = self.rules.ranked(self.accept).into_iter().flatten();
-                ranked.map(|level| of(Target(Some(level.coding)))).collect()
+                let ranked = rules.ranked(self.accept).into_iter().flatten();
+                ranked.map(|level| Target(Some(level.coding))).find_map(named)
             }
-            Source::Coded(coding) if self.accept.accepts(coding) => Vec::new(),
-            Source::Coded(_) => vec![of(Target(None))],
+            Source::Coded(_) if self.cannot_read(Some(source)) => named(Target(None)),
+            Source::Coded(_) => None,
         }
+    }
+
+    /// The tags of the responses that the client has.
+    fn tags(&self) -> impl Iterator<Item = EntityTag<'_>> {
+        self.head.fields.all(Name::IfNoneMatch).flat_map(etag::list)
     }
 }
 
@@ -133,7 +194,7 @@ fn accepted(head: &RequestHead<'_>) -> Accept {
 }
 
 /// The fast path for a fresh stored response that is not plain: the form for this request, or
-/// `None` if it needs an exchange. The request has no `Range`, and no `Cache-Control`.
+/// `None` if it needs an exchange. The request has no condition, no `Range` and no `Cache-Control`.
 #[inline(never)]
 pub(crate) fn hit(
     cache: &Arc<Cache>,
@@ -147,43 +208,45 @@ pub(crate) fn hit(
     if stored.place_away().is_some() {
         return None;
     }
-    let Some(wish) = Wish::of(snapshot, (uri.authority, uri.path), head) else {
-        return Some((stored, key));
-    };
+    let wish = Wish::of(snapshot, uri.realm.role, (uri.authority, uri.path), head);
     match wish.choose(&stored) {
         Chosen::AsItIs => Some((stored, key)),
         Chosen::Form(form) => Some((form, key)),
-        Chosen::Wanting(Target(None), _) | Chosen::Unreadable => None,
-        Chosen::Wanting(target, meanwhile) => {
-            if look == Look::Use {
-                cache.ask_for_form(key, &stored, target, wish.rules);
+        Chosen::Wanting(coding, meanwhile) => {
+            if look == Look::Use
+                && let Some(rules) = wish.rules
+            {
+                cache.ask_for_form(key, &stored, Target(Some(coding)), rules);
             }
             Some((meanwhile.unwrap_or(stored), key))
         }
+        Chosen::NotModified(_) | Chosen::Decoding | Chosen::Unreadable => None,
     }
 }
 
-/// The name of the form that a stored response is, for an explanation.
-pub(crate) fn describe(
-    snapshot: &Snapshot,
-    (authority, path): (&[u8], &[u8]),
-    head: &RequestHead<'_>,
-    stored: &Stored,
-) -> Option<String> {
-    let source = stored.head.source()?;
-    let sent = source.coding().map_or("identity", coding::Coding::name);
-    let Some(wish) = Wish::of(snapshot, (authority, path), head) else {
-        return Some(format!("{sent}, as the origin sent it: nothing is coded for this request"));
+/// The form that is sent, for an explanation.
+pub(crate) fn describe(wish: &Wish<'_>, chosen: &Chosen<'_>, held: &Held) -> Option<String> {
+    let (head, body_bytes) = match held {
+        Held::Whole(stored) => (&stored.head, stored.body_bytes),
+        Held::Part(partial) => (&partial.head, partial.complete_bytes),
     };
-    Some(match wish.choose(stored) {
-        Chosen::AsItIs => format!("{sent}, as the origin sent it"),
-        Chosen::Form(form) => {
-            let coding = Source::of(&*form.head).and_then(Source::coding);
-            let name = coding.map_or("identity", coding::Coding::name);
-            format!("{name}, {} bytes instead of {}", form.body_bytes, stored.body_bytes)
+    let sent = head.source()?.coding().map_or("identity", Coding::name);
+    let form = |form: &Stored| {
+        let coding = Source::of(&*form.head).and_then(Source::coding);
+        let name = coding.map_or("identity", Coding::name);
+        format!("{name}, {} bytes instead of {body_bytes}", form.body_bytes)
+    };
+    Some(match chosen {
+        Chosen::NotModified(_) | Chosen::Unreadable => return None,
+        Chosen::AsItIs if wish.rules.is_none() => {
+            format!("{sent}, as the origin sent it: nothing is coded for this request")
         }
-        Chosen::Wanting(Target(None), _) => "identity, which has to be decoded first".to_owned(),
-        Chosen::Wanting(target, _) => format!("{sent}; {} has not been made yet", target.name()),
-        Chosen::Unreadable => format!("{sent} cannot be decoded: the request is passed on"),
+        Chosen::AsItIs => format!("{sent}, as the origin sent it"),
+        Chosen::Form(other) => form(other),
+        Chosen::Wanting(coding, meanwhile) => {
+            let now = meanwhile.as_deref().map_or_else(|| sent.to_owned(), form);
+            format!("{now}; {} has not been made yet", coding.name())
+        }
+        Chosen::Decoding => "identity, which has to be decoded first".to_owned(),
     })
 }

@@ -1,19 +1,19 @@
 //! Sending a response of which there may be several forms: the one that the client gets, the 304
 //! that fits the one it has, and the wait for one that must be decoded.
 //!
-//! What never happens: a client that does not accept a coding gets a stored response with it; a 304
-//! gives a form the strong tag of another.
+//! What is decoded for a request is sent as the response that it had already: it is not looked up
+//! again. If it cannot be decoded, the request is passed on.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use cache::stored::{Head, Stored, Wire};
+use cache::flight::{Found, Settled};
+use cache::forms::Made;
+use cache::stored::{Stored, Wire};
 use cache::{Look, Lookup};
 use caching::cache_status::Forward;
-use caching::etag;
+use coding::Rules;
 use coding::rules::Target;
-use config::Role;
-use http1::Name;
+use outcome::Refusal;
 use runtime::time;
 use store::Key;
 
@@ -22,14 +22,12 @@ use crate::ask::Held;
 use crate::client::Client;
 use crate::coded::{Chosen, Wish};
 use crate::destination::Destination;
-use crate::step::{Provenance, Serving, Step, Streaming};
+use crate::step::{Serving, Step, Streaming};
 
 impl<C: Client> Exchange<'_, C> {
-    fn wish(&self, to: &Destination<'_>) -> Option<Wish<'_>> {
-        if to.realm.role != Role::Reverse {
-            return None;
-        }
-        Wish::of(&self.context.snapshot, (to.authority, to.path), self.context.head)
+    fn wish(&self, to: &Destination<'_>) -> Wish<'_> {
+        let uri = (to.authority, to.path);
+        Wish::of(&self.context.snapshot, to.realm.role, uri, self.context.head)
     }
 
     /// Sends another form of a response of which there may be several; `None`: it is sent as it is.
@@ -40,41 +38,30 @@ impl<C: Client> Exchange<'_, C> {
         serving: &Serving,
     ) -> Option<Step<'d>> {
         let Serving { held, provenance } = serving;
-        // Conditions come before ranges (RFC 9110, 13.2.2), and before the choice of a form.
-        if let Some(head) = self.not_modified(to, held.head()) {
-            return Some(Step::End(self.send_not_modified(&head, provenance).await));
-        }
-        let wish = self.wish(to)?;
-        let unreadable = Some(Step::Pass(to, Forward::VaryMiss));
-        let stored = match held {
-            Held::Whole(stored) => stored,
-            Held::Part(partial) if wish.cannot_read(partial.head.source()) => return unreadable,
-            Held::Part(_) => return None,
-        };
-        let (target, meanwhile) = match wish.choose(stored) {
-            Chosen::AsItIs => return None,
-            Chosen::Unreadable => return unreadable,
-            Chosen::Form(form) => return Some(self.send_form(&form, provenance).await),
-            Chosen::Wanting(target, meanwhile) => (target, meanwhile),
-        };
-        let is_asked = self.key_of(to, stored).is_some_and(|key| {
-            self.context.worker.cache.ask_for_form(key, stored, target, wish.rules)
-        });
-        match (target, meanwhile, stored.forms()) {
-            (Target(Some(_)), Some(form), _) => Some(self.send_form(&form, provenance).await),
-            (Target(Some(_)), None, _) => None,
-            (Target(None), _, Some(forms)) if is_asked => {
-                let making = Arc::clone(forms.making());
-                making.ended(target).await;
-                Some(Step::LookUp(to))
+        let wish = self.wish(to);
+        let form = match (wish.answer(&self.planner(), held), held, wish.rules) {
+            (Chosen::NotModified(head), ..) => {
+                return Some(Step::End(self.send_not_modified(&head, provenance).await));
             }
-            (Target(None), ..) => unreadable,
-        }
-    }
-
-    /// A form is sent whole.
-    async fn send_form<'d>(&mut self, form: &Arc<Stored>, provenance: &Provenance) -> Step<'d> {
-        Step::End(self.send_whole(form, provenance).await)
+            (Chosen::Form(form), ..) => form,
+            (Chosen::Wanting(coding, meanwhile), Held::Whole(stored), Some(rules)) => {
+                if let Some((now, key)) = self.latest(to, stored) {
+                    let target = Target(Some(coding));
+                    self.context.worker.cache.ask_for_form(key, &now, target, rules);
+                }
+                meanwhile?
+            }
+            (Chosen::Decoding, Held::Whole(stored), Some(rules)) => {
+                match self.decoded(to, stored, rules).await {
+                    Some(form) => form,
+                    None => return Some(self.unreadable(to)),
+                }
+            }
+            (Chosen::Unreadable | Chosen::Decoding, ..) => return Some(self.unreadable(to)),
+            (Chosen::AsItIs | Chosen::Wanting(..), ..) => return None,
+        };
+        // A form is sent whole.
+        Some(Step::End(self.send_whole(&form, provenance).await))
     }
 
     /// Sends a response of which there may be several forms while its body arrives: as it is, if
@@ -82,48 +69,68 @@ impl<C: Client> Exchange<'_, C> {
     pub(crate) async fn stream_in_form<'d>(
         &mut self,
         to: &'d Destination<'d>,
-        streaming: &Streaming,
-    ) -> Step<'d> {
-        let head = &streaming.head;
-        if let Some(head) = self.not_modified(to, head) {
-            return Step::End(self.send_not_modified(&head, &streaming.provenance).await);
+        streaming: Streaming,
+    ) -> Result<Step<'d>, Refusal> {
+        let Streaming { head, provenance, .. } = &streaming;
+        let wish = self.wish(to);
+        if let Some(head) = wish.not_modified(&self.planner(), head) {
+            return Ok(Step::End(self.send_not_modified(&head, provenance).await));
         }
-        if !self.wish(to).is_some_and(|wish| wish.cannot_read(head.source())) {
-            return Step::End(self.stream(streaming).await);
+        if !wish.cannot_read(head.source()) {
+            return Ok(Step::End(self.stream(&streaming).await));
         }
-        while let Ok(Some(_)) = streaming.reader.next().await {}
-        Step::LookUp(to)
-    }
-
-    /// The key under which this response is in the store, if it is.
-    fn key_of(&self, to: &Destination<'_>, stored: &Arc<Stored>) -> Option<Key> {
-        let (cache, wire) = (&self.context.worker.cache, Wire(self.context.head.fields));
-        let uri = cache.uri_key(to.realm, to.authority, to.path);
-        match cache.look(Look::Peek, uri, &wire, time::wall_ms()) {
-            Lookup::Found(found, key) if Arc::ptr_eq(&found, stored) => Some(key),
-            _ => None,
+        if wish.rules.is_none() {
+            return Ok(self.unreadable(to));
         }
-    }
-
-    /// The head of the 304 that answers the request's conditions, if they hold for a form that the
-    /// client may have.
-    fn not_modified<'h>(&self, to: &Destination<'_>, head: &'h Head) -> Option<Cow<'h, Head>> {
-        let planner = self.planner();
-        if let (Some(wish), Some(source)) = (self.wish(to), head.source()) {
-            let mut forms = wish.heads(head, source).into_iter();
-            if let Some(form) = forms.find(|form| planner.is_not_modified(form)) {
-                return Some(Cow::Owned(form));
+        let Streaming { reader, provenance, .. } = streaming;
+        while reader.next().await.map_err(Refusal::Fault)?.is_some() {}
+        Ok(match reader.found().await {
+            Found::Settled(Settled::Stored(stored)) => {
+                Step::Serve(to, Serving { held: Held::Whole(stored), provenance })
             }
-        }
-        planner.is_not_modified(head).then(|| match self.holds_weak_tag() {
-            // What it holds may be any form: a strong tag would be of one.
-            true => Cow::Owned(head.weakened()),
-            false => Cow::Borrowed(head),
+            // It is not stored, so it has no forms.
+            _ => self.unreadable(to),
         })
     }
 
-    fn holds_weak_tag(&self) -> bool {
-        let mut tags = self.context.head.fields.all(Name::IfNoneMatch).flat_map(etag::list);
-        tags.any(|tag| tag.weak)
+    /// The step for a client that cannot read what is stored.
+    fn unreadable<'d>(&self, to: &'d Destination<'d>) -> Step<'d> {
+        match self.planner().wants_only_stored() {
+            true => Step::Refuse(Refusal::OnlyIfCached),
+            false => Step::Pass(to, Forward::VaryMiss),
+        }
+    }
+
+    /// The decoded form, once it has been made; `None` if it cannot be.
+    async fn decoded(
+        &self,
+        to: &Destination<'_>,
+        stored: &Stored,
+        rules: &Rules,
+    ) -> Option<Arc<Stored>> {
+        const TARGET: Target = Target(None);
+        let cache = &self.context.worker.cache;
+        let (mut now, key) = self.latest(to, stored)?;
+        if matches!(now.forms()?.get(TARGET), Made::Not) {
+            if !cache.ask_for_form(key, &now, TARGET, rules) {
+                return None;
+            }
+            now.forms()?.making().ended(TARGET).await;
+            now = cache.latest(key, stored)?;
+        }
+        match now.forms()?.get(TARGET) {
+            Made::Form(form, _) => Some(Arc::clone(form)),
+            Made::Not | Made::Declined => None,
+        }
+    }
+
+    /// The entry of this response in the store, if it is there, and its key.
+    fn latest(&self, to: &Destination<'_>, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
+        let (cache, wire) = (&self.context.worker.cache, Wire(self.context.head.fields));
+        let uri = cache.uri_key(to.realm, to.authority, to.path);
+        match cache.look(Look::Peek, uri, &wire, time::wall_ms()) {
+            Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),
+            _ => None,
+        }
     }
 }

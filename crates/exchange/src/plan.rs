@@ -256,7 +256,7 @@ impl Planner<'_> {
         }
     }
 
-    fn wants_only_stored(&self) -> bool {
+    pub(crate) fn wants_only_stored(&self) -> bool {
         caching::only_if_cached(&Wire(self.head.fields))
     }
 

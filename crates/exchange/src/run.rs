@@ -15,9 +15,9 @@
 //!                              '-----> Pass                     |
 //!                                                               |
 //!   Stream | Relay ------------------------------------> End    |
-//!     '-- the client cannot read its coding ------------------------+
+//!     '-- the client cannot read its coding --> Serve | Pass    |
 //!   Serve ---------------------------------------------> End    |
-//!     |-- the body is decoded first ------------------------------+
+//!     |-- it cannot be decoded for the client ---------> Pass   |
 //!     |-- the body on the disk broke off --> Repair ---> End    |
 //!     '-- the body on the disk is gone -------------------------'
 //! ```
@@ -125,7 +125,7 @@ impl<C: Client> Exchange<'_, C> {
                 }
                 Step::Serve(to, serving) => self.serve(to, serving).await,
                 Step::Stream(to, streaming) if streaming.head.source().is_some() => {
-                    runtime::boxed(self.stream_in_form(to, &streaming)).await
+                    runtime::boxed(self.stream_in_form(to, streaming)).await?
                 }
                 Step::Stream(_, streaming) => return Ok(self.stream(&streaming).await),
                 Step::Relay(mut answer, why, rule) => {

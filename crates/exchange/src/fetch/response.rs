@@ -120,6 +120,8 @@ fn confirmed<'d>(
     }
     let (held, entry, settled) = match held {
         Held::Whole(stale) => {
+            // Forms that were made since it was looked up are kept, too.
+            let stale = cache.latest(ask.key, &stale).unwrap_or(stale);
             let stored = Arc::new(stale.under(head));
             let entry = Entry::Response(Arc::clone(&stored));
             (Held::Whole(Arc::clone(&stored)), entry, Settled::Stored(stored))
