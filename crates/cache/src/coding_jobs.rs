@@ -164,7 +164,8 @@ impl Drop for Running {
         state.running -= 1;
         // Its core ends. No task is left that would take the jobs that wait: whoever waits for one
         // is woken, and later requests ask for it again.
-        let orphans = if state.running == 0 { std::mem::take(&mut state.waiting) } else { [].into() };
+        let orphans =
+            if state.running == 0 { std::mem::take(&mut state.waiting) } else { [].into() };
         drop(state);
         drop(orphans);
     }

@@ -1,7 +1,8 @@
 //! The encoders and decoders: whole bodies in pieces, bounded output.
 //!
-//! All of them are driven by one loop of `bounded`, which enforces the limits. The same bytes,
-//! coding and level give the same output, as long as the library has the same version.
+//! Encoders write into a buffer with a bound, and decoders are read by one loop of `bounded` that
+//! enforces the limits. The same bytes, coding and level give the same output, as long as the
+//! library has the same version.
 
 use std::fmt;
 

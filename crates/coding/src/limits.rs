@@ -9,7 +9,7 @@ pub const DECODED_FREE_BYTES: u64 = 1024 * 1024;
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 /// Levels of zstd above this one need larger windows.
 pub const ZSTD_LEVEL_MAX: u8 = 19;
-/// log2 of brotli's window. Larger ones are not part of RFC 7932.
+/// log2 of the window that brotli encodes with. RFC 7932 allows 24.
 pub const BROTLI_WINDOW_LOG: u32 = 22;
 /// The unit in which decoders write.
 pub const PIECE_BYTES: usize = 16 * 1024;

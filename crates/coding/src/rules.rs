@@ -180,6 +180,12 @@ impl FromIterator<Pattern> for Types {
 }
 
 impl Types {
+    /// Whether no type is one of them.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether a `Content-Type` is of one of them. Its parameters do not matter.
     #[must_use]
     pub fn has(&self, content_type: &[u8]) -> bool {

@@ -168,7 +168,17 @@ impl Config {
         let listeners = self.listeners.iter().filter_map(|listener| listener.tls.as_ref());
         let of_listeners = listeners.flat_map(|tls| tls.warnings().to_vec());
         let of_https = self.https.iter().flat_map(|tls| tls.warnings().to_vec());
-        let mut found: Vec<String> = of_listeners.chain(of_servers).chain(of_https).collect();
+        let of_compression = self.compression.iter().filter_map(|rules| {
+            let is_reverse = self.listeners.iter().any(|listener| listener.role == Role::Reverse);
+            let why = match rules.types.is_empty() {
+                true => "no type is listed",
+                false if !is_reverse => "there is no reverse listener",
+                false => return None,
+            };
+            Some(format!("compression: nothing is coded: {why}"))
+        });
+        let found = of_listeners.chain(of_servers).chain(of_https).chain(of_compression);
+        let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();
         found

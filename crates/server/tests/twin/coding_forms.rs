@@ -6,11 +6,15 @@ use std::time::Duration;
 use coding::rules::Pattern;
 use coding::{Coding, Level, Rules, TagRule};
 use config::{Config, Path, Route};
+use runtime::sim::{self, Disk};
 use runtime::time::sleep;
+use server::explain::Explained;
 
 use crate::common::Response;
 use crate::origin::expected;
-use crate::world::{Client, World, each_way, forward, in_memory, reverse};
+use crate::world::{
+    ADMIN, Client, World, each_way, forward, in_memory, on_disk, reverse, run, scheme,
+};
 
 fn rules() -> Rules {
     let level = |coding| Level { coding, level: 3 };
@@ -18,6 +22,7 @@ fn rules() -> Rules {
         codings: [Coding::Zstd, Coding::Brotli, Coding::Gzip].map(level).to_vec(),
         types: ["text/*".parse::<Pattern>().unwrap()].into_iter().collect(),
         bytes_min: 200,
+        bytes_max: 100_000,
         tag: TagRule::Weak,
         jobs_max: 1,
         queue_max: 8,
@@ -50,6 +55,11 @@ fn decoded(got: &Response) -> (&str, Vec<u8>) {
             (name, coding::decode(coding, &[&got.body], 1 << 20).unwrap())
         }
     }
+}
+
+async fn metric(world: &World, name: &str) -> u64 {
+    let metrics = world.metrics().await;
+    metrics.iter().find(|(there, _)| there == name).unwrap_or_else(|| panic!("no {name}")).1
 }
 
 /// All lines of a field, for "exactly once".
@@ -118,6 +128,7 @@ fn what_is_not_to_be_coded_is_not() {
             "/n?size=3000&text=1&cc=max-age=600&cookie=1",
             "/n?size=3000&text=1&cc=max-age=600&status=404",
             "/n?size=3000&text=1&cc=no-store",
+            "/n?size=200000&text=1&cc=max-age=600",
         ] {
             for _ in 0..3 {
                 let got = accepting(target, "gzip").await;
@@ -127,7 +138,6 @@ fn what_is_not_to_be_coded_is_not() {
                 sleep(Duration::from_millis(500)).await;
             }
         }
-        // Its form would be longer than it is.
         let target = "/r?size=400&cc=max-age=600&text=1&vary=x-a";
         let got = accepting(target, "gzip").await;
         assert_eq!(lines(&got, "vary"), ["x-a", "Accept-Encoding"]);
@@ -303,7 +313,7 @@ fn a_route_and_forward_listeners_code_nothing() {
 }
 
 #[test]
-fn a_full_queue_leaves_responses_as_they_are() {
+fn without_a_queue_one_form_at_a_time_is_made() {
     let full = || {
         let rules = Rules { jobs_max: 1, queue_max: 0, ..rules() };
         Config { compression: Some(rules), ..reverse() }
@@ -317,5 +327,205 @@ fn a_full_queue_leaves_responses_as_they_are() {
         assert_eq!(decoded(&accepting(target, "gzip").await).0, "gzip", "one at a time is made");
         let metrics = world.metrics().await;
         assert!(metrics.iter().any(|(name, count)| name.contains("forms_made") && *count == 1));
+    });
+}
+
+const CODED: &str = "size=3000&text=1&etag=e&coded=gzip";
+
+#[test]
+fn a_coded_response_is_kept_from_those_who_cannot_read_it_when_nothing_is_decoded() {
+    let forbids = "Accept-Encoding: identity\r\nCache-Control: no-transform\r\n";
+    each_way(coded, async |world: Rc<World>| {
+        let target = &format!("/w?{CODED}&cc=max-age=600");
+        accepting(target, "gzip").await;
+        for count in 2..4 {
+            let got = get(target, forbids).await;
+            let status = got.field("cache-status").unwrap();
+            assert!(status.contains("fwd=vary-miss"), "{status}");
+            assert_eq!(world.origin.count(target), count);
+        }
+    });
+    // The next process has no `[compression]`.
+    let target = &format!("/w?{CODED}&cc=max-age=600");
+    for (config, is_decoded) in [(reverse(), false), (coded(), true)] {
+        let disk = Disk::new(1);
+        let delay = Duration::from_micros(20)..Duration::from_micros(200);
+        let options = sim::Options::new(1).with_disk(disk.clone(), delay);
+        run(options.clone(), on_disk(coded()), async |_| drop(accepting(target, "gzip").await));
+        run(options, on_disk(config), async |world: Rc<World>| {
+            for _ in 0..2 {
+                let got = accepting(target, "gzip").await;
+                assert_eq!((decoded(&got).0, got.field("cache-status")), {
+                    ("gzip", Some("plimsoll; hit"))
+                });
+            }
+            let got = accepting(target, "identity").await;
+            let status = got.field("cache-status").unwrap();
+            assert_eq!(status.contains("hit"), is_decoded, "{status}");
+            assert_eq!(world.origin.count(target), usize::from(!is_decoded));
+        });
+    }
+}
+
+#[test]
+fn who_waits_for_the_decoded_form_asks_the_origin_once() {
+    each_way(coded, async |world: Rc<World>| {
+        for (at, more) in [
+            "cc=max-age=600&cookie=1&own=no-cache",
+            "cc=max-age=600&cookie=1&own=no-cache&pause=300",
+            "cc=no-cache",
+            "cc=no-cache&pause=300&frame=chunked",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let target = &format!("/o{at}?{CODED}&{more}");
+            let got = accepting(target, "identity").await;
+            assert_eq!(decoded(&got), ("identity", expected(target, None)), "{target}");
+            assert_eq!(got.field("set-cookie").is_some(), more.contains("cookie"), "{target}");
+            let status = got.field("cache-status").unwrap();
+            assert!(status.contains("fwd=uri-miss") && !status.contains("hit"), "{status}");
+            assert_eq!(world.origin.count(target), 1, "{target}");
+            // A form that was made is used after a 304, and confirms what the client has.
+            let again =
+                get(target, "Accept-Encoding: identity\r\nCache-Control: no-cache\r\n").await;
+            assert_eq!(decoded(&again), ("identity", expected(target, None)), "{target}");
+            assert_eq!(world.origin.count(target), 2, "{target}");
+        }
+        assert_eq!(metric(&world, "plimsoll_forms_made_total").await, 4);
+        // A body that breaks off is not asked for again and again.
+        let target = "/b?size=3000&text=1&coded=gzip&cc=max-age=600&breaks=20";
+        assert_eq!(accepting(target, "identity").await.status, 502);
+        assert_eq!(world.origin.count(target), 1);
+        let got = accepting(target, "identity").await;
+        assert_eq!(decoded(&got), ("identity", expected(target, None)));
+    });
+}
+
+#[test]
+fn those_who_wait_for_one_decoded_form_share_the_fetch_and_the_job() {
+    in_memory(coded, async |world: Rc<World>| {
+        for more in ["delay=300", "pause=300"] {
+            let target = format!("/j?{CODED}&cc=max-age=600&{more}");
+            let herd: Vec<_> = (0..6)
+                .map(|at| {
+                    let target = target.clone();
+                    runtime::spawn(async move {
+                        sleep(Duration::from_millis(20 * at)).await;
+                        accepting(&target, "identity").await
+                    })
+                })
+                .collect();
+            for one in herd {
+                assert_eq!(decoded(&one.await), ("identity", expected(&target, None)));
+            }
+            assert_eq!(world.origin.count(&target), 1);
+        }
+        assert_eq!(metric(&world, "plimsoll_forms_made_total").await, 2);
+        assert_eq!(metric(&world, "plimsoll_forms_waiting").await, 0);
+    });
+}
+
+#[test]
+fn what_cannot_be_decoded_is_passed_on_and_not_tried_again() {
+    each_way(coded, async |world: Rc<World>| {
+        let target = &format!("/t?{CODED}&cc=max-age=600&torn=1");
+        for count in 1..4 {
+            // The first one has it stored, and the origin answers the same to each.
+            let got = accepting(target, "identity").await;
+            let status = got.field("cache-status").unwrap();
+            assert!(got.status == 200 && !status.contains("hit"), "{status}");
+            assert_eq!(world.origin.count(target), count + 1);
+        }
+        assert_eq!(metric(&world, "plimsoll_forms_declined_total").await, 1);
+        assert_eq!(accepting(target, "gzip").await.field("cache-status"), Some("plimsoll; hit"));
+        let stored = "Accept-Encoding: identity\r\nCache-Control: only-if-cached\r\n";
+        assert_eq!(get(target, stored).await.status, 504);
+        let said = explain(target, &["Accept-Encoding: identity"]).await;
+        assert_eq!((&*said.decision.does, &*said.decision.rule), ("pass", "coding"));
+        let fields = ["Accept-Encoding: identity", "Cache-Control: only-if-cached"];
+        assert_eq!(explain(target, &fields).await.answer.status, Some(504));
+    });
+}
+
+#[test]
+fn a_form_that_is_no_shorter_is_dropped_and_not_made_again() {
+    let all_sizes = || Config { compression: Some(Rules { bytes_min: 1, ..rules() }), ..reverse() };
+    in_memory(all_sizes, async |world: Rc<World>| {
+        let target = "/x?size=10&text=1&cc=max-age=600";
+        for _ in 0..4 {
+            let got = accepting(target, "gzip").await;
+            assert_eq!(decoded(&got), ("identity", expected(target, None)));
+            sleep(Duration::from_millis(500)).await;
+        }
+        let figures = ["declined", "made"].map(|name| format!("plimsoll_forms_{name}_total"));
+        assert_eq!(metric(&world, &figures[0]).await, 1);
+        assert_eq!(metric(&world, &figures[1]).await, 0);
+    });
+}
+
+#[test]
+fn a_304_without_a_named_tag_has_the_strong_tag_of_no_form() {
+    each_way(suffixed, async |_world: Rc<World>| {
+        let target = "/i?size=3000&text=1&cc=max-age=600&etag=e";
+        let date = get(target, "").await.field("date").unwrap().to_owned();
+        for condition in [format!("If-Modified-Since: {date}"), "If-None-Match: *".to_owned()] {
+            for accept in ["gzip, br, zstd", "identity"] {
+                let fields = format!("Accept-Encoding: {accept}\r\n{condition}\r\n");
+                let got = get(target, &fields).await;
+                assert_eq!((got.status, got.field("etag")), (304, Some("W/\"e.0\"")), "{fields}");
+            }
+        }
+    });
+}
+
+/// What the admin address says of a request with these fields.
+async fn explain(target: &str, fields: &[&str]) -> Explained {
+    let escaped = |text: &str| {
+        let bytes = text.bytes().map(|byte| match byte {
+            byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+            byte => format!("%{byte:02x}"),
+        });
+        bytes.collect::<String>()
+    };
+    let fields: String = fields.iter().map(|line| format!("&header={}", escaped(line))).collect();
+    let url = escaped(&format!("{}://site{target}", scheme()));
+    let request = format!("GET /explain?url={url}{fields} HTTP/1.1\r\nHost: a\r\n\r\n");
+    let got = Client::to(ADMIN).await.unwrap().ask(request.as_bytes()).await;
+    assert_eq!(got.status, 200, "{}", String::from_utf8_lossy(&got.body));
+    serde_json::from_slice(&got.body).unwrap()
+}
+
+#[test]
+fn an_explanation_names_the_form_that_is_then_sent() {
+    in_memory(suffixed, async |_world: Rc<World>| {
+        let target = "/e?size=3000&text=1&cc=max-age=600&etag=e";
+        let form = async |accept: &str| {
+            let said = explain(target, &[&format!("Accept-Encoding: {accept}")]).await;
+            assert_eq!((said.answer.status, said.answer.exact), (Some(200), true), "{accept}");
+            said.answer.form.unwrap()
+        };
+        get(target, "").await;
+        assert_eq!(form("gzip").await, "identity; gzip has not been made yet");
+        assert_eq!(form("identity").await, "identity, as the origin sent it");
+        accepting(target, "gzip").await;
+        sleep(Duration::from_millis(500)).await;
+        let bytes = accepting(target, "gzip").await.body.len();
+        let gzip = format!("gzip, {bytes} bytes instead of 3000");
+        assert_eq!(form("gzip").await, gzip);
+        assert_eq!(form("gzip, br").await, format!("{gzip}; br has not been made yet"));
+        let known = "If-None-Match: \"e.0-gzip\"";
+        for (accept, status) in [("gzip", 304), ("identity", 200)] {
+            let accept = format!("Accept-Encoding: {accept}");
+            let said = explain(target, &[&accept, known]).await.answer;
+            assert_eq!((said.status, said.exact), (Some(status), true), "{accept}");
+            let got = get(target, &format!("{accept}\r\n{known}\r\n")).await;
+            assert_eq!(got.status, status, "{accept}");
+        }
+        let target = &format!("/ed?{CODED}&cc=max-age=600");
+        accepting(target, "gzip").await;
+        let said = explain(target, &["Accept-Encoding: identity"]).await.answer;
+        assert_eq!(said.form.as_deref(), Some("identity, which has to be decoded first"));
+        assert!(!said.exact);
     });
 }

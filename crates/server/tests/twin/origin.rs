@@ -32,6 +32,7 @@
 //! | `behind=1` | the beginning of another response comes with the end of the content |
 //! | `text=1` | the content is text, and its type says so |
 //! | `coded=NAME` | it is coded like this, whatever the request accepts |
+//! | `torn=1` | the end of the coded content is missing, which its length does not show |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
 //! It checks every request as an origin at risk would: one framing, one host, nothing of one hop.
@@ -273,6 +274,9 @@ impl Origin {
         let coding = seen.asks("coded").and_then(|name| Coding::of(name.as_bytes()));
         if let Some(coding) = coding {
             content = coding::encode(coding, 5, &[content], u64::MAX).unwrap();
+            if seen.asks("torn").is_some() {
+                content.truncate(content.len() - 6);
+            }
         }
         let group = varying.as_deref().filter(|_| seen.asks("group").is_some()).unwrap_or_default();
         let etag = |tag| format!("\"{tag}{group}.{}\"", self.version.get());
