@@ -162,8 +162,8 @@ impl Drop for Running {
         }
         let mut state = self.cache.jobs.state();
         state.running -= 1;
-        // Its core ends. No task is left that would take the jobs that wait: whoever waits for one
-        // is woken, and later requests ask for it again.
+        // Its core ends. No task is left that would take the jobs that wait: the requests that wait
+        // for one are woken, and later ones ask for it again.
         let orphans =
             if state.running == 0 { std::mem::take(&mut state.waiting) } else { [].into() };
         drop(state);

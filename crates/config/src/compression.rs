@@ -86,7 +86,7 @@ impl Table for CompressionSection {
             "The media types that are coded: `text/html`, `text/*`, or `*+json` for a suffix.";
         bytes_min: Kind::Bytes(0, 1 << 30), bytes_min, "Shorter bodies are not coded.";
         bytes_max: Kind::Bytes(1, 1 << 30), bytes_max,
-            "Longer bodies are not coded: a job takes a thread for as long as the body is.";
+            "Longer bodies are not coded: a job takes a thread as long as it lasts.";
         etag: Kind::Word(&["weak", "suffix"]), etag,
             "What becomes of a strong ETag on a coded form: `\"a\"` becomes `W/\"a\"`, or \
              `\"a-gzip\"`.";
@@ -144,6 +144,21 @@ impl CompressionSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+
+    #[test]
+    fn what_is_configured_in_vain_is_said() {
+        let codings = vec![Parsed::of("gzip")];
+        let section = CompressionSection { codings, ..CompressionSection::default() };
+        let said = |section: &CompressionSection| {
+            let compression = section.rules();
+            Config { compression, ..Config::forward(&[]) }.warnings()
+        };
+        assert_eq!(said(&section), ["compression: nothing is coded: there is no reverse listener"]);
+        let section = CompressionSection { types: Vec::new(), ..section };
+        assert_eq!(said(&section), ["compression: nothing is coded: no type is listed"]);
+        assert!(said(&CompressionSection { codings: Vec::new(), ..section }).is_empty());
+    }
 
     #[test]
     fn the_default_types_are_patterns_and_nothing_is_coded() {

@@ -117,5 +117,3 @@ impl Default for Limits {
 pub const CODING_JOBS_MAX: u64 = 4;
 /// Maximum media types that are listed.
 pub const CODED_TYPES_MAX: usize = 64;
-
-const _: () = assert!(CODING_JOBS_MAX < 8, "fewer than the pool has threads");

@@ -16,9 +16,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use cache::forms::Made;
-use cache::stored::{Head, Stored};
+use cache::stored::{Head, Stored, Wire};
 use cache::{Cache, Look};
 use caching::etag::{self, EntityTag};
+use caching::{Evaluator, Precondition};
 use coding::fields::tag_of_form;
 use coding::rules::{Source, Target};
 use coding::{Accept, Coding, Rules};
@@ -26,8 +27,6 @@ use config::Role;
 use http1::{Name, RequestHead};
 use store::Key;
 
-use crate::ask::Held;
-use crate::plan::Planner;
 use crate::request::{RequestedUri, hints};
 use crate::snapshot::Snapshot;
 
@@ -76,39 +75,38 @@ impl<'r> Wish<'r> {
         Wish { head, accept: accepted(head), rules }
     }
 
-    /// What this request gets of a response that may be used for it.
-    pub(crate) fn answer<'h>(&self, planner: &Planner<'_>, held: &'h Held) -> Chosen<'h> {
+    /// What this request gets of a response that may be used for it, and which is stored whole or
+    /// in parts.
+    pub(crate) fn answer<'h>(&self, head: &'h Head, whole: Option<&Arc<Stored>>) -> Chosen<'h> {
         // Conditions come before ranges (RFC 9110, 13.2.2), and before the choice of a form.
-        if let Some(head) = self.not_modified(planner, held.head()) {
+        if let Some(head) = self.not_modified(head) {
             return Chosen::NotModified(head);
         }
-        match held {
-            Held::Whole(stored) => self.choose(stored),
-            Held::Part(partial) if self.cannot_read(partial.head.source()) => Chosen::Unreadable,
-            Held::Part(_) => Chosen::AsItIs,
+        match whole {
+            Some(stored) => self.choose(stored),
+            None if self.cannot_read(head.source()) => Chosen::Unreadable,
+            None => Chosen::AsItIs,
         }
     }
 
     /// The form of a stored response for this request.
     #[inline]
     fn choose(&self, stored: &Stored) -> Chosen<'static> {
-        let source = stored.head.source();
-        let unread = self.cannot_read(source);
-        let (rules, forms) = match (self.rules, stored.forms()) {
-            (Some(rules), Some(forms)) => (rules, forms),
-            _ if unread => return Chosen::Unreadable,
-            _ => return Chosen::AsItIs,
+        let Some(forms) = stored.forms() else {
+            let unread = self.cannot_read(stored.head.source());
+            return if unread { Chosen::Unreadable } else { Chosen::AsItIs };
         };
-        if unread {
+        if let Source::Coded(coding) = forms.source() {
             return match forms.get(Target(None)) {
+                _ if self.accept.accepts(coding) => Chosen::AsItIs,
+                _ if self.rules.is_none() => Chosen::Unreadable,
                 Made::Form(form, _) => Chosen::Form(Arc::clone(form)),
                 Made::Not => Chosen::Decoding,
                 Made::Declined => Chosen::Unreadable,
             };
         }
-        if source != Some(Source::Identity) || self.head.fields.has(Name::Range) {
-            return Chosen::AsItIs;
-        }
+        let takes_range = self.head.fields.has(Name::Range);
+        let Some(rules) = self.rules.filter(|_| !takes_range) else { return Chosen::AsItIs };
         let mut wanting = None;
         for level in rules.ranked(self.accept).into_iter().map_while(|level| level) {
             match forms.get(Target(Some(level.coding))) {
@@ -135,18 +133,14 @@ impl<'r> Wish<'r> {
 
     /// The head of the 304 that answers the request's conditions, if they hold for a form that the
     /// client may have. It has the tag of a form only if the client names that one.
-    pub(crate) fn not_modified<'h>(
-        &self,
-        planner: &Planner<'_>,
-        head: &'h Head,
-    ) -> Option<Cow<'h, Head>> {
+    pub(crate) fn not_modified<'h>(&self, head: &'h Head) -> Option<Cow<'h, Head>> {
         if !hints(self.head).has_conditions() {
             return None;
         }
         if let Some(tag) = self.named_form(head) {
             return Some(Cow::Owned(head.tagged(tag)));
         }
-        if !planner.is_not_modified(head) {
+        if !is_not_modified(self.head, head) {
             return None;
         }
         let own = head.meta.validators.entity_tag().filter(|own| !own.weak);
@@ -179,6 +173,14 @@ impl<'r> Wish<'r> {
     fn tags(&self) -> impl Iterator<Item = EntityTag<'_>> {
         self.head.fields.all(Name::IfNoneMatch).flat_map(etag::list)
     }
+}
+
+/// Whether the client's copy is still good, by the client's own validators.
+pub(crate) fn is_not_modified(request: &RequestHead<'_>, head: &Head) -> bool {
+    let (wire, validators) = (Wire(request.fields), &head.meta.validators);
+    let request = caching::Request { method: request.method_bytes, fields: &wire };
+    let condition = caching::conditional(&request, head.status, validators, Evaluator::Cache);
+    matches!(condition, Precondition::NotModified(_))
 }
 
 /// What the request accepts.
@@ -225,11 +227,11 @@ pub(crate) fn hit(
 }
 
 /// The form that is sent, for an explanation.
-pub(crate) fn describe(wish: &Wish<'_>, chosen: &Chosen<'_>, held: &Held) -> Option<String> {
-    let (head, body_bytes) = match held {
-        Held::Whole(stored) => (&stored.head, stored.body_bytes),
-        Held::Part(partial) => (&partial.head, partial.complete_bytes),
-    };
+pub(crate) fn describe(
+    wish: &Wish<'_>,
+    chosen: &Chosen<'_>,
+    (head, body_bytes): (&Head, u64),
+) -> Option<String> {
     let sent = head.source()?.coding().map_or("identity", Coding::name);
     let form = |form: &Stored| {
         let coding = Source::of(&*form.head).and_then(Source::coding);

@@ -39,7 +39,7 @@ impl<C: Client> Exchange<'_, C> {
     ) -> Option<Step<'d>> {
         let Serving { held, provenance } = serving;
         let wish = self.wish(to);
-        let form = match (wish.answer(&self.planner(), held), held, wish.rules) {
+        let form = match (wish.answer(held.head(), held.whole()), held, wish.rules) {
             (Chosen::NotModified(head), ..) => {
                 return Some(Step::End(self.send_not_modified(&head, provenance).await));
             }
@@ -73,7 +73,7 @@ impl<C: Client> Exchange<'_, C> {
     ) -> Result<Step<'d>, Refusal> {
         let Streaming { head, provenance, .. } = &streaming;
         let wish = self.wish(to);
-        if let Some(head) = wish.not_modified(&self.planner(), head) {
+        if let Some(head) = wish.not_modified(head) {
             return Ok(Step::End(self.send_not_modified(&head, provenance).await));
         }
         if !wish.cannot_read(head.source()) {
@@ -93,7 +93,7 @@ impl<C: Client> Exchange<'_, C> {
         })
     }
 
-    /// The step for a client that cannot read what is stored.
+    /// The step for a client that cannot read the stored response.
     fn unreadable<'d>(&self, to: &'d Destination<'d>) -> Step<'d> {
         match self.planner().wants_only_stored() {
             true => Step::Refuse(Refusal::OnlyIfCached),

@@ -221,7 +221,8 @@ impl<'t> Explanator<'t> {
             _ => held.clone(),
         };
         let wish = self.wish();
-        let chosen = wish.as_ref().map_or(Chosen::AsItIs, |wish| wish.answer(&planner, &held));
+        let answer = |wish: &Wish<'t>| wish.answer(held.head(), held.whole());
+        let chosen = wish.as_ref().map_or(Chosen::AsItIs, answer);
         let meta = held.meta();
         let fresh = meta.is_fresh(now_ms);
         self.does(if fresh { "serve" } else { "serve-stale" }, rule);
@@ -229,6 +230,10 @@ impl<'t> Explanator<'t> {
             let source = meta.freshness.lifetime_source.explain().text;
             self.out.decision.text += &format!(" ({source})");
         }
+        let bytes = match &held {
+            Held::Whole(stored) => stored.body_bytes,
+            Held::Part(partial) => partial.complete_bytes,
+        };
         let whole = |status| Answer { status: Some(status), ..Answer::default() };
         let formed = match &chosen {
             Chosen::NotModified(_) => whole(304),
@@ -242,7 +247,7 @@ impl<'t> Explanator<'t> {
             // What is decoded first may turn out malformed.
             exact: !matches!(chosen, Chosen::Decoding),
             age_seconds: Some(meta.freshness.age_seconds(now_ms)),
-            form: wish.and_then(|wish| coded::describe(&wish, &chosen, &held)),
+            form: wish.and_then(|wish| coded::describe(&wish, &chosen, (held.head(), bytes))),
             ..formed
         };
         self.out.selected = Some(stored::held(cache, key, &held, now_ms));
@@ -258,9 +263,9 @@ impl<'t> Explanator<'t> {
 
     /// Whether a stored response that may be used is in a coding that the client cannot read.
     fn is_unreadable(&self, held: &Held) -> bool {
-        let planner = Planner { cache: &self.context.worker.cache, head: self.context.head };
-        let wish = self.wish();
-        wish.is_some_and(|wish| matches!(wish.answer(&planner, held), Chosen::Unreadable))
+        let answer =
+            |wish: Wish<'_>| matches!(wish.answer(held.head(), held.whole()), Chosen::Unreadable);
+        self.wish().is_some_and(answer)
     }
 
     fn refuses(&mut self, refusal: Refusal, rule: Option<Explanation>) {
