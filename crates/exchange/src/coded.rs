@@ -34,7 +34,7 @@ use crate::snapshot::Snapshot;
 #[derive(Debug)]
 pub(crate) enum Chosen<'h> {
     /// 304 with this head.
-    NotModified(Cow<'h, Head>),
+    NotModified(Box<Cow<'h, Head>>),
     /// The response as the origin sent it.
     AsItIs,
     /// Another form.
@@ -80,7 +80,7 @@ impl<'r> Wish<'r> {
     pub(crate) fn answer<'h>(&self, head: &'h Head, whole: Option<&Arc<Stored>>) -> Chosen<'h> {
         // Conditions come before ranges (RFC 9110, 13.2.2), and before the choice of a form.
         if let Some(head) = self.not_modified(head) {
-            return Chosen::NotModified(head);
+            return Chosen::NotModified(Box::new(head));
         }
         match whole {
             Some(stored) => self.choose(stored),
