@@ -34,6 +34,9 @@ use crate::valgrind::{self, ANSWER_MAX, END_MAX};
 const FIRST: u32 = 30;
 /// How long the server is counted without requests.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How often to look whether a coded form has been made, and how long to wait each time.
+const FORM_TRIES_MAX: u32 = 100;
+const FORM_WAIT: Duration = Duration::from_millis(50);
 /// Where the counts are recorded.
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/counts.json");
 
@@ -60,41 +63,79 @@ struct Type {
     /// How many requests, and how many responses with status 304, each of them causes at the
     /// origin.
     at_origin: (u64, u64),
+    /// Whether it is counted on a server that codes responses.
+    coded: bool,
     send: fn(&mut Clients, u32) -> io::Result<()>,
 }
 
+/// What such a server has in addition.
+const CODED: &str = "\n[compression]\ncodings = [\"gzip\"]\n";
+
 const TYPES: &[Type] = &[
-    Type { name: "hit of 1 KB", at_origin: (0, 0), send: |clients, _| clients.get("/obj/1") },
+    Type {
+        name: "hit of 1 KB",
+        at_origin: (0, 0),
+        coded: false,
+        send: |clients, _| clients.get("/obj/1"),
+    },
     Type {
         name: "hit, 304 to the client",
         at_origin: (0, 0),
+        coded: false,
         send: |clients, _| clients.not_modified(),
     },
-    Type { name: "hit over HTTP/2", at_origin: (0, 0), send: |clients, _| clients.http2.get() },
+    Type {
+        name: "hit over HTTP/2",
+        at_origin: (0, 0),
+        coded: false,
+        send: |clients, _| clients.http2.get(),
+    },
     Type {
         name: "miss passed on",
         at_origin: (1, 0),
+        coded: false,
         send: |clients, _| clients.get("/obj/2?cc=no-store"),
     },
     Type {
         name: "miss passed on, 64 KB",
         at_origin: (1, 0),
+        coded: false,
         send: |clients, _| clients.get("/obj/3?cc=no-store&size=65536"),
     },
     Type {
         name: "miss stored",
         at_origin: (1, 0),
+        coded: false,
         send: |clients, number| clients.get(&format!("/obj/{}", 1000 + number)),
     },
     Type {
         name: "revalidation",
         at_origin: (1, 1),
+        coded: false,
         send: |clients, _| clients.get("/obj/4?cc=no-cache"),
     },
-    Type { name: "POST of 1 KB", at_origin: (1, 0), send: |clients, _| clients.post() },
+    Type {
+        name: "compressed hit",
+        at_origin: (0, 0),
+        coded: true,
+        send: |clients, _| clients.compressed(),
+    },
+    Type {
+        name: "hit of the compressed size",
+        at_origin: (0, 0),
+        coded: true,
+        send: |clients, _| clients.of_the_compressed_size(),
+    },
+    Type {
+        name: "POST of 1 KB",
+        at_origin: (1, 0),
+        coded: false,
+        send: |clients, _| clients.post(),
+    },
     Type {
         name: "round trip in a tunnel",
         at_origin: (1, 0),
+        coded: false,
         send: |clients, _| clients.tunnel.get("/obj/5").map(drop),
     },
 ];
@@ -146,9 +187,24 @@ fn count(
     dir: &Path,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Counts, String> {
+    let mut counts = Counts::new();
+    for coded in [false, true] {
+        let wanted = |of: &&Type| of.coded == coded && is_wanted(of.name);
+        let types: Vec<&Type> = TYPES.iter().filter(wanted).collect();
+        let dir = dir.join(if coded { "coded" } else { "plain" });
+        if !types.is_empty() {
+            counts.extend(count_on(program, requests, &dir, &types)?);
+        }
+    }
+    Ok(counts)
+}
+
+/// The same for types of one server.
+fn count_on(program: &Path, requests: u32, dir: &Path, types: &[&Type]) -> Result<Counts, String> {
+    let more = if types.iter().any(|of| of.coded) { CODED } else { "" };
     let origin = OriginThread::start(None)?;
     let (addr, forward) = (free_address()?, free_address()?);
-    let mut server = Counted::start(program, [addr, forward], origin.address(), dir)?;
+    let mut server = Counted::start(program, [addr, forward], origin.address(), dir, more)?;
     let clients = Clients::new([addr, forward], origin.address());
     let mut clients = clients.map_err(|e| format!("{e}; {}", server.process.last_words()))?;
     let mut counts = Counts::new();
@@ -156,7 +212,7 @@ fn count(
         thread::sleep(SILENCE);
         Ok(())
     })?;
-    for Type { name, at_origin, send } in TYPES.iter().filter(|of| is_wanted(of.name)) {
+    for Type { name, at_origin, send, .. } in types {
         let mut each = |number| send(&mut clients, number).map_err(|e| format!("{name}: {e}"));
         (0..FIRST).try_for_each(&mut each)?;
         let seen = || {
@@ -209,6 +265,7 @@ impl Counted {
         [addr, forward]: [SocketAddr; 2],
         origin: SocketAddr,
         dir: &Path,
+        more: &str,
     ) -> Result<Counted, String> {
         let (out, pipe) = (dir.join("out").display().to_string(), dir.join("vgdb"));
         let tool = [
@@ -218,7 +275,7 @@ impl Counted {
         ];
         let more = format!(
             "\n[[listen]]\naddress = \"{forward}\"\nrole = \"forward\"\n\n\
-             [forward]\nallow_to = [\"127.0.0.0/8\"]\nconnect_ports = [\"1-65535\"]\n"
+             [forward]\nallow_to = [\"127.0.0.0/8\"]\nconnect_ports = [\"1-65535\"]\n{more}"
         );
         let process = valgrind::start(&tool, program, (addr, origin), &more, dir)?;
         Ok(Counted { process, dir: dir.to_path_buf(), files: 0 })
@@ -268,6 +325,8 @@ struct Clients {
     tunnel: Client,
     /// The entity tag of the object that is asked for with it.
     etag: String,
+    /// The length of the coded form of an object.
+    compressed_bytes: Option<usize>,
 }
 
 impl Clients {
@@ -277,11 +336,44 @@ impl Clients {
         let etag = head.lines().find_map(|line| line.strip_prefix("ETag: "));
         let etag = etag.ok_or_else(|| io::Error::other("the origin sends no ETag"))?.to_owned();
         let tunnel = Client::through_tunnel(forward, origin, ANSWER_MAX)?;
-        Ok(Clients { http1, http2: Http2::connect(addr)?, tunnel, etag })
+        let compressed_bytes = None;
+        Ok(Clients { http1, http2: Http2::connect(addr)?, tunnel, etag, compressed_bytes })
     }
 
     fn get(&mut self, path: &str) -> io::Result<()> {
         self.http1.get(path).map(drop)
+    }
+
+    /// A hit of which the coded form is sent, after it has been made.
+    fn compressed(&mut self) -> io::Result<()> {
+        let waits = if self.compressed_bytes.is_none() { FORM_TRIES_MAX } else { 1 };
+        for _ in 0..waits {
+            let (head, bytes) = self.accepting_gzip("/obj/7?text=1&size=3000")?;
+            if head.contains("\r\nContent-Encoding: gzip\r\n") {
+                self.compressed_bytes = Some(bytes);
+                return Ok(());
+            }
+            thread::sleep(FORM_WAIT);
+        }
+        Err(io::Error::other("it is not coded"))
+    }
+
+    /// A hit with as many bytes and the same fields in the request, of a type that is not coded.
+    fn of_the_compressed_size(&mut self) -> io::Result<()> {
+        let bytes = self.compressed_bytes.ok_or_else(|| io::Error::other("nothing is coded"))?;
+        let (head, got) = self.accepting_gzip(&format!("/obj/7?size={bytes}"))?;
+        let is_plain = got == bytes && !head.contains("\r\nVary: ");
+        is_plain.then_some(()).ok_or_else(|| io::Error::other("it is not a plain hit"))
+    }
+
+    /// The head, and the length of the body.
+    fn accepting_gzip(&mut self, path: &str) -> io::Result<(String, usize)> {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: gzip, deflate, br\r\n\r\n"
+        );
+        let mut bytes = 0;
+        let head = self.http1.converse(request.as_bytes(), |part| bytes += part.len())?;
+        Ok((head, bytes))
     }
 
     fn not_modified(&mut self) -> io::Result<()> {

@@ -2,17 +2,21 @@
 //!
 //! [`Cache`] is shared by all cores. [`stored`], [`partial`] and [`variants`] are the entries of
 //! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep changed
-//! responses from being served; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The
-//! crate `caching` decides whether a response may be stored or reused.
+//! responses from being served; [`forms`] are the coded forms of stored responses, which
+//! [`coding_jobs`] makes; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The crate
+//! `caching` decides whether a response may be stored or reused.
 //!
 //! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
 //! acknowledged change is served after it.
 #![forbid(unsafe_code)]
 
 pub mod changes;
+pub mod coding_jobs;
 pub mod disk;
 pub mod encoded_heads;
 pub mod flight;
+mod form_heads;
+pub mod forms;
 pub mod handover;
 pub mod limits;
 mod lookup;
@@ -35,6 +39,7 @@ use config::Config;
 use store::disk::DiskStore;
 use store::{Generation, Key, KeyHasher, Purges, Store};
 
+use crate::coding_jobs::Jobs;
 use crate::disk::Disk;
 use crate::flight::Flights;
 use crate::handover::Handover;
@@ -76,6 +81,8 @@ pub struct Cache {
     pub flights: Arc<Flights>,
     /// Watches of the URIs being fetched, so that a change overtakes them.
     pub watches: Arc<Watches>,
+    /// Forms of stored responses to be made.
+    pub(crate) jobs: Jobs,
     /// Memory pressure on the process.
     pub pressure: Pressure,
     /// Of keys.
@@ -129,6 +136,7 @@ impl Cache {
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
             watches: Arc::default(),
+            jobs: Jobs::default(),
             pressure: Pressure::default(),
             hasher,
             epochs: AtomicU64::new(1),

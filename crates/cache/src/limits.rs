@@ -29,5 +29,13 @@ pub const TAGS_MAX: usize = 1024;
 pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
 /// And slots per lock of a shard.
 pub const PURGE_SWEEP_SLOTS_PER_LOCK: usize = 64;
+/// How often a new form is added again after its entry was replaced meanwhile.
+pub const FORM_ADDED_TRIES_MAX: usize = 8;
+/// Maximum requests that wait for one decoded form.
+pub const FORM_WAITERS_MAX: usize = 1024;
 
+const _: () = assert!(
+    config::limits::CODING_JOBS_MAX < runtime::fs::THREADS_MAX as u64,
+    "the disk keeps some threads of the pool"
+);
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);

@@ -134,7 +134,7 @@ impl Cache {
     /// large is not stored, which only costs hits.
     pub fn insert(&self, watch: &Watch, key: Key, entry: Entry) {
         if let Entry::Response(stored) = &entry {
-            if stored.away.as_ref().is_some_and(|away| away.key != key) {
+            if stored.place_away().is_some_and(|away| away.key != key) {
                 // Its body stays under its old key, where no look-up finds it.
                 return;
             }
@@ -265,6 +265,11 @@ impl Cache {
             self.pressure.shrinks(),
         ];
         FIGURES.iter().copied().zip(values)
+    }
+
+    /// The figures of the forms, in the order of [`coding_jobs::FIGURES`](crate::coding_jobs).
+    pub fn form_figures(&self) -> impl Iterator<Item = (Described, u64)> {
+        crate::coding_jobs::FIGURES.iter().copied().zip(self.jobs.figures())
     }
 
     /// The hit ratio and byte hit ratio that other memory sizes would give, by size.

@@ -19,10 +19,12 @@ use caching::{
     Aging, ContentRange, Exchange, FieldSource, NotStored, Policy, Response, StoredMeta, Vary,
     VaryKey, VaryNames,
 };
+use coding::rules::Source;
 use http1::{Fields, write};
 use serde::{Deserialize, Serialize};
-use store::{Generation, Key, Mark};
+use store::{Generation, Mark};
 
+use crate::forms::{Away, Beside};
 use crate::partial::Partial;
 use crate::purge::{Resource, is_tag_field};
 use crate::variants::Varies;
@@ -102,6 +104,10 @@ pub struct Head {
     /// Only this part is arriving; it is sent with status 206.
     #[serde(skip)]
     pub part: Option<ContentRange>,
+    /// Set if there may be other forms of this response, by `Accept-Encoding`: how the origin coded
+    /// it. Restored from the fields.
+    #[serde(skip)]
+    pub(crate) source: Option<Source>,
     /// Serialised separately.
     #[serde(skip)]
     block: Arc<[u8]>,
@@ -155,6 +161,7 @@ impl Head {
             purged: None,
             announced_length,
             part: None,
+            source: None,
             block: block.into(),
             fields_at,
             via_at,
@@ -168,7 +175,7 @@ impl Head {
         self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
     }
 
-    fn via(&self) -> &[u8] {
+    pub(crate) fn via(&self) -> &[u8] {
         &self.block[self.via_at as usize..]
     }
 
@@ -217,7 +224,8 @@ impl Head {
         let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
         let resource = newer.resource.clone();
         let fields = fields.into_iter();
-        Head::new(self.status, newer.via(), fields, meta, varies, resource, None)
+        let head = Head::new(self.status, newer.via(), fields, meta, varies, resource, None);
+        Head { source: newer.source, ..head }
     }
 
     /// The same head, stale since a soft purge.
@@ -257,7 +265,7 @@ impl Head {
             && self.fields_at as usize <= block.len()
             && self.via_at as usize <= block.len()
             && self.content_type.is_none_or(|at| (at as usize) < self.spans.len());
-        sound.then(|| Head { block: block.into(), ..self })
+        sound.then(|| Head { block: block.into(), ..self }.with_source())
     }
 
     fn field(&self, span: &Span) -> (&[u8], &[u8]) {
@@ -287,15 +295,6 @@ impl FieldSource for Head {
     fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.spans.iter().map(|span| self.field(span))
     }
-}
-
-/// The place of a body that is only on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Away {
-    /// The key of its record.
-    pub key: Key,
-    /// The object's number. Another object under this key has another number.
-    pub object: u64,
 }
 
 /// The pieces of a body. A single piece, as in every small body, needs no list.
@@ -338,10 +337,10 @@ pub struct Stored {
     front: Front,
     /// The body's length.
     pub body_bytes: u64,
-    /// Its body, in pieces; empty if it is `away`.
+    /// Its body, in pieces; empty if it is away.
     pub pieces: Pieces,
-    /// Set if the body is only on the disk.
-    pub away: Option<Box<Away>>,
+    /// What few responses have.
+    pub(crate) beside: Option<Box<Beside<Stored>>>,
     /// Its head.
     pub head: Arc<Head>,
 }
@@ -373,25 +372,26 @@ impl Stored {
     pub fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let checked = head.resource.began();
-        Stored::with(head, pieces.into(), None, body_bytes, checked)
+        let beside = head.beside();
+        Stored::with(head, pieces.into(), beside, body_bytes, checked)
     }
 
     /// A response whose body is on the disk.
     pub fn away(head: Arc<Head>, body_bytes: u64, away: Away) -> Stored {
         let checked = head.resource.began();
         let none = Pieces::Many(Box::default());
-        Stored::with(head, none, Some(Box::new(away)), body_bytes, checked)
+        Stored::with(head, none, Some(Box::new(Beside::Away(away))), body_bytes, checked)
     }
 
-    fn with(
+    pub(crate) fn with(
         head: Arc<Head>,
         pieces: Pieces,
-        away: Option<Box<Away>>,
+        beside: Option<Box<Beside<Stored>>>,
         body_bytes: u64,
         checked: Generation,
     ) -> Stored {
         let front = Front::of(&head);
-        Stored { checked: AtomicU64::new(checked), front, body_bytes, pieces, away, head }
+        Stored { checked: AtomicU64::new(checked), front, body_bytes, pieces, beside, head }
     }
 
     /// Its status.
@@ -415,8 +415,8 @@ impl Stored {
     /// The bytes that the store accounts for this response.
     pub fn accounted_bytes(&self) -> u64 {
         let pieces = self.pieces.len() * PIECE_STRUCTURE_BYTES;
-        let body = if self.away.is_some() { 0 } else { self.body_bytes };
-        self.head.accounted_bytes() + body + pieces as u64
+        let (body, forms) = (self.bytes_in_memory(), self.forms_bytes());
+        self.head.accounted_bytes() + body + pieces as u64 + forms
     }
 
     /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
@@ -431,8 +431,8 @@ impl Stored {
     }
 
     fn with_head(&self, head: Head, checked: Generation) -> Stored {
-        let (pieces, away) = (self.pieces.clone(), self.away.clone());
-        Stored::with(Arc::new(head), pieces, away, self.body_bytes, checked)
+        let (pieces, beside) = (self.pieces.clone(), self.beside_under(&head));
+        Stored::with(Arc::new(head), pieces, beside, self.body_bytes, checked)
     }
 
     /// Appends the complete head for a response from the store, up to the empty line.
@@ -764,14 +764,14 @@ mod tests {
     }
 
     /// A hit reads the two cache lines after the counts of the `Arc`; everything else comes after
-    /// them. Any field added before `away` costs every requested object.
+    /// them. Any field added before `beside` costs every requested object.
     #[test]
     fn the_fields_a_hit_reads_are_adjacent() {
         const COUNTS: usize = 2 * size_of::<usize>();
         assert_eq!(COUNTS + std::mem::offset_of!(Stored, checked), 16);
         assert_eq!(COUNTS + std::mem::offset_of!(Stored, pieces) + size_of::<Pieces>(), 104);
-        assert!(std::mem::offset_of!(Stored, away) >= std::mem::offset_of!(Stored, pieces));
-        assert!(std::mem::offset_of!(Stored, head) > std::mem::offset_of!(Stored, away));
+        assert!(std::mem::offset_of!(Stored, beside) >= std::mem::offset_of!(Stored, pieces));
+        assert!(std::mem::offset_of!(Stored, head) > std::mem::offset_of!(Stored, beside));
         assert_eq!(COUNTS + size_of::<Stored>(), 120);
     }
 

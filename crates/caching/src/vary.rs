@@ -101,6 +101,14 @@ impl VaryNames {
         self.0.iter().map(|name| &**name)
     }
 
+    /// The names except this one, in lower case; `None` if no other is left.
+    #[must_use]
+    pub fn without(&self, name: &str) -> Option<VaryNames> {
+        let others: Box<[Box<str>]> =
+            self.0.iter().filter(|one| ***one != *name).cloned().collect();
+        (!others.is_empty()).then_some(VaryNames(others))
+    }
+
     /// Passes the normalised selecting fields of a request to `sink`, in pieces, for hashing
     /// without allocation.
     pub fn feed<F: FieldSource + ?Sized>(&self, request: &F, mut sink: impl FnMut(&[u8])) {

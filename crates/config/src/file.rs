@@ -132,6 +132,7 @@ impl Root {
             limits: self.limits.clone(),
             purge: self.purge.clone(),
             quotas: self.quota.clone(),
+            compression: self.compression.rules(),
             https,
             hash_seed: None,
             dashboard_token: self.server.dashboard_token.as_ref().map(|file| file.token.clone()),
@@ -265,6 +266,7 @@ impl RouteTable {
             response: rules(&self.response)?,
             store: self.store,
             early_data: self.early_data,
+            compression: self.compression,
         })
     }
 }

@@ -11,6 +11,7 @@ use store::disk::Verify;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
@@ -45,6 +46,7 @@ pub(crate) struct Root {
     pub(crate) store: StoreSection,
     pub(crate) purge: PurgeRules,
     pub(crate) quota: Vec<Quota>,
+    pub(crate) compression: CompressionSection,
     pub(crate) dns: DnsSection,
     pub(crate) log: LogSection,
     pub(crate) https: UpstreamTls,
@@ -69,6 +71,7 @@ impl Table for Root {
         [store]: store, "Where responses are stored.";
         [purge]: purge, "Removing responses from the store.";
         [[quota]]: quota, "How much each client, user or route may ask for.";
+        [compression]: compression, "Coded forms of stored responses, on reverse listeners.";
         [dns]: dns, "Name servers.";
         [log]: log, "The access log.";
         [https]: https, "TLS settings for servers that clients of forward listeners name by https \
@@ -461,6 +464,7 @@ pub(crate) struct RouteTable {
     pub(crate) with_path: bool,
     pub(crate) store: bool,
     pub(crate) early_data: bool,
+    pub(crate) compression: bool,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -478,6 +482,7 @@ impl Default for RouteTable {
             with_path: false,
             store: true,
             early_data: false,
+            compression: true,
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -510,6 +515,9 @@ impl Table for RouteTable {
             "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
              was here before (0-RTT). Somebody on the way can send them again, so use it where \
              that does no harm. Early requests to other routes are then answered with 425.";
+        compression: Kind::Flag, compression,
+            "Whether responses are coded, if [compression] has codings. Turn it off where a page \
+             has both a secret and what a client sent (BREACH).";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod compression;
 mod file;
 mod forward;
 mod forward_keys;
@@ -25,6 +26,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coding::Rules;
 use ipnet::IpNet;
 use store::disk::{Geometry, Verify};
 
@@ -114,6 +116,8 @@ pub struct Config {
     pub purge: PurgeRules,
     /// How much clients may ask for.
     pub quotas: Vec<Quota>,
+    /// How stored responses are coded; `None`: they are not.
+    pub compression: Option<Rules>,
     /// TLS settings for servers that clients of forward listeners name by `https` URLs; `None`:
     /// such URLs are refused.
     pub https: Option<Arc<ClientTls>>,
@@ -149,6 +153,7 @@ impl Config {
             limits: Limits::default(),
             purge: PurgeRules::default(),
             quotas: Vec::new(),
+            compression: None,
             https: None,
             hash_seed: None,
             dashboard_token: None,
@@ -168,7 +173,17 @@ impl Config {
         let listeners = self.listeners.iter().filter_map(|listener| listener.tls.as_ref());
         let of_listeners = listeners.flat_map(|tls| tls.warnings().to_vec());
         let of_https = self.https.iter().flat_map(|tls| tls.warnings().to_vec());
-        let mut found: Vec<String> = of_listeners.chain(of_servers).chain(of_https).collect();
+        let of_compression = self.compression.iter().filter_map(|rules| {
+            let is_reverse = self.listeners.iter().any(|listener| listener.role == Role::Reverse);
+            let why = match rules.types.is_empty() {
+                true => "no type is listed",
+                false if !is_reverse => "there is no reverse listener",
+                false => return None,
+            };
+            Some(format!("compression: nothing is coded: {why}"))
+        });
+        let found = of_listeners.chain(of_servers).chain(of_https).chain(of_compression);
+        let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();
         found

@@ -126,3 +126,9 @@ impl Default for Limits {
         }
     }
 }
+
+/// Maximum forms of stored responses that are made at a time. They share the runtime's pool with
+/// the disk, which keeps most of it.
+pub const CODING_JOBS_MAX: u64 = 4;
+/// Maximum media types that are listed.
+pub const CODED_TYPES_MAX: usize = 64;

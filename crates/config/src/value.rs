@@ -315,6 +315,14 @@ pub(crate) struct Parsed<T> {
     pub(crate) value: T,
 }
 
+impl<T: FromStr<Err = String>> Parsed<T> {
+    /// A default, which must be valid.
+    pub(crate) fn of(text: &str) -> Parsed<T> {
+        let value = text.parse().expect("a default is valid");
+        Parsed { written: text.to_owned(), value }
+    }
+}
+
 impl<T: FromStr<Err = String>> Setting for Parsed<T> {
     fn read(value: &Spanned<DeValue<'_>>, _: &Kind, here: &mut Here<'_, '_>) -> Option<Parsed<T>> {
         parsed(value, "a text", here, |text| {

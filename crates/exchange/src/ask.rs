@@ -48,6 +48,13 @@ impl Held {
         }
     }
 
+    pub(crate) fn whole(&self) -> Option<&Arc<Stored>> {
+        match self {
+            Held::Whole(stored) => Some(stored),
+            Held::Part(_) => None,
+        }
+    }
+
     pub(crate) fn meta(&self) -> &StoredMeta {
         &self.head().meta
     }

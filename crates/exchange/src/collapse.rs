@@ -73,7 +73,7 @@ impl<C: Client> Exchange<'_, C> {
             Found::Stream(head) if !self.may_share(&head) => return Ok(Step::LookUpAlone(to)),
             Found::Stream(head) => {
                 worker.io.counters.collapsed.add(1);
-                return Ok(Step::Stream(Streaming { reader, head, provenance }));
+                return Ok(Step::Stream(to, Streaming { reader, head, provenance }));
             }
             Found::Settled(Settled::Stored(stored)) => Held::Whole(stored),
             Found::Settled(Settled::Part(partial)) => Held::Part(partial),

@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
+use cache::forms::Away;
 use cache::partial::Partial;
-use cache::stored::{Away, Entry, Stored};
+use cache::stored::{Entry, Stored};
 use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;

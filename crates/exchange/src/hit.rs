@@ -11,6 +11,7 @@ use config::Role;
 use http1::RequestHead;
 use store::Key;
 
+use crate::coded;
 use crate::listener::ListenerContext;
 use crate::request::{Class, hints, requested_uri};
 use crate::snapshot::Snapshot;
@@ -22,7 +23,7 @@ pub const HIT: &[u8] = b"plimsoll; hit";
 /// client that may use this listener. All other requests need an exchange.
 #[inline(always)] // as `Cache::uri_key`
 pub fn fresh_hit(
-    cache: &Cache,
+    cache: &Arc<Cache>,
     snapshot: &Snapshot,
     listener: &ListenerContext,
     peer: IpAddr,
@@ -47,6 +48,9 @@ pub fn fresh_hit(
     let Lookup::Found(stored, key) = cache.look(look, key, &wire, now_ms) else {
         return None;
     };
-    let in_memory = stored.away.is_none();
-    (in_memory && hints(head).is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
+    let fresh = hints(head).is_plain() && stored.is_fresh(now_ms);
+    if stored.is_plain() || !fresh {
+        return fresh.then_some((stored, key));
+    }
+    coded::hit(cache, snapshot, &uri, head, stored, key, look)
 }

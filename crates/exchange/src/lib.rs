@@ -7,11 +7,11 @@
 //!
 //! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
 //! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
-//! joins other requests' fetches, [`fetch`] asks the origin, [`serve`] and [`from_disk`] send.
-//! [`quota`] takes each request from its quotas, and paces its body.
-//! [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit, for connections
-//! that answer it without an exchange. `INSIDE` in `xtask/src/tidy/imports.rs` has the floors below
-//! them.
+//! joins other requests' fetches, [`fetch`] asks the origin, [`coded`] chooses the form of a
+//! response, [`in_form`], [`serve`] and [`from_disk`] send. [`quota`] takes each request from its
+//! quotas, and paces its body. [`explain`] describes what an exchange would do. [`hit`] looks for a
+//! fresh hit, for connections that answer it without an exchange. `INSIDE` in
+//! `xtask/src/tidy/imports.rs` has the floors below them.
 //!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
 //! bytes grow memory beyond a limit of [`limits`].
@@ -20,6 +20,7 @@
 mod ask;
 pub mod cache_status;
 pub mod client;
+mod coded;
 mod collapse;
 mod connect;
 mod destination;
@@ -27,6 +28,7 @@ pub mod explain;
 mod fetch;
 mod from_disk;
 pub mod hit;
+mod in_form;
 pub mod limits;
 pub mod listener;
 pub mod logged;

@@ -7,9 +7,7 @@ use cache::stored::{Head, Stored, Wire};
 use cache::{Cache, Look, Lookup};
 use caching::cache_status::Forward;
 use caching::range::{self, ByteRange, Selection, WhyWhole};
-use caching::{
-    Evaluator, Explain, Explanation, MustValidate, Precondition, RequestHints, Reuse, StaleRule,
-};
+use caching::{Explain, Explanation, MustValidate, RequestHints, Reuse, StaleRule};
 use http1::{Method, Name, RequestHead};
 use outcome::Refusal;
 use runtime::time;
@@ -20,6 +18,7 @@ use super::destination::Destination;
 use super::rules;
 use super::step::{FromStore, Step, Validated};
 use crate::cache_status::CacheStatus;
+use crate::coded;
 use crate::request::hints;
 
 /// The form in which a whole response is sent.
@@ -227,10 +226,7 @@ impl Planner<'_> {
 
     /// Whether the client's copy is still good, by the client's own validators.
     pub(crate) fn is_not_modified(&self, head: &Head) -> bool {
-        let wire = Wire(self.head.fields);
-        let (request, validators) = (self.request(&wire), &head.meta.validators);
-        let condition = caching::conditional(&request, head.status, validators, Evaluator::Cache);
-        matches!(condition, Precondition::NotModified(_))
+        coded::is_not_modified(self.head, head)
     }
 
     /// The key by which fetches are collapsed: those of one range apart from those of the whole.
@@ -256,7 +252,7 @@ impl Planner<'_> {
         }
     }
 
-    fn wants_only_stored(&self) -> bool {
+    pub(crate) fn wants_only_stored(&self) -> bool {
         caching::only_if_cached(&Wire(self.head.fields))
     }
 

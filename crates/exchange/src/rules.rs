@@ -29,6 +29,8 @@ rules! {
     PARTIAL = "partial", "RFC 9111, 3.3", "only parts of the requested bytes are stored";
     TOO_LARGE = "too-large", "RFC 9111, 3",
         "the response is too large to store as a whole: only parts of it are stored";
+    UNREADABLE = "coding", "RFC 9110, 12.5.3",
+        "the client does not accept the coding of the stored response, which cannot be decoded";
     METHOD = "method", "RFC 9111, 4", "only GET and HEAD are answered from the store";
     WITH_BODY = "with-body", "RFC 9110, 9.3.1", "only the origin can judge a request with a body";
     CONDITION = "condition", "RFC 9111, 4.3.2", "only the origin can evaluate its condition";

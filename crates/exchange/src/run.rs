@@ -15,7 +15,9 @@
 //!                              '-----> Pass                     |
 //!                                                               |
 //!   Stream | Relay ------------------------------------> End    |
+//!     '-- the client cannot read its coding --> Serve | Pass    |
 //!   Serve ---------------------------------------------> End    |
+//!     |-- it cannot be decoded for the client ---------> Pass   |
 //!     |-- the body on the disk broke off --> Repair ---> End    |
 //!     '-- the body on the disk is gone -------------------------'
 //! ```
@@ -133,7 +135,10 @@ impl<C: Client> Exchange<'_, C> {
                     runtime::boxed(self.lead(to, ask, lead, is_shared)).await?
                 }
                 Step::Serve(to, serving) => self.serve(to, serving).await,
-                Step::Stream(streaming) => return Ok(self.stream(&streaming).await),
+                Step::Stream(to, streaming) if streaming.head.source().is_some() => {
+                    runtime::boxed(self.stream_in_form(to, streaming)).await?
+                }
+                Step::Stream(_, streaming) => return Ok(self.stream(&streaming).await),
                 Step::Relay(mut answer, why, rule) => {
                     return Ok(self.relay(&mut answer, why, rule).await);
                 }

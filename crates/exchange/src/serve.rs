@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use cache::flight::Reader;
+use cache::forms::Away;
 use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
-use cache::stored::{Away, Head, Stored, Wire};
+use cache::stored::{Head, Stored, Wire};
 use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::{ByteRange, Selection, select_range};
@@ -35,6 +36,11 @@ impl<C: Client> Exchange<'_, C> {
         serving: Serving,
     ) -> Step<'d> {
         let Serving { held, provenance } = &serving;
+        if held.head().source().is_some()
+            && let Some(step) = runtime::boxed(self.serve_in_form(to, &serving)).await
+        {
+            return step;
+        }
         let stored = match held {
             Held::Whole(stored) => stored,
             Held::Part(partial) => {
@@ -50,19 +56,14 @@ impl<C: Client> Exchange<'_, C> {
             }
         };
         let (head, length) = (&stored.head, stored.body_bytes);
-        let away = stored.away.as_deref();
+        let away = stored.place_away();
         let ending = match (self.planner().form(head, length), away) {
             (Form::NotModified, _) => self.send_not_modified(head, provenance).await,
             (Form::Unsatisfied, _) => {
                 let form = StoredForm::Unsatisfied(head, length);
                 self.send_head(form, provenance, self.summary(provenance, 416)).await
             }
-            (Form::Whole(_), None) => {
-                let summary = self.summary(provenance, head.status);
-                self.respond(StoredForm::Whole(stored), provenance);
-                let pieces: Vec<&[u8]> = stored.pieces.iter().map(|piece| &**piece).collect();
-                Ending::of(self.send_content(&pieces).await, summary)
-            }
+            (Form::Whole(_), None) => self.send_whole(stored, provenance).await,
             (Form::Parts(ranges), None) => {
                 runtime::boxed(self.send_parts(Content::Whole(stored), ranges, provenance)).await
             }
@@ -77,6 +78,18 @@ impl<C: Client> Exchange<'_, C> {
             }
         };
         Step::End(ending)
+    }
+
+    /// Sends a body that is in memory.
+    pub(super) async fn send_whole(
+        &mut self,
+        stored: &Arc<Stored>,
+        provenance: &Provenance,
+    ) -> Ending {
+        let summary = self.summary(provenance, stored.head.status);
+        self.respond(StoredForm::Whole(stored), provenance);
+        let pieces: Vec<&[u8]> = stored.pieces.iter().map(|piece| &**piece).collect();
+        Ending::of(self.send_content(&pieces).await, summary)
     }
 
     /// Sends a body that is on the disk, or one part of it.
@@ -129,7 +142,11 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// 304, by the client's own validators.
-    async fn send_not_modified(&mut self, head: &Head, provenance: &Provenance) -> Ending {
+    pub(super) async fn send_not_modified(
+        &mut self,
+        head: &Head,
+        provenance: &Provenance,
+    ) -> Ending {
         self.context.worker.io.counters.not_modified.add(1);
         let mut summary = self.summary(provenance, 304);
         if summary.outcome == Outcome::Hit {

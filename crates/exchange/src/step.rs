@@ -54,7 +54,7 @@ pub(crate) enum Step<'d> {
     /// Sends a response that is complete.
     Serve(&'d Destination<'d>, Serving),
     /// Sends a response while its body arrives.
-    Stream(Streaming),
+    Stream(&'d Destination<'d>, Streaming),
     /// Sends an answer that is not stored, for the reason and by the rule given.
     Relay(Box<Answer>, Forward, Option<&'static str>),
     /// Asks the origin for the rest of a body that broke off.

@@ -1,9 +1,9 @@
 //! How the origin responds: a function from a request to a response head and a range of an object.
 //!
-//! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS`; every query
-//! parameter is optional. POST is answered like GET, after its body. Why it is separate from the
-//! loop: it does no I/O and reads no clock, so a plain call tests every rule. What never happens:
-//! an unchecked byte of the query in a response head.
+//! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS&text=1`; every
+//! query parameter is optional. POST is answered like GET, after its body. Why it is separate from
+//! the loop: it does no I/O and reads no clock, so a plain call tests every rule. What never
+//! happens: an unchecked byte of the query in a response head.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,16 +27,25 @@ const YOUNGEST_S: u64 = 1_767_225_600;
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) object: u64,
+    /// The object is text.
+    pub(crate) text: bool,
     /// Bytes of the object to send after the head.
     pub(crate) body_bytes: u64,
     pub(crate) delay: Duration,
     pub(crate) close: bool,
 }
 
+impl Answer {
+    fn empty(status: u16) -> Answer {
+        let (delay, close) = (Duration::ZERO, false);
+        Answer { status, object: 0, text: false, body_bytes: 0, delay, close }
+    }
+}
+
 /// Answers a request and appends the response head to `out`. `date` is the Date field's value.
 pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -> Answer {
     let close = !request.keep_alive();
-    let plain = |status| Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close };
+    let plain = |status| Answer { close, ..Answer::empty(status) };
     let (Target::Origin { path_and_query } | Target::Absolute { path_and_query, .. }) =
         request.target
     else {
@@ -70,12 +79,17 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
     let modified = UNIX_EPOCH + Duration::from_secs(modified_s);
     line(out, b"Last-Modified", httpdate::fmt_http_date(modified).as_bytes());
     if !unchanged {
-        line(out, b"Content-Type", b"application/octet-stream");
+        let content_type: &[u8] = match parameters.text {
+            true => b"text/plain",
+            false => b"application/octet-stream",
+        };
+        line(out, b"Content-Type", content_type);
         write::content_length(out, parameters.size);
     }
     finish(close, out);
     let body_bytes = if unchanged || request.method == Method::Head { 0 } else { parameters.size };
-    Answer { status, object: parameters.object, body_bytes, delay: parameters.delay, close }
+    let Parameters { object, text, delay, .. } = parameters;
+    Answer { status, object, text, body_bytes, delay, close }
 }
 
 /// Bytes of the request's body that come before its answer; 0 if they are refused.
@@ -103,8 +117,7 @@ pub(crate) fn refuse(answer: Answer, date: &str, out: &mut Vec<u8>) -> Answer {
 
 /// Answers bytes that are not a valid request.
 pub(crate) fn reject(status: u16, date: &str, out: &mut Vec<u8>) -> Answer {
-    let answer = Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close: true };
-    refuse(answer, date, out)
+    refuse(Answer { close: true, ..Answer::empty(status) }, date, out)
 }
 
 fn finish(close: bool, out: &mut Vec<u8>) {
@@ -127,6 +140,7 @@ pub(crate) fn date_of(wall_ns: i64) -> String {
 /// The parameters of a target.
 struct Parameters {
     object: u64,
+    text: bool,
     size: u64,
     cache_control: Vec<u8>,
     etag: Option<Vec<u8>>,
@@ -141,6 +155,7 @@ impl Parameters {
         let number = path.strip_prefix(b"/obj/").ok_or(404u16)?;
         let mut parameters = Parameters {
             object: decimal(number).ok_or(404u16)?,
+            text: false,
             size: SIZE_BYTES_DEFAULT,
             cache_control: CACHE_CONTROL_DEFAULT.to_vec(),
             etag: None,
@@ -162,6 +177,7 @@ impl Parameters {
                 }
                 b"cc" => parameters.cache_control = value,
                 b"etag" => parameters.etag = Some(value),
+                b"text" => parameters.text = true,
                 // Unknown parameters make another object for a cache, the same one for the origin.
                 _ => {}
             }
@@ -259,10 +275,16 @@ mod tests {
         let (answer, head) = get(target, "Connection: close\r\n");
         assert_eq!(answer.body_bytes, 5);
         assert_eq!(answer.delay, Duration::from_micros(1500));
-        assert!(answer.close);
+        assert!(answer.close && !answer.text);
         for line in ["Cache-Control: no-store, max-age=0", "ETag: \"x\"", "Connection: close"] {
             assert!(head.contains(&format!("\r\n{line}\r\n")), "{head}");
         }
+    }
+
+    #[test]
+    fn an_object_may_be_text() {
+        let (answer, head) = get("/obj/9?text=1", "");
+        assert!(answer.text && head.contains("\r\nContent-Type: text/plain\r\n"), "{head}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! What: one pseudo-random pattern of prime length. Each object starts at its own offset and wraps
 //! around. Why: bodies are sent from one static buffer, and a misplaced byte, or a byte of another
 //! object, is still detected. What never happens: a copy.
+//!
+//! Random bytes are no shorter when they are coded. For that there is a second pattern, of words.
 
 use std::sync::OnceLock;
 
@@ -22,11 +24,38 @@ fn pattern() -> &'static [u8] {
     })
 }
 
+fn words() -> &'static [u8] {
+    const WORDS: [&str; 16] = [
+        "a", "and", "cache", "for", "is", "of", "origin", "proxy", "request", "response", "stored",
+        "that", "the", "this", "to", "with",
+    ];
+    static TEXT: OnceLock<Vec<u8>> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let mut random = Random::new(0x7465_7874);
+        let mut text = Vec::with_capacity(PATTERN_BYTES);
+        while text.len() < PATTERN_BYTES {
+            let at = random.next_u64() % WORDS.len() as u64;
+            text.extend_from_slice(WORDS[at as usize].as_bytes());
+            text.push(b' ');
+        }
+        text.truncate(PATTERN_BYTES);
+        text
+    })
+}
+
 /// The longest contiguous piece of object `object` starting at byte `offset`, at most `len` bytes.
 ///
 /// Never empty unless `len` is 0.
 pub fn piece(object: u64, offset: u64, len: u64) -> &'static [u8] {
-    let pattern = pattern();
+    piece_of(pattern(), object, offset, len)
+}
+
+/// The same of the text that the object has instead.
+pub fn text(object: u64, offset: u64, len: u64) -> &'static [u8] {
+    piece_of(words(), object, offset, len)
+}
+
+fn piece_of(pattern: &'static [u8], object: u64, offset: u64, len: u64) -> &'static [u8] {
     let start = mix(object.wrapping_add(1)) % PATTERN_BYTES as u64;
     let at = ((start + offset % PATTERN_BYTES as u64) % PATTERN_BYTES as u64) as usize;
     let here = pattern.len() - at;
@@ -71,6 +100,14 @@ mod tests {
         let mut wrong = bytes;
         wrong[2_999_999] ^= 1;
         assert!(!matches(3, 0, &wrong));
+    }
+
+    #[test]
+    fn text_is_words_and_each_object_has_its_own() {
+        let (one, other) = (text(1, 0, 3000), text(2, 0, 3000));
+        assert!(one.len() == 3000 && one != other);
+        assert!(one.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b' '));
+        assert_eq!(text(1, 1000, 9), &one[1000..1009]);
     }
 
     #[test]

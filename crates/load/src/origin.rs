@@ -119,8 +119,9 @@ struct Client {
     input: Vec<u8>,
     /// Response heads that the socket has not accepted.
     head: Vec<u8>,
-    /// The body after `head`: the object and the range still to send.
+    /// The body after `head`: the object, as text or not, and the range still to send.
     object: u64,
+    text: bool,
     body_at: u64,
     body_end: u64,
     close: bool,
@@ -139,12 +140,10 @@ impl Client {
         let mut head_at = 0;
         loop {
             let left = (self.body_end - self.body_at).min(SEND_BYTES_MAX);
-            let first = content::piece(self.object, self.body_at, left);
-            let second = content::piece(
-                self.object,
-                self.body_at + first.len() as u64,
-                left - first.len() as u64,
-            );
+            let piece = if self.text { content::text } else { content::piece };
+            let first = piece(self.object, self.body_at, left);
+            let (after, more) = (self.body_at + first.len() as u64, left - first.len() as u64);
+            let second = piece(self.object, after, more);
             let head = &self.head[head_at..];
             if head.is_empty() && first.is_empty() {
                 self.head.clear();
@@ -210,6 +209,7 @@ impl Serving {
                 input: Vec::new(),
                 head: Vec::new(),
                 object: 0,
+                text: false,
                 body_at: 0,
                 body_end: 0,
                 close: false,
@@ -297,7 +297,7 @@ impl Serving {
     /// Sends a response whose head is already in its client's buffer, now or after its delay.
     fn respond(&mut self, token: Token, answer: Answer) {
         let Some(client) = self.clients.get_mut(token) else { return };
-        client.object = answer.object;
+        (client.object, client.text) = (answer.object, answer.text);
         (client.body_at, client.body_end) = (0, answer.body_bytes);
         client.close = answer.close;
         self.counters.requests.fetch_add(1, Ordering::Relaxed);

@@ -67,6 +67,10 @@ bugs! {
         "twin: changes::after_an_answered_change_no_client_gets_an_older_version";
     OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served",
         "twin: variants::the_most_recent_of_several_matching_variants_is_used";
+    CodingNotAccepted = "coding-not-accepted", "a coded form is sent to a client that refuses it",
+        "twin: coding_forms::each_client_gets_a_form_that_it_accepts";
+    StrongTagOfForm = "strong-tag-of-form", "a coded form keeps the strong tag of the original",
+        "coding: fields::tests::rfc9110_8_8_3_3_no_two_forms_share_a_strong_tag";
     LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused",
         "suite: refusals::request_framing";
     ChunkEndUnchecked = "chunk-end", "the end of a chunk is not checked",

@@ -129,6 +129,9 @@ fn answer(out: &mut String, answer: &Answer) {
     if let Some(why) = &answer.why_whole {
         prose(out, "whole because", why);
     }
+    if let Some(form) = &answer.form {
+        prose(out, "form", form);
+    }
     if let Some(value) = &answer.proxy_status {
         row(out, "Proxy-Status", value);
     }

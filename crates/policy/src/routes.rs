@@ -23,6 +23,8 @@ pub struct Routes {
     any: Paths,
     /// Some requests must not be answered from the store.
     bars_any: bool,
+    /// Some responses must not be coded.
+    uncoded_any: bool,
 }
 
 /// A route.
@@ -54,6 +56,7 @@ impl Routes {
             routes.iter().chain(&simple).map(|route| Route::new(route, groups)).collect();
         let mut made = Routes {
             bars_any: !routes.is_empty(),
+            uncoded_any: routes.iter().any(|route| !route.compression),
             all: Box::new([]),
             exact: HashMap::new(),
             below: Vec::new(),
@@ -113,6 +116,15 @@ impl Routes {
     fn bars_this(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
         let route = self.find(authority, path_and_query).and_then(|at| self.get(at));
         route.is_none_or(|route| route.group.is_none() || !route.config.store)
+    }
+
+    /// Whether the responses to a request may be coded.
+    #[inline]
+    pub fn codes(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
+        !self.uncoded_any || {
+            let route = self.find(authority, path_and_query).and_then(|at| self.get(at));
+            route.is_some_and(|route| route.config.compression)
+        }
     }
 
     /// The index of the route for a request.

@@ -33,6 +33,7 @@ pub(crate) fn all() -> Vec<Described> {
     COUNTERS
         .iter()
         .chain(cache::FIGURES)
+        .chain(cache::coding_jobs::FIGURES)
         .chain([&LOG_LINES_LOST])
         .chain(CONTROL_FIGURES)
         .chain([&CONNECTIONS, &REFUSALS, &LATENCY, &STALLED])

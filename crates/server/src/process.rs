@@ -52,7 +52,8 @@ impl SharedFigures for Process {
             Sink::Off | Sink::Memory(_) => 0,
         };
         let figures = self.shared.cache.figures().chain([(LOG_LINES_LOST, lost)]);
-        figures.chain(self.control.figures()).chain(self.shared.cache.disk_figures()).collect()
+        let figures = figures.chain(self.control.figures()).chain(self.shared.cache.disk_figures());
+        figures.chain(self.shared.cache.form_figures()).collect()
     }
 
     fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "http2", "caching", "regress", "trial", "units"],
-    &["runtime", "command", "http3", "dashboard"],
+    &["runtime", "coding", "command", "http3", "dashboard"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
     &["access_log"],
@@ -335,6 +335,16 @@ const PARSERS: &[Parser] = &[
         file: "crates/dns/src/wire.rs",
         function: "read",
         target: "fuzz/fuzz_targets/dns_reply.rs",
+    },
+    Parser {
+        file: "crates/coding/src/accept.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/coding.rs",
+    },
+    Parser {
+        file: "crates/coding/src/codec.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/coding.rs",
     },
     Parser {
         file: "crates/dns/src/files.rs",

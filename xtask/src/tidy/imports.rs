@@ -31,7 +31,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         &[
             &["limits", "listener", "cache_status", "shared", "websocket"],
             &["snapshot", "request", "client", "logged"],
-            &["worker", "tunnel"],
+            &["coded", "worker", "tunnel"],
             &["hit", "destination", "rules"],
             &["ask"],
             &["step"],
@@ -39,6 +39,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["routing"],
             &[
                 "serve",
+                "in_form",
                 "from_disk",
                 "collapse",
                 "connect",

@@ -30,10 +30,11 @@ use store::Key;
 use store::disk::{About, DiskCounters, DiskStore, OpenError, Start, Writer};
 
 use crate::Cache;
+use crate::forms::Away;
 use crate::limits::{
     DISK_HANDOVER_POLL, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
 };
-use crate::stored::{Away, Entry, Head, Piece, Stored};
+use crate::stored::{Entry, Head, Piece, Stored};
 use crate::watch::Watch;
 use metrics::Described;
 
@@ -221,7 +222,7 @@ impl Cache {
     pub fn write_through(&self, watch: &Watch, key: Key, entry: &Entry) {
         let Some(disk) = self.disk() else { return };
         match entry {
-            Entry::Response(stored) => match stored.away.as_deref() {
+            Entry::Response(stored) => match stored.place_away() {
                 Some(away) => self.write_head(*away, &stored.head),
                 None => self.write_response(watch, key, stored),
             },

@@ -14,7 +14,8 @@ use store::{Generation, Key};
 use crate::Cache;
 use crate::disk::{codec, fits_memory};
 use crate::flight::{Joined, Settled};
-use crate::stored::{Away, Entry, Piece, Stored, Wire};
+use crate::forms::Away;
+use crate::stored::{Entry, Piece, Stored, Wire};
 use crate::watch::Watch;
 
 /// The entry of a URI, then those it names; and once more, in case a record was moved meanwhile.

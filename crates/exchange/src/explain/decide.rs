@@ -22,6 +22,7 @@ use super::question::Question;
 use super::{stored, text};
 use crate::ask::{Ask, Held};
 use crate::cache_status::{CacheStatus, proxy_status};
+use crate::coded::{self, Chosen, Wish};
 use crate::connect::tunnel_addresses;
 use crate::destination::Destination;
 use crate::fetch::{Forwarding, Purpose};
@@ -196,6 +197,16 @@ impl<'t> Explanator<'t> {
                 let whole = stored::whole(cache, of.key, &of.stored, self.out.now_ms);
                 self.out.selected = Some(whole);
             }
+            Step::ServeStored(to, FromStore { held, .. }) if self.is_unreadable(&held) => {
+                let planner = Planner { cache: &self.context.worker.cache, head };
+                match planner.wants_only_stored() {
+                    true => self.refuses(Refusal::OnlyIfCached, Some(rules::ONLY_IF_CACHED)),
+                    false => {
+                        let forwarding = self.context.forwarding(to, route);
+                        self.passes(&forwarding, "pass", Forward::VaryMiss, rules::UNREADABLE);
+                    }
+                }
+            }
             Step::ServeStored(to, FromStore { key, held, cache_status, revalidate }) => {
                 self.serves(&held, key, &cache_status, rule.unwrap_or(rules::FRESH));
                 if let Some(ask) = revalidate {
@@ -219,7 +230,7 @@ impl<'t> Explanator<'t> {
             | Step::Follow(..)
             | Step::Lead { .. }
             | Step::Serve(..)
-            | Step::Stream(_)
+            | Step::Stream(..)
             | Step::Relay(..)
             | Step::Repair(..)
             | Step::End(_) => {}
@@ -230,10 +241,18 @@ impl<'t> Explanator<'t> {
         self.out.decision = Decision::of(does, rule);
     }
 
-    /// An answer from the store.
+    /// An answer from the store, if the client can read it.
     fn serves(&mut self, held: &Held, key: Key, cache_status: &CacheStatus, rule: Explanation) {
         let (cache, now_ms) = (&self.context.worker.cache, self.out.now_ms);
         let planner = Planner { cache, head: self.context.head };
+        // The fast path names a form of the entry.
+        let held = match cache.store.peek(&key) {
+            Some(Entry::Response(entry)) if entry.forms().is_some() => Held::Whole(entry),
+            _ => held.clone(),
+        };
+        let wish = self.wish();
+        let answer = |wish: &Wish<'t>| wish.answer(held.head(), held.whole());
+        let chosen = wish.as_ref().map_or(Chosen::AsItIs, answer);
         let meta = held.meta();
         let fresh = meta.is_fresh(now_ms);
         self.does(if fresh { "serve" } else { "serve-stale" }, rule);
@@ -241,13 +260,42 @@ impl<'t> Explanator<'t> {
             let source = meta.freshness.lifetime_source.explain().text;
             self.out.decision.text += &format!(" ({source})");
         }
+        let bytes = match &held {
+            Held::Whole(stored) => stored.body_bytes,
+            Held::Part(partial) => partial.complete_bytes,
+        };
+        let whole = |status| Answer { status: Some(status), ..Answer::default() };
+        let formed = match &chosen {
+            Chosen::NotModified(_) => whole(304),
+            Chosen::Form(_) | Chosen::Wanting(_, Some(_)) | Chosen::Decoding => {
+                whole(held.head().status)
+            }
+            _ => formed(&planner, &held),
+        };
         self.out.answer = Answer {
             cache_status: Some(text(&cache_status.value())),
-            exact: true,
+            // What is decoded first may turn out malformed.
+            exact: !matches!(chosen, Chosen::Decoding),
             age_seconds: Some(meta.freshness.age_seconds(now_ms)),
-            ..formed(&planner, held)
+            form: wish.and_then(|wish| coded::describe(&wish, &chosen, (held.head(), bytes))),
+            ..formed
         };
-        self.out.selected = Some(stored::held(cache, key, held, now_ms));
+        self.out.selected = Some(stored::held(cache, key, &held, now_ms));
+    }
+
+    /// What the request says about forms.
+    fn wish(&self) -> Option<Wish<'t>> {
+        let context = self.context;
+        let uri = requested_uri(context.listener, context.head)?;
+        let place = (uri.authority, uri.path);
+        Some(Wish::of(&context.snapshot, uri.realm.role, place, context.head))
+    }
+
+    /// Whether a stored response that may be used is in a coding that the client cannot read.
+    fn is_unreadable(&self, held: &Held) -> bool {
+        let answer =
+            |wish: Wish<'_>| matches!(wish.answer(held.head(), held.whole()), Chosen::Unreadable);
+        self.wish().is_some_and(answer)
     }
 
     fn refuses(&mut self, refusal: Refusal, rule: Option<Explanation>) {

@@ -82,6 +82,9 @@ pub struct Answer {
     pub ranges: Vec<Range>,
     /// Why it is the whole although a range is asked for.
     pub why_whole: Option<String>,
+    /// Which form of the stored response it is, if there may be several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<String>,
 }
 
 /// From the first byte to the last one, both included.

@@ -15,8 +15,9 @@ use store::disk::{Refused, Writer};
 use crate::worker::Worker;
 use cache::disk;
 use cache::flight::{Fill, Lead, Reader, Settled};
+use cache::forms::Away;
 use cache::partial::Partial;
-use cache::stored::{Away, Entry, Head, Piece, Stored};
+use cache::stored::{Entry, Head, Piece, Stored};
 use outcome::Fault;
 use upstream::UpstreamBody;
 

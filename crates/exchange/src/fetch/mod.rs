@@ -5,6 +5,7 @@
 //! for those who wait; [`fill`] fetches a body; [`pass`] passes a request through.
 
 pub(crate) mod background;
+mod coding;
 mod fill;
 mod lead;
 pub(crate) mod pass;
@@ -121,12 +122,14 @@ impl Forwarding<'_> {
         let config = &self.snapshot.config.forward;
         let client_fields = ClientFields::new(config, self.role, head.fields, self.peer.ip());
         let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
+        let for_identity = self.asks_for_identity(purpose);
         write::end_to_end(out, &head.fields, |field| {
             let left_out = match field.id() {
                 Name::Host | Name::ContentLength => true,
                 // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
                 Name::ProxyAuthorization => true,
                 Name::MaxForwards => forwards.is_some(),
+                Name::AcceptEncoding if for_identity => true,
                 name if client_fields.replaces(name) => true,
                 _ => for_store && caching::is_condition_or_range(field.name()),
             };
@@ -134,6 +137,9 @@ impl Forwarding<'_> {
         });
         if let Purpose::Store(ask) = purpose {
             self.append_conditions(out, ask);
+        }
+        if for_identity && edits.keeps(b"Accept-Encoding") {
+            out.extend_from_slice(b"Accept-Encoding: identity\r\n");
         }
         if let Some(forwards) = forwards {
             out.extend_from_slice(b"Max-Forwards: ");

@@ -107,6 +107,8 @@ impl<C: Client> Exchange<'_, C> {
         let began = worker.cache.purges.now();
         let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
         let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
+        // Forms that were made meanwhile are in a new entry.
+        let stored = worker.cache.latest(key, &stored).unwrap_or(stored);
         let got = answer.head.head();
         let (wire, old) = (Wire(got.fields), &stored.head);
         let bytes = stored.body_bytes;

@@ -120,6 +120,8 @@ fn confirmed<'d>(
     }
     let (held, entry, settled) = match held {
         Held::Whole(stale) => {
+            // Forms that were made since it was looked up are kept, too.
+            let stale = cache.latest(ask.key, &stale).unwrap_or(stale);
             let stored = Arc::new(stale.under(head));
             let entry = Entry::Response(Arc::clone(&stored));
             (Held::Whole(Arc::clone(&stored)), entry, Settled::Stored(stored))
@@ -173,7 +175,11 @@ pub(super) fn updated(
         began,
         tags: forwarding.tags(),
     };
-    head.updated(by, &fetched, forwarding.policy())
+    let (updated, verdict) = head.updated(by, &fetched, forwarding.policy());
+    match head.source() {
+        Some(_) => (forwarding.with_forms(updated, None), verdict),
+        None => (updated, verdict),
+    }
 }
 
 /// Stores a response: at once if all of it has come, otherwise by a task that fills it while
@@ -217,7 +223,7 @@ fn store<'d>(
             let into = head.part.map_or(Into::Whole, Into::Part);
             let filling = Filling { key, head: Arc::clone(&head), into };
             let reader = filling.start(worker, lead, answer.body, first);
-            Ok(Step::Stream(Streaming { reader, head, provenance }))
+            Ok(Step::Stream(to, Streaming { reader, head, provenance }))
         }
         Err(fault) => failed(forwarding, lead, fault),
     }
@@ -264,7 +270,7 @@ fn complete<'d>(
     let provenance = Provenance::fetched(cache_status, upstream);
     let filling = Filling { key: ask.key, head: Arc::clone(&head), into };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(Step::Stream(Streaming { reader, head, provenance }))
+    Ok(Step::Stream(to, Streaming { reader, head, provenance }))
 }
 
 /// The head to store and the lines that only the first client gets, or the rule that forbids it.
@@ -338,7 +344,7 @@ pub(super) fn prepare(
         Some(part) => prepared.of_part(part),
         None => prepared,
     };
-    Ok((prepared, own_lines))
+    Ok((forwarding.with_forms(prepared, length), own_lines))
 }
 
 /// When the answer was asked for and when it came.

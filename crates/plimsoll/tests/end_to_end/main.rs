@@ -10,6 +10,7 @@ mod bad_input;
 mod boost;
 mod clickhouse;
 mod collector;
+mod compression;
 mod dashboard;
 mod demo;
 mod disk;

@@ -102,6 +102,7 @@ fn cores_are_added_up_and_every_metric_is_in_the_text() {
     let shared = |of: &&Described| {
         let figures =
             cache::FIGURES.iter().chain([&LOG_LINES_LOST]).chain(CONTROL_FIGURES).copied();
+        let figures = figures.chain(cache::coding_jobs::FIGURES.iter().copied());
         figures.chain(disk::metrics()).any(|figure| figure.name == of.name)
     };
     for described in all().iter().filter(|of| !shared(of)) {

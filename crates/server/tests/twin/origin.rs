@@ -30,6 +30,9 @@
 //! | `duplex=1` | the body is sent back while it comes |
 //! | `extra=1` | a second, unsolicited response, a while after the first |
 //! | `behind=1` | the beginning of another response comes with the end of the content |
+//! | `text=1` | the content is text, and its type says so |
+//! | `coded=NAME` | it is coded like this, whatever the request accepts |
+//! | `torn=1` | the end of the coded content is missing, which its length does not show |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
 //! It checks every request as an origin at risk would: one framing, one host, nothing of one hop.
@@ -39,6 +42,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use coding::Coding;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::time::{sleep, wall_ms};
 use transport::proxy_protocol::{Header, parse_header};
@@ -89,6 +93,10 @@ pub(crate) fn expected(target: &str, variant: Option<&str>) -> Vec<u8> {
     let path =
         target.split_once("://").map_or(target, |(_, rest)| &rest[rest.find('/').unwrap()..]);
     let size = asks_number(path, "size").unwrap_or(0);
+    if asks(path, "text").is_some() {
+        let line = format!("{path} of {}\n", variant.unwrap_or("all"));
+        return line.bytes().cycle().take(size).collect();
+    }
     content(&format!("{path}|{}", variant.unwrap_or_default()), size)
 }
 
@@ -263,6 +271,13 @@ impl Origin {
             "POST" => seen.body.clone(),
             _ => expected(&seen.target, varying.as_deref()),
         };
+        let coding = seen.asks("coded").and_then(|name| Coding::of(name.as_bytes()));
+        if let Some(coding) = coding {
+            content = coding::encode(coding, 5, &[content], u64::MAX).unwrap();
+            if seen.asks("torn").is_some() {
+                content.truncate(content.len() - 6);
+            }
+        }
         let group = varying.as_deref().filter(|_| seen.asks("group").is_some()).unwrap_or_default();
         let etag = |tag| format!("\"{tag}{group}.{}\"", self.version.get());
         let etag = seen.asks("etag").map(etag);
@@ -291,6 +306,12 @@ impl Origin {
             if let Some(directive) = seen.asks("own") {
                 head += &format!("Cache-Control: {directive}=\"Set-Cookie\"\r\n");
             }
+        }
+        if seen.asks("text").is_some() {
+            head += "Content-Type: text/plain; charset=utf-8\r\n";
+        }
+        if let Some(coding) = coding {
+            head += &format!("Content-Encoding: {}\r\n", coding.name());
         }
         if seen.asks("location").is_some() {
             head += &format!("Content-Location: {}\r\n", seen.target);

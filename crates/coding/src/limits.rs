@@ -1,0 +1,20 @@
+//! The limits of coding.
+
+/// A decoder stops when its output exceeds this multiple of its input. The most that gzip reaches
+/// is 1,032; text reaches 20.
+pub const DECODED_RATIO_MAX: u64 = 250;
+/// Output up to this size is accepted at any ratio: small bodies of one repeated byte are harmless.
+pub const DECODED_FREE_BYTES: u64 = 1024 * 1024;
+/// log2 of the largest window that a zstd frame may need (RFC 9659).
+pub const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+/// Levels of zstd above this one need larger windows.
+pub const ZSTD_LEVEL_MAX: u8 = 19;
+/// log2 of the window that brotli encodes with. RFC 7932 allows 24.
+pub const BROTLI_WINDOW_LOG: u32 = 22;
+/// The unit in which decoders write.
+pub const PIECE_BYTES: usize = 16 * 1024;
+/// Longer values of `Accept-Encoding` are parsed for each request.
+pub const REMEMBERED_BYTES_MAX: usize = 64;
+
+const _: () = assert!(BROTLI_WINDOW_LOG <= 24 && ZSTD_WINDOW_LOG_MAX >= BROTLI_WINDOW_LOG);
+const _: () = assert!(PIECE_BYTES as u64 <= DECODED_FREE_BYTES);

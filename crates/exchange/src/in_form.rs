@@ -1,0 +1,136 @@
+//! Sending a response of which there may be several forms: the one that the client gets, the 304
+//! that fits the one it has, and the wait for one that must be decoded.
+//!
+//! What is decoded for a request is sent as the response that it had already: it is not looked up
+//! again. If it cannot be decoded, the request is passed on.
+
+use std::sync::Arc;
+
+use cache::flight::{Found, Settled};
+use cache::forms::Made;
+use cache::stored::{Stored, Wire};
+use cache::{Look, Lookup};
+use caching::cache_status::Forward;
+use coding::Rules;
+use coding::rules::Target;
+use outcome::Refusal;
+use runtime::time;
+use store::Key;
+
+use crate::Exchange;
+use crate::ask::Held;
+use crate::client::Client;
+use crate::coded::{Chosen, Wish};
+use crate::destination::Destination;
+use crate::step::{Serving, Step, Streaming};
+
+impl<C: Client> Exchange<'_, C> {
+    fn wish(&self, to: &Destination<'_>) -> Wish<'_> {
+        let uri = (to.authority, to.path);
+        Wish::of(&self.context.snapshot, to.realm.role, uri, self.context.head)
+    }
+
+    /// Sends another form of a response of which there may be several; `None`: it is sent as it is.
+    /// Waits only for a form that must be decoded.
+    pub(crate) async fn serve_in_form<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        serving: &Serving,
+    ) -> Option<Step<'d>> {
+        let Serving { held, provenance } = serving;
+        let wish = self.wish(to);
+        let form = match (wish.answer(held.head(), held.whole()), held, wish.rules) {
+            (Chosen::NotModified(head), ..) => {
+                return Some(Step::End(self.send_not_modified(&head, provenance).await));
+            }
+            (Chosen::Form(form), ..) => form,
+            (Chosen::Wanting(coding, meanwhile), Held::Whole(stored), Some(rules)) => {
+                if let Some((now, key)) = self.latest(to, stored) {
+                    let target = Target(Some(coding));
+                    self.context.worker.cache.ask_for_form(key, &now, target, rules);
+                }
+                meanwhile?
+            }
+            (Chosen::Decoding, Held::Whole(stored), Some(rules)) => {
+                match self.decoded(to, stored, rules).await {
+                    Some(form) => form,
+                    None => return Some(self.unreadable(to)),
+                }
+            }
+            (Chosen::Unreadable | Chosen::Decoding, ..) => return Some(self.unreadable(to)),
+            (Chosen::AsItIs | Chosen::Wanting(..), ..) => return None,
+        };
+        // A form is sent whole.
+        Some(Step::End(self.send_whole(&form, provenance).await))
+    }
+
+    /// Sends a response of which there may be several forms while its body arrives: as it is, if
+    /// the client can read that. Otherwise it waits for the end of the body.
+    pub(crate) async fn stream_in_form<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        streaming: Streaming,
+    ) -> Result<Step<'d>, Refusal> {
+        let Streaming { head, provenance, .. } = &streaming;
+        let wish = self.wish(to);
+        if let Some(head) = wish.not_modified(head) {
+            return Ok(Step::End(self.send_not_modified(&head, provenance).await));
+        }
+        if !wish.cannot_read(head.source()) {
+            return Ok(Step::End(self.stream(&streaming).await));
+        }
+        if wish.rules.is_none() {
+            return Ok(self.unreadable(to));
+        }
+        let Streaming { reader, provenance, .. } = streaming;
+        while reader.next().await.map_err(Refusal::Fault)?.is_some() {}
+        Ok(match reader.found().await {
+            Found::Settled(Settled::Stored(stored)) => {
+                Step::Serve(to, Serving { held: Held::Whole(stored), provenance })
+            }
+            // It is not stored, so it has no forms.
+            _ => self.unreadable(to),
+        })
+    }
+
+    /// The step for a client that cannot read the stored response.
+    fn unreadable<'d>(&self, to: &'d Destination<'d>) -> Step<'d> {
+        match self.planner().wants_only_stored() {
+            true => Step::Refuse(Refusal::OnlyIfCached),
+            false => Step::Pass(to, Forward::VaryMiss),
+        }
+    }
+
+    /// The decoded form, once it has been made; `None` if it cannot be.
+    async fn decoded(
+        &self,
+        to: &Destination<'_>,
+        stored: &Stored,
+        rules: &Rules,
+    ) -> Option<Arc<Stored>> {
+        const TARGET: Target = Target(None);
+        let cache = &self.context.worker.cache;
+        let (mut now, key) = self.latest(to, stored)?;
+        if matches!(now.forms()?.get(TARGET), Made::Not) {
+            if !cache.ask_for_form(key, &now, TARGET, rules) {
+                return None;
+            }
+            now.forms()?.making().ended(TARGET).await;
+            now = cache.latest(key, stored)?;
+        }
+        match now.forms()?.get(TARGET) {
+            Made::Form(form, _) => Some(Arc::clone(form)),
+            Made::Not | Made::Declined => None,
+        }
+    }
+
+    /// The entry of this response in the store, if it is there, and its key.
+    fn latest(&self, to: &Destination<'_>, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
+        let (cache, wire) = (&self.context.worker.cache, Wire(self.context.head.fields));
+        let uri = cache.uri_key(to.realm, to.authority, to.path);
+        match cache.look(Look::Peek, uri, &wire, time::wall_ms()) {
+            Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),
+            _ => None,
+        }
+    }
+}
