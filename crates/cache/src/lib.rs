@@ -1,6 +1,6 @@
 //! Stored responses and variants, collapsed fetches, purges, and the disk below the memory.
 //!
-//! [`Cache`] is shared by all cores. [`stored`], [`partial`] and [`variants`] are the entries of
+//! [`Cache`] is shared by all cores. [`key`] is what makes a key; [`stored`], [`partial`] and [`variants`] are the entries of
 //! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep changed
 //! responses from being served; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The
 //! crate `caching` decides whether a response may be stored or reused.
@@ -14,6 +14,7 @@ pub mod disk;
 pub mod encoded_heads;
 pub mod flight;
 pub mod handover;
+pub mod key;
 pub mod limits;
 mod lookup;
 pub mod partial;

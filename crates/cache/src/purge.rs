@@ -18,6 +18,7 @@ use store::{Concerns, Cursor, Generation, Key, Known, Mark, Sweep, Verdict};
 use crate::Cache;
 use crate::Look;
 use crate::changes::{Made, Notice};
+use crate::key::StoredUri;
 use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
 use crate::partial::Partial;
 use crate::realm::Realm;
@@ -38,14 +39,12 @@ pub struct Resource {
 impl Resource {
     /// For a response with these fields to a request that began at `began`.
     pub fn new<'f>(
-        realm: Realm,
-        authority: &[u8],
-        path_and_query: &[u8],
+        uri: StoredUri<'_>,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         began: Generation,
     ) -> Resource {
         let tags = tags(fields).unwrap_or_default();
-        Resource { url: url(realm, authority, path_and_query).into(), tags, began }
+        Resource { url: uri.url().into(), tags, began }
     }
 
     /// After an update by a request that began at `began`, which may name other tags.

@@ -253,6 +253,9 @@ impl RouteTable {
             response: rules(&self.response)?,
             store: self.store,
             early_data: self.early_data,
+            key: self.key.clone(),
+            lifetimes: self.lifetime.clone(),
+            negative: self.negative,
         })
     }
 }

@@ -16,8 +16,8 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
-    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamProtocol,
-    UpstreamReuse, UpstreamTls, Via,
+    KeySettings, Lifetime, ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role,
+    Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -459,6 +459,9 @@ pub(crate) struct RouteTable {
     pub(crate) with_path: bool,
     pub(crate) store: bool,
     pub(crate) early_data: bool,
+    pub(crate) key: KeySettings,
+    pub(crate) lifetime: Vec<Lifetime>,
+    pub(crate) negative: Option<Duration>,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -476,6 +479,9 @@ impl Default for RouteTable {
             with_path: false,
             store: true,
             early_data: false,
+            key: KeySettings::default(),
+            lifetime: Vec::new(),
+            negative: None,
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -508,6 +514,33 @@ impl Table for RouteTable {
             "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
              was here before (0-RTT). Somebody on the way can send them again, so use it where \
              that does no harm. Early requests to other routes are then answered with 425.";
+        query: Kind::Word(&["all", "none", "sort"]), key.query,
+            "The query in the cache key: all of it as it came, none of it, or its parameters \
+             sorted by name. The upstream gets the same query, in this and the next two keys, \
+             unless the store is bypassed.";
+        query_drop: Kind::Texts, key.query_drop,
+            "Parameters that are dropped from the query: `name`, `start*` or `*end`.",
+            example "[\"utm_*\", \"fbclid\", \"gclid\"]";
+        query_keep: Kind::Texts, key.query_keep, "All other parameters are dropped.",
+            example "[\"page\", \"q\"]";
+        key_cookies: Kind::Texts, key.cookies, "Cookies whose values are in the cache key.",
+            example "[\"currency\"]";
+        cookies_sent: Kind::Word(&["all", "key"]), key.cookies_sent,
+            "Which cookies the upstream gets of a request that the store may answer: all, or \
+             those of key_cookies.";
+        key_fields: Kind::Texts, key.fields,
+            "Request fields whose values are in the cache key.", example "[\"X-Country\"]";
+        device: Kind::Flag, key.device,
+            "Whether the class of the device (mobile, tablet or desktop) is in the cache key, and \
+             is sent to the upstream as X-Device-Class.";
+        bypass_cookies: Kind::Texts, key.bypass_cookies,
+            "A request with one of these cookies is not answered from the store, and its response \
+             is not stored.", example "[\"session*\"]";
+        negative: WHILE, negative,
+            "Lifetime of responses with status 404, 405, 410, 414 and 501, where the origin states \
+             none and no [[route.lifetime]] matches.", example "\"10s\"";
+        [[lifetime]]: lifetime, "How long some responses are fresh. The first one that matches a \
+            response applies.";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";
@@ -531,6 +564,9 @@ impl Table for RouteTable {
         }
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
+        }
+        if let Err((key, wrong)) = self.key.check() {
+            here.mistake_of(key, wrong);
         }
     }
 }

@@ -8,6 +8,7 @@
 mod file;
 mod forward;
 mod forward_keys;
+mod key_settings;
 mod keys;
 pub mod limits;
 mod problem;
@@ -35,10 +36,13 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use file::{Process, Settings};
+pub use key_settings::{
+    CookiesSent, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
+};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use reference::{example, markdown};
-pub use routes::{Action, FieldRule, Host, Path, Route};
+pub use routes::{Action, FieldRule, Host, NEGATIVE, Path, Route};
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,

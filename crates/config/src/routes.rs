@@ -1,10 +1,12 @@
 //! Routes: which requests of reverse listeners go to which group, and how messages are changed.
 
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use hashbrown::HashSet;
 
-use super::{Config, Group, UpstreamProtocol};
+use super::key_settings::check_lifetimes;
+use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
 use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
 /// Selects requests and decides what happens to them.
@@ -31,7 +33,17 @@ pub struct Route {
     pub store: bool,
     /// Whether safe requests may come in early data.
     pub early_data: bool,
+    /// What belongs to the cache key.
+    pub key: KeySettings,
+    /// How long responses are fresh; the first that matches a response applies.
+    pub lifetimes: Vec<Lifetime>,
+    /// The same for [`NEGATIVE`] statuses that no other matches.
+    pub negative: Option<Duration>,
 }
+
+/// The statuses that `negative` is for: errors of the request that RFC 9110 (15.1) lets a cache
+/// keep.
+pub const NEGATIVE: [u16; 5] = [404, 405, 410, 414, 501];
 
 impl Route {
     /// All requests, to a group.
@@ -44,6 +56,9 @@ impl Route {
             response: Vec::new(),
             store: true,
             early_data: false,
+            key: KeySettings::default(),
+            lifetimes: Vec::new(),
+            negative: None,
         }
     }
 }
@@ -141,6 +156,12 @@ impl FieldRule {
         if UNTOUCHABLE.iter().any(|one| one.eq_ignore_ascii_case(name)) {
             return Err(format!("the field {name} cannot be changed: messages are framed by it"));
         }
+        self.check_written()
+    }
+
+    /// Whether it can be written.
+    pub(crate) fn check_written(&self) -> Result<(), String> {
+        let name = self.name();
         let mut probe = Vec::new();
         let value = match self {
             FieldRule::Set(_, value) | FieldRule::Add(_, value) | FieldRule::Default(_, value) => {
@@ -247,6 +268,7 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
         }
         Action::Group(_) | Action::Answer { .. } => {}
     }
+    check_lifetimes(&route.lifetimes)?;
     route.request.iter().chain(&route.response).try_for_each(FieldRule::check)
 }
 

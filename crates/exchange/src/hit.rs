@@ -5,14 +5,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use cache::key::{KeySettings, PathBuffer, StoredUri};
 use cache::stored::{Stored, Wire};
 use cache::{Cache, Look, Lookup};
 use config::Role;
 use http1::RequestHead;
+use policy::routes::Choice;
 use store::Key;
 
 use crate::listener::ListenerContext;
-use crate::request::{Class, hints, requested_uri};
+use crate::request::{Class, RequestedUri, hints, requested_uri};
 use crate::snapshot::Snapshot;
 
 /// The `Cache-Status` of a hit (RFC 9211).
@@ -35,18 +37,55 @@ pub fn fresh_hit(
         return None;
     }
     let uri = requested_uri(listener, head)?;
-    let barred = match listener.role {
-        Role::Reverse => snapshot.routes.bars(uri.authority, uri.path),
-        Role::Forward => !snapshot.forward.admits_hit(peer, uri.authority),
+    let found = match listener.role {
+        Role::Reverse => match snapshot.routes.choose(uri.authority, uri.path) {
+            Choice::Plain => found(cache, uri, head, look, now_ms),
+            Choice::Barred => return None,
+            Choice::By(settings) => found_by(cache, settings, uri, head, look, now_ms),
+        },
+        Role::Forward if !snapshot.forward.admits_hit(peer, uri.authority) => return None,
+        Role::Forward => found(cache, uri, head, look, now_ms),
     };
-    if barred {
-        return None;
-    }
-    let wire = Wire(head.fields);
-    let key = cache.uri_key(uri.realm, uri.authority, uri.path);
-    let Lookup::Found(stored, key) = cache.look(look, key, &wire, now_ms) else {
-        return None;
-    };
+    let (stored, key) = found?;
     let in_memory = stored.away.is_none();
     (in_memory && hints(head).is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
+}
+
+/// Looks for a request that no setting concerns.
+#[inline(always)]
+fn found(
+    cache: &Cache,
+    uri: RequestedUri<'_>,
+    head: &RequestHead<'_>,
+    look: Look,
+    now_ms: u64,
+) -> Option<(Arc<Stored>, Key)> {
+    let key = cache.uri_key(StoredUri::as_requested(uri.realm, uri.authority, uri.path));
+    match cache.look(look, key, &Wire(head.fields), now_ms) {
+        Lookup::Found(stored, key) => Some((stored, key)),
+        _ => None,
+    }
+}
+
+/// Looks by the settings of the request's route. Not inline, so that a hit without settings costs
+/// what it did without them.
+#[inline(never)]
+fn found_by(
+    cache: &Cache,
+    settings: &KeySettings,
+    uri: RequestedUri<'_>,
+    head: &RequestHead<'_>,
+    look: Look,
+    now_ms: u64,
+) -> Option<(Arc<Stored>, Key)> {
+    if settings.bypasses(head.fields) {
+        return None;
+    }
+    let mut buffer = PathBuffer::default();
+    let path = settings.path_in(uri.path, &mut buffer)?;
+    let key = cache.uri_key(StoredUri::normal(uri.realm, uri.authority, path));
+    match cache.look_by_parts(look, key, settings.parts(), &Wire(head.fields), now_ms) {
+        Lookup::Found(stored, key) => Some((stored, key)),
+        _ => None,
+    }
 }

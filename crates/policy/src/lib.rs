@@ -12,6 +12,7 @@
 pub mod client_hello;
 pub mod fields;
 pub mod forward;
+pub mod lifetimes;
 pub mod limits;
 pub mod overload;
 pub mod routes;

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use cache::key::KeySettings;
 use config::{Action, Host, Path};
 use upstream::group::Group;
 
 use crate::fields::ResponseRules;
+use crate::lifetimes::Lifetimes;
 
 /// All routes.
 #[derive(Debug)]
@@ -21,8 +23,20 @@ pub struct Routes {
     /// Domains with their leading dot, the longest first.
     below: Vec<(Vec<u8>, Paths)>,
     any: Paths,
-    /// Some requests must not be answered from the store.
-    bars_any: bool,
+    /// Whether a hit has to look for its route: some do not use the store, or have settings for
+    /// keys.
+    concern_hits: bool,
+}
+
+/// What the route of a request says about answers from the store.
+#[derive(Debug)]
+pub enum Choice<'r> {
+    /// The request is looked up as it is.
+    Plain,
+    /// It must not be answered from the store.
+    Barred,
+    /// These settings decide.
+    By(&'r KeySettings),
 }
 
 /// A route.
@@ -34,6 +48,10 @@ pub struct Route {
     pub group: Option<Arc<Group>>,
     /// Changes to the heads of responses.
     pub response: ResponseRules,
+    /// What belongs to keys, if anything is configured.
+    pub key: Option<KeySettings>,
+    /// How long responses are fresh.
+    pub lifetimes: Lifetimes,
 }
 
 /// The routes for one host, by path: indices into the list of all.
@@ -53,7 +71,7 @@ impl Routes {
         let all: Box<[Route]> =
             routes.iter().chain(&simple).map(|route| Route::new(route, groups)).collect();
         let mut made = Routes {
-            bars_any: !routes.is_empty(),
+            concern_hits: !routes.is_empty(),
             all: Box::new([]),
             exact: HashMap::new(),
             below: Vec::new(),
@@ -62,9 +80,10 @@ impl Routes {
         for (at, route) in all.iter().enumerate() {
             made.enter(at, &route.config);
         }
-        let reaches_all = made.any.prefixes.iter().any(|(prefix, _)| prefix == b"/");
-        let plain = |route: &Route| route.group.is_some() && route.config.store;
-        made.bars_any = !(reaches_all && all.iter().all(plain));
+        let reaches_all = made.any.reaches_all();
+        let plain =
+            |route: &Route| route.group.is_some() && route.config.store && route.key.is_none();
+        made.concern_hits = !(reaches_all && all.iter().all(plain));
         made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         made.all = all;
         made
@@ -97,17 +116,37 @@ impl Routes {
         self.all.get(at)
     }
 
-    /// Whether a request must not be answered from the store. Costs one load if there is no such
-    /// route.
+    /// Whether a request may be answered from the store, and by which settings. Costs one load if
+    /// no route says anything about it.
     #[inline]
-    pub fn bars(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
-        self.bars_any && self.bars_this(authority, path_and_query)
+    pub fn choose(&self, authority: &[u8], path_and_query: &[u8]) -> Choice<'_> {
+        if !self.concern_hits {
+            return Choice::Plain;
+        }
+        self.choose_this(authority, path_and_query)
     }
 
-    #[cold]
-    fn bars_this(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
+    #[inline(never)]
+    fn choose_this(&self, authority: &[u8], path_and_query: &[u8]) -> Choice<'_> {
+        let route = match &*self.all {
+            [only] if self.any.reaches_all() => Some(only),
+            _ => self.find(authority, path_and_query).and_then(|at| self.get(at)),
+        };
+        match route {
+            Some(route) if route.group.is_some() && route.config.store => {
+                route.key.as_ref().map_or(Choice::Plain, Choice::By)
+            }
+            _ => Choice::Barred,
+        }
+    }
+
+    /// The path and query of a URI as it is stored, by the settings of its route.
+    pub fn stored_path<'p>(&self, authority: &[u8], path_and_query: &'p [u8]) -> Cow<'p, [u8]> {
         let route = self.find(authority, path_and_query).and_then(|at| self.get(at));
-        route.is_none_or(|route| route.group.is_none() || !route.config.store)
+        match route.and_then(|route| route.key.as_ref()) {
+            Some(settings) => settings.path(path_and_query),
+            None => Cow::Borrowed(path_and_query),
+        }
     }
 
     /// The index of the route for a request.
@@ -138,7 +177,9 @@ impl Route {
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
         let response = ResponseRules::new(&config.response);
-        Route { config: config.clone(), group, response }
+        let key = KeySettings::new(&config.key);
+        let lifetimes = Lifetimes::new(config);
+        Route { config: config.clone(), group, response, key, lifetimes }
     }
 }
 
@@ -157,6 +198,10 @@ impl Paths {
                 self.prefixes.insert(place, (prefix, at));
             }
         }
+    }
+
+    fn reaches_all(&self) -> bool {
+        self.prefixes.iter().any(|(prefix, _)| prefix == b"/")
     }
 
     fn find(&self, path: &[u8]) -> Option<usize> {

@@ -13,12 +13,13 @@ mod response;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use cache::key::{DEVICE_FIELD, DeviceClass, KeyParts, KeySettings};
 use cache::stored::Wire;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
 use config::{ForwardedFields, Role};
 use core_io::CoreIo;
-use http1::{Method, Name, RequestHead, write};
+use http1::{Fields, Method, Name, RequestHead, Target, write};
 use outcome::{Fault, Refusal};
 use policy::fields::Edits;
 use policy::routes::Route;
@@ -69,6 +70,26 @@ impl Forwarding<'_> {
         }
     }
 
+    /// The same for a response with this status and content type, for which the route may have a
+    /// lifetime.
+    fn policy_for(&self, status: u16, content_type: &[u8]) -> Policy {
+        let lifetime = || {
+            let at = self.route?;
+            self.snapshot.routes.get(at)?.lifetimes.of(at, status, content_type)
+        };
+        Policy { configured: lifetime(), ..*self.policy() }
+    }
+
+    /// The settings of the route for keys.
+    fn settings(&self) -> Option<&KeySettings> {
+        self.route()?.key.as_ref()
+    }
+
+    /// The parts of the request's key besides its URI.
+    fn key_parts(&self) -> Option<KeyParts<'_>> {
+        self.settings()?.parts()
+    }
+
     /// The route that the request takes.
     fn route(&self) -> Option<&Route> {
         self.snapshot.routes.get(self.route?)
@@ -114,9 +135,13 @@ impl Forwarding<'_> {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
-        let mut request =
-            Request::new(self.worker.io.buffer(), method, &head.target, self.to.host());
+        let target = match self.to.path_sent() {
+            Some(path_and_query) => Target::Origin { path_and_query },
+            None => head.target,
+        };
+        let mut request = Request::new(self.worker.io.buffer(), method, &target, self.to.host());
         let out = request.lines();
+        let own = self.settings().map(|settings| OwnFields::of(settings, self.to, head.fields));
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
         let client_fields = ClientFields::new(config, self.role, head.fields, self.peer.ip());
@@ -128,6 +153,7 @@ impl Forwarding<'_> {
                 Name::ProxyAuthorization => true,
                 Name::MaxForwards => forwards.is_some(),
                 name if client_fields.replaces(name) => true,
+                _ if own.as_ref().is_some_and(|own| own.replaces(field.name())) => true,
                 _ => for_store && caching::is_condition_or_range(field.name()),
             };
             !left_out && edits.keeps(field.name())
@@ -139,6 +165,9 @@ impl Forwarding<'_> {
             out.extend_from_slice(b"Max-Forwards: ");
             write::decimal(out, forwards - 1);
             out.extend_from_slice(b"\r\n");
+        }
+        if let Some(own) = &own {
+            own.append(out);
         }
         edits.append(out, head);
         self.snapshot.via.append_to_request(out, head.version);
@@ -194,6 +223,36 @@ impl Forwarding<'_> {
                 }
             }
             (What::Whole | What::Rest(_), _) => {}
+        }
+    }
+}
+
+/// The fields that the settings for keys replace in a request.
+struct OwnFields {
+    cookies: Option<Vec<u8>>,
+    device: Option<&'static str>,
+}
+
+impl OwnFields {
+    fn of(settings: &KeySettings, to: &Destination<'_>, fields: Fields<'_>) -> OwnFields {
+        OwnFields {
+            cookies: to.is_keyed.then(|| settings.cookies_sent(fields)).flatten(),
+            device: settings.device(fields).map(DeviceClass::name),
+        }
+    }
+
+    fn replaces(&self, name: &[u8]) -> bool {
+        (self.cookies.is_some() && name.eq_ignore_ascii_case(b"cookie"))
+            || (self.device.is_some() && name.eq_ignore_ascii_case(DEVICE_FIELD.as_bytes()))
+    }
+
+    /// All values were parsed from fields, so they can be written.
+    fn append(&self, out: &mut Vec<u8>) {
+        if let Some(cookies) = self.cookies.as_ref().filter(|cookies| !cookies.is_empty()) {
+            let _ = write::field(out, b"Cookie", cookies);
+        }
+        if let Some(class) = self.device {
+            let _ = write::field(out, DEVICE_FIELD.as_bytes(), class.as_bytes());
         }
     }
 }

@@ -139,7 +139,7 @@ impl<C: Client> Exchange<'_, C> {
 fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Option<Watch> {
     let cache = &exchange.context.worker.cache;
     let stores = exchange.context.head.method == Method::Post;
-    stores.then(|| cache.watches.watch(cache.uri_key(to.realm, to.authority, to.path)))
+    stores.then(|| cache.watches.watch(cache.uri_key(to.uri())))
 }
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
@@ -159,9 +159,10 @@ async fn answered<C: Client>(
     let upstream = answer.body.address();
     let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
     let head = Arc::new(head);
-    let uri = worker.cache.uri_key(to.realm, to.authority, to.path);
+    let uri = worker.cache.uri_key(to.uri());
     let fields = Wire(exchange.context.head.fields);
-    let key = worker.cache.storage_key(uri, &head, &fields, &watch);
+    let parts = exchange.context.key_parts(exchange.routed.route);
+    let key = worker.cache.storage_key(uri, &head, (&fields, parts), &watch);
     let mut first = Vec::new();
     let ready =
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
@@ -211,10 +212,10 @@ async fn invalidate<C: Client>(
         return own;
     }
     let cache = &exchange.context.worker.cache;
-    let Destination { realm, authority, path, .. } = *to;
-    let mut changes = Changes::of(cache.invalidate((realm, authority, path), own.as_mut()));
+    let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut()));
     for path in caching::invalidated_locations(&target_uri(to), &Wire(head.fields)) {
-        changes.push(cache.invalidate((realm, authority, &path), None));
+        let stored = exchange.context.stored_path(to.authority, &path);
+        changes.push(cache.invalidate(to.neighbour(&stored), None));
     }
     changes.durable(cache).await;
     own

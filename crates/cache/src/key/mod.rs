@@ -1,0 +1,300 @@
+//! What of a request makes its key: the URI as it is stored, and the settings of its route.
+//!
+//! ```text
+//!   URI as requested --(query, query_drop, query_keep)--> StoredUri --> key of the URI
+//!   key of the URI, and cookies, fields, device class ----------------> key of the response
+//! ```
+//!
+//! A [`StoredUri`] is made once per request. Everything that refers to stored responses by their
+//! URI takes one: look-ups, purges, invalidation, the disk, explanations. So they cannot disagree.
+//!
+//! The other parts of a key work like the fields of a `Vary` ([`crate::variants`]): the entry under
+//! the key of the URI names the set, and its responses are stored under keys within that one. So
+//! whatever removes the entry of a URI removes all its responses.
+//!
+//! What never happens: two requests that differ in a part of the key have the same key, however
+//! their bytes are divided among the parts; a request makes a key of more than
+//! [`KEY_PARTS_BYTES_MAX`] bytes of cookies and fields; a hit allocates.
+
+mod device;
+mod names;
+mod query;
+
+use std::borrow::Cow;
+
+use config::CookiesSent;
+use http1::{Fields, Name};
+
+pub use device::{Class as DeviceClass, FIELD as DEVICE_FIELD};
+use names::Names;
+use query::{Normal, QueryRules};
+
+use crate::limits::{KEY_PARTS_BYTES_MAX, STORED_PATH_ON_STACK};
+use crate::realm::Realm;
+
+/// A URI as it is stored: after the settings of its route have been applied.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredUri<'u> {
+    pub(crate) realm: Realm,
+    pub(crate) authority: &'u [u8],
+    pub(crate) path: &'u [u8],
+}
+
+impl<'u> StoredUri<'u> {
+    /// A URI that no setting changes.
+    #[inline]
+    pub fn as_requested(realm: Realm, authority: &'u [u8], path_and_query: &'u [u8]) -> Self {
+        StoredUri { realm, authority, path: path_and_query }
+    }
+
+    /// The path and query, which [`KeySettings::path`] has made.
+    #[inline]
+    pub fn normal(realm: Realm, authority: &'u [u8], path_and_query: &'u [u8]) -> Self {
+        StoredUri { realm, authority, path: path_and_query }
+    }
+
+    /// As purges name it.
+    pub fn url(&self) -> Vec<u8> {
+        crate::purge::url(self.realm, self.authority, self.path)
+    }
+}
+
+/// Where a hit writes the path and query of its URI, if a setting changes them.
+#[derive(Debug)]
+pub struct PathBuffer([u8; STORED_PATH_ON_STACK]);
+
+impl Default for PathBuffer {
+    #[inline]
+    fn default() -> PathBuffer {
+        PathBuffer([0; STORED_PATH_ON_STACK])
+    }
+}
+
+/// The settings of a route, compiled.
+#[derive(Debug)]
+pub struct KeySettings {
+    query: Option<QueryRules>,
+    cookies: Option<Names>,
+    fields: Box<[Box<[u8]>]>,
+    device: bool,
+    bypass: Option<Names>,
+    sends_key_cookies: bool,
+}
+
+/// A setting that concerns a request, for an explanation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The name of the key in the configuration.
+    pub setting: &'static str,
+    /// What it does to this request.
+    pub effect: String,
+}
+
+/// Why a request does not use the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bypassed {
+    /// It has a cookie of `bypass_cookies`.
+    Cookie,
+    /// The cookies and fields for its key have more than [`KEY_PARTS_BYTES_MAX`] bytes.
+    TooLong,
+}
+
+impl KeySettings {
+    /// `None` if nothing is configured.
+    pub fn new(config: &config::KeySettings) -> Option<KeySettings> {
+        if *config == config::KeySettings::default() {
+            return None;
+        }
+        Some(KeySettings {
+            query: QueryRules::new(config),
+            cookies: Names::new(&config.cookies),
+            fields: config.fields.iter().map(|name| name.as_bytes().into()).collect(),
+            device: config.device,
+            bypass: Names::new(&config.bypass_cookies),
+            sends_key_cookies: config.cookies_sent == CookiesSent::Key,
+        })
+    }
+
+    /// The path and query of the URI as it is stored.
+    pub fn path<'p>(&self, requested: &'p [u8]) -> Cow<'p, [u8]> {
+        let Some(rules) = &self.query else { return Cow::Borrowed(requested) };
+        let mut out = vec![0; requested.len()];
+        match rules.normal(requested, &mut out, true) {
+            Normal::Borrowed(path) => Cow::Borrowed(path),
+            Normal::Written(bytes) => {
+                out.truncate(bytes);
+                Cow::Owned(out)
+            }
+            Normal::NoRoom => unreachable!("it is never longer than what was requested"),
+        }
+    }
+
+    /// The same without allocation; `None` if that is not possible.
+    #[inline]
+    pub fn path_in<'p>(&self, requested: &'p [u8], out: &'p mut PathBuffer) -> Option<&'p [u8]> {
+        let Some(rules) = &self.query else { return Some(requested) };
+        match rules.normal(requested, &mut out.0, false) {
+            Normal::Borrowed(path) => Some(path),
+            Normal::Written(bytes) => Some(&out.0[..bytes]),
+            Normal::NoRoom => None,
+        }
+    }
+
+    /// The parts of the key besides the URI, if there are any.
+    #[inline]
+    pub fn parts(&self) -> Option<KeyParts<'_>> {
+        let has_any = self.cookies.is_some() || !self.fields.is_empty() || self.device;
+        has_any.then_some(KeyParts(self))
+    }
+
+    /// Whether a cookie says that the request does not use the store.
+    #[inline]
+    pub fn bypasses(&self, fields: Fields<'_>) -> bool {
+        let Some(names) = &self.bypass else { return false };
+        fields.has(Name::Cookie) && cookies(fields).any(|cookie| names.matches(cookie_name(cookie)))
+    }
+
+    /// Why a request with these fields does not use the store.
+    pub fn bypassed(&self, fields: Fields<'_>) -> Option<Bypassed> {
+        if self.bypasses(fields) {
+            return Some(Bypassed::Cookie);
+        }
+        let mut bytes = 0;
+        self.parts()?.feed(fields, |_, piece| bytes += piece.len());
+        (bytes > KEY_PARTS_BYTES_MAX).then_some(Bypassed::TooLong)
+    }
+
+    /// The class of the device, if the upstream is sent it.
+    pub fn device(&self, fields: Fields<'_>) -> Option<DeviceClass> {
+        self.device.then(|| DeviceClass::of(fields))
+    }
+
+    /// The value of `Cookie` that the upstream gets instead of the client's: those in the key.
+    /// `None`: it gets them all.
+    pub fn cookies_sent(&self, fields: Fields<'_>) -> Option<Vec<u8>> {
+        if !self.sends_key_cookies {
+            return None;
+        }
+        let Some(names) = &self.cookies else { return Some(Vec::new()) };
+        let kept: Vec<&[u8]> =
+            cookies(fields).filter(|cookie| names.matches(cookie_name(cookie))).collect();
+        Some(kept.join(&b"; "[..]))
+    }
+
+    /// What the settings do to a request.
+    pub fn applied(&self, requested: &[u8], fields: Fields<'_>) -> Vec<Applied> {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        let mut applied = Vec::new();
+        let mut add = |setting, effect| applied.push(Applied { setting, effect });
+        if let Some(rules) = &self.query {
+            let path = self.path(requested);
+            let effect = match *path == *requested {
+                true => "the URI is stored as it was requested".to_owned(),
+                false => format!("the URI is stored as {}", text(&path)),
+            };
+            add(rules.setting(), effect);
+        }
+        let mut name = Vec::new();
+        if let Some(parts) = self.parts() {
+            parts.feed(fields, |part, piece| match part {
+                Part::Cookie => add("key_cookies", format!("in the key: {}", text(piece))),
+                Part::FieldName => name = piece.to_vec(),
+                Part::FieldValue => {
+                    add("key_fields", format!("in the key: {}: {}", text(&name), text(piece)));
+                }
+                Part::Device => add("device", format!("in the key: {}", text(piece))),
+            });
+        }
+        match self.bypassed(fields) {
+            Some(Bypassed::Cookie) => add("bypass_cookies", "the store is not used".to_owned()),
+            Some(Bypassed::TooLong) => add(
+                "key_cookies, key_fields",
+                format!("more than {KEY_PARTS_BYTES_MAX} bytes: the store is not used"),
+            ),
+            None => {}
+        }
+        applied
+    }
+}
+
+/// The parts of a key besides the URI.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyParts<'s>(&'s KeySettings);
+
+/// What a piece of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// `name=value`.
+    Cookie = 1,
+    /// Its values follow.
+    FieldName,
+    FieldValue,
+    Device,
+}
+
+impl KeyParts<'_> {
+    /// Passes the pieces of the key to `sink`.
+    #[inline]
+    pub(crate) fn feed(self, fields: Fields<'_>, mut sink: impl FnMut(Part, &[u8])) {
+        let settings = self.0;
+        if let Some(names) = &settings.cookies
+            && fields.has(Name::Cookie)
+        {
+            for cookie in cookies(fields).filter(|cookie| names.matches(cookie_name(cookie))) {
+                sink(Part::Cookie, cookie);
+            }
+        }
+        for name in &settings.fields {
+            sink(Part::FieldName, name);
+            fields.values(name).for_each(|value| sink(Part::FieldValue, value));
+        }
+        if settings.device {
+            sink(Part::Device, DeviceClass::of(fields).name().as_bytes());
+        }
+    }
+
+    /// The same as bytes to hash. Each piece begins with its kind and length, so that no other
+    /// division of the same bytes is hashed alike.
+    #[inline]
+    pub(crate) fn feed_key(self, fields: Fields<'_>, mut sink: impl FnMut(&[u8])) {
+        self.feed(fields, |part, piece| {
+            if !planted::is(planted::Bug::KeyPartsJoined) {
+                sink(&((piece.len() as u64) << 8 | part as u64).to_le_bytes());
+            }
+            sink(piece);
+        });
+    }
+}
+
+/// The cookies of a request, as `name=value` (RFC 6265, 4.2.1). HTTP/2 may split them over several
+/// fields.
+#[inline]
+fn cookies<'b>(fields: Fields<'b>) -> impl Iterator<Item = &'b [u8]> {
+    fields.all(Name::Cookie).flat_map(|line| {
+        let mut rest = line;
+        std::iter::from_fn(move || {
+            loop {
+                if rest.is_empty() {
+                    return None;
+                }
+                let (cookie, after) = match memchr::memchr(b';', rest) {
+                    Some(at) => (&rest[..at], &rest[at + 1..]),
+                    None => (rest, &rest[rest.len()..]),
+                };
+                rest = after;
+                let cookie = cookie.trim_ascii();
+                if !cookie.is_empty() {
+                    return Some(cookie);
+                }
+            }
+        })
+    })
+}
+
+#[inline]
+fn cookie_name(cookie: &[u8]) -> &[u8] {
+    memchr::memchr(b'=', cookie).map_or(cookie, |at| cookie[..at].trim_ascii_end())
+}
+
+#[cfg(test)]
+mod tests;
