@@ -80,7 +80,7 @@ impl FromStr for Pattern {
         let is_name = |byte: u8| byte.is_ascii_graphic() && !b"*&=;,?#\"".contains(&byte);
         if !rest.bytes().all(is_name) || text.is_empty() {
             return Err(format!(
-                "\"{text}\" is not a pattern for names: write \"name\", \"start*\" or \"*end\""
+                "{text:?} is not a pattern for names: write \"name\", \"start*\" or \"*end\""
             ));
         }
         if text.len() > PATTERN_BYTES_MAX {
@@ -149,7 +149,7 @@ impl FromStr for StatusPattern {
                                  name the status of the stored response"
                 .to_owned()),
             (_, Ok(one @ 200..=599)) => Ok(StatusPattern::One(one)),
-            _ => Err(format!("\"{text}\" is not a status such as 404 or \"2xx\"")),
+            _ => Err(format!("{text:?} is not a status such as 404 or \"2xx\"")),
         }
     }
 }
@@ -198,7 +198,7 @@ impl FromStr for TypePattern {
                 (is_token(kind) && (sub == "*" || is_token(sub))) || text == "*/*"
             });
         if !valid {
-            return Err(format!("\"{text}\" is not a content type such as text/html or image/*"));
+            return Err(format!("{text:?} is not a content type such as text/html or image/*"));
         }
         Ok(TypePattern(text.to_ascii_lowercase()))
     }

@@ -16,8 +16,8 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
-    KeySettings, Lifetime, ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role,
-    Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
+    KeySettings, Lifetime, ListenerTls, Origin, Path, ProxyHeader, PurgeRules, Queue, Retries,
+    Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -450,7 +450,7 @@ impl Table for Ejection {
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     pub(crate) hosts: Vec<Parsed<Host>>,
-    pub(crate) path: Option<String>,
+    pub(crate) path: Option<Parsed<Path>>,
     pub(crate) prefix: Option<String>,
     pub(crate) upstream: Option<String>,
     pub(crate) redirect: Option<String>,
@@ -491,16 +491,19 @@ impl Default for RouteTable {
 impl Table for RouteTable {
     const KEYS: &'static [Key<RouteTable>] = keys![RouteTable;
         hosts: Kind::Texts, hosts,
-            "Hosts, without ports: `example.org`, or `*.example.org` for all hosts below it. \
-             Empty: any host.", example "[\"example.org\", \"*.example.org\"]";
-        path: Kind::Text, path, "Only this path.", example "\"/favicon.ico\"";
+            "Hosts, without ports: `example.org`, or `*.example.org` for all hosts below it, or \
+             `{name}.example.org`, which captures one label. Empty: any host.", example "[\"example.org\", \"*.example.org\"]";
+        path: Kind::Text, path,
+            "Only this path. `{name}` captures a segment, and `/*` at the end the rest: \
+             `/{lang}/shop/*`.", example "\"/favicon.ico\"";
         prefix: Kind::Text, prefix,
             "This path and everything below it: `/api` matches `/api` and `/api/x`, but not \
              `/apix`.",
             example "\"/api\"";
         upstream: Kind::Text, upstream, "Send the requests to the upstream of this name.",
             example "\"site\"";
-        redirect: Kind::Text, redirect, "Answer with a redirect to this URL.",
+        redirect: Kind::Text, redirect,
+            "Answer with a redirect to this URL. It may repeat captures: `/{*}?l={lang}`.",
             example "\"https://example.org/\"";
         answer: Kind::Text, answer, "Answer with this plain text.",
             example "\"nothing here\"";
@@ -603,7 +606,8 @@ impl Table for FieldTable {
         default: Kind::Text, default, "Add a field if there is none of this name.",
             example "\"Cache-Control\"";
         remove: Kind::Text, remove, "Remove all fields of this name.", example "\"Server\"";
-        value: Kind::Text, value, "The value, for set, add and default.",
+        value: Kind::Text, value, "The value, for set, add and default. It may repeat captures of the \
+            route.",
             example "\"plimsoll\"";
     ];
 

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod captures;
 mod file;
 mod forward;
 mod forward_keys;
@@ -35,6 +36,7 @@ use access_log::LogFormat;
 use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
+pub use captures::{PathPattern, Piece, Segment, pieces};
 pub use file::{Process, Settings};
 pub use key_settings::{
     CookiesSent, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hashbrown::HashSet;
 
+use super::captures::{PathPattern, capture, check as check_captures};
 use super::key_settings::check_lifetimes;
 use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
 use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
@@ -13,7 +14,8 @@ use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 ///
 /// Of all routes that match a request, the one with the most specific host is used, and of these
 /// the one with the most specific path: an exact host before a wildcard, a longer wildcard before a
-/// shorter one, any host last; an exact path before a prefix, a longer prefix before a shorter one.
+/// shorter one, any host last; an exact path before a prefix or a pattern, and of these the one with
+/// more segments.
 /// The order of routes does not matter, except between two that are equally specific: then the
 /// first is used.
 #[derive(Clone, Debug)]
@@ -70,6 +72,13 @@ pub enum Host {
     Exact(String),
     /// All hosts below this one, at any depth: `example.org` means `*.example.org`.
     Below(String),
+    /// All hosts with one label before this one, which is captured: `{name}.example.org`.
+    Captured {
+        /// The name of the capture.
+        name: String,
+        /// What follows it.
+        below: String,
+    },
 }
 
 impl Host {
@@ -78,6 +87,16 @@ impl Host {
     /// # Errors
     /// One line: what is wrong.
     pub fn parse(text: &str) -> Result<Host, String> {
+        if let Some((first, below)) = text.split_once('.')
+            && let Some(name) = capture(first)?
+        {
+            return match Host::parse(below)? {
+                Host::Exact(below) if !below.starts_with('[') => {
+                    Ok(Host::Captured { name: name.to_owned(), below })
+                }
+                _ => Err(format!("{text:?}: a capture comes before a host such as example.org")),
+            };
+        }
         let (below, name) = match text.strip_prefix("*.") {
             Some(name) => (true, name),
             None => (false, text),
@@ -104,6 +123,8 @@ pub enum Path {
     Exact(String),
     /// This path and everything below it: `/api` matches `/api` and `/api/x`, but not `/apix`.
     Prefix(String),
+    /// Paths with captured segments.
+    Pattern(PathPattern),
 }
 
 /// What happens to a request.
@@ -246,7 +267,11 @@ pub(super) fn check_group(group: &Group) -> Result<(), String> {
 }
 
 pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), String> {
-    let (Path::Exact(path) | Path::Prefix(path)) = &route.path;
+    check_captures(route).map_err(|(_, wrong)| wrong)?;
+    let path = match &route.path {
+        Path::Exact(path) | Path::Prefix(path) => path,
+        Path::Pattern(_) => "/",
+    };
     if !path.starts_with('/') || path.contains(['?', '#', ' ']) {
         return Err(format!("the path {path:?} does not begin with / or has more than a path"));
     }

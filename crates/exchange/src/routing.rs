@@ -101,7 +101,11 @@ impl<'x> RequestContext<'x> {
                     return Err(Refusal::TooEarly);
                 }
                 let Some(group) = &route.group else {
-                    return Ok(Step::AnswerByRoute(Box::new(route.config.action.clone())));
+                    let action = match route.captured(authority, path) {
+                        Some(captured) => captured.action(&route.config.action),
+                        None => route.config.action.clone(),
+                    };
+                    return Ok(Step::AnswerByRoute(Box::new(action)));
                 };
                 let preface = Preface::of(group.config.proxy_header, || self.ends());
                 let mut stores = route.config.store;

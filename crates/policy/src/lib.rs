@@ -1,7 +1,8 @@
 //! Access rules, and changes to messages that pass through.
 //!
 //! What: [`forward`] has the rules of forward mode (client networks, passwords, ports, domains,
-//! addresses), [`routes`] those of reverse mode, [`fields`] the changes to header fields, [`via`]
+//! addresses), [`routes`] those of reverse mode, with what they capture ([`captures`]) and the
+//! lifetimes that they set ([`lifetimes`]), [`fields`] the changes to header fields, [`via`]
 //! the fields that name proxies and clients, [`overload`] the requests that a busy core refuses,
 //! [`client_hello`] the server name of a TLS connection through a tunnel.
 //!
@@ -9,6 +10,7 @@
 //! rules wait: one for the resolver, one for the pool that verifies passwords.
 #![forbid(unsafe_code)]
 
+pub mod captures;
 pub mod client_hello;
 pub mod fields;
 pub mod forward;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use cache::key::KeySettings;
-use config::{Action, Host, Path};
+use config::{Action, Host, Path, PathPattern, Segment};
 use upstream::group::Group;
 
+use crate::captures::{Captured, matches};
 use crate::fields::ResponseRules;
 use crate::lifetimes::Lifetimes;
 
@@ -20,6 +21,8 @@ use crate::lifetimes::Lifetimes;
 pub struct Routes {
     all: Box<[Route]>,
     exact: HashMap<Vec<u8>, Paths>,
+    /// Domains with their leading dot, of which one label before is captured.
+    labels: HashMap<Vec<u8>, Paths>,
     /// Domains with their leading dot, the longest first.
     below: Vec<(Vec<u8>, Paths)>,
     any: Paths,
@@ -52,6 +55,7 @@ pub struct Route {
     pub key: Option<KeySettings>,
     /// How long responses are fresh.
     pub lifetimes: Lifetimes,
+    captures: bool,
 }
 
 /// The routes for one host, by path: indices into the list of all.
@@ -60,6 +64,8 @@ struct Paths {
     exact: HashMap<Vec<u8>, usize>,
     /// Prefixes, the longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
+    /// Patterns, those with the most segments first.
+    patterns: Vec<(PathPattern, usize)>,
 }
 
 impl Routes {
@@ -74,6 +80,7 @@ impl Routes {
             concern_hits: !routes.is_empty(),
             all: Box::new([]),
             exact: HashMap::new(),
+            labels: HashMap::new(),
             below: Vec::new(),
             any: Paths::default(),
         };
@@ -97,6 +104,10 @@ impl Routes {
             match host {
                 Host::Exact(name) => {
                     self.exact.entry(name.clone().into()).or_default().enter(at, &route.path);
+                }
+                Host::Captured { below, .. } => {
+                    let suffix = format!(".{below}").into_bytes();
+                    self.labels.entry(suffix).or_default().enter(at, &route.path);
                 }
                 Host::Below(name) => {
                     let suffix = format!(".{name}").into_bytes();
@@ -155,7 +166,7 @@ impl Routes {
             memchr::memchr(b'?', path_and_query).map_or(path_and_query, |at| &path_and_query[..at]);
         // `*`, the server as a whole, takes the route of the root.
         let path = if path == b"*" { Cow::Borrowed(&b"/"[..]) } else { normalised(path) };
-        if self.exact.is_empty() && self.below.is_empty() {
+        if self.exact.is_empty() && self.below.is_empty() && self.labels.is_empty() {
             return self.any.find(&path);
         }
         let host = host(authority);
@@ -166,11 +177,23 @@ impl Routes {
                 .filter(|(suffix, _)| host.len() > suffix.len())
                 .find_map(|(_, paths)| paths.find(&path))
         };
-        exact().or_else(below).or_else(|| self.any.find(&path))
+        let label = || {
+            let dot = memchr::memchr(b'.', &host).filter(|dot| *dot > 0)?;
+            self.labels.get(&host[dot..])?.find(&path)
+        };
+        exact().or_else(label).or_else(below).or_else(|| self.any.find(&path))
     }
 }
 
 impl Route {
+    /// What it captures of a request; `None` if it captures nothing.
+    pub fn captured(&self, authority: &[u8], path_and_query: &[u8]) -> Option<Captured> {
+        self.captures.then(|| {
+            let end = memchr::memchr(b'?', path_and_query).unwrap_or(path_and_query.len());
+            Captured::of(&self.config, &host(authority), &normalised(&path_and_query[..end]))
+        })
+    }
+
     fn new(config: &config::Route, groups: &[Arc<Group>]) -> Route {
         let group = match &config.action {
             Action::Group(name) => groups.iter().find(|group| group.config.name == *name).cloned(),
@@ -179,7 +202,8 @@ impl Route {
         let response = ResponseRules::new(&config.response);
         let key = KeySettings::new(&config.key);
         let lifetimes = Lifetimes::new(config);
-        Route { config: config.clone(), group, response, key, lifetimes }
+        let captures = !config.captures().is_empty();
+        Route { config: config.clone(), group, response, key, lifetimes, captures }
     }
 }
 
@@ -197,6 +221,18 @@ impl Paths {
                 let place = self.prefixes.partition_point(|(there, _)| there.len() >= prefix.len());
                 self.prefixes.insert(place, (prefix, at));
             }
+            Path::Pattern(pattern) => {
+                let rank = |pattern: &PathPattern| {
+                    let literals = pattern.segments.iter().map(|one| match one {
+                        Segment::Literal(_) => 1u8,
+                        Segment::Capture(_) => 0,
+                    });
+                    (pattern.segments.len(), literals.collect::<Vec<u8>>(), !pattern.rest)
+                };
+                let own = rank(pattern);
+                let place = self.patterns.partition_point(|(there, _)| rank(there) >= own);
+                self.patterns.insert(place, (pattern.clone(), at));
+            }
         }
     }
 
@@ -207,7 +243,16 @@ impl Paths {
     fn find(&self, path: &[u8]) -> Option<usize> {
         let exact = self.exact.get(path).copied();
         exact.or_else(|| {
-            self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix)).map(|(_, at)| *at)
+            let prefix = self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix));
+            if self.patterns.is_empty() {
+                return prefix.map(|(_, at)| *at);
+            }
+            let segments =
+                |path: &[u8]| path.split(|b| *b == b'/').filter(|s| !s.is_empty()).count();
+            let least = prefix.map_or(0, |(prefix, _)| segments(prefix) + 1);
+            let pattern = self.patterns.iter().find(|(pattern, _)| matches(pattern, path));
+            let pattern = pattern.filter(|(pattern, _)| pattern.segments.len() >= least);
+            pattern.map(|(_, at)| *at).or(prefix.map(|(_, at)| *at))
         })
     }
 }
@@ -308,6 +353,66 @@ mod tests {
         }
     }
 
+    fn bars(routes: &Routes, path: &[u8]) -> bool {
+        matches!(routes.choose(b"a", path), Choice::Barred)
+    }
+
+    #[test]
+    fn a_pattern_is_as_specific_as_it_has_segments() {
+        let path = |text: &str| Path::parse(text).unwrap();
+        let prefix = |text: &str| Path::Prefix(text.to_owned());
+        let routes = Routes::new(
+            &[
+                route(&[], prefix("/"), 1),
+                route(&[], path("/{lang}/shop/*"), 2),
+                route(&[], prefix("/en"), 3),
+                route(&[], prefix("/en/shop"), 4),
+                route(&[], path("/{lang}/{what}"), 5),
+                route(&[], path("/{lang}/about"), 6),
+                route(&[], path("/de/about"), 7),
+                route(&["{t}.example.org"], prefix("/"), 8),
+                route(&["*.example.org"], prefix("/"), 9),
+                route(&["a.example.org"], prefix("/"), 10),
+            ],
+            &[],
+        );
+        for (authority, path, number) in [
+            ("h", "/", 1),
+            ("h", "/fr/shop/x/y", 2),
+            ("h", "/fr/shop", 2),
+            ("h", "/en", 3),
+            ("h", "/en/x/y", 3),
+            ("h", "/en/shop/x", 4),
+            ("h", "/en/x", 5),
+            ("h", "/fr/about", 6),
+            ("h", "/x/../fr/%61bout", 6),
+            ("h", "/de/about", 7),
+            ("h", "/fr", 1),
+            ("b.example.org:81", "/x", 8),
+            ("c.b.example.org", "/x", 9),
+            ("a.example.org", "/x", 10),
+            ("example.org", "/x", 1),
+        ] {
+            assert_eq!(found(&routes, authority, path), Some(number), "{authority}{path}");
+        }
+    }
+
+    #[test]
+    fn settings_choose_how_a_request_is_looked_up() {
+        let registry = Registry::default();
+        let groups = registry.groups(&[config::Group::of("g", [])]);
+        let mut keyed = config::Route::to("g");
+        keyed.key.query = config::Query::None;
+        let one = Routes::new(&[keyed.clone()], &groups);
+        assert!(matches!(one.choose(b"a", b"/x"), Choice::By(_)));
+        assert_eq!(&*one.stored_path(b"a", b"/x?y"), b"/x");
+        keyed.path = Path::Prefix("/k".to_owned());
+        let some = Routes::new(&[keyed, config::Route::to("g")], &groups);
+        assert!(matches!(some.choose(b"a", b"/k?x"), Choice::By(_)));
+        assert!(matches!(some.choose(b"a", b"/x"), Choice::Plain));
+        assert_eq!(&*some.stored_path(b"a", b"/x?y"), b"/x?y");
+    }
+
     #[test]
     fn the_most_specific_host_is_taken_then_the_most_specific_path() {
         let prefix = |path: &str| Path::Prefix(path.to_owned());
@@ -384,12 +489,13 @@ mod tests {
     fn the_simple_case_bars_nothing() {
         let group = config::Group::of("g", []);
         let groups = Registry::default().groups(&[group]);
-        assert!(!Routes::new(&[], &groups).bars(b"a", b"/"));
-        assert!(!Routes::new(&[config::Route::to("g")], &groups).bars(b"a", b"/"));
+        let plain = |routes: &Routes| matches!(routes.choose(b"a", b"/"), Choice::Plain);
+        assert!(plain(&Routes::new(&[], &groups)));
+        assert!(plain(&Routes::new(&[config::Route::to("g")], &groups)));
         let unstored = config::Route { store: false, ..config::Route::to("g") };
-        assert!(Routes::new(&[unstored], &groups).bars(b"a", b"/"));
+        assert!(bars(&Routes::new(&[unstored], &groups), b"/"));
         let barred = Routes::new(&[route(&[], Path::Prefix("/x".into()), 200)], &[]);
-        assert!(barred.bars(b"a", b"/x") && barred.bars(b"a", b"/y"));
+        assert!(bars(&barred, b"/x") && bars(&barred, b"/y"));
     }
 
     proptest! {

@@ -10,6 +10,7 @@ mod lead;
 pub(crate) mod pass;
 mod response;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -21,7 +22,8 @@ use config::{ForwardedFields, Role};
 use core_io::CoreIo;
 use http1::{Fields, Method, Name, RequestHead, Target, write};
 use outcome::{Fault, Refusal};
-use policy::fields::Edits;
+use policy::captures::Captured;
+use policy::fields::{Edits, ResponseRules};
 use policy::routes::Route;
 use policy::via::ClientFields;
 use runtime::time;
@@ -97,10 +99,21 @@ impl Forwarding<'_> {
 
     /// Changes the head of an answer as the route says.
     fn ruled(&self, mut answer: Answer) -> Answer {
-        if let Some(head) = self.route().and_then(|route| route.response.changed(&answer.head)) {
+        let changed = |route: &Route| match self.captured(route) {
+            Some(captured) if !route.config.response.is_empty() => {
+                ResponseRules::new(&captured.rules(&route.config.response)).changed(&answer.head)
+            }
+            _ => route.response.changed(&answer.head),
+        };
+        if let Some(head) = self.route().and_then(changed) {
             **answer.head = head;
         }
         answer
+    }
+
+    /// What the route captures of the request.
+    fn captured(&self, route: &Route) -> Option<Captured> {
+        route.captured(self.to.authority, self.to.path)
     }
 
     /// Whether clients see the fields that carry cache tags.
@@ -189,7 +202,11 @@ impl Forwarding<'_> {
             To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,
         };
-        let rules = self.route().map_or(&[][..], |route| &route.config.request);
+        let of_route = |route| match self.captured(route) {
+            Some(captured) => Cow::Owned(captured.rules(&route.config.request)),
+            None => Cow::Borrowed(&route.config.request[..]),
+        };
+        let rules = self.route().map_or(Cow::Borrowed(&[][..]), of_route);
         let uri = (self.to.realm.scheme, self.to.authority);
         Edits::new((rules, forwarded), self.peer, uri)
     }
