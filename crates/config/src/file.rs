@@ -170,7 +170,7 @@ impl Root {
         }
         for (at, route) in config.routes.iter().enumerate() {
             if let Err(wrong) = super::routes::check_route(route, &names) {
-                let key = match (&route.action, super::captures::check(route)) {
+                let key = match (&route.action, super::routes::check_captures(route)) {
                     (_, Err((key, _))) => key,
                     (Action::Group(name), _) if !names.contains(name.as_str()) => "upstream",
                     _ => "",

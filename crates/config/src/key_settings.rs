@@ -111,7 +111,7 @@ pub struct Lifetime {
     pub content_type: Vec<TypePattern>,
     /// The freshness lifetime. Without it, only `grace` and `error_grace` apply.
     pub ttl: Option<Duration>,
-    /// Whether it replaces what the origin says. Otherwise it applies where the origin says nothing.
+    /// Whether it replaces what the origin says. Otherwise it applies where that says nothing.
     pub overrule: bool,
     /// How long a stale response is served while it is revalidated.
     pub grace: Option<Duration>,
@@ -143,8 +143,10 @@ impl FromStr for StatusPattern {
 
     fn from_str(text: &str) -> Result<StatusPattern, String> {
         let class = text.strip_suffix("xx").and_then(|class| class.parse().ok());
-        match (class, text.parse()) {
+        let is_plain = text.len() == 3 && text.bytes().all(|byte| byte != b'+');
+        match (class.filter(|_| is_plain), text.parse()) {
             (Some(class @ 2..=5), _) => Ok(StatusPattern::Class(class)),
+            _ if !is_plain => Err(format!("{text:?} is not a status such as 404 or \"2xx\"")),
             (_, Ok(304)) => Err("a 304 updates a stored response and has that one's lifetime; \
                                  name the status of the stored response"
                 .to_owned()),
@@ -223,7 +225,8 @@ impl Table for Lifetime {
             example "\"1h\"";
         overrule: Kind::Flag, overrule,
             "Whether this also replaces max-age, s-maxage, Expires and no-cache of the origin, and \
-             its stale-while-revalidate and stale-if-error. It never replaces no-store and private.";
+             its stale-while-revalidate and stale-if-error. It never replaces no-store and \
+             private.";
         grace: WHILE, grace,
             "How long a stale response may be served while it is revalidated in the background.",
             example "\"1m\"";
@@ -268,7 +271,7 @@ impl KeySettings {
     }
 }
 
-/// Fields that the cache answers for itself: in a key, each would only split what is stored.
+/// Fields that the cache handles by itself: in a key, they would only split stored responses.
 const NOT_IN_KEY: &[(&str, &str)] = &[
     ("cookie", "name the cookies in key_cookies"),
     ("host", "the host is in every key"),

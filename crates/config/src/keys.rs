@@ -492,7 +492,8 @@ impl Table for RouteTable {
     const KEYS: &'static [Key<RouteTable>] = keys![RouteTable;
         hosts: Kind::Texts, hosts,
             "Hosts, without ports: `example.org`, or `*.example.org` for all hosts below it, or \
-             `{name}.example.org`, which captures one label. Empty: any host.", example "[\"example.org\", \"*.example.org\"]";
+             `{name}.example.org`, which captures one label. Empty: any host.",
+            example "[\"example.org\", \"*.example.org\"]";
         path: Kind::Text, path,
             "Only this path. `{name}` captures a segment, and `/*` at the end the rest: \
              `/{lang}/shop/*`.", example "\"/favicon.ico\"";
@@ -606,8 +607,8 @@ impl Table for FieldTable {
         default: Kind::Text, default, "Add a field if there is none of this name.",
             example "\"Cache-Control\"";
         remove: Kind::Text, remove, "Remove all fields of this name.", example "\"Server\"";
-        value: Kind::Text, value, "The value, for set, add and default. It may repeat captures of the \
-            route.",
+        value: Kind::Text, value,
+            "The value, for set, add and default. It may repeat captures of the route.",
             example "\"plimsoll\"";
     ];
 

@@ -37,34 +37,28 @@ pub fn fresh_hit(
         return None;
     }
     let uri = requested_uri(listener, head)?;
-    let found = match listener.role {
+    let by = match listener.role {
         Role::Reverse => match snapshot.routes.choose(uri.authority, uri.path) {
-            Choice::Plain => found(cache, uri, head, look, now_ms),
+            Choice::Plain => None,
             Choice::Barred => return None,
-            Choice::By(settings) => found_by(cache, settings, uri, head, look, now_ms),
+            Choice::By(settings) => Some(settings),
         },
         Role::Forward if !snapshot.forward.admits_hit(peer, uri.authority) => return None,
-        Role::Forward => found(cache, uri, head, look, now_ms),
+        Role::Forward => None,
     };
-    let (stored, key) = found?;
+    let wire = Wire(head.fields);
+    let found = match by {
+        None => {
+            let uri = StoredUri::as_requested(uri.realm, uri.authority, uri.path);
+            cache.look(look, cache.uri_key(uri), &wire, now_ms)
+        }
+        Some(settings) => found_by(cache, settings, uri, &wire, look, now_ms),
+    };
+    let Lookup::Found(stored, key) = found else {
+        return None;
+    };
     let in_memory = stored.away.is_none();
     (in_memory && hints(head).is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
-}
-
-/// Looks for a request that no setting concerns.
-#[inline(always)]
-fn found(
-    cache: &Cache,
-    uri: RequestedUri<'_>,
-    head: &RequestHead<'_>,
-    look: Look,
-    now_ms: u64,
-) -> Option<(Arc<Stored>, Key)> {
-    let key = cache.uri_key(StoredUri::as_requested(uri.realm, uri.authority, uri.path));
-    match cache.look(look, key, &Wire(head.fields), now_ms) {
-        Lookup::Found(stored, key) => Some((stored, key)),
-        _ => None,
-    }
 }
 
 /// Looks by the settings of the request's route. Not inline, so that a hit without settings costs
@@ -74,18 +68,17 @@ fn found_by(
     cache: &Cache,
     settings: &KeySettings,
     uri: RequestedUri<'_>,
-    head: &RequestHead<'_>,
+    wire: &Wire<'_>,
     look: Look,
     now_ms: u64,
-) -> Option<(Arc<Stored>, Key)> {
-    if settings.bypasses(head.fields) {
-        return None;
+) -> Lookup {
+    if settings.bypasses(wire.0) {
+        return Lookup::Uncacheable;
     }
     let mut buffer = PathBuffer::default();
-    let path = settings.path_in(uri.path, &mut buffer)?;
+    let Some(path) = settings.path_in(uri.path, &mut buffer) else {
+        return Lookup::Uncacheable;
+    };
     let key = cache.uri_key(StoredUri::normal(uri.realm, uri.authority, path));
-    match cache.look_by_parts(look, key, settings.parts(), &Wire(head.fields), now_ms) {
-        Lookup::Found(stored, key) => Some((stored, key)),
-        _ => None,
-    }
+    cache.look_by_parts(look, key, settings.parts(), wire, now_ms)
 }

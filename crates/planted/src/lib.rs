@@ -45,7 +45,7 @@ bugs! {
         "twin: caching_rules::hosts_are_kept_apart";
     KeyPartsJoined = "key-parts-joined", "the parts of a key are hashed without their lengths",
         "cache: key::tests::no_two_divisions_of_the_same_bytes_share_a_key";
-    PurgeAsRequested = "purge-as-requested", "a purge uses the URL of the client, not the stored one",
+    PurgeAsRequested = "purge-as-requested", "a purge uses the requested URL, not the stored one",
         "twin: keys::a_purge_removes_what_any_form_of_the_url_stored";
     VaryIgnored = "vary-ignored", "a response that varies is stored as if it did not",
         "twin: caching_rules::variants_are_kept_apart";

@@ -165,7 +165,9 @@ mod tests {
     proptest! {
         /// Whatever a client writes into a path, a value has no byte with a meaning.
         #[test]
-        fn a_value_has_no_byte_with_a_meaning(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn a_value_has_no_byte_with_a_meaning(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
             let value = encoded(&bytes, false);
             let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~%".contains(&b);
             prop_assert!(value.bytes().all(plain));

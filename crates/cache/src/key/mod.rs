@@ -30,7 +30,7 @@ use names::Names;
 use query::{Normal, QueryRules};
 
 use crate::limits::{KEY_PARTS_BYTES_MAX, STORED_PATH_ON_STACK};
-use crate::realm::Realm;
+use crate::realm::{Realm, normal_authority};
 
 /// A URI as it is stored: after the settings of its route have been applied.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +53,10 @@ impl<'u> StoredUri<'u> {
         StoredUri { realm, authority, path: path_and_query }
     }
 
-    /// As purges name it.
+    /// As purges name it. It has no scheme and no kind of listener: purging a URL removes it
+    /// wherever it is stored.
     pub fn url(&self) -> Vec<u8> {
-        crate::purge::url(self.realm, self.authority, self.path)
+        [&normal_authority(self.realm, self.authority), self.path].concat()
     }
 }
 

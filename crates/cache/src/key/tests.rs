@@ -141,3 +141,11 @@ proptest! {
         prop_assert_eq!(pieces(&key_of(&some, &lines)), expected);
     }
 }
+
+#[test]
+fn the_url_of_a_purge_is_normalised_like_a_key() {
+    let realm = Realm { role: config::Role::Reverse, scheme: http1::Scheme::Http };
+    let url = |authority, path| StoredUri::as_requested(realm, authority, path).url();
+    assert_eq!(url(b"EXAMPLE.com:80", b"/A?b"), b"example.com/A?b");
+    assert_eq!(url(b"h:8080", b"/"), b"h:8080/");
+}
