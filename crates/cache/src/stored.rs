@@ -201,7 +201,8 @@ impl Head {
             match caching::may_store(&request, &response, fetched.exchange, policy) {
                 Ok(storable) => (storable.meta, storable.vary, Ok(())),
                 Err(why) => {
-                    let meta = StoredMeta::of(&response, fetched.exchange, policy);
+                    let policy = policy.for_request(&request);
+                    let meta = StoredMeta::of(&response, fetched.exchange, &policy);
                     (meta, caching::vary(&fields), Err(why))
                 }
             };

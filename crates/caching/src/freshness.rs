@@ -38,8 +38,8 @@ pub enum LifetimeSource {
     Configured {
         /// The number of its route when the response came.
         route: u16,
-        /// Its number there.
-        number: u16,
+        /// Its number there. `None`: it was the one of `negative`.
+        number: Option<u16>,
     },
 }
 

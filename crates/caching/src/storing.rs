@@ -49,10 +49,10 @@ pub struct Policy {
 ///
 /// It takes the place of the heuristic one: it applies where the origin says nothing. If it
 /// `overrules`, it also replaces `max-age`, `s-maxage`, `Expires` and `no-cache`. It never makes a
-/// response storable that `no-store`, `private` or `Authorization` forbids to store, never permits
-/// stale use that `must-revalidate` or `proxy-revalidate` forbids, and never applies to a response
-/// with `Set-Cookie`, which is probably for one user. The age is counted as for any lifetime (RFC
-/// 9111, 4.2), so an `Age` that the response came with counts.
+/// response storable that `no-store` or `private` forbids to store, and never permits stale use that
+/// `must-revalidate` or `proxy-revalidate` forbids. It never applies to a response to a request with
+/// `Authorization`, nor to one with `Set-Cookie`: both are probably for one user. The age is counted
+/// as for any lifetime (RFC 9111, 4.2), so an `Age` that the response came with counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configured {
     /// The freshness lifetime. `None`: only the other two apply.
@@ -63,10 +63,10 @@ pub struct Configured {
     pub stale_while_revalidate_ms: Option<u64>,
     /// In place of `stale-if-error`.
     pub stale_if_error_ms: Option<u64>,
-    /// The number of its route, and its own there, for explanations.
+    /// The number of its route, for explanations.
     pub route: u16,
-    /// See `route`.
-    pub number: u16,
+    /// Its number there. `None`: it is the one of `negative`.
+    pub number: Option<u16>,
 }
 
 impl Policy {
@@ -79,6 +79,15 @@ impl Policy {
         targeted_fields: &["cdn-cache-control"],
         configured: None,
     };
+
+    /// The same for the response to a request. What permits storing a response to a request with
+    /// `Authorization` (RFC 9111, 3.5) leaves the origin to check each use, or says how long it
+    /// need not. So there the origin's lifetime counts alone.
+    #[must_use]
+    pub fn for_request<F: FieldSource + ?Sized>(&self, request: &Request<'_, F>) -> Policy {
+        let is_for_all = |_: &Configured| !request.fields.has("authorization");
+        Policy { configured: self.configured.filter(is_for_all), ..*self }
+    }
 }
 
 impl Default for Policy {
@@ -430,6 +439,7 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if policy.shared && request.fields.has("authorization") && !permits_sharing(control) {
         return Err(NotStored::Authorization);
     }
+    let policy = &policy.for_request(request);
     let meta = StoredMeta::with_directives(response, &directives, exchange, policy);
     let rule = store_rule(control, &meta, policy)?;
     let vary = vary(response.fields);

@@ -105,7 +105,7 @@ understood!(Pattern);
 /// How long some of the responses are fresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Statuses; empty: any.
+    /// Statuses; empty: successes and lasting redirects.
     pub status: Vec<StatusPattern>,
     /// Content types; empty: any.
     pub content_type: Vec<TypePattern>,
@@ -128,12 +128,17 @@ pub enum StatusPattern {
     Class(u16),
 }
 
+/// These ask one client for a password.
+const OF_ONE_CLIENT: [u16; 2] = [401, 407];
+
 impl StatusPattern {
     /// Whether it matches a status.
     pub fn matches(self, status: u16) -> bool {
         match self {
             StatusPattern::One(one) => status == one,
-            StatusPattern::Class(class) => status / 100 == class,
+            StatusPattern::Class(class) => {
+                status / 100 == class && !OF_ONE_CLIENT.contains(&status)
+            }
         }
     }
 }
@@ -150,6 +155,10 @@ impl FromStr for StatusPattern {
             (_, Ok(304)) => Err("a 304 updates a stored response and has that one's lifetime; \
                                  name the status of the stored response"
                 .to_owned()),
+            (_, Ok(206)) => Err("a part has the lifetime of the whole: name 200".to_owned()),
+            (_, Ok(one)) if OF_ONE_CLIENT.contains(&one) => {
+                Err(format!("{one} asks one client for a password: it has no lifetime"))
+            }
             (_, Ok(one @ 200..=599)) => Ok(StatusPattern::One(one)),
             _ => Err(format!("{text:?} is not a status such as 404 or \"2xx\"")),
         }
@@ -216,7 +225,7 @@ understood!(TypePattern);
 
 impl Table for Lifetime {
     const KEYS: &'static [Key<Lifetime>] = keys![Lifetime;
-        status: Kind::Texts, status, "Statuses: `404` or `\"5xx\"`. Default: any.",
+        status: Kind::Texts, status, "Statuses: `404` or `\"5xx\"`. Default: 200, 203, 204, 300, 301 and 308.",
             example "[404, \"5xx\"]";
         content_type: Kind::Texts, content_type,
             "Content types: `text/html` or `image/*`. Default: any, and none at all.",
@@ -226,7 +235,7 @@ impl Table for Lifetime {
         overrule: Kind::Flag, overrule,
             "Whether this also replaces max-age, s-maxage, Expires and no-cache of the origin, and \
              its stale-while-revalidate and stale-if-error. It never replaces no-store and \
-             private.";
+             private, and does not apply to requests with Authorization.";
         grace: WHILE, grace,
             "How long a stale response may be served while it is revalidated in the background.",
             example "\"1m\"";
@@ -326,8 +335,9 @@ mod tests {
     fn statuses_and_types_match() {
         let status = |text: &str| text.parse::<StatusPattern>();
         assert!(status("2xx").unwrap().matches(206) && !status("2xx").unwrap().matches(404));
+        assert!(status("4xx").unwrap().matches(403) && !status("4xx").unwrap().matches(401));
         assert!(status("404").unwrap().matches(404) && !status("404").unwrap().matches(410));
-        for wrong in ["1xx", "6xx", "xx", "99", "600", "304", "2x", "+2xx", ""] {
+        for wrong in ["1xx", "6xx", "xx", "99", "600", "304", "206", "401", "407", "2x", "+2xx", ""] {
             assert!(status(wrong).is_err(), "{wrong}");
         }
         let matches = |pattern: &str, of: &str| {

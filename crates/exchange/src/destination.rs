@@ -19,6 +19,9 @@ pub(crate) struct Destination<'x> {
     /// Whether the store may answer the request. Then the upstream gets what is in the key: a
     /// stored response must not depend on anything else that the settings have dropped.
     pub(crate) is_keyed: bool,
+    /// Whether the response to a request that is sent as it came may be stored: nothing of the
+    /// request is missing in its key.
+    pub(crate) stores_as_sent: bool,
     pub(crate) to: To,
 }
 
@@ -30,6 +33,7 @@ pub(crate) struct OwnedDestination {
     path: Box<[u8]>,
     stored_path: Option<Box<[u8]>>,
     is_keyed: bool,
+    stores_as_sent: bool,
     to: To,
 }
 
@@ -65,6 +69,7 @@ impl Destination<'_> {
             path: self.path.into(),
             stored_path: (*self.stored_path != *self.path).then(|| (&*self.stored_path).into()),
             is_keyed: self.is_keyed,
+            stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
         }
     }
@@ -78,6 +83,7 @@ impl OwnedDestination {
             path: &self.path,
             stored_path: Cow::Borrowed(self.stored_path.as_deref().unwrap_or(&self.path)),
             is_keyed: self.is_keyed,
+            stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
         }
     }

@@ -75,7 +75,7 @@ fn found_by(
     if settings.bypasses(wire.0) {
         return Lookup::Uncacheable;
     }
-    let mut buffer = PathBuffer::default();
+    let mut buffer = PathBuffer::on_stack();
     let Some(path) = settings.path_in(uri.path, &mut buffer) else {
         return Lookup::Uncacheable;
     };

@@ -92,6 +92,7 @@ impl<'x> RequestContext<'x> {
         };
         let RequestedUri { realm, authority, path } = self.uri()?;
         let mut stored_path = Cow::Borrowed(path);
+        let mut sends_key = true;
         let (to, stores) = match role {
             Role::Reverse => {
                 routed.route = snapshot.routes.find(authority, path);
@@ -112,6 +113,7 @@ impl<'x> RequestContext<'x> {
                 if let Some(settings) = &route.key {
                     stored_path = settings.path(path);
                     stores = stores && settings.bypassed(self.head.fields).is_none();
+                    sends_key = *stored_path == *path && !settings.sends_key_cookies();
                 }
                 let key = group.key(authority, &stored_path);
                 (To::Group(Arc::clone(group), key, preface), stores)
@@ -122,7 +124,9 @@ impl<'x> RequestContext<'x> {
             }
         };
         let is_keyed = stores && bypass.is_none() && protocols.is_none();
-        let destination = Destination { realm, authority, path, stored_path, is_keyed, to };
+        let stores_as_sent = stores && sends_key;
+        let destination =
+            Destination { realm, authority, path, stored_path, is_keyed, stores_as_sent, to };
         let to = place.get_or_init(|| destination);
         if let Some(protocols) = protocols {
             return Ok(Step::Upgrade(to, protocols));

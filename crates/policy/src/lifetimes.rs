@@ -8,18 +8,22 @@ use caching::Configured;
 use config::{Lifetime, NEGATIVE, StatusPattern};
 
 /// The lifetimes of a route. The first that matches applies.
-#[derive(Debug, Default)]
-pub struct Lifetimes(Box<[Lifetime]>);
+#[derive(Debug)]
+pub struct Lifetimes {
+    listed: Box<[Lifetime]>,
+    /// It is asked last.
+    negative: Option<Lifetime>,
+}
 
 impl Lifetimes {
-    /// Those of a route, then `negative`.
+    /// Those of a route.
     pub(crate) fn new(route: &config::Route) -> Lifetimes {
         let negative = route.negative.map(|ttl| Lifetime {
             status: NEGATIVE.map(StatusPattern::One).into(),
             ttl: Some(ttl),
             ..Lifetime::default()
         });
-        Lifetimes(route.lifetimes.iter().cloned().chain(negative).collect())
+        Lifetimes { listed: route.lifetimes.clone().into(), negative }
     }
 
     /// The lifetime of a response of this route.
@@ -27,12 +31,18 @@ impl Lifetimes {
         // A part is stored, and lives, as the whole does.
         let status = if status == 206 { 200 } else { status };
         let matches = |one: &Lifetime| {
-            (one.status.is_empty() || one.status.iter().any(|of| of.matches(status)))
-                && (one.content_type.is_empty()
-                    || one.content_type.iter().any(|of| of.matches(content_type)))
+            let of_status = match &one.status[..] {
+                [] => is_usual(status),
+                named => named.iter().any(|of| of.matches(status)),
+            };
+            let types = &one.content_type;
+            of_status && (types.is_empty() || types.iter().any(|of| of.matches(content_type)))
         };
-        let at = self.0.iter().position(matches)?;
-        let one = &self.0[at];
+        let at = self.listed.iter().position(matches);
+        let one = match at {
+            Some(at) => &self.listed[at],
+            None => self.negative.as_ref().filter(|negative| matches(negative))?,
+        };
         let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Some(Configured {
             lifetime_ms: one.ttl.map(ms),
@@ -40,14 +50,15 @@ impl Lifetimes {
             stale_while_revalidate_ms: one.grace.map(ms),
             stale_if_error_ms: one.error_grace.map(ms),
             route: u16::try_from(route).unwrap_or(u16::MAX),
-            number: u16::try_from(at).unwrap_or(u16::MAX),
+            number: at.map(|at| u16::try_from(at).unwrap_or(u16::MAX)),
         })
     }
+}
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+/// The statuses of a lifetime that names none. Errors have to be named: they pass, and some are for
+/// one client.
+fn is_usual(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 300 | 301 | 308)
 }
 
 #[cfg(test)]
@@ -77,13 +88,36 @@ mod tests {
             assert_eq!(found.route, 7);
             Some((found.lifetime_ms.unwrap() / 1000, found.number))
         };
-        assert_eq!(found(200, "image/png"), Some((1, 0)));
-        assert_eq!(found(206, "image/png"), Some((1, 0)), "a part lives as the whole");
-        assert_eq!(found(204, "image/png"), Some((2, 1)));
-        assert_eq!(found(200, ""), Some((2, 1)));
-        assert_eq!(found(404, ""), Some((3, 2)));
-        assert_eq!(found(410, ""), Some((4, 3)));
+        assert_eq!(found(200, "image/png"), Some((1, Some(0))));
+        assert_eq!(found(206, "image/png"), Some((1, Some(0))), "a part lives as the whole");
+        assert_eq!(found(204, "image/png"), Some((2, Some(1))));
+        assert_eq!(found(200, ""), Some((2, Some(1))));
+        assert_eq!(found(404, ""), Some((3, Some(2))));
+        assert_eq!(found(410, ""), Some((4, None)));
         assert_eq!(found(500, ""), None);
         assert!(Lifetimes::new(&config::Route::to("g")).of(0, 404, b"").is_none());
+    }
+
+    #[test]
+    fn a_lifetime_without_statuses_is_not_for_errors() {
+        let mut route = config::Route::to("g");
+        let of = |status: &[&str]| Lifetime {
+            status: status.iter().map(|one| one.parse().unwrap()).collect(),
+            content_type: vec!["image/*".parse().unwrap()],
+            ttl: Some(Duration::from_secs(1)),
+            ..Lifetime::default()
+        };
+        route.lifetimes = vec![of(&[])];
+        let applies = |route: &config::Route, status| {
+            Lifetimes::new(route).of(0, status, b"image/png").is_some()
+        };
+        for status in [200, 206, 203, 204, 300, 301, 308] {
+            assert!(applies(&route, status), "{status}");
+        }
+        for status in [302, 307, 400, 401, 403, 404, 407, 410, 500, 502, 503] {
+            assert!(!applies(&route, status), "{status}");
+        }
+        route.lifetimes = vec![of(&["4xx"])];
+        assert!(applies(&route, 403) && !applies(&route, 401) && !applies(&route, 407));
     }
 }

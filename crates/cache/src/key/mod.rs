@@ -26,10 +26,11 @@ use config::CookiesSent;
 use http1::{Fields, Name};
 
 pub use device::{Class as DeviceClass, FIELD as DEVICE_FIELD};
-use names::Names;
+use names::{Names, find};
+pub use query::PathBuffer;
 use query::{Normal, QueryRules};
 
-use crate::limits::{KEY_PARTS_BYTES_MAX, STORED_PATH_ON_STACK};
+use crate::limits::KEY_PARTS_BYTES_MAX;
 use crate::realm::{Realm, normal_authority};
 
 /// A URI as it is stored: after the settings of its route have been applied.
@@ -60,17 +61,6 @@ impl<'u> StoredUri<'u> {
     }
 }
 
-/// Where a hit writes the path and query of its URI, if a setting changes them.
-#[derive(Debug)]
-pub struct PathBuffer([u8; STORED_PATH_ON_STACK]);
-
-impl Default for PathBuffer {
-    #[inline]
-    fn default() -> PathBuffer {
-        PathBuffer([0; STORED_PATH_ON_STACK])
-    }
-}
-
 /// The settings of a route, compiled.
 #[derive(Debug)]
 pub struct KeySettings {
@@ -98,6 +88,8 @@ pub enum Bypassed {
     Cookie,
     /// The cookies and fields for its key have more than [`KEY_PARTS_BYTES_MAX`] bytes.
     TooLong,
+    /// `Connection` names a field for its key, so the upstream would not get it.
+    NotSent,
 }
 
 impl KeySettings {
@@ -119,24 +111,21 @@ impl KeySettings {
     /// The path and query of the URI as it is stored.
     pub fn path<'p>(&self, requested: &'p [u8]) -> Cow<'p, [u8]> {
         let Some(rules) = &self.query else { return Cow::Borrowed(requested) };
-        let mut out = vec![0; requested.len()];
-        match rules.normal(requested, &mut out, true) {
+        let mut buffer = PathBuffer::on_heap();
+        match rules.normal(requested, &mut buffer) {
             Normal::Borrowed(path) => Cow::Borrowed(path),
-            Normal::Written(bytes) => {
-                out.truncate(bytes);
-                Cow::Owned(out)
-            }
-            Normal::NoRoom => unreachable!("it is never longer than what was requested"),
+            Normal::Written(bytes) => Cow::Owned(buffer.written(bytes).to_vec()),
+            Normal::NoRoom => unreachable!("the heap has room for what was requested"),
         }
     }
 
-    /// The same without allocation; `None` if that is not possible.
+    /// The same in this buffer; `None` if it does not fit.
     #[inline]
     pub fn path_in<'p>(&self, requested: &'p [u8], out: &'p mut PathBuffer) -> Option<&'p [u8]> {
         let Some(rules) = &self.query else { return Some(requested) };
-        match rules.normal(requested, &mut out.0, false) {
+        match rules.normal(requested, out) {
             Normal::Borrowed(path) => Some(path),
-            Normal::Written(bytes) => Some(&out.0[..bytes]),
+            Normal::Written(bytes) => Some(out.written(bytes)),
             Normal::NoRoom => None,
         }
     }
@@ -152,7 +141,7 @@ impl KeySettings {
     #[inline]
     pub fn bypasses(&self, fields: Fields<'_>) -> bool {
         let Some(names) = &self.bypass else { return false };
-        fields.has(Name::Cookie) && cookies(fields).any(|cookie| names.matches(cookie_name(cookie)))
+        any_cookie(fields, names, |_| true)
     }
 
     /// Why a request with these fields does not use the store.
@@ -160,9 +149,31 @@ impl KeySettings {
         if self.bypasses(fields) {
             return Some(Bypassed::Cookie);
         }
+        let parts = self.parts()?;
+        if self.withholds(fields) && !planted::is(planted::Bug::KeyPartNotSent) {
+            return Some(Bypassed::NotSent);
+        }
         let mut bytes = 0;
-        self.parts()?.feed(fields, |_, piece| bytes += piece.len());
+        parts.feed(fields, |part, piece| match part {
+            Part::FieldName | Part::Device => {}
+            Part::Cookie | Part::FieldValue => bytes += piece.len(),
+        });
         (bytes > KEY_PARTS_BYTES_MAX).then_some(Bypassed::TooLong)
+    }
+
+    /// Whether the upstream does not get a field for the key, because it belongs to the connection.
+    /// Then its response would be stored for requests to which it does not belong.
+    fn withholds(&self, fields: Fields<'_>) -> bool {
+        let cookie = self.cookies.iter().map(|_| &b"Cookie"[..]);
+        let mut names = self.fields.iter().map(|name| &**name).chain(cookie);
+        let connection = || http1::connection_names(&fields);
+        names.any(|name| http1::is_hop_by_hop(name, connection()))
+    }
+
+    /// Whether the upstream gets fewer cookies than the client sent.
+    #[inline]
+    pub fn sends_key_cookies(&self) -> bool {
+        self.sends_key_cookies
     }
 
     /// The class of the device, if the upstream is sent it.
@@ -177,8 +188,11 @@ impl KeySettings {
             return None;
         }
         let Some(names) = &self.cookies else { return Some(Vec::new()) };
-        let kept: Vec<&[u8]> =
-            cookies(fields).filter(|cookie| names.matches(cookie_name(cookie))).collect();
+        let mut kept = Vec::new();
+        any_cookie(fields, names, |cookie| {
+            kept.push(cookie);
+            false
+        });
         Some(kept.join(&b"; "[..]))
     }
 
@@ -212,6 +226,10 @@ impl KeySettings {
                 "key_cookies, key_fields",
                 format!("more than {KEY_PARTS_BYTES_MAX} bytes: the store is not used"),
             ),
+            Some(Bypassed::NotSent) => add(
+                "key_cookies, key_fields",
+                "Connection names one of them: the store is not used".to_owned(),
+            ),
             None => {}
         }
         applied
@@ -238,12 +256,11 @@ impl KeyParts<'_> {
     #[inline]
     pub(crate) fn feed(self, fields: Fields<'_>, mut sink: impl FnMut(Part, &[u8])) {
         let settings = self.0;
-        if let Some(names) = &settings.cookies
-            && fields.has(Name::Cookie)
-        {
-            for cookie in cookies(fields).filter(|cookie| names.matches(cookie_name(cookie))) {
+        if let Some(names) = &settings.cookies {
+            any_cookie(fields, names, |cookie| {
                 sink(Part::Cookie, cookie);
-            }
+                false
+            });
         }
         for name in &settings.fields {
             sink(Part::FieldName, name);
@@ -267,34 +284,25 @@ impl KeyParts<'_> {
     }
 }
 
-/// The cookies of a request, as `name=value` (RFC 6265, 4.2.1). HTTP/2 may split them over several
-/// fields.
+/// Whether `is_wanted` is true for a cookie with one of these names, as `name=value` (RFC 6265,
+/// 4.2.1). HTTP/2 may split the cookies of a request over several fields.
 #[inline]
-fn cookies<'b>(fields: Fields<'b>) -> impl Iterator<Item = &'b [u8]> {
-    fields.all(Name::Cookie).flat_map(|line| {
-        let mut rest = line;
-        std::iter::from_fn(move || {
-            loop {
-                if rest.is_empty() {
-                    return None;
-                }
-                let (cookie, after) = match memchr::memchr(b';', rest) {
-                    Some(at) => (&rest[..at], &rest[at + 1..]),
-                    None => (rest, &rest[rest.len()..]),
-                };
-                rest = after;
-                let cookie = cookie.trim_ascii();
-                if !cookie.is_empty() {
-                    return Some(cookie);
-                }
+fn any_cookie<'b>(
+    fields: Fields<'b>,
+    names: &Names,
+    mut is_wanted: impl FnMut(&'b [u8]) -> bool,
+) -> bool {
+    fields.all(Name::Cookie).any(|mut rest| {
+        while !rest.is_empty() {
+            let end = find(b';', rest).unwrap_or(rest.len());
+            let cookie = rest[..end].trim_ascii_start();
+            rest = rest.get(end + 1..).unwrap_or_default();
+            if !cookie.is_empty() && names.matches(cookie) && is_wanted(cookie.trim_ascii_end()) {
+                return true;
             }
-        })
+        }
+        false
     })
-}
-
-#[inline]
-fn cookie_name(cookie: &[u8]) -> &[u8] {
-    memchr::memchr(b'=', cookie).map_or(cookie, |at| cookie[..at].trim_ascii_end())
 }
 
 #[cfg(test)]

@@ -52,12 +52,13 @@ impl Names {
         Some(Names { first, rules: rules.into(), bytes: bytes.into() })
     }
 
-    /// Whether one of them matches.
+    /// Whether one of them matches the name before `=` in a parameter or a cookie. No pattern begins
+    /// with `=`, so the first byte of one without a name decides too.
     #[inline]
-    pub(super) fn matches(&self, name: &[u8]) -> bool {
-        match name.first() {
+    pub(super) fn matches(&self, item: &[u8]) -> bool {
+        match item.first() {
             Some(byte) if self.first[usize::from(byte >> 6)] >> (byte & 63) & 1 == 0 => false,
-            _ => self.matches_one(name),
+            _ => self.matches_one(name(item)),
         }
     }
 
@@ -74,9 +75,46 @@ impl Names {
     }
 }
 
+/// The name before `=`.
+#[inline]
+pub(super) fn name(item: &[u8]) -> &[u8] {
+    find(b'=', item).map_or(item, |at| &item[..at])
+}
+
+/// The position of a byte. Names and values are short: eight bytes at a time, in place, cost less
+/// than the call of a vectorised search.
+#[inline]
+pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let differs = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
+        // The lowest of these bits is that of the first byte that is equal.
+        let equal = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        if equal != 0 {
+            return Some(at + equal.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|other| *other == byte)?;
+    Some(at + rest)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_byte_is_found_where_it_is(
+            bytes in proptest::collection::vec(prop_oneof![0u8..3, any::<u8>()], 0..40),
+            byte in prop_oneof![0u8..3, any::<u8>()],
+        ) {
+            prop_assert_eq!(find(byte, &bytes), bytes.iter().position(|other| *other == byte));
+        }
+    }
 
     #[test]
     fn names_match_by_any_pattern() {
@@ -94,6 +132,9 @@ mod tests {
             ("Utm_source", false),
             ("utx", true),
             ("", false),
+            ("=utm_", false),
+            ("fbclid=utm_", true),
+            ("a=utm_", false),
         ] {
             assert_eq!(some.matches(name.as_bytes()), matches, "{name}");
         }
@@ -101,6 +142,6 @@ mod tests {
         assert!(ends.matches(b"x_id") && ends.matches(b"_id") && ends.matches(b"a"));
         assert!(!ends.matches(b"id") && !ends.matches(b""));
         let all = names(&["*"]).unwrap();
-        assert!(all.matches(b"") && all.matches(b"\xff"));
+        assert!(all.matches(b"") && all.matches(b"=") && all.matches(b"\xff"));
     }
 }

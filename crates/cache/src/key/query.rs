@@ -6,8 +6,8 @@
 
 use config::{KeySettings, Query};
 
-use super::names::Names;
-use crate::limits::PARAMETERS_ON_STACK;
+use super::names::{Names, find, name};
+use crate::limits::{PARAMETERS_ON_STACK, STORED_PATH_ON_STACK};
 
 /// What is done with a query.
 #[derive(Debug)]
@@ -29,6 +29,54 @@ pub(super) enum Normal<'p> {
     NoRoom,
 }
 
+/// Where the path and query of a URI are written, if the rules change them.
+#[derive(Debug)]
+pub struct PathBuffer(Room);
+
+/// No bytes are there before they are needed: most requests need none.
+#[derive(Debug)]
+enum Room {
+    Stack(Option<[u8; STORED_PATH_ON_STACK]>),
+    Heap(Vec<u8>),
+}
+
+impl PathBuffer {
+    /// For at most [`STORED_PATH_ON_STACK`] bytes, without allocation.
+    #[inline]
+    pub fn on_stack() -> PathBuffer {
+        PathBuffer(Room::Stack(None))
+    }
+
+    /// For all.
+    pub(super) fn on_heap() -> PathBuffer {
+        PathBuffer(Room::Heap(Vec::new()))
+    }
+
+    /// The bytes that [`Normal::Written`] counts.
+    pub(super) fn written(&self, bytes: usize) -> &[u8] {
+        match &self.0 {
+            Room::Stack(Some(all)) => &all[..bytes],
+            Room::Stack(None) => &[],
+            Room::Heap(all) => &all[..bytes],
+        }
+    }
+
+    fn is_on_heap(&self) -> bool {
+        matches!(self.0, Room::Heap(_))
+    }
+
+    /// Room for so many bytes.
+    fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        match &mut self.0 {
+            Room::Stack(all) => all.get_or_insert([0; STORED_PATH_ON_STACK]).get_mut(..bytes),
+            Room::Heap(all) => {
+                all.resize(bytes, 0);
+                Some(all)
+            }
+        }
+    }
+}
+
 impl QueryRules {
     /// `None` if queries are not changed.
     pub(super) fn new(config: &KeySettings) -> Option<QueryRules> {
@@ -47,128 +95,120 @@ impl QueryRules {
         }
     }
 
-    /// A path with its query, normalised. Nothing is written beyond the length of the input.
+    /// A path with its query, normalised. It is never longer than before.
     #[inline]
-    pub(super) fn normal<'p>(
-        &self,
-        full: &'p [u8],
-        out: &mut [u8],
-        may_allocate: bool,
-    ) -> Normal<'p> {
-        let Some(mark) = memchr::memchr(b'?', full) else { return Normal::Borrowed(full) };
+    pub(super) fn normal<'p>(&self, full: &'p [u8], out: &mut PathBuffer) -> Normal<'p> {
+        let Some(mark) = find(b'?', full) else { return Normal::Borrowed(full) };
         if self.query == Query::None {
             return Normal::Borrowed(&full[..mark]);
         }
-        self.normal_query(full, mark, out, may_allocate)
-    }
-
-    fn normal_query<'p>(
-        &self,
-        full: &'p [u8],
-        mark: usize,
-        out: &mut [u8],
-        may_allocate: bool,
-    ) -> Normal<'p> {
-        let mut kept = Kept { full, mark, out, filled: None, last: &[], sorted: true };
+        let mut kept = Kept { full, mark, run: 0, filled: 0, out };
+        let (mut last, mut sorted) = (&b""[..], true);
         let mut at = mark + 1;
         while at <= full.len() {
-            let end = memchr::memchr(b'&', &full[at..]).map_or(full.len(), |len| at + len);
+            let end = find(b'&', &full[at..]).map_or(full.len(), |len| at + len);
             let parameter = &full[at..end];
-            let keeps = !parameter.is_empty() && self.keeps(parameter);
-            if keeps && self.query == Query::Sort {
-                kept.note_order(parameter);
-            }
-            let fits = if keeps { kept.keep(parameter) } else { kept.drop_before(at) };
-            if !fits {
-                return Normal::NoRoom;
+            if parameter.is_empty() || !self.keeps(parameter) {
+                if !kept.drop(at - 1, end) {
+                    return Normal::NoRoom;
+                }
+            } else if self.query == Query::Sort {
+                sorted &= in_order(last, parameter);
+                last = parameter;
             }
             at = end + 1;
         }
-        if kept.sorted { kept.finish() } else { kept.sort(may_allocate) }
+        if sorted { kept.finish() } else { kept.sort() }
     }
 
     #[inline]
     fn keeps(&self, parameter: &[u8]) -> bool {
         match &self.names {
             None => true,
-            Some(names) => names.matches(name(parameter)) == self.keeps,
+            Some(names) => names.matches(parameter) == self.keeps,
         }
     }
 }
 
+/// Whether two parameters are sorted by name. Most are decided by their first byte.
 #[inline]
-fn name(parameter: &[u8]) -> &[u8] {
-    memchr::memchr(b'=', parameter).map_or(parameter, |at| &parameter[..at])
+fn in_order(first: &[u8], second: &[u8]) -> bool {
+    match (first.first(), second.first()) {
+        (Some(a), Some(b)) if a != b && *a != b'=' && *b != b'=' => a < b,
+        _ => name(first) <= name(second),
+    }
 }
 
-/// The parameters that are kept, copied only once one was dropped.
+/// What is kept of a path and query: copied only once a parameter was dropped, as runs of
+/// parameters that follow each other.
 struct Kept<'p, 'o> {
     full: &'p [u8],
     mark: usize,
-    out: &'o mut [u8],
-    /// The bytes in `out`; `None`: everything so far was kept.
-    filled: Option<usize>,
-    /// The name of the last parameter.
-    last: &'p [u8],
-    sorted: bool,
+    /// Where the run begins that is not copied yet, with its separator.
+    run: usize,
+    /// The bytes that were copied.
+    filled: usize,
+    out: &'o mut PathBuffer,
 }
 
 impl<'p> Kept<'p, '_> {
+    /// Drops the parameter between these two separators, with the first.
     #[inline]
-    fn note_order(&mut self, parameter: &'p [u8]) {
-        let name = name(parameter);
-        self.sorted &= self.last <= name;
-        self.last = name;
+    fn drop(&mut self, separator: usize, end: usize) -> bool {
+        let fits = self.copy(separator);
+        self.run = end;
+        fits
     }
 
-    #[inline]
-    fn keep(&mut self, parameter: &[u8]) -> bool {
-        let Some(filled) = self.filled else { return true };
-        let separator = if filled == self.mark { b'?' } else { b'&' };
-        let end = filled + 1 + parameter.len();
-        let Some(place) = self.out.get_mut(filled..end) else { return false };
-        place[0] = separator;
-        place[1..].copy_from_slice(parameter);
-        self.filled = Some(end);
-        true
-    }
-
-    /// Drops the parameter that begins here.
-    #[inline]
-    fn drop_before(&mut self, at: usize) -> bool {
-        if self.filled.is_none() {
-            // Without the separator.
-            let before = &self.full[..at - 1];
-            let Some(place) = self.out.get_mut(..before.len()) else { return false };
-            place.copy_from_slice(before);
-            self.filled = Some(before.len());
+    /// Copies the run that ends here.
+    fn copy(&mut self, end: usize) -> bool {
+        let run = &self.full[self.run..end];
+        let filled = self.filled + run.len();
+        let Some(place) = self.out.room(filled) else { return false };
+        place[self.filled..].copy_from_slice(run);
+        // The first parameter that is kept may not be the first one.
+        if let Some(separator) = place.get_mut(self.mark) {
+            *separator = b'?';
         }
+        self.filled = filled;
         true
     }
 
+    fn is_copied(&self) -> bool {
+        self.run > 0
+    }
+
     #[inline]
-    fn finish(self) -> Normal<'p> {
-        self.filled.map_or(Normal::Borrowed(self.full), Normal::Written)
+    fn finish(mut self) -> Normal<'p> {
+        if !self.is_copied() {
+            return Normal::Borrowed(self.full);
+        }
+        match self.copy(self.full.len()) {
+            true => Normal::Written(self.filled),
+            false => Normal::NoRoom,
+        }
     }
 
     /// Sorts what was kept by name.
-    fn sort(self, may_allocate: bool) -> Normal<'p> {
+    fn sort(mut self) -> Normal<'p> {
+        if self.is_copied() && !self.copy(self.full.len()) {
+            return Normal::NoRoom;
+        }
+        let may_allocate = self.out.is_on_heap();
+        let is_copied = self.is_copied();
         let Kept { full, mark, out, filled, .. } = self;
-        // The parameters are copied from a copy: the output may be their place.
-        let mut copy = [0; crate::limits::STORED_PATH_ON_STACK];
-        let mut long = Vec::new();
-        let source: &[u8] = match filled {
-            None => full,
-            Some(filled) => {
-                let place = match copy.get_mut(..filled) {
-                    Some(place) => place,
-                    None if may_allocate => {
-                        long.resize(filled, 0);
-                        &mut long[..]
-                    }
-                    None => return Normal::NoRoom,
-                };
-                place.copy_from_slice(&out[..filled]);
+        // The parameters are copied from a copy, because the output is their place.
+        let (mut on_stack, on_heap);
+        let source: &[u8] = match (is_copied, may_allocate) {
+            (false, _) => full,
+            (true, true) => {
+                on_heap = out.written(filled).to_vec();
+                &on_heap
+            }
+            (true, false) => {
+                on_stack = [0; STORED_PATH_ON_STACK];
+                let place = &mut on_stack[..filled];
+                place.copy_from_slice(out.written(filled));
                 place
             }
         };
@@ -195,7 +235,7 @@ impl<'p> Kept<'p, '_> {
             _ => sorted.sort_by(|a, b| name(a).cmp(name(b))),
         }
         let length = source.len();
-        let Some(place) = out.get_mut(..length) else { return Normal::NoRoom };
+        let Some(place) = out.room(length) else { return Normal::NoRoom };
         place[..mark].copy_from_slice(&full[..mark]);
         let mut at = mark;
         for (number, parameter) in sorted.iter().enumerate() {
@@ -231,10 +271,10 @@ mod tests {
     }
 
     fn normal(rules: &QueryRules, path: &str) -> String {
-        let mut out = vec![0; path.len()];
-        match rules.normal(path.as_bytes(), &mut out, true) {
+        let mut out = PathBuffer::on_heap();
+        match rules.normal(path.as_bytes(), &mut out) {
             Normal::Borrowed(path) => String::from_utf8_lossy(path).into_owned(),
-            Normal::Written(bytes) => String::from_utf8_lossy(&out[..bytes]).into_owned(),
+            Normal::Written(bytes) => String::from_utf8_lossy(out.written(bytes)).into_owned(),
             Normal::NoRoom => unreachable!(),
         }
     }
@@ -281,9 +321,12 @@ mod tests {
         };
         let path = format!("/a?{}", names(&mut (0..count).rev()));
         assert_eq!(normal(&sort, &path), format!("/a?{}", names(&mut (0..count))));
-        let mut out = vec![0; path.len()];
-        assert_eq!(sort.normal(path.as_bytes(), &mut out, false), Normal::NoRoom);
+        let fits_on_stack = |path: &str| {
+            sort.normal(path.as_bytes(), &mut PathBuffer::on_stack()) != Normal::NoRoom
+        };
+        assert!(!fits_on_stack(&path));
         let wide = format!("/a?b={}&x&a", "1".repeat(5000));
+        assert!(!fits_on_stack(&wide));
         assert_eq!(normal(&sort, &wide), format!("/a?a&b={}", "1".repeat(5000)));
     }
 
@@ -303,8 +346,7 @@ mod tests {
     }
 
     proptest! {
-        /// Normalising is what the plain reading says, is done once and for all, and never needs
-        /// more room than the input.
+        /// Normalising is what the plain reading says, and is done once and for all.
         #[test]
         fn normal_forms_are_normal(path in "/[ab]?(\\?[abx=&?]{0,24})?", how in 0usize..3) {
             let query = [Query::All, Query::None, Query::Sort][how];
@@ -313,9 +355,9 @@ mod tests {
             let once = normal(&rules, &path);
             prop_assert_eq!(&once, &plain(query, drop, &path));
             prop_assert_eq!(&normal(&rules, &once), &once);
-            let mut small = vec![0; path.len()];
-            match rules.normal(path.as_bytes(), &mut small, false) {
-                Normal::Written(bytes) => prop_assert_eq!(&small[..bytes], once.as_bytes()),
+            let mut stack = PathBuffer::on_stack();
+            match rules.normal(path.as_bytes(), &mut stack) {
+                Normal::Written(bytes) => prop_assert_eq!(stack.written(bytes), once.as_bytes()),
                 Normal::Borrowed(same) => prop_assert_eq!(same, once.as_bytes()),
                 Normal::NoRoom => prop_assert!(false),
             }

@@ -217,7 +217,7 @@ fn configured(
         stale_while_revalidate_ms: Some(5_000),
         stale_if_error_ms: None,
         route: 2,
-        number: 3,
+        number: Some(3),
     };
     let policy = Policy { configured: Some(configured), ..Policy::SHARED };
     let request = Request { method: b"GET", fields: request };
@@ -226,7 +226,7 @@ fn configured(
 
 #[test]
 fn rfc9111_4_2_2_a_configured_lifetime_applies_where_none_is_stated() {
-    let by = LifetimeSource::Configured { route: 2, number: 3 };
+    let by = LifetimeSource::Configured { route: 2, number: Some(3) };
     let lifetime = |overrules, status, control: &str| {
         let meta = configured(overrules, &[], status, &[("Cache-Control", control)]).unwrap().meta;
         (meta.freshness.lifetime_ms, meta.freshness.lifetime_source == by)
@@ -276,6 +276,26 @@ fn a_configured_lifetime_never_permits_what_is_forbidden() {
     let meta = |overrules| configured(overrules, &[], 200, no_cache).unwrap().meta;
     assert!(meta(false).no_cache && !meta(false).is_fresh(NOW.response_ms));
     assert!(!meta(true).no_cache && meta(true).is_fresh(NOW.response_ms));
+}
+
+#[test]
+fn a_configured_lifetime_never_applies_to_a_request_with_authorization() {
+    let authorized: Lines<'_> = &[("Authorization", "Basic x")];
+    for overrules in [false, true] {
+        for control in [
+            "no-cache, must-revalidate",
+            "max-age=0, must-revalidate",
+            "must-revalidate",
+            "s-maxage=0",
+            "public, no-cache",
+            "public",
+        ] {
+            let response: Lines<'_> = &[("Cache-Control", control), ("ETag", "\"a\"")];
+            let meta = configured(overrules, authorized, 200, response).unwrap().meta;
+            assert_eq!(meta, stored("GET", authorized, 200, response).unwrap().meta, "{control}");
+            assert!(!meta.is_fresh(NOW.response_ms), "{control}");
+        }
+    }
 }
 
 #[test]

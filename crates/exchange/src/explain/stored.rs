@@ -100,7 +100,8 @@ pub(super) fn lifetime_from(source: LifetimeSource) -> String {
     let text = source.explain().text;
     match source {
         LifetimeSource::Configured { route, number } => {
-            format!("{text}: route[{route}].lifetime[{number}] when it came")
+            let key = number.map_or("negative".to_owned(), |at| format!("lifetime[{at}]"));
+            format!("{text}: route[{route}].{key} when it came")
         }
         _ => text.to_owned(),
     }

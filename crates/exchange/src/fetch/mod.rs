@@ -99,11 +99,14 @@ impl Forwarding<'_> {
 
     /// Changes the head of an answer as the route says.
     fn ruled(&self, mut answer: Answer) -> Answer {
-        let changed = |route: &Route| match self.captured(route) {
-            Some(captured) if !route.config.response.is_empty() => {
-                ResponseRules::new(&captured.rules(&route.config.response)).changed(&answer.head)
+        let changed = |route: &Route| {
+            let rules = &route.config.response;
+            match (!rules.is_empty()).then(|| self.captured(route)).flatten() {
+                Some(captured) => {
+                    ResponseRules::new(&captured.rules(rules)).changed(&answer.head)
+                }
+                None => route.response.changed(&answer.head),
             }
-            _ => route.response.changed(&answer.head),
         };
         if let Some(head) = self.route().and_then(changed) {
             **answer.head = head;
@@ -180,7 +183,7 @@ impl Forwarding<'_> {
             out.extend_from_slice(b"\r\n");
         }
         if let Some(own) = &own {
-            own.append(out);
+            own.append(out, &edits);
         }
         edits.append(out, head);
         self.snapshot.via.append_to_request(out, head.version);
@@ -263,13 +266,15 @@ impl OwnFields {
             || (self.device.is_some() && name.eq_ignore_ascii_case(DEVICE_FIELD.as_bytes()))
     }
 
-    /// All values were parsed from fields, so they can be written.
-    fn append(&self, out: &mut Vec<u8>) {
-        if let Some(cookies) = self.cookies.as_ref().filter(|cookies| !cookies.is_empty()) {
-            let _ = write::field(out, b"Cookie", cookies);
-        }
-        if let Some(class) = self.device {
-            let _ = write::field(out, DEVICE_FIELD.as_bytes(), class.as_bytes());
+    /// Appends what the route does not set or remove. All values were parsed from fields, so they
+    /// can be written.
+    fn append(&self, out: &mut Vec<u8>, edits: &Edits<'_>) {
+        let cookies = self.cookies.as_deref().filter(|cookies| !cookies.is_empty());
+        let device = self.device.map(str::as_bytes);
+        for (name, value) in [("Cookie", cookies), (DEVICE_FIELD, device)] {
+            if let Some(value) = value.filter(|_| edits.keeps(name.as_bytes())) {
+                let _ = write::field(out, name.as_bytes(), value);
+            }
         }
     }
 }

@@ -138,7 +138,7 @@ impl<C: Client> Exchange<'_, C> {
 /// The watch of a POST, which may store its response. It begins before the request is sent.
 fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Option<Watch> {
     let cache = &exchange.context.worker.cache;
-    let stores = exchange.context.head.method == Method::Post;
+    let stores = to.stores_as_sent && exchange.context.head.method == Method::Post;
     stores.then(|| cache.watches.watch(cache.uri_key(to.uri())))
 }
 
@@ -150,8 +150,8 @@ async fn answered<C: Client>(
     why: Forward,
     own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
-    let stores = post_for_get(exchange, to, &answer);
-    let (Some((head, own_lines)), Some(watch)) = (stores, own) else {
+    let stored = own.and_then(|watch| Some((post_for_get(exchange, to, &answer)?, watch)));
+    let Some(((head, own_lines), watch)) = stored else {
         return Ok(exchange.relay(&mut answer, why, None).await);
     };
     let worker = exchange.context.worker;
@@ -213,9 +213,16 @@ async fn invalidate<C: Client>(
     }
     let cache = &exchange.context.worker.cache;
     let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut()));
+    // A response may also be stored as it was requested, from before a change of the settings.
+    if *to.stored_path != *to.path {
+        changes.push(cache.invalidate(to.neighbour(to.path), None));
+    }
     for path in caching::invalidated_locations(&target_uri(to), &Wire(head.fields)) {
         let stored = exchange.context.stored_path(to.authority, &path);
         changes.push(cache.invalidate(to.neighbour(&stored), None));
+        if *stored != *path {
+            changes.push(cache.invalidate(to.neighbour(&path), None));
+        }
     }
     changes.durable(cache).await;
     own
