@@ -96,12 +96,18 @@ pub(crate) fn check_location(
     host: Option<&str>,
 ) -> Result<(), String> {
     check_text(location, names)?;
-    let authority = match location.split_once("//") {
-        Some((scheme, rest)) if scheme.is_empty() || scheme.ends_with(':') => {
-            &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())]
-        }
+    let scheme = match location.find([':', '/', '?', '#']) {
+        Some(end) if location[end..].starts_with(':') => &location[..=end],
         _ => "",
     };
+    let rest = &location[scheme.len()..];
+    let authority = rest.strip_prefix("//").unwrap_or_default();
+    let authority = &authority[..authority.find(['/', '?', '#']).unwrap_or(authority.len())];
+    // Browsers take what follows for a host.
+    let has_place = !scheme.is_empty() || rest.starts_with("//");
+    if (has_place && authority.is_empty()) || location.contains('\\') {
+        return Err(format!("{location:?} has no host after //"));
+    }
     let is_of_path = |piece: Piece<'_>| match piece {
         Piece::Capture(name) => Some(name) != host,
         Piece::Text(_) => false,
@@ -109,8 +115,11 @@ pub(crate) fn check_location(
     if pieces(authority).any(is_of_path) {
         return Err(format!("{location:?}: what a path captures cannot be in the host of a URL"));
     }
+    let port = |c: char| c.is_ascii_digit();
+    let host_alone = authority.trim_end_matches(port);
+    let host_alone = host_alone.strip_suffix(':').unwrap_or(authority);
     // A host that ends with a capture could become any other one.
-    if authority.ends_with('}') || location.starts_with('{') {
+    if host_alone.trim_end_matches('.').ends_with('}') || location.starts_with('{') {
         return Err(format!(
             "{location:?}: a capture can neither begin a location nor end its host"
         ));

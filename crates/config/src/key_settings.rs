@@ -6,9 +6,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::FieldRule;
+use crate::captures::{Piece, pieces};
+use crate::keys::{FieldTable, RouteTable};
 use crate::limits::{KEY_PATTERNS_MAX, LIFETIMES_MAX, PATTERN_BYTES_MAX};
 use crate::table::{Here, Key, Table, keys};
 use crate::value::{Kind, WHILE, understood, words};
+
+/// The field by which the upstream learns the class of the device.
+pub const DEVICE_FIELD: &str = "X-Device-Class";
 
 /// What of a request belongs to its cache key. By default, all of the query and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -276,7 +281,17 @@ impl KeySettings {
             let text = "with query = \"none\" there are no parameters to drop or to keep";
             return Err(("query", text.to_owned()));
         }
-        self.fields.iter().try_for_each(|name| check_key_field(name)).map_err(|w| ("key_fields", w))
+        let wrong = |wrong| ("key_fields", wrong);
+        for (at, name) in self.fields.iter().enumerate() {
+            check_key_field(name).map_err(wrong)?;
+            if self.fields[..at].iter().any(|other| other.eq_ignore_ascii_case(name)) {
+                return Err(wrong(format!("{name} is listed twice")));
+            }
+            if self.device && name.eq_ignore_ascii_case(DEVICE_FIELD) {
+                return Err(wrong(format!("device = true writes {name} itself")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -290,17 +305,72 @@ const NOT_IN_KEY: &[(&str, &str)] = &[
     ("if-match", "conditions are evaluated for each request"),
     ("if-unmodified-since", "conditions are evaluated for each request"),
     ("if-range", "conditions are evaluated for each request"),
-    ("connection", "it belongs to one connection"),
     ("content-length", "it belongs to one message"),
     ("transfer-encoding", "it belongs to one message"),
 ];
 
 fn check_key_field(name: &str) -> Result<(), String> {
     FieldRule::Add(name.to_owned(), String::new()).check_written()?;
+    if http1::is_hop_by_hop(name.as_bytes(), std::iter::empty()) {
+        return Err(format!("{name} cannot be in the key: it belongs to one connection"));
+    }
+    if name.len() > PATTERN_BYTES_MAX {
+        return Err(format!("the name of a field has at most {PATTERN_BYTES_MAX} bytes here"));
+    }
     match NOT_IN_KEY.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)) {
         Some((_, why)) => Err(format!("{name} cannot be in the key: {why}")),
         None => Ok(()),
     }
+}
+
+/// Settings for answers from the store.
+const OF_THE_STORE: [&str; 9] = [
+    "query",
+    "query_drop",
+    "query_keep",
+    "key_cookies",
+    "cookies_sent",
+    "key_fields",
+    "bypass_cookies",
+    "negative",
+    "lifetime",
+];
+
+/// Checks that what is written for a route has an effect there.
+///
+/// # Errors
+/// The key that has none, and one line: why.
+pub(crate) fn check_used(
+    route: &RouteTable,
+    here: &Here<'_, '_>,
+) -> Result<(), (&'static str, String)> {
+    let written = |key: &&str| here.is_written(key);
+    if let Some(key) = OF_THE_STORE.into_iter().chain(["device"]).find(written)
+        && route.upstream.is_none()
+    {
+        return Err((key, "this is for routes to an upstream".to_owned()));
+    }
+    if let Some(key) = OF_THE_STORE.into_iter().find(written)
+        && !route.store
+    {
+        return Err((key, "with store = false this has no effect".to_owned()));
+    }
+    if here.is_written("query_keep") && route.key.query_keep.is_empty() {
+        return Err(("query_keep", "to keep no parameter, write query = \"none\"".to_owned()));
+    }
+    let sets_class = |field: &FieldTable| {
+        let names = [&field.add, &field.default];
+        names.into_iter().flatten().any(|name| name.eq_ignore_ascii_case(DEVICE_FIELD))
+    };
+    if route.key.device && route.request.iter().any(sets_class) {
+        return Err(("device", format!("this writes {DEVICE_FIELD} itself")));
+    }
+    let captures = |text: &str| pieces(text).any(|piece| matches!(piece, Piece::Capture(_)));
+    if route.prefix.as_deref().is_some_and(captures) {
+        let text = "a prefix captures nothing: write path = \"/{name}/*\"";
+        return Err(("prefix", text.to_owned()));
+    }
+    Ok(())
 }
 
 /// Checks the lifetimes of a route.
@@ -337,7 +407,8 @@ mod tests {
         assert!(status("2xx").unwrap().matches(206) && !status("2xx").unwrap().matches(404));
         assert!(status("4xx").unwrap().matches(403) && !status("4xx").unwrap().matches(401));
         assert!(status("404").unwrap().matches(404) && !status("404").unwrap().matches(410));
-        for wrong in ["1xx", "6xx", "xx", "99", "600", "304", "206", "401", "407", "2x", "+2xx", ""] {
+        for wrong in ["1xx", "6xx", "xx", "99", "600", "304", "206", "401", "407", "2x", "+2xx", ""]
+        {
             assert!(status(wrong).is_err(), "{wrong}");
         }
         let matches = |pattern: &str, of: &str| {
@@ -365,9 +436,20 @@ mod tests {
         let none =
             KeySettings { query: Query::None, query_drop: pattern("a"), ..KeySettings::default() };
         assert_eq!(none.check().unwrap_err().0, "query");
-        for name in ["Cookie", "If-None-Match", "a b", "", "range"] {
+        for name in
+            ["Cookie", "If-None-Match", "a b", "", "range", "Connection", "TE", "Keep-Alive"]
+        {
             let fields = KeySettings { fields: vec![name.into()], ..KeySettings::default() };
             assert_eq!(fields.check().unwrap_err().0, "key_fields", "{name}");
         }
+        let fields = |list: &[&str]| KeySettings {
+            fields: list.iter().map(|name| (*name).to_owned()).collect(),
+            device: true,
+            ..KeySettings::default()
+        };
+        assert_eq!(fields(&["X-A", "X-B"]).check(), Ok(()));
+        assert!(fields(&["X-A", "x-a"]).check().unwrap_err().1.contains("twice"));
+        assert!(fields(&["x-device-class"]).check().unwrap_err().1.contains("itself"));
+        assert!(fields(&[&"x".repeat(PATTERN_BYTES_MAX + 1)]).check().is_err());
     }
 }

@@ -19,6 +19,7 @@ use super::{
     KeySettings, Lifetime, ListenerTls, Origin, Path, ProxyHeader, PurgeRules, Queue, Retries,
     Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
+use crate::key_settings::check_used;
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
 use dns::NameServers;
@@ -569,7 +570,7 @@ impl Table for RouteTable {
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
         }
-        if let Err((key, wrong)) = self.key.check() {
+        if let Err((key, wrong)) = self.key.check().and_then(|()| check_used(self, here)) {
             here.mistake_of(key, wrong);
         }
     }

@@ -39,7 +39,7 @@ use transport::tls::{ClientTls, ServerTls, TlsPeer};
 pub use captures::{PathPattern, Piece, Segment, pieces};
 pub use file::{Process, Settings};
 pub use key_settings::{
-    CookiesSent, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
+    CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
 };
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;

@@ -170,7 +170,7 @@ impl Path {
         };
         let segment = |segment: &str| match capture(segment)? {
             Some(name) => Ok(Segment::Capture(name.to_owned())),
-            None if segment.is_empty() || segment.contains(['{', '}', '*']) => Err(format!(
+            None if !is_literal(segment) => Err(format!(
                 "{segment:?} is not a segment of a path: write a text, or {{name}} as a whole \
                  segment, and * only at the end"
             )),
@@ -182,6 +182,14 @@ impl Path {
         };
         Ok(Path::Pattern(PathPattern { segments, rest }))
     }
+}
+
+/// Whether a text is one segment of a path, and no dots that name another.
+fn is_literal(segment: &str) -> bool {
+    let dots = segment.to_ascii_lowercase().replace("%2e", ".");
+    !segment.is_empty()
+        && !segment.contains(['{', '}', '*', '?', '#', ' '])
+        && !matches!(&*dots, "." | "..")
 }
 
 /// What happens to a request.
@@ -361,7 +369,13 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
 pub(crate) fn check_captures(route: &Route) -> Result<(), (&'static str, String)> {
     let names = route.captures();
     if names.is_empty() {
-        return Ok(());
+        // Elsewhere braces may be text, such as JSON. A location with them is not meant.
+        return match &route.action {
+            Action::Redirect { location, .. } => {
+                check_text(location, &names).map_err(|wrong| ("redirect", wrong))
+            }
+            Action::Group(_) | Action::Answer { .. } => Ok(()),
+        };
     }
     if names.len() > CAPTURES_MAX {
         return Err(("path", format!("a route has at most {CAPTURES_MAX} captures")));
@@ -445,6 +459,9 @@ mod tests {
         assert_eq!(Path::parse("/a"), Ok(Path::Exact("/a".into())));
         let all = PathPattern { segments: Vec::new(), rest: true };
         assert_eq!(Path::parse("/*"), Ok(Path::Pattern(all)));
+        for wrong in ["/{l}/a?b", "/{l}/a#b", "/{l}/a b", "/{l}/../x", "/./*", "/{l}/%2E%2e/x"] {
+            assert!(Path::parse(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["/a{b}", "/{}", "/{A}", "/a/*/{b}", "{a}", "/{a}//b", "/{a}/", "x/*"] {
             assert!(Path::parse(wrong).is_err(), "{wrong}");
         }
@@ -466,6 +483,9 @@ mod tests {
             "/x/{lang}/{*}",
             "https://{tenant}.example.net/{lang}",
             "https://example.net/?t={tenant}",
+            "https://{tenant}.example.net:8443/{lang}",
+            "//{tenant}.example.net/{*}",
+            "/go?to=https://example.net/{*}",
         ] {
             assert_eq!(check_captures(&route(good)), Ok(()), "{good}");
         }
@@ -476,6 +496,15 @@ mod tests {
             "{*}",
             "https://a.{lang}/",
             "/{other}",
+            "https://{tenant}:8443/",
+            "https://example.{tenant}:443/",
+            "https://example.{tenant}./",
+            "https://example.{tenant}:/",
+            "https:/{*}",
+            "https:///{*}",
+            "https:{*}",
+            "///{*}",
+            "/\\{*}",
         ] {
             assert!(check_captures(&route(wrong)).is_err(), "{wrong}");
         }

@@ -1,11 +1,14 @@
 //! What a route captures of a request's host and path, and the texts that repeat it.
 //!
 //! The bytes are a client's. Each that is not unreserved (RFC 3986, 2.3) is percent-encoded, except
-//! `/` in the rest of a path. So a value never ends a field, a segment, a parameter or a host.
+//! `/`, `:` and `@` in the rest of a path. So a value never ends a field, a segment, a parameter or
+//! a host. What a normalised path still has encoded stays so, and is not encoded twice.
 
 use std::borrow::Cow;
 
 use config::{Action, FieldRule, PathPattern, Piece, Segment, pieces};
+
+use crate::routes::{LEFT_ENCODED, decoded};
 
 /// The captures of a route, as pairs of a name and an encoded value.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -83,21 +86,50 @@ impl Captured {
     }
 }
 
-/// Whether a normalised path matches a pattern.
-pub(crate) fn matches(pattern: &PathPattern, path: &[u8]) -> bool {
-    let mut rest = path;
-    for segment in &pattern.segments {
-        let Some((first, after)) = next_segment(rest) else { return false };
-        let fits = match segment {
-            Segment::Literal(text) => text.as_bytes() == first,
-            Segment::Capture(_) => !first.is_empty(),
+/// A pattern for normalised paths.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    /// The normalised literals; `None` is a capture.
+    segments: Vec<Option<Vec<u8>>>,
+    is_whole: bool,
+}
+
+impl Matcher {
+    pub(crate) fn new(pattern: &PathPattern) -> Matcher {
+        let segment = |segment: &Segment| match segment {
+            Segment::Literal(text) => Some(decoded(text.as_bytes())),
+            Segment::Capture(_) => None,
         };
-        if !fits {
-            return false;
-        }
-        rest = after;
+        let segments = pattern.segments.iter().map(segment).collect();
+        Matcher { segments, is_whole: !pattern.rest }
     }
-    rest.is_empty() || pattern.rest
+
+    /// How many segments it names.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Its place among others: the larger is asked first.
+    pub(crate) fn rank(&self) -> (usize, Vec<bool>, bool) {
+        (self.len(), self.segments.iter().map(Option::is_some).collect(), self.is_whole)
+    }
+
+    /// Whether a normalised path matches.
+    pub(crate) fn matches(&self, path: &[u8]) -> bool {
+        let mut rest = path;
+        for segment in &self.segments {
+            let Some((first, after)) = next_segment(rest) else { return false };
+            let fits = match segment {
+                Some(text) => text == first,
+                None => !first.is_empty(),
+            };
+            if !fits {
+                return false;
+            }
+            rest = after;
+        }
+        rest.is_empty() || !self.is_whole
+    }
 }
 
 /// The first segment of a path that begins with a slash, and what follows it.
@@ -106,15 +138,22 @@ fn next_segment(path: &[u8]) -> Option<(&[u8], &[u8])> {
     Some(inner.split_at(memchr::memchr(b'/', inner).unwrap_or(inner.len())))
 }
 
-fn encoded(bytes: &[u8], with_slashes: bool) -> String {
+fn encoded(bytes: &[u8], is_rest: bool) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let mut out = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(*byte));
-            }
-            b'/' if with_slashes => out.push('/'),
-            byte => out.push_str(&format!("%{byte:02X}")),
+    for (at, &byte) in bytes.iter().enumerate() {
+        let stays = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => true,
+            b'/' | b':' | b'@' => is_rest,
+            b'%' => LEFT_ENCODED.iter().any(|one| bytes[at..].starts_with(*one)),
+            _ => false,
+        };
+        if stays {
+            out.push(char::from(byte));
+        } else {
+            let digits = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+            out.push('%');
+            out.extend(digits.map(char::from));
         }
     }
     out
@@ -140,6 +179,8 @@ mod tests {
         assert_eq!(expand("/en/shop/a/b"), "a-b|en|a/b|{x|");
         assert_eq!(expand("/en/shop"), "a-b|en||{x|");
         assert_eq!(expand("/e\r\nn/shop/a b?%"), "a-b|e%0D%0An|a%20b%3F%25|{x|");
+        assert_eq!(expand("/en/shop/a%2Fb/%25%00"), "a-b|en|a%2Fb/%25%00|{x|", "not twice");
+        assert_eq!(expand("/a:b/shop/File:X@y;v=1"), "a-b|a%3Ab|File:X@y%3Bv%3D1|{x|");
         let to = |location: &str| Action::Redirect {
             status: 308,
             location: location.to_owned(),
@@ -155,7 +196,9 @@ mod tests {
             Path::Pattern(pattern) => pattern,
             other => panic!("{other:?}"),
         };
-        let fits = |text: &str, path: &str| matches(&pattern(text), path.as_bytes());
+        let fits = |text: &str, path: &str| Matcher::new(&pattern(text)).matches(path.as_bytes());
+        assert!(fits("/{a}/%61dmin/*", "/x/admin/y"), "literals are normalised too");
+        assert!(fits("/{a}/caf%C3%A9", "/x/caf\u{e9}") && fits("/{a}/a%2fb", "/x/a%2Fb"));
         assert!(fits("/{a}", "/x") && !fits("/{a}", "/x/") && !fits("/{a}", "/"));
         assert!(fits("/{a}/b", "/x/b") && !fits("/{a}/b", "/x/c") && !fits("/{a}/b", "/x/b/c"));
         assert!(fits("/{a}/*", "/x") && fits("/{a}/*", "/x/") && fits("/{a}/*", "/x/y/z"));

@@ -9,9 +9,6 @@
 
 use http1::Fields;
 
-/// The field that the upstream is sent.
-pub const FIELD: &str = "X-Device-Class";
-
 /// A class of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

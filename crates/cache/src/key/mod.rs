@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use config::CookiesSent;
 use http1::{Fields, Name};
 
-pub use device::{Class as DeviceClass, FIELD as DEVICE_FIELD};
+pub use device::Class as DeviceClass;
 use names::{Names, find};
 pub use query::PathBuffer;
 use query::{Normal, QueryRules};
@@ -196,43 +196,54 @@ impl KeySettings {
         Some(kept.join(&b"; "[..]))
     }
 
-    /// What the settings do to a request.
+    /// What the settings do to a request: each that acts, in turn.
     pub fn applied(&self, requested: &[u8], fields: Fields<'_>) -> Vec<Applied> {
-        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         let mut applied = Vec::new();
         let mut add = |setting, effect| applied.push(Applied { setting, effect });
-        if let Some(rules) = &self.query {
-            let path = self.path(requested);
-            let effect = match *path == *requested {
-                true => "the URI is stored as it was requested".to_owned(),
-                false => format!("the URI is stored as {}", text(&path)),
-            };
-            add(rules.setting(), effect);
-        }
-        let mut name = Vec::new();
-        if let Some(parts) = self.parts() {
-            parts.feed(fields, |part, piece| match part {
-                Part::Cookie => add("key_cookies", format!("in the key: {}", text(piece))),
-                Part::FieldName => name = piece.to_vec(),
-                Part::FieldValue => {
-                    add("key_fields", format!("in the key: {}: {}", text(&name), text(piece)));
-                }
-                Part::Device => add("device", format!("in the key: {}", text(piece))),
-            });
-        }
+        let of_key = |part: bool, setting| part.then_some(setting);
+        let of_parts = || {
+            let cookies = of_key(self.cookies.is_some(), "key_cookies");
+            cookies.into_iter().chain(of_key(!self.fields.is_empty(), "key_fields"))
+        };
         match self.bypassed(fields) {
             Some(Bypassed::Cookie) => add("bypass_cookies", "the store is not used".to_owned()),
-            Some(Bypassed::TooLong) => add(
-                "key_cookies, key_fields",
-                format!("more than {KEY_PARTS_BYTES_MAX} bytes: the store is not used"),
-            ),
-            Some(Bypassed::NotSent) => add(
-                "key_cookies, key_fields",
-                "Connection names one of them: the store is not used".to_owned(),
-            ),
-            None => {}
+            Some(Bypassed::TooLong) => {
+                for setting in of_parts() {
+                    let most = format!("more than {KEY_PARTS_BYTES_MAX} bytes in the key");
+                    add(setting, format!("{most}: the store is not used"));
+                }
+            }
+            Some(Bypassed::NotSent) => {
+                for setting in of_parts() {
+                    add(setting, "Connection names one: the store is not used".to_owned());
+                }
+            }
+            None => self.made(requested, fields, &mut add),
         }
         applied
+    }
+
+    /// What makes the key of a request.
+    fn made(
+        &self,
+        requested: &[u8],
+        fields: Fields<'_>,
+        add: &mut impl FnMut(&'static str, String),
+    ) {
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        for (setting, path) in self.query.iter().flat_map(|rules| rules.acting(requested)) {
+            add(setting, format!("the URI is stored as {}", text(&path)));
+        }
+        let mut name = Vec::new();
+        let Some(parts) = self.parts() else { return };
+        parts.feed(fields, |part, piece| match part {
+            Part::Cookie => add("key_cookies", format!("in the key: {}", text(piece))),
+            Part::FieldName => name = piece.to_vec(),
+            Part::FieldValue => {
+                add("key_fields", format!("in the key: {}: {}", text(&name), text(piece)));
+            }
+            Part::Device => add("device", format!("in the key: {}", text(piece))),
+        });
     }
 }
 

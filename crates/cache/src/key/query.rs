@@ -86,20 +86,37 @@ impl QueryRules {
         changes.then_some(QueryRules { query: config.query, names, keeps })
     }
 
-    /// The key of the configuration that decides most.
-    pub(super) fn setting(&self) -> &'static str {
-        match (self.query, &self.names, self.keeps) {
-            (_, Some(_), true) => "query_keep",
-            (_, Some(_), false) => "query_drop",
-            _ => "query",
+    /// The keys of the configuration that change this path, each with the path after it.
+    pub(super) fn acting(&self, full: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+        let mut acting = Vec::new();
+        let mut path = full.to_vec();
+        let dropping = if self.keeps { "query_keep" } else { "query_drop" };
+        for (setting, query) in [(dropping, Query::All), ("query", self.query)] {
+            let mut buffer = PathBuffer::on_heap();
+            let next = match self.normal_as(query, &path, &mut buffer) {
+                Normal::Borrowed(path) => path.to_vec(),
+                Normal::Written(bytes) => buffer.written(bytes).to_vec(),
+                Normal::NoRoom => unreachable!("the heap has room for a path"),
+            };
+            // With `sort` alone, empty parameters are dropped by it.
+            if next != path && (query != Query::All || self.names.is_some()) {
+                acting.push((setting, next.clone()));
+                path = next;
+            }
         }
+        acting
     }
 
     /// A path with its query, normalised. It is never longer than before.
     #[inline]
     pub(super) fn normal<'p>(&self, full: &'p [u8], out: &mut PathBuffer) -> Normal<'p> {
+        self.normal_as(self.query, full, out)
+    }
+
+    #[inline]
+    fn normal_as<'p>(&self, query: Query, full: &'p [u8], out: &mut PathBuffer) -> Normal<'p> {
         let Some(mark) = find(b'?', full) else { return Normal::Borrowed(full) };
-        if self.query == Query::None {
+        if query == Query::None {
             return Normal::Borrowed(&full[..mark]);
         }
         let mut kept = Kept { full, mark, run: 0, filled: 0, out };
@@ -112,7 +129,7 @@ impl QueryRules {
                 if !kept.drop(at - 1, end) {
                     return Normal::NoRoom;
                 }
-            } else if self.query == Query::Sort {
+            } else if query == Query::Sort {
                 sorted &= in_order(last, parameter);
                 last = parameter;
             }

@@ -78,10 +78,49 @@ fn a_cookie_or_too_much_in_the_key_bypasses_the_store() {
     assert_eq!(why("Cookie: a=session1\r\n"), None);
     assert_eq!(why("Cookie: a=b; session_id=1\r\n"), Some(Bypassed::Cookie));
     assert_eq!(why("Cookie: session\r\n"), Some(Bypassed::Cookie));
-    let long = format!("X-A: {}\r\n", "a".repeat(KEY_PARTS_BYTES_MAX));
-    assert_eq!(why(&long), Some(Bypassed::TooLong));
+    let of_length = |bytes| format!("X-A: {}\r\n", "a".repeat(bytes));
+    assert_eq!(why(&of_length(KEY_PARTS_BYTES_MAX)), None, "names do not count");
+    assert_eq!(why(&of_length(KEY_PARTS_BYTES_MAX + 1)), Some(Bypassed::TooLong));
     let other = format!("X-B: {}\r\n", "a".repeat(KEY_PARTS_BYTES_MAX));
     assert_eq!(why(&other), None);
+}
+
+#[test]
+fn an_explanation_names_each_setting_that_acts() {
+    let some = settings(|config| {
+        config.query = config::Query::Sort;
+        config.query_drop = patterns(&["utm_*"]);
+        config.cookies = patterns(&["lang"]);
+        config.bypass_cookies = patterns(&["session*"]);
+    });
+    let named = |path: &str, lines: &str| -> Vec<(&str, String)> {
+        let applied = with(lines, |fields| some.applied(path.as_bytes(), fields));
+        applied.into_iter().map(|one| (one.setting, one.effect)).collect()
+    };
+    let stored = |setting, path: &str| (setting, format!("the URI is stored as {path}"));
+    assert_eq!(named("/a?a&b", ""), []);
+    assert_eq!(named("/a?b&a", ""), [stored("query", "/a?a&b")]);
+    assert_eq!(named("/a?a&utm_x&b", ""), [stored("query_drop", "/a?a&b")]);
+    let both = [stored("query_drop", "/a?b&a"), stored("query", "/a?a&b")];
+    assert_eq!(named("/a?b&utm_x&a", ""), both);
+    let bypassed = [("bypass_cookies", "the store is not used".to_owned())];
+    assert_eq!(named("/a?b&a", "Cookie: lang=de; session=1\r\n"), bypassed, "nothing else acts");
+    let long = format!("Cookie: lang={}\r\n", "a".repeat(KEY_PARTS_BYTES_MAX));
+    let effect = format!("more than {KEY_PARTS_BYTES_MAX} bytes in the key: the store is not used");
+    assert_eq!(named("/a", &long), [("key_cookies", effect)]);
+}
+
+#[test]
+fn a_field_of_the_key_that_belongs_to_the_connection_bypasses_the_store() {
+    let fields = settings(|config| config.fields = vec!["X-Country".into()]);
+    let cookies = settings(|config| config.cookies = patterns(&["lang"]));
+    let why = |of: &KeySettings, lines: &str| with(lines, |fields| of.bypassed(fields));
+    let of_field = "Connection: close, x-country\r\nX-Country: FR\r\n";
+    assert_eq!(why(&fields, of_field), Some(Bypassed::NotSent));
+    assert_eq!(why(&cookies, of_field), None);
+    let of_cookie = "Connection: cookie\r\nCookie: lang=de\r\n";
+    assert_eq!(why(&cookies, of_cookie), Some(Bypassed::NotSent));
+    assert_eq!(why(&fields, of_cookie), None);
 }
 
 #[test]

@@ -48,6 +48,9 @@ impl Keyed {
     /// The settings that concern the request.
     pub(super) fn settings(&self, context: &RequestContext<'_>) -> Vec<Setting> {
         let (Some(at), Some(settings)) = (self.route, self.key(context)) else { return Vec::new() };
+        if self.route(context).is_none_or(|route| !route.config.store) {
+            return Vec::new();
+        }
         let requested = requested_uri(context.listener, context.head);
         let path = requested.map_or(&b""[..], |uri| uri.path);
         let named = |applied: cache::key::Applied| Setting {

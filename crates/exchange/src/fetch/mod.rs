@@ -14,11 +14,11 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use cache::key::{DEVICE_FIELD, DeviceClass, KeyParts, KeySettings};
+use cache::key::{DeviceClass, KeyParts, KeySettings};
 use cache::stored::Wire;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
-use config::{ForwardedFields, Role};
+use config::{DEVICE_FIELD, ForwardedFields, Role};
 use core_io::CoreIo;
 use http1::{Fields, Method, Name, RequestHead, Target, write};
 use outcome::{Fault, Refusal};
@@ -102,9 +102,7 @@ impl Forwarding<'_> {
         let changed = |route: &Route| {
             let rules = &route.config.response;
             match (!rules.is_empty()).then(|| self.captured(route)).flatten() {
-                Some(captured) => {
-                    ResponseRules::new(&captured.rules(rules)).changed(&answer.head)
-                }
+                Some(captured) => ResponseRules::new(&captured.rules(rules)).changed(&answer.head),
                 None => route.response.changed(&answer.head),
             }
         };

@@ -14,7 +14,7 @@ use server::{Config, Origin as OriginUrl};
 use crate::common::Response;
 use crate::origin::expected;
 use crate::world::{
-    ADMIN, Client, ORIGIN, World, address, each_way, each_way_tcp, reverse, scheme,
+    ADMIN, Client, ORIGIN, World, address, each_way, each_way_http1, each_way_tcp, reverse, scheme,
 };
 
 fn with(change: impl FnOnce(&mut Route)) -> Config {
@@ -136,16 +136,43 @@ fn a_change_removes_what_any_form_of_the_url_stored() {
         post("/c?see=seen").await;
         get(seen, "").await;
         assert_eq!(world.origin.count(seen), 2);
-        // `Content-Location` says that the response to POST is that of a GET.
-        let located = "/b?utm_source=z&location=1&cc=max-age=600&size=9";
+    });
+}
+
+/// `Content-Location` says that the response to POST is that of a GET.
+#[test]
+fn a_post_stores_nothing_that_depends_on_what_is_not_in_the_key() {
+    each_way(sorted_without_utm, async |world: Rc<World>| {
         let stored = "/b?cc=max-age=600&location=1&size=9";
-        get(located, "").await;
-        get(located, "").await;
-        assert_eq!(world.origin.count(stored), 1);
-        post(located).await;
+        post(stored).await;
         assert_eq!(get(stored, "").await.body, b"hi");
         assert_eq!(world.origin.count(stored), 1);
+        // The origin got a parameter that is not in the key.
+        let located = "/b?utm_source=z&location=1&cc=max-age=600&size=9";
+        post(located).await;
+        assert_eq!(get(stored, "").await.body, expected(stored, None));
+        assert_eq!(world.origin.count(stored), 2);
     });
+    let with_cookies = || {
+        with(|route| {
+            route.key.cookies = patterns(&["lang"]);
+            route.key.cookies_sent = CookiesSent::Key;
+        })
+    };
+    let bypassing = || with(|route| route.key.bypass_cookies = patterns(&["session*"]));
+    let unstored = || with(|route| route.store = false);
+    for config in [&with_cookies as &dyn Fn() -> Config, &bypassing, &unstored] {
+        each_way(config, async |_: Rc<World>| {
+            let target = "/b?cc=max-age=600&location=1&size=9";
+            let post = format!(
+                "POST {target} HTTP/1.1\r\nHost: site\r\nCookie: session=1\r\n\
+                 Content-Length: 2\r\n\r\nhi"
+            );
+            assert_eq!(Client::new().await.ask(post.as_bytes()).await.status, 200);
+            let got = get(target, "").await;
+            assert_eq!((is_hit(&got), got.body), (false, expected(target, None)));
+        });
+    }
 }
 
 fn by_parts() -> Config {
@@ -188,6 +215,29 @@ fn cookies_fields_and_the_device_keep_responses_apart() {
                 assert!(is_hit(&get(target, fields).await), "{purge} {fields}");
             }
         }
+    });
+}
+
+#[test]
+fn a_part_of_the_key_is_not_kept_from_the_origin() {
+    each_way_http1(by_parts, async |world: Rc<World>| {
+        for (connection, fields) in [
+            ("X-Country", "X-Country: FR\r\n"),
+            ("close, x-country", "X-Country: FR\r\n"),
+            ("cookie", "X-Country: FR\r\nCookie: lang=de\r\n"),
+        ] {
+            let n = connection.len();
+            let target = &*format!("/{n}?cc=max-age=600&size=90&vary=x-country");
+            let got = get(target, &format!("Connection: {connection}\r\n{fields}")).await;
+            assert!(got.field("cache-status").unwrap().contains("fwd=bypass"), "{connection}");
+            let got = get(target, fields).await;
+            assert_eq!(got.body, expected(target, Some("FR")), "{connection}");
+            assert_eq!(world.origin.count(target), 2, "{connection}");
+        }
+        let target = "/n?cc=max-age=600&size=90";
+        let more = "&header=X-Country:FR&header=Connection:x-country";
+        let explained = explain(target, more).await.unwrap();
+        assert_eq!(explained.decision.rule, "key-not-sent");
     });
 }
 
@@ -250,6 +300,32 @@ fn the_origin_gets_only_the_cookies_of_the_key() {
         assert_eq!(world.origin.last().field("cookie"), Some("a=1; session_id=2"));
         assert!(got.field("cache-status").unwrap().contains("fwd=bypass"));
     });
+}
+
+#[test]
+fn changes_to_a_request_come_before_the_fields_of_the_settings() {
+    let names = ["Cookie", "X-Device-Class"];
+    let asked = |rule: fn(String) -> FieldRule, expected: &[&str]| {
+        let config = || {
+            with(|route| {
+                route.key.cookies = patterns(&["lang"]);
+                route.key.cookies_sent = CookiesSent::Key;
+                route.key.device = true;
+                route.request = names.map(|name| rule(name.to_owned())).into();
+            })
+        };
+        each_way_tcp(config, async |world: Rc<World>| {
+            get("/o?cc=max-age=600&size=9", "Cookie: lang=de\r\n").await;
+            let fields = world.origin.last().fields;
+            for name in names.map(str::to_ascii_lowercase) {
+                let values = fields.iter().filter(|(other, _)| *other == name);
+                let values: Vec<&str> = values.map(|(_, value)| value.as_str()).collect();
+                assert_eq!(values, expected, "{name}");
+            }
+        });
+    };
+    asked(FieldRule::Remove, &[]);
+    asked(|name| FieldRule::Set(name, "ours".to_owned()), &["ours"]);
 }
 
 #[test]
@@ -360,6 +436,31 @@ fn a_lifetime_applies_where_the_origin_says_nothing() {
 }
 
 #[test]
+fn no_lifetime_applies_to_a_request_with_authorization() {
+    for overrule in [false, true] {
+        let config = || with(|route| route.lifetimes = vec![lifetime(&[], &[], 60, overrule)]);
+        each_way(config, async |world: Rc<World>| {
+            let authorized = "Authorization: Basic x\r\n";
+            for target in [
+                "/1?cc=no-cache,must-revalidate&etag=x&size=9",
+                "/2?cc=max-age=0,must-revalidate&etag=x&size=9",
+                "/3?cc=s-maxage=0&etag=x&size=9",
+                "/4?cc=public,no-cache&etag=x&size=9",
+                "/5?cc=must-revalidate&etag=x&size=9",
+            ] {
+                // What is stored was fetched, then confirmed, for a request with credentials.
+                for round in 1..3 {
+                    get(target, authorized).await;
+                    assert_eq!(world.origin.count(target), round, "{target}");
+                }
+                get(target, "").await;
+                assert_eq!(world.origin.count(target), 3, "{target}: the origin checks the user");
+            }
+        });
+    }
+}
+
+#[test]
 fn grace_is_granted_where_the_origin_says_nothing() {
     each_way(lifetimes, async |world: Rc<World>| {
         let target = "/g?etag=x&sick=3&size=9";
@@ -378,6 +479,17 @@ fn grace_is_granted_where_the_origin_says_nothing() {
         let got = get(target, "").await;
         assert_eq!((got.status, got.body), (200, expected(target, None)));
         assert_eq!(world.origin.count(target), 3);
+    });
+}
+
+#[test]
+fn an_explanation_names_negative() {
+    each_way_tcp(lifetimes, async |_: Rc<World>| {
+        let target = "/n?size=9&status=404";
+        get(target, "").await;
+        let explained = explain(target, "").await.unwrap();
+        let from = explained.selected.unwrap().freshness.lifetime_from;
+        assert!(from.contains("route[0].negative"), "{from}");
     });
 }
 
