@@ -7,7 +7,7 @@
 //!
 //! New iPads ask as a desktop does, by the choice of their maker.
 
-use http1::Fields;
+use http1::{Fields, Name};
 
 /// A class of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,28 +27,29 @@ impl Class {
         if fields.values(b"sec-ch-ua-mobile").next() == Some(b"?1") {
             return Class::Mobile;
         }
-        fields.values(b"user-agent").next().map_or(Class::Desktop, Class::of_agent)
+        fields.get(Name::UserAgent).map_or(Class::Desktop, Class::of_agent)
     }
 
     fn of_agent(agent: &[u8]) -> Class {
         let (mut android, mut mobile) = (false, false);
-        for at in memchr::memchr3_iter(b'M', b'T', b'A', agent) {
-            let here = &agent[at..];
-            match here[0] {
-                b'M' => mobile |= here.starts_with(b"Mobi"),
-                b'T' if here.starts_with(b"Tablet") => return Class::Tablet,
-                _ => android |= here.starts_with(b"Android"),
+        // Most agents have few of these letters.
+        for at in memchr::memchr2_iter(b'b', b'd', agent) {
+            let (before, here) = agent.split_at(at);
+            if here[0] == b'b' {
+                mobile |= before.ends_with(b"Mo") && here.starts_with(b"bi");
+                if before.ends_with(b"Ta") && here.starts_with(b"blet") {
+                    return Class::Tablet;
+                }
+            } else {
+                android |= before.ends_with(b"An") && here.starts_with(b"droid");
+                if before.ends_with(b"iPa") {
+                    return Class::Tablet;
+                }
             }
         }
-        let is_ipad = || {
-            memchr::memchr_iter(b'P', agent)
-                .any(|at| at > 0 && agent[at - 1..].starts_with(b"iPad"))
-        };
         match (android, mobile) {
             (true, false) => Class::Tablet,
-            (false, true) if is_ipad() => Class::Tablet,
             (_, true) => Class::Mobile,
-            (false, false) if is_ipad() => Class::Tablet,
             (false, false) => Class::Desktop,
         }
     }

@@ -149,6 +149,17 @@ fn pieces(mut key: &[u8]) -> Vec<(u8, Vec<u8>)> {
     found
 }
 
+#[test]
+fn a_long_piece_is_in_the_key_as_a_short_one_is() {
+    let some = settings(|config| config.fields = vec!["F-A".into(), "F-B".into()]);
+    for bytes in [1, PIECES_GATHERED_BYTES - 8, PIECES_GATHERED_BYTES, 1000] {
+        let (a, b) = ("a".repeat(bytes), "b".repeat(bytes));
+        let found = pieces(&key_of(&some, &format!("F-A: {a}\r\nF-B: {b}\r\n")));
+        let expected = [(2, "F-A".to_owned()), (3, a), (2, "F-B".to_owned()), (3, b)];
+        assert_eq!(found, expected.map(|(part, text)| (part, text.into_bytes())), "{bytes}");
+    }
+}
+
 proptest! {
     /// A key can be read back into its pieces, so two requests have the same key only if they have
     /// the same pieces.
