@@ -25,8 +25,6 @@ pub const VARIANTS_OFFERED_MAX: usize = 8;
 pub const OFFERED_BYTES_MAX: usize = 1024;
 /// Maximum bytes of the cookies and fields in a key; a request with more does not use the store.
 pub const KEY_PARTS_BYTES_MAX: usize = 4096;
-/// Bytes of a key that are hashed by one call.
-pub const PIECES_GATHERED_BYTES: usize = 64;
 /// A hit whose stored URI differs from the requested one has at most this long a path and query.
 /// Others are answered by an exchange.
 pub const STORED_PATH_ON_STACK: usize = 2048;

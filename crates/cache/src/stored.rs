@@ -726,7 +726,7 @@ mod tests {
 
     fn head(fields: &[(&[u8], &[u8])]) -> Head {
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
-        let uri = crate::key::StoredUri::as_requested(realm, b"h", b"/");
+        let uri = crate::key::StoredUri::new(realm, b"h", b"/");
         let resource = Resource::new(uri, fields.iter().copied(), 0);
         let (via, lines) = (b"Via: 1.1 plimsoll\r\n", fields.iter().copied());
         Head::new(200, via, lines, meta(fields), None, resource, None)

@@ -49,10 +49,11 @@ pub struct Policy {
 ///
 /// It takes the place of the heuristic one: it applies where the origin says nothing. If it
 /// `overrules`, it also replaces `max-age`, `s-maxage`, `Expires` and `no-cache`. It never makes a
-/// response storable that `no-store` or `private` forbids to store, and never permits stale use that
-/// `must-revalidate` or `proxy-revalidate` forbids. It never applies to a response to a request with
-/// `Authorization`, nor to one with `Set-Cookie`: both are probably for one user. The age is counted
-/// as for any lifetime (RFC 9111, 4.2), so an `Age` that the response came with counts.
+/// response storable that `no-store` or `private` forbids to store, and never permits stale use
+/// that `must-revalidate` or `proxy-revalidate` forbids. It never applies to a response to a
+/// request with `Authorization`, nor to one with `Set-Cookie`: both are probably for one user. The
+/// age is counted as for any lifetime (RFC 9111, 4.2), so an `Age` that the response came with
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configured {
     /// The freshness lifetime. `None`: only the other two apply.

@@ -2,7 +2,8 @@
 //!
 //! `{name}` is one label of the host, the first one, or one segment of the path; `*` at the end of
 //! a path is the rest, `{*}` where it is repeated. In a route with captures, `{name}` in a text is
-//! replaced by what was captured. In all other routes it is text.
+//! replaced by what was captured. In all other routes it is text, except in a location, where it is
+//! a mistake.
 
 /// A path of which some segments are captured.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::FieldRule;
 use crate::captures::{Piece, pieces};
-use crate::keys::{FieldTable, RouteTable};
 use crate::limits::{KEY_PATTERNS_MAX, LIFETIMES_MAX, PATTERN_BYTES_MAX};
 use crate::table::{Here, Key, Table, keys};
 use crate::value::{Kind, WHILE, understood, words};
@@ -230,7 +229,8 @@ understood!(TypePattern);
 
 impl Table for Lifetime {
     const KEYS: &'static [Key<Lifetime>] = keys![Lifetime;
-        status: Kind::Texts, status, "Statuses: `404` or `\"5xx\"`. Default: 200, 203, 204, 300, 301 and 308.",
+        status: Kind::Texts, status,
+            "Statuses: `404` or `\"5xx\"`. Default: 200, 203, 204, 300, 301 and 308.",
             example "[404, \"5xx\"]";
         content_type: Kind::Texts, content_type,
             "Content types: `text/html` or `image/*`. Default: any, and none at all.",
@@ -336,41 +336,42 @@ const OF_THE_STORE: [&str; 9] = [
     "lifetime",
 ];
 
-/// Checks that what is written for a route has an effect there.
-///
-/// # Errors
-/// The key that has none, and one line: why.
-pub(crate) fn check_used(
-    route: &RouteTable,
-    here: &Here<'_, '_>,
-) -> Result<(), (&'static str, String)> {
-    let written = |key: &&str| here.is_written(key);
-    if let Some(key) = OF_THE_STORE.into_iter().chain(["device"]).find(written)
-        && route.upstream.is_none()
-    {
-        return Err((key, "this is for routes to an upstream".to_owned()));
+impl KeySettings {
+    /// Checks that what is written for a route has an effect there. `leads` is whether the route
+    /// leads to an upstream, and whether it uses the store; `adds` are the fields that it adds to
+    /// requests.
+    pub(crate) fn check_used<'a>(
+        &self,
+        here: &Here<'_, '_>,
+        (leads, stores): (bool, bool),
+        prefix: Option<&str>,
+        mut adds: impl Iterator<Item = &'a String>,
+    ) -> Result<(), (&'static str, String)> {
+        let written = |key: &&str| here.is_written(key);
+        if let Some(key) = OF_THE_STORE.into_iter().chain(["device"]).find(written)
+            && !leads
+        {
+            return Err((key, "this is for routes to an upstream".to_owned()));
+        }
+        if let Some(key) = OF_THE_STORE.into_iter().find(written)
+            && !stores
+        {
+            return Err((key, "with store = false this has no effect".to_owned()));
+        }
+        if here.is_written("query_keep") && self.query_keep.is_empty() {
+            let text = "to keep no parameter, write query = \"none\"";
+            return Err(("query_keep", text.to_owned()));
+        }
+        if self.device && adds.any(|name| name.eq_ignore_ascii_case(DEVICE_FIELD)) {
+            return Err(("device", format!("this writes {DEVICE_FIELD} itself")));
+        }
+        let captures = |text: &str| pieces(text).any(|piece| matches!(piece, Piece::Capture(_)));
+        if prefix.is_some_and(captures) {
+            let text = "a prefix captures nothing: write path = \"/{name}/*\"";
+            return Err(("prefix", text.to_owned()));
+        }
+        Ok(())
     }
-    if let Some(key) = OF_THE_STORE.into_iter().find(written)
-        && !route.store
-    {
-        return Err((key, "with store = false this has no effect".to_owned()));
-    }
-    if here.is_written("query_keep") && route.key.query_keep.is_empty() {
-        return Err(("query_keep", "to keep no parameter, write query = \"none\"".to_owned()));
-    }
-    let sets_class = |field: &FieldTable| {
-        let names = [&field.add, &field.default];
-        names.into_iter().flatten().any(|name| name.eq_ignore_ascii_case(DEVICE_FIELD))
-    };
-    if route.key.device && route.request.iter().any(sets_class) {
-        return Err(("device", format!("this writes {DEVICE_FIELD} itself")));
-    }
-    let captures = |text: &str| pieces(text).any(|piece| matches!(piece, Piece::Capture(_)));
-    if route.prefix.as_deref().is_some_and(captures) {
-        let text = "a prefix captures nothing: write path = \"/{name}/*\"";
-        return Err(("prefix", text.to_owned()));
-    }
-    Ok(())
 }
 
 /// Checks the lifetimes of a route.

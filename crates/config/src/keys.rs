@@ -19,7 +19,6 @@ use super::{
     KeySettings, Lifetime, ListenerTls, Origin, Path, ProxyHeader, PurgeRules, Queue, Retries,
     Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
-use crate::key_settings::check_used;
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
 use dns::NameServers;
@@ -570,7 +569,10 @@ impl Table for RouteTable {
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
         }
-        if let Err((key, wrong)) = self.key.check().and_then(|()| check_used(self, here)) {
+        let leads = (self.upstream.is_some(), self.store);
+        let adds = self.request.iter().flat_map(|field| field.add.iter().chain(&field.default));
+        let used = self.key.check_used(here, leads, self.prefix.as_deref(), adds);
+        if let Err((key, wrong)) = self.key.check().and(used) {
             here.mistake_of(key, wrong);
         }
     }

@@ -40,18 +40,17 @@ pub(crate) struct OwnedDestination {
 impl Destination<'_> {
     /// The URI as it is stored. Everything that refers to stored responses uses this one.
     pub(crate) fn uri(&self) -> StoredUri<'_> {
-        StoredUri::normal(self.realm, self.authority, &self.stored_path)
+        StoredUri::new(self.realm, self.authority, &self.stored_path)
     }
 
     /// Another URI of the same origin, as it is stored.
     pub(crate) fn neighbour<'p>(&'p self, stored_path: &'p [u8]) -> StoredUri<'p> {
-        StoredUri::normal(self.realm, self.authority, stored_path)
+        StoredUri::new(self.realm, self.authority, stored_path)
     }
 
     /// The path and query that the upstream gets instead of the requested ones.
     pub(crate) fn path_sent(&self) -> Option<&[u8]> {
-        let is_requested = std::ptr::eq(&*self.stored_path, self.path);
-        (self.is_keyed && !is_requested).then_some(&*self.stored_path)
+        (self.is_keyed && *self.stored_path != *self.path).then_some(&*self.stored_path)
     }
 
     /// The `Host` that the upstream gets.

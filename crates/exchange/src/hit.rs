@@ -49,7 +49,7 @@ pub fn fresh_hit(
     let wire = Wire(head.fields);
     let found = match by {
         None => {
-            let uri = StoredUri::as_requested(uri.realm, uri.authority, uri.path);
+            let uri = StoredUri::new(uri.realm, uri.authority, uri.path);
             cache.look(look, cache.uri_key(uri), &wire, now_ms)
         }
         Some(settings) => found_by(cache, settings, uri, &wire, look, now_ms),
@@ -79,6 +79,6 @@ fn found_by(
     let Some(path) = settings.path_in(uri.path, &mut buffer) else {
         return Lookup::Uncacheable;
     };
-    let key = cache.uri_key(StoredUri::normal(uri.realm, uri.authority, path));
+    let key = cache.uri_key(StoredUri::new(uri.realm, uri.authority, path));
     cache.look_by_parts(look, key, settings.parts(), wire, now_ms)
 }

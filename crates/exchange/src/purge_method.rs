@@ -18,7 +18,7 @@ use crate::request::{RequestedUri, requested_uri};
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
     let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
     let stored = exchange.context.stored_path(authority, path);
-    let url = StoredUri::as_requested(realm, authority, path).url();
+    let url = StoredUri::new(realm, authority, path).url();
     let fields = Wire(exchange.context.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
     let cache = &exchange.context.worker.cache;
@@ -26,7 +26,7 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let mut changes = Changes::of(made);
     if *stored != *path && !planted::is(planted::Bug::PurgeAsRequested) {
         // A response may also be stored as it was requested, from before a change of the settings.
-        let url = StoredUri::normal(realm, authority, &stored).url();
+        let url = StoredUri::new(realm, authority, &stored).url();
         let (later, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
         changes.push(made);
         mark = later;

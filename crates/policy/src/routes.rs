@@ -272,8 +272,8 @@ fn host(authority: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// What stays percent-encoded in a normalised path: `/` and NUL, which separate no segments anywhere,
-/// and the percent sign.
+/// What stays percent-encoded in a normalised path: `/` and NUL, which separate no segments
+/// anywhere, and the percent sign.
 pub(crate) const LEFT_ENCODED: [&[u8; 3]; 3] = [b"%2F", b"%00", b"%25"];
 
 /// A path as an origin may read it: with percent-encoded bytes decoded, except those of

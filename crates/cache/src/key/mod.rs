@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A [`StoredUri`] is made once per request. Everything that refers to stored responses by their
-//! URI takes one: look-ups, purges, invalidation, the disk, explanations. So they cannot disagree.
+//! URI takes one: look-ups, purges, invalidation, the disk, explanations.
 //!
 //! The other parts of a key work like the fields of a `Vary` ([`crate::variants`]): the entry under
 //! the key of the URI names the set, and its responses are stored under keys within that one. So
@@ -30,7 +30,7 @@ use names::{Names, find};
 pub use query::PathBuffer;
 use query::{Normal, QueryRules};
 
-use crate::limits::{KEY_PARTS_BYTES_MAX, PIECES_GATHERED_BYTES};
+use crate::limits::KEY_PARTS_BYTES_MAX;
 use crate::realm::{Realm, normal_authority};
 
 /// A URI as it is stored: after the settings of its route have been applied.
@@ -42,15 +42,10 @@ pub struct StoredUri<'u> {
 }
 
 impl<'u> StoredUri<'u> {
-    /// A URI that no setting changes.
+    /// The path and query are those that [`KeySettings::path`] has made, or those of the request if
+    /// no setting changes them.
     #[inline]
-    pub fn as_requested(realm: Realm, authority: &'u [u8], path_and_query: &'u [u8]) -> Self {
-        StoredUri { realm, authority, path: path_and_query }
-    }
-
-    /// The path and query, which [`KeySettings::path`] has made.
-    #[inline]
-    pub fn normal(realm: Realm, authority: &'u [u8], path_and_query: &'u [u8]) -> Self {
+    pub fn new(realm: Realm, authority: &'u [u8], path_and_query: &'u [u8]) -> Self {
         StoredUri { realm, authority, path: path_and_query }
     }
 
@@ -283,31 +278,15 @@ impl KeyParts<'_> {
     }
 
     /// The same as bytes to hash. Each piece begins with its kind and length, so that no other
-    /// division of the same bytes is hashed alike. Short pieces come together: a hash costs more for
-    /// each call than for each byte.
+    /// division of the same bytes is hashed alike.
     #[inline]
     pub(crate) fn feed_key(self, fields: Fields<'_>, mut sink: impl FnMut(&[u8])) {
-        let (mut gathered, mut filled) = ([0; PIECES_GATHERED_BYTES], 0);
-        let mut gather = |bytes: &[u8]| {
-            if filled + bytes.len() > gathered.len() {
-                sink(&gathered[..filled]);
-                filled = 0;
-            }
-            match gathered.get_mut(filled..filled + bytes.len()) {
-                Some(place) => {
-                    place.copy_from_slice(bytes);
-                    filled += bytes.len();
-                }
-                None => sink(bytes),
-            }
-        };
         self.feed(fields, |part, piece| {
             if !planted::is(planted::Bug::KeyPartsJoined) {
-                gather(&((piece.len() as u64) << 8 | part as u64).to_le_bytes());
+                sink(&((piece.len() as u64) << 8 | part as u64).to_le_bytes());
             }
-            gather(piece);
+            sink(piece);
         });
-        sink(&gathered[..filled]);
     }
 }
 
@@ -319,12 +298,11 @@ fn any_cookie<'b>(
     names: &Names,
     mut is_wanted: impl FnMut(&'b [u8]) -> bool,
 ) -> bool {
-    fields.all(Name::Cookie).any(|line| {
-        let mut at = 0;
-        while at < line.len() {
-            let end = find(b';', line, at).unwrap_or(line.len());
-            let cookie = line[at..end].trim_ascii_start();
-            at = end + 1;
+    fields.all(Name::Cookie).any(|mut rest| {
+        while !rest.is_empty() {
+            let end = find(b';', rest).unwrap_or(rest.len());
+            let cookie = rest[..end].trim_ascii_start();
+            rest = rest.get(end + 1..).unwrap_or_default();
             if !cookie.is_empty() && names.matches(cookie) && is_wanted(cookie.trim_ascii_end()) {
                 return true;
             }

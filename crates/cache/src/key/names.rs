@@ -52,8 +52,8 @@ impl Names {
         Some(Names { first, rules: rules.into(), bytes: bytes.into() })
     }
 
-    /// Whether one of them matches the name before `=` in a parameter or a cookie. No pattern begins
-    /// with `=`, so the first byte of one without a name decides too.
+    /// Whether one of them matches the name before `=` in a parameter or a cookie. No pattern
+    /// begins with `=`, so the first byte of one without a name decides too.
     #[inline]
     pub(super) fn matches(&self, item: &[u8]) -> bool {
         match item.first() {
@@ -78,38 +78,26 @@ impl Names {
 /// The name before `=`.
 #[inline]
 pub(super) fn name(item: &[u8]) -> &[u8] {
-    find(b'=', item, 0).map_or(item, |at| &item[..at])
+    find(b'=', item).map_or(item, |at| &item[..at])
 }
 
-/// The position of a byte, from this one on. Names and values are short: eight bytes at a time, in
-/// place, cost less than the call of a vectorised search.
+/// The position of a byte. Names and values are short: eight bytes at a time, in place, cost less
+/// than the call of a vectorised search.
 #[inline]
-pub(super) fn find(byte: u8, bytes: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    while let Some(chunk) = bytes.get(at..)?.first_chunk() {
-        let equal = equal(byte, chunk);
+pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let differs = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
+        // The lowest of these bits is that of the first byte that is equal.
+        let equal = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
         if equal != 0 {
             return Some(at + equal.trailing_zeros() as usize / 8);
         }
         at += 8;
     }
-    match bytes.last_chunk() {
-        Some(chunk) if at < bytes.len() => {
-            // Without the bytes before.
-            let equal = equal(byte, chunk) >> (8 * (at + 8 - bytes.len()));
-            (equal != 0).then(|| at + equal.trailing_zeros() as usize / 8)
-        }
-        Some(_) => None,
-        None => Some(at + bytes[at..].iter().position(|other| *other == byte)?),
-    }
-}
-
-/// The highest bit of each byte that is equal to this one.
-#[inline]
-fn equal(byte: u8, chunk: &[u8; 8]) -> u64 {
-    const LOW: u64 = u64::from_le_bytes([0x7f; 8]);
-    let differs = u64::from_le_bytes(*chunk) ^ u64::from_le_bytes([byte; 8]);
-    !(((differs & LOW) + LOW) | differs | LOW)
+    let rest = bytes[at..].iter().position(|other| *other == byte)?;
+    Some(at + rest)
 }
 
 #[cfg(test)]
@@ -123,11 +111,8 @@ mod tests {
         fn a_byte_is_found_where_it_is(
             bytes in proptest::collection::vec(prop_oneof![0u8..3, any::<u8>()], 0..40),
             byte in prop_oneof![0u8..3, any::<u8>()],
-            from in 0usize..42,
         ) {
-            let rest = bytes.get(from..).unwrap_or_default();
-            let expected = rest.iter().position(|other| *other == byte).map(|at| from + at);
-            prop_assert_eq!(find(byte, &bytes, from), expected);
+            prop_assert_eq!(find(byte, &bytes), bytes.iter().position(|other| *other == byte));
         }
     }
 

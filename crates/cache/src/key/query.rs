@@ -115,7 +115,7 @@ impl QueryRules {
 
     #[inline]
     fn normal_as<'p>(&self, query: Query, full: &'p [u8], out: &mut PathBuffer) -> Normal<'p> {
-        let Some(mark) = find(b'?', full, 0) else { return Normal::Borrowed(full) };
+        let Some(mark) = find(b'?', full) else { return Normal::Borrowed(full) };
         if query == Query::None {
             return Normal::Borrowed(&full[..mark]);
         }
@@ -123,7 +123,7 @@ impl QueryRules {
         let (mut last, mut sorted) = (&b""[..], true);
         let mut at = mark + 1;
         while at <= full.len() {
-            let end = find(b'&', full, at).unwrap_or(full.len());
+            let end = find(b'&', &full[at..]).map_or(full.len(), |len| at + len);
             let parameter = &full[at..end];
             if parameter.is_empty() || !self.keeps(parameter) {
                 if !kept.drop(at - 1, end) {

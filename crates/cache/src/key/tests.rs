@@ -149,17 +149,6 @@ fn pieces(mut key: &[u8]) -> Vec<(u8, Vec<u8>)> {
     found
 }
 
-#[test]
-fn a_long_piece_is_in_the_key_as_a_short_one_is() {
-    let some = settings(|config| config.fields = vec!["F-A".into(), "F-B".into()]);
-    for bytes in [1, PIECES_GATHERED_BYTES - 8, PIECES_GATHERED_BYTES, 1000] {
-        let (a, b) = ("a".repeat(bytes), "b".repeat(bytes));
-        let found = pieces(&key_of(&some, &format!("F-A: {a}\r\nF-B: {b}\r\n")));
-        let expected = [(2, "F-A".to_owned()), (3, a), (2, "F-B".to_owned()), (3, b)];
-        assert_eq!(found, expected.map(|(part, text)| (part, text.into_bytes())), "{bytes}");
-    }
-}
-
 proptest! {
     /// A key can be read back into its pieces, so two requests have the same key only if they have
     /// the same pieces.
@@ -195,7 +184,7 @@ proptest! {
 #[test]
 fn the_url_of_a_purge_is_normalised_like_a_key() {
     let realm = Realm { role: config::Role::Reverse, scheme: http1::Scheme::Http };
-    let url = |authority, path| StoredUri::as_requested(realm, authority, path).url();
+    let url = |authority, path| StoredUri::new(realm, authority, path).url();
     assert_eq!(url(b"EXAMPLE.com:80", b"/A?b"), b"example.com/A?b");
     assert_eq!(url(b"h:8080", b"/"), b"h:8080/");
 }

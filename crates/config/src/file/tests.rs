@@ -115,6 +115,35 @@ fn a_mistake_in_a_setting_is_shown_where_it_is() {
 }
 
 #[test]
+fn a_setting_without_effect_is_a_mistake() {
+    for (lines, at, what) in [
+        ("answer = 'x'\nquery = 'sort'\n", (8, 9), "routes to an upstream"),
+        ("redirect = '/x'\nnegative = '1s'\n", (8, 12), "routes to an upstream"),
+        ("answer = 'x'\ndevice = true\n", (8, 10), "routes to an upstream"),
+        ("upstream = 'site'\nstore = false\nbypass_cookies = ['a']\n", (9, 18), "no effect"),
+        ("upstream = 'site'\nstore = false\nlifetime = [{ttl='1s'}]\n", (9, 12), "no effect"),
+        ("upstream = 'site'\nquery_keep = []\n", (8, 14), "query = \"none\""),
+        ("upstream = 'site'\nkey_fields = ['X-A', 'x-a']\n", (8, 14), "twice"),
+        ("upstream = 'site'\nkey_fields = ['TE']\n", (8, 14), "one connection"),
+        ("upstream = 'site'\nprefix = '/{lang}'\n", (8, 10), "captures nothing"),
+        ("path = '/x'\nredirect = '/y/{lang}'\n", (8, 12), "captures {lang}"),
+        (
+            "upstream = 'site'\ndevice = true\n\
+             request = [{ default = 'x-device-class', value = 'a' }]\n",
+            (8, 10),
+            "itself",
+        ),
+    ] {
+        let found = mistakes(&format!("{SMALL}[[route]]\n{lines}"));
+        assert_eq!((found[0].0, found[0].1), at, "{lines}{found:?}");
+        assert!(found[0].2.contains(what), "{what}: {}", found[0].2);
+    }
+    // It is sent to the upstream also without a store.
+    let device = "[[route]]\nupstream = 'site'\nstore = false\ndevice = true\n";
+    assert!(parse(&format!("{SMALL}{device}")).is_ok());
+}
+
+#[test]
 fn an_unknown_key_is_shown_with_the_nearest_one() {
     let text = format!("{SMALL}[limits]\nidle_keepalive = '1s'\nhead_tmeout = '1s'\nnothing = 1\n");
     let found = mistakes(&text);

@@ -28,7 +28,7 @@ impl Keyed {
             Role::Forward => None,
         };
         let path = context.stored_path(authority, path);
-        let key = context.worker.cache.uri_key(StoredUri::normal(realm, authority, &path));
+        let key = context.worker.cache.uri_key(StoredUri::new(realm, authority, &path));
         Keyed { uri: Some(key), route }
     }
 

@@ -448,7 +448,7 @@ fn no_lifetime_applies_to_a_request_with_authorization() {
                 "/4?cc=public,no-cache&etag=x&size=9",
                 "/5?cc=must-revalidate&etag=x&size=9",
             ] {
-                // What is stored was fetched, then confirmed, for a request with credentials.
+                // The stored response was fetched, then confirmed, for a request with credentials.
                 for round in 1..3 {
                     get(target, authorized).await;
                     assert_eq!(world.origin.count(target), round, "{target}");
