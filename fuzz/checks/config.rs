@@ -2,7 +2,7 @@
 //! parsers never panic, and accepted input makes sense.
 
 use access_log::LogFormat;
-use config::Host;
+use config::{Host, Path, Pattern, Piece};
 
 /// Part of the target `proxy_texts`.
 pub(crate) fn texts(data: &[u8]) {
@@ -19,8 +19,26 @@ pub(crate) fn texts(data: &[u8]) {
             let again = Host::parse(&format!("*.{name}"));
             assert_eq!(again, Ok(Host::Below(name)), "{text:?}");
         }
+        Ok(Host::Captured { name, below }) => {
+            let again = Host::parse(&format!("{{{name}}}.{below}"));
+            assert_eq!(again, Ok(Host::Captured { name, below }), "{text:?}");
+        }
         Err(error) => one_line(&error),
     }
+    match text.parse::<Pattern>() {
+        Ok(pattern) => assert_eq!(pattern.to_string().parse(), Ok(pattern)),
+        Err(error) => one_line(&error),
+    }
+    if let Err(error) = Path::parse(&text) {
+        one_line(&error);
+    }
+    let again: usize = config::pieces(&text)
+        .map(|piece| match piece {
+            Piece::Text(text) => text.len(),
+            Piece::Capture(name) => name.len() + 2,
+        })
+        .sum();
+    assert_eq!(again, text.len(), "the pieces are the text");
 }
 
 /// An error must be one non-empty line.

@@ -1,10 +1,10 @@
 //! Stored responses and variants, collapsed fetches, purges, and the disk below the memory.
 //!
-//! [`Cache`] is shared by all cores. [`stored`], [`partial`] and [`variants`] are the entries of
-//! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep changed
-//! responses from being served; [`forms`] are the coded forms of stored responses, which
-//! [`coding_jobs`] makes; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The crate
-//! `caching` decides whether a response may be stored or reused.
+//! [`Cache`] is shared by all cores. [`key`] is what makes a key; [`stored`], [`partial`] and
+//! [`variants`] are the entries of the store; [`flight`] is collapsed forwarding; [`purge`],
+//! [`changes`] and [`watch`] keep changed responses from being served; [`forms`] are the coded
+//! forms of stored responses, which [`coding_jobs`] makes; [`disk`] is below the memory; [`sizing`]
+//! forecasts other sizes. The crate `caching` decides whether a response may be stored or reused.
 //!
 //! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
 //! acknowledged change is served after it.
@@ -18,6 +18,7 @@ pub mod flight;
 mod form_heads;
 pub mod forms;
 pub mod handover;
+pub mod key;
 pub mod limits;
 mod lookup;
 pub mod partial;

@@ -23,6 +23,13 @@ pub const VARY_SETS_MAX: usize = 8;
 pub const VARIANTS_OFFERED_MAX: usize = 8;
 /// and maximum bytes of these tags, because servers refuse long fields.
 pub const OFFERED_BYTES_MAX: usize = 1024;
+/// Maximum bytes of the cookies and fields in a key; a request with more does not use the store.
+pub const KEY_PARTS_BYTES_MAX: usize = 4096;
+/// A hit whose stored URI differs from the requested one has at most this long a path and query.
+/// Others are answered by an exchange.
+pub const STORED_PATH_ON_STACK: usize = 2048;
+/// Parameters of a query that a hit sorts, in the same way.
+pub const PARAMETERS_ON_STACK: usize = 32;
 /// Maximum stored tags of one response. A response with more matches any purge by tag.
 pub const TAGS_MAX: usize = 1024;
 /// Slots of the store per tick that a sweep checks.
@@ -38,4 +45,5 @@ const _: () = assert!(
     config::limits::CODING_JOBS_MAX < runtime::fs::THREADS_MAX as u64,
     "the disk keeps some threads of the pool"
 );
+const _: () = assert!(PARAMETERS_ON_STACK <= STORED_PATH_ON_STACK);
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);

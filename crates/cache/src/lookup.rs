@@ -10,11 +10,11 @@ use store::Key;
 
 use crate::changes::{Made, Notice};
 use crate::flight::Settled;
+use crate::key::{KeyParts, StoredUri};
 use crate::limits::CONFIRMED_WRITTEN_MIN;
 use crate::partial::Partial;
 use crate::pressure::store_bytes_left;
-use crate::purge::{self};
-use crate::realm::{Realm, normal_authority};
+use crate::realm::normal_authority;
 use crate::sizing::{LABELS, Size};
 use crate::stored::{Entry, Head, Stored, Wire};
 use crate::watch::Watch;
@@ -68,13 +68,14 @@ impl Cache {
     /// 9110, 4.2.3).
     // Always: with one path of hits for each protocol, the hint alone is not followed.
     #[inline(always)]
-    pub fn uri_key(&self, realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Key {
+    pub fn uri_key(&self, uri: StoredUri<'_>) -> Key {
+        let StoredUri { realm, authority, path } = uri;
         let mut builder = self.hasher.start();
         builder.raw(&[realm.byte()]);
         if !planted::is(planted::Bug::KeyWithoutHost) {
             builder.part(&normal_authority(realm, authority));
         }
-        builder.part(path_and_query);
+        builder.part(path);
         builder.finish()
     }
 
@@ -107,12 +108,55 @@ impl Cache {
             // A response with Vary is never stored under the URI itself.
             Some(Entry::Response(_) | Entry::Part(_)) => Lookup::Absent(uri),
             Some(Entry::Varies(varies)) => {
-                self.look_for_variant(look, uri, &varies, request, now_ms)
+                self.look_for_variant(look, uri, &varies, None, request, now_ms)
             }
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
                 Lookup::Uncacheable
             }
             Some(Entry::Uncacheable { .. }) => Lookup::Absent(uri),
+        }
+    }
+
+    /// The same for a request whose key has other parts besides its URI.
+    pub fn look_by_parts(
+        &self,
+        look: Look,
+        uri: Key,
+        parts: Option<KeyParts<'_>>,
+        request: &Wire<'_>,
+        now_ms: u64,
+    ) -> Lookup {
+        if parts.is_none() {
+            return self.look(look, uri, request, now_ms);
+        }
+        if self.handover.is_left() {
+            return Lookup::Uncacheable;
+        }
+        match self.entry(look, &uri) {
+            Some(Entry::Varies(varies)) => {
+                self.look_for_variant(look, uri, &varies, parts, request, now_ms)
+            }
+            // A response under the URI itself was stored when the key had no other parts.
+            _ => self.absent(self.key_of_none(uri, parts, request), now_ms),
+        }
+    }
+
+    /// The key of a request for whose URI nothing is stored.
+    pub fn key_of_none(&self, uri: Key, parts: Option<KeyParts<'_>>, request: &Wire<'_>) -> Key {
+        match parts {
+            None => uri,
+            Some(_) => self.collapse_key(uri, &[], parts, request),
+        }
+    }
+
+    /// Nothing is stored that this request selects. Its key may have the mark that the last
+    /// response could not be stored.
+    pub(crate) fn absent(&self, key: Key, now_ms: u64) -> Lookup {
+        match self.store.peek(&key) {
+            Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
+                Lookup::Uncacheable
+            }
+            _ => Lookup::Absent(key),
         }
     }
 
@@ -182,19 +226,15 @@ impl Cache {
     /// Invalidates the stored responses of a URI (RFC 9111, 4.4) and the fetches in flight for it.
     /// `own` is the watch of the request that made the change. Await the result before the change
     /// is acknowledged.
-    pub fn invalidate(
-        &self,
-        (realm, authority, path): (Realm, &[u8], &[u8]),
-        own: Option<&mut Watch>,
-    ) -> Made {
-        let (uri, rounds) = (self.uri_key(realm, authority, path), self.handover.rounds());
+    pub fn invalidate(&self, changed: StoredUri<'_>, own: Option<&mut Watch>) -> Made {
+        let (uri, rounds) = (self.uri_key(changed), self.handover.rounds());
         match own {
             Some(watch) => watch.change(),
             None => self.watches.change(&uri),
         }
         self.store.remove(&uri);
         let pending = self.disk().map(|disk| disk.delete(&uri));
-        Cache::made(Notice::of_url(purge::url(realm, authority, path)), pending, rounds)
+        Cache::made(Notice::of_url(changed.url()), pending, rounds)
     }
 
     /// Stores a part, combined with the stored parts if that is allowed. A complete representation

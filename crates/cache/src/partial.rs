@@ -200,7 +200,8 @@ mod tests {
         let exchange = Exchange { request_ms: 0, response_ms: 0 };
         let meta = StoredMeta::of(&Response { status: 200, fields }, exchange, &Policy::SHARED);
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
-        let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
+        let uri = crate::key::StoredUri::new(realm, b"h", b"/");
+        let resource = Resource::new(uri, fields.iter().copied(), 0);
         let lines = fields.iter().copied();
         Arc::new(Head::new(200, b"", lines, meta, None, resource, None))
     }

@@ -18,10 +18,9 @@ use store::{Concerns, Cursor, Generation, Key, Known, Mark, Sweep, Verdict};
 use crate::Cache;
 use crate::Look;
 use crate::changes::{Made, Notice};
+use crate::key::StoredUri;
 use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
 use crate::partial::Partial;
-use crate::realm::Realm;
-use crate::realm::normal_authority;
 use crate::stored::{Entry, Stored};
 
 /// What purges match a response by.
@@ -38,14 +37,12 @@ pub struct Resource {
 impl Resource {
     /// For a response with these fields to a request that began at `began`.
     pub fn new<'f>(
-        realm: Realm,
-        authority: &[u8],
-        path_and_query: &[u8],
+        uri: StoredUri<'_>,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         began: Generation,
     ) -> Resource {
         let tags = tags(fields).unwrap_or_default();
-        Resource { url: url(realm, authority, path_and_query).into(), tags, began }
+        Resource { url: uri.url().into(), tags, began }
     }
 
     /// After an update by a request that began at `began`, which may name other tags.
@@ -72,12 +69,6 @@ impl Resource {
     pub fn bytes_held(&self) -> usize {
         self.url.len() + self.tags.kept.len()
     }
-}
-
-/// The URL as used by purges. It has no scheme and no kind of listener: purging a URL removes it
-/// wherever it is stored.
-pub fn url(realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Vec<u8> {
-    [&normal_authority(realm, authority), path_and_query].concat()
 }
 
 /// Whether this field carries tags.
@@ -245,8 +236,6 @@ pub type Sweeping = Mutex<Option<(Sweep, Cursor)>>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::Role;
-    use http1::Scheme;
 
     fn tags_of(fields: &[(&str, &str)]) -> Option<String> {
         let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
@@ -264,12 +253,5 @@ mod tests {
         let many = many.join(" ");
         let found = tags([(&b"Surrogate-Key"[..], many.as_bytes())].into_iter()).unwrap();
         assert!(found.more && found.kept.len() < many.len());
-    }
-
-    #[test]
-    fn the_url_of_a_purge_is_normalised_like_a_key() {
-        let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
-        assert_eq!(url(realm, b"EXAMPLE.com:80", b"/A?b"), b"example.com/A?b");
-        assert_eq!(url(realm, b"h:8080", b"/"), b"h:8080/");
     }
 }

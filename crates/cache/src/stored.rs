@@ -208,7 +208,8 @@ impl Head {
             match caching::may_store(&request, &response, fetched.exchange, policy) {
                 Ok(storable) => (storable.meta, storable.vary, Ok(())),
                 Err(why) => {
-                    let meta = StoredMeta::of(&response, fetched.exchange, policy);
+                    let policy = policy.for_request(&request);
+                    let meta = StoredMeta::of(&response, fetched.exchange, &policy);
                     (meta, caching::vary(&fields), Err(why))
                 }
             };
@@ -725,7 +726,8 @@ mod tests {
 
     fn head(fields: &[(&[u8], &[u8])]) -> Head {
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
-        let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
+        let uri = crate::key::StoredUri::new(realm, b"h", b"/");
+        let resource = Resource::new(uri, fields.iter().copied(), 0);
         let (via, lines) = (b"Via: 1.1 plimsoll\r\n", fields.iter().copied());
         Head::new(200, via, lines, meta(fields), None, resource, None)
     }

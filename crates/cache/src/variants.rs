@@ -9,6 +9,9 @@
 //! Keys include the number of their set. So responses stored before the `Varies` was removed, or
 //! before their set was dropped for a newer one, are never found again and age out of the store.
 //!
+//! If the key of a request has other parts besides its URI ([`crate::key`]), they are in the keys
+//! too, and each response is stored like one that varies, if only by the set without names.
+//!
 //! What never happens: a request needs more than [`VARY_SETS_MAX`] look-ups; a request to the
 //! origin has more than [`VARIANTS_OFFERED_MAX`] tags, or more than [`OFFERED_BYTES_MAX`] bytes of
 //! them.
@@ -20,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use store::Key;
 
 use crate::Look;
+use crate::key::KeyParts;
 use crate::limits::{OFFERED_BYTES_MAX, VARIANTS_LISTED_MAX, VARIANTS_OFFERED_MAX, VARY_SETS_MAX};
 use crate::partial::Partial;
 use crate::stored::{Entry, Head, Stored, Wire};
@@ -150,12 +154,13 @@ impl Cache {
         look: Look,
         uri: Key,
         varies: &Varies,
+        parts: Option<KeyParts<'_>>,
         request: &Wire<'_>,
         now_ms: u64,
     ) -> Lookup {
         let (mut best, mut uncacheable) = (Best::Nothing, false);
         for set in &varies.sets {
-            let key = self.variant_key(uri, set, request);
+            let key = self.variant_key(uri, set, parts, request);
             match self.entry(look, &key) {
                 Some(Entry::Response(stored)) if stored.head.matches(request) => {
                     if let Some(stored) = self.judged(look, key, stored) {
@@ -178,64 +183,86 @@ impl Cache {
             Best::Part(partial, key) => Lookup::Part(partial, key),
             Best::Nothing if uncacheable => Lookup::Uncacheable,
             Best::Nothing => {
-                let key = self.collapse_key(uri, varies, request);
-                match self.store.peek(&key) {
-                    Some(Entry::Uncacheable { until_ms, since })
-                        if self.holds(until_ms, since, now_ms) =>
-                    {
-                        Lookup::Uncacheable
-                    }
-                    _ => Lookup::Absent(key),
-                }
+                self.absent(self.collapse_key(uri, &varies.sets, parts, request), now_ms)
             }
         }
     }
 
     /// The keys that may have the response that a request selects.
-    pub fn variant_keys(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Vec<Key> {
-        varies.sets.iter().map(|set| self.variant_key(uri, set, request)).collect()
+    pub fn variant_keys(
+        &self,
+        uri: Key,
+        varies: &Varies,
+        parts: Option<KeyParts<'_>>,
+        request: &Wire<'_>,
+    ) -> Vec<Key> {
+        varies.sets.iter().map(|set| self.variant_key(uri, set, parts, request)).collect()
     }
 
     #[inline]
-    fn variant_key(&self, uri: Key, set: &VarySet, request: &Wire<'_>) -> Key {
+    fn variant_key(
+        &self,
+        uri: Key,
+        set: &VarySet,
+        parts: Option<KeyParts<'_>>,
+        request: &Wire<'_>,
+    ) -> Key {
         let mut builder = self.hasher.within(uri);
         builder.raw(&set.number.to_le_bytes());
         set.names.feed(request, |piece| builder.raw(piece));
+        if let Some(parts) = parts {
+            parts.feed_key(request.0, |piece| builder.raw(piece));
+        }
         builder.finish()
     }
 
     /// The key by which fetches are collapsed if nothing is stored: requests that no set
     /// distinguishes share it. With one set it is the key under which the response will be stored.
-    fn collapse_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
+    pub(crate) fn collapse_key(
+        &self,
+        uri: Key,
+        sets: &[VarySet],
+        parts: Option<KeyParts<'_>>,
+        request: &Wire<'_>,
+    ) -> Key {
         let mut builder = self.hasher.within(uri);
-        for set in &varies.sets {
+        for set in sets {
             builder.raw(&set.number.to_le_bytes());
             set.names.feed(request, |piece| builder.raw(piece));
+        }
+        if let Some(parts) = parts {
+            parts.feed_key(request.0, |piece| builder.raw(piece));
         }
         builder.finish()
     }
 
     /// The key for storing a response with this head. Records what the URI's responses vary by,
     /// unless the URI has changed meanwhile.
-    pub fn storage_key(&self, uri: Key, head: &Head, request: &Wire<'_>, watch: &Watch) -> Key {
+    pub fn storage_key(
+        &self,
+        uri: Key,
+        head: &Head,
+        (request, parts): (&Wire<'_>, Option<KeyParts<'_>>),
+        watch: &Watch,
+    ) -> Key {
         let there = match self.store.peek(&uri) {
             Some(Entry::Varies(there)) => Some(there),
             _ => None,
         };
         let names = match (&head.varies, &there) {
-            (None, None) => return uri,
-            (None, Some(_)) => VaryNames::default(),
+            (None, None) if parts.is_none() => return uri,
+            (None, _) => VaryNames::default(),
             (Some((names, _)), _) => names.clone(),
         };
         if let Some(there) = &there
             && let Some(set) = there.set_of(&names)
         {
-            let key = self.variant_key(uri, set, request);
+            let key = self.variant_key(uri, set, parts, request);
             there.list(key);
             return key;
         }
         let set = VarySet { names, number: self.epoch() };
-        let key = self.variant_key(uri, &set, request);
+        let key = self.variant_key(uri, &set, parts, request);
         let varies = match there {
             Some(there) => there.with(set),
             None => Varies::new(vec![set], Vec::new()),

@@ -73,6 +73,8 @@ rules! {
             "the response states a lifetime";
         StoreRule::HeuristicStatus => "heuristic-status", "RFC 9110, 15.1",
             "the status may be stored without a stated lifetime";
+        StoreRule::ConfiguredLifetime => "configured-lifetime", "RFC 9111, 4.2.2",
+            "the configuration has a lifetime for the response";
         StoreRule::PostForGet => "post-for-get", "RFC 9110, 9.3.3",
             "the response to POST is said to be what a GET would bring";
     }
@@ -89,6 +91,8 @@ rules! {
         LifetimeSource::Invalid(InvalidFreshness::Expires) => "invalid-expires",
             "RFC 9111, 5.3", "Expires is no date: stale";
         LifetimeSource::Unstated => "unstated", "RFC 9111, 4.2.1", "no lifetime is stated: stale";
+        LifetimeSource::Configured { .. } => "configured", "RFC 9111, 4.2.2",
+            "a lifetime of the configuration";
     }
     NeverStale {
         NeverStale::MustRevalidate => "must-revalidate", "RFC 9111, 5.2.2.2",

@@ -34,13 +34,25 @@ pub enum LifetimeSource {
     Invalid(InvalidFreshness),
     /// No lifetime is stated or suggested: stale at once.
     Unstated,
+    /// The operator has configured it: [`crate::Configured`].
+    Configured {
+        /// The number of its route when the response came.
+        route: u16,
+        /// Its number there. `None`: it was the one of `negative`.
+        number: Option<u16>,
+    },
 }
 
 impl LifetimeSource {
     /// Whether the origin stated the lifetime, validly or not.
     #[must_use]
     pub fn is_explicit(self) -> bool {
-        !matches!(self, LifetimeSource::Heuristic | LifetimeSource::Unstated)
+        !matches!(
+            self,
+            LifetimeSource::Heuristic
+                | LifetimeSource::Unstated
+                | LifetimeSource::Configured { .. }
+        )
     }
 }
 

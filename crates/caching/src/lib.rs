@@ -62,7 +62,7 @@ pub use reuse::{
     decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error,
 };
 pub use storing::{
-    HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,
+    Configured, HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,
     STALE_WHEN_UNREACHABLE_MS, Storable, StoreRule, StoredMeta, is_heuristically_cacheable,
     is_understood, may_store, may_store_post,
 };

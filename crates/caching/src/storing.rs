@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::conditional::Validators;
 use crate::directives::{CacheControl, Scope};
 use crate::fields::{FieldSource, Request, Response, trim};
-use crate::freshness::{Exchange, Freshness, LifetimeRules, freshness};
+use crate::freshness::{Exchange, Freshness, LifetimeRules, LifetimeSource, freshness};
 use crate::invalidation::{TargetUri, resolve_same_origin};
 use crate::partial::ContentRange;
 use crate::targeted;
@@ -41,6 +41,33 @@ pub struct Policy {
     /// Fields with directives for this cache only, in order of precedence. The first one that is
     /// present and valid replaces `Cache-Control` and `Expires` (RFC 9213).
     pub targeted_fields: &'static [&'static str],
+    /// The lifetime that the operator has configured for this response, if any.
+    pub configured: Option<Configured>,
+}
+
+/// A lifetime that an operator has configured for a response.
+///
+/// It takes the place of the heuristic one: it applies where the origin says nothing. If it
+/// `overrules`, it also replaces `max-age`, `s-maxage`, `Expires` and `no-cache`. It never makes a
+/// response storable that `no-store` or `private` forbids to store, and never permits stale use
+/// that `must-revalidate` or `proxy-revalidate` forbids. It never applies to a response to a
+/// request with `Authorization`, nor to one with `Set-Cookie`: both are probably for one user. The
+/// age is counted as for any lifetime (RFC 9111, 4.2), so an `Age` that the response came with
+/// counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Configured {
+    /// The freshness lifetime. `None`: only the other two apply.
+    pub lifetime_ms: Option<u64>,
+    /// Whether it replaces what the origin says.
+    pub overrules: bool,
+    /// In place of `stale-while-revalidate`.
+    pub stale_while_revalidate_ms: Option<u64>,
+    /// In place of `stale-if-error`.
+    pub stale_if_error_ms: Option<u64>,
+    /// The number of its route, for explanations.
+    pub route: u16,
+    /// Its number there. `None`: it is the one of `negative`.
+    pub number: Option<u16>,
 }
 
 impl Policy {
@@ -51,7 +78,17 @@ impl Policy {
         heuristic_lifetime_ms_max: HEURISTIC_LIFETIME_MS_MAX,
         stale_when_unreachable_ms: STALE_WHEN_UNREACHABLE_MS,
         targeted_fields: &["cdn-cache-control"],
+        configured: None,
     };
+
+    /// The same for the response to a request. What permits storing a response to a request with
+    /// `Authorization` (RFC 9111, 3.5) leaves the origin to check each use, or says how long it
+    /// need not. So there the origin's lifetime counts alone.
+    #[must_use]
+    pub fn for_request<F: FieldSource + ?Sized>(&self, request: &Request<'_, F>) -> Policy {
+        let is_for_all = |_: &Configured| !request.fields.has("authorization");
+        Policy { configured: self.configured.filter(is_for_all), ..*self }
+    }
 }
 
 impl Default for Policy {
@@ -107,6 +144,8 @@ pub enum StoreRule {
     ExplicitLifetime,
     /// A status that is heuristically cacheable.
     HeuristicStatus,
+    /// A lifetime that the operator has configured.
+    ConfiguredLifetime,
     /// A response to POST with an explicit lifetime and the target as its content's location.
     PostForGet,
 }
@@ -213,7 +252,7 @@ impl StoredMeta {
         };
         let control = &directives.control;
         let no_cache = control.no_cache.is_whole();
-        StoredMeta {
+        let meta = StoredMeta {
             status: response.status,
             freshness,
             validators: Validators::of(response.fields, exchange.response_ms),
@@ -224,7 +263,43 @@ impl StoredMeta {
             immutable: control.immutable,
             requested_ms: exchange.request_ms,
             fresh_until_ms: if no_cache { 0 } else { freshness.fresh_until_ms() },
+        };
+        match policy.configured {
+            Some(configured) if !response.fields.has("set-cookie") => {
+                meta.configured(configured, control)
+            }
+            _ => meta,
         }
+    }
+
+    /// The same with a lifetime of the configuration.
+    #[cold]
+    fn configured(mut self, by: Configured, control: &CacheControl) -> StoredMeta {
+        let is_silent = !self.freshness.lifetime_source.is_explicit() && !self.no_cache;
+        if let Some(lifetime_ms) = by.lifetime_ms
+            && (is_silent || by.overrules)
+        {
+            self.freshness.lifetime_ms = lifetime_ms;
+            let (route, number) = (by.route, by.number);
+            self.freshness.lifetime_source = LifetimeSource::Configured { route, number };
+            self.no_cache = false;
+            if self.never_stale == Some(NeverStale::SMaxage) {
+                self.never_stale = None;
+            }
+            self.fresh_until_ms = self.freshness.fresh_until_ms();
+        }
+        let replaces = |stated: Option<u64>| stated.is_none() || by.overrules;
+        if let Some(grace_ms) = by.stale_while_revalidate_ms
+            && replaces(control.stale_while_revalidate.ms())
+        {
+            self.stale_while_revalidate_ms = Some(grace_ms);
+        }
+        if let Some(grace_ms) = by.stale_if_error_ms
+            && replaces(control.stale_if_error.ms())
+        {
+            self.stale_if_error_ms = Some(grace_ms);
+        }
+        self
     }
 
     /// The same response, stale from this time on. Stale use is decided as if its lifetime had
@@ -365,6 +440,7 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if policy.shared && request.fields.has("authorization") && !permits_sharing(control) {
         return Err(NotStored::Authorization);
     }
+    let policy = &policy.for_request(request);
     let meta = StoredMeta::with_directives(response, &directives, exchange, policy);
     let rule = store_rule(control, &meta, policy)?;
     let vary = vary(response.fields);
@@ -390,8 +466,11 @@ fn store_rule(
     meta: &StoredMeta,
     policy: &Policy,
 ) -> Result<StoreRule, NotStored> {
-    if meta.freshness.lifetime_source.is_explicit() {
+    let source = meta.freshness.lifetime_source;
+    if source.is_explicit() {
         Ok(StoreRule::ExplicitLifetime)
+    } else if matches!(source, LifetimeSource::Configured { .. }) {
+        Ok(StoreRule::ConfiguredLifetime)
     } else if control.public {
         Ok(StoreRule::Public)
     } else if !policy.shared && control.private != Scope::Absent {

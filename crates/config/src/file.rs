@@ -183,11 +183,12 @@ impl Root {
         }
         for (at, route) in config.routes.iter().enumerate() {
             if let Err(wrong) = super::routes::check_route(route, &names) {
-                let key = match &route.action {
-                    Action::Group(name) if !names.contains(name.as_str()) => ".upstream",
+                let key = match (&route.action, super::routes::check_captures(route)) {
+                    (_, Err((key, _))) => key,
+                    (Action::Group(name), _) if !names.contains(name.as_str()) => "upstream",
                     _ => "",
                 };
-                here.mistake_of(&format!("route[{at}]{key}"), wrong);
+                here.mistake_of(&format!("route[{at}].{key}"), wrong);
             }
         }
     }
@@ -239,7 +240,7 @@ impl RouteTable {
     /// `None` if its keys do not form a route; that was reported when they were read.
     fn route(&self) -> Option<Route> {
         let path = match (&self.path, &self.prefix) {
-            (Some(path), _) => RoutePath::Exact(path.clone()),
+            (Some(path), _) => path.value.clone(),
             (None, Some(prefix)) => RoutePath::Prefix(prefix.clone()),
             (None, None) => RoutePath::Prefix("/".to_owned()),
         };
@@ -267,6 +268,9 @@ impl RouteTable {
             store: self.store,
             early_data: self.early_data,
             compression: self.compression,
+            key: self.key.clone(),
+            lifetimes: self.lifetime.clone(),
+            negative: self.negative,
         })
     }
 }

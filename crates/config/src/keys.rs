@@ -17,8 +17,8 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
-    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Quota, Retries, Role, Timeouts,
-    UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
+    KeySettings, Lifetime, ListenerTls, Origin, Path, ProxyHeader, PurgeRules, Queue, Quota,
+    Retries, Role, Timeouts, UpstreamProtocol, UpstreamReuse, UpstreamTls, Via,
 };
 use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
@@ -455,7 +455,7 @@ impl Table for Ejection {
 #[derive(Debug)]
 pub(crate) struct RouteTable {
     pub(crate) hosts: Vec<Parsed<Host>>,
-    pub(crate) path: Option<String>,
+    pub(crate) path: Option<Parsed<Path>>,
     pub(crate) prefix: Option<String>,
     pub(crate) upstream: Option<String>,
     pub(crate) redirect: Option<String>,
@@ -465,6 +465,9 @@ pub(crate) struct RouteTable {
     pub(crate) store: bool,
     pub(crate) early_data: bool,
     pub(crate) compression: bool,
+    pub(crate) key: KeySettings,
+    pub(crate) lifetime: Vec<Lifetime>,
+    pub(crate) negative: Option<Duration>,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -483,6 +486,9 @@ impl Default for RouteTable {
             store: true,
             early_data: false,
             compression: true,
+            key: KeySettings::default(),
+            lifetime: Vec::new(),
+            negative: None,
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -492,16 +498,20 @@ impl Default for RouteTable {
 impl Table for RouteTable {
     const KEYS: &'static [Key<RouteTable>] = keys![RouteTable;
         hosts: Kind::Texts, hosts,
-            "Hosts, without ports: `example.org`, or `*.example.org` for all hosts below it. \
-             Empty: any host.", example "[\"example.org\", \"*.example.org\"]";
-        path: Kind::Text, path, "Only this path.", example "\"/favicon.ico\"";
+            "Hosts, without ports: `example.org`, or `*.example.org` for all hosts below it, or \
+             `{name}.example.org`, which captures one label. Empty: any host.",
+            example "[\"example.org\", \"*.example.org\"]";
+        path: Kind::Text, path,
+            "Only this path. `{name}` captures a segment, and `/*` at the end the rest: \
+             `/{lang}/shop/*`.", example "\"/favicon.ico\"";
         prefix: Kind::Text, prefix,
             "This path and everything below it: `/api` matches `/api` and `/api/x`, but not \
              `/apix`.",
             example "\"/api\"";
         upstream: Kind::Text, upstream, "Send the requests to the upstream of this name.",
             example "\"site\"";
-        redirect: Kind::Text, redirect, "Answer with a redirect to this URL.",
+        redirect: Kind::Text, redirect,
+            "Answer with a redirect to this URL. It may repeat captures: `/{*}?l={lang}`.",
             example "\"https://example.org/\"";
         answer: Kind::Text, answer, "Answer with this plain text.",
             example "\"nothing here\"";
@@ -518,6 +528,33 @@ impl Table for RouteTable {
         compression: Kind::Flag, compression,
             "Whether responses are coded, if [compression] has codings. Turn it off where a page \
              has both a secret and what a client sent (BREACH).";
+        query: Kind::Word(&["all", "none", "sort"]), key.query,
+            "The query in the cache key: all of it as it came, none of it, or its parameters \
+             sorted by name. The upstream gets the same query, in this and the next two keys, \
+             unless the store is bypassed.";
+        query_drop: Kind::Texts, key.query_drop,
+            "Parameters that are dropped from the query: `name`, `start*` or `*end`.",
+            example "[\"utm_*\", \"fbclid\", \"gclid\"]";
+        query_keep: Kind::Texts, key.query_keep, "All other parameters are dropped.",
+            example "[\"page\", \"q\"]";
+        key_cookies: Kind::Texts, key.cookies, "Cookies whose values are in the cache key.",
+            example "[\"currency\"]";
+        cookies_sent: Kind::Word(&["all", "key"]), key.cookies_sent,
+            "Which cookies the upstream gets of a request that the store may answer: all, or \
+             those of key_cookies.";
+        key_fields: Kind::Texts, key.fields,
+            "Request fields whose values are in the cache key.", example "[\"X-Country\"]";
+        device: Kind::Flag, key.device,
+            "Whether the class of the device (mobile, tablet or desktop) is in the cache key, and \
+             is sent to the upstream as X-Device-Class.";
+        bypass_cookies: Kind::Texts, key.bypass_cookies,
+            "A request with one of these cookies is not answered from the store, and its response \
+             is not stored.", example "[\"session*\"]";
+        negative: WHILE, negative,
+            "Lifetime of responses with status 404, 405, 410, 414 and 501, where the origin states \
+             none and no [[route.lifetime]] matches.", example "\"10s\"";
+        [[lifetime]]: lifetime, "How long some responses are fresh. The first one that matches a \
+            response applies.";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";
@@ -541,6 +578,12 @@ impl Table for RouteTable {
         }
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
+        }
+        let leads = (self.upstream.is_some(), self.store);
+        let adds = self.request.iter().flat_map(|field| field.add.iter().chain(&field.default));
+        let used = self.key.check_used(here, leads, self.prefix.as_deref(), adds);
+        if let Err((key, wrong)) = self.key.check().and(used) {
+            here.mistake_of(key, wrong);
         }
     }
 }
@@ -577,7 +620,8 @@ impl Table for FieldTable {
         default: Kind::Text, default, "Add a field if there is none of this name.",
             example "\"Cache-Control\"";
         remove: Kind::Text, remove, "Remove all fields of this name.", example "\"Server\"";
-        value: Kind::Text, value, "The value, for set, add and default.",
+        value: Kind::Text, value,
+            "The value, for set, add and default. It may repeat captures of the route.",
             example "\"plimsoll\"";
     ];
 

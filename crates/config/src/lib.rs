@@ -5,10 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+mod captures;
 mod compression;
 mod file;
 mod forward;
 mod forward_keys;
+mod key_settings;
 mod keys;
 pub mod limits;
 mod problem;
@@ -37,12 +39,16 @@ use access_log::LogFormat;
 use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
+pub use captures::{PathPattern, Piece, Segment, pieces};
 pub use file::{Process, Settings};
+pub use key_settings::{
+    CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
+};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use quota::{By, Counts, Over, Quota, Rate};
 pub use reference::{example, markdown};
-pub use routes::{Action, FieldRule, Host, Path, Route};
+pub use routes::{Action, FieldRule, Host, NEGATIVE, Path, Route};
 pub use transport::tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,

@@ -8,6 +8,14 @@ pub const SERVERS_PER_GROUP_MAX: usize = 128;
 pub const WEIGHT_MAX: u32 = 1000;
 /// Maximum size of a file of users.
 pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Maximum patterns, or names, in one list of a route.
+pub const KEY_PATTERNS_MAX: usize = 64;
+/// Maximum bytes of a pattern for names or content types.
+pub const PATTERN_BYTES_MAX: usize = 128;
+/// Maximum lifetimes of a route.
+pub const LIFETIMES_MAX: usize = 64;
+/// Maximum captures in the host and the path of a route.
+pub const CAPTURES_MAX: usize = 16;
 /// Maximum cost of a bcrypt hash: about 4 s per password, on a thread that others wait for.
 pub const PASSWORD_COST_MAX: u32 = 16;
 /// Bytes of a core's read buffer: the most that one turn of a connection can read.

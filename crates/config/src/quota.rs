@@ -134,15 +134,6 @@ impl FromStr for Rate {
     }
 }
 
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Host::Exact(name) => f.write_str(name),
-            Host::Below(name) => write!(f, "*.{name}"),
-        }
-    }
-}
-
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = PERIODS.iter().find(|(_, seconds)| *seconds == self.period.as_secs());

@@ -1,17 +1,22 @@
 //! Routes: which requests of reverse listeners go to which group, and how messages are changed.
 
+use std::fmt;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use hashbrown::HashSet;
 
-use super::{Config, Group, UpstreamProtocol};
-use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
+use super::captures::{PathPattern, Segment, capture, check_location, check_text};
+use super::key_settings::check_lifetimes;
+use super::{Config, Group, KeySettings, Lifetime, UpstreamProtocol};
+use crate::limits::{CAPTURES_MAX, SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
 /// Selects requests and decides what happens to them.
 ///
 /// Of all routes that match a request, the one with the most specific host is used, and of these
 /// the one with the most specific path: an exact host before a wildcard, a longer wildcard before a
-/// shorter one, any host last; an exact path before a prefix, a longer prefix before a shorter one.
+/// shorter one, any host last; an exact path before a prefix or a pattern, and of these the one
+/// with more segments.
 /// The order of routes does not matter, except between two that are equally specific: then the
 /// first is used.
 #[derive(Clone, Debug)]
@@ -33,7 +38,17 @@ pub struct Route {
     pub early_data: bool,
     /// Whether responses are coded, if anything is.
     pub compression: bool,
+    /// What belongs to the cache key.
+    pub key: KeySettings,
+    /// How long responses are fresh; the first that matches a response applies.
+    pub lifetimes: Vec<Lifetime>,
+    /// The same for [`NEGATIVE`] statuses that no other matches.
+    pub negative: Option<Duration>,
 }
+
+/// The statuses that `negative` is for: errors of the request that RFC 9110 (15.1) lets a cache
+/// keep.
+pub const NEGATIVE: [u16; 5] = [404, 405, 410, 414, 501];
 
 impl Route {
     /// All requests, to a group.
@@ -47,7 +62,35 @@ impl Route {
             store: true,
             early_data: false,
             compression: true,
+            key: KeySettings::default(),
+            lifetimes: Vec::new(),
+            negative: None,
         }
+    }
+}
+
+impl Route {
+    /// The names of its captures: that of the host, then those of the path.
+    pub fn captures(&self) -> Vec<&str> {
+        let of_path: Vec<&str> = match &self.path {
+            Path::Exact(_) | Path::Prefix(_) => Vec::new(),
+            Path::Pattern(pattern) => {
+                let names = pattern.segments.iter().filter_map(|segment| match segment {
+                    Segment::Capture(name) => Some(name.as_str()),
+                    Segment::Literal(_) => None,
+                });
+                names.chain(pattern.rest.then_some("*")).collect()
+            }
+        };
+        self.host_capture().into_iter().chain(of_path).collect()
+    }
+
+    /// The name of the capture in its hosts.
+    pub fn host_capture(&self) -> Option<&str> {
+        self.hosts.iter().find_map(|host| match host {
+            Host::Captured { name, .. } => Some(name.as_str()),
+            Host::Exact(_) | Host::Below(_) => None,
+        })
     }
 }
 
@@ -58,6 +101,13 @@ pub enum Host {
     Exact(String),
     /// All hosts below this one, at any depth: `example.org` means `*.example.org`.
     Below(String),
+    /// All hosts with one label before this one, which is captured: `{name}.example.org`.
+    Captured {
+        /// The name of the capture.
+        name: String,
+        /// What follows it.
+        below: String,
+    },
 }
 
 impl Host {
@@ -66,6 +116,16 @@ impl Host {
     /// # Errors
     /// One line: what is wrong.
     pub fn parse(text: &str) -> Result<Host, String> {
+        if let Some((first, below)) = text.split_once('.')
+            && let Some(name) = capture(first)?
+        {
+            return match Host::parse(below)? {
+                Host::Exact(below) if !below.starts_with('[') => {
+                    Ok(Host::Captured { name: name.to_owned(), below })
+                }
+                _ => Err(format!("{text:?}: a capture comes before a host such as example.org")),
+            };
+        }
         let (below, name) = match text.strip_prefix("*.") {
             Some(name) => (true, name),
             None => (false, text),
@@ -84,6 +144,16 @@ impl Host {
     }
 }
 
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Exact(name) => f.write_str(name),
+            Host::Below(name) => write!(f, "*.{name}"),
+            Host::Captured { name, below } => write!(f, "{{{name}}}.{below}"),
+        }
+    }
+}
+
 /// Paths of requests, without queries. They are compared after normalisation: `%61` is `a`, `//` is
 /// `/`, and `/a/../b` is `/b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +162,66 @@ pub enum Path {
     Exact(String),
     /// This path and everything below it: `/api` matches `/api` and `/api/x`, but not `/apix`.
     Prefix(String),
+    /// Paths with captured segments.
+    Pattern(PathPattern),
+}
+
+impl Path {
+    /// Parses the path of a route: a pattern if it has a capture, or ends with `/*`.
+    ///
+    /// # Errors
+    /// One line: what is wrong.
+    pub fn parse(text: &str) -> Result<Path, String> {
+        let (fixed, rest) = match text.strip_suffix("/*") {
+            Some(fixed) => (fixed, true),
+            None => (text, false),
+        };
+        if !rest && !fixed.contains('{') {
+            return Ok(Path::Exact(text.to_owned()));
+        }
+        let Some(segments) = fixed.strip_prefix('/').or((fixed.is_empty()).then_some("")) else {
+            return Err(format!("the path {text:?} does not begin with /"));
+        };
+        let segment = |segment: &str| match capture(segment)? {
+            Some(name) => Ok(Segment::Capture(name.to_owned())),
+            None if !is_literal(segment) => Err(format!(
+                "{segment:?} is not a segment of a path: write a text, or {{name}} as a whole \
+                 segment, and * only at the end"
+            )),
+            None => Ok(Segment::Literal(segment.to_owned())),
+        };
+        let segments = match segments {
+            "" => Vec::new(),
+            segments => segments.split('/').map(segment).collect::<Result<_, _>>()?,
+        };
+        Ok(Path::Pattern(PathPattern { segments, rest }))
+    }
+}
+
+/// Whether a text is one segment of a path, and no dots that name another.
+fn is_literal(segment: &str) -> bool {
+    let dots = segment.to_ascii_lowercase().replace("%2e", ".");
+    !segment.is_empty()
+        && !segment.contains(['{', '}', '*', '?', '#', ' '])
+        && !matches!(&*dots, "." | "..")
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Exact(path) => f.write_str(path),
+            Path::Prefix(prefix) => write!(f, "{prefix}*"),
+            Path::Pattern(PathPattern { segments, rest }) => {
+                for segment in segments {
+                    match segment {
+                        Segment::Literal(text) => write!(f, "/{text}")?,
+                        Segment::Capture(name) => write!(f, "/{{{name}}}")?,
+                    }
+                }
+                f.write_str(if *rest { "/*" } else { "" })
+            }
+        }
+    }
 }
 
 /// What happens to a request.
@@ -144,6 +274,12 @@ impl FieldRule {
         if UNTOUCHABLE.iter().any(|one| one.eq_ignore_ascii_case(name)) {
             return Err(format!("the field {name} cannot be changed: messages are framed by it"));
         }
+        self.check_written()
+    }
+
+    /// Whether it can be written.
+    pub(crate) fn check_written(&self) -> Result<(), String> {
+        let name = self.name();
         let mut probe = Vec::new();
         let value = match self {
             FieldRule::Set(_, value) | FieldRule::Add(_, value) | FieldRule::Default(_, value) => {
@@ -228,7 +364,11 @@ pub(super) fn check_group(group: &Group) -> Result<(), String> {
 }
 
 pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), String> {
-    let (Path::Exact(path) | Path::Prefix(path)) = &route.path;
+    check_captures(route).map_err(|(_, wrong)| wrong)?;
+    let path = match &route.path {
+        Path::Exact(path) | Path::Prefix(path) => path,
+        Path::Pattern(_) => "/",
+    };
     if !path.starts_with('/') || path.contains(['?', '#', ' ']) {
         return Err(format!("the path {path:?} does not begin with / or has more than a path"));
     }
@@ -250,7 +390,53 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
         }
         Action::Group(_) | Action::Answer { .. } => {}
     }
+    check_lifetimes(&route.lifetimes)?;
     route.request.iter().chain(&route.response).try_for_each(FieldRule::check)
+}
+
+/// Checks the captures of a route and the texts that repeat them.
+///
+/// # Errors
+/// The key of the route that is wrong, and one line: what is wrong.
+pub(crate) fn check_captures(route: &Route) -> Result<(), (&'static str, String)> {
+    let names = route.captures();
+    if names.is_empty() {
+        // Elsewhere braces may be text, such as JSON. A location with them is not meant.
+        return match &route.action {
+            Action::Redirect { location, .. } => {
+                check_text(location, &names).map_err(|wrong| ("redirect", wrong))
+            }
+            Action::Group(_) | Action::Answer { .. } => Ok(()),
+        };
+    }
+    if names.len() > CAPTURES_MAX {
+        return Err(("path", format!("a route has at most {CAPTURES_MAX} captures")));
+    }
+    if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        return Err(("path", format!("there are two captures with the name {}", names[at])));
+    }
+    let host = route.host_capture();
+    let has_same = |other: &Host| match other {
+        Host::Captured { name, .. } => Some(name.as_str()) == host,
+        Host::Exact(_) | Host::Below(_) => false,
+    };
+    if host.is_some() && !route.hosts.iter().all(has_same) {
+        return Err(("hosts", "if one host of a route has a capture, all have the same".into()));
+    }
+    let of_request = route.request.iter().map(|rule| ("request", rule));
+    for (key, rule) in of_request.chain(route.response.iter().map(|rule| ("response", rule))) {
+        if let FieldRule::Set(_, value) | FieldRule::Add(_, value) | FieldRule::Default(_, value) =
+            rule
+        {
+            check_text(value, &names).map_err(|wrong| (key, wrong))?;
+        }
+    }
+    match &route.action {
+        Action::Redirect { location, .. } => {
+            check_location(location, &names, host).map_err(|wrong| ("redirect", wrong))
+        }
+        Action::Group(_) | Action::Answer { .. } => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -295,5 +481,71 @@ mod tests {
             route.response = vec![rule];
             fails(with(vec![group()], vec![route]), "route 1: ");
         }
+    }
+
+    #[test]
+    fn paths_have_captures_as_whole_segments() {
+        let parsed = Path::parse("/{lang}/shop/*");
+        let segments = vec![Segment::Capture("lang".into()), Segment::Literal("shop".into())];
+        assert_eq!(parsed, Ok(Path::Pattern(PathPattern { segments, rest: true })));
+        assert_eq!(Path::parse("/a"), Ok(Path::Exact("/a".into())));
+        let all = PathPattern { segments: Vec::new(), rest: true };
+        assert_eq!(Path::parse("/*"), Ok(Path::Pattern(all)));
+        for wrong in ["/{l}/a?b", "/{l}/a#b", "/{l}/a b", "/{l}/../x", "/./*", "/{l}/%2E%2e/x"] {
+            assert!(Path::parse(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["/a{b}", "/{}", "/{A}", "/a/*/{b}", "{a}", "/{a}//b", "/{a}/", "x/*"] {
+            assert!(Path::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_client_cannot_choose_where_a_redirect_leads() {
+        let route = |location: &str| Route {
+            hosts: vec![Host::parse("{tenant}.example.org").unwrap()],
+            path: Path::parse("/{lang}/*").unwrap(),
+            action: Action::Redirect {
+                status: 308,
+                location: location.to_owned(),
+                with_path: false,
+            },
+            ..Route::to("")
+        };
+        for good in [
+            "/x/{lang}/{*}",
+            "https://{tenant}.example.net/{lang}",
+            "https://example.net/?t={tenant}",
+            "https://{tenant}.example.net:8443/{lang}",
+            "//{tenant}.example.net/{*}",
+            "/go?to=https://example.net/{*}",
+        ] {
+            assert_eq!(check_captures(&route(good)), Ok(()), "{good}");
+        }
+        for wrong in [
+            "https://{lang}.example.net/",
+            "https://example.{tenant}",
+            "//{*}",
+            "{*}",
+            "https://a.{lang}/",
+            "/{other}",
+            "https://{tenant}:8443/",
+            "https://example.{tenant}:443/",
+            "https://example.{tenant}./",
+            "https://example.{tenant}:/",
+            "https:/{*}",
+            "https:///{*}",
+            "https:{*}",
+            "///{*}",
+            "/\\{*}",
+        ] {
+            assert!(check_captures(&route(wrong)).is_err(), "{wrong}");
+        }
+        let twice = Route { path: Path::parse("/{tenant}/x").unwrap(), ..route("/") };
+        assert!(check_captures(&twice).unwrap_err().1.contains("two captures"));
+        let mixed = Route {
+            hosts: ["{a}.example.org", "example.org"].map(|h| Host::parse(h).unwrap()).into(),
+            ..Route::to("g")
+        };
+        assert!(check_captures(&mixed).unwrap_err().1.contains("all have the same"));
     }
 }

@@ -196,6 +196,11 @@ impl<'r, 't> Here<'r, 't> {
         }
     }
 
+    /// Whether the file has this key of this table.
+    pub(crate) fn is_written(&self, key: &str) -> bool {
+        self.reader.places.contains_key(&join(&self.path, key))
+    }
+
     fn enter(&mut self, path: String, span: Range<usize>) -> Here<'_, 't> {
         Here { reader: self.reader, path, span }
     }

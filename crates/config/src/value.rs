@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::table::{Here, a_type, listed};
-use super::{Host, Origin};
+use super::{Host, Origin, Path as RoutePath};
 
 /// Type, unit and bounds of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,6 +326,9 @@ impl<T: FromStr<Err = String>> Parsed<T> {
 impl<T: FromStr<Err = String>> Setting for Parsed<T> {
     fn read(value: &Spanned<DeValue<'_>>, _: &Kind, here: &mut Here<'_, '_>) -> Option<Parsed<T>> {
         parsed(value, "a text", here, |text| {
+            if text.is_empty() {
+                return Err("the text is empty".to_owned());
+            }
             text.parse().map(|value| Parsed { written: text.to_owned(), value })
         })
     }
@@ -348,6 +351,14 @@ impl FromStr for Host {
 
     fn from_str(text: &str) -> Result<Host, String> {
         Host::parse(text)
+    }
+}
+
+impl FromStr for RoutePath {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RoutePath, String> {
+        RoutePath::parse(text)
     }
 }
 

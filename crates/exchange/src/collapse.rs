@@ -34,10 +34,9 @@ impl<C: Client> Exchange<'_, C> {
         let cache = &self.context.worker.cache;
         let key = self.planner().flight_key(ask);
         let watch = || cache.watches.watch(ask.uri);
-        cache.flights.join(key, self.began, watch, |since| {
-            let url = cache::purge::url(to.realm, to.authority, to.path);
-            cache.purges.overtaken(&url, since)
-        })
+        cache
+            .flights
+            .join(key, self.began, watch, |since| cache.purges.overtaken(&to.uri().url(), since))
     }
 
     /// Waits for another's fetch, and uses its response if it may serve this request.

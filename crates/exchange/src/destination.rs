@@ -1,5 +1,8 @@
-//! Where a request goes.
+//! Where a request goes, and the URI under which its response is stored.
 
+use std::borrow::Cow;
+
+use cache::key::StoredUri;
 use cache::realm::Realm;
 use upstream::To;
 
@@ -9,7 +12,16 @@ pub(crate) struct Destination<'x> {
     pub(crate) realm: Realm,
     /// The authority of the requested URI.
     pub(crate) authority: &'x [u8],
+    /// Path and query as requested.
     pub(crate) path: &'x [u8],
+    /// The same as it is stored, by the settings of the route.
+    pub(crate) stored_path: Cow<'x, [u8]>,
+    /// Whether the store may answer the request. Then the upstream gets what is in the key: a
+    /// stored response must not depend on anything else that the settings have dropped.
+    pub(crate) is_keyed: bool,
+    /// Whether the response to a request that is sent as it came may be stored: nothing of the
+    /// request is missing in its key.
+    pub(crate) stores_as_sent: bool,
     pub(crate) to: To,
 }
 
@@ -19,10 +31,28 @@ pub(crate) struct OwnedDestination {
     realm: Realm,
     authority: Box<[u8]>,
     path: Box<[u8]>,
+    stored_path: Option<Box<[u8]>>,
+    is_keyed: bool,
+    stores_as_sent: bool,
     to: To,
 }
 
 impl Destination<'_> {
+    /// The URI as it is stored. Everything that refers to stored responses uses this one.
+    pub(crate) fn uri(&self) -> StoredUri<'_> {
+        StoredUri::new(self.realm, self.authority, &self.stored_path)
+    }
+
+    /// Another URI of the same origin, as it is stored.
+    pub(crate) fn neighbour<'p>(&'p self, stored_path: &'p [u8]) -> StoredUri<'p> {
+        StoredUri::new(self.realm, self.authority, stored_path)
+    }
+
+    /// The path and query that the upstream gets instead of the requested ones.
+    pub(crate) fn path_sent(&self) -> Option<&[u8]> {
+        (self.is_keyed && *self.stored_path != *self.path).then_some(&*self.stored_path)
+    }
+
     /// The `Host` that the upstream gets.
     pub(crate) fn host(&self) -> &[u8] {
         match &self.to {
@@ -36,6 +66,9 @@ impl Destination<'_> {
             realm: self.realm,
             authority: self.authority.into(),
             path: self.path.into(),
+            stored_path: (*self.stored_path != *self.path).then(|| (&*self.stored_path).into()),
+            is_keyed: self.is_keyed,
+            stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
         }
     }
@@ -47,6 +80,9 @@ impl OwnedDestination {
             realm: self.realm,
             authority: &self.authority,
             path: &self.path,
+            stored_path: Cow::Borrowed(self.stored_path.as_deref().unwrap_or(&self.path)),
+            is_keyed: self.is_keyed,
+            stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
         }
     }

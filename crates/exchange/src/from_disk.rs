@@ -163,7 +163,7 @@ impl<C: Client> Exchange<'_, C> {
         }
         let wanted = ContentRange { range: missing, complete_bytes: stored.body_bytes };
         let held = Partial::new(Arc::clone(&stored.head), wanted, Vec::new());
-        let uri = cache.uri_key(to.realm, to.authority, to.path);
+        let uri = cache.uri_key(to.uri());
         let held = Some(Held::Part(Arc::new(held)));
         let ask = Ask { what: What::Rest(missing), ..Ask::of(uri, uri, Forward::Partial, held) };
         let request = self.forwarding(to).request(Purpose::Store(&ask));

@@ -5,15 +5,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use cache::key::{KeySettings, PathBuffer, StoredUri};
 use cache::stored::{Stored, Wire};
 use cache::{Cache, Look, Lookup};
 use config::Role;
 use http1::RequestHead;
+use policy::routes::Choice;
 use store::Key;
 
 use crate::coded;
 use crate::listener::ListenerContext;
-use crate::request::{Class, hints, requested_uri};
+use crate::request::{Class, RequestedUri, hints, requested_uri};
 use crate::snapshot::Snapshot;
 
 /// The `Cache-Status` of a hit (RFC 9211).
@@ -36,16 +38,24 @@ pub fn fresh_hit(
         return None;
     }
     let uri = requested_uri(listener, head)?;
-    let barred = match listener.role {
-        Role::Reverse => snapshot.routes.bars(uri.authority, uri.path),
-        Role::Forward => !snapshot.forward.admits_hit(peer, uri.authority),
+    let by = match listener.role {
+        Role::Reverse => match snapshot.routes.choose(uri.authority, uri.path) {
+            Choice::Plain => None,
+            Choice::Barred => return None,
+            Choice::By(settings) => Some(settings),
+        },
+        Role::Forward if !snapshot.forward.admits_hit(peer, uri.authority) => return None,
+        Role::Forward => None,
     };
-    if barred {
-        return None;
-    }
     let wire = Wire(head.fields);
-    let key = cache.uri_key(uri.realm, uri.authority, uri.path);
-    let Lookup::Found(stored, key) = cache.look(look, key, &wire, now_ms) else {
+    let found = match by {
+        None => {
+            let uri = StoredUri::new(uri.realm, uri.authority, uri.path);
+            cache.look(look, cache.uri_key(uri), &wire, now_ms)
+        }
+        Some(settings) => found_by(cache, settings, uri, &wire, look, now_ms),
+    };
+    let Lookup::Found(stored, key) = found else {
         return None;
     };
     let fresh = hints(head).is_plain() && stored.is_fresh(now_ms);
@@ -53,4 +63,26 @@ pub fn fresh_hit(
         return fresh.then_some((stored, key));
     }
     coded::hit(cache, snapshot, &uri, head, stored, key, look)
+}
+
+/// Looks by the settings of the request's route. Not inline, so that a hit without settings costs
+/// what it did without them.
+#[inline(never)]
+fn found_by(
+    cache: &Cache,
+    settings: &KeySettings,
+    uri: RequestedUri<'_>,
+    wire: &Wire<'_>,
+    look: Look,
+    now_ms: u64,
+) -> Lookup {
+    if settings.bypasses(wire.0) {
+        return Lookup::Uncacheable;
+    }
+    let mut buffer = PathBuffer::on_stack();
+    let Some(path) = settings.path_in(uri.path, &mut buffer) else {
+        return Lookup::Uncacheable;
+    };
+    let key = cache.uri_key(StoredUri::new(uri.realm, uri.authority, path));
+    cache.look_by_parts(look, key, settings.parts(), wire, now_ms)
 }

@@ -127,8 +127,8 @@ impl<C: Client> Exchange<'_, C> {
     /// The entry of this response in the store, if it is there, and its key.
     fn latest(&self, to: &Destination<'_>, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
         let (cache, wire) = (&self.context.worker.cache, Wire(self.context.head.fields));
-        let uri = cache.uri_key(to.realm, to.authority, to.path);
-        match cache.look(Look::Peek, uri, &wire, time::wall_ms()) {
+        let (uri, parts) = (cache.uri_key(to.uri()), self.context.key_parts(self.routed.route));
+        match cache.look_by_parts(Look::Peek, uri, parts, &wire, time::wall_ms()) {
             Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),
             _ => None,
         }

@@ -111,7 +111,8 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     /// The request, to be decided by the stored response.
     fn planner(&self) -> Planner<'_> {
-        Planner { cache: &self.context.worker.cache, head: self.context.head }
+        let parts = self.context.key_parts(self.routed.route);
+        Planner { cache: &self.context.worker.cache, head: self.context.head, parts }
     }
 
     /// The request, to be forwarded to an origin.

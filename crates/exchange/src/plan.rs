@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cache::key::KeyParts;
 use cache::partial::Partial;
 use cache::stored::{Head, Stored, Wire};
 use cache::{Cache, Look, Lookup};
@@ -36,6 +37,8 @@ pub(crate) enum Form {
 pub(crate) struct Planner<'p> {
     pub(crate) cache: &'p Cache,
     pub(crate) head: &'p RequestHead<'p>,
+    /// The parts of the request's key besides its URI.
+    pub(crate) parts: Option<KeyParts<'p>>,
 }
 
 /// A step, and the rule that says so.
@@ -45,14 +48,15 @@ impl Planner<'_> {
     /// What to do with a request that the store may answer.
     pub(crate) fn plan<'d>(&self, to: &'d Destination<'d>, uri: Key, look: Look) -> Planned<'d> {
         let now_ms = time::wall_ms();
-        match self.cache.look(look, uri, &Wire(self.head.fields), now_ms) {
+        let wire = Wire(self.head.fields);
+        match self.cache.look_by_parts(look, uri, self.parts, &wire, now_ms) {
             Lookup::Absent(_) | Lookup::Uncacheable if self.wants_only_stored() => {
                 only_if_cached(rules::ONLY_IF_CACHED)
             }
             Lookup::Uncacheable => (Step::Pass(to, Forward::UriMiss), rules::UNCACHEABLE),
             Lookup::Absent(key) => {
-                // Only responses that vary have a key other than the URI's.
-                let (why, rule) = match key == uri {
+                // Only responses that vary have a key other than that.
+                let (why, rule) = match key == self.key_of_none(uri) {
                     true => (Forward::UriMiss, rules::URI_MISS),
                     false => (Forward::VaryMiss, rules::VARY_MISS),
                 };
@@ -61,7 +65,8 @@ impl Planner<'_> {
                     Err(rule) => return (Step::Pass(to, why), rule),
                 };
                 let offered = match what {
-                    What::Whole if key != uri => {
+                    // Not those of other keys: only the operator knows how much they differ.
+                    What::Whole if key != uri && self.parts.is_none() => {
                         self.cache.offered(look, uri, &Wire(self.head.fields))
                     }
                     _ => Vec::new(),
@@ -243,13 +248,19 @@ impl Planner<'_> {
     /// A fresh stored response.
     pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
         let now_ms = time::wall_ms();
-        match self.cache.look_up(uri, &Wire(self.head.fields), now_ms) {
+        let wire = Wire(self.head.fields);
+        match self.cache.look_by_parts(Look::Use, uri, self.parts, &wire, now_ms) {
             Lookup::Found(stored, _) => {
                 let reuse = self.may_reuse(&stored.head.meta, now_ms);
                 matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
             }
             Lookup::Part(..) | Lookup::Absent(_) | Lookup::Uncacheable => None,
         }
+    }
+
+    /// The key under which a look-up finds nothing if nothing is stored for the URI.
+    fn key_of_none(&self, uri: Key) -> Key {
+        self.cache.key_of_none(uri, self.parts, &Wire(self.head.fields))
     }
 
     pub(crate) fn wants_only_stored(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The method `PURGE`.
 
 use cache::changes::Changes;
-use cache::purge::url;
+use cache::key::StoredUri;
 use cache::stored::Wire;
 use caching::FieldSource;
 use outcome::{Outcome, Refusal};
@@ -17,12 +17,21 @@ use crate::request::{RequestedUri, requested_uri};
 /// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
     let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
-    let url = url(realm, authority, path);
+    let stored = exchange.context.stored_path(authority, path);
+    let url = StoredUri::new(realm, authority, path).url();
     let fields = Wire(exchange.context.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
     let cache = &exchange.context.worker.cache;
-    let (mark, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
-    Changes::of(made).durable(cache).await;
+    let (mut mark, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
+    let mut changes = Changes::of(made);
+    if *stored != *path && !planted::is(planted::Bug::PurgeAsRequested) {
+        // A response may also be stored as it was requested, from before a change of the settings.
+        let url = StoredUri::new(realm, authority, &stored).url();
+        let (later, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
+        changes.push(made);
+        mark = later;
+    }
+    changes.durable(cache).await;
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),

@@ -3,12 +3,14 @@
 //! An exchange takes the step that this returns. An explanation describes it, and *peeks*: it
 //! counts nothing and marks nothing as used.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use cache::Look;
+use cache::key::KeyParts;
 use cache::realm::Realm;
 use cache::stored::Wire;
 use caching::cache_status::Forward;
@@ -96,6 +98,8 @@ impl<'x> RequestContext<'x> {
             Class::Cacheable => (None, None),
         };
         let RequestedUri { realm, authority, path } = self.uri()?;
+        let mut stored_path = Cow::Borrowed(path);
+        let mut sends_key = true;
         let (to, stores) = match role {
             Role::Reverse => {
                 routed.route = snapshot.routes.find(authority, path);
@@ -105,18 +109,32 @@ impl<'x> RequestContext<'x> {
                     return Err(Refusal::TooEarly);
                 }
                 let Some(group) = &route.group else {
-                    return Ok(Step::AnswerByRoute(Box::new(route.config.action.clone())));
+                    let action = match route.captured(authority, path) {
+                        Some(captured) => captured.action(&route.config.action),
+                        None => route.config.action.clone(),
+                    };
+                    return Ok(Step::AnswerByRoute(Box::new(action)));
                 };
                 let preface = Preface::of(group.config.proxy_header, || self.ends());
-                let key = group.key(authority, path);
-                (To::Group(Arc::clone(group), key, preface), route.config.store)
+                let mut stores = route.config.store;
+                if let Some(settings) = &route.key {
+                    stored_path = settings.path(path);
+                    stores = stores && settings.bypassed(self.head.fields).is_none();
+                    sends_key = *stored_path == *path && !settings.sends_key_cookies();
+                }
+                let key = group.key(authority, &stored_path);
+                (To::Group(Arc::clone(group), key, preface), stores)
             }
             Role::Forward => {
                 let tls = self.tls(realm.scheme, authority)?;
                 (To::Addresses(self.resolve(authority, realm.scheme.port()).await?, tls), true)
             }
         };
-        let to = place.get_or_init(|| Destination { realm, authority, path, to });
+        let is_keyed = stores && bypass.is_none() && protocols.is_none();
+        let stores_as_sent = stores && sends_key;
+        let destination =
+            Destination { realm, authority, path, stored_path, is_keyed, stores_as_sent, to };
+        let to = place.get_or_init(|| destination);
         if let Some(protocols) = protocols {
             return Ok(Step::Upgrade(to, protocols));
         }
@@ -207,6 +225,19 @@ impl<'x> RequestContext<'x> {
             io.counters.upstream_errors.add(1);
         }
         found
+    }
+
+    /// The path and query of a URI as it is stored.
+    pub(crate) fn stored_path<'p>(&self, authority: &[u8], path: &'p [u8]) -> Cow<'p, [u8]> {
+        match self.listener.role {
+            Role::Reverse => self.snapshot.routes.stored_path(authority, path),
+            Role::Forward => Cow::Borrowed(path),
+        }
+    }
+
+    /// The parts of the request's key besides its URI, by the settings of its route.
+    pub(crate) fn key_parts(&self, route: Option<usize>) -> Option<KeyParts<'_>> {
+        self.snapshot.routes.get(route?)?.key.as_ref()?.parts()
     }
 
     /// The request, to be forwarded to an origin.

@@ -1,6 +1,7 @@
 //! The decision rules that are not the caching crate's: each with its name, the place where it is
 //! specified, and its text.
 
+use cache::key::Bypassed;
 use caching::Explanation;
 use caching::cache_status::Forward;
 use http1::RequestHead;
@@ -35,6 +36,11 @@ rules! {
     WITH_BODY = "with-body", "RFC 9110, 9.3.1", "only the origin can judge a request with a body";
     CONDITION = "condition", "RFC 9111, 4.3.2", "only the origin can evaluate its condition";
     NO_STORE_ROUTE = "bypass", "", "its route does not use the store";
+    BYPASS_COOKIE = "bypass-cookie", "", "it has a cookie of bypass_cookies";
+    KEY_TOO_LONG = "key-too-long", "",
+        "its cookies and fields are too long for a key";
+    KEY_NOT_SENT = "key-not-sent", "RFC 9110, 7.6.1",
+        "Connection names a field of its key, so the upstream does not get it";
     ROUTE = "route", "", "its route gives the answer";
     UPGRADE = "upgrade", "RFC 9110, 7.8", "it asks for another protocol, which is allowed";
     TUNNEL = "connect", "RFC 9110, 9.3.6", "no rule forbids the tunnel";
@@ -42,10 +48,13 @@ rules! {
 }
 
 /// Why a request is passed on without a look into the store.
-pub(crate) fn bypass(why: Forward, head: &RequestHead<'_>) -> Explanation {
-    match why {
-        Forward::Bypass => NO_STORE_ROUTE,
-        Forward::Method => METHOD,
+pub(crate) fn bypass(why: Forward, by: Option<Bypassed>, head: &RequestHead<'_>) -> Explanation {
+    match (why, by) {
+        (Forward::Bypass, Some(Bypassed::Cookie)) => BYPASS_COOKIE,
+        (Forward::Bypass, Some(Bypassed::TooLong)) => KEY_TOO_LONG,
+        (Forward::Bypass, Some(Bypassed::NotSent)) => KEY_NOT_SENT,
+        (Forward::Bypass, None) => NO_STORE_ROUTE,
+        (Forward::Method, _) => METHOD,
         _ if has_content(head) => WITH_BODY,
         _ => CONDITION,
     }

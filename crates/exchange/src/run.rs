@@ -153,11 +153,12 @@ impl<C: Client> Exchange<'_, C> {
     /// Looks into the store, after what memory lacks has been read from the disk.
     async fn look_up<'d>(&mut self, to: &'d Destination<'d>) -> Step<'d> {
         let cache = &self.context.worker.cache;
-        let uri = cache.uri_key(to.realm, to.authority, to.path);
+        let uri = cache.uri_key(to.uri());
         self.began = cache.purges.now();
         if cache.disk().is_some() {
             let wire = Wire(self.context.head.fields);
-            self.swapped_in = Box::pin(swap_in(cache, uri, &wire)).await;
+            let parts = self.context.key_parts(self.routed.route);
+            self.swapped_in = Box::pin(swap_in(cache, uri, parts, &wire)).await;
         }
         self.planner().plan(to, uri, Look::Use).0
     }

@@ -98,6 +98,9 @@ fn summary(out: &mut String, explained: &Explained) {
     if let Some(key) = &explained.key {
         row(out, "key", key);
     }
+    for setting in &explained.settings {
+        row(out, "setting", &format!("{}: {}", setting.key, setting.effect));
+    }
     if !explained.varies_by.is_empty() {
         row(out, "varies by", &explained.varies_by.join(", "));
     }

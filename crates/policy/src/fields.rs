@@ -4,6 +4,7 @@
 //! are changed as soon as its head has come, before anything else reads it: the caching rules see
 //! the changed fields, and a stored response has them already, so that a hit does no extra work.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http1::{Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, parse_response, write};
@@ -12,7 +13,7 @@ use config::{FieldRule, ForwardedFields};
 
 /// The changes to one request.
 pub struct Edits<'e> {
-    rules: &'e [FieldRule],
+    rules: Cow<'e, [FieldRule]>,
     forwarded: ForwardedFields,
     peer: SocketAddr,
     scheme: &'static str,
@@ -23,7 +24,7 @@ impl<'e> Edits<'e> {
     /// `rules` are those of the route; `forwarded` is how the group of servers learns of the
     /// client.
     pub fn new(
-        (rules, forwarded): (&'e [FieldRule], ForwardedFields),
+        (rules, forwarded): (Cow<'e, [FieldRule]>, ForwardedFields),
         peer: SocketAddr,
         (scheme, authority): (Scheme, &'e [u8]),
     ) -> Edits<'e> {
@@ -51,7 +52,7 @@ impl<'e> Edits<'e> {
     /// Appends the new fields.
     pub fn append(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
         self.append_forwarded(out, head);
-        for rule in self.rules {
+        for rule in &*self.rules {
             let has = |name: &str| head.fields.values(name.as_bytes()).next().is_some();
             append_rule(out, rule, has);
         }

@@ -1,18 +1,21 @@
 //! Access rules, and changes to messages that pass through.
 //!
 //! What: [`forward`] has the rules of forward mode (client networks, passwords, ports, domains,
-//! addresses), [`routes`] those of reverse mode, [`fields`] the changes to header fields, [`via`]
-//! the fields that name proxies and clients, [`quota`] how much each client may ask for,
-//! [`overload`] the requests that a busy core refuses, [`client_hello`] the server name of a TLS
-//! connection through a tunnel.
+//! addresses), [`routes`] those of reverse mode, with what they capture ([`captures`]) and the
+//! lifetimes that they set ([`lifetimes`]), [`fields`] the changes to header fields, [`via`] the
+//! fields that name proxies and clients, [`quota`] how much each client may ask for, [`overload`]
+//! the requests that a busy core refuses, [`client_hello`] the server name of a TLS connection
+//! through a tunnel.
 //!
 //! What never happens: a rule sends or receives a byte, or changes the request that it judges. Two
 //! rules wait: one for the resolver, one for the pool that verifies passwords.
 #![forbid(unsafe_code)]
 
+pub mod captures;
 pub mod client_hello;
 pub mod fields;
 pub mod forward;
+pub mod lifetimes;
 pub mod limits;
 pub mod overload;
 pub mod quota;

@@ -8,23 +8,40 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use cache::key::KeySettings;
 use config::{Action, Host, Path};
 use upstream::group::Group;
 
+use crate::captures::{Captured, Matcher};
 use crate::fields::ResponseRules;
+use crate::lifetimes::Lifetimes;
 
 /// All routes.
 #[derive(Debug)]
 pub struct Routes {
     all: Box<[Route]>,
     exact: HashMap<Vec<u8>, Paths>,
+    /// Domains with their leading dot, of which one label before is captured.
+    labels: HashMap<Vec<u8>, Paths>,
     /// Domains with their leading dot, the longest first.
     below: Vec<(Vec<u8>, Paths)>,
     any: Paths,
-    /// Some requests must not be answered from the store.
-    bars_any: bool,
+    /// Whether a hit has to look for its route: some do not use the store, or have settings for
+    /// keys.
+    concern_hits: bool,
     /// Some responses must not be coded.
     uncoded_any: bool,
+}
+
+/// What the route of a request says about answers from the store.
+#[derive(Debug)]
+pub enum Choice<'r> {
+    /// The request is looked up as it is.
+    Plain,
+    /// It must not be answered from the store.
+    Barred,
+    /// These settings decide.
+    By(&'r KeySettings),
 }
 
 /// A route.
@@ -36,6 +53,11 @@ pub struct Route {
     pub group: Option<Arc<Group>>,
     /// Changes to the heads of responses.
     pub response: ResponseRules,
+    /// What belongs to keys, if anything is configured.
+    pub key: Option<KeySettings>,
+    /// How long responses are fresh.
+    pub lifetimes: Lifetimes,
+    captures: bool,
 }
 
 /// The routes for one host, by path: indices into the list of all.
@@ -44,6 +66,8 @@ struct Paths {
     exact: HashMap<Vec<u8>, usize>,
     /// Prefixes, the longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
+    /// Patterns, those with the most segments first.
+    patterns: Vec<(Matcher, usize)>,
 }
 
 impl Routes {
@@ -55,19 +79,21 @@ impl Routes {
         let all: Box<[Route]> =
             routes.iter().chain(&simple).map(|route| Route::new(route, groups)).collect();
         let mut made = Routes {
-            bars_any: !routes.is_empty(),
+            concern_hits: !routes.is_empty(),
             uncoded_any: routes.iter().any(|route| !route.compression),
             all: Box::new([]),
             exact: HashMap::new(),
+            labels: HashMap::new(),
             below: Vec::new(),
             any: Paths::default(),
         };
         for (at, route) in all.iter().enumerate() {
             made.enter(at, &route.config);
         }
-        let reaches_all = made.any.prefixes.iter().any(|(prefix, _)| prefix == b"/");
-        let plain = |route: &Route| route.group.is_some() && route.config.store;
-        made.bars_any = !(reaches_all && all.iter().all(plain));
+        let reaches_all = made.any.reaches_all();
+        let plain =
+            |route: &Route| route.group.is_some() && route.config.store && route.key.is_none();
+        made.concern_hits = !(reaches_all && all.iter().all(plain));
         made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         made.all = all;
         made
@@ -81,6 +107,10 @@ impl Routes {
             match host {
                 Host::Exact(name) => {
                     self.exact.entry(name.clone().into()).or_default().enter(at, &route.path);
+                }
+                Host::Captured { below, .. } => {
+                    let suffix = format!(".{below}").into_bytes();
+                    self.labels.entry(suffix).or_default().enter(at, &route.path);
                 }
                 Host::Below(name) => {
                     let suffix = format!(".{name}").into_bytes();
@@ -105,17 +135,37 @@ impl Routes {
         self.all.get(at)
     }
 
-    /// Whether a request must not be answered from the store. Costs one load if there is no such
-    /// route.
+    /// Whether a request may be answered from the store, and by which settings. Costs one load if
+    /// no route says anything about it.
     #[inline]
-    pub fn bars(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
-        self.bars_any && self.bars_this(authority, path_and_query)
+    pub fn choose(&self, authority: &[u8], path_and_query: &[u8]) -> Choice<'_> {
+        if !self.concern_hits {
+            return Choice::Plain;
+        }
+        self.choose_this(authority, path_and_query)
     }
 
-    #[cold]
-    fn bars_this(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
+    #[inline(never)]
+    fn choose_this(&self, authority: &[u8], path_and_query: &[u8]) -> Choice<'_> {
+        let route = match &*self.all {
+            [only] if self.any.reaches_all() => Some(only),
+            _ => self.find(authority, path_and_query).and_then(|at| self.get(at)),
+        };
+        match route {
+            Some(route) if route.group.is_some() && route.config.store => {
+                route.key.as_ref().map_or(Choice::Plain, Choice::By)
+            }
+            _ => Choice::Barred,
+        }
+    }
+
+    /// The path and query of a URI as it is stored, by the settings of its route.
+    pub fn stored_path<'p>(&self, authority: &[u8], path_and_query: &'p [u8]) -> Cow<'p, [u8]> {
         let route = self.find(authority, path_and_query).and_then(|at| self.get(at));
-        route.is_none_or(|route| route.group.is_none() || !route.config.store)
+        match route.and_then(|route| route.key.as_ref()) {
+            Some(settings) => settings.path(path_and_query),
+            None => Cow::Borrowed(path_and_query),
+        }
     }
 
     /// Whether the responses to a request may be coded.
@@ -133,7 +183,7 @@ impl Routes {
             memchr::memchr(b'?', path_and_query).map_or(path_and_query, |at| &path_and_query[..at]);
         // `*`, the server as a whole, takes the route of the root.
         let path = if path == b"*" { Cow::Borrowed(&b"/"[..]) } else { normalised(path) };
-        if self.exact.is_empty() && self.below.is_empty() {
+        if self.exact.is_empty() && self.below.is_empty() && self.labels.is_empty() {
             return self.any.find(&path);
         }
         let host = host(authority);
@@ -144,18 +194,33 @@ impl Routes {
                 .filter(|(suffix, _)| host.len() > suffix.len())
                 .find_map(|(_, paths)| paths.find(&path))
         };
-        exact().or_else(below).or_else(|| self.any.find(&path))
+        let label = || {
+            let dot = memchr::memchr(b'.', &host).filter(|dot| *dot > 0)?;
+            self.labels.get(&host[dot..])?.find(&path)
+        };
+        exact().or_else(label).or_else(below).or_else(|| self.any.find(&path))
     }
 }
 
 impl Route {
+    /// What it captures of a request; `None` if it captures nothing.
+    pub fn captured(&self, authority: &[u8], path_and_query: &[u8]) -> Option<Captured> {
+        self.captures.then(|| {
+            let end = memchr::memchr(b'?', path_and_query).unwrap_or(path_and_query.len());
+            Captured::of(&self.config, &host(authority), &normalised(&path_and_query[..end]))
+        })
+    }
+
     fn new(config: &config::Route, groups: &[Arc<Group>]) -> Route {
         let group = match &config.action {
             Action::Group(name) => groups.iter().find(|group| group.config.name == *name).cloned(),
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
         let response = ResponseRules::new(&config.response);
-        Route { config: config.clone(), group, response }
+        let key = KeySettings::new(&config.key);
+        let lifetimes = Lifetimes::new(config);
+        let captures = !config.captures().is_empty();
+        Route { config: config.clone(), group, response, key, lifetimes, captures }
     }
 }
 
@@ -173,13 +238,32 @@ impl Paths {
                 let place = self.prefixes.partition_point(|(there, _)| there.len() >= prefix.len());
                 self.prefixes.insert(place, (prefix, at));
             }
+            Path::Pattern(pattern) => {
+                let new = Matcher::new(pattern);
+                let own = new.rank();
+                let place = self.patterns.partition_point(|(there, _)| there.rank() >= own);
+                self.patterns.insert(place, (new, at));
+            }
         }
+    }
+
+    fn reaches_all(&self) -> bool {
+        self.prefixes.iter().any(|(prefix, _)| prefix == b"/")
     }
 
     fn find(&self, path: &[u8]) -> Option<usize> {
         let exact = self.exact.get(path).copied();
         exact.or_else(|| {
-            self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix)).map(|(_, at)| *at)
+            let prefix = self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix));
+            if self.patterns.is_empty() {
+                return prefix.map(|(_, at)| *at);
+            }
+            let segments =
+                |path: &[u8]| path.split(|b| *b == b'/').filter(|s| !s.is_empty()).count();
+            let least = prefix.map_or(0, |(prefix, _)| segments(prefix) + 1);
+            let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(path));
+            let pattern = pattern.filter(|(pattern, _)| pattern.len() >= least);
+            pattern.map(|(_, at)| *at).or(prefix.map(|(_, at)| *at))
         })
     }
 }
@@ -205,12 +289,16 @@ fn host(authority: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// A path as an origin may read it: with percent-encoded bytes decoded, except `%2F` and `%00`,
-/// which separate no segments anywhere; with repeated slashes as one; and without dot segments (RFC
-/// 3986, 6.2.2). Nearly every path is in this form already.
+/// What stays percent-encoded in a normalised path: `/` and NUL, which separate no segments
+/// anywhere, and the percent sign.
+pub(crate) const LEFT_ENCODED: [&[u8; 3]; 3] = [b"%2F", b"%00", b"%25"];
+
+/// A path as an origin may read it: with percent-encoded bytes decoded, except those of
+/// [`LEFT_ENCODED`]; with repeated slashes as one; and without dot segments (RFC 3986, 6.2.2).
+/// Nearly every path is in this form already.
 fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
     let odd = |pair: &[u8]| pair[0] == b'%' || (pair[0] == b'/' && matches!(pair[1], b'/' | b'.'));
-    if !path.windows(2).any(odd) {
+    if !path.windows(2).any(odd) && !path.ends_with(b"%") {
         return Cow::Borrowed(path);
     }
     let decoded = decoded(path);
@@ -235,24 +323,24 @@ fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-fn decoded(path: &[u8]) -> Vec<u8> {
+/// Its bytes decoded, except those of [`LEFT_ENCODED`]. A percent sign that encodes nothing is
+/// encoded, as some origins read it.
+pub(crate) fn decoded(path: &[u8]) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
     let mut out = Vec::with_capacity(path.len());
     let mut at = 0;
     while at < path.len() {
-        let byte = match (path[at], digit(path.get(at + 1)), digit(path.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => Some((high * 16 + low) as u8),
+        let pair = match path[at] {
+            b'%' => digit(path.get(at + 1)).zip(digit(path.get(at + 2))),
             _ => None,
         };
-        match byte.filter(|byte| !matches!(byte, b'/' | 0)) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(path[at]);
-                at += 1;
-            }
+        let byte = pair.map_or(path[at], |(high, low)| (high * 16 + low) as u8);
+        at += if pair.is_some() { 3 } else { 1 };
+        match (byte, pair) {
+            (b'/', Some(_)) => out.extend_from_slice(b"%2F"),
+            (0, Some(_)) => out.extend_from_slice(b"%00"),
+            (b'%', _) => out.extend_from_slice(b"%25"),
+            (byte, _) => out.push(byte),
         }
     }
     out
@@ -278,6 +366,66 @@ mod tests {
             Action::Answer { status, .. } => Some(status),
             _ => None,
         }
+    }
+
+    fn bars(routes: &Routes, path: &[u8]) -> bool {
+        matches!(routes.choose(b"a", path), Choice::Barred)
+    }
+
+    #[test]
+    fn a_pattern_is_as_specific_as_it_has_segments() {
+        let path = |text: &str| Path::parse(text).unwrap();
+        let prefix = |text: &str| Path::Prefix(text.to_owned());
+        let routes = Routes::new(
+            &[
+                route(&[], prefix("/"), 1),
+                route(&[], path("/{lang}/shop/*"), 2),
+                route(&[], prefix("/en"), 3),
+                route(&[], prefix("/en/shop"), 4),
+                route(&[], path("/{lang}/{what}"), 5),
+                route(&[], path("/{lang}/about"), 6),
+                route(&[], path("/de/about"), 7),
+                route(&["{t}.example.org"], prefix("/"), 8),
+                route(&["*.example.org"], prefix("/"), 9),
+                route(&["a.example.org"], prefix("/"), 10),
+            ],
+            &[],
+        );
+        for (authority, path, number) in [
+            ("h", "/", 1),
+            ("h", "/fr/shop/x/y", 2),
+            ("h", "/fr/shop", 2),
+            ("h", "/en", 3),
+            ("h", "/en/x/y", 3),
+            ("h", "/en/shop/x", 4),
+            ("h", "/en/x", 5),
+            ("h", "/fr/about", 6),
+            ("h", "/x/../fr/%61bout", 6),
+            ("h", "/de/about", 7),
+            ("h", "/fr", 1),
+            ("b.example.org:81", "/x", 8),
+            ("c.b.example.org", "/x", 9),
+            ("a.example.org", "/x", 10),
+            ("example.org", "/x", 1),
+        ] {
+            assert_eq!(found(&routes, authority, path), Some(number), "{authority}{path}");
+        }
+    }
+
+    #[test]
+    fn settings_choose_how_a_request_is_looked_up() {
+        let registry = Registry::default();
+        let groups = registry.groups(&[config::Group::of("g", [])]);
+        let mut keyed = config::Route::to("g");
+        keyed.key.query = config::Query::None;
+        let one = Routes::new(&[keyed.clone()], &groups);
+        assert!(matches!(one.choose(b"a", b"/x"), Choice::By(_)));
+        assert_eq!(&*one.stored_path(b"a", b"/x?y"), b"/x");
+        keyed.path = Path::Prefix("/k".to_owned());
+        let some = Routes::new(&[keyed, config::Route::to("g")], &groups);
+        assert!(matches!(some.choose(b"a", b"/k?x"), Choice::By(_)));
+        assert!(matches!(some.choose(b"a", b"/x"), Choice::Plain));
+        assert_eq!(&*some.stored_path(b"a", b"/x?y"), b"/x?y");
     }
 
     #[test]
@@ -347,6 +495,12 @@ mod tests {
         ] {
             assert_eq!(found(&routes, "a", path), Some(2), "{path}");
         }
+        let exact = |path: &str| route(&[], Path::Exact(path.into()), 3);
+        let spelled = Routes::new(&[exact("/a%2Fb"), exact("/100%")], &[]);
+        for path in ["/a%2fb", "/a%2Fb", "/%61%2Fb", "/100%", "/100%25", "/./100%25"] {
+            assert_eq!(found(&spelled, "a", path), Some(3), "{path}");
+        }
+        assert_eq!(found(&spelled, "a", "/a%252Fb"), None, "no origin decodes twice");
         for path in ["/administrator", "/x/admin", "/admin/..", "/%2Fadmin", "/a%64min%00"] {
             assert_eq!(found(&routes, "a", path), Some(1), "{path}");
         }
@@ -356,12 +510,13 @@ mod tests {
     fn the_simple_case_bars_nothing() {
         let group = config::Group::of("g", []);
         let groups = Registry::default().groups(&[group]);
-        assert!(!Routes::new(&[], &groups).bars(b"a", b"/"));
-        assert!(!Routes::new(&[config::Route::to("g")], &groups).bars(b"a", b"/"));
+        let plain = |routes: &Routes| matches!(routes.choose(b"a", b"/"), Choice::Plain);
+        assert!(plain(&Routes::new(&[], &groups)));
+        assert!(plain(&Routes::new(&[config::Route::to("g")], &groups)));
         let unstored = config::Route { store: false, ..config::Route::to("g") };
-        assert!(Routes::new(&[unstored], &groups).bars(b"a", b"/"));
+        assert!(bars(&Routes::new(&[unstored], &groups), b"/"));
         let barred = Routes::new(&[route(&[], Path::Prefix("/x".into()), 200)], &[]);
-        assert!(barred.bars(b"a", b"/x") && barred.bars(b"a", b"/y"));
+        assert!(bars(&barred, b"/x") && bars(&barred, b"/y"));
     }
 
     proptest! {
@@ -369,10 +524,7 @@ mod tests {
         fn normalising_twice_changes_nothing(path in "/[a-c./%126eEfF]{0,24}") {
             let once = normalised(path.as_bytes()).into_owned();
             prop_assert!(once.starts_with(b"/"));
-            // Once more would decode what was encoded twice; no origin does.
-            if !path.contains("%25") && !once.contains(&b'%') {
-                prop_assert_eq!(&*normalised(&once), &*once);
-            }
+            prop_assert_eq!(&*normalised(&once), &*once);
         }
     }
 }

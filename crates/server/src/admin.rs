@@ -234,7 +234,10 @@ impl Admin {
             "/locks" => locks::answer(call, &self.task.worker.io).await,
             "/reload" => self.carry_out(Order::Reload).await,
             "/restart" => self.carry_out(Order::Restart).await,
-            _ => purge_api::answer(call, &self.process.shared.cache).await,
+            _ => {
+                let routes = Arc::clone(&self.task.worker.snapshot().routes);
+                purge_api::answer(call, &self.process.shared.cache, &routes).await
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
 use crate::call::{Call, Reply};
 use cache::Cache;
 use cache::changes::Changes;
+use policy::routes::Routes;
 use runtime::time;
 
 /// What is asked for.
@@ -49,13 +50,17 @@ struct Done {
 }
 
 /// Carries out a call.
-pub(crate) async fn answer(call: &Call, cache: &Cache) -> Reply {
+pub(crate) async fn answer(call: &Call, cache: &Cache, routes: &Routes) -> Reply {
     let target = order(call).and_then(|order| Ok((target(&order)?, order.soft)));
     let (purged, soft) = match target {
         Ok(found) => found,
         Err(text) => return Reply::error(400, text),
     };
     let now_ms = time::wall_ms();
+    let stored = match &purged {
+        Target::Url(url) => stored_url(routes, url),
+        _ => None,
+    };
     let mut changes = Changes::default();
     let mut one = |what| {
         let (mark, made) = cache.purge(what, soft, now_ms);
@@ -63,7 +68,11 @@ pub(crate) async fn answer(call: &Call, cache: &Cache) -> Reply {
         mark.generation
     };
     let generation = match &purged {
-        Target::Url(url) => one(Concerns::Url(url.as_bytes())),
+        Target::Url(url) => {
+            // As it was requested, and as its route stores it.
+            let requested = one(Concerns::Url(url.as_bytes()));
+            stored.as_ref().map_or(requested, |stored| one(Concerns::Url(stored)))
+        }
         Target::Prefix(prefix) => one(Concerns::Prefix(prefix.as_bytes())),
         Target::Tags(tags) => tags.iter().fold(0, |_, tag| one(Concerns::Tag(tag.as_bytes()))),
         Target::All => one(Concerns::All),
@@ -71,6 +80,13 @@ pub(crate) async fn answer(call: &Call, cache: &Cache) -> Reply {
     let durable = changes.durable(cache).await;
     let durable = cache.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })
+}
+
+/// A URL as it is stored, if settings of its route change it.
+fn stored_url(routes: &Routes, url: &str) -> Option<Vec<u8>> {
+    let (authority, path) = url.split_at(url.find('/')?);
+    let stored = routes.stored_path(authority.as_bytes(), path.as_bytes());
+    (*stored != *path.as_bytes()).then(|| [authority.as_bytes(), &stored].concat())
 }
 
 fn order(call: &Call) -> Result<Order, String> {

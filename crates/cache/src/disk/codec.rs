@@ -90,7 +90,8 @@ mod tests {
             &Policy::SHARED,
         );
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
-        let resource = Resource::new(realm, b"h", b"/p", fields.iter().copied(), 7);
+        let uri = crate::key::StoredUri::new(realm, b"h", b"/p");
+        let resource = Resource::new(uri, fields.iter().copied(), 7);
         let varies = match caching::vary(&fields[..]) {
             Vary::Names(names) => Some((names.clone(), names.key(&fields[..]))),
             _ => None,

@@ -15,6 +15,7 @@ use crate::Cache;
 use crate::disk::{codec, fits_memory};
 use crate::flight::{Joined, Settled};
 use crate::forms::Away;
+use crate::key::KeyParts;
 use crate::stored::{Entry, Piece, Stored, Wire};
 use crate::watch::Watch;
 
@@ -24,11 +25,16 @@ const ROUNDS_MAX: usize = 3;
 /// Reads the entries that may answer this request into memory. Afterwards memory has what the disk
 /// has, as far as there is room. Returns the last hit whose body stays on the disk; its first block
 /// is in memory.
-pub async fn swap_in(shared: &Cache, uri: Key, request: &Wire<'_>) -> Option<Box<Hit>> {
+pub async fn swap_in(
+    shared: &Cache,
+    uri: Key,
+    parts: Option<KeyParts<'_>>,
+    request: &Wire<'_>,
+) -> Option<Box<Hit>> {
     let mut swapped_in = None;
     for _ in 0..ROUNDS_MAX {
         let Some(disk) = shared.disk() else { return swapped_in };
-        let wanted = shared.wanted_from(&disk, uri, request);
+        let wanted = shared.wanted_from(&disk, uri, parts, request);
         if wanted.is_empty() {
             return swapped_in;
         }
@@ -124,10 +130,16 @@ async fn body(hit: Hit) -> Option<Vec<Piece>> {
 
 impl Cache {
     /// The keys that a look-up for this request needs and that only the disk has.
-    fn wanted_from(&self, disk: &DiskStore, uri: Key, request: &Wire<'_>) -> Vec<Key> {
+    fn wanted_from(
+        &self,
+        disk: &DiskStore,
+        uri: Key,
+        parts: Option<KeyParts<'_>>,
+        request: &Wire<'_>,
+    ) -> Vec<Key> {
         let keys = match self.store.peek(&uri) {
             None => vec![uri],
-            Some(Entry::Varies(varies)) => self.variant_keys(uri, &varies, request),
+            Some(Entry::Varies(varies)) => self.variant_keys(uri, &varies, parts, request),
             Some(Entry::Response(_) | Entry::Part(_) | Entry::Uncacheable { .. }) => {
                 return Vec::new();
             }

@@ -203,3 +203,112 @@ fn rfc9213_2_1_a_targeted_field_counts_instead() {
     assert_eq!(lifetime("max-age=10, &&&", "max-age=1"), Ok(1000), "not a dictionary");
     assert_eq!(lifetime("", "max-age=1"), Ok(1000), "an empty one says nothing");
 }
+
+/// Stored under a configured lifetime of a minute, which may overrule.
+fn configured(
+    overrules: bool,
+    request: Lines<'_>,
+    status: u16,
+    response: Lines<'_>,
+) -> Result<Storable, NotStored> {
+    let configured = Configured {
+        lifetime_ms: Some(60_000),
+        overrules,
+        stale_while_revalidate_ms: Some(5_000),
+        stale_if_error_ms: None,
+        route: 2,
+        number: Some(3),
+    };
+    let policy = Policy { configured: Some(configured), ..Policy::SHARED };
+    let request = Request { method: b"GET", fields: request };
+    may_store(&request, &Response { status, fields: response }, NOW, &policy)
+}
+
+#[test]
+fn rfc9111_4_2_2_a_configured_lifetime_applies_where_none_is_stated() {
+    let by = LifetimeSource::Configured { route: 2, number: Some(3) };
+    let lifetime = |overrules, status, control: &str| {
+        let meta = configured(overrules, &[], status, &[("Cache-Control", control)]).unwrap().meta;
+        (meta.freshness.lifetime_ms, meta.freshness.lifetime_source == by)
+    };
+    for status in [200, 302, 404, 503] {
+        assert_eq!(lifetime(false, status, "public"), (60_000, true), "{status}");
+    }
+    for (control, stated_ms) in [("max-age=5", 5_000), ("s-maxage=6", 6_000), ("max-age=x", 0)] {
+        let control = format!("{control}, stale-while-revalidate=9");
+        assert_eq!(lifetime(false, 200, &control), (stated_ms, false), "{control}");
+        assert_eq!(lifetime(true, 200, &control), (60_000, true), "{control}");
+    }
+    let expires: Lines<'_> = &[("Expires", "Sun, 06 Nov 1994 08:49:42 GMT")];
+    let of = |overrules| configured(overrules, &[], 200, expires).unwrap().meta;
+    assert_eq!(of(false).freshness.lifetime_source, LifetimeSource::Expires);
+    assert_eq!(of(true).freshness.lifetime_source, by);
+    let modified: Lines<'_> = &[("Last-Modified", "Sat, 05 Nov 1994 08:49:37 GMT")];
+    let heuristic = configured(false, &[], 200, modified).unwrap();
+    assert_eq!(heuristic.rule, StoreRule::ConfiguredLifetime);
+    assert_eq!(heuristic.meta.freshness.lifetime_source, by, "it comes before the heuristic one");
+}
+
+#[test]
+fn a_configured_lifetime_counts_from_the_making_of_a_response() {
+    let meta = configured(false, &[], 200, &[("Age", "50")]).unwrap().meta;
+    assert!(meta.is_fresh(NOW.response_ms + 9_999) && !meta.is_fresh(NOW.response_ms + 10_000));
+}
+
+#[test]
+fn a_configured_lifetime_never_permits_what_is_forbidden() {
+    let authorized: Lines<'_> = &[("Authorization", "Basic x")];
+    for overrules in [false, true] {
+        let refused = |request: Lines<'_>, control: &str| {
+            configured(overrules, request, 200, &[("Cache-Control", control)]).err()
+        };
+        assert_eq!(refused(&[], "no-store"), Some(NotStored::ResponseNoStore));
+        assert_eq!(refused(&[], "private"), Some(NotStored::Private));
+        assert_eq!(refused(authorized, "max-age=9"), Some(NotStored::Authorization));
+        let cookie: Lines<'_> = &[("Set-Cookie", "a=b")];
+        let refused = configured(overrules, &[], 200, cookie).err();
+        assert_eq!(refused, Some(NotStored::NothingGained));
+        let never: Lines<'_> = &[("Cache-Control", "must-revalidate")];
+        let meta = configured(overrules, &[], 200, never).unwrap().meta;
+        assert_eq!(meta.never_stale, Some(NeverStale::MustRevalidate));
+    }
+    let no_cache: Lines<'_> = &[("Cache-Control", "no-cache"), ("ETag", "\"a\"")];
+    let meta = |overrules| configured(overrules, &[], 200, no_cache).unwrap().meta;
+    assert!(meta(false).no_cache && !meta(false).is_fresh(NOW.response_ms));
+    assert!(!meta(true).no_cache && meta(true).is_fresh(NOW.response_ms));
+}
+
+#[test]
+fn a_configured_lifetime_never_applies_to_a_request_with_authorization() {
+    let authorized: Lines<'_> = &[("Authorization", "Basic x")];
+    for overrules in [false, true] {
+        for control in [
+            "no-cache, must-revalidate",
+            "max-age=0, must-revalidate",
+            "must-revalidate",
+            "s-maxage=0",
+            "public, no-cache",
+            "public",
+        ] {
+            let response: Lines<'_> = &[("Cache-Control", control), ("ETag", "\"a\"")];
+            let meta = configured(overrules, authorized, 200, response).unwrap().meta;
+            assert_eq!(meta, stored("GET", authorized, 200, response).unwrap().meta, "{control}");
+            assert!(!meta.is_fresh(NOW.response_ms), "{control}");
+        }
+    }
+}
+
+#[test]
+fn a_configured_grace_applies_where_none_is_stated() {
+    let meta = |overrules, control: &str| {
+        configured(overrules, &[], 200, &[("Cache-Control", control)]).unwrap().meta
+    };
+    assert_eq!(meta(false, "max-age=1").stale_while_revalidate_ms, Some(5_000));
+    let stated = "max-age=1, stale-while-revalidate=7, stale-if-error=8";
+    assert_eq!(meta(false, stated).stale_while_revalidate_ms, Some(7_000));
+    assert_eq!(meta(true, stated).stale_while_revalidate_ms, Some(5_000));
+    assert_eq!(meta(true, stated).stale_if_error_ms, Some(8_000), "none is configured");
+    let shared = meta(true, "s-maxage=1");
+    assert_eq!(shared.never_stale, None, "what forbade stale use is overruled");
+    assert!(meta(false, "s-maxage=1").never_stale.is_some());
+}

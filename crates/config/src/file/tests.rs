@@ -1,5 +1,7 @@
 //! Valid and invalid files, and a check that every key can be written.
 
+use std::time::Duration;
+
 use super::*;
 use crate::keys::Root;
 use crate::limits::Limits;
@@ -70,6 +72,75 @@ fn all_kinds_of_values_are_read() {
     assert_eq!(config.limits.head_bytes_max, 16384);
     assert!(config.limits.drain_timeout.is_zero());
     assert_eq!(config.purge.from[1].prefix_len(), 128);
+}
+
+#[test]
+fn settings_for_keys_and_lifetimes_are_read() {
+    let settings = parse(&format!(
+        "{SMALL}[[route]]\nhosts = ['{{t}}.example.org']\npath = '/{{lang}}/*'\n\
+         upstream = 'site'\nquery = 'sort'\nquery_drop = ['utm_*', 'fbclid']\n\
+         key_cookies = ['lang']\nkey_fields = ['X-A']\ndevice = true\n\
+         bypass_cookies = ['session*']\ncookies_sent = 'key'\nnegative = '10s'\n\
+         lifetime = [{{ status = ['2xx', 404], content_type = ['image/*'], ttl = '1h', \
+         overrule = true, grace = '1m', error_grace = '1d' }}]\n\
+         request = [{{ set = 'X-L', value = '{{lang}} {{t}}' }}]\n"
+    ))
+    .unwrap();
+    let route = &settings.config.routes[0];
+    assert_eq!(route.captures(), ["t", "lang", "*"]);
+    assert_eq!((route.key.query, route.key.query_drop.len()), (crate::Query::Sort, 2));
+    assert!(route.key.device && route.negative == Some(Duration::from_secs(10)));
+    let lifetime = &route.lifetimes[0];
+    assert!(lifetime.overrule && lifetime.ttl == Some(Duration::from_secs(3600)));
+    assert_eq!(lifetime.status[1], crate::StatusPattern::One(404));
+}
+
+#[test]
+fn a_mistake_in_a_setting_is_shown_where_it_is() {
+    let route = "[[route]]\nhosts = ['{t}.example.org']\npath = '/{lang}/*'\n";
+    for (lines, column, what) in [
+        ("upstream = 'site'\nquery_drop = ['a*b']\n", 15, "not a pattern for names"),
+        ("upstream = 'site'\nlifetime = [{ status = ['9xx'], ttl = '1s' }]\n", 25, "a status"),
+        ("upstream = 'site'\nlifetime = [{ overrule = true }]\n", 13, "sets nothing"),
+        ("upstream = 'site'\nkey_fields = ['Cookie']\n", 14, "key_cookies"),
+        ("upstream = 'site'\nrequest = [{ set = 'X', value = '{x}' }]\n", 11, "captures {x}"),
+        ("status = 301\nredirect = 'https://{lang}.org/'\n", 12, "in the host of a URL"),
+    ] {
+        let found = mistakes(&format!("{SMALL}{route}{lines}"));
+        assert_eq!((found[0].0, found[0].1), (10, column), "{lines}{found:?}");
+        assert!(found[0].2.contains(what), "{what}: {}", found[0].2);
+    }
+    let found = mistakes(&format!("{SMALL}[[route]]\npath = '/a{{b}}'\nupstream = 'site'\n"));
+    assert_eq!((found[0].0, found[0].1), (7, 8), "{found:?}");
+}
+
+#[test]
+fn a_setting_without_effect_is_a_mistake() {
+    for (lines, at, what) in [
+        ("answer = 'x'\nquery = 'sort'\n", (8, 9), "routes to an upstream"),
+        ("redirect = '/x'\nnegative = '1s'\n", (8, 12), "routes to an upstream"),
+        ("answer = 'x'\ndevice = true\n", (8, 10), "routes to an upstream"),
+        ("upstream = 'site'\nstore = false\nbypass_cookies = ['a']\n", (9, 18), "no effect"),
+        ("upstream = 'site'\nstore = false\nlifetime = [{ttl='1s'}]\n", (9, 12), "no effect"),
+        ("upstream = 'site'\nquery_keep = []\n", (8, 14), "query = \"none\""),
+        ("upstream = 'site'\nkey_fields = ['X-A', 'x-a']\n", (8, 14), "twice"),
+        ("upstream = 'site'\nkey_fields = ['TE']\n", (8, 14), "one connection"),
+        ("upstream = 'site'\nprefix = '/{lang}'\n", (8, 10), "captures nothing"),
+        ("path = '/x'\nredirect = '/y/{lang}'\n", (8, 12), "captures {lang}"),
+        (
+            "upstream = 'site'\ndevice = true\n\
+             request = [{ default = 'x-device-class', value = 'a' }]\n",
+            (8, 10),
+            "itself",
+        ),
+    ] {
+        let found = mistakes(&format!("{SMALL}[[route]]\n{lines}"));
+        assert_eq!((found[0].0, found[0].1), at, "{lines}{found:?}");
+        assert!(found[0].2.contains(what), "{what}: {}", found[0].2);
+    }
+    // It is sent to the upstream also without a store.
+    let device = "[[route]]\nupstream = 'site'\nstore = false\ndevice = true\n";
+    assert!(parse(&format!("{SMALL}{device}")).is_ok());
 }
 
 #[test]

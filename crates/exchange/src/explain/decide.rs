@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use cache::disk::swap_in::swap_in;
+use cache::key::Bypassed;
 use cache::stored::{Entry, Stored, Wire};
 use cache::{Look, Lookup};
 use caching::cache_status::Forward;
@@ -17,6 +18,7 @@ use runtime::time;
 use store::Key;
 use upstream::To;
 
+use super::keyed::Keyed;
 use super::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
 use super::question::Question;
 use super::{stored, text};
@@ -58,13 +60,13 @@ pub(super) async fn explained(
     };
     let cache = &worker.cache;
     let (listener, peer) = (context.listener, context.peer.ip());
-    if let Some(uri) = requested_uri(listener, &head) {
+    let keyed = Keyed::of(&context);
+    if let Some(key) = keyed.uri {
         // What is on the disk is read, as the request would have it read.
-        let key = cache.uri_key(uri.realm, uri.authority, uri.path);
-        swap_in(cache, key, &Wire(head.fields)).await;
+        swap_in(cache, key, keyed.parts(&context), &Wire(head.fields)).await;
     }
     let now_ms = time::wall_ms();
-    let mut explanation = Explanator::new(&context, question, now_ms);
+    let mut explanation = Explanator::new(&context, question, &keyed, now_ms);
     if is_refused_at(Stage::Head, &context) {
         explanation.refuses(Refusal::Quota, None);
         return explanation.out;
@@ -83,8 +85,8 @@ pub(super) async fn explained(
     let (step, rule) = match step {
         Err(refusal) => (Step::Refuse(refusal), None),
         Ok(Step::LookUp(to)) => {
-            let uri = cache.uri_key(to.realm, to.authority, to.path);
-            let (step, rule) = Planner { cache, head: &head }.plan(to, uri, Look::Peek);
+            let (uri, parts) = (cache.uri_key(to.uri()), context.key_parts(routed.route));
+            let (step, rule) = Planner { cache, head: &head, parts }.plan(to, uri, Look::Peek);
             (step, Some(rule))
         }
         Ok(step) => (step, None),
@@ -118,10 +120,14 @@ struct Explanator<'t> {
 
 impl<'t> Explanator<'t> {
     /// Begins with the stored responses, whatever becomes of the request.
-    fn new(context: &'t RequestContext<'t>, question: &Question, now_ms: u64) -> Explanator<'t> {
+    fn new(
+        context: &'t RequestContext<'t>,
+        question: &Question,
+        keyed: &Keyed,
+        now_ms: u64,
+    ) -> Explanator<'t> {
         let cache = &context.worker.cache;
-        let uri = requested_uri(context.listener, context.head)
-            .map(|uri| cache.uri_key(uri.realm, uri.authority, uri.path));
+        let uri = keyed.uri;
         let (varies_by, keys) = match uri.and_then(|uri| cache.store.peek(&uri)) {
             Some(Entry::Varies(varies)) => {
                 (varies.names().into_iter().map(str::to_owned).collect(), varies.keys())
@@ -143,7 +149,8 @@ impl<'t> Explanator<'t> {
             now_ms,
             decision: Decision::of("fetch", rules::URI_MISS),
             answer: Answer::default(),
-            selected: uri.and_then(|uri| selected(context, uri, now_ms)),
+            settings: keyed.settings(context),
+            selected: uri.and_then(|uri| selected(context, uri, keyed, now_ms)),
             varies_by,
             variants: variants.collect(),
             request: None,
@@ -187,7 +194,7 @@ impl<'t> Explanator<'t> {
                 self.sends(&self.context.forwarding(to, route), Purpose::Upgrade(&protocols));
             }
             Step::Pass(to, why) => {
-                let rule = rule.unwrap_or_else(|| rules::bypass(why, head));
+                let rule = rule.unwrap_or_else(|| rules::bypass(why, self.bypassed(route), head));
                 self.passes(&self.context.forwarding(to, route), "pass", why, rule);
             }
             Step::ValidateByHead(to, of) => {
@@ -198,7 +205,7 @@ impl<'t> Explanator<'t> {
                 self.out.selected = Some(whole);
             }
             Step::ServeStored(to, FromStore { held, .. }) if self.is_unreadable(&held) => {
-                let planner = Planner { cache: &self.context.worker.cache, head };
+                let planner = Planner { cache: &self.context.worker.cache, head, parts: None };
                 match planner.wants_only_stored() {
                     true => self.refuses(Refusal::OnlyIfCached, Some(rules::ONLY_IF_CACHED)),
                     false => {
@@ -237,6 +244,13 @@ impl<'t> Explanator<'t> {
         }
     }
 
+    /// Why the settings of the route keep the request from the store.
+    fn bypassed(&self, route: Option<usize>) -> Option<Bypassed> {
+        let route = self.context.snapshot.routes.get(route?)?;
+        let settings = route.key.as_ref().filter(|_| route.config.store)?;
+        settings.bypassed(self.context.head.fields)
+    }
+
     fn does(&mut self, does: &str, rule: Explanation) {
         self.out.decision = Decision::of(does, rule);
     }
@@ -244,7 +258,7 @@ impl<'t> Explanator<'t> {
     /// An answer from the store, if the client can read it.
     fn serves(&mut self, held: &Held, key: Key, cache_status: &CacheStatus, rule: Explanation) {
         let (cache, now_ms) = (&self.context.worker.cache, self.out.now_ms);
-        let planner = Planner { cache, head: self.context.head };
+        let planner = Planner { cache, head: self.context.head, parts: None };
         // The fast path names a form of the entry.
         let held = match cache.store.peek(&key) {
             Some(Entry::Response(entry)) if entry.forms().is_some() => Held::Whole(entry),
@@ -257,7 +271,7 @@ impl<'t> Explanator<'t> {
         let fresh = meta.is_fresh(now_ms);
         self.does(if fresh { "serve" } else { "serve-stale" }, rule);
         if fresh {
-            let source = meta.freshness.lifetime_source.explain().text;
+            let source = stored::lifetime_from(meta.freshness.lifetime_source);
             self.out.decision.text += &format!(" ({source})");
         }
         let bytes = match &held {
@@ -328,7 +342,7 @@ impl<'t> Explanator<'t> {
     fn fetches(&mut self, forwarding: &Forwarding<'_>, ask: &Ask, background: bool) {
         self.sends(forwarding, Purpose::Store(ask));
         let cache = &forwarding.worker.cache;
-        let key = Planner { cache, head: forwarding.head }.flight_key(ask);
+        let key = Planner { cache, head: forwarding.head, parts: None }.flight_key(ask);
         let in_flight = cache.flights.has(key) && !ask.is_for_one();
         if let Some(request) = &mut self.out.request {
             *request = Request { in_flight, background, ..std::mem::take(request) };
@@ -408,9 +422,14 @@ fn formed(planner: &Planner<'_>, held: &Held) -> Answer {
 }
 
 /// The response that a look into the store finds, even if the request does not get that far.
-fn selected(context: &RequestContext<'_>, uri: Key, now_ms: u64) -> Option<Response> {
-    let cache = &context.worker.cache;
-    match cache.look(Look::Peek, uri, &Wire(context.head.fields), now_ms) {
+fn selected(
+    context: &RequestContext<'_>,
+    uri: Key,
+    keyed: &Keyed,
+    now_ms: u64,
+) -> Option<Response> {
+    let (cache, wire) = (&context.worker.cache, Wire(context.head.fields));
+    match cache.look_by_parts(Look::Peek, uri, keyed.parts(context), &wire, now_ms) {
         Lookup::Found(found, key) => Some(stored::whole(cache, key, &found, now_ms)),
         Lookup::Part(partial, key) => Some(stored::part(cache, key, &partial, now_ms)),
         Lookup::Absent(_) | Lookup::Uncacheable => None,

@@ -12,13 +12,14 @@
 //! resolver may remember it.
 
 mod decide;
+mod keyed;
 pub(crate) mod model;
 mod question;
 mod stored;
 
 use std::rc::Rc;
 
-pub use model::{Answer, Decision, Explained, Freshness, Purge, Range, Request, Response};
+pub use model::{Answer, Decision, Explained, Freshness, Purge, Range, Request, Response, Setting};
 
 use crate::worker::Worker;
 

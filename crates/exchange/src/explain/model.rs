@@ -21,6 +21,9 @@ pub struct Explained {
     pub decision: Decision,
     /// The answer, as far as it is known without asking the origin.
     pub answer: Answer,
+    /// The settings of its route that concern it.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
     /// The response that it selects, if one is stored.
     pub selected: Option<Response>,
     /// The fields by which the responses of this URL vary.
@@ -49,6 +52,15 @@ pub struct Quota {
     pub wait_ms: u64,
     /// The request would be refused.
     pub refused: bool,
+}
+
+/// A setting of a route, and what it does to the request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its key in the configuration: `route[0].query_drop`. Routes are counted from 0.
+    pub key: String,
+    /// What it does.
+    pub effect: String,
 }
 
 /// What would be done with a request, and by which rule.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use caching::Explain;
+use caching::{Explain, LifetimeSource};
 use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
 use super::model::{Freshness, Purge, Range, Response};
@@ -87,11 +87,23 @@ fn freshness(head: &Head, now_ms: u64) -> Freshness {
         resident_ms: now_ms.saturating_sub(of.response_ms),
         current_age_ms: of.current_age_ms(now_ms),
         lifetime_ms: of.lifetime_ms,
-        lifetime_from: lifetime.text.to_owned(),
+        lifetime_from: lifetime_from(of.lifetime_source),
         lifetime_clause: lifetime.clause.to_owned(),
         fresh: meta.is_fresh(now_ms),
         ttl_seconds: of.ttl_seconds(now_ms),
         softly_purged_ms: head.purged.map(|mark| mark.at_ms),
+    }
+}
+
+/// What a lifetime comes from: a rule, or a key of the configuration.
+pub(super) fn lifetime_from(source: LifetimeSource) -> String {
+    let text = source.explain().text;
+    match source {
+        LifetimeSource::Configured { route, number } => {
+            let key = number.map_or("negative".to_owned(), |at| format!("lifetime[{at}]"));
+            format!("{text}: route[{route}].{key} when it came")
+        }
+        _ => text.to_owned(),
     }
 }
 

@@ -11,17 +11,20 @@ mod lead;
 pub(crate) mod pass;
 mod response;
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use cache::key::{DeviceClass, KeyParts, KeySettings};
 use cache::stored::Wire;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
-use config::{ForwardedFields, Role};
+use config::{DEVICE_FIELD, ForwardedFields, Role};
 use core_io::CoreIo;
-use http1::{Method, Name, RequestHead, write};
+use http1::{Fields, Method, Name, RequestHead, Target, write};
 use outcome::{Fault, Refusal};
-use policy::fields::Edits;
+use policy::captures::Captured;
+use policy::fields::{Edits, ResponseRules};
 use policy::routes::Route;
 use policy::via::ClientFields;
 use runtime::time;
@@ -70,6 +73,26 @@ impl Forwarding<'_> {
         }
     }
 
+    /// The same for a response with this status and content type, for which the route may have a
+    /// lifetime.
+    fn policy_for(&self, status: u16, content_type: &[u8]) -> Policy {
+        let lifetime = || {
+            let at = self.route?;
+            self.snapshot.routes.get(at)?.lifetimes.of(at, status, content_type)
+        };
+        Policy { configured: lifetime(), ..*self.policy() }
+    }
+
+    /// The settings of the route for keys.
+    fn settings(&self) -> Option<&KeySettings> {
+        self.route()?.key.as_ref()
+    }
+
+    /// The parts of the request's key besides its URI.
+    fn key_parts(&self) -> Option<KeyParts<'_>> {
+        self.settings()?.parts()
+    }
+
     /// The route that the request takes.
     fn route(&self) -> Option<&Route> {
         self.snapshot.routes.get(self.route?)
@@ -77,10 +100,22 @@ impl Forwarding<'_> {
 
     /// Changes the head of an answer as the route says.
     fn ruled(&self, mut answer: Answer) -> Answer {
-        if let Some(head) = self.route().and_then(|route| route.response.changed(&answer.head)) {
+        let changed = |route: &Route| {
+            let rules = &route.config.response;
+            match (!rules.is_empty()).then(|| self.captured(route)).flatten() {
+                Some(captured) => ResponseRules::new(&captured.rules(rules)).changed(&answer.head),
+                None => route.response.changed(&answer.head),
+            }
+        };
+        if let Some(head) = self.route().and_then(changed) {
             **answer.head = head;
         }
         answer
+    }
+
+    /// What the route captures of the request.
+    fn captured(&self, route: &Route) -> Option<Captured> {
+        route.captured(self.to.authority, self.to.path)
     }
 
     /// Whether clients see the fields that carry cache tags.
@@ -115,9 +150,13 @@ impl Forwarding<'_> {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
-        let mut request =
-            Request::new(self.worker.io.buffer(), method, &head.target, self.to.host());
+        let target = match self.to.path_sent() {
+            Some(path_and_query) => Target::Origin { path_and_query },
+            None => head.target,
+        };
+        let mut request = Request::new(self.worker.io.buffer(), method, &target, self.to.host());
         let out = request.lines();
+        let own = self.settings().map(|settings| OwnFields::of(settings, self.to, head.fields));
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
         let client_fields = ClientFields::new(config, self.role, head.fields, self.peer.ip());
@@ -131,6 +170,7 @@ impl Forwarding<'_> {
                 Name::MaxForwards => forwards.is_some(),
                 Name::AcceptEncoding if for_identity => true,
                 name if client_fields.replaces(name) => true,
+                _ if own.as_ref().is_some_and(|own| own.replaces(field.name())) => true,
                 _ => for_store && caching::is_condition_or_range(field.name()),
             };
             !left_out && edits.keeps(field.name())
@@ -145,6 +185,9 @@ impl Forwarding<'_> {
             out.extend_from_slice(b"Max-Forwards: ");
             write::decimal(out, forwards - 1);
             out.extend_from_slice(b"\r\n");
+        }
+        if let Some(own) = &own {
+            own.append(out, &edits);
         }
         edits.append(out, head);
         self.snapshot.via.append_to_request(out, head.version);
@@ -166,7 +209,11 @@ impl Forwarding<'_> {
             To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,
         };
-        let rules = self.route().map_or(&[][..], |route| &route.config.request);
+        let of_route = |route| match self.captured(route) {
+            Some(captured) => Cow::Owned(captured.rules(&route.config.request)),
+            None => Cow::Borrowed(&route.config.request[..]),
+        };
+        let rules = self.route().map_or(Cow::Borrowed(&[][..]), of_route);
         let uri = (self.to.realm.scheme, self.to.authority);
         Edits::new((rules, forwarded), self.peer, uri)
     }
@@ -200,6 +247,38 @@ impl Forwarding<'_> {
                 }
             }
             (What::Whole | What::Rest(_), _) => {}
+        }
+    }
+}
+
+/// The fields that the settings for keys replace in a request.
+struct OwnFields {
+    cookies: Option<Vec<u8>>,
+    device: Option<&'static str>,
+}
+
+impl OwnFields {
+    fn of(settings: &KeySettings, to: &Destination<'_>, fields: Fields<'_>) -> OwnFields {
+        OwnFields {
+            cookies: to.is_keyed.then(|| settings.cookies_sent(fields)).flatten(),
+            device: settings.device(fields).map(DeviceClass::name),
+        }
+    }
+
+    fn replaces(&self, name: &[u8]) -> bool {
+        (self.cookies.is_some() && name.eq_ignore_ascii_case(b"cookie"))
+            || (self.device.is_some() && name.eq_ignore_ascii_case(DEVICE_FIELD.as_bytes()))
+    }
+
+    /// Appends what the route does not set or remove. All values were parsed from fields, so they
+    /// can be written.
+    fn append(&self, out: &mut Vec<u8>, edits: &Edits<'_>) {
+        let cookies = self.cookies.as_deref().filter(|cookies| !cookies.is_empty());
+        let device = self.device.map(str::as_bytes);
+        for (name, value) in [("Cookie", cookies), (DEVICE_FIELD, device)] {
+            if let Some(value) = value.filter(|_| edits.keeps(name.as_bytes())) {
+                let _ = write::field(out, name.as_bytes(), value);
+            }
         }
     }
 }

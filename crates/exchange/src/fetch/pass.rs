@@ -140,8 +140,8 @@ impl<C: Client> Exchange<'_, C> {
 /// The watch of a POST, which may store its response. It begins before the request is sent.
 fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Option<Watch> {
     let cache = &exchange.context.worker.cache;
-    let stores = exchange.context.head.method == Method::Post;
-    stores.then(|| cache.watches.watch(cache.uri_key(to.realm, to.authority, to.path)))
+    let stores = to.stores_as_sent && exchange.context.head.method == Method::Post;
+    stores.then(|| cache.watches.watch(cache.uri_key(to.uri())))
 }
 
 /// Passes an answer on, and stores it if it answers a POST and allows it.
@@ -152,8 +152,8 @@ async fn answered<C: Client>(
     why: Forward,
     own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
-    let stores = post_for_get(exchange, to, &answer);
-    let (Some((head, own_lines)), Some(watch)) = (stores, own) else {
+    let stored = own.and_then(|watch| Some((post_for_get(exchange, to, &answer)?, watch)));
+    let Some(((head, own_lines), watch)) = stored else {
         return Ok(exchange.relay(&mut answer, why, None).await);
     };
     let worker = exchange.context.worker;
@@ -161,9 +161,10 @@ async fn answered<C: Client>(
     let upstream = answer.body.address();
     let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
     let head = Arc::new(head);
-    let uri = worker.cache.uri_key(to.realm, to.authority, to.path);
+    let uri = worker.cache.uri_key(to.uri());
     let fields = Wire(exchange.context.head.fields);
-    let key = worker.cache.storage_key(uri, &head, &fields, &watch);
+    let parts = exchange.context.key_parts(exchange.routed.route);
+    let key = worker.cache.storage_key(uri, &head, (&fields, parts), &watch);
     let mut first = Vec::new();
     let ready =
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
@@ -213,10 +214,17 @@ async fn invalidate<C: Client>(
         return own;
     }
     let cache = &exchange.context.worker.cache;
-    let Destination { realm, authority, path, .. } = *to;
-    let mut changes = Changes::of(cache.invalidate((realm, authority, path), own.as_mut()));
+    let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut()));
+    // A response may also be stored as it was requested, from before a change of the settings.
+    if *to.stored_path != *to.path {
+        changes.push(cache.invalidate(to.neighbour(to.path), None));
+    }
     for path in caching::invalidated_locations(&target_uri(to), &Wire(head.fields)) {
-        changes.push(cache.invalidate((realm, authority, &path), None));
+        let stored = exchange.context.stored_path(to.authority, &path);
+        changes.push(cache.invalidate(to.neighbour(&stored), None));
+        if *stored != *path {
+            changes.push(cache.invalidate(to.neighbour(&path), None));
+        }
     }
     changes.durable(cache).await;
     own

@@ -111,7 +111,10 @@ fn confirmed<'d>(
     let cache_status = CacheStatus::forwarded(Outcome::Revalidated, ask.why, Some(304));
     forwarding.worker.io.counters.revalidated.add(1);
     let key = match verdict {
-        Ok(()) => cache.storage_key(ask.uri, &head, &request, lead.watch()),
+        Ok(()) => {
+            let selecting = (&request, forwarding.key_parts());
+            cache.storage_key(ask.uri, &head, selecting, lead.watch())
+        }
         Err(_) => ask.key,
     };
     if key != ask.key && ask.key != ask.uri {
@@ -175,7 +178,8 @@ pub(super) fn updated(
         began,
         tags: forwarding.tags(),
     };
-    let (updated, verdict) = head.updated(by, &fetched, forwarding.policy());
+    let policy = forwarding.policy_for(head.status, head.content_type());
+    let (updated, verdict) = head.updated(by, &fetched, &policy);
     match head.source() {
         Some(_) => (forwarding.with_forms(updated, None), verdict),
         None => (updated, verdict),
@@ -205,7 +209,8 @@ fn store<'d>(
     };
     let head = Arc::new(head);
     let request = Wire(forwarding.head.fields);
-    let key = worker.cache.storage_key(ask.uri, &head, &request, lead.watch());
+    let selecting = (&request, forwarding.key_parts());
+    let key = worker.cache.storage_key(ask.uri, &head, selecting, lead.watch());
     if key != ask.key && ask.key != ask.uri {
         // The response varies by other fields than the last one did.
         worker.cache.remove(&ask.key);
@@ -283,7 +288,9 @@ fn storable(
     let head = answer.head.head();
     let (asked, got) = (Wire(forwarding.head.fields), Wire(head.fields));
     let response = Response { status: head.status, fields: &got };
-    let (instants, policy) = (instants(answer), forwarding.policy());
+    let content_type = head.fields.get(http1::Name::ContentType).unwrap_or_default();
+    let policy = &forwarding.policy_for(head.status, content_type);
+    let instants = instants(answer);
     if head.status == 206 && ask.what == What::Whole {
         return Err(NotStored::Incomplete);
     }
@@ -318,8 +325,7 @@ pub(super) fn prepare(
         return Err(NotStored::Incomplete);
     }
     let varies = varies_of(&storable.vary, &Wire(forwarding.head.fields));
-    let Destination { realm, authority, path, .. } = *forwarding.to;
-    let resource = Resource::new(realm, authority, path, Wire(head.fields).fields(), began);
+    let resource = Resource::new(forwarding.to.uri(), Wire(head.fields).fields(), began);
     let tags = forwarding.tags();
     let mut own_lines = Vec::new();
     let mut kept = Vec::with_capacity(head.fields.len());

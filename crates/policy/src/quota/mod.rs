@@ -515,10 +515,7 @@ fn hash(hasher: &KeyHasher, part: &[u8]) -> u64 {
 /// A route has no name; its hosts and its path are unique.
 fn name_of_route(route: &Route) -> String {
     let hosts: Vec<String> = route.hosts.iter().map(ToString::to_string).collect();
-    match &route.path {
-        config::Path::Exact(path) => format!("{} {path}", hosts.join(",")),
-        config::Path::Prefix(prefix) => format!("{} {prefix}*", hosts.join(",")),
-    }
+    format!("{} {}", hosts.join(","), route.path)
 }
 
 #[cfg(test)]

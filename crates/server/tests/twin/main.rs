@@ -20,6 +20,7 @@ mod faults;
 mod hostile;
 mod http2_client;
 mod http3_client;
+mod keys;
 mod limits;
 mod origin;
 mod partial;

@@ -11,6 +11,7 @@
 //! | `ranges=1` | `Range` is answered with a part, by `If-Range` if there is one |
 //! | `breaks=N` | the answer to the first request for it breaks off after N bytes of content |
 //! | `location=1` | `Content-Location` is the target |
+//! | `see=NAME` | `Location` is `/NAME?utm_source=see&cc=max-age=600&size=9` |
 //! | `late=MS` | between the making of the answer and its head |
 //! | `bump=1` | a method other than GET and HEAD makes all entity tags new |
 //! | `either=A,B` | it varies by the first of these fields that the request has, if by any |
@@ -315,6 +316,9 @@ impl Origin {
         }
         if seen.asks("location").is_some() {
             head += &format!("Content-Location: {}\r\n", seen.target);
+        }
+        if let Some(name) = seen.asks("see") {
+            head += &format!("Location: /{name}?utm_source=see&cc=max-age=600&size=9\r\n");
         }
         if seen.asks("cookie").is_some() {
             self.cookies.set(self.cookies.get() + 1);

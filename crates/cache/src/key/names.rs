@@ -1,0 +1,147 @@
+//! A list of patterns for names, compiled: most names are decided by their first byte.
+
+use config::Pattern;
+use config::limits::{KEY_PATTERNS_MAX, PATTERN_BYTES_MAX};
+
+const _: () = assert!(KEY_PATTERNS_MAX * PATTERN_BYTES_MAX <= u16::MAX as usize);
+
+/// Patterns for names.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// A bit for each first byte that a match may have.
+    first: [u64; 4],
+    rules: Box<[Rule]>,
+    /// The bytes of all patterns.
+    bytes: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    kind: Kind,
+    start: u16,
+    len: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Exact,
+    Prefix,
+    Suffix,
+}
+
+impl Names {
+    /// `None` if there are no patterns.
+    pub(super) fn new(patterns: &[Pattern]) -> Option<Names> {
+        if patterns.is_empty() {
+            return None;
+        }
+        let (mut first, mut bytes, mut rules) = ([0u64; 4], Vec::new(), Vec::new());
+        for pattern in patterns {
+            let (kind, text) = match pattern {
+                Pattern::Exact(text) => (Kind::Exact, text),
+                Pattern::Prefix(text) => (Kind::Prefix, text),
+                Pattern::Suffix(text) => (Kind::Suffix, text),
+            };
+            match text.bytes().next().filter(|_| kind != Kind::Suffix) {
+                Some(byte) => first[usize::from(byte >> 6)] |= 1 << (byte & 63),
+                None => first = [u64::MAX; 4],
+            }
+            rules.push(Rule { kind, start: bytes.len() as u16, len: text.len() as u16 });
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        Some(Names { first, rules: rules.into(), bytes: bytes.into() })
+    }
+
+    /// Whether one of them matches the name before `=` in a parameter or a cookie. No pattern
+    /// begins with `=`, so the first byte of one without a name decides too.
+    #[inline]
+    pub(super) fn matches(&self, item: &[u8]) -> bool {
+        match item.first() {
+            Some(byte) if self.first[usize::from(byte >> 6)] >> (byte & 63) & 1 == 0 => false,
+            _ => self.matches_one(name(item)),
+        }
+    }
+
+    fn matches_one(&self, name: &[u8]) -> bool {
+        self.rules.iter().any(|rule| {
+            let start = usize::from(rule.start);
+            let text = &self.bytes[start..start + usize::from(rule.len)];
+            match rule.kind {
+                Kind::Exact => name == text,
+                Kind::Prefix => name.starts_with(text),
+                Kind::Suffix => name.ends_with(text),
+            }
+        })
+    }
+}
+
+/// The name before `=`.
+#[inline]
+pub(super) fn name(item: &[u8]) -> &[u8] {
+    find(b'=', item).map_or(item, |at| &item[..at])
+}
+
+/// The position of a byte. Names and values are short: eight bytes at a time, in place, cost less
+/// than the call of a vectorised search.
+#[inline]
+pub(super) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let mut at = 0;
+    while let Some(chunk) = bytes[at..].first_chunk() {
+        let differs = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
+        // The lowest of these bits is that of the first byte that is equal.
+        let equal = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        if equal != 0 {
+            return Some(at + equal.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    let rest = bytes[at..].iter().position(|other| *other == byte)?;
+    Some(at + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_byte_is_found_where_it_is(
+            bytes in proptest::collection::vec(prop_oneof![0u8..3, any::<u8>()], 0..40),
+            byte in prop_oneof![0u8..3, any::<u8>()],
+        ) {
+            prop_assert_eq!(find(byte, &bytes), bytes.iter().position(|other| *other == byte));
+        }
+    }
+
+    #[test]
+    fn names_match_by_any_pattern() {
+        let names = |list: &[&str]| {
+            Names::new(&list.iter().map(|one| one.parse().unwrap()).collect::<Vec<_>>())
+        };
+        assert!(names(&[]).is_none());
+        let some = names(&["utm_*", "fbclid", "utx"]).unwrap();
+        for (name, matches) in [
+            ("utm_source", true),
+            ("utm_", true),
+            ("utm", false),
+            ("fbclid", true),
+            ("fbclid2", false),
+            ("Utm_source", false),
+            ("utx", true),
+            ("", false),
+            ("=utm_", false),
+            ("fbclid=utm_", true),
+            ("a=utm_", false),
+        ] {
+            assert_eq!(some.matches(name.as_bytes()), matches, "{name}");
+        }
+        let ends = names(&["*_id", "a"]).unwrap();
+        assert!(ends.matches(b"x_id") && ends.matches(b"_id") && ends.matches(b"a"));
+        assert!(!ends.matches(b"id") && !ends.matches(b""));
+        let all = names(&["*"]).unwrap();
+        assert!(all.matches(b"") && all.matches(b"=") && all.matches(b"\xff"));
+    }
+}

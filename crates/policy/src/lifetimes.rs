@@ -1,0 +1,123 @@
+//! How long responses are fresh, as a route configures it.
+//!
+//! A lifetime is chosen by the head of a response as soon as it has come, and the caching rules
+//! apply it (`caching::Configured`). A stored response contains the result, so hits pay nothing,
+//! and a changed configuration applies when a response is fetched or confirmed again.
+
+use caching::Configured;
+use config::{Lifetime, NEGATIVE, StatusPattern};
+
+/// The lifetimes of a route. The first that matches applies.
+#[derive(Debug)]
+pub struct Lifetimes {
+    listed: Box<[Lifetime]>,
+    /// It is asked last.
+    negative: Option<Lifetime>,
+}
+
+impl Lifetimes {
+    /// Those of a route.
+    pub(crate) fn new(route: &config::Route) -> Lifetimes {
+        let negative = route.negative.map(|ttl| Lifetime {
+            status: NEGATIVE.map(StatusPattern::One).into(),
+            ttl: Some(ttl),
+            ..Lifetime::default()
+        });
+        Lifetimes { listed: route.lifetimes.clone().into(), negative }
+    }
+
+    /// The lifetime of a response of this route.
+    pub fn of(&self, route: usize, status: u16, content_type: &[u8]) -> Option<Configured> {
+        // A part is stored, and lives, as the whole does.
+        let status = if status == 206 { 200 } else { status };
+        let matches = |one: &Lifetime| {
+            let of_status = match &one.status[..] {
+                [] => is_usual(status),
+                named => named.iter().any(|of| of.matches(status)),
+            };
+            let types = &one.content_type;
+            of_status && (types.is_empty() || types.iter().any(|of| of.matches(content_type)))
+        };
+        let at = self.listed.iter().position(matches);
+        let one = match at {
+            Some(at) => &self.listed[at],
+            None => self.negative.as_ref().filter(|negative| matches(negative))?,
+        };
+        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Some(Configured {
+            lifetime_ms: one.ttl.map(ms),
+            overrules: one.overrule,
+            stale_while_revalidate_ms: one.grace.map(ms),
+            stale_if_error_ms: one.error_grace.map(ms),
+            route: u16::try_from(route).unwrap_or(u16::MAX),
+            number: at.map(|at| u16::try_from(at).unwrap_or(u16::MAX)),
+        })
+    }
+}
+
+/// The statuses of a lifetime that names none. Errors have to be named: they pass, and some are for
+/// one client.
+fn is_usual(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 300 | 301 | 308)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_first_lifetime_that_matches_applies() {
+        let lifetime = |status: &[&str], types: &[&str], seconds| Lifetime {
+            status: status.iter().map(|one| one.parse().unwrap()).collect(),
+            content_type: types.iter().map(|one| one.parse().unwrap()).collect(),
+            ttl: Some(Duration::from_secs(seconds)),
+            ..Lifetime::default()
+        };
+        let mut route = config::Route::to("g");
+        route.lifetimes = vec![
+            lifetime(&["200"], &["image/*"], 1),
+            lifetime(&["2xx"], &[], 2),
+            lifetime(&["404"], &[], 3),
+        ];
+        route.negative = Some(Duration::from_secs(4));
+        let lifetimes = Lifetimes::new(&route);
+        let found = |status, content_type: &str| {
+            let found = lifetimes.of(7, status, content_type.as_bytes())?;
+            assert_eq!(found.route, 7);
+            Some((found.lifetime_ms.unwrap() / 1000, found.number))
+        };
+        assert_eq!(found(200, "image/png"), Some((1, Some(0))));
+        assert_eq!(found(206, "image/png"), Some((1, Some(0))), "a part lives as the whole");
+        assert_eq!(found(204, "image/png"), Some((2, Some(1))));
+        assert_eq!(found(200, ""), Some((2, Some(1))));
+        assert_eq!(found(404, ""), Some((3, Some(2))));
+        assert_eq!(found(410, ""), Some((4, None)));
+        assert_eq!(found(500, ""), None);
+        assert!(Lifetimes::new(&config::Route::to("g")).of(0, 404, b"").is_none());
+    }
+
+    #[test]
+    fn a_lifetime_without_statuses_is_not_for_errors() {
+        let mut route = config::Route::to("g");
+        let of = |status: &[&str]| Lifetime {
+            status: status.iter().map(|one| one.parse().unwrap()).collect(),
+            content_type: vec!["image/*".parse().unwrap()],
+            ttl: Some(Duration::from_secs(1)),
+            ..Lifetime::default()
+        };
+        route.lifetimes = vec![of(&[])];
+        let applies = |route: &config::Route, status| {
+            Lifetimes::new(route).of(0, status, b"image/png").is_some()
+        };
+        for status in [200, 206, 203, 204, 300, 301, 308] {
+            assert!(applies(&route, status), "{status}");
+        }
+        for status in [302, 307, 400, 401, 403, 404, 407, 410, 500, 502, 503] {
+            assert!(!applies(&route, status), "{status}");
+        }
+        route.lifetimes = vec![of(&["4xx"])];
+        assert!(applies(&route, 403) && !applies(&route, 401) && !applies(&route, 407));
+    }
+}
