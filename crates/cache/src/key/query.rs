@@ -29,47 +29,45 @@ pub(super) enum Normal<'p> {
     NoRoom,
 }
 
-/// Where the path and query of a URI are written, if the rules change them.
+/// Where the path and query of a URI are written, if the rules change them. No bytes are there
+/// before they are needed: most requests need none.
 #[derive(Debug)]
-pub struct PathBuffer(Room);
-
-/// No bytes are there before they are needed: most requests need none.
-#[derive(Debug)]
-enum Room {
-    Stack(Option<[u8; STORED_PATH_ON_STACK]>),
-    Heap(Vec<u8>),
+pub struct PathBuffer {
+    on_stack: Option<[u8; STORED_PATH_ON_STACK]>,
+    /// Used instead, if it is there.
+    on_heap: Option<Vec<u8>>,
 }
 
 impl PathBuffer {
     /// For at most [`STORED_PATH_ON_STACK`] bytes, without allocation.
     #[inline]
     pub fn on_stack() -> PathBuffer {
-        PathBuffer(Room::Stack(None))
+        PathBuffer { on_stack: None, on_heap: None }
     }
 
     /// For all.
     pub(super) fn on_heap() -> PathBuffer {
-        PathBuffer(Room::Heap(Vec::new()))
+        PathBuffer { on_stack: None, on_heap: Some(Vec::new()) }
     }
 
     /// The bytes that [`Normal::Written`] counts.
     pub(super) fn written(&self, bytes: usize) -> &[u8] {
-        match &self.0 {
-            Room::Stack(Some(all)) => &all[..bytes],
-            Room::Stack(None) => &[],
-            Room::Heap(all) => &all[..bytes],
+        match (&self.on_heap, &self.on_stack) {
+            (Some(all), _) => &all[..bytes],
+            (None, Some(all)) => &all[..bytes],
+            (None, None) => &[],
         }
     }
 
     fn is_on_heap(&self) -> bool {
-        matches!(self.0, Room::Heap(_))
+        self.on_heap.is_some()
     }
 
     /// Room for so many bytes.
     fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        match &mut self.0 {
-            Room::Stack(all) => all.get_or_insert([0; STORED_PATH_ON_STACK]).get_mut(..bytes),
-            Room::Heap(all) => {
+        match &mut self.on_heap {
+            None => self.on_stack.get_or_insert([0; STORED_PATH_ON_STACK]).get_mut(..bytes),
+            Some(all) => {
                 all.resize(bytes, 0);
                 Some(all)
             }
