@@ -23,7 +23,7 @@
 //! port. Two caches on one machine need two addresses.
 //!
 //! Version 3 is what Harvest used to send. It has the same layout. As in Squid, it is read, and the
-//! answer has version 2.
+//! answer has version 2. It is never sent: Squid 5.7 answers such a query, and then crashes.
 
 use std::net::Ipv4Addr;
 
@@ -228,7 +228,8 @@ mod tests {
 
         let query = Message::query(7, URL);
         assert_eq!(written(&query.answer(Kind::Hit)), fixture("icp-hit"));
-        assert_eq!(written(&query.answer(Kind::Hit)), fixture("icp-hit-to-version-3"));
+        let other = Message::query(7, b"http://origin.test/1");
+        assert_eq!(written(&other.answer(Kind::Hit)), fixture("icp-hit-to-version-3"));
         let query = Message::query(7, b"http://origin.test/none");
         assert_eq!(written(&query.answer(Kind::Miss)), fixture("icp-miss"));
         let err = fixture("icp-err");

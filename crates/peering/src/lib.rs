@@ -3,6 +3,7 @@
 //! | module | what | size |
 //! | --- | --- | --- |
 //! | [`icp`] | "do you have this URL?", and a yes or no | 25 bytes and the URL |
+//! | [`carp`] | which of several parents is responsible for a URL | nothing is sent |
 //!
 //! Who owns: a message that was read borrows from its datagram; a message is written into a buffer
 //! of the caller.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+pub mod carp;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/checks/peering.rs"]
 pub mod fuzzing;
