@@ -1,6 +1,7 @@
 //! Checks of the parsers of this crate, for the fuzz targets and for the tests that replay their
 //! corpora: what must hold for any bytes from a peer.
 
+use crate::digest::{Digest, Key};
 use crate::icp;
 
 /// Target `icp_message`: what is read is written as the same message.
@@ -14,6 +15,19 @@ pub fn icp(data: &[u8]) {
     // An answer to a stranger is not longer than the question.
     message.answer(icp::Kind::Denied).write(&mut out).expect("an answer");
     assert!(out.len() <= data.len());
+}
+
+/// Target `cache_digest`: what is read is written as the same digest.
+pub fn digest(data: &[u8]) {
+    let Ok(digest) = Digest::read(data) else { return };
+    let mut out = Vec::new();
+    digest.write(&mut out);
+    assert_eq!(Digest::read(&out), Ok(digest.clone()));
+    assert_eq!(out.len(), data.len());
+    let mut more = digest.to_owned();
+    let key = Key::of_get(data);
+    more.add(&key);
+    assert!(more.contains(&key) && more.percent_set() >= digest.percent_set());
 }
 
 /// A recording in the folder of fixtures.
@@ -43,5 +57,10 @@ mod tests {
     #[test]
     fn icp_messages() {
         replay("icp_message", super::icp);
+    }
+
+    #[test]
+    fn cache_digests() {
+        replay("cache_digest", super::digest);
     }
 }

@@ -2,17 +2,17 @@
 //! (draft-vinod-carp-v1-03, section 3).
 //!
 //! Each member gets a score from the hash of the URL and the hash of its name. The member with the
-//! highest score is responsible. If it fails, the one with the next score is. A member that joins or
-//! leaves changes only the URLs of its share. Nothing is sent: each child computes the same result
-//! from the same names and weights.
+//! highest score is responsible. If it fails, the one with the next score is. A member that joins
+//! or leaves changes only the URLs of its share. Nothing is sent: each child computes the same
+//! result from the same names and weights.
 //!
-//! **Multipliers** are computed with 64 bits, as in Squid. The draft asks for 32. The results differ
-//! for about one URL in ten million.
+//! **Multipliers** are computed with 64 bits, as in Squid. The draft asks for 32. The results
+//! differ for about one URL in ten million.
 //!
-//! **Squid 5.7 is different.** It hashes names, combines hashes and computes multipliers in the same
-//! way. But it does not start again with the hash of the URL for each member: the hash that it
-//! combines with the n-th member, in ascending order of weight, is that of the URL repeated n times.
-//! So it chooses other members than the draft for most URLs. [`squid_rank`](Carp::squid_rank) does
+//! **Squid 5.7 is different.** It hashes names, combines hashes and computes multipliers in the
+//! same way. But it does not start again with the hash of the URL for each member: the hash that it
+//! combines with the n-th member, in ascending order of weight, is that of the URL repeated n
+//! times. So it often chooses another member than the draft. [`squid_rank`](Carp::squid_rank) does
 //! the same, for a child that shares its parents with children that run Squid. Squid also gives no
 //! load to a member with less than a thousandth of all weights; we do.
 

@@ -3,6 +3,7 @@
 //! | module | what | size |
 //! | --- | --- | --- |
 //! | [`icp`] | "do you have this URL?", and a yes or no | 25 bytes and the URL |
+//! | [`digest`] | which URLs a cache has, fetched by HTTP once an hour | 5 bits a URL |
 //! | [`carp`] | which of several parents is responsible for a URL | nothing is sent |
 //!
 //! Who owns: a message that was read borrows from its datagram; a message is written into a buffer
@@ -19,6 +20,7 @@
 
 mod bytes;
 pub mod carp;
+pub mod digest;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/checks/peering.rs"]
 pub mod fuzzing;
