@@ -2,7 +2,7 @@
 //! corpora: what must hold for any bytes from a peer.
 
 use crate::digest::{Digest, Key};
-use crate::icp;
+use crate::{htcp, icp};
 
 /// Target `icp_message`: what is read is written as the same message.
 pub fn icp(data: &[u8]) {
@@ -15,6 +15,20 @@ pub fn icp(data: &[u8]) {
     // An answer to a stranger is not longer than the question.
     message.answer(icp::Kind::Denied).write(&mut out).expect("an answer");
     assert!(out.len() <= data.len());
+}
+
+/// Target `htcp_message`: what is read is written as the same message.
+pub fn htcp(data: &[u8]) {
+    let Ok(message) = htcp::Message::read(data) else { return };
+    let mut out = Vec::new();
+    if message.write(&mut out).is_ok() {
+        assert_eq!(htcp::Message::read(&out), Ok(message));
+    }
+    // An answer to a stranger is not longer than the question.
+    if let Some(answer) = message.refuse(htcp::Refusal::Disallowed) {
+        answer.write(&mut out).expect("an answer");
+        assert!(out.len() <= data.len());
+    }
 }
 
 /// Target `cache_digest`: what is read is written as the same digest.
@@ -62,5 +76,10 @@ mod tests {
     #[test]
     fn cache_digests() {
         replay("cache_digest", super::digest);
+    }
+
+    #[test]
+    fn htcp_messages() {
+        replay("htcp_message", super::htcp);
     }
 }

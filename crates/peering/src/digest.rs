@@ -17,20 +17,20 @@
 //! ```
 //!
 //! A key is the MD5 of the byte 1, which is GET, and of the URL. Squid puts the value of Vary's
-//! fields behind the URL in the keys of variants, and has the plain key too. The four hash functions
-//! are the four big-endian words of the key, modulo the number of bits.
+//! fields behind the URL in the keys of variants, and has the plain key too. The four hash
+//! functions are the four big-endian words of the key, modulo the number of bits.
 //!
 //! With Squid's 5 bits per entry, a full digest has 55 % of its bits set, and one of eleven absent
 //! URLs is a false hit. Squid does not use a digest with more than 65 % set.
 //!
-//! **Squid until version 7 reads digests wrongly** (its bug 5510, fixed in October 2025): it fetches
-//! the reply in pieces of 4,096 bytes, head included, and where it removes the head and then the
-//! first 128 bytes, it moves as many bytes down as it removed, not as many as remained. Of the mask
-//! in the first piece, only the first 128 bytes, and at most the size of the head less 128, survive:
-//! some 100 to 200 URLs at 5 bits each. What follows is garbage, so Squid misses most of what we
-//! have, and asks for some of what we do not have. The format is not concerned, and what Squid sends
-//! is correct. A server that wants to be read correctly makes the head so long that at most
-//! [`SQUID_FIRST_BYTES`] bytes of the digest are in the first piece.
+//! **Squid until version 7 reads digests wrongly** (its bug 5510, fixed in October 2025). It
+//! fetches the reply in pieces of 4,096 bytes, head included. Where it removes the head, and then the
+//! header of the digest, it moves as many bytes down as it removed, not as many as remain. So of
+//! the first piece only the first 128 bytes of the mask survive, and at most the size of the head
+//! less 128: some 100 to 200 URLs at 5 bits each. What follows is garbage, so Squid misses most of
+//! what we have, and asks for some of what we do not have. The format is not affected, and what
+//! Squid sends is correct. A server that wants to be read correctly makes its head so long that at
+//! most [`SQUID_FIRST_BYTES`] bytes of the digest are in the first piece.
 
 use md5::{Digest as _, Md5};
 
@@ -43,7 +43,7 @@ pub const HEADER_BYTES: usize = 128;
 /// The bits per entry that Squid uses unless configured, and that we use.
 pub const BITS_PER_ENTRY: u8 = 5;
 
-/// What Squid reads in pieces of.
+/// The size of the pieces in which Squid reads the reply, head included.
 pub const SQUID_PIECE_BYTES: usize = 4096;
 
 /// As much of a digest as Squid reads correctly in its first piece: the header, and as many bytes
