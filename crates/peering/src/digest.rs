@@ -24,13 +24,13 @@
 //! URLs is a false hit. Squid does not use a digest with more than 65 % set.
 //!
 //! **Squid until version 7 reads digests wrongly** (its bug 5510, fixed in October 2025). It
-//! fetches the reply in pieces of 4,096 bytes, head included. Where it removes the head, and then the
-//! header of the digest, it moves as many bytes down as it removed, not as many as remain. So of
-//! the first piece only the first 128 bytes of the mask survive, and at most the size of the head
-//! less 128: some 100 to 200 URLs at 5 bits each. What follows is garbage, so Squid misses most of
-//! what we have, and asks for some of what we do not have. The format is not affected, and what
-//! Squid sends is correct. A server that wants to be read correctly makes its head so long that at
-//! most [`SQUID_FIRST_BYTES`] bytes of the digest are in the first piece.
+//! fetches the reply in pieces of 4,096 bytes, head included. Where it removes the head, and then
+//! the header of the digest, it moves as many bytes down as it removed, not as many as remain. So
+//! of the first piece only the first 128 bytes of the mask survive, and at most the size of the
+//! head less 128: some 100 to 200 URLs at 5 bits each. What follows is garbage, so Squid misses
+//! most of what we have, and asks for some of what we do not have. The format is not affected, and
+//! what Squid sends is correct. A server that wants to be read correctly makes its head so long
+//! that at most [`SQUID_FIRST_BYTES`] bytes of the digest are in the first piece.
 
 use md5::{Digest as _, Md5};
 
