@@ -1,7 +1,8 @@
 //! Stored responses and variants, collapsed fetches, purges, and the disk below the memory.
 //!
 //! [`Cache`] is shared by all cores. [`stored`], [`partial`] and [`variants`] are the entries of
-//! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep changed
+//! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`], [`watch`] and
+//! [`doubts`] keep changed
 //! responses from being served; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The
 //! crate `caching` decides whether a response may be stored or reused.
 //!
@@ -11,6 +12,7 @@
 
 pub mod changes;
 pub mod disk;
+pub mod doubts;
 pub mod encoded_heads;
 pub mod flight;
 pub mod handover;
@@ -36,6 +38,7 @@ use store::disk::DiskStore;
 use store::{Generation, Key, KeyHasher, Purges, Store};
 
 use crate::disk::Disk;
+use crate::doubts::Doubts;
 use crate::flight::Flights;
 use crate::handover::Handover;
 use crate::partial::Partial;
@@ -64,6 +67,8 @@ pub struct Cache {
     pub store: Store<Entry>,
     /// The purges so far.
     pub purges: Arc<Purges>,
+    /// The URLs of which peers may have old responses.
+    pub doubts: Doubts,
     /// The store on disk.
     pub disk: Option<Disk>,
     /// The state of a handover to another process.
@@ -126,6 +131,7 @@ impl Cache {
             disk: disk.map(|disk| Disk::new(disk, workers)),
             handover: Handover::default(),
             sweeping: Sweeping::default(),
+            doubts: Doubts::new(hasher.clone()),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
             watches: Arc::default(),

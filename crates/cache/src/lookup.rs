@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use config::limits::Limits;
 use metrics::Described;
-use store::Key;
+use runtime::time;
+use store::{Concerns, Key};
 
 use crate::changes::{Made, Notice};
 use crate::flight::Settled;
@@ -38,7 +39,7 @@ impl Cache {
 
     /// Checks the process's memory, if it is time.
     pub fn look_at_memory(&self, limits: &Limits) {
-        self.pressure.look(runtime::time::wall_ms(), limits, |excess| {
+        self.pressure.look(time::wall_ms(), limits, |excess| {
             let counters = self.store.counters();
             let left = store_bytes_left(counters.bytes, counters.bytes_max, excess);
             self.store.shrink_to(left);
@@ -194,7 +195,9 @@ impl Cache {
         }
         self.store.remove(&uri);
         let pending = self.disk().map(|disk| disk.delete(&uri));
-        Cache::made(Notice::of_url(purge::url(realm, authority, path)), pending, rounds)
+        let url = purge::url(realm, authority, path);
+        self.doubts.note(Concerns::Url(&url), time::wall_ms());
+        Cache::made(Notice::of_url(url), pending, rounds)
     }
 
     /// Stores a part, combined with the stored parts if that is allowed. A complete representation

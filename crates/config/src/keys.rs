@@ -12,6 +12,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::forward_keys::UpgradeSection;
+use super::peer_keys::{HierarchySection, PeerTable};
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
@@ -27,7 +28,7 @@ use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 /// A count that no one has a reason to exceed.
-const MANY: u64 = 1_000_000;
+pub(crate) const MANY: u64 = 1_000_000;
 /// A share in percent.
 const PERCENT: Kind = Kind::Count(0, 100);
 const STATUS: Kind = Kind::Count(100, 599);
@@ -39,6 +40,8 @@ pub(crate) struct Root {
     pub(crate) listen: Vec<ListenTable>,
     pub(crate) upstream: Vec<UpstreamTable>,
     pub(crate) route: Vec<RouteTable>,
+    pub(crate) peer: Vec<PeerTable>,
+    pub(crate) hierarchy: HierarchySection,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
     pub(crate) via: Via,
@@ -60,6 +63,8 @@ impl Table for Root {
             them. Without routes, all go to the first upstream. Of the routes that match, the one \
             with the most specific host is used, and of these the one with the most specific \
             path.";
+        [[peer]]: peer, "Another proxy, which requests of forward listeners that miss may go to.";
+        [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its response and in the log.";
         [upgrade]: upgrade, "Connections that switch to another protocol.";
@@ -259,6 +264,7 @@ words!(Balance:
     "round_robin" => Balance::RoundRobin,
     "least_outstanding" => Balance::LeastOutstanding,
     "hash" => Balance::HASH,
+    "carp" => Balance::Carp,
 );
 words!(ForwardedFields:
     "none" => ForwardedFields::None,

@@ -10,6 +10,8 @@ mod forward;
 mod forward_keys;
 mod keys;
 pub mod limits;
+mod peer_keys;
+mod peers;
 mod problem;
 mod purge;
 mod reference;
@@ -35,6 +37,7 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use file::{Process, Settings};
+pub use peers::{DirectRule, Hierarchy, Login, PARENTS, PeerKind};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use reference::{example, markdown};
@@ -92,6 +95,8 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// Which requests go to which group; if empty, all go to the first one.
     pub routes: Vec<Route>,
+    /// Other proxies, parents and siblings, that misses may go to.
+    pub hierarchy: Option<Hierarchy>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -135,6 +140,7 @@ impl Config {
             listeners: listen.iter().map(|&address| Listener::plain(address, role)).collect(),
             groups: Vec::new(),
             routes: Vec::new(),
+            hierarchy: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),
@@ -155,7 +161,8 @@ impl Config {
     /// Settings that work but are dangerous or about to fail: an expired certificate, a server
     /// whose certificate is not verified.
     pub fn warnings(&self) -> Vec<String> {
-        let servers = self.groups.iter().flat_map(|group| &group.servers);
+        let parents = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.parents.as_ref());
+        let servers = self.groups.iter().chain(parents).flat_map(|group| &group.servers);
         let peers = servers.filter_map(|server| server.origin.tls.as_ref());
         let of_servers = peers.flat_map(|peer| {
             peer.warnings().iter().map(move |text| format!("{}: {text}", peer.name()))

@@ -1,7 +1,10 @@
 //! Where a request goes.
 
 use cache::realm::Realm;
+use outcome::Hierarchy;
 use upstream::To;
+
+use crate::course::Course;
 
 /// Where a request goes.
 #[derive(Debug)]
@@ -11,6 +14,8 @@ pub(crate) struct Destination<'x> {
     pub(crate) authority: &'x [u8],
     pub(crate) path: &'x [u8],
     pub(crate) to: To,
+    /// How it may be answered by peers; `None`: by none.
+    pub(crate) course: Option<Course>,
 }
 
 /// A destination that outlives its request.
@@ -20,6 +25,7 @@ pub(crate) struct OwnedDestination {
     authority: Box<[u8]>,
     path: Box<[u8]>,
     to: To,
+    course: Option<Course>,
 }
 
 impl Destination<'_> {
@@ -31,12 +37,18 @@ impl Destination<'_> {
         }
     }
 
+    /// What the server of the response was.
+    pub(crate) fn hierarchy(&self) -> Hierarchy {
+        self.course.as_ref().map_or(Hierarchy::Direct, |course| course.used.get())
+    }
+
     pub(crate) fn detach(&self) -> OwnedDestination {
         OwnedDestination {
             realm: self.realm,
             authority: self.authority.into(),
             path: self.path.into(),
             to: self.to.clone(),
+            course: self.course.clone(),
         }
     }
 }
@@ -48,6 +60,7 @@ impl OwnedDestination {
             authority: &self.authority,
             path: &self.path,
             to: self.to.clone(),
+            course: self.course.clone(),
         }
     }
 }

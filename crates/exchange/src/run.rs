@@ -49,13 +49,17 @@ struct Tries {
     alone: bool,
 }
 
-impl<C: Client> Exchange<'_, C> {
+impl<'x, C: Client> Exchange<'x, C> {
     /// Serves the request to its end.
     pub async fn serve_request(mut self, body: &mut C::Body) -> Ending {
-        let ending = match self.run(body).await {
+        let place = Place::new();
+        let ending = match self.run(&place, body).await {
             Ok(ending) => ending,
             Err(refusal) => self.refuse(refusal).await,
         };
+        if let Some(to) = place.get() {
+            self.hierarchy = to.hierarchy();
+        }
         self.log(&ending, body);
         ending
     }
@@ -64,10 +68,13 @@ impl<C: Client> Exchange<'_, C> {
     ///
     /// A future is as large as its largest step, and it is copied when it begins: steps that are
     /// larger than passing a request on are put on the heap.
-    async fn run(&mut self, body: &mut C::Body) -> Result<Ending, Refusal> {
-        let place = Place::new();
+    async fn run<'d>(
+        &mut self,
+        place: &'d Place<'x>,
+        body: &mut C::Body,
+    ) -> Result<Ending, Refusal> {
         let mut tries = Tries::default();
-        let mut step = self.context.route(&place, &mut self.routed).await?;
+        let mut step = self.context.route(place, &mut self.routed).await?;
         loop {
             step = match step {
                 Step::Purge => return purge_method::purge(self).await,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::limits::Limits;
 use config::{Config, Role};
 use policy::forward::Rules;
+use policy::peers::Peers;
 use policy::routes::Routes;
 use policy::via::ViaNames;
 use upstream::group::{Group, Registry};
@@ -18,12 +19,14 @@ use upstream::group::{Group, Registry};
 pub struct Snapshot {
     /// The configuration that it was made from.
     pub config: Arc<Config>,
-    /// The upstream groups of reverse mode, in the order of the configuration.
+    /// The upstream groups of reverse mode, in the order of the configuration, and the parents.
     pub groups: Arc<[Arc<Group>]>,
     /// The routes of reverse mode.
     pub routes: Arc<Routes>,
     /// The rules of forward mode.
     pub forward: Arc<Rules>,
+    /// The peers of forward mode, if there are any.
+    pub peers: Option<Arc<Peers>>,
     /// The names that `Via` carries.
     pub via: ViaNames,
 }
@@ -34,11 +37,15 @@ impl Snapshot {
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
-        let groups = registry.groups(&config.groups);
-        let routes = Arc::new(Routes::new(&config.routes, &groups));
+        let parents = config.hierarchy.as_ref().and_then(|hierarchy| hierarchy.parents.as_ref());
+        let groups = registry.groups(config.groups.iter().chain(parents));
+        let (of_routes, parents) = groups.split_at(config.groups.len());
+        let routes = Arc::new(Routes::new(&config.routes, of_routes));
+        let peers = config.hierarchy.as_ref();
+        let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned())));
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, pseudonym);
-        Snapshot { groups, routes, forward, via, config: Arc::new(config) }
+        Snapshot { groups, routes, forward, peers, via, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry cache tags.

@@ -66,6 +66,7 @@ impl Worker {
         let log = CoreLog::new(shared.log.clone(), format, Arc::clone(&shared.urls));
         let refusals = Arc::clone(&shared.refusals);
         let io = CoreIo::new(snapshot.limits().clone(), counters, refusals, log);
+        shared.cache.doubts.enable(snapshot.peers.is_some());
         Rc::new(Worker {
             overload: Overload::default(),
             upstreams: Upstreams::new(&io),
@@ -93,6 +94,7 @@ impl Worker {
     /// Puts another configuration in force. Requests in flight keep the one they began with.
     pub fn replace_snapshot(&self, snapshot: Snapshot) {
         self.io.replace_limits(snapshot.limits().clone());
+        self.cache.doubts.enable(snapshot.peers.is_some());
         let before = self.snapshot.replace(Rc::new(snapshot));
         drop(before); // its destructors run without the borrow
     }

@@ -22,6 +22,9 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             if let Some(admin) = settings.process.admin {
                 text.push_str(&format!("its admin address would be {admin}\n"));
             }
+            for parent in parents(&settings.config) {
+                text.push_str(&format!("misses would go to the parent {parent}\n"));
+            }
             if let Some((name, uid, gid)) = user {
                 text.push_str(&format!("it would run as {name} (user {uid}, group {gid})\n"));
             }
@@ -56,6 +59,12 @@ fn listeners(config: &Config) -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
+/// The hosts and ports of the parents.
+fn parents(config: &Config) -> impl Iterator<Item = &str> {
+    let parents = config.hierarchy.iter().flat_map(|hierarchy| &hierarchy.parents);
+    parents.flat_map(|group| &group.servers).map(|server| server.origin.authority.as_str())
+}
+
 fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
     let listen: Vec<_> = listeners(&settings.config)
         .map(|(address, role)| json!({ "address": address, "role": role }))
@@ -66,6 +75,7 @@ fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
         "listen": listen,
         "admin": settings.process.admin,
         "upstreams": settings.config.groups.iter().map(|group| &group.name).collect::<Vec<_>>(),
+        "parents": parents(&settings.config).collect::<Vec<_>>(),
         "mistakes": [],
         "warnings": settings.config.warnings(),
     })

@@ -3,6 +3,7 @@
 //! What: [`forward`] has the rules of forward mode (client networks, passwords, ports, domains,
 //! addresses), [`routes`] those of reverse mode, [`fields`] the changes to header fields, [`via`]
 //! the fields that name proxies and clients, [`overload`] the requests that a busy core refuses,
+//! [`peers`] the requests that go to parents,
 //! [`client_hello`] the server name of a TLS connection through a tunnel.
 //!
 //! What never happens: a rule sends or receives a byte, or changes the request that it judges. Two
@@ -14,5 +15,6 @@ pub mod fields;
 pub mod forward;
 pub mod limits;
 pub mod overload;
+pub mod peers;
 pub mod routes;
 pub mod via;

@@ -120,6 +120,30 @@ impl Request {
         self.bytes.extend_from_slice(protocols);
         self.bytes.extend_from_slice(b"\r\n");
         write::end(&mut self.bytes);
+        self.head_bytes = self.bytes.len();
+    }
+
+    /// The same with more field lines, in an empty buffer. A proxy is sent an absolute target (RFC
+    /// 9112, 3.2.2).
+    pub fn with_lines(
+        &self,
+        mut bytes: Reused<Vec<u8>>,
+        target: Option<&[u8]>,
+        lines: &[u8],
+    ) -> Request {
+        let (head, content) = self.bytes.split_at(self.head_bytes);
+        let fields_end = head.len().saturating_sub(write::CRLF.len());
+        let mut words = head.splitn(3, |byte| *byte == b' ').map(<[u8]>::len);
+        let method_end = words.next().unwrap_or(0) + 1;
+        let target_end = method_end + words.next().unwrap_or(0);
+        bytes.extend_from_slice(&head[..method_end]);
+        bytes.extend_from_slice(target.unwrap_or(&head[method_end..target_end]));
+        bytes.extend_from_slice(&head[target_end..fields_end]);
+        bytes.extend_from_slice(lines);
+        write::end(&mut bytes);
+        let head_bytes = bytes.len();
+        bytes.extend_from_slice(content);
+        Request { bytes, head_bytes, trailers: self.trailers.clone(), ..*self }
     }
 
     /// Adds content to a request with a body of known length, after its head.
@@ -154,7 +178,7 @@ impl Request {
     }
 
     /// Whether it may be sent a second time (RFC 9110, 9.2.2).
-    pub(super) fn is_repeatable(&self) -> bool {
+    pub fn is_repeatable(&self) -> bool {
         self.method.is_idempotent() || planted::is(planted::Bug::UnsafeRepeated)
     }
 }

@@ -213,7 +213,13 @@ impl Upstream {
     pub async fn send_head(&self, core: &Upstreams, request: &Request) -> Result<(), Fault> {
         match &self.slot {
             Some(slot) => request.send_on(slot, &self.times).await,
-            None => send(core, &self.stream, &self.times, request.bytes()).await,
+            None => match self.ticket.as_ref().and_then(Ticket::login) {
+                None => send(core, &self.stream, &self.times, request.bytes()).await,
+                Some(login) => {
+                    let request = request.with_lines(core.io.buffer(), None, login);
+                    send(core, &self.stream, &self.times, request.bytes()).await
+                }
+            },
         }
     }
 

@@ -31,7 +31,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         &[
             &["limits", "listener", "cache_status", "shared", "websocket"],
             &["snapshot", "request", "client", "logged"],
-            &["worker", "tunnel"],
+            &["worker", "tunnel", "course"],
             &["hit", "destination", "rules"],
             &["ask"],
             &["step"],

@@ -1,5 +1,6 @@
 //! The steps that a request would take, described instead of taken.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,9 +21,9 @@ use super::question::Question;
 use super::{stored, text};
 use crate::ask::{Ask, Held};
 use crate::cache_status::{CacheStatus, proxy_status};
-use crate::connect::tunnel_addresses;
+use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
-use crate::fetch::{Forwarding, Purpose};
+use crate::fetch::{Forwarding, Purpose, hierarchy};
 use crate::hit::fresh_hit;
 use crate::plan::{Form, Planner};
 use crate::purge_method::purged_uri;
@@ -134,12 +135,11 @@ impl<'t> Explanator<'t> {
                 }
                 Err(refusal) => self.refuses(refusal, None),
             },
-            Step::Connect => match tunnel_addresses(self.context).await {
-                Ok(addresses) => {
+            Step::Connect => match tunnel(self.context).await {
+                Ok(request) => {
                     self.does("tunnel", rules::TUNNEL);
                     self.out.answer.status = Some(200);
-                    let addresses = addresses.iter().map(ToString::to_string).collect();
-                    self.out.request = Some(Request { addresses, ..Request::default() });
+                    self.out.request = Some(request);
                 }
                 Err(refusal) => self.refuses(refusal, None),
             },
@@ -258,7 +258,10 @@ impl<'t> Explanator<'t> {
     }
 
     fn sends(&mut self, forwarding: &Forwarding<'_>, purpose: Purpose<'_>) {
-        let request = forwarding.request(purpose);
+        let mut request = forwarding.request(purpose);
+        if forwarding.to.course.is_some() {
+            request = hierarchy::for_parent(forwarding, &request);
+        }
         let lines = request.bytes().split(|byte| *byte == b'\n');
         let lines = lines.map(|line| text(line.trim_ascii_end())).filter(|line| !line.is_empty());
         let lines = lines.collect();
@@ -277,19 +280,37 @@ impl Decision {
     }
 }
 
+/// Where a tunnel would lead.
+async fn tunnel(context: &RequestContext<'_>) -> Result<Request, Refusal> {
+    if let Some((allowed, to)) = tunnel_to(context)? {
+        let hierarchy = Some(allowed.text().to_owned());
+        return Ok(Request { hierarchy, ..sent_to(&to) });
+    }
+    let addresses = tunnel_addresses(context).await?;
+    Ok(Request { addresses: shown(&addresses), ..Request::default() })
+}
+
+fn shown(addresses: &[SocketAddr]) -> Vec<String> {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
 /// Where a request would go.
 fn goes_to(to: &Destination<'_>) -> Request {
-    let addresses = |list: &[std::net::SocketAddr]| list.iter().map(ToString::to_string).collect();
-    match &to.to {
+    let hierarchy = to.course.as_ref().map(|course| course.allowed.text().to_owned());
+    Request { hierarchy, ..sent_to(&to.to) }
+}
+
+fn sent_to(to: &To) -> Request {
+    match to {
         To::Addresses(list, tls) => {
-            Request { addresses: addresses(list), tls: tls.is_some(), ..Request::default() }
+            Request { addresses: shown(list), tls: tls.is_some(), ..Request::default() }
         }
         To::Group(group, key, _) => {
             let request = Request { group: Some(group.config.name.clone()), ..Request::default() };
             match group.predicted(*key) {
                 Ok(server) => Request {
                     server: Some(server.authority),
-                    addresses: addresses(&server.addresses),
+                    addresses: shown(&server.addresses),
                     tls: server.tls,
                     ..request
                 },

@@ -92,6 +92,9 @@ pub struct Request {
     pub addresses: Vec<String>,
     /// TLS is used.
     pub tls: bool,
+    /// The rule of the hierarchy; none without peers.
+    #[serde(default)]
+    pub hierarchy: Option<String>,
     /// Why no server could be used.
     pub fault: Option<String>,
     /// The head, line by line, as it would be sent; other bytes than ASCII are escaped.

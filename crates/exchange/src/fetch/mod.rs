@@ -2,10 +2,12 @@
 //!
 //! [`lead`] asks on behalf of a flight and answers the request that leads it; [`background`] does
 //! the same with no request to answer; [`response`] decides what an answer means for the store and
-//! for those who wait; [`fill`] fetches a body; [`pass`] passes a request through.
+//! for those who wait; [`fill`] fetches a body;
+//! [`hierarchy`] sends a request to a parent or to its origin; [`pass`] passes a request through.
 
 pub(crate) mod background;
 mod fill;
+pub(crate) mod hierarchy;
 mod lead;
 pub(crate) mod pass;
 mod response;

@@ -24,7 +24,7 @@ use upstream::{
 
 use super::fill::{Filling, Into};
 use super::response::{instants, prepare, updated};
-use super::{Purpose, unanswered};
+use super::{Purpose, hierarchy, unanswered};
 use crate::Exchange;
 use crate::ask::Held;
 use crate::cache_status::CacheStatus;
@@ -51,9 +51,10 @@ pub(crate) async fn pass<C: Client>(
     } else if exchange.has_body {
         return runtime::boxed(with_body(exchange, to, &request, why, body, own)).await;
     }
+    let forwarding = exchange.forwarding(to);
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
-    match upstream::exchange(&worker.upstreams, &to.to, &request, &mut interim).await {
+    match hierarchy::exchange(&forwarding, &request, &mut interim).await {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
@@ -105,7 +106,7 @@ impl<C: Client> Exchange<'_, C> {
         let forwarding = self.forwarding(to);
         let request = forwarding.request(Purpose::Pass(body_length(self.context.head)));
         let began = worker.cache.purges.now();
-        let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
+        let answer = hierarchy::exchange(&forwarding, &request, &mut |_| {}).await;
         let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
         let got = answer.head.head();
         let (wire, old) = (Wire(got.fields), &stored.head);
@@ -344,8 +345,11 @@ async fn with_body<C: Client>(
     let passes_trailers = exchange.forwarding(to).edits().is_plain();
     let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
-    let upstream = upstream::connect(&worker.upstreams, &to.to, Reuse::Proven).await;
-    let mut upstream = upstream.map_err(unanswered)?;
+    let forwarding = exchange.forwarding(to);
+    let connected = hierarchy::connect(&forwarding, Reuse::Proven).await;
+    let (mut upstream, to_parent) = connected.map_err(unanswered)?;
+    let through = to_parent.then(|| hierarchy::for_parent(&forwarding, request));
+    let request = through.as_ref().unwrap_or(request);
     loop {
         // Over HTTP/1 no upstream says that it has not processed a request.
         sent.is_lost |= upstream.may_switch();

@@ -21,6 +21,7 @@ mod http2_client;
 mod http3_client;
 mod limits;
 mod origin;
+mod parents;
 mod partial;
 mod proxy_header;
 mod purging;

@@ -1,0 +1,200 @@
+//! The keys of a configuration file that concern parents and siblings.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::keys::MANY;
+use super::peers::{DirectRule, Hierarchy, Login, PARENTS, PeerKind};
+use super::table::{Here, Key, Table, keys};
+use super::value::{Kind, Parsed, Setting, understood, words};
+use super::{Balance, Ejection, Group, HealthCheck, Origin, Queue, Retries, Server, Timeouts};
+use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
+
+understood!(DirectRule);
+words!(PeerKind: "parent" => PeerKind::Parent);
+
+/// The file of a login is read with the configuration, so that a bad file changes nothing.
+impl Setting for Login {
+    fn read(value: &Spanned<DeValue<'_>>, kind: &Kind, here: &mut Here<'_, '_>) -> Option<Login> {
+        let path = PathBuf::read(value, kind, here)?;
+        Login::read(&path).map_err(|why| here.mistake(value.span(), why)).ok()
+    }
+
+    fn show(&self, _: &Kind) -> Option<String> {
+        Some(super::value::quoted(&self.path().display().to_string()))
+    }
+}
+
+/// `[[peer]]`
+#[derive(Debug)]
+pub(crate) struct PeerTable {
+    url: Option<Parsed<Origin>>,
+    kind: PeerKind,
+    weight: u32,
+    backup: bool,
+    outstanding_max: Option<u32>,
+    login: Option<Login>,
+}
+
+impl Default for PeerTable {
+    fn default() -> PeerTable {
+        PeerTable {
+            url: None,
+            kind: PeerKind::default(),
+            weight: 1,
+            backup: false,
+            outstanding_max: None,
+            login: None,
+        }
+    }
+}
+
+impl Table for PeerTable {
+    const KEYS: &'static [Key<PeerTable>] = keys![PeerTable;
+        url: Kind::Text, url, "Its scheme, host and port. A name is looked up again when its TTL \
+            expires.",
+            required !, example "\"http://127.0.0.1:3128\"";
+        kind: Kind::Word(&["parent"]), kind,
+            "A `parent` fetches what it has not stored.";
+        weight: Kind::Count(1, WEIGHT_MAX as u64), weight,
+            "Its share, relative to the other parents.";
+        backup: Kind::Flag, backup, "Used only while no other parent is usable.";
+        outstanding_max: Kind::Count(1, MANY), outstanding_max,
+            "Maximum concurrent requests. Default: no limit.", example "100";
+        login: Kind::Path, login,
+            "File with one line, NAME:PASSWORD, which is sent to this peer as \
+             Proxy-Authorization (Basic). Read again at each reload. Default: none.",
+            example "\"parent.login\"";
+    ];
+}
+
+/// `[hierarchy]`
+#[derive(Debug)]
+pub(crate) struct HierarchySection {
+    balance: Balance,
+    load_percent_max: u32,
+    always_direct: Vec<DirectRule>,
+    always_direct_methods: Vec<String>,
+    never_direct: Vec<DirectRule>,
+    timeouts: Timeouts,
+    retries: Retries,
+    queue: Queue,
+    health: Option<HealthCheck>,
+    ejection: Ejection,
+    slow_start: Duration,
+}
+
+impl Default for HierarchySection {
+    fn default() -> HierarchySection {
+        HierarchySection {
+            balance: Balance::default(),
+            load_percent_max: 125,
+            always_direct: Vec::new(),
+            always_direct_methods: Vec::new(),
+            never_direct: Vec::new(),
+            timeouts: Timeouts::default(),
+            retries: Retries::default(),
+            queue: Queue::default(),
+            health: None,
+            // Without a parent, requests can go to their origins.
+            ejection: Ejection { share_percent_max: 100, ..Ejection::default() },
+            slow_start: Duration::ZERO,
+        }
+    }
+}
+
+impl Table for HierarchySection {
+    const KEYS: &'static [Key<HierarchySection>] = keys![HierarchySection;
+        balance: Kind::Word(&["round_robin", "least_outstanding", "hash", "carp"]), balance,
+            "How requests are balanced over the parents: in turn by weight, to the parent with \
+             the fewest requests in flight, or by the URL, so that each parent always gets the \
+             same ones. `carp` does that too, by the Cache Array Routing Protocol, and so like \
+             other proxies that are configured with the same parents and weights.";
+        load_percent_max: Kind::Count(0, 10_000), load_percent_max,
+            "With balance = \"hash\": a parent with more than this percentage of its fair share \
+             of the requests in flight passes the next request on to another; 0: never.";
+        always_direct: Kind::Texts, always_direct,
+            "Domains, each with all its subdomains, or `*` for all. Requests for them go to their \
+             origins, and no peer is asked. Goes before never_direct.",
+            example "[\"intranet.example\"]";
+        always_direct_methods: Kind::Texts, always_direct_methods,
+            "The same for requests with one of these methods.", example "[\"POST\"]";
+        never_direct: Kind::Texts, never_direct,
+            "Domains, each with all its subdomains, or `*` for all. Requests for them go to a \
+             peer, or get 503.", example "[\"*\"]";
+        slow_start: super::value::WHILE, slow_start,
+            "A parent that has come back reaches its full share after this time.";
+        [timeouts]: timeouts, "Time-outs for the parents.";
+        [retries]: retries, "When an unanswered request is retried on another parent.";
+        [queue]: queue, "The queue for requests while every parent is at its limit.";
+        (health): health, "Active health checks of the parents.";
+        [ejection]: ejection, "When a parent whose requests fail is ejected, and for how long.";
+    ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        let token = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
+        for method in &self.always_direct_methods {
+            if !method.bytes().all(token) {
+                let text = format!("{method:?} is no method, such as POST");
+                here.mistake_of("always_direct_methods", text);
+            }
+        }
+    }
+}
+
+impl HierarchySection {
+    /// `None` without peers.
+    pub(crate) fn hierarchy(
+        &self,
+        peers: &[PeerTable],
+        here: &mut Here<'_, '_>,
+    ) -> Option<Hierarchy> {
+        if peers.is_empty() {
+            return None;
+        }
+        let parents = peers.iter().filter(|peer| peer.kind == PeerKind::Parent);
+        let servers: Vec<Server> = parents.filter_map(PeerTable::server).collect();
+        if servers.len() > SERVERS_PER_GROUP_MAX {
+            here.mistake_of("peer", format!("there are at most {SERVERS_PER_GROUP_MAX} parents"));
+        }
+        Some(Hierarchy {
+            parents: (!servers.is_empty()).then(|| self.group(servers)),
+            always_direct: self.always_direct.clone(),
+            always_direct_methods: self.always_direct_methods.clone(),
+            never_direct: self.never_direct.clone(),
+        })
+    }
+
+    fn group(&self, servers: Vec<Server>) -> Group {
+        let balance = match self.balance {
+            Balance::Hash { .. } => Balance::Hash { load_percent_max: self.load_percent_max },
+            other => other,
+        };
+        Group {
+            servers,
+            balance,
+            timeouts: self.timeouts,
+            retries: self.retries,
+            queue: self.queue,
+            health: self.health.clone(),
+            ejection: self.ejection.clone(),
+            slow_start: self.slow_start,
+            ..Group::of(PARENTS, [])
+        }
+    }
+}
+
+impl PeerTable {
+    fn server(&self) -> Option<Server> {
+        Some(Server {
+            weight: self.weight,
+            backup: self.backup,
+            outstanding_max: self.outstanding_max,
+            login: self.login.clone(),
+            ..Server::of(self.url.as_ref()?.value.clone())
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! The hierarchy: a request that the store does not answer goes to a parent, or to its origin.
+//!
+//! ```text
+//!   always_direct, or no parent is usable ------------------> the origin
+//!   a parent --answer--> done
+//!      '-- no answer, and the request may go on ------------> the origin
+//! ```
+//!
+//! A request is written as for its origin. For a parent its target is made absolute (RFC 9112,
+//! 3.2.2), and if the parent may have a response that was purged here, the parent has to ask the
+//! origin ([`cache::doubts`]). Names are looked up by the parent.
+//!
+//! What never happens: a request is sent to an origin after a parent may have processed it, unless
+//! it may be repeated.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cache::stored::Entry;
+use http1::{Method, ResponseHead, Scheme, Target};
+use outcome::{Fault, Hierarchy, Refusal};
+use policy::peers::Allowed;
+use runtime::time;
+use transport::tls::TlsPeer;
+use upstream::{Answer, Request, Reuse, To, Upstream};
+
+use super::Forwarding;
+use crate::course::Course;
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// Sends a complete request to its destination and reads the final head of the answer. Interim
+/// responses go to `interim`.
+pub(crate) async fn exchange(
+    forwarding: &Forwarding<'_>,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    let to = forwarding.to;
+    match &to.course {
+        None => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
+        Some(course) => Box::pin(by_course(forwarding, course, request, interim)).await,
+    }
+}
+
+async fn by_course(
+    forwarding: &Forwarding<'_>,
+    course: &Course,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    let upstreams = &forwarding.worker.upstreams;
+    let began = time::now();
+    let through = for_parent(forwarding, request);
+    let answer = upstream::exchange(upstreams, &forwarding.to.to, &through, interim).await;
+    let fault = match answer {
+        Err(fault) if course.allowed == Allowed::Either => fault,
+        done => return done,
+    };
+    let was_sent = match fault {
+        Fault::Broken | Fault::Malformed => true,
+        // The parent had the request, and its time. Otherwise it accepted no connection.
+        Fault::Timeout => began.elapsed() >= first_byte(forwarding),
+        _ => false,
+    };
+    let may_go_on = match fault {
+        Fault::NoDescriptor => false,
+        Fault::Broken => request.is_repeatable(),
+        _ => !was_sent,
+    };
+    match may_go_on {
+        true => {
+            let to = direct(forwarding, course, fault).await?;
+            upstream::exchange(upstreams, &to, request, interim).await
+        }
+        false => Err(fault),
+    }
+}
+
+/// The time that a parent has for the head of its answer.
+fn first_byte(forwarding: &Forwarding<'_>) -> Duration {
+    let of_group = match &forwarding.to.to {
+        To::Group(group, ..) => group.config.timeouts.first_byte,
+        To::Addresses(..) => None,
+    };
+    of_group.unwrap_or(forwarding.snapshot.limits().upstream_timeout)
+}
+
+/// A connection for a request that is not complete yet, and whether it is one to a parent.
+pub(crate) async fn connect(
+    forwarding: &Forwarding<'_>,
+    reuse: Reuse,
+) -> Result<(Box<Upstream>, bool), Fault> {
+    let (upstreams, to) = (&forwarding.worker.upstreams, forwarding.to);
+    let Some(course) = &to.course else {
+        return Ok((upstream::connect(upstreams, &to.to, reuse).await?, false));
+    };
+    let connecting = async {
+        match upstream::connect(upstreams, &to.to, reuse).await {
+            Ok(upstream) => Ok((upstream, true)),
+            Err(fault) if course.allowed == Allowed::Either && fault != Fault::NoDescriptor => {
+                let to = direct(forwarding, course, fault).await?;
+                Ok((upstream::connect(upstreams, &to, reuse).await?, false))
+            }
+            Err(fault) => Err(fault),
+        }
+    };
+    Box::pin(connecting).await
+}
+
+/// The origin, after the parents have failed with this fault.
+async fn direct(forwarding: &Forwarding<'_>, course: &Course, fault: Fault) -> Result<To, Fault> {
+    tracing::debug!(%fault, "no parent answers: the request goes to its origin");
+    let Forwarding { worker, snapshot, to, head, .. } = forwarding;
+    let parsed = http1::parse_authority(to.authority).map_err(|_| fault)?;
+    let at = (parsed.host, parsed.port.unwrap_or(to.realm.scheme.port()));
+    let found = addresses(worker, snapshot, at, head.method).await;
+    let found = found.map_err(|refusal| match refusal {
+        Refusal::Fault(of_name) => of_name,
+        _ => fault,
+    })?;
+    course.used.set(Hierarchy::Direct);
+    let tls = tls_peer(snapshot, to.realm.scheme, to.authority).map_err(|_| fault)?;
+    Ok(To::Addresses(found, tls))
+}
+
+/// The request as a parent is to see it.
+pub(crate) fn for_parent(forwarding: &Forwarding<'_>, request: &Request) -> Request {
+    let Forwarding { worker, head, .. } = forwarding;
+    // The target as the client wrote it: OPTIONS for a whole server has no path.
+    let absolute = matches!(head.target, Target::Absolute { .. }).then_some(head.target_bytes);
+    let lines: &[u8] = if in_doubt(forwarding) { b"Cache-Control: no-cache\r\n" } else { b"" };
+    request.with_lines(worker.io.buffer(), absolute, lines)
+}
+
+/// Whether peers may have a response to this request that was purged or changed here.
+fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
+    let Forwarding { worker, to, head, .. } = forwarding;
+    let cache = &worker.cache;
+    if !cache.doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
+        return false;
+    }
+    // Another parent than the one that brought the stored response may still have an older one.
+    let is_only = matches!(&to.to, To::Group(group, ..) if group.config.servers.len() == 1);
+    let uri = cache.uri_key(to.realm, to.authority, to.path);
+    let since_ms = match cache.store.peek(&uri) {
+        Some(Entry::Response(stored)) if is_only => stored.head.meta.requested_ms,
+        _ => 0,
+    };
+    let url = cache::purge::url(to.realm, to.authority, to.path);
+    cache.doubts.hold(&url, since_ms, time::wall_ms())
+}
+
+/// The TLS peer for a URI that a client names.
+pub(crate) fn tls_peer(
+    snapshot: &Snapshot,
+    scheme: Scheme,
+    authority: &[u8],
+) -> Result<Option<Arc<TlsPeer>>, Refusal> {
+    if scheme == Scheme::Http {
+        return Ok(None);
+    }
+    let tls = snapshot.config.https.as_ref().ok_or(Refusal::Scheme)?;
+    let host = http1::parse_authority(authority).ok().map(|parsed| parsed.host);
+    match host.and_then(|host| TlsPeer::of(tls, host)) {
+        Some(peer) => Ok(Some(Arc::new(peer))),
+        None => Err(Refusal::Authority),
+    }
+}
+
+/// The addresses at which a forward listener's client may reach this port of a host.
+pub(crate) async fn addresses(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    at: (&[u8], u16),
+    method: Method,
+) -> Result<Arc<[SocketAddr]>, Refusal> {
+    let shared = &worker.shared;
+    let from = (&shared.resolver, worker.io.limits().limits.connect_timeout);
+    snapshot.forward.addresses(at, method, from, &shared.own).await
+}
