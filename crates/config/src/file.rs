@@ -10,6 +10,7 @@ use toml::de::DeTable;
 
 use super::Path as RoutePath;
 use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
+use super::peer_keys::IcpSection;
 use super::problem::{Problem, Unusable};
 use super::table::{Here, Reader, at_restart, read_table};
 use super::tls_keys;
@@ -119,6 +120,7 @@ impl Root {
             groups,
             routes,
             hierarchy,
+            icp: self.icp.as_ref().and_then(IcpSection::server),
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),
             via: self.via.clone(),

@@ -37,7 +37,7 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use file::{Process, Settings};
-pub use peers::{DirectRule, Hierarchy, Login, PARENTS, PeerKind};
+pub use peers::{AskedPeer, DirectRule, Hierarchy, IcpServer, Login, PARENTS, PeerKind};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use reference::{example, markdown};
@@ -97,6 +97,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Other proxies, parents and siblings, that misses may go to.
     pub hierarchy: Option<Hierarchy>,
+    /// Answers to the queries of other caches, if they get any.
+    pub icp: Option<IcpServer>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -141,6 +143,7 @@ impl Config {
             groups: Vec::new(),
             routes: Vec::new(),
             hierarchy: None,
+            icp: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),

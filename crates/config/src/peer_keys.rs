@@ -1,20 +1,22 @@
 //! The keys of a configuration file that concern parents and siblings.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::keys::MANY;
-use super::peers::{DirectRule, Hierarchy, Login, PARENTS, PeerKind};
+use super::peers::{AskedPeer, DirectRule, Hierarchy, IcpServer, Login, PARENTS, PeerKind};
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, understood, words};
 use super::{Balance, Ejection, Group, HealthCheck, Origin, Queue, Retries, Server, Timeouts};
 use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
 understood!(DirectRule);
-words!(PeerKind: "parent" => PeerKind::Parent);
+words!(PeerKind: "parent" => PeerKind::Parent, "sibling" => PeerKind::Sibling);
 
 /// The file of a login is read with the configuration, so that a bad file changes nothing.
 impl Setting for Login {
@@ -36,6 +38,7 @@ pub(crate) struct PeerTable {
     weight: u32,
     backup: bool,
     outstanding_max: Option<u32>,
+    icp: Option<u16>,
     login: Option<Login>,
 }
 
@@ -47,6 +50,7 @@ impl Default for PeerTable {
             weight: 1,
             backup: false,
             outstanding_max: None,
+            icp: None,
             login: None,
         }
     }
@@ -57,18 +61,29 @@ impl Table for PeerTable {
         url: Kind::Text, url, "Its scheme, host and port. A name is looked up again when its TTL \
             expires.",
             required !, example "\"http://127.0.0.1:3128\"";
-        kind: Kind::Word(&["parent"]), kind,
-            "A `parent` fetches what it has not stored.";
+        kind: Kind::Word(&["parent", "sibling"]), kind,
+            "A `parent` fetches what it has not stored. A `sibling` is only sent requests for \
+             what it says that it has stored.";
         weight: Kind::Count(1, WEIGHT_MAX as u64), weight,
             "Its share, relative to the other parents.";
         backup: Kind::Flag, backup, "Used only while no other parent is usable.";
         outstanding_max: Kind::Count(1, MANY), outstanding_max,
             "Maximum concurrent requests. Default: no limit.", example "100";
+        icp: Kind::Count(1, 65_535), icp,
+            "The UDP port at which it answers queries (ICP). A request that misses is preceded by \
+             a query to each peer with this key, and goes to the first that has the response. \
+             Default: it is not asked; a sibling needs it.", example "3130";
         login: Kind::Path, login,
             "File with one line, NAME:PASSWORD, which is sent to this peer as \
              Proxy-Authorization (Basic). Read again at each reload. Default: none.",
             example "\"parent.login\"";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        if self.kind == PeerKind::Sibling && self.icp.is_none() {
+            here.mistake_of("icp", "a sibling is asked what it has: write the port of its ICP");
+        }
+    }
 }
 
 /// `[hierarchy]`
@@ -79,6 +94,7 @@ pub(crate) struct HierarchySection {
     always_direct: Vec<DirectRule>,
     always_direct_methods: Vec<String>,
     never_direct: Vec<DirectRule>,
+    icp_timeout: Duration,
     timeouts: Timeouts,
     retries: Retries,
     queue: Queue,
@@ -95,6 +111,7 @@ impl Default for HierarchySection {
             always_direct: Vec::new(),
             always_direct_methods: Vec::new(),
             never_direct: Vec::new(),
+            icp_timeout: Duration::from_millis(500),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -125,6 +142,9 @@ impl Table for HierarchySection {
         never_direct: Kind::Texts, never_direct,
             "Domains, each with all its subdomains, or `*` for all. Requests for them go to a \
              peer, or get 503.", example "[\"*\"]";
+        icp_timeout: super::value::TIMEOUT, icp_timeout,
+            "How long a request waits for the answers of peers to its query. A peer that has left \
+             a query unanswered is waited for again after its next answer.";
         slow_start: super::value::WHILE, slow_start,
             "A parent that has come back reaches its full share after this time.";
         [timeouts]: timeouts, "Time-outs for the parents.";
@@ -160,7 +180,15 @@ impl HierarchySection {
         if servers.len() > SERVERS_PER_GROUP_MAX {
             here.mistake_of("peer", format!("there are at most {SERVERS_PER_GROUP_MAX} parents"));
         }
+        let asked = peers.iter().filter_map(|peer| {
+            let server = peer.server()?;
+            let name = server.origin.authority.clone();
+            let group = Group { name, ..self.group(vec![server]) };
+            Some(AskedPeer { kind: peer.kind, group, icp: peer.icp? })
+        });
         Some(Hierarchy {
+            asked: asked.collect(),
+            icp_timeout: self.icp_timeout,
             parents: (!servers.is_empty()).then(|| self.group(servers)),
             always_direct: self.always_direct.clone(),
             always_direct_methods: self.always_direct_methods.clone(),
@@ -196,5 +224,29 @@ impl PeerTable {
             login: self.login.clone(),
             ..Server::of(self.url.as_ref()?.value.clone())
         })
+    }
+}
+
+/// `[icp]`
+#[derive(Debug, Default)]
+pub(crate) struct IcpSection {
+    listen: Option<SocketAddr>,
+    allow_from: Vec<IpNet>,
+}
+
+impl Table for IcpSection {
+    const KEYS: &'static [Key<IcpSection>] = keys![IcpSection;
+        listen: Kind::Address, listen, "The UDP address where queries are received.",
+            required !, example "\"127.0.0.1:3130\"";
+        allow_from: Kind::Networks, allow_from,
+            "Networks whose queries are answered. Others are denied, at a bounded rate.",
+            example "[\"10.0.0.0/8\"]";
+    ];
+}
+
+impl IcpSection {
+    /// `None` if a key is missing, which was reported when it was read.
+    pub(crate) fn server(&self) -> Option<IcpServer> {
+        Some(IcpServer { listen: self.listen?, allow_from: self.allow_from.clone() })
     }
 }

@@ -1,12 +1,15 @@
 //! Parents and siblings: other proxies that a miss may be sent to.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use ipnet::IpNet;
 
 use super::{Domain, Group};
 use crate::limits::LOGIN_FILE_BYTES_MAX;
@@ -17,6 +20,10 @@ pub const PARENTS: &str = "parents";
 /// Where misses go besides their origins.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
+    /// The peers that are asked before a request is sent.
+    pub asked: Vec<AskedPeer>,
+    /// How long a request waits for their answers.
+    pub icp_timeout: Duration,
     /// The parents, as a group of servers.
     pub parents: Option<Group>,
     /// What is sent to no peer.
@@ -56,12 +63,42 @@ impl fmt::Display for DirectRule {
     }
 }
 
+/// A peer that answers queries by ICP.
+#[derive(Clone, Debug)]
+pub struct AskedPeer {
+    /// How it is used.
+    pub kind: PeerKind,
+    /// The peer as a server for requests: a group of one, with its name.
+    pub group: Group,
+    /// Its UDP port.
+    pub icp: u16,
+}
+
+/// Answers to the queries of other caches.
+#[derive(Clone, Debug)]
+pub struct IcpServer {
+    /// Where queries are received.
+    pub listen: SocketAddr,
+    /// Networks whose queries are answered.
+    pub allow_from: Vec<IpNet>,
+}
+
+impl IcpServer {
+    /// Whether queries from this address are answered.
+    pub fn allows(&self, from: IpAddr) -> bool {
+        let from = from.to_canonical();
+        self.allow_from.iter().any(|network| network.contains(&from))
+    }
+}
+
 /// How a peer is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeerKind {
     /// It fetches what it has not stored.
     #[default]
     Parent,
+    /// It is sent requests only for what it has stored.
+    Sibling,
 }
 
 /// The name and the password by which we log in to a peer.

@@ -106,7 +106,8 @@ impl<'x> RequestContext<'x> {
                 };
                 let preface = Preface::of(group.config.proxy_header, || self.ends());
                 let key = group.key(realm.scheme, authority, path);
-                (To::Group(Arc::clone(group), key, preface), None, route.config.store)
+                let course = snapshot.peers.as_ref().and_then(Course::to_origin);
+                (To::Group(Arc::clone(group), key, preface), course, route.config.store)
             }
             Role::Forward => match &snapshot.peers {
                 None => {
@@ -202,7 +203,7 @@ impl<'x> RequestContext<'x> {
     /// The destination of a request to a forward listener that has peers.
     async fn by_peers(
         &self,
-        peers: &Peers,
+        peers: &Arc<Peers>,
         uri: &RequestedUri<'_>,
     ) -> Result<(To, Option<Course>), Refusal> {
         let RequestedUri { realm, authority, path } = *uri;
@@ -211,11 +212,16 @@ impl<'x> RequestContext<'x> {
         let (allowed, parents) = self.parents(peers, at)?;
         let Some(parents) = parents else {
             let tls = tls_peer(&self.snapshot, realm.scheme, authority)?;
-            return Ok((To::Addresses(self.addresses(at.0, at.1).await?, tls), None));
+            let to = To::Addresses(self.addresses(at.0, at.1).await?, tls);
+            let course = match allowed {
+                Allowed::Direct => None,
+                _ => Course::to_origin(peers),
+            };
+            return Ok((to, course));
         };
         let key = parents.key(realm.scheme, authority, path);
         let to = To::Group(Arc::clone(parents), key, None);
-        let course = Course::to_parents(allowed, &to);
+        let course = Course::to_parents(peers, allowed, &to);
         Ok((to, Some(course)))
     }
 

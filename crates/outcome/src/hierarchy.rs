@@ -12,6 +12,10 @@ pub enum Hierarchy {
     RoundRobinParent,
     /// A parent, by its load or by our hash of the URL.
     AnyParent,
+    /// A sibling that said that it has the response.
+    SiblingHit,
+    /// A parent that said so.
+    ParentHit,
     /// A parent, by the Cache Array Routing Protocol.
     Carp,
 }
@@ -24,6 +28,8 @@ impl Hierarchy {
             Hierarchy::FirstUpParent => "FIRSTUP_PARENT",
             Hierarchy::RoundRobinParent => "ROUNDROBIN_PARENT",
             Hierarchy::AnyParent => "ANY_OLD_PARENT",
+            Hierarchy::SiblingHit => "SIBLING_HIT",
+            Hierarchy::ParentHit => "PARENT_HIT",
             Hierarchy::Carp => "CARP",
         }
     }

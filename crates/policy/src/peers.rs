@@ -11,10 +11,12 @@
 //! reaches an origin from here.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::{Balance, DirectRule};
 use outcome::Hierarchy;
 use upstream::group::Group;
+use upstream::peers::Peer;
 
 use crate::forward::Domains;
 
@@ -23,6 +25,10 @@ use crate::forward::Domains;
 pub struct Peers {
     /// The parents.
     pub parents: Option<Arc<Group>>,
+    /// The peers that are asked before a request is sent.
+    pub asked: Arc<[Peer]>,
+    /// How long a request waits for their answers.
+    pub icp_timeout: Duration,
     always_direct: Requests,
     always_direct_methods: Box<[Box<[u8]>]>,
     never_direct: Requests,
@@ -52,10 +58,16 @@ impl Allowed {
 
 impl Peers {
     /// From the configuration, with the parents as a group.
-    pub fn new(config: &config::Hierarchy, parents: Option<Arc<Group>>) -> Peers {
+    pub fn new(
+        config: &config::Hierarchy,
+        parents: Option<Arc<Group>>,
+        asked: Arc<[Peer]>,
+    ) -> Peers {
         let methods = config.always_direct_methods.iter();
         Peers {
             parents,
+            asked,
+            icp_timeout: config.icp_timeout,
             always_direct: Requests::of(&config.always_direct),
             always_direct_methods: methods.map(|method| method.as_bytes().into()).collect(),
             never_direct: Requests::of(&config.never_direct),
@@ -115,11 +127,13 @@ mod tests {
         let rules = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect();
         let config = config::Hierarchy {
             parents: None,
+            asked: Vec::new(),
+            icp_timeout: Duration::from_secs(1),
             always_direct: rules(always),
             always_direct_methods: vec!["POST".to_owned()],
             never_direct: rules(never),
         };
-        Peers::new(&config, None)
+        Peers::new(&config, None, Arc::new([]))
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Admin {
             "/" | "/dashboard" => self.not_shown(call.dashboard[0]),
             "/events" => self.not_shown(call.dashboard[1]),
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
-            "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.snapshot().groups)),
+            "/upstreams" => Reply::json(200, &self.upstreams()),
             "/healthz" => Reply::text("text/plain", health(&self.task.worker.io)),
             "/explain" => match explain::explained(&call.query, &self.task.worker).await {
                 Ok(explained) => Reply::json(200, &explained),
@@ -228,6 +228,11 @@ impl Admin {
             "/restart" => self.carry_out(Order::Restart).await,
             _ => purge_api::answer(call, &self.process.shared.cache).await,
         }
+    }
+
+    fn upstreams(&self) -> serde_json::Value {
+        let snapshot = self.task.worker.snapshot();
+        figures::json(&snapshot.groups, &snapshot.asked())
     }
 
     /// Why the page, or its events, are not sent.
@@ -251,7 +256,8 @@ impl Admin {
 
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.process);
-        let upstreams = UpstreamFigures(Arc::clone(&self.task.worker.snapshot().groups));
+        let snapshot = self.task.worker.snapshot();
+        let upstreams = UpstreamFigures(Arc::clone(&snapshot.groups), snapshot.asked());
         AllCores::new(self.cores.clone(), shared).text(upstreams)
     }
 }

@@ -8,12 +8,12 @@ use runtime::stop::StopToken;
 use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
-use crate::admin;
 use crate::change::Change;
 use crate::core_task::CoreTask;
 use crate::listening::Listening;
 use crate::log_to::LogTo;
 use crate::process::{DiskUser, Process};
+use crate::{admin, icp};
 use config::{Config, Listener};
 use exchange::Worker;
 use exchange::snapshot::Snapshot;
@@ -103,6 +103,8 @@ impl Core {
                 }
             })
         });
+        // One core answers the queries of other caches.
+        let answering = is_first.then(|| runtime::spawn(icp::answer(Rc::clone(&worker))));
         let admin = admin.map(|listener| {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
@@ -112,6 +114,9 @@ impl Core {
         drop(serving);
         if let Some(attending) = attending {
             attending.abort();
+        }
+        if let Some(answering) = answering {
+            answering.abort();
         }
         if let Some(admin) = admin {
             admin.abort();

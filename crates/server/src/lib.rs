@@ -19,6 +19,7 @@ mod core_task;
 mod dashboard;
 mod descriptors;
 mod handover;
+mod icp;
 mod limits;
 mod listening;
 mod locks;

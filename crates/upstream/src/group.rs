@@ -27,6 +27,7 @@ use runtime::time::{self, Instant};
 
 use super::balance::{Balancer, Candidate, stable_hash};
 use super::budget::Budget;
+use super::peers::{Peer, PeerState};
 use super::queue::{Place, Queue};
 use super::server::{ServerState, Tried};
 use crate::limits::QUEUE_LOOK;
@@ -90,6 +91,7 @@ pub(super) struct Member {
 pub struct Registry {
     groups: Mutex<HashMap<String, Weak<GroupState>>>,
     servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
+    peers: Mutex<HashMap<(String, u16), Weak<PeerState>>>,
 }
 
 /// The server that a request would go to.
@@ -139,6 +141,18 @@ impl Registry {
         groups: impl IntoIterator<Item = &'c config::Group>,
     ) -> Arc<[Arc<Group>]> {
         groups.into_iter().map(|group| Arc::new(self.group(group))).collect()
+    }
+
+    /// The peers that are asked, which are these groups.
+    pub fn peers(&self, asked: &[config::AskedPeer], groups: &[Arc<Group>]) -> Arc<[Peer]> {
+        let one = |(peer, group): (&config::AskedPeer, &Arc<Group>)| Peer {
+            name: peer.group.name.clone(),
+            kind: peer.kind,
+            group: Arc::clone(group),
+            port: peer.icp,
+            state: kept(&self.peers, (peer.group.name.clone(), peer.icp), PeerState::default),
+        };
+        asked.iter().zip(groups).map(one).collect()
     }
 
     fn group(&self, config: &config::Group) -> Group {

@@ -55,7 +55,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
-            &["listening", "locks", "metrics_text", "purge_api", "sockets"],
+            &["icp", "listening", "locks", "metrics_text", "purge_api", "sockets"],
             &["core_task", "process"],
             &["dashboard"],
             &["admin", "handover"],

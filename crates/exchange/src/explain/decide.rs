@@ -19,7 +19,7 @@ use upstream::To;
 use super::model::{Answer, Decision, Explained, Range, Request, Response};
 use super::question::Question;
 use super::{stored, text};
-use crate::ask::{Ask, Held};
+use crate::ask::{Ask, Held, What};
 use crate::cache_status::{CacheStatus, proxy_status};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
@@ -252,14 +252,21 @@ impl<'t> Explanator<'t> {
         let cache = &forwarding.worker.cache;
         let key = Planner { cache, head: forwarding.head }.flight_key(ask);
         let in_flight = cache.flights.has(key) && !ask.is_for_one();
+        let asks = forwarding.to.course.as_ref().filter(|course| {
+            !background && ask.what == What::Whole && hierarchy::may_ask(forwarding, course)
+        });
+        let asks = asks.map_or_else(Vec::new, |course| {
+            course.peers.asked.iter().map(|peer| peer.name.clone()).collect()
+        });
         if let Some(request) = &mut self.out.request {
-            *request = Request { in_flight, background, ..std::mem::take(request) };
+            *request = Request { asks, in_flight, background, ..std::mem::take(request) };
         }
     }
 
     fn sends(&mut self, forwarding: &Forwarding<'_>, purpose: Purpose<'_>) {
         let mut request = forwarding.request(purpose);
-        if forwarding.to.course.is_some() {
+        let course = forwarding.to.course.as_ref();
+        if course.is_some_and(|course| course.to_parents) {
             request = hierarchy::for_parent(forwarding, &request);
         }
         let lines = request.bytes().split(|byte| *byte == b'\n');

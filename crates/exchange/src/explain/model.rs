@@ -92,6 +92,9 @@ pub struct Request {
     pub addresses: Vec<String>,
     /// TLS is used.
     pub tls: bool,
+    /// The peers that would be asked before, by name.
+    #[serde(default)]
+    pub asks: Vec<String>,
     /// The rule of the hierarchy; none without peers.
     #[serde(default)]
     pub hierarchy: Option<String>,

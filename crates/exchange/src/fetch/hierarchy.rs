@@ -1,10 +1,16 @@
 //! The hierarchy: a request that the store does not answer goes to a parent, or to its origin.
 //!
 //! ```text
-//!   always_direct, or no parent is usable ------------------> the origin
-//!   a parent --answer--> done
-//!      '-- no answer, and the request may go on ------------> the origin
+//!   a peer that says that it has the response --answer--> done
+//!      '-- it has not after all, or there is none
+//!            |-- always_direct, or no parent is usable ------------> the origin
+//!            '-- a parent --answer--> done
+//!                   '-- no answer, and the request may go on ------> the origin
 //! ```
+//!
+//! Peers are asked for what may be stored, if the client accepts a stored response. A sibling gets
+//! the request with `only-if-cached`, and so never fetches anything for us. What it does not have
+//! after all is a false hit, which the client does not notice.
 //!
 //! A request is written as for its origin. For a parent its target is made absolute (RFC 9112,
 //! 3.2.2), and if the parent may have a response that was purged here, the parent has to ask the
@@ -17,8 +23,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::stored::Entry;
-use http1::{Method, ResponseHead, Scheme, Target};
+use cache::stored::{Entry, Wire};
+use caching::CacheControl;
+use config::PeerKind;
+use http1::{Method, Name, ResponseHead, Scheme, Target};
 use outcome::{Fault, Hierarchy, Refusal};
 use policy::peers::Allowed;
 use runtime::time;
@@ -26,9 +34,87 @@ use transport::tls::TlsPeer;
 use upstream::{Answer, Request, Reuse, To, Upstream};
 
 use super::Forwarding;
+use crate::ask::{Ask, What};
 use crate::course::Course;
+use crate::destination::Destination;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
+
+/// Fetches a response for the store: from a peer that has it, or else as [`exchange`].
+pub(super) async fn fetch(
+    forwarding: &Forwarding<'_>,
+    ask: &Ask,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    if let Some(course) = &forwarding.to.course
+        && ask.what == What::Whole
+        && may_ask(forwarding, course)
+        && let Some(answer) = Box::pin(from_peer(forwarding, course, request)).await
+    {
+        return Ok(answer);
+    }
+    exchange(forwarding, request, interim).await
+}
+
+/// Whether peers are asked for the response to this request.
+pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
+    if course.peers.asked.is_empty() {
+        return false;
+    }
+    let fields = &forwarding.head.fields;
+    let control = CacheControl::of(&Wire(*fields));
+    let wants_new =
+        control.no_cache.is_whole() || control.no_store || control.max_age.ms() == Some(0);
+    !wants_new && !fields.has(Name::Authorization) && !in_doubt(forwarding, true)
+}
+
+/// The URL as peers are asked for it.
+pub(crate) fn asked_url(to: &Destination<'_>) -> Vec<u8> {
+    let authority = cache::realm::normal_authority(to.realm, to.authority);
+    [to.realm.scheme.name().as_bytes(), b"://", &authority, to.path].concat()
+}
+
+/// The response from the first peer that says that it has it.
+async fn from_peer(
+    forwarding: &Forwarding<'_>,
+    course: &Course,
+    request: &Request,
+) -> Option<Answer> {
+    let Forwarding { worker, to, head, .. } = forwarding;
+    let peers = &course.peers;
+    let url = asked_url(to);
+    let asking = worker.upstreams.asker.ask(&peers.asked, &url, peers.icp_timeout);
+    let peer = &peers.asked[asking.await?];
+    let (lines, hierarchy): (&[u8], _) = match peer.kind {
+        PeerKind::Sibling => (b"Cache-Control: only-if-cached\r\n", Hierarchy::SiblingHit),
+        PeerKind::Parent => (b"", Hierarchy::ParentHit),
+    };
+    let absolute = match head.target {
+        Target::Absolute { .. } => head.target_bytes,
+        _ => &url,
+    };
+    let through = request.with_lines(worker.io.buffer(), Some(absolute), lines);
+    let peer_to = To::Group(Arc::clone(&peer.group), 0, None);
+    let answer = upstream::exchange(&worker.upstreams, &peer_to, &through, &mut |_| {}).await;
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => {
+            tracing::debug!(peer = peer.name, %fault, "a peer gave no response after its hit");
+            return None;
+        }
+    };
+    let status = answer.head.head().status;
+    if peer.kind == PeerKind::Sibling && !matches!(status, 200..=399 | 404 | 410) {
+        tracing::debug!(peer = peer.name, status, "a false hit");
+        peer.note_false_hit();
+        // The connection can be used again if all of the refusal is here.
+        let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
+        return None;
+    }
+    course.used.set(hierarchy);
+    Some(answer)
+}
 
 /// Sends a complete request to its destination and reads the final head of the answer. Interim
 /// responses go to `interim`.
@@ -40,7 +126,10 @@ pub(crate) async fn exchange(
     let to = forwarding.to;
     match &to.course {
         None => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
-        Some(course) => Box::pin(by_course(forwarding, course, request, interim)).await,
+        Some(course) if course.to_parents => {
+            Box::pin(by_course(forwarding, course, request, interim)).await
+        }
+        Some(_) => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
     }
 }
 
@@ -93,7 +182,7 @@ pub(crate) async fn connect(
     reuse: Reuse,
 ) -> Result<(Box<Upstream>, bool), Fault> {
     let (upstreams, to) = (&forwarding.worker.upstreams, forwarding.to);
-    let Some(course) = &to.course else {
+    let Some(course) = to.course.as_ref().filter(|course| course.to_parents) else {
         return Ok((upstream::connect(upstreams, &to.to, reuse).await?, false));
     };
     let connecting = async {
@@ -130,12 +219,14 @@ pub(crate) fn for_parent(forwarding: &Forwarding<'_>, request: &Request) -> Requ
     let Forwarding { worker, head, .. } = forwarding;
     // The target as the client wrote it: OPTIONS for a whole server has no path.
     let absolute = matches!(head.target, Target::Absolute { .. }).then_some(head.target_bytes);
-    let lines: &[u8] = if in_doubt(forwarding) { b"Cache-Control: no-cache\r\n" } else { b"" };
+    let lines: &[u8] =
+        if in_doubt(forwarding, false) { b"Cache-Control: no-cache\r\n" } else { b"" };
     request.with_lines(worker.io.buffer(), absolute, lines)
 }
 
-/// Whether peers may have a response to this request that was purged or changed here.
-fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
+/// Whether peers may have a response to this request that was purged or changed here. `of_any`: not
+/// only the parent that brought the stored response.
+fn in_doubt(forwarding: &Forwarding<'_>, of_any: bool) -> bool {
     let Forwarding { worker, to, head, .. } = forwarding;
     let cache = &worker.cache;
     if !cache.doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
@@ -145,7 +236,7 @@ fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
     let is_only = matches!(&to.to, To::Group(group, ..) if group.config.servers.len() == 1);
     let uri = cache.uri_key(to.realm, to.authority, to.path);
     let since_ms = match cache.store.peek(&uri) {
-        Some(Entry::Response(stored)) if is_only => stored.head.meta.requested_ms,
+        Some(Entry::Response(stored)) if is_only && !of_any => stored.head.meta.requested_ms,
         _ => 0,
     };
     let url = cache::purge::url(to.realm, to.authority, to.path);

@@ -35,7 +35,7 @@ impl<C: Client> Exchange<'_, C> {
         let client = &mut self.client;
         let mut interim = |head: &ResponseHead<'_>| client.interim(head);
         let worker = self.context.worker;
-        match hierarchy::exchange(&forwarding, &request, &mut interim).await {
+        match hierarchy::fetch(&forwarding, &ask, &request, &mut interim).await {
             Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {
                 lead.settle(Settled::Failed(fault));

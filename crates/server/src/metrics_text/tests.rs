@@ -88,8 +88,8 @@ fn two_cores() -> [Arc<Counters>; 2] {
 
 #[test]
 fn cores_are_added_up_and_every_metric_is_in_the_text() {
-    let text =
-        AllCores::new(two_cores().to_vec(), Arc::new(Nothing)).text(UpstreamFigures(Arc::new([])));
+    let text = AllCores::new(two_cores().to_vec(), Arc::new(Nothing))
+        .text(UpstreamFigures(Arc::new([]), Arc::new([])));
     let samples = parse(&text);
     assert_eq!(samples["plimsoll_requests_total"], 5.0);
     assert_eq!(samples["plimsoll_refusals_total{rule=\"a-rule\"}"], 7.0);
@@ -112,7 +112,8 @@ fn cores_are_added_up_and_every_metric_is_in_the_text() {
 #[test]
 fn histograms_add_up() {
     let samples = parse(
-        &AllCores::new(two_cores().to_vec(), Arc::new(Nothing)).text(UpstreamFigures(Arc::new([]))),
+        &AllCores::new(two_cores().to_vec(), Arc::new(Nothing))
+            .text(UpstreamFigures(Arc::new([]), Arc::new([]))),
     );
     let of = |suffix: &str, labels: &str| {
         samples[&format!("plimsoll_request_duration_seconds{suffix}{{{labels}}}")]

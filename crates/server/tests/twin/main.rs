@@ -29,6 +29,7 @@ mod ranges;
 mod refusals;
 mod request_text;
 mod routes;
+mod siblings;
 mod sizing;
 mod stale;
 mod stopping;

@@ -30,8 +30,12 @@ pub(crate) struct Neighbour {
 }
 
 impl Neighbour {
-    pub(crate) fn start(at: &str, mut config: Config) -> Neighbour {
-        config.listeners = vec![server::Listener::plain(address(at), Role::Forward)];
+    pub(crate) fn start(at: &str, config: Config) -> Neighbour {
+        Neighbour::start_as(at, Role::Forward, config)
+    }
+
+    pub(crate) fn start_as(at: &str, role: Role, mut config: Config) -> Neighbour {
+        config.listeners = vec![server::Listener::plain(address(at), role)];
         // Its own name in Via comes from this.
         config.hash_seed = Some([at.len() as u64, 77]);
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -72,6 +76,8 @@ pub(crate) fn hierarchy(parents: &[&str]) -> Hierarchy {
         always_direct: Vec::new(),
         always_direct_methods: Vec::new(),
         never_direct: Vec::new(),
+        asked: Vec::new(),
+        icp_timeout: Duration::from_secs(1),
     }
 }
 
@@ -93,7 +99,7 @@ async fn get(path: &str, fields: &str) -> Response {
     Client::new().await.get(&format!("http://10.0.0.2{path}"), fields).await
 }
 
-async fn log_of(world: &World) -> String {
+pub(crate) async fn log_of(world: &World) -> String {
     sleep(Duration::from_secs(1)).await;
     String::from_utf8(world.log.lock().unwrap().clone()).unwrap()
 }

@@ -1,0 +1,350 @@
+//! Siblings: a second proxy that is asked by ICP before a request is sent, on networks that lose,
+//! duplicate and forge datagrams.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::{AskedPeer, Group, Hierarchy, IcpServer, PeerKind};
+use peering::icp::{Kind, Message};
+use runtime::net::UdpSocket;
+use runtime::sim;
+use runtime::time::{now, sleep, timeout};
+use server::{Config, Origin as OriginUrl};
+
+use crate::common::Response;
+use crate::origin::expected;
+use crate::parents::{Neighbour, hierarchy, log_of};
+use crate::tunnels::open;
+use crate::world::{ADMIN, Client, World, address, each_way, reverse, run, with};
+
+const SIBLING: &str = "10.0.0.8:3128";
+const SIBLING_ICP: &str = "10.0.0.8:3130";
+const OUR_ICP: &str = "10.0.0.1:3130";
+const SECOND: Duration = Duration::from_secs(1);
+
+fn sibling_of(at: &str) -> AskedPeer {
+    let group = Group::of(at, [OriginUrl::at(address(at))]);
+    AskedPeer { kind: PeerKind::Sibling, group, icp: 3130 }
+}
+
+fn icp(listen: &str) -> Option<IcpServer> {
+    let networks = ["10.0.0.0/8", "127.0.0.0/8"];
+    let allow_from = networks.map(|network| network.parse().unwrap()).to_vec();
+    Some(IcpServer { listen: address(listen), allow_from })
+}
+
+fn asking() -> Hierarchy {
+    let mut peers = hierarchy(&[]);
+    peers.parents = None;
+    peers.asked = vec![sibling_of(SIBLING)];
+    peers.icp_timeout = SECOND;
+    peers
+}
+
+/// A proxy that asks the sibling.
+fn beside() -> Config {
+    let mut config = open();
+    config.hierarchy = Some(asking());
+    config.icp = icp(OUR_ICP);
+    config
+}
+
+/// The sibling itself.
+fn sibling() -> Neighbour {
+    let mut config = open();
+    config.icp = icp(SIBLING_ICP);
+    Neighbour::start(SIBLING, config)
+}
+
+async fn get(at: &str, path: &str, fields: &str) -> Response {
+    let target = format!("http://10.0.0.2{path}");
+    if at == SIBLING {
+        let mut client = Client::over(crate::world::Version::Http1, at).await.unwrap();
+        return client.get(&target, fields).await;
+    }
+    Client::new().await.get(&target, fields).await
+}
+
+const HERE: &str = crate::world::PROXY;
+
+/// The figures of the peer, as the admin address shows them.
+async fn figure(name: &str) -> u64 {
+    let request = b"GET /upstreams HTTP/1.1\r\nHost: a\r\n\r\n";
+    let got = Client::to(ADMIN).await.unwrap().ask(request).await;
+    let shown: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+    shown["peers"][0][name].as_u64().unwrap_or_else(|| panic!("no {name} in {shown}"))
+}
+
+#[test]
+fn a_hit_of_the_sibling_is_served_and_a_miss_goes_to_the_origin() {
+    each_way(beside, async |world: Rc<World>| {
+        let sibling = sibling();
+        let path = "/s?size=300&cc=max-age=60";
+        get(SIBLING, path, "").await;
+        for _ in 0..2 {
+            let got = get(HERE, path, "").await;
+            assert_eq!((got.status, got.body), (200, expected(path, None)));
+        }
+        assert_eq!(world.origin.count(path), 1, "only the sibling asked");
+        assert_eq!((sibling.counter("hits"), world.counter("hits")), (1, 1));
+        let other = "/other?size=30&cc=max-age=60";
+        assert_eq!(get(HERE, other, "").await.body, expected(other, None));
+        assert_eq!(world.origin.count(other), 1);
+        assert_eq!((figure("queries").await, figure("hits").await), (2, 1));
+        assert_eq!((figure("misses").await, figure("false_hits").await), (1, 0));
+        let log = log_of(&world).await;
+        assert!(log.contains(" SIBLING_HIT/10.0.0.8 ") && log.contains(" HIER_DIRECT/10.0.0.2 "));
+        assert_eq!(sibling.counter("requests"), 2, "it gets no misses");
+    });
+}
+
+#[test]
+fn siblings_of_a_reverse_listener_work_too() {
+    let config = || {
+        let mut config = reverse();
+        config.hierarchy = Some(asking());
+        config
+    };
+    each_way(config, async |world: Rc<World>| {
+        if crate::world::scheme() == "https" {
+            // The sibling's listener is without TLS.
+            return;
+        }
+        let mut of_sibling = reverse();
+        of_sibling.icp = icp(SIBLING_ICP);
+        let sibling = Neighbour::start_as(SIBLING, server::Role::Reverse, of_sibling);
+        let path = "/s?size=300&cc=max-age=60";
+        let mut client = Client::over(crate::world::Version::Http1, SIBLING).await.unwrap();
+        client.get(path, "").await;
+        assert_eq!(Client::new().await.get(path, "").await.body, expected(path, None));
+        assert_eq!((world.origin.count(path), sibling.counter("hits")), (1, 1));
+    });
+}
+
+/// A sibling that answers every query with a hit, and no request.
+#[test]
+fn a_false_hit_is_counted_and_the_client_does_not_notice_it() {
+    each_way(beside, async |world: Rc<World>| {
+        let _sibling = Neighbour::start(SIBLING, open());
+        let queries = answering(SIBLING_ICP, Kind::Hit);
+        for at in 0..3 {
+            let path = format!("/f{at}?size=30&cc=max-age=60");
+            assert_eq!(get(HERE, &path, "").await.body, expected(&path, None));
+            assert_eq!(world.origin.count(&path), 1);
+        }
+        assert_eq!((figure("false_hits").await, queries.get()), (3, 3));
+        assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}
+
+/// Answers queries at an address, and counts them.
+fn answering(at: &str, kind: Kind<'static>) -> Rc<Cell<usize>> {
+    let socket = UdpSocket::bind(address(at)).unwrap();
+    let queries = Rc::new(Cell::new(0));
+    let count = Rc::clone(&queries);
+    runtime::spawn(async move {
+        let mut buffer = [0; 2000];
+        while let Ok((read, from)) = socket.recv_from(&mut buffer).await {
+            count.set(count.get() + 1);
+            let mut out = Vec::new();
+            Message::read(&buffer[..read]).unwrap().answer(kind).write(&mut out).unwrap();
+            socket.send_to(&out, from).await.unwrap();
+        }
+    })
+    .detach();
+    queries
+}
+
+#[test]
+fn a_dead_sibling_costs_one_time_out_and_is_used_when_it_is_back() {
+    each_way(beside, async |world: Rc<World>| {
+        let began = now();
+        for at in 0..10 {
+            let path = format!("/d{at}?size=30&cc=max-age=60");
+            assert_eq!(get(HERE, &path, "").await.body, expected(&path, None));
+        }
+        // Time is simulated: all else is far below a second.
+        let waited = began.elapsed();
+        assert!((SECOND..SECOND * 2).contains(&waited), "{waited:?}");
+        assert_eq!((figure("unanswered").await, figure("answers").await), (1, 0));
+        let sibling = sibling();
+        let path = "/back?size=300&cc=max-age=60";
+        get(SIBLING, path, "").await;
+        sleep(2 * SECOND).await;
+        // A query in the background finds that it answers again.
+        get(HERE, "/first?size=30&cc=max-age=60", "").await;
+        sleep(SECOND).await;
+        assert_eq!(figure("answers").await, 1);
+        assert_eq!(get(HERE, path, "").await.body, expected(path, None));
+        assert_eq!((world.origin.count(path), sibling.counter("hits")), (1, 1));
+    });
+}
+
+#[test]
+fn lost_and_duplicated_datagrams_cost_hits_and_never_a_response() {
+    sim::check(0..6, |seed| {
+        let mut options = sim::Options::new(seed).with_bad_datagrams();
+        options.loss = 0.3;
+        run(options, beside(), async |world: Rc<World>| {
+            let sibling = sibling();
+            for at in 0..30 {
+                let path = format!("/l{at}?size=30&cc=max-age=60");
+                get(SIBLING, &path, "").await;
+                assert_eq!(get(HERE, &path, "").await.body, expected(&path, None));
+                sleep(2 * SECOND).await;
+            }
+            let from_origin = world.origin.seen.borrow().len() as u64 - 30;
+            assert_eq!(sibling.counter("hits") + from_origin, 30);
+            assert!(sibling.counter("hits") > 3, "most are lost: {}", sibling.counter("hits"));
+        });
+    });
+}
+
+/// A forged answer has the wrong number, or comes from another address, if its sender does not see
+/// the queries.
+#[test]
+fn a_forged_hit_changes_nothing() {
+    each_way(beside, async |_: Rc<World>| {
+        // The sibling is silent. An attacker sees the query and answers from elsewhere, and a
+        // second one has the address and guesses numbers.
+        let asked = UdpSocket::bind(address(SIBLING_ICP)).unwrap();
+        let elsewhere = UdpSocket::bind(address("10.0.0.66:3130")).unwrap();
+        let path = "/forged?size=30&cc=max-age=60";
+        let forging = async {
+            let mut buffer = [0; 2000];
+            let (read, from) = asked.recv_from(&mut buffer).await.unwrap();
+            let query = Message::read(&buffer[..read]).unwrap();
+            let mut out = Vec::new();
+            query.answer(Kind::Hit).write(&mut out).unwrap();
+            elsewhere.send_to(&out, from).await.unwrap();
+            for id in 0..50 {
+                let guess = Message { id, ..query };
+                guess.answer(Kind::Hit).write(&mut out).unwrap();
+                asked.send_to(&out, from).await.unwrap();
+            }
+        };
+        let ((), got) = runtime::join(forging, get(HERE, path, "")).await;
+        assert_eq!(got.body, expected(path, None));
+        assert_eq!((figure("hits").await, figure("unanswered").await), (0, 1));
+    });
+}
+
+#[test]
+fn rules_and_the_client_keep_requests_from_siblings() {
+    let config = with(beside, |config| {
+        config.hierarchy.as_mut().unwrap().always_direct = vec!["10.0.0.2".parse().unwrap()];
+    });
+    each_way(config, async |_: Rc<World>| {
+        let queries = answering(SIBLING_ICP, Kind::Hit);
+        get(HERE, "/direct?size=30&cc=max-age=60", "").await;
+        assert_eq!(queries.get(), 0);
+    });
+    each_way(beside, async |_: Rc<World>| {
+        let queries = answering(SIBLING_ICP, Kind::Miss);
+        for fields in [
+            "Cache-Control: no-cache\r\n",
+            "Cache-Control: max-age=0\r\n",
+            "Authorization: Basic am86c2VjcmV0\r\n",
+        ] {
+            get(HERE, "/new?size=30", fields).await;
+        }
+        let only = get(HERE, "/only?size=30", "Cache-Control: only-if-cached\r\n").await;
+        assert_eq!(only.status, 504);
+        let post =
+            b"POST http://10.0.0.2/x HTTP/1.1\r\nHost: 10.0.0.2\r\nContent-Length: 2\r\n\r\nab";
+        assert_eq!(Client::new().await.ask(post).await.body, b"ab");
+        assert_eq!(queries.get(), 0);
+        get(HERE, "/asked?size=30", "Cache-Control: max-age=60\r\n").await;
+        assert_eq!(queries.get(), 1);
+    });
+}
+
+#[test]
+fn a_sibling_is_not_asked_for_what_was_purged() {
+    each_way(beside, async |world: Rc<World>| {
+        let _sibling = sibling();
+        let path = "/old?cc=max-age=600";
+        get(SIBLING, path, "").await;
+        assert_eq!(get(HERE, path, "").await.status, 200);
+        assert_eq!(world.origin.count(path), 1);
+        let purge =
+            b"POST /purge?url=http://10.0.0.2/old%3fcc%3dmax-age%3d600 HTTP/1.1\r\nHost: a\r\n\
+                      Content-Length: 0\r\n\r\n";
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge).await.status, 200);
+        assert_eq!(get(HERE, path, "").await.status, 200);
+        assert_eq!(world.origin.count(path), 2);
+    });
+}
+
+#[test]
+fn two_siblings_of_each_other_do_not_loop() {
+    each_way(beside, async |world: Rc<World>| {
+        let mut other = beside();
+        other.icp = icp(SIBLING_ICP);
+        let peers = other.hierarchy.as_mut().unwrap();
+        peers.asked = vec![sibling_of(HERE)];
+        let other = Neighbour::start(SIBLING, other);
+        let path = "/twice?size=30&cc=max-age=60";
+        assert_eq!(get(HERE, path, "").await.body, expected(path, None));
+        assert_eq!(get(SIBLING, path, "").await.body, expected(path, None));
+        assert_eq!(world.origin.count(path), 1);
+        assert_eq!((world.counter("requests"), other.counter("requests")), (2, 1));
+    });
+}
+
+/// Sends a datagram, and returns the answer.
+async fn asked(from: &str, datagram: &[u8]) -> Option<Vec<u8>> {
+    let socket = UdpSocket::bind(address(from)).unwrap();
+    socket.send_to(datagram, address(OUR_ICP)).await.unwrap();
+    let mut buffer = [0; 2000];
+    let answer = timeout(SECOND, socket.recv_from(&mut buffer)).await.ok()?;
+    let (read, of): (usize, SocketAddr) = answer.unwrap();
+    assert_eq!(of, address(OUR_ICP));
+    Some(buffer[..read].to_vec())
+}
+
+#[test]
+fn queries_are_answered_by_what_is_fresh_and_strangers_are_denied_at_a_rate() {
+    let config = || {
+        let mut config = beside();
+        config.hierarchy = None;
+        config
+    };
+    each_way(config, async |world: Rc<World>| {
+        let path = "/q?size=30&cc=max-age=60";
+        get(HERE, path, "").await;
+        let query = |path: &str| {
+            let url = format!("http://10.0.0.2{path}");
+            let mut out = Vec::new();
+            Message::query(7, url.as_bytes()).write(&mut out).unwrap();
+            out
+        };
+        let kind = async |from: &str, datagram: &[u8]| {
+            let answer = asked(from, datagram).await?;
+            assert!(answer.len() <= datagram.len(), "nothing is amplified");
+            let message = Message::read(&answer).unwrap();
+            assert_eq!(message.id, 7);
+            Some(format!("{:?}", message.kind))
+        };
+        let friend = "10.0.0.9:4000";
+        assert_eq!(kind(friend, &query(path)).await.as_deref(), Some("Hit"));
+        assert_eq!(kind(friend, &query("/none")).await.as_deref(), Some("Miss"));
+        sleep(61 * SECOND).await;
+        assert_eq!(kind(friend, &query(path)).await.as_deref(), Some("Miss"), "it is stale");
+        assert_eq!(kind(friend, b"no message").await, None);
+        let stranger = "192.0.2.1:4000";
+        assert_eq!(kind(stranger, &query(path)).await.as_deref(), Some("Denied"));
+        let socket = UdpSocket::bind(address("192.0.2.1:4001")).unwrap();
+        for _ in 0..100 {
+            socket.send_to(&query(path), address(OUR_ICP)).await.unwrap();
+        }
+        let mut denials = 0;
+        while timeout(SECOND, socket.recv_from(&mut [0; 2000])).await.is_ok() {
+            denials += 1;
+        }
+        assert!((1..=20).contains(&denials), "{denials} of 100");
+        assert_eq!(world.origin.seen.borrow().len(), 1, "a query fetches nothing");
+    });
+}

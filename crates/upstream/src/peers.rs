@@ -1,0 +1,304 @@
+//! Asking peers by ICP whether they have a response (RFC 2186, RFC 2187).
+//!
+//! ```text
+//!   a request that misses --> a query to each peer that answers --> the first hit, or a miss from
+//!                        |                                          all, or the time-out
+//!                        '--> a query to each peer that does not, from time to time: no one waits
+//! ```
+//!
+//! A peer that has left one query unanswered is *silent*. It is asked again by queries that no
+//! request waits for, and its next answer ends the silence. So a peer that has died costs the
+//! requests that were waiting at that moment their time-out, and no others.
+//!
+//! Each core has a socket for each family, at a port that the system chooses. A query has a random
+//! number. An answer counts if it has the number of an outstanding query and comes from the address
+//! that the query was sent to: a sender that does not see the queries cannot forge a hit.
+//!
+//! Who owns: a core owns its sockets and its outstanding queries; a [`Peer`] is part of the
+//! configuration, and its state outlives a reload. What never happens: a core has more than
+//! [`QUERIES_MAX`] outstanding queries; an answer makes us send anything.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use config::PeerKind;
+use hashbrown::HashMap;
+use peering::icp::{Kind, Message};
+use runtime::net::UdpSocket;
+use runtime::time::{self, Instant};
+
+use crate::group::Group;
+use crate::limits::{PROBE_EVERY, PROBE_LIFE, QUERIES_MAX};
+use peering::limits::ICP_BYTES_MAX;
+
+/// A peer that is asked before a request is sent.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its name: the host and port of its URL.
+    pub name: String,
+    /// How it is used.
+    pub kind: PeerKind,
+    /// The peer as a server for requests.
+    pub group: Arc<Group>,
+    pub(super) port: u16,
+    pub(super) state: Arc<PeerState>,
+}
+
+/// The state of a peer, which all cores share and which outlives a reload.
+#[derive(Debug, Default)]
+pub(super) struct PeerState {
+    /// It has left a query unanswered since its last answer.
+    silent: AtomicBool,
+    /// When it was last asked in the background, in nanoseconds of the clock.
+    probed_at: AtomicU64,
+    pub(super) figures: PeerFigures,
+}
+
+/// The counters of a peer.
+#[derive(Debug, Default)]
+pub(super) struct PeerFigures {
+    pub(super) queries: AtomicU64,
+    pub(super) hits: AtomicU64,
+    pub(super) misses: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) unanswered: AtomicU64,
+    pub(super) false_hits: AtomicU64,
+}
+
+impl Peer {
+    /// Whether it has left a query unanswered since its last answer.
+    pub fn is_silent(&self) -> bool {
+        self.state.silent.load(Relaxed)
+    }
+
+    /// Its hit was false: it has no such response after all.
+    pub fn note_false_hit(&self) {
+        self.state.figures.false_hits.fetch_add(1, Relaxed);
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        let addresses = self.group.members.first()?.state.addresses();
+        Some(SocketAddr::new(addresses.first()?.ip(), self.port))
+    }
+
+    /// Whether a silent peer should be asked again now.
+    fn is_due(&self, now: Instant) -> bool {
+        let last = self.state.probed_at.load(Relaxed);
+        now.since(Instant::from_ns(last)) >= PROBE_EVERY
+            && self.state.probed_at.compare_exchange(last, now.as_ns(), Relaxed, Relaxed).is_ok()
+    }
+
+    fn note_unanswered(&self) {
+        self.state.figures.unanswered.fetch_add(1, Relaxed);
+        if !self.state.silent.swap(true, Relaxed) {
+            tracing::warn!(peer = self.name, "a peer does not answer queries");
+        }
+    }
+}
+
+/// The queries of one core.
+#[derive(Debug, Default)]
+pub struct Asker(Rc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    sockets: RefCell<[Option<Rc<UdpSocket>>; 2]>,
+    outstanding: RefCell<HashMap<u32, Query>>,
+    secret: RandomState,
+    next: Cell<u64>,
+}
+
+/// An outstanding query.
+#[derive(Debug)]
+struct Query {
+    to: SocketAddr,
+    peer: Arc<PeerState>,
+    /// The index of the peer, for the request that waits; `None`: no request does.
+    waits: Option<(usize, Rc<Round>)>,
+    sent: Instant,
+}
+
+/// The queries that one request waits for.
+#[derive(Debug, Default)]
+struct Round {
+    unanswered: Cell<usize>,
+    hit: Cell<Option<usize>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Asker {
+    /// Asks these peers for a URL. Returns the index of the first that has it.
+    pub async fn ask(&self, peers: &[Peer], url: &[u8], limit: Duration) -> Option<usize> {
+        let inner = &self.0;
+        let round = Rc::new(Round::default());
+        let mut waiting = Waiting { inner, sent: Vec::new() };
+        let now = time::now();
+        for (at, peer) in peers.iter().enumerate() {
+            if !peer.is_silent() {
+                if let Some(id) = inner.send(peer, url, Some((at, Rc::clone(&round)))).await {
+                    waiting.sent.push((id, at));
+                    round.unanswered.set(round.unanswered.get() + 1);
+                }
+            } else if peer.is_due(now) {
+                inner.send(peer, url, None).await;
+            }
+        }
+        let answered = poll_fn(|cx| {
+            if round.hit.get().is_some() || round.unanswered.get() == 0 {
+                return Poll::Ready(());
+            }
+            *round.waker.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        if time::timeout(limit, answered).await.is_err() {
+            let outstanding = inner.outstanding.borrow();
+            for (_, at) in waiting.sent.iter().filter(|(id, _)| outstanding.contains_key(id)) {
+                peers[*at].note_unanswered();
+            }
+        }
+        round.hit.get()
+    }
+}
+
+/// Forgets the queries of a request that waits no longer.
+struct Waiting<'i> {
+    inner: &'i Inner,
+    sent: Vec<(u32, usize)>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut outstanding = self.inner.outstanding.borrow_mut();
+        for (id, _) in &self.sent {
+            outstanding.remove(id);
+        }
+    }
+}
+
+impl Inner {
+    /// Sends a query. A failure to send is a loss on the way, which the time-out detects.
+    async fn send(
+        self: &Rc<Self>,
+        peer: &Peer,
+        url: &[u8],
+        waits: Option<(usize, Rc<Round>)>,
+    ) -> Option<u32> {
+        let to = peer.address()?;
+        let now = time::now();
+        let id = self.draw();
+        {
+            let mut outstanding = self.outstanding.borrow_mut();
+            if outstanding.len() >= QUERIES_MAX {
+                let lives =
+                    |query: &Query| query.waits.is_some() || now.since(query.sent) < PROBE_LIFE;
+                outstanding.retain(|_, query| lives(query));
+            }
+            if outstanding.len() >= QUERIES_MAX || outstanding.contains_key(&id) {
+                return None;
+            }
+            let peer = Arc::clone(&peer.state);
+            outstanding.insert(id, Query { to, peer, waits, sent: now });
+        }
+        let sent = self.send_bytes(to, id, url).await;
+        if let Err(error) = sent {
+            tracing::debug!(%to, %error, "a query was not sent");
+        }
+        peer.state.figures.queries.fetch_add(1, Relaxed);
+        Some(id)
+    }
+
+    async fn send_bytes(self: &Rc<Self>, to: SocketAddr, id: u32, url: &[u8]) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(url.len() + 32);
+        let written = Message::query(id, url).write(&mut bytes);
+        written.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let socket = self.socket(to)?;
+        socket.send_to(&bytes, to).await.map(drop)
+    }
+
+    /// A number that cannot be predicted from others.
+    fn draw(&self) -> u32 {
+        let next = self.next.get();
+        self.next.set(next + 1);
+        self.secret.hash_one(next) as u32
+    }
+
+    /// The socket for the family of an address.
+    fn socket(self: &Rc<Self>, to: SocketAddr) -> io::Result<Rc<UdpSocket>> {
+        let (place, any): (usize, IpAddr) = match to {
+            SocketAddr::V4(_) => (0, Ipv4Addr::UNSPECIFIED.into()),
+            SocketAddr::V6(_) => (1, Ipv6Addr::UNSPECIFIED.into()),
+        };
+        if let Some(socket) = &self.sockets.borrow()[place] {
+            return Ok(Rc::clone(socket));
+        }
+        let socket = Rc::new(UdpSocket::bind(SocketAddr::new(any, 0))?);
+        self.sockets.borrow_mut()[place] = Some(Rc::clone(&socket));
+        runtime::spawn(Rc::clone(self).receive(Rc::clone(&socket))).detach();
+        Ok(socket)
+    }
+
+    async fn receive(self: Rc<Self>, socket: Rc<UdpSocket>) {
+        let mut buffer = vec![0; ICP_BYTES_MAX];
+        loop {
+            match socket.recv_from(&mut buffer).await {
+                Ok((read, from)) => self.received(&buffer[..read], from),
+                Err(error) => {
+                    tracing::debug!(%error, "an answer was not received");
+                    time::sleep(RECEIVE_PAUSE).await;
+                }
+            }
+            // A flood of datagrams leaves time for everything else.
+            runtime::yield_now().await;
+        }
+    }
+
+    fn received(&self, bytes: &[u8], from: SocketAddr) {
+        let Ok(message) = Message::read(bytes) else { return };
+        let query = {
+            let mut outstanding = self.outstanding.borrow_mut();
+            match outstanding.get(&message.id) {
+                Some(query) if query.to == from && message.kind != Kind::Query => {}
+                _ => return,
+            }
+            outstanding.remove(&message.id)
+        };
+        let Some(query) = query else { return };
+        let figures = &query.peer.figures;
+        let is_hit = match message.kind {
+            Kind::Hit => Some((&figures.hits, true)),
+            Kind::Miss | Kind::MissNofetch => Some((&figures.misses, false)),
+            _ => None,
+        };
+        let (counter, is_hit) = is_hit.unwrap_or((&figures.refused, false));
+        counter.fetch_add(1, Relaxed);
+        query.peer.silent.store(false, Relaxed);
+        if let Some((at, round)) = query.waits {
+            round.answered(is_hit.then_some(at));
+        }
+    }
+}
+
+/// After a failure to receive, so that one that repeats itself is no tight loop.
+const RECEIVE_PAUSE: Duration = Duration::from_millis(20);
+
+impl Round {
+    fn answered(&self, hit: Option<usize>) {
+        self.unanswered.set(self.unanswered.get().saturating_sub(1));
+        if self.hit.get().is_none() {
+            self.hit.set(hit);
+        }
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
