@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::forward_keys::UpgradeSection;
-use super::peer_keys::{HierarchySection, IcpSection, PeerTable};
+use super::peer_keys::{HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
@@ -43,6 +43,7 @@ pub(crate) struct Root {
     pub(crate) peer: Vec<PeerTable>,
     pub(crate) hierarchy: HierarchySection,
     pub(crate) icp: Option<IcpSection>,
+    pub(crate) htcp: Option<HtcpSection>,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
     pub(crate) via: Via,
@@ -67,6 +68,7 @@ impl Table for Root {
         [[peer]]: peer, "Another proxy, which requests of forward listeners that miss may go to.";
         [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
         (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";
+        (htcp): htcp, "Answers to the queries of other caches, and their purges (HTCP, RFC 2756).";
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its response and in the log.";
         [upgrade]: upgrade, "Connections that switch to another protocol.";

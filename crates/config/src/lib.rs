@@ -37,7 +37,7 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use file::{Process, Settings};
-pub use peers::{AskedPeer, DirectRule, Hierarchy, IcpServer, Login, PARENTS, PeerKind};
+pub use peers::{AskedPeer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use reference::{example, markdown};
@@ -97,8 +97,10 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Other proxies, parents and siblings, that misses may go to.
     pub hierarchy: Option<Hierarchy>,
-    /// Answers to the queries of other caches, if they get any.
-    pub icp: Option<IcpServer>,
+    /// Answers to queries by ICP, if there are any.
+    pub icp: Option<QueryServer>,
+    /// The same by HTCP.
+    pub htcp: Option<QueryServer>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -144,6 +146,7 @@ impl Config {
             routes: Vec::new(),
             hierarchy: None,
             icp: None,
+            htcp: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),

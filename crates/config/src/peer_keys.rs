@@ -9,7 +9,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::keys::MANY;
-use super::peers::{AskedPeer, DirectRule, Hierarchy, IcpServer, Login, PARENTS, PeerKind};
+use super::peers::{
+    AskedPeer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
+};
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, understood, words};
 use super::{Balance, Ejection, Group, HealthCheck, Origin, Queue, Retries, Server, Timeouts};
@@ -39,6 +41,7 @@ pub(crate) struct PeerTable {
     backup: bool,
     outstanding_max: Option<u32>,
     icp: Option<u16>,
+    htcp: Option<u16>,
     login: Option<Login>,
 }
 
@@ -51,6 +54,7 @@ impl Default for PeerTable {
             backup: false,
             outstanding_max: None,
             icp: None,
+            htcp: None,
             login: None,
         }
     }
@@ -72,7 +76,10 @@ impl Table for PeerTable {
         icp: Kind::Count(1, 65_535), icp,
             "The UDP port at which it answers queries (ICP). A request that misses is preceded by \
              a query to each peer with this key, and goes to the first that has the response. \
-             Default: it is not asked; a sibling needs it.", example "3130";
+             Default: it is not asked; a sibling needs this or htcp.", example "3130";
+        htcp: Kind::Count(1, 65_535), htcp,
+            "The same with HTCP, whose queries have the fields of the request. Purges of URLs are \
+             sent there, too.", example "4827";
         login: Kind::Path, login,
             "File with one line, NAME:PASSWORD, which is sent to this peer as \
              Proxy-Authorization (Basic). Read again at each reload. Default: none.",
@@ -80,8 +87,14 @@ impl Table for PeerTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
-        if self.kind == PeerKind::Sibling && self.icp.is_none() {
-            here.mistake_of("icp", "a sibling is asked what it has: write the port of its ICP");
+        match (self.icp, self.htcp) {
+            (None, None) if self.kind == PeerKind::Sibling => {
+                here.mistake_of("kind", "a sibling is asked what it has: write icp or htcp");
+            }
+            (Some(_), Some(_)) => {
+                here.mistake_of("htcp", "a peer is asked by one protocol: leave out icp or htcp");
+            }
+            _ => {}
         }
     }
 }
@@ -94,7 +107,8 @@ pub(crate) struct HierarchySection {
     always_direct: Vec<DirectRule>,
     always_direct_methods: Vec<String>,
     never_direct: Vec<DirectRule>,
-    icp_timeout: Duration,
+    query_timeout: Duration,
+    clear_changed: bool,
     timeouts: Timeouts,
     retries: Retries,
     queue: Queue,
@@ -111,7 +125,8 @@ impl Default for HierarchySection {
             always_direct: Vec::new(),
             always_direct_methods: Vec::new(),
             never_direct: Vec::new(),
-            icp_timeout: Duration::from_millis(500),
+            query_timeout: Duration::from_millis(500),
+            clear_changed: false,
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -142,7 +157,10 @@ impl Table for HierarchySection {
         never_direct: Kind::Texts, never_direct,
             "Domains, each with all its subdomains, or `*` for all. Requests for them go to a \
              peer, or get 503.", example "[\"*\"]";
-        icp_timeout: super::value::TIMEOUT, icp_timeout,
+        clear_changed: Kind::Flag, clear_changed,
+            "Whether peers with htcp are notified of URLs that an unsafe method such as POST has \
+             changed, as they are of purges.";
+        query_timeout: super::value::TIMEOUT, query_timeout,
             "How long a request waits for the answers of peers to its query. A peer that has left \
              a query unanswered is waited for again after its next answer.";
         slow_start: super::value::WHILE, slow_start,
@@ -184,11 +202,14 @@ impl HierarchySection {
             let server = peer.server()?;
             let name = server.origin.authority.clone();
             let group = Group { name, ..self.group(vec![server]) };
-            Some(AskedPeer { kind: peer.kind, group, icp: peer.icp? })
+            let by_icp = peer.icp.map(Queries::Icp);
+            let queries = by_icp.or(peer.htcp.map(Queries::Htcp))?;
+            Some(AskedPeer { kind: peer.kind, group, queries })
         });
         Some(Hierarchy {
             asked: asked.collect(),
-            icp_timeout: self.icp_timeout,
+            query_timeout: self.query_timeout,
+            clear_changed: self.clear_changed,
             parents: (!servers.is_empty()).then(|| self.group(servers)),
             always_direct: self.always_direct.clone(),
             always_direct_methods: self.always_direct_methods.clone(),
@@ -246,7 +267,36 @@ impl Table for IcpSection {
 
 impl IcpSection {
     /// `None` if a key is missing, which was reported when it was read.
-    pub(crate) fn server(&self) -> Option<IcpServer> {
-        Some(IcpServer { listen: self.listen?, allow_from: self.allow_from.clone() })
+    pub(crate) fn server(&self) -> Option<QueryServer> {
+        let (allow_from, clear_from) = (self.allow_from.clone(), Vec::new());
+        Some(QueryServer { listen: self.listen?, allow_from, clear_from })
+    }
+}
+
+/// `[htcp]`
+#[derive(Debug, Default)]
+pub(crate) struct HtcpSection {
+    listen: Option<SocketAddr>,
+    allow_from: Vec<IpNet>,
+    clear_from: Vec<IpNet>,
+}
+
+impl Table for HtcpSection {
+    const KEYS: &'static [Key<HtcpSection>] = keys![HtcpSection;
+        listen: Kind::Address, listen, "The UDP address where queries are received.",
+            required !, example "\"127.0.0.1:4827\"";
+        allow_from: Kind::Networks, allow_from,
+            "Networks whose queries are answered. Others are refused, at a bounded rate.",
+            example "[\"10.0.0.0/8\"]";
+        clear_from: Kind::Networks, clear_from,
+            "Networks that may purge URLs (CLR).", example "[\"10.0.0.2\"]";
+    ];
+}
+
+impl HtcpSection {
+    /// `None` if a key is missing, which was reported when it was read.
+    pub(crate) fn server(&self) -> Option<QueryServer> {
+        let (allow_from, clear_from) = (self.allow_from.clone(), self.clear_from.clone());
+        Some(QueryServer { listen: self.listen?, allow_from, clear_from })
     }
 }

@@ -23,7 +23,9 @@ pub struct Hierarchy {
     /// The peers that are asked before a request is sent.
     pub asked: Vec<AskedPeer>,
     /// How long a request waits for their answers.
-    pub icp_timeout: Duration,
+    pub query_timeout: Duration,
+    /// Peers are notified of changes by unsafe methods.
+    pub clear_changed: bool,
     /// The parents, as a group of servers.
     pub parents: Option<Group>,
     /// What is sent to no peer.
@@ -63,32 +65,61 @@ impl fmt::Display for DirectRule {
     }
 }
 
-/// A peer that answers queries by ICP.
+/// A peer that answers queries.
 #[derive(Clone, Debug)]
 pub struct AskedPeer {
     /// How it is used.
     pub kind: PeerKind,
     /// The peer as a server for requests: a group of one, with its name.
     pub group: Group,
-    /// Its UDP port.
-    pub icp: u16,
+    /// The protocol of the queries, and its UDP port.
+    pub queries: Queries,
+}
+
+/// A protocol of queries, with a UDP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Queries {
+    /// ICP (RFC 2186), without fields.
+    Icp(u16),
+    /// HTCP (RFC 2756), with the fields of the request.
+    Htcp(u16),
+}
+
+impl Queries {
+    /// The port.
+    pub fn port(self) -> u16 {
+        match self {
+            Queries::Icp(port) | Queries::Htcp(port) => port,
+        }
+    }
 }
 
 /// Answers to the queries of other caches.
 #[derive(Clone, Debug)]
-pub struct IcpServer {
+pub struct QueryServer {
     /// Where queries are received.
     pub listen: SocketAddr,
     /// Networks whose queries are answered.
     pub allow_from: Vec<IpNet>,
+    /// Networks that may purge by a CLR of HTCP.
+    pub clear_from: Vec<IpNet>,
 }
 
-impl IcpServer {
+impl QueryServer {
     /// Whether queries from this address are answered.
     pub fn allows(&self, from: IpAddr) -> bool {
-        let from = from.to_canonical();
-        self.allow_from.iter().any(|network| network.contains(&from))
+        holds(&self.allow_from, from)
     }
+
+    /// Whether this address may purge.
+    pub fn allows_clearing(&self, from: IpAddr) -> bool {
+        holds(&self.clear_from, from)
+    }
+}
+
+fn holds(networks: &[IpNet], address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// How a peer is used.

@@ -9,6 +9,7 @@ use runtime::time;
 use store::Concerns;
 
 use super::Exchange;
+use super::fetch::hierarchy;
 use super::routing::RequestContext;
 use super::step::Ending;
 use crate::client::{Client, Own};
@@ -23,6 +24,11 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let cache = &exchange.context.worker.cache;
     let (mark, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
     Changes::of(made).durable(cache).await;
+    let RequestContext { worker, snapshot, .. } = &exchange.context;
+    if snapshot.peers.is_some() && !soft {
+        let to = [realm.scheme.name().as_bytes(), b"://", &url].concat();
+        Box::pin(hierarchy::clear(worker, snapshot, &to)).await;
+    }
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),

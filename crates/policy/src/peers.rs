@@ -28,7 +28,9 @@ pub struct Peers {
     /// The peers that are asked before a request is sent.
     pub asked: Arc<[Peer]>,
     /// How long a request waits for their answers.
-    pub icp_timeout: Duration,
+    pub query_timeout: Duration,
+    /// They are notified of changes by unsafe methods.
+    pub clear_changed: bool,
     always_direct: Requests,
     always_direct_methods: Box<[Box<[u8]>]>,
     never_direct: Requests,
@@ -67,7 +69,8 @@ impl Peers {
         Peers {
             parents,
             asked,
-            icp_timeout: config.icp_timeout,
+            query_timeout: config.query_timeout,
+            clear_changed: config.clear_changed,
             always_direct: Requests::of(&config.always_direct),
             always_direct_methods: methods.map(|method| method.as_bytes().into()).collect(),
             never_direct: Requests::of(&config.never_direct),
@@ -128,7 +131,8 @@ mod tests {
         let config = config::Hierarchy {
             parents: None,
             asked: Vec::new(),
-            icp_timeout: Duration::from_secs(1),
+            query_timeout: Duration::from_secs(1),
+            clear_changed: false,
             always_direct: rules(always),
             always_direct_methods: vec!["POST".to_owned()],
             never_direct: rules(never),

@@ -226,7 +226,7 @@ impl Admin {
             "/locks" => locks::answer(call, &self.task.worker.io).await,
             "/reload" => self.carry_out(Order::Reload).await,
             "/restart" => self.carry_out(Order::Restart).await,
-            _ => purge_api::answer(call, &self.process.shared.cache).await,
+            _ => purge_api::answer(call, &self.task.worker).await,
         }
     }
 

@@ -8,12 +8,13 @@ use runtime::stop::StopToken;
 use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
+use crate::admin;
 use crate::change::Change;
 use crate::core_task::CoreTask;
 use crate::listening::Listening;
 use crate::log_to::LogTo;
 use crate::process::{DiskUser, Process};
-use crate::{admin, icp};
+use crate::queries::{self, Protocol};
 use config::{Config, Listener};
 use exchange::Worker;
 use exchange::snapshot::Snapshot;
@@ -104,7 +105,10 @@ impl Core {
             })
         });
         // One core answers the queries of other caches.
-        let answering = is_first.then(|| runtime::spawn(icp::answer(Rc::clone(&worker))));
+        let answering = is_first.then(|| {
+            [Protocol::Icp, Protocol::Htcp]
+                .map(|of| runtime::spawn(queries::answer(Rc::clone(&worker), of)))
+        });
         let admin = admin.map(|listener| {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
@@ -115,7 +119,7 @@ impl Core {
         if let Some(attending) = attending {
             attending.abort();
         }
-        if let Some(answering) = answering {
+        for answering in answering.into_iter().flatten() {
             answering.abort();
         }
         if let Some(admin) = admin {

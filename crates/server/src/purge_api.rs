@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
 
 use crate::call::{Call, Reply};
-use cache::Cache;
 use cache::changes::Changes;
+use exchange::Worker;
 use runtime::time;
 
 /// What is asked for.
@@ -49,7 +49,8 @@ struct Done {
 }
 
 /// Carries out a call.
-pub(crate) async fn answer(call: &Call, cache: &Cache) -> Reply {
+pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
+    let cache = &*worker.cache;
     let target = order(call).and_then(|order| Ok((target(&order)?, order.soft)));
     let (purged, soft) = match target {
         Ok(found) => found,
@@ -69,6 +70,13 @@ pub(crate) async fn answer(call: &Call, cache: &Cache) -> Reply {
         Target::All => one(Concerns::All),
     };
     let durable = changes.durable(cache).await;
+    if let (Target::Url(url), false) = (&purged, soft) {
+        // It is purged in both schemes.
+        let snapshot = worker.snapshot();
+        for scheme in ["http", "https"] {
+            exchange::clear(worker, &snapshot, format!("{scheme}://{url}").as_bytes()).await;
+        }
+    }
     let durable = cache.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })
 }

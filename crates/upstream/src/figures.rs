@@ -115,6 +115,9 @@ figures! { PEER, PEER_FIGURES: Peer, &["peer"];
     false_hits = "peer_false_hits", Counter,
         "Hits of the peer whose response it did not have after all",
         |peer| peer.state.figures.false_hits.load(Relaxed);
+    clears = "peer_clears", Counter,
+        "Purges that the peer was notified of",
+        |peer| peer.state.figures.clears.load(Relaxed);
 }
 
 /// All figures, in the order of the documentation.

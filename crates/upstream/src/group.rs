@@ -32,7 +32,7 @@ use super::queue::{Place, Queue};
 use super::server::{ServerState, Tried};
 use crate::limits::QUEUE_LOOK;
 use config::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
-use config::{self, Balance, HostSent, UpstreamProtocol};
+use config::{self, Balance, HostSent, Queries, UpstreamProtocol};
 use outcome::Fault;
 use transport::tls::TlsPeer;
 
@@ -91,7 +91,7 @@ pub(super) struct Member {
 pub struct Registry {
     groups: Mutex<HashMap<String, Weak<GroupState>>>,
     servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
-    peers: Mutex<HashMap<(String, u16), Weak<PeerState>>>,
+    peers: Mutex<HashMap<(String, Queries), Weak<PeerState>>>,
 }
 
 /// The server that a request would go to.
@@ -149,8 +149,8 @@ impl Registry {
             name: peer.group.name.clone(),
             kind: peer.kind,
             group: Arc::clone(group),
-            port: peer.icp,
-            state: kept(&self.peers, (peer.group.name.clone(), peer.icp), PeerState::default),
+            queries: peer.queries,
+            state: kept(&self.peers, (peer.group.name.clone(), peer.queries), PeerState::default),
         };
         asked.iter().zip(groups).map(one).collect()
     }

@@ -157,6 +157,13 @@ impl Request {
         self.trailers.extend_from_slice(lines);
     }
 
+    /// The lines of its fields, each with its end.
+    pub fn field_lines(&self) -> &[u8] {
+        let head = &self.bytes[..self.head_bytes];
+        let start = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+        &head[start..(head.len().saturating_sub(write::CRLF.len())).max(start)]
+    }
+
     /// The bytes as HTTP/1 sends them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

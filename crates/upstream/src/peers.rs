@@ -1,4 +1,5 @@
-//! Asking peers by ICP whether they have a response (RFC 2186, RFC 2187).
+//! Asking peers by ICP or HTCP whether they have a response (RFC 2186, RFC 2756), and notifying
+//! them of purges (CLR of HTCP).
 //!
 //! ```text
 //!   a request that misses --> a query to each peer that answers --> the first hit, or a miss from
@@ -30,15 +31,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use config::PeerKind;
+use config::{PeerKind, Queries};
 use hashbrown::HashMap;
+use peering::htcp;
 use peering::icp::{Kind, Message};
+use peering::limits::{HTCP_BYTES_MAX, ICP_BYTES_MAX};
+
+const _: () = assert!(HTCP_BYTES_MAX <= ICP_BYTES_MAX);
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
 
 use crate::group::Group;
 use crate::limits::{PROBE_EVERY, PROBE_LIFE, QUERIES_MAX};
-use peering::limits::ICP_BYTES_MAX;
 
 /// A peer that is asked before a request is sent.
 #[derive(Debug)]
@@ -49,7 +53,7 @@ pub struct Peer {
     pub kind: PeerKind,
     /// The peer as a server for requests.
     pub group: Arc<Group>,
-    pub(super) port: u16,
+    pub(super) queries: Queries,
     pub(super) state: Arc<PeerState>,
 }
 
@@ -72,6 +76,7 @@ pub(super) struct PeerFigures {
     pub(super) refused: AtomicU64,
     pub(super) unanswered: AtomicU64,
     pub(super) false_hits: AtomicU64,
+    pub(super) clears: AtomicU64,
 }
 
 impl Peer {
@@ -87,7 +92,7 @@ impl Peer {
 
     fn address(&self) -> Option<SocketAddr> {
         let addresses = self.group.members.first()?.state.addresses();
-        Some(SocketAddr::new(addresses.first()?.ip(), self.port))
+        Some(SocketAddr::new(addresses.first()?.ip(), self.queries.port()))
     }
 
     /// Whether a silent peer should be asked again now.
@@ -136,20 +141,47 @@ struct Round {
 }
 
 impl Asker {
-    /// Asks these peers for a URL. Returns the index of the first that has it.
-    pub async fn ask(&self, peers: &[Peer], url: &[u8], limit: Duration) -> Option<usize> {
+    /// Notifies these peers that a URL was purged. What is lost on the way is not sent again.
+    pub async fn clear(&self, peers: &[Peer], url: &[u8]) {
+        for peer in peers.iter().filter(|peer| matches!(peer.queries, Queries::Htcp(_))) {
+            let Some(to) = peer.address() else { continue };
+            let specifier =
+                htcp::Specifier { method: b"GET", uri: url, version: HTTP, fields: b"" };
+            let request = htcp::Request::Clear { reason: 0, specifier };
+            let mut bytes = Vec::new();
+            let message = htcp::Message::request(self.0.draw(), request, false);
+            if message.write(&mut bytes).is_err() {
+                continue;
+            }
+            peer.state.figures.clears.fetch_add(1, Relaxed);
+            if let Err(error) = self.0.send_bytes(to, &bytes).await {
+                tracing::debug!(%to, %error, "a purge was not sent");
+            }
+        }
+    }
+
+    /// Asks these peers for a URL, for a request with these fields. Returns the index of the first
+    /// that has a response.
+    pub async fn ask(
+        &self,
+        peers: &[Peer],
+        (url, fields): (&[u8], &[u8]),
+        limit: Duration,
+    ) -> Option<usize> {
         let inner = &self.0;
         let round = Rc::new(Round::default());
         let mut waiting = Waiting { inner, sent: Vec::new() };
         let now = time::now();
         for (at, peer) in peers.iter().enumerate() {
             if !peer.is_silent() {
-                if let Some(id) = inner.send(peer, url, Some((at, Rc::clone(&round)))).await {
+                if let Some(id) =
+                    inner.send(peer, (url, fields), Some((at, Rc::clone(&round)))).await
+                {
                     waiting.sent.push((id, at));
                     round.unanswered.set(round.unanswered.get() + 1);
                 }
             } else if peer.is_due(now) {
-                inner.send(peer, url, None).await;
+                inner.send(peer, (url, fields), None).await;
             }
         }
         let answered = poll_fn(|cx| {
@@ -189,12 +221,23 @@ impl Inner {
     async fn send(
         self: &Rc<Self>,
         peer: &Peer,
-        url: &[u8],
+        (url, fields): (&[u8], &[u8]),
         waits: Option<(usize, Rc<Round>)>,
     ) -> Option<u32> {
         let to = peer.address()?;
         let now = time::now();
         let id = self.draw();
+        let mut bytes = Vec::with_capacity(url.len() + fields.len() + 64);
+        let written = match peer.queries {
+            Queries::Icp(_) => Message::query(id, url).write(&mut bytes),
+            Queries::Htcp(_) => {
+                let specifier = htcp::Specifier { method: b"GET", uri: url, version: HTTP, fields };
+                let request = htcp::Request::Test(specifier);
+                htcp::Message::request(id, request, true).write(&mut bytes)
+            }
+        };
+        // What is too long for a datagram is not asked for.
+        written.ok()?;
         {
             let mut outstanding = self.outstanding.borrow_mut();
             if outstanding.len() >= QUERIES_MAX {
@@ -208,20 +251,16 @@ impl Inner {
             let peer = Arc::clone(&peer.state);
             outstanding.insert(id, Query { to, peer, waits, sent: now });
         }
-        let sent = self.send_bytes(to, id, url).await;
-        if let Err(error) = sent {
+        if let Err(error) = self.send_bytes(to, &bytes).await {
             tracing::debug!(%to, %error, "a query was not sent");
         }
         peer.state.figures.queries.fetch_add(1, Relaxed);
         Some(id)
     }
 
-    async fn send_bytes(self: &Rc<Self>, to: SocketAddr, id: u32, url: &[u8]) -> io::Result<()> {
-        let mut bytes = Vec::with_capacity(url.len() + 32);
-        let written = Message::query(id, url).write(&mut bytes);
-        written.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    async fn send_bytes(self: &Rc<Self>, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
         let socket = self.socket(to)?;
-        socket.send_to(&bytes, to).await.map(drop)
+        socket.send_to(bytes, to).await.map(drop)
     }
 
     /// A number that cannot be predicted from others.
@@ -262,23 +301,22 @@ impl Inner {
     }
 
     fn received(&self, bytes: &[u8], from: SocketAddr) {
-        let Ok(message) = Message::read(bytes) else { return };
+        let Some((id, answer)) = answer_of(bytes) else { return };
         let query = {
             let mut outstanding = self.outstanding.borrow_mut();
-            match outstanding.get(&message.id) {
-                Some(query) if query.to == from && message.kind != Kind::Query => {}
+            match outstanding.get(&id) {
+                Some(query) if query.to == from => {}
                 _ => return,
             }
-            outstanding.remove(&message.id)
+            outstanding.remove(&id)
         };
         let Some(query) = query else { return };
         let figures = &query.peer.figures;
-        let is_hit = match message.kind {
-            Kind::Hit => Some((&figures.hits, true)),
-            Kind::Miss | Kind::MissNofetch => Some((&figures.misses, false)),
-            _ => None,
+        let (counter, is_hit) = match answer {
+            Answer::Hit => (&figures.hits, true),
+            Answer::Miss => (&figures.misses, false),
+            Answer::Refused => (&figures.refused, false),
         };
-        let (counter, is_hit) = is_hit.unwrap_or((&figures.refused, false));
         counter.fetch_add(1, Relaxed);
         query.peer.silent.store(false, Relaxed);
         if let Some((at, round)) = query.waits {
@@ -286,6 +324,38 @@ impl Inner {
         }
     }
 }
+
+/// What a peer says.
+enum Answer {
+    Hit,
+    Miss,
+    Refused,
+}
+
+/// The number of the query that these bytes answer, and the answer. A message of ICP has its
+/// version where one of HTCP has half of its length, so that no bytes are both.
+fn answer_of(bytes: &[u8]) -> Option<(u32, Answer)> {
+    if let Ok(message) = Message::read(bytes) {
+        let answer = match message.kind {
+            Kind::Query => return None,
+            Kind::Hit => Answer::Hit,
+            Kind::Miss | Kind::MissNofetch => Answer::Miss,
+            Kind::Denied | Kind::Err | Kind::HitObject(_) => Answer::Refused,
+        };
+        return Some((message.id, answer));
+    }
+    let message = htcp::Message::read(bytes).ok()?;
+    let htcp::Body::Response(response) = message.body else { return None };
+    let answer = match response {
+        htcp::Response::Present(_) => Answer::Hit,
+        htcp::Response::Absent { .. } => Answer::Miss,
+        _ => Answer::Refused,
+    };
+    Some((message.id, answer))
+}
+
+/// The version in queries of HTCP.
+const HTTP: &[u8] = b"HTTP/1.1";
 
 /// After a failure to receive, so that one that repeats itself is no tight loop.
 const RECEIVE_PAUSE: Duration = Duration::from_millis(20);

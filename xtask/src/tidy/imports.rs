@@ -55,7 +55,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
-            &["icp", "listening", "locks", "metrics_text", "purge_api", "sockets"],
+            &["listening", "locks", "metrics_text", "purge_api", "queries", "sockets"],
             &["core_task", "process"],
             &["dashboard"],
             &["admin", "handover"],

@@ -301,6 +301,9 @@ fn peers_are_parents_with_their_rules() {
     for (more, word) in [
         ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nlogin = \"/nowhere\"\n", "login file"),
         ("[[peer]]\nkind = \"parent\"\n", "url"),
+        ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\n", "icp or htcp"),
+        ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nicp = 1\nhtcp = 2\n", "one protocol"),
+        ("[htcp]\nallow_from = []\n", "listen"),
         ("[hierarchy]\nalways_direct_methods = [\"post\"]\n", "post"),
         ("[hierarchy]\nnever_direct = [\"a b\"]\n", "a b"),
         (

@@ -75,6 +75,13 @@ pub(crate) fn asked_url(to: &Destination<'_>) -> Vec<u8> {
     [to.realm.scheme.name().as_bytes(), b"://", &authority, to.path].concat()
 }
 
+/// Notifies the peers that this URL was purged or changed here.
+pub async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+    if let Some(peers) = &snapshot.peers {
+        worker.upstreams.asker.clear(&peers.asked, url).await;
+    }
+}
+
 /// The response from the first peer that says that it has it.
 async fn from_peer(
     forwarding: &Forwarding<'_>,
@@ -84,7 +91,11 @@ async fn from_peer(
     let Forwarding { worker, to, head, .. } = forwarding;
     let peers = &course.peers;
     let url = asked_url(to);
-    let asking = worker.upstreams.asker.ask(&peers.asked, &url, peers.icp_timeout);
+    let asking = worker.upstreams.asker.ask(
+        &peers.asked,
+        (&url, request.field_lines()),
+        peers.query_timeout,
+    );
     let peer = &peers.asked[asking.await?];
     let (lines, hierarchy): (&[u8], _) = match peer.kind {
         PeerKind::Sibling => (b"Cache-Control: only-if-cached\r\n", Hierarchy::SiblingHit),

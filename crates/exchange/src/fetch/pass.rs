@@ -218,6 +218,11 @@ async fn invalidate<C: Client>(
         changes.push(cache.invalidate((realm, authority, &path), None));
     }
     changes.durable(cache).await;
+    let snapshot = &exchange.context.snapshot;
+    if snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed) {
+        let url = hierarchy::asked_url(to);
+        Box::pin(hierarchy::clear(exchange.context.worker, snapshot, &url)).await;
+    }
     own
 }
 

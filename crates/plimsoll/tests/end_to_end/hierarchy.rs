@@ -18,6 +18,7 @@ struct Squid {
     _child: Running,
     http: SocketAddr,
     icp: u16,
+    htcp: u16,
     name: &'static str,
 }
 
@@ -33,7 +34,8 @@ impl Squid {
         } else {
             ""
         };
-        let (at, port, icp) = (own.display(), free_port(), free_port());
+        let (at, port) = (own.display(), free_port());
+        let (icp, htcp) = (free_port(), free_port());
         let conf = home.write(
             &format!("{name}.conf"),
             format!(
@@ -43,6 +45,9 @@ udp_incoming_address 127.0.0.2
 acl all_ src all
 http_access allow all_
 icp_access allow all_
+htcp_port {htcp}
+htcp_access allow all_
+htcp_clr_access allow all_
 cache_mem 128 MB
 memory_cache_shared off
 access_log stdio:{at}/access.log squid
@@ -70,7 +75,7 @@ max_filedescriptors 4096
             assert!(!child.has_ended(), "{}", home.read(&format!("{name}.err")));
             TcpStream::connect(http).ok()
         });
-        Squid { _child: child, http, icp, name }
+        Squid { _child: child, http, icp, htcp, name }
     }
 
     /// The lines of its log that contain all of these words.
@@ -197,23 +202,28 @@ fn squid_is_a_parent() {
 fn squid_is_a_sibling_both_ways() {
     let count = std::env::var("PLIMSOLL_HIERARCHY_REQUESTS").ok();
     let count = count.map_or(FEW, |count| count.parse().unwrap());
-    across(&Home::new(), count);
+    for protocol in ["icp", "htcp"] {
+        across(&Home::new(), count, protocol);
+    }
 }
 
 /// Squid and we are siblings of each other. Half of the objects are first fetched by the other.
-fn across(home: &Home, count: usize) {
+fn across(home: &Home, count: usize, protocol: &str) {
     let origin = OurServer::origin();
-    let (icp, port) = (free_port(), free_port());
+    let (queries, port) = (free_port(), free_port());
+    let by_htcp = protocol == "htcp";
     let to_us = format!(
         // Squid asks no peer about origins that are near.
-        "cache_peer 127.0.0.1 sibling {port} {icp}\nicp_query_timeout 2000\n\
-         minimum_direct_hops 0\nminimum_direct_rtt 0"
+        "cache_peer 127.0.0.1 sibling {port} {queries} {}\nicp_query_timeout 2000\n\
+         minimum_direct_hops 0\nminimum_direct_rtt 0",
+        if by_htcp { "htcp" } else { "" }
     );
     let squid = Squid::start(home, "sibling", &to_us);
     let more = format!(
-        "[[peer]]\nurl = \"http://{}\"\nkind = \"sibling\"\nicp = {}\n\
-         [icp]\nlisten = \"127.0.0.1:{icp}\"\nallow_from = [\"127.0.0.0/8\"]\n",
-        squid.http, squid.icp
+        "[[peer]]\nurl = \"http://{}\"\nkind = \"sibling\"\n{protocol} = {}\n\
+         [{protocol}]\nlisten = \"127.0.0.1:{queries}\"\nallow_from = [\"127.0.0.0/8\"]\n",
+        squid.http,
+        if by_htcp { squid.htcp } else { squid.icp }
     );
     let log = home.at("ours.log");
     let text = format!(
@@ -257,8 +267,21 @@ fn across(home: &Home, count: usize) {
     };
     assert_eq!((figure("hits"), figure("false_hits"), figure("unanswered")), (half, 0, 0));
     assert_eq!(figure("queries"), count + half + warm);
+    if by_htcp {
+        // A purge here is one there.
+        let purge = Command::new(crate::PLIMSOLL)
+            .args(["purge", "--admin", &ours.admin().to_string(), &for_us[0]])
+            .output()
+            .unwrap();
+        assert!(purge.status.success(), "{purge:?}");
+        let asked = format!("GET {} - HIER_DIRECT/", for_us[0]);
+        assert_eq!(squid.count(home, &[&asked]), 1);
+        logged("the CLR", 2, || squid.count(home, &["HTCP_CLR"]));
+        fetch(squid.http, &for_us[..1]);
+        logged("Squid asks the origin again", 2, || squid.count(home, &[&asked]));
+    }
     eprintln!(
-        "{count} requests each way: {} hits in Squid, {} hits here, no false ones",
+        "{protocol}, {count} requests each way: {} hits in Squid, {} hits here, no false ones",
         figure("hits"),
         squid.count(home, &[" SIBLING_HIT/127.0.0.1 "])
     );

@@ -77,7 +77,8 @@ pub(crate) fn hierarchy(parents: &[&str]) -> Hierarchy {
         always_direct_methods: Vec::new(),
         never_direct: Vec::new(),
         asked: Vec::new(),
-        icp_timeout: Duration::from_secs(1),
+        query_timeout: Duration::from_secs(1),
+        clear_changed: false,
     }
 }
 

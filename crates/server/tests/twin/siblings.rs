@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use config::{AskedPeer, Group, Hierarchy, IcpServer, PeerKind};
+use config::{AskedPeer, Group, Hierarchy, PeerKind, Queries, QueryServer};
+use peering::htcp;
 use peering::icp::{Kind, Message};
 use runtime::net::UdpSocket;
 use runtime::sim;
@@ -26,20 +27,20 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn sibling_of(at: &str) -> AskedPeer {
     let group = Group::of(at, [OriginUrl::at(address(at))]);
-    AskedPeer { kind: PeerKind::Sibling, group, icp: 3130 }
+    AskedPeer { kind: PeerKind::Sibling, group, queries: Queries::Icp(3130) }
 }
 
-fn icp(listen: &str) -> Option<IcpServer> {
+fn icp(listen: &str) -> Option<QueryServer> {
     let networks = ["10.0.0.0/8", "127.0.0.0/8"];
     let allow_from = networks.map(|network| network.parse().unwrap()).to_vec();
-    Some(IcpServer { listen: address(listen), allow_from })
+    Some(QueryServer { listen: address(listen), allow_from, clear_from: Vec::new() })
 }
 
 fn asking() -> Hierarchy {
     let mut peers = hierarchy(&[]);
     peers.parents = None;
     peers.asked = vec![sibling_of(SIBLING)];
-    peers.icp_timeout = SECOND;
+    peers.query_timeout = SECOND;
     peers
 }
 
@@ -346,5 +347,131 @@ fn queries_are_answered_by_what_is_fresh_and_strangers_are_denied_at_a_rate() {
         }
         assert!((1..=20).contains(&denials), "{denials} of 100");
         assert_eq!(world.origin.seen.borrow().len(), 1, "a query fetches nothing");
+    });
+}
+
+const OUR_HTCP: &str = "10.0.0.1:4827";
+const SIBLING_HTCP: &str = "10.0.0.8:4827";
+
+/// A proxy that asks the sibling by HTCP.
+fn beside_by_htcp() -> Config {
+    let mut config = beside();
+    config.hierarchy.as_mut().unwrap().asked[0].queries = Queries::Htcp(4827);
+    config.htcp = icp(OUR_HTCP);
+    config
+}
+
+fn sibling_by_htcp(clears: bool) -> Neighbour {
+    let mut config = open();
+    let server = icp(SIBLING_HTCP).unwrap();
+    let clear_from = if clears { server.allow_from.clone() } else { Vec::new() };
+    config.htcp = Some(QueryServer { clear_from, ..server });
+    Neighbour::start(SIBLING, config)
+}
+
+#[test]
+fn by_htcp_a_sibling_is_asked_for_the_variant() {
+    each_way(beside_by_htcp, async |world: Rc<World>| {
+        let sibling = sibling_by_htcp(false);
+        let path = "/v?size=300&cc=max-age=60&vary=x-color";
+        get(SIBLING, path, "X-Color: red\r\n").await;
+        let got = get(HERE, path, "X-Color: red\r\n").await;
+        assert_eq!(got.body, expected(path, Some("red")));
+        assert_eq!((world.origin.count(path), sibling.counter("hits")), (1, 1));
+        let got = get(HERE, path, "X-Color: blue\r\n").await;
+        assert_eq!(got.body, expected(path, Some("blue")));
+        assert_eq!(world.origin.count(path), 2);
+        assert_eq!((figure("hits").await, figure("misses").await), (1, 1));
+        assert_eq!(figure("false_hits").await, 0);
+        assert!(log_of(&world).await.contains(" SIBLING_HIT/10.0.0.8 "));
+    });
+}
+
+#[test]
+fn a_purge_is_sent_to_those_who_accept_it() {
+    for clears in [true, false] {
+        each_way(beside_by_htcp, async |world: Rc<World>| {
+            let _sibling = sibling_by_htcp(clears);
+            let paths = ["/p1?cc=max-age=600", "/p2?cc=max-age=600"];
+            for path in paths {
+                get(SIBLING, path, "").await;
+            }
+            let purge = b"POST /purge?url=http://10.0.0.2/p1%3fcc%3dmax-age%3d600 HTTP/1.1\r\n\
+                          Host: a\r\nContent-Length: 0\r\n\r\n";
+            assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge).await.status, 200);
+            let purge =
+                format!("PURGE http://10.0.0.2{} HTTP/1.1\r\nHost: 10.0.0.2\r\n\r\n", paths[1]);
+            let mut client = Client::http1().await;
+            let status = client.ask(purge.as_bytes()).await.status;
+            // The simulated client is on the machine itself, or it may not purge.
+            assert!(matches!(status, 200 | 403), "{status}");
+            sleep(SECOND).await;
+            get(SIBLING, paths[0], "").await;
+            assert_eq!(world.origin.count(paths[0]), if clears { 2 } else { 1 });
+            // Of the scheme-less URL two are sent, one for each scheme.
+            assert!(figure("clears").await >= 2);
+            if status == 200 {
+                get(SIBLING, paths[1], "").await;
+                assert_eq!(world.origin.count(paths[1]), if clears { 2 } else { 1 });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_change_is_sent_if_that_is_configured() {
+    let config = with(beside_by_htcp, |config| {
+        config.hierarchy.as_mut().unwrap().clear_changed = true;
+    });
+    each_way(config, async |world: Rc<World>| {
+        let _sibling = sibling_by_htcp(true);
+        let path = "/c?cc=max-age=600";
+        get(SIBLING, path, "").await;
+        let post = format!(
+            "POST http://10.0.0.2{path} HTTP/1.1\r\nHost: 10.0.0.2\r\nContent-Length: 2\r\n\r\nab"
+        );
+        assert_eq!(Client::new().await.ask(post.as_bytes()).await.status, 200);
+        sleep(SECOND).await;
+        get(SIBLING, path, "").await;
+        assert_eq!(world.origin.count(path), 3, "twice from the sibling, and the change");
+        assert_eq!(figure("clears").await, 1);
+    });
+}
+
+#[test]
+fn who_may_ask_by_htcp_may_not_purge_and_strangers_may_do_neither() {
+    each_way(beside_by_htcp, async |world: Rc<World>| {
+        let path = "/h?size=30&cc=max-age=60";
+        get(HERE, path, "").await;
+        let url = format!("http://10.0.0.2{path}");
+        let specifier = htcp::Specifier {
+            method: b"GET",
+            uri: url.as_bytes(),
+            version: b"HTTP/1.1",
+            fields: b"",
+        };
+        let ask = async |from: &str, request: htcp::Request<'_>| {
+            let mut out = Vec::new();
+            htcp::Message::request(9, request, true).write(&mut out).unwrap();
+            let socket = UdpSocket::bind(address(from)).unwrap();
+            socket.send_to(&out, address(OUR_HTCP)).await.unwrap();
+            let mut buffer = [0; 2000];
+            let answer = timeout(SECOND, socket.recv_from(&mut buffer)).await.ok()?;
+            let (read, _) = answer.unwrap();
+            let message = htcp::Message::read(&buffer[..read]).unwrap();
+            assert_eq!(message.id, 9);
+            let htcp::Body::Response(response) = message.body else { panic!("no response") };
+            Some((format!("{response:?}"), read <= out.len()))
+        };
+        let (friend, stranger) = ("10.0.0.9:4000", "192.0.2.1:4000");
+        let test = htcp::Request::Test(specifier);
+        let clear = htcp::Request::Clear { reason: 0, specifier };
+        assert!(ask(friend, test).await.unwrap().0.starts_with("Present"));
+        for (from, request) in [(friend, clear), (stranger, clear), (stranger, test)] {
+            let (said, is_no_longer) = ask(from, request).await.unwrap();
+            assert!(said.contains("Disallowed") && is_no_longer, "{said}");
+        }
+        assert!(ask(friend, test).await.unwrap().0.starts_with("Present"), "it is still there");
+        assert_eq!(world.origin.seen.borrow().len(), 1);
     });
 }
