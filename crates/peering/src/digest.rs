@@ -23,14 +23,15 @@
 //! With Squid's 5 bits per entry, a full digest has 55 % of its bits set, and one of eleven absent
 //! URLs is a false hit. Squid does not use a digest with more than 65 % set.
 //!
-//! **Squid until version 7 reads digests wrongly** (its bug 5510, fixed in October 2025). It
-//! fetches the reply in pieces of 4,096 bytes, head included. Where it removes the head, and then
-//! the header of the digest, it moves as many bytes down as it removed, not as many as remain. So
-//! of the first piece only the first 128 bytes of the mask survive, and at most the size of the
-//! head less 128: some 100 to 200 URLs at 5 bits each. What follows is garbage, so Squid misses
-//! most of what we have, and asks for some of what we do not have. The format is not affected, and
-//! what Squid sends is correct. A server that wants to be read correctly makes its head so long
-//! that at most [`SQUID_FIRST_BYTES`] bytes of the digest are in the first piece.
+//! **Squid reads digests wrongly** until the fix of its bug 5510 (October 2025). It fetches the
+//! content in pieces of 4,096 bytes. When it removes the header from the first piece, it moves down
+//! only as many bytes as it removed, not as many as remain. So of the mask in the first piece only
+//! the first 128 bytes survive, which is enough for 204 URLs. The rest of that piece is garbage, so
+//! Squid misses what we have, and asks for what we do not have. The format is not affected, and
+//! what Squid sends is correct. A server that sends the first [`SQUID_FIRST_BYTES`] bytes, and the
+//! remainder a moment later, is read correctly. With Debian's Squid 5.7 and a digest of 600 URLs,
+//! it asked for 136 of them when the digest was sent at once, and for all 600 when it was sent in
+//! two parts. Of 600 absent URLs it asked for 48 and 52.
 
 use md5::{Digest as _, Md5};
 
@@ -43,11 +44,8 @@ pub const HEADER_BYTES: usize = 128;
 /// The bits per entry that Squid uses unless configured, and that we use.
 pub const BITS_PER_ENTRY: u8 = 5;
 
-/// The size of the pieces in which Squid reads the reply, head included.
-pub const SQUID_PIECE_BYTES: usize = 4096;
-
-/// As much of a digest as Squid reads correctly in its first piece: the header, and as many bytes
-/// of the mask.
+/// How much of a digest a server should send before the remainder, so that Squid reads it
+/// correctly: the header, and as many bytes of the mask.
 pub const SQUID_FIRST_BYTES: usize = 2 * HEADER_BYTES;
 
 /// The version that is written, and the oldest that is read.
