@@ -6,11 +6,11 @@
 //! or leaves changes only the URLs of its share. Nothing is sent: each child computes the same
 //! result from the same names and weights.
 //!
-//! **Multipliers** are computed with 64 bits, as in Squid. The draft asks for 32. The choice differs
-//! only where two scores are almost equal.
+//! **Multipliers** are computed with 64 bits, as in Squid. The draft asks for 32. The choice can
+//! differ only where two scores are almost equal.
 //!
-//! **Squid differs from the draft**, so it often chooses another member than we do. Do not let Squid
-//! and this crate share parents by CARP. In Squid 5.7:
+//! **Squid differs from the draft**, so it often chooses another member than this module. A Squid
+//! and a Plimsoll that share parents by CARP store many responses twice. In Squid 5.7:
 //!
 //! - The hash of the URL is not reset between members. The n-th member, in ascending order of
 //!   weight, is combined with the hash of the URL repeated n times.
@@ -68,8 +68,8 @@ impl Carp {
     /// given to [`Carp::new`]. Members without weight are not among them.
     ///
     /// Each call of `next` is one pass over the members and allocates nothing. The order is not
-    /// computed in advance, because the first usable member is usually the first of all. After its
-    /// end the iterator has no more members.
+    /// computed in advance, because the first member is usually usable. The iterator does not start
+    /// again after its end.
     pub fn rank(&self, url_hash: u32) -> impl FusedIterator<Item = usize> {
         let mut last: Option<(f64, usize)> = None;
         let next = move || {

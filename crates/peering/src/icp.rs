@@ -1,8 +1,8 @@
 //! The Internet Cache Protocol, version 2 (RFC 2186; its use is RFC 2187).
 //!
 //! A query asks whether a cache has a fresh response to GET of a URL. The answer is a hit or a
-//! miss. Request fields are not sent, so a cache cannot respect Vary in its answer, and a hit can be
-//! false.
+//! miss. Request fields are not sent, so a cache cannot respect Vary in its answer, and a hit can
+//! be false.
 //!
 //! ```text
 //!  0  opcode, version, length of the whole message (2 bytes)
