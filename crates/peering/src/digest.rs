@@ -21,21 +21,21 @@
 //! functions are the four big-endian words of the key, modulo the number of bits.
 //!
 //! With Squid's 5 bits per entry, a full digest has 55 % of its bits set, and one of eleven absent
-//! URLs is a false hit. Squid does not use a digest with more than 65 % set.
+//! URLs is a false hit. Squid does not use a digest with more than 65 % set, and neither should we:
+//! see [`Digest::is_useful`].
 //!
-//! **Squid until version 7 reads digests wrongly** (its bug 5510, fixed in October 2025). It
-//! fetches the reply in pieces of 4,096 bytes, head included. Where it removes the head, and then
-//! the header of the digest, it moves as many bytes down as it removed, not as many as remain. So
-//! of the first piece only the first 128 bytes of the mask survive, and at most the size of the
-//! head less 128: some 100 to 200 URLs at 5 bits each. What follows is garbage, so Squid misses
-//! most of what we have, and asks for some of what we do not have. The format is not affected, and
-//! what Squid sends is correct. A server that wants to be read correctly makes its head so long
-//! that at most [`SQUID_FIRST_BYTES`] bytes of the digest are in the first piece.
+//! **Squid reads digests wrongly** until the fix of its bug 5510 (October 2025). It fetches the
+//! content in pieces of 4,096 bytes. When it removes the header from the first piece, it moves down
+//! only as many bytes as it removed, not as many as remain. So of the mask in the first piece only
+//! the first 128 bytes survive, which is enough for 204 URLs. The rest of that piece is garbage, so
+//! Squid misses what we have, and asks for what we do not have. The format is not affected, and
+//! what Squid sends is correct. A server that sends the first [`SQUID_FIRST_BYTES`] bytes, and the
+//! remainder a moment later, is read correctly.
 
 use md5::{Digest as _, Md5};
 
 use crate::bytes::{Malformed, Problem, Reader, malformed};
-use crate::limits::{DIGEST_BYTES_MAX, DIGEST_CAPACITY_MAX};
+use crate::limits::{DIGEST_BYTES_MAX, DIGEST_CAPACITY_MAX, PERCENT_SET_MAX};
 
 /// The bytes before the mask.
 pub const HEADER_BYTES: usize = 128;
@@ -43,11 +43,8 @@ pub const HEADER_BYTES: usize = 128;
 /// The bits per entry that Squid uses unless configured, and that we use.
 pub const BITS_PER_ENTRY: u8 = 5;
 
-/// The size of the pieces in which Squid reads the reply, head included.
-pub const SQUID_PIECE_BYTES: usize = 4096;
-
-/// As much of a digest as Squid reads correctly in its first piece: the header, and as many bytes
-/// of the mask.
+/// How much of a digest a server should send before the remainder, so that Squid reads it
+/// correctly: the header, and as many bytes of the mask.
 pub const SQUID_FIRST_BYTES: usize = 2 * HEADER_BYTES;
 
 /// The version that is written, and the oldest that is read.
@@ -78,12 +75,11 @@ impl Key {
 /// What is in the header of a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The number of keys that the size of the mask is meant for. At least 1.
-    pub capacity: u32,
-    /// How many keys were added.
-    pub count: u32,
     /// At least 1.
-    pub bits_per_entry: u8,
+    capacity: u32,
+    count: u32,
+    /// At least 1. With the capacity, not more bits than [`DIGEST_BYTES_MAX`] has.
+    bits_per_entry: u8,
 }
 
 impl Header {
@@ -126,6 +122,16 @@ impl Header {
         Ok(header)
     }
 
+    /// The number of keys that the size of the mask is meant for. At least 1.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// How many keys were added, as the sender says.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
     /// The bytes of the mask. At least 1, and at most [`DIGEST_BYTES_MAX`] less the header.
     pub fn mask_bytes(&self) -> usize {
         usize::try_from(self.mask_bytes_u64()).expect("sizes are limited")
@@ -145,7 +151,8 @@ pub struct Digest<M> {
 }
 
 impl<'a> Digest<&'a [u8]> {
-    /// Reads a whole digest.
+    /// Reads a whole digest. It says nothing if too many bits are set: check
+    /// [`Digest::is_useful`] before use.
     ///
     /// # Errors
     ///
@@ -198,8 +205,14 @@ impl<M: AsRef<[u8]>> Digest<M> {
         (100 * set / u64::from(self.bit_count())) as u32
     }
 
-    /// The same digest with its own mask.
-    pub fn to_owned(&self) -> Digest<Vec<u8>> {
+    /// Whether few enough bits are set, at most [`PERCENT_SET_MAX`] percent, that an absent URL is
+    /// seldom a hit. A digest with all bits set contains each URL.
+    pub fn is_useful(&self) -> bool {
+        self.percent_set() <= PERCENT_SET_MAX
+    }
+
+    /// A copy with its own mask.
+    pub fn with_own_mask(&self) -> Digest<Vec<u8>> {
         Digest { header: self.header, mask: self.mask.as_ref().to_vec() }
     }
 
@@ -218,7 +231,7 @@ impl<M: AsRef<[u8]>> Digest<M> {
         out.extend(mask);
     }
 
-    /// The bits of the mask, those behind the last entry included, as in Squid.
+    /// The bits of all bytes of the mask, as in Squid. The last entry can end before the last bit.
     fn bit_count(&self) -> u32 {
         self.mask.as_ref().len() as u32 * 8
     }
@@ -229,7 +242,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fuzzing::fixture;
+    use crate::fuzzing::{self, digest_head, fixture};
 
     fn key(number: usize) -> Key {
         Key::of_get(format!("http://origin.test/{number}").as_bytes())
@@ -252,7 +265,7 @@ mod tests {
         let expected = 100.0 * (f64::from(digest.percent_set()) / 100.0).powi(4);
         let percent = false_hits as f64 / 100.0;
         assert!((percent - expected).abs() < 2.0, "{percent} % instead of {expected} %");
-        assert!(digest.header().count as usize >= urls);
+        assert!(digest.header().count() as usize >= urls);
         assert_eq!(written(&digest), bytes);
     }
 
@@ -284,6 +297,18 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_with_too_many_bits_is_useless() {
+        let mut bytes = written(&Digest::new(160));
+        let is_useful = |bytes: &[u8]| Digest::read(bytes).expect("a digest").is_useful();
+        bytes[HEADER_BYTES..HEADER_BYTES + 65].fill(0xff);
+        assert!(is_useful(&bytes));
+        bytes[HEADER_BYTES + 65] = 0xff;
+        assert!(!is_useful(&bytes));
+        bytes[HEADER_BYTES..].fill(0xff);
+        assert!(!is_useful(&bytes));
+    }
+
+    #[test]
     fn sizes_have_to_agree() {
         let good = written(&Digest::new(1000));
         assert_eq!(good.len(), HEADER_BYTES + 625);
@@ -311,10 +336,42 @@ mod tests {
 
     #[test]
     fn a_capacity_is_limited() {
-        assert_eq!(Digest::new(0).header().capacity, 1);
+        assert_eq!(Digest::new(0).header().capacity(), 1);
         let largest = Digest::new(usize::MAX);
         assert!(written(&largest).len() <= DIGEST_BYTES_MAX);
         assert!(Digest::read(&written(&largest)).is_ok());
+    }
+
+    /// Mostly digests with a good header and a mask that has about its size.
+    fn digests() -> impl Strategy<Value = Vec<u8>> {
+        let versions = prop_oneof![3 => Just((5_u16, 3_u16)), 1 => (2_u16..7, 2_u16..7)];
+        let functions = prop_oneof![9 => Just(HASH_FUNCTIONS), 1 => any::<u8>()];
+        let sizes = (0_u32..200, 0_u8..9, prop_oneof![3 => Just(1), 1 => 0_usize..3]);
+        let (unused, mask) =
+            (prop::collection::vec(any::<u8>(), 106), prop::collection::vec(any::<u8>(), 202));
+        (versions, functions, sizes, any::<[u32; 2]>(), unused, mask).prop_map(
+            |((current, required), functions, (capacity, bits, more), counts, unused, mask)| {
+                let size = (capacity * u32::from(bits)).div_ceil(8);
+                let [count, deleted] = counts.map(u32::to_be_bytes);
+                [
+                    &current.to_be_bytes()[..],
+                    &required.to_be_bytes(),
+                    &capacity.to_be_bytes(),
+                    &count,
+                    &deleted,
+                    &size.to_be_bytes(),
+                    &[bits, functions],
+                    &unused,
+                    &mask[..(size as usize + more).saturating_sub(1)],
+                ]
+                .concat()
+            },
+        )
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        fuzzing::check_generated(digests(), fuzzing::digest, |bytes| Digest::read(bytes).is_ok());
     }
 
     proptest! {
@@ -327,15 +384,12 @@ mod tests {
             let bytes = written(&digest);
             let read = Digest::read(&bytes).expect("a digest");
             prop_assert!(added.iter().all(|&number| read.contains(&key(number))));
-            prop_assert_eq!(read.to_owned(), digest);
+            prop_assert_eq!(read.with_own_mask(), digest);
             for end in 0..bytes.len() {
                 prop_assert!(Digest::read(&bytes[..end]).is_err());
+                let corrected = digest_head(&bytes, end);
+                prop_assert_eq!(Digest::read(&corrected).is_ok(), end > HEADER_BYTES);
             }
-        }
-
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            crate::fuzzing::digest(&bytes);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The Internet Cache Protocol, version 2 (RFC 2186; its use is RFC 2187).
 //!
 //! A query asks whether a cache has a fresh response to GET of a URL. The answer is a hit or a
-//! miss. Request fields are not sent, so an answer knows nothing of Vary, and a hit can be false.
+//! miss. Request fields are not sent, so a cache cannot respect Vary in its answer, and a hit can
+//! be false.
 //!
 //! ```text
 //!  0  opcode, version, length of the whole message (2 bytes)
@@ -14,7 +15,7 @@
 //! ```
 //!
 //! An answer repeats the URL of its query, and is four bytes shorter. So an answer to a stranger
-//! with a forged address amplifies nothing.
+//! with a forged address amplifies nothing. An answer is never answered: see [`Answer`].
 //!
 //! Both addresses are zero in what Squid and we send. They are unreliable, as RFC 2186 says, and
 //! the source address of the datagram is used instead.
@@ -85,8 +86,8 @@ impl<'a> Message<'a> {
     }
 
     /// The answer to this query. It is shorter than the query.
-    pub fn answer(&self, kind: Kind<'a>) -> Message<'a> {
-        Message { options: 0, option_data: 0, kind, ..*self }
+    pub fn answer(&self, kind: Kind<'a>) -> Answer<'a> {
+        Answer { to: *self, kind }
     }
 
     /// The round-trip time from the answering cache to the origin server, in milliseconds, if the
@@ -184,6 +185,32 @@ impl<'a> Message<'a> {
     }
 }
 
+/// An answer that is not written yet.
+///
+/// An answer to an answer cannot be written. Two caches that answer each other's answers would
+/// never stop, and one datagram with a forged address would start them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    to: Message<'a>,
+    kind: Kind<'a>,
+}
+
+impl Answer<'_> {
+    /// Replaces the content of `out` with the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Message::write`]; or the answered message is not a query, or its answer would be one.
+    /// Then `out` is empty.
+    pub fn write(&self, out: &mut Vec<u8>) -> Result<(), Malformed> {
+        if self.to.kind != Kind::Query || self.kind == Kind::Query {
+            out.clear();
+            return malformed("Opcode", Problem::Value);
+        }
+        Message { options: 0, option_data: 0, kind: self.kind, ..self.to }.write(out)
+    }
+}
+
 /// The bytes up to a zero byte, which is skipped.
 fn zero_terminated<'a>(rest: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
     let Some(end) = rest.0.iter().position(|&byte| byte == 0) else {
@@ -207,13 +234,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fuzzing::fixture;
+    use crate::fuzzing::{self, fixture, icp_head};
 
     const URL: &[u8] = b"http://origin.test/0";
 
     fn written(message: &Message<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         message.write(&mut out).expect("a message that fits");
+        out
+    }
+
+    fn answered(query: &Message<'_>, kind: Kind<'static>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let Message { id, url, .. } = *query;
+        query.answer(kind).write(&mut out).expect("an answer that fits");
+        assert_eq!(Message::read(&out), Ok(Message { kind, ..Message::query(id, url) }));
         out
     }
 
@@ -227,11 +262,11 @@ mod tests {
         assert_eq!(ours, squids);
 
         let query = Message::query(7, URL);
-        assert_eq!(written(&query.answer(Kind::Hit)), fixture("icp-hit"));
+        assert_eq!(answered(&query, Kind::Hit), fixture("icp-hit"));
         let other = Message::query(7, b"http://origin.test/1");
-        assert_eq!(written(&other.answer(Kind::Hit)), fixture("icp-hit-to-version-3"));
+        assert_eq!(answered(&other, Kind::Hit), fixture("icp-hit-to-version-3"));
         let query = Message::query(7, b"http://origin.test/none");
-        assert_eq!(written(&query.answer(Kind::Miss)), fixture("icp-miss"));
+        assert_eq!(answered(&query, Kind::Miss), fixture("icp-miss"));
         let err = fixture("icp-err");
         let err = Message::read(&err).expect("an answer");
         assert_eq!((err.id, err.kind), (7, Kind::Err));
@@ -253,7 +288,8 @@ mod tests {
         let answer = Message {
             options: SOURCE_RTT,
             option_data: 0x0007_0102,
-            ..Message::query(1, URL).answer(Kind::Miss)
+            kind: Kind::Miss,
+            ..Message::query(1, URL)
         };
         assert_eq!(answer.source_rtt_ms(), Some(0x0102));
         assert_eq!(Message { options: 0, ..answer }.source_rtt_ms(), None);
@@ -262,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_hit_with_its_object_is_read_and_never_written() {
-        let mut bytes = written(&Message::query(1, URL).answer(Kind::Hit));
+        let mut bytes = answered(&Message::query(1, URL), Kind::Hit);
         bytes[0] = HIT_OBJ;
         bytes.extend([0, 3, b'a', b'b', b'c']);
         bytes[3] += 5;
@@ -276,11 +312,25 @@ mod tests {
     #[test]
     fn other_opcodes_are_refused() {
         for opcode in (0..=255).filter(|opcode| !matches!(opcode, 1..=4 | 21..=23)) {
-            let mut bytes = written(&Message::query(1, URL).answer(Kind::Hit));
+            let mut bytes = answered(&Message::query(1, URL), Kind::Hit);
             bytes[0] = opcode;
             let error = Malformed { field: "Opcode", problem: Problem::Unsupported };
             assert_eq!(Message::read(&bytes), Err(error), "{opcode}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_never_answered() {
+        let error = Malformed { field: "Opcode", problem: Problem::Value };
+        let mut out = vec![1];
+        for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Query) {
+            let bytes = answered(&Message::query(7, URL), kind);
+            let answer = Message::read(&bytes).expect("an answer");
+            assert_eq!(answer.answer(Kind::Denied).write(&mut out), Err(error));
+            assert!(out.is_empty());
+        }
+        // Nor is a query an answer.
+        assert_eq!(Message::query(7, URL).answer(Kind::Query).write(&mut out), Err(error));
     }
 
     #[test]
@@ -307,15 +357,36 @@ mod tests {
         assert_eq!(Message::query(1, b"a\0b").write(&mut Vec::new()), Err(error));
     }
 
-    fn kinds() -> impl Strategy<Value = Kind<'static>> {
-        use Kind::{Denied, Err, Hit, Miss, MissNofetch, Query};
-        prop::sample::select(vec![Query, Hit, Miss, Err, MissNofetch, Denied])
+    /// Those that are written.
+    const KINDS: [Kind<'static>; 6] =
+        [Kind::Query, Kind::Hit, Kind::Miss, Kind::Err, Kind::MissNofetch, Kind::Denied];
+
+    /// Messages with a good length, and mostly with a known opcode and an URL that ends.
+    fn messages() -> impl Strategy<Value = Vec<u8>> {
+        let opcode = prop_oneof![
+            9 => prop::sample::select(&[QUERY, HIT, MISS, ERR, MISS_NOFETCH, DENIED, HIT_OBJ][..]),
+            1 => any::<u8>(),
+        ];
+        let payload = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40),
+            prop::collection::vec(1_u8.., 0..40).prop_map(|url| [&url[..], &[0]].concat()),
+        ];
+        let fields = prop::array::uniform16(any::<u8>());
+        (opcode, 2_u8..4, fields, payload).prop_map(|(opcode, version, fields, payload)| {
+            let bytes = [&[opcode, version, 0, 0][..], &fields, &payload].concat();
+            icp_head(&bytes, bytes.len())
+        })
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        fuzzing::check_generated(messages(), fuzzing::icp, |bytes| Message::read(bytes).is_ok());
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            kind in kinds(), id: u32, options: u32, option_data: u32,
+            kind in prop::sample::select(&KINDS[..]), id: u32, options: u32, option_data: u32,
             url in prop::collection::vec(1u8.., 0..100),
         ) {
             let message = Message { id, options, option_data, url: &url, kind };
@@ -323,17 +394,11 @@ mod tests {
             prop_assert_eq!(Message::read(&bytes), Ok(message));
             for end in 0..bytes.len() {
                 prop_assert!(Message::read(&bytes[..end]).is_err());
+                prop_assert!(Message::read(&icp_head(&bytes, end)).is_err());
             }
-            let answer = written(&message.answer(Kind::Denied));
-            prop_assert!(answer.len() <= bytes.len());
-        }
-
-        #[test]
-        fn any_bytes_are_read_or_refused(
-            start in prop::collection::vec(any::<u8>(), 0..2), rest: Vec<u8>
-        ) {
-            let bytes = [start, rest].concat();
-            crate::fuzzing::icp(&bytes);
+            if kind == Kind::Query {
+                prop_assert!(answered(&message, Kind::Denied).len() < bytes.len());
+            }
         }
     }
 }

@@ -7,9 +7,9 @@
 //! | [`digest`] | these are my URLs, roughly: a filter, fetched by HTTP | 5 bits a URL |
 //! | [`carp`] | nothing: all children compute which parent is responsible for a URL | none |
 //!
-//! ICP is the oldest and every cache has it. HTCP also says which fields a request has, and can
-//! remove responses. Both cost a round trip for each miss. A digest costs none, and is minutes to
-//! an hour old. CARP is for parents that share one set of URLs, and needs no siblings.
+//! ICP is the oldest. HTCP also says which fields a request has, and can remove responses. Both
+//! cost a round trip for each miss. A digest costs none, and is minutes to an hour old. CARP is for
+//! parents that share one set of URLs, and needs no siblings.
 //!
 //! Who owns: a message that was read borrows from its datagram; a message is written into a buffer
 //! of the caller.

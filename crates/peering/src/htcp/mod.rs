@@ -31,7 +31,7 @@
 //! - Squid sends its CLR after PURGE with the method PURGE, and as a receiver looks for a stored
 //!   response of the CLR's method. So a CLR to Squid must say GET, and the method of a CLR from
 //!   Squid must be ignored.
-//! - Squid answers no NOP, MON and SET, and sends nothing to those whom it denies access.
+//! - Squid does not answer NOP, MON and SET. It does not answer a client without access either.
 //! - Squid ignores AUTH. We read it, and refuse a message that has a signature.
 
 use crate::bytes::{Malformed, Problem, Reader, malformed};
@@ -132,21 +132,21 @@ pub enum Cleared {
     Absent,
 }
 
-/// Why a request was not processed.
+/// Why a request was not processed, by its response code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no signature, and one is required.
-    AuthenticationRequired,
+    AuthenticationRequired = 0,
     /// The signature is not accepted.
-    AuthenticationFailed,
+    AuthenticationFailed = 1,
     /// The opcode is not implemented.
-    NotImplemented,
+    NotImplemented = 2,
     /// The major version is not supported.
-    MajorVersion,
+    MajorVersion = 3,
     /// The minor version is not supported.
-    MinorVersion,
+    MinorVersion = 4,
     /// The opcode is not allowed here.
-    Disallowed,
+    Disallowed = 5,
 }
 
 /// The request that a message is about. The parts can be any bytes.
@@ -253,7 +253,7 @@ impl<'a> Message<'a> {
         };
         let (f1, is_response) = (flags & F1 != 0, flags & RR != 0);
         let id = data.u32("TRANS-ID")?;
-        let (opcode, code) = (codes >> 4, codes & 15);
+        let (opcode, code) = (codes >> 4, codes & FOUR_BITS);
         let body = match is_response {
             false => Body::Request { request: Request::read(opcode, &mut data)?, respond: f1 },
             true => Body::Response(Response::read(opcode, code, f1, &mut data)?),
@@ -265,8 +265,8 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     ///
-    /// A text or the message is too long, or the message is one that is only read: with a signature
-    /// or with an opcode that is not supported.
+    /// A text or the message is too long, an opcode or a reason has more than its four bits, or the
+    /// message is one that is only read: with a signature or with an opcode that is not supported.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), Malformed> {
         out.clear();
         if self.auth.is_some() {
@@ -276,6 +276,9 @@ impl<'a> Message<'a> {
             Body::Request { respond, .. } => (0, respond, false),
             Body::Response(response) => (response.code(), response.is_refusal(), true),
         };
+        if self.opcode() > FOUR_BITS {
+            return malformed("OPCODE", Problem::Value);
+        }
         let codes = (self.opcode() << 4) | code;
         let flags = (u8::from(f1) * F1) | (u8::from(rr) * RR);
         let (minor, codes, flags) = match self.version {
@@ -326,7 +329,7 @@ impl<'a> Request<'a> {
             NOP => Request::Nop,
             TST => Request::Test(Specifier::read(data)?),
             CLR => {
-                let reason = (data.u16("REASON")? & 15) as u8;
+                let reason = data.u16("REASON")? as u8 & FOUR_BITS;
                 Request::Clear { reason, specifier: Specifier::read(data)? }
             }
             _ => Request::Unsupported { opcode },
@@ -338,7 +341,10 @@ impl<'a> Request<'a> {
             Request::Nop => Ok(()),
             Request::Test(specifier) => specifier.write(out),
             Request::Clear { reason, specifier } => {
-                out.extend([0, reason & 15]);
+                if *reason > FOUR_BITS {
+                    return malformed("REASON", Problem::Value);
+                }
+                out.extend([0, *reason]);
                 specifier.write(out)
             }
             Request::Unsupported { .. } => malformed("OPCODE", Problem::Unsupported),
@@ -354,7 +360,8 @@ impl<'a> Response<'a> {
         data: &mut Reader<'a>,
     ) -> Result<Response<'a>, Malformed> {
         if about_message {
-            let Some(&refusal) = REFUSALS.get(usize::from(code)) else {
+            let refusal = REFUSALS.into_iter().find(|refusal| *refusal as u8 == code);
+            let Some(refusal) = refusal else {
                 return malformed("RESPONSE", Problem::Value);
             };
             return Ok(Response::Refused { opcode, refusal });
@@ -434,10 +441,7 @@ impl<'a> Auth<'a> {
         }
         let (time, expires) = (auth.u32("SIG-TIME")?, auth.u32("SIG-EXPIRE")?);
         let (key_name, signature) = (text(&mut auth, "KEY-NAME")?, text(&mut auth, "SIGNATURE")?);
-        match auth.0.is_empty() {
-            true => Ok(Some(Auth { time, expires, key_name, signature })),
-            false => malformed("AUTH", Problem::Length),
-        }
+        Ok(Some(Auth { time, expires, key_name, signature }))
     }
 }
 
@@ -480,6 +484,9 @@ const HEADER_BYTES: usize = 4;
 /// The section of a message without signature.
 const NO_AUTH: [u8; 2] = [0, 2];
 
+/// The largest opcode, response code and reason.
+const FOUR_BITS: u8 = 15;
+
 const F1: u8 = 2;
 const RR: u8 = 1;
 
@@ -487,7 +494,6 @@ const NOP: u8 = 0;
 const TST: u8 = 1;
 const CLR: u8 = 4;
 
-/// By their code.
 const REFUSALS: [Refusal; 6] = [
     Refusal::AuthenticationRequired,
     Refusal::AuthenticationFailed,
