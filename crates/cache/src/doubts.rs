@@ -2,160 +2,243 @@
 //!
 //! A peer knows nothing of a purge, and would give the old response back. So a request to a peer
 //! for a URL in doubt has `Cache-Control: no-cache`, with which the peer asks the origin (RFC 9111,
-//! 5.2.1.4). A doubt is a record of a second [`Purges`], which no sweep drops: what peers have
-//! stored cannot be swept from here. It ends with the first stored response that was requested
-//! after it, if there is one parent only: another parent may still have the old response.
+//! 5.2.1.4). Nothing but time ends a doubt: a response that came meanwhile may have come from the
+//! origin, from another peer, or for another variant.
 //!
-//! Memory is bounded: a table has as many records as [`Purges`] allows, and then one that concerns
-//! everything. A record is kept for [`DOUBT_MIN`] to twice that. A purge by tag concerns every URL,
-//! because the tags of the responses that peers have are unknown here.
+//! Memory is bounded. A URL has a slot by its keyed hash, which holds the time of its newest doubt.
+//! Two URLs can share one, and then one of them is in doubt without need. Prefixes are kept in a
+//! list, and concern everything when that is full. A purge by tag concerns every URL, because the
+//! tags of the responses that peers have are unknown here.
 //!
-//! What never happens: a record is made while no peer is configured; a look-up costs more than one
-//! load while there is no doubt.
+//! What never happens: a doubt is noted while no peer is configured; a look-up costs more than one
+//! load while there is no doubt; a request looks up a URL that changed a moment ago and finds
+//! neither the old response nor the doubt.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
-use store::{Concerns, KeyHasher, Known, Purges};
+use store::{Concerns, KeyHasher};
 
-use crate::limits::DOUBT_MIN;
+use crate::limits::{DOUBT_PREFIXES_MAX, DOUBT_SLOTS};
 
-/// The doubts of a process, which outlive a reload.
+/// The doubts of a process, which outlive a reload. Times are in unix seconds.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Peers are configured.
-    on: AtomicBool,
-    /// The number of records so far.
-    count: AtomicU64,
-    tables: RwLock<Tables>,
+    /// How long one lasts; 0: no peers are configured.
+    life_s: AtomicU64,
+    any: AtomicBool,
+    /// The newest doubt of everything.
+    all_s: AtomicU32,
+    /// The newest doubt of the URLs of each slot.
+    urls: OnceLock<Box<[AtomicU32]>>,
+    prefixes: RwLock<Vec<(Box<[u8]>, u32)>>,
     hasher: KeyHasher,
-}
-
-#[derive(Debug)]
-struct Tables {
-    young: Arc<Table>,
-    old: Arc<Table>,
-}
-
-/// Records that were made in one stretch of time.
-#[derive(Debug)]
-struct Table {
-    records: Purges,
-    since_ms: u64,
-}
-
-impl Table {
-    fn new(hasher: &KeyHasher, since_ms: u64) -> Arc<Table> {
-        Arc::new(Table { records: Purges::new(hasher.clone()), since_ms })
-    }
 }
 
 impl Doubts {
     /// None.
     pub fn new(hasher: KeyHasher) -> Doubts {
-        let table = Table::new(&hasher, 0);
-        let tables = RwLock::new(Tables { young: Arc::clone(&table), old: table });
-        Doubts { on: AtomicBool::new(false), count: AtomicU64::new(0), tables, hasher }
+        Doubts {
+            life_s: AtomicU64::new(0),
+            any: AtomicBool::new(false),
+            all_s: AtomicU32::new(0),
+            urls: OnceLock::new(),
+            prefixes: RwLock::default(),
+            hasher,
+        }
     }
 
-    /// Makes records from now on, or no longer.
-    pub fn enable(&self, on: bool) {
-        self.on.store(on, Ordering::Relaxed);
+    /// How long they last from now on. `None`: there are no peers, and none is noted.
+    pub fn set_life(&self, life: Option<Duration>) {
+        // The time of a doubt was rounded down.
+        let life_s = life.map_or(0, |life| life.as_secs() + 1);
+        self.life_s.store(life_s, Ordering::Relaxed);
     }
 
     /// Something was purged or changed here.
     #[inline]
     pub fn note(&self, what: Concerns<'_>, now_ms: u64) {
-        if self.on.load(Ordering::Relaxed) {
+        if self.life_s.load(Ordering::Relaxed) != 0 {
             self.record(what, now_ms);
         }
     }
 
     #[cold]
     fn record(&self, what: Concerns<'_>, now_ms: u64) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if now_ms.saturating_sub(tables.young.since_ms) >= MIN_MS {
-            let young = Table::new(&self.hasher, now_ms);
-            tables.old = std::mem::replace(&mut tables.young, young);
-        }
-        tables.young.records.purge(what, false, now_ms);
-        self.count.fetch_add(1, Ordering::Release);
+        let at = seconds(now_ms);
+        let place = match what {
+            Concerns::All | Concerns::Tag(_) => &self.all_s,
+            Concerns::Url(url) => {
+                let none = || (0..DOUBT_SLOTS).map(|_| AtomicU32::new(0)).collect();
+                &self.urls.get_or_init(none)[self.slot(url)]
+            }
+            Concerns::Prefix(prefix) => {
+                let mut prefixes = self.prefixes.write().unwrap_or_else(PoisonError::into_inner);
+                prefixes.retain(|(other, since)| &**other != prefix && self.lasts(*since, now_ms));
+                if prefixes.len() < DOUBT_PREFIXES_MAX {
+                    prefixes.push((prefix.into(), at));
+                    self.any.store(true, Ordering::Release);
+                    return;
+                }
+                &self.all_s
+            }
+        };
+        place.fetch_max(at, Ordering::Release);
+        self.any.store(true, Ordering::Release);
     }
 
     /// Whether there may be any.
     #[inline]
     pub fn is_any(&self) -> bool {
-        self.count.load(Ordering::Acquire) != 0
+        self.any.load(Ordering::Acquire)
     }
 
-    /// Whether peers may have an old response of this URL. `since` is when a stored response was
-    /// requested, in unix milliseconds; 0 if there is none.
-    pub fn hold(&self, url: &[u8], since_ms: u64, now_ms: u64) -> bool {
+    /// Whether peers may have an old response of this URL.
+    pub fn hold(&self, url: &[u8], now_ms: u64) -> bool {
         if !self.is_any() {
             return false;
         }
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let known = Known { url, tags: b"", more_tags: true };
-        let mut found = false;
-        for table in [&tables.young, &tables.old] {
-            if now_ms.saturating_sub(table.since_ms) < 2 * MIN_MS {
-                table.records.hits(known, 0, |hit| found |= hit.mark.at_ms >= since_ms);
+        let slot = || self.urls.get().map(|urls| urls[self.slot(url)].load(Ordering::Acquire));
+        self.lasts(self.all_s.load(Ordering::Acquire), now_ms)
+            || slot().is_some_and(|since| self.lasts(since, now_ms))
+            || {
+                let prefixes = self.prefixes.read().unwrap_or_else(PoisonError::into_inner);
+                let is_of = |(prefix, since): &(Box<[u8]>, u32)| {
+                    url.starts_with(prefix) && self.lasts(*since, now_ms)
+                };
+                prefixes.iter().any(is_of)
             }
-        }
-        found
+    }
+
+    fn lasts(&self, since: u32, now_ms: u64) -> bool {
+        let age_s = u64::from(seconds(now_ms).saturating_sub(since));
+        since != 0 && age_s < self.life_s.load(Ordering::Relaxed)
+    }
+
+    fn slot(&self, url: &[u8]) -> usize {
+        self.hasher.key(&[url]).to_u128() as usize % DOUBT_SLOTS
     }
 }
 
-const MIN_MS: u64 = DOUBT_MIN.as_millis() as u64;
+fn seconds(ms: u64) -> u32 {
+    u32::try_from(ms / 1000).unwrap_or(u32::MAX)
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::realm::Realm;
+    use crate::stored::Entry;
+
+    const LIFE_MS: u64 = 60_000;
 
     fn doubts() -> Doubts {
         let doubts = Doubts::new(KeyHasher::seeded(1, 2));
-        doubts.enable(true);
+        doubts.set_life(Some(Duration::from_millis(LIFE_MS)));
         doubts
     }
 
     #[test]
-    fn a_doubt_ends_with_a_response_that_was_requested_after_it() {
+    fn a_doubt_lasts_for_its_time() {
         let doubts = doubts();
-        assert!(!doubts.hold(b"h/a", 0, 100_000));
-        doubts.note(Concerns::Url(b"h/a"), 100_000);
-        assert!(doubts.hold(b"h/a", 0, 100_001) && doubts.hold(b"h/a", 100_000, 100_001));
-        assert!(!doubts.hold(b"h/a", 100_001, 100_002) && !doubts.hold(b"h/b", 0, 100_002));
-        doubts.note(Concerns::Prefix(b"h/"), 100_005);
-        assert!(doubts.hold(b"h/a", 100_001, 100_006) && doubts.hold(b"h/b", 0, 100_006));
+        assert!(!doubts.hold(b"h/a", 100_000));
+        doubts.note(Concerns::Url(b"h/a"), 100_900);
+        doubts.note(Concerns::Prefix(b"i/"), 100_900);
+        for url in [&b"h/a"[..], b"i/", b"i/a"] {
+            assert!(doubts.hold(url, 100_900) && doubts.hold(url, 100_900 + LIFE_MS));
+            assert!(!doubts.hold(url, 102_000 + LIFE_MS));
+        }
+        assert!(!doubts.hold(b"h/b", 100_900) && !doubts.hold(b"i", 100_900));
+        doubts.note(Concerns::Url(b"h/a"), 50_000);
+        assert!(doubts.hold(b"h/a", 100_900), "an older one does not end it");
     }
 
     #[test]
     fn a_purge_by_tag_concerns_every_url() {
         let doubts = doubts();
         doubts.note(Concerns::Tag(b"t"), 100_000);
-        assert!(doubts.hold(b"h/a", 0, 100_000) && !doubts.hold(b"h/a", 100_001, 100_002));
+        assert!(doubts.hold(b"h/a", 100_000) && !doubts.hold(b"h/a", 102_000 + LIFE_MS));
     }
 
+    /// A client can make as many doubts as it sends requests.
     #[test]
-    fn a_doubt_lasts_for_its_time_and_memory_is_bounded() {
+    fn any_number_of_changed_urls_is_no_doubt_of_everything() {
         let doubts = doubts();
-        let began = 10 * MIN_MS;
-        doubts.note(Concerns::Url(b"h/a"), began);
-        doubts.note(Concerns::Url(b"h/b"), began + MIN_MS);
-        assert!(doubts.hold(b"h/a", 0, began + 2 * MIN_MS - 1), "in the older table");
-        assert!(!doubts.hold(b"h/a", 0, began + 2 * MIN_MS));
-        assert!(doubts.hold(b"h/b", 0, began + 2 * MIN_MS));
-        assert!(!doubts.hold(b"h/b", 0, began + 3 * MIN_MS));
         for at in 0..=store::PURGE_RECORDS_MAX {
-            doubts.note(Concerns::Url(format!("h/{at}").as_bytes()), began + MIN_MS);
+            doubts.note(Concerns::Url(format!("h/{at}").as_bytes()), 100_000);
         }
-        assert!(doubts.hold(b"other/", 0, began + MIN_MS), "too many are folded into one");
+        assert!(doubts.hold(b"h/0", 100_000));
+        let others = (0..1000).filter(|at| doubts.hold(format!("i/{at}").as_bytes(), 100_000));
+        assert!(others.count() < 100, "one slot in sixteen is taken");
     }
 
     #[test]
-    fn without_peers_nothing_is_recorded() {
+    fn too_many_prefixes_concern_everything_and_old_ones_make_room() {
+        let doubts = doubts();
+        let fill = |at_ms| {
+            for at in 0..DOUBT_PREFIXES_MAX {
+                doubts.note(Concerns::Prefix(format!("h/{at}/").as_bytes()), at_ms);
+            }
+        };
+        fill(100_000);
+        fill(100_000);
+        assert!(!doubts.hold(b"i/", 100_000));
+        doubts.note(Concerns::Prefix(b"j/"), 102_000 + LIFE_MS);
+        assert!(!doubts.hold(b"i/", 102_000 + LIFE_MS), "there was room");
+        fill(102_000 + LIFE_MS);
+        assert!(doubts.hold(b"i/", 102_000 + LIFE_MS));
+    }
+
+    #[test]
+    fn without_peers_nothing_is_noted_and_what_was_noted_is_kept() {
         let doubts = Doubts::new(KeyHasher::seeded(1, 2));
-        doubts.note(Concerns::All, 5);
-        assert!(!doubts.hold(b"h/a", 0, 5));
+        doubts.note(Concerns::All, 5000);
+        doubts.set_life(Some(Duration::from_secs(60)));
+        assert!(!doubts.hold(b"h/a", 5000));
+        doubts.note(Concerns::Url(b"h/a"), 5000);
+        doubts.set_life(None);
+        doubts.set_life(Some(Duration::from_secs(60)));
+        assert!(doubts.hold(b"h/a", 5000));
+    }
+
+    /// Otherwise a request in between would store the old response of a peer.
+    #[test]
+    fn a_changed_url_is_in_doubt_before_its_response_is_gone() {
+        let config = config::Config::reverse(Vec::<config::Origin>::new(), &[]);
+        let cache = crate::Cache::new(&config, 1, None);
+        cache.doubts.set_life(Some(Duration::from_secs(3600)));
+        let realm = Realm { role: config::Role::Forward, scheme: http1::Scheme::Http };
+        let [begun, seen, missed] = [0; 3].map(AtomicU32::new);
+        let until = |of: &AtomicU32, round| {
+            while of.load(Ordering::Acquire) != round {
+                std::thread::yield_now();
+            }
+        };
+        let path = |round: u32| format!("/{round}").into_bytes();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=500 {
+                    until(&begun, round);
+                    let key = cache.uri_key(realm, b"h", &path(round));
+                    let url = [&b"h"[..], &path(round)].concat();
+                    while cache.store.peek(&key).is_some() {}
+                    let holds = cache.doubts.hold(&url, runtime::time::wall_ms());
+                    missed.fetch_add(u32::from(!holds), Ordering::Relaxed);
+                    seen.store(round, Ordering::Release);
+                }
+            });
+            for round in 1..=500 {
+                let key = cache.uri_key(realm, b"h", &path(round));
+                let entry = Entry::Uncacheable { until_ms: u64::MAX, since: 0 };
+                cache.insert_read(&cache.watches.watch(key), key, entry);
+                begun.store(round, Ordering::Release);
+                let _ = cache.invalidate((realm, b"h", &path(round)), None, false);
+                until(&seen, round);
+            }
+        });
+        assert_eq!(missed.into_inner(), 0);
+        let _ = cache.invalidate((realm, b"h", b"/0"), None, true);
+        assert!(!cache.doubts.hold(b"h/0", runtime::time::wall_ms()), "all peers know");
     }
 }

@@ -25,8 +25,10 @@ pub const VARIANTS_OFFERED_MAX: usize = 8;
 pub const OFFERED_BYTES_MAX: usize = 1024;
 /// Maximum stored tags of one response. A response with more matches any purge by tag.
 pub const TAGS_MAX: usize = 1024;
-/// How long peers are at least suspected of having a response that was purged or changed here.
-pub const DOUBT_MIN: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Slots for the doubts of URLs, of 4 bytes each, if peers are configured.
+pub const DOUBT_SLOTS: usize = 1 << 20;
+/// Doubts of prefixes. Beyond it everything is in doubt.
+pub const DOUBT_PREFIXES_MAX: usize = 256;
 /// Slots of the store per tick that a sweep checks.
 pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
 /// And slots per lock of a shard.

@@ -181,22 +181,26 @@ impl Cache {
     }
 
     /// Invalidates the stored responses of a URI (RFC 9111, 4.4) and the fetches in flight for it.
-    /// `own` is the watch of the request that made the change. Await the result before the change
-    /// is acknowledged.
+    /// `own` is the watch of the request that made the change. `peers_know`: all peers have seen
+    /// the change themselves. Await the result before the change is acknowledged.
     pub fn invalidate(
         &self,
         (realm, authority, path): (Realm, &[u8], &[u8]),
         own: Option<&mut Watch>,
+        peers_know: bool,
     ) -> Made {
         let (uri, rounds) = (self.uri_key(realm, authority, path), self.handover.rounds());
+        let url = purge::url(realm, authority, path);
+        if !peers_know {
+            // A request that finds nothing from here on must not get the old response of a peer.
+            self.doubts.note(Concerns::Url(&url), time::wall_ms());
+        }
         match own {
             Some(watch) => watch.change(),
             None => self.watches.change(&uri),
         }
         self.store.remove(&uri);
         let pending = self.disk().map(|disk| disk.delete(&uri));
-        let url = purge::url(realm, authority, path);
-        self.doubts.note(Concerns::Url(&url), time::wall_ms());
         Cache::made(Notice::of_url(url), pending, rounds)
     }
 

@@ -263,6 +263,7 @@ impl RouteTable {
             response: rules(&self.response)?,
             store: self.store,
             early_data: self.early_data,
+            peers: self.peers,
         })
     }
 }

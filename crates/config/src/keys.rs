@@ -469,6 +469,7 @@ pub(crate) struct RouteTable {
     pub(crate) with_path: bool,
     pub(crate) store: bool,
     pub(crate) early_data: bool,
+    pub(crate) peers: bool,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -486,6 +487,7 @@ impl Default for RouteTable {
             with_path: false,
             store: true,
             early_data: false,
+            peers: false,
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -518,6 +520,9 @@ impl Table for RouteTable {
             "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
              was here before (0-RTT). Somebody on the way can send them again, so use it where \
              that does no harm. Early requests to other routes are then answered with 425.";
+        peers: Kind::Flag, peers,
+            "Whether peers that answer queries are asked for what is not stored. They get the \
+             client's fields, without those that `request` and the upstream add.";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";
@@ -538,6 +543,10 @@ impl Table for RouteTable {
                 "status",
                 "the upstream decides the status: it is for redirect or answer",
             );
+        }
+        if self.peers && (self.hosts.is_empty() || self.upstream.is_none()) {
+            // A client could name any host that a peer has visited.
+            here.mistake_of("peers", "peers are asked for hosts that the route names: write hosts");
         }
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");

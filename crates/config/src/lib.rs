@@ -167,8 +167,11 @@ impl Config {
     /// Settings that work but are dangerous or about to fail: an expired certificate, a server
     /// whose certificate is not verified.
     pub fn warnings(&self) -> Vec<String> {
-        let parents = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.parents.as_ref());
-        let servers = self.groups.iter().chain(parents).flat_map(|group| &group.servers);
+        let hierarchy = self.hierarchy.as_ref();
+        let parents = hierarchy.and_then(|hierarchy| hierarchy.parents.as_ref());
+        let asked = hierarchy.into_iter().flat_map(|of| &of.asked).map(|peer| &peer.group);
+        let groups = self.groups.iter().chain(parents).chain(asked);
+        let servers = groups.flat_map(|group| &group.servers);
         let peers = servers.filter_map(|server| server.origin.tls.as_ref());
         let of_servers = peers.flat_map(|peer| {
             peer.warnings().iter().map(move |text| format!("{}: {text}", peer.name()))
@@ -176,7 +179,10 @@ impl Config {
         let listeners = self.listeners.iter().filter_map(|listener| listener.tls.as_ref());
         let of_listeners = listeners.flat_map(|tls| tls.warnings().to_vec());
         let of_https = self.https.iter().flat_map(|tls| tls.warnings().to_vec());
-        let mut found: Vec<String> = of_listeners.chain(of_servers).chain(of_https).collect();
+        let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
+        let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
+        let found = of_listeners.chain(of_servers).chain(of_https).chain(no_via);
+        let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();
         found

@@ -87,6 +87,10 @@ impl Table for PeerTable {
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
+        if self.kind == PeerKind::Sibling && (self.weight != 1 || self.backup) {
+            let key = if self.backup { "backup" } else { "weight" };
+            here.mistake_of(key, "this is for parents: a sibling is not chosen, but asked");
+        }
         match (self.icp, self.htcp) {
             (None, None) if self.kind == PeerKind::Sibling => {
                 here.mistake_of("kind", "a sibling is asked what it has: write icp or htcp");
@@ -108,6 +112,7 @@ pub(crate) struct HierarchySection {
     always_direct_methods: Vec<String>,
     never_direct: Vec<DirectRule>,
     query_timeout: Duration,
+    doubt_time: Duration,
     clear_changed: bool,
     timeouts: Timeouts,
     retries: Retries,
@@ -126,6 +131,7 @@ impl Default for HierarchySection {
             always_direct_methods: Vec::new(),
             never_direct: Vec::new(),
             query_timeout: Duration::from_millis(500),
+            doubt_time: Duration::from_secs(7 * 24 * 3600),
             clear_changed: false,
             timeouts: Timeouts::default(),
             retries: Retries::default(),
@@ -156,13 +162,16 @@ impl Table for HierarchySection {
             "The same for requests with one of these methods.", example "[\"POST\"]";
         never_direct: Kind::Texts, never_direct,
             "Domains, each with all its subdomains, or `*` for all. Requests for them go to a \
-             peer, or get 503.", example "[\"*\"]";
+             parent, or get 503.", example "[\"*\"]";
         clear_changed: Kind::Flag, clear_changed,
             "Whether peers with htcp are notified of URLs that an unsafe method such as POST has \
              changed, as they are of purges.";
         query_timeout: super::value::TIMEOUT, query_timeout,
             "How long a request waits for the answers of peers to its query. A peer that has left \
              a query unanswered is waited for again after its next answer.";
+        doubt_time: super::value::WHILE, doubt_time,
+            "How long peers may have an old response of a URL that was purged or changed here. For \
+             this time siblings are not asked for it, and parents have to ask its origin.";
         slow_start: super::value::WHILE, slow_start,
             "A parent that has come back reaches its full share after this time.";
         [timeouts]: timeouts, "Time-outs for the parents.";
@@ -190,8 +199,23 @@ impl HierarchySection {
         peers: &[PeerTable],
         here: &mut Here<'_, '_>,
     ) -> Option<Hierarchy> {
+        let is_parent = |peer: &PeerTable| peer.kind == PeerKind::Parent;
+        if !self.never_direct.is_empty() && !peers.iter().any(is_parent) {
+            let text = "without a parent these requests could go nowhere: write [[peer]]";
+            here.mistake_of("hierarchy.never_direct", text);
+        }
         if peers.is_empty() {
             return None;
+        }
+        let mut known = hashbrown::HashSet::new();
+        for (at, url) in
+            peers.iter().enumerate().filter_map(|(at, one)| Some((at, one.url.as_ref()?)))
+        {
+            let authority = &url.value.authority;
+            if !known.insert(authority) {
+                let text = format!("{authority} is a peer already");
+                here.mistake_of(&format!("peer[{at}].url"), text);
+            }
         }
         let parents = peers.iter().filter(|peer| peer.kind == PeerKind::Parent);
         let servers: Vec<Server> = parents.filter_map(PeerTable::server).collect();
@@ -204,11 +228,12 @@ impl HierarchySection {
             let group = Group { name, ..self.group(vec![server]) };
             let by_icp = peer.icp.map(Queries::Icp);
             let queries = by_icp.or(peer.htcp.map(Queries::Htcp))?;
-            Some(AskedPeer { kind: peer.kind, group, queries })
+            Some(AskedPeer::new(peer.kind, group, queries))
         });
         Some(Hierarchy {
             asked: asked.collect(),
             query_timeout: self.query_timeout,
+            doubt_time: self.doubt_time,
             clear_changed: self.clear_changed,
             parents: (!servers.is_empty()).then(|| self.group(servers)),
             always_direct: self.always_direct.clone(),

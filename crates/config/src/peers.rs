@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ipnet::IpNet;
 
-use super::{Domain, Group};
+use super::{Domain, Ejection, Group, Queue};
 use crate::limits::LOGIN_FILE_BYTES_MAX;
 
 /// The name of the group of parents in logs and metrics.
@@ -24,6 +24,8 @@ pub struct Hierarchy {
     pub asked: Vec<AskedPeer>,
     /// How long a request waits for their answers.
     pub query_timeout: Duration,
+    /// How long peers may have a response that was purged or changed here.
+    pub doubt_time: Duration,
     /// Peers are notified of changes by unsafe methods.
     pub clear_changed: bool,
     /// The parents, as a group of servers.
@@ -74,6 +76,21 @@ pub struct AskedPeer {
     pub group: Group,
     /// The protocol of the queries, and its UDP port.
     pub queries: Queries,
+}
+
+impl AskedPeer {
+    /// A peer as a group of one. What it fails to do, the origin can do: so one failure is enough
+    /// to leave it alone for a while, and no request waits for a place.
+    pub fn new(kind: PeerKind, group: Group, queries: Queries) -> AskedPeer {
+        let ejection = Ejection {
+            failures: 1,
+            share_percent_max: 100,
+            statuses: Vec::new(),
+            ..group.ejection
+        };
+        let queue = Queue { length_max: 0, ..group.queue };
+        AskedPeer { kind, group: Group { ejection, queue, ..group }, queries }
+    }
 }
 
 /// A protocol of queries, with a UDP port.

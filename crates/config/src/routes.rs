@@ -31,6 +31,8 @@ pub struct Route {
     pub store: bool,
     /// Whether safe requests may come in early data.
     pub early_data: bool,
+    /// Whether peers are asked.
+    pub peers: bool,
 }
 
 impl Route {
@@ -44,6 +46,7 @@ impl Route {
             response: Vec::new(),
             store: true,
             early_data: false,
+            peers: false,
         }
     }
 }

@@ -14,7 +14,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http1::{RequestHead, ResponseHead, Scheme, Target};
+use http1::{Name, RequestHead, ResponseHead, Scheme, Target, write};
 use outcome::{Fault, Hierarchy, Outcome, Refusal};
 use policy::client_hello::{ClientHello, Verdict};
 use policy::forward::within;
@@ -116,8 +116,11 @@ struct Opened {
     hierarchy: Hierarchy,
 }
 
-/// The parents through which a tunnel is opened; `None` if it leads to its host directly.
-pub(crate) fn tunnel_to(context: &RequestContext<'_>) -> Result<Option<(Allowed, To)>, Refusal> {
+/// The rule for a tunnel, and the parents through which it is opened, if it does not lead to its
+/// host directly; `None` without peers.
+pub(crate) fn tunnel_to(
+    context: &RequestContext<'_>,
+) -> Result<Option<(Allowed, Option<To>)>, Refusal> {
     let head = context.head;
     let Some(peers) = &context.snapshot.peers else { return Ok(None) };
     let (allowed, parents) = context.parents(peers, target(head)?)?;
@@ -125,13 +128,13 @@ pub(crate) fn tunnel_to(context: &RequestContext<'_>) -> Result<Option<(Allowed,
         let key = parents.key(Scheme::Https, head.target_bytes, b"");
         To::Group(Arc::clone(parents), key, None)
     });
-    Ok(to.map(|to| (allowed, to)))
+    Ok(Some((allowed, to)))
 }
 
 /// Opens a tunnel through a parent, if it does not lead to its host directly.
 async fn by_parent(context: &RequestContext<'_>) -> Result<Option<Opened>, Refusal> {
     let (worker, head) = (context.worker, context.head);
-    let Some((allowed, to)) = tunnel_to(context)? else { return Ok(None) };
+    let Some((allowed, Some(to))) = tunnel_to(context)? else { return Ok(None) };
     let upstream = match upstream::connect(&worker.upstreams, &to, Reuse::None).await {
         Ok(upstream) => upstream,
         Err(fault) if allowed == Allowed::Either && fault != Fault::NoDescriptor => {
@@ -141,6 +144,8 @@ async fn by_parent(context: &RequestContext<'_>) -> Result<Option<Opened>, Refus
     };
     let method = (head.method, head.method_bytes);
     let mut request = Request::new(worker.io.buffer(), method, &head.target, head.target_bytes);
+    // Only with all names of `Via` does a loop end.
+    write::end_to_end(request.lines(), &head.fields, |field| field.id() == Name::Via);
     context.snapshot.via.append_to_request(request.lines(), head.version);
     request.end(BodyLength::None);
     let failed = |fault| {

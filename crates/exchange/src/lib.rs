@@ -46,7 +46,7 @@ mod upgrade;
 pub mod websocket;
 mod worker;
 
-pub use fetch::hierarchy::clear;
+pub use fetch::hierarchy::clear_purged;
 pub use shared::Shared;
 pub use worker::{Slot, Worker};
 

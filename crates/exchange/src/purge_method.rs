@@ -26,8 +26,7 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     Changes::of(made).durable(cache).await;
     let RequestContext { worker, snapshot, .. } = &exchange.context;
     if snapshot.peers.is_some() && !soft {
-        let to = [realm.scheme.name().as_bytes(), b"://", &url].concat();
-        Box::pin(hierarchy::clear(worker, snapshot, &to)).await;
+        Box::pin(hierarchy::clear_purged(worker, snapshot, &url)).await;
     }
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",

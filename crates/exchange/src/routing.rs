@@ -106,7 +106,8 @@ impl<'x> RequestContext<'x> {
                 };
                 let preface = Preface::of(group.config.proxy_header, || self.ends());
                 let key = group.key(realm.scheme, authority, path);
-                let course = snapshot.peers.as_ref().and_then(Course::to_origin);
+                let peers = snapshot.peers.as_ref().filter(|_| route.config.peers);
+                let course = peers.and_then(|peers| self.beside(peers, authority));
                 (To::Group(Arc::clone(group), key, preface), course, route.config.store)
             }
             Role::Forward => match &snapshot.peers {
@@ -200,6 +201,17 @@ impl<'x> RequestContext<'x> {
         found
     }
 
+    /// How peers may answer a request to a reverse listener. Its parents are the servers of its
+    /// upstream, so that of the rules only those on what is always direct concern it.
+    fn beside(&self, peers: &Arc<Peers>, authority: &[u8]) -> Option<Course> {
+        let host = http1::parse_authority(authority).ok()?.host;
+        let allowed = match peers.allowed(std::str::from_utf8(host).ok()?, self.head.method_bytes) {
+            Allowed::Direct => Allowed::Direct,
+            Allowed::Either | Allowed::Peer => Allowed::Either,
+        };
+        Some(Course::to_origin(peers, allowed, false))
+    }
+
     /// The destination of a request to a forward listener that has peers.
     async fn by_peers(
         &self,
@@ -213,11 +225,8 @@ impl<'x> RequestContext<'x> {
         let Some(parents) = parents else {
             let tls = tls_peer(&self.snapshot, realm.scheme, authority)?;
             let to = To::Addresses(self.addresses(at.0, at.1).await?, tls);
-            let course = match allowed {
-                Allowed::Direct => None,
-                _ => Course::to_origin(peers),
-            };
-            return Ok((to, course));
+            let course = Course::to_origin(peers, allowed, peers.parents.is_some());
+            return Ok((to, Some(course)));
         };
         let key = parents.key(realm.scheme, authority, path);
         let to = To::Group(Arc::clone(parents), key, None);

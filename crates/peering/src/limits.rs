@@ -23,6 +23,8 @@ const _: () = {
     // The length of a message has two bytes.
     assert!(ICP_BYTES_MAX <= u16::MAX as usize);
     assert!(HTCP_BYTES_MAX <= u16::MAX as usize);
+    // A buffer for the one holds the other.
+    assert!(HTCP_BYTES_MAX <= ICP_BYTES_MAX);
     assert!(PERCENT_SET_MAX < 100);
     // Bits are counted in 32 bits.
     assert!(DIGEST_BYTES_MAX * 8 <= u32::MAX as usize);

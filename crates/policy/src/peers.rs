@@ -29,6 +29,8 @@ pub struct Peers {
     pub asked: Arc<[Peer]>,
     /// How long a request waits for their answers.
     pub query_timeout: Duration,
+    /// How long they may have a response that was purged or changed here.
+    pub doubt_time: Duration,
     /// They are notified of changes by unsafe methods.
     pub clear_changed: bool,
     always_direct: Requests,
@@ -41,18 +43,19 @@ pub struct Peers {
 pub enum Allowed {
     /// Only to the origin.
     Direct,
-    /// To a peer, or else to the origin.
+    /// To a parent, or else to the origin.
     Either,
-    /// Only to a peer.
+    /// Only to a parent.
     Peer,
 }
 
 impl Allowed {
-    /// The rule in words, for an explanation.
-    pub fn text(self) -> &'static str {
+    /// The rule in words, for an explanation. `parents`: there are any for this request.
+    pub fn text(self, parents: bool) -> &'static str {
         match self {
             Allowed::Direct => "always_direct: no peer is asked",
-            Allowed::Either => "a parent if one is usable, otherwise the origin",
+            Allowed::Either if parents => "a parent if one is usable, otherwise the origin",
+            Allowed::Either => "a peer that says that it has the response, otherwise the origin",
             Allowed::Peer => "never_direct: a parent, or 503",
         }
     }
@@ -70,6 +73,7 @@ impl Peers {
             parents,
             asked,
             query_timeout: config.query_timeout,
+            doubt_time: config.doubt_time,
             clear_changed: config.clear_changed,
             always_direct: Requests::of(&config.always_direct),
             always_direct_methods: methods.map(|method| method.as_bytes().into()).collect(),
@@ -132,6 +136,7 @@ mod tests {
             parents: None,
             asked: Vec::new(),
             query_timeout: Duration::from_secs(1),
+            doubt_time: Duration::from_secs(1),
             clear_changed: false,
             always_direct: rules(always),
             always_direct_methods: vec!["POST".to_owned()],

@@ -71,11 +71,7 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
     };
     let durable = changes.durable(cache).await;
     if let (Target::Url(url), false) = (&purged, soft) {
-        // It is purged in both schemes.
-        let snapshot = worker.snapshot();
-        for scheme in ["http", "https"] {
-            exchange::clear(worker, &snapshot, format!("{scheme}://{url}").as_bytes()).await;
-        }
+        exchange::clear_purged(worker, &worker.snapshot(), url.as_bytes()).await;
     }
     let durable = cache.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })

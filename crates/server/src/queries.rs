@@ -4,16 +4,19 @@
 //! with HTCP a request with its fields. One core answers, from memory, or from the disk if the
 //! response is there. The queries of strangers are refused at a bounded rate, and otherwise not
 //! answered; such an answer is not longer than its question. A CLR of HTCP purges a URL, if its
-//! sender may; it is not passed on, so that it cannot go in circles.
+//! sender may and not too many have come in this second: the address of a sender can be forged. It
+//! is not passed on, so that it cannot go in circles.
 //!
 //! What never happens: a query makes us fetch anything; a stale response is announced; a flood of
-//! queries keeps the core from its other work.
+//! queries keeps the core from its other work, or makes more than one task.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cache::changes::{Changes, Made};
 use cache::disk::swap_in::swap_in;
 use cache::realm::Realm;
 use cache::stored::{Stored, Wire};
@@ -23,12 +26,12 @@ use exchange::Worker;
 use http1::{OwnedRequest, Scheme, Scratch};
 use peering::htcp;
 use peering::icp::{Kind, Message};
-use peering::limits::{HTCP_BYTES_MAX, ICP_BYTES_MAX};
+use peering::limits::ICP_BYTES_MAX;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
 use store::Concerns;
 
-use crate::limits::{DENIALS_PER_SECOND_MAX, QUERIES_PER_TURN_MAX};
+use crate::limits::{CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX, QUERIES_PER_TURN_MAX};
 
 /// How often the configuration is looked at, and a bind that failed is tried again: the process
 /// that this one replaces holds the address until it ends.
@@ -78,22 +81,45 @@ pub(crate) async fn answer(worker: Rc<Worker>, protocol: Protocol) {
 /// HTTP/1.0 has no required field.
 const PLAIN: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
-const _: () = assert!(HTCP_BYTES_MAX <= ICP_BYTES_MAX);
-
 struct Server<'w> {
     worker: &'w Rc<Worker>,
     socket: UdpSocket,
     protocol: Protocol,
     /// A request without fields.
     plain: OwnedRequest,
-    /// The second in which denials are counted, and their number.
-    denials: (Instant, u32),
+    denials: Rate,
+    clears: Rate,
+    /// The purges that are not durable yet, while a task makes them so.
+    purges: Rc<RefCell<Option<Changes>>>,
+}
+
+/// What has happened in the second that began then.
+struct Rate {
+    since: Instant,
+    count: u32,
+}
+
+impl Rate {
+    fn new() -> Rate {
+        Rate { since: time::now(), count: 0 }
+    }
+
+    /// Whether it may happen once more.
+    fn allows(&mut self, per_second_max: u32) -> bool {
+        let now = time::now();
+        if now.since(self.since) >= Duration::from_secs(1) {
+            *self = Rate { since: now, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= per_second_max
+    }
 }
 
 impl<'w> Server<'w> {
     fn new(worker: &'w Rc<Worker>, socket: UdpSocket, protocol: Protocol) -> Server<'w> {
         let plain = parsed(PLAIN).expect("a whole request");
-        Server { worker, socket, protocol, plain, denials: (time::now(), 0) }
+        let (denials, clears) = (Rate::new(), Rate::new());
+        Server { worker, socket, protocol, plain, denials, clears, purges: Rc::default() }
     }
 
     /// Answers until the configuration has another address, or none.
@@ -198,8 +224,9 @@ impl<'w> Server<'w> {
                 }
                 None => htcp::Response::Absent { cache_fields: b"" },
             },
+            htcp::Request::Clear { .. } if !self.clears.allows(CLEARS_PER_SECOND_MAX) => return,
             htcp::Request::Clear { specifier, .. } => {
-                htcp::Response::Cleared(self.clear(specifier.uri).await)
+                htcp::Response::Cleared(self.clear(specifier.uri))
             }
             htcp::Request::Unsupported { .. } => return,
         };
@@ -217,27 +244,42 @@ impl<'w> Server<'w> {
     }
 
     /// Purges a URL here.
-    async fn clear(&self, url: &[u8]) -> htcp::Cleared {
-        let Some(parts) = parts(url) else { return htcp::Cleared::Absent };
-        let was_there = self.found(parts, &self.plain).await.is_some();
-        let (scheme, authority, path) = parts;
+    fn clear(&self, url: &[u8]) -> htcp::Cleared {
+        let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
+        let cache = &self.worker.cache;
+        let was_there = [Role::Forward, Role::Reverse].into_iter().any(|role| {
+            let key = cache.uri_key(Realm { role, scheme }, authority, path);
+            let on_disk = || cache.disk().is_some_and(|disk| disk.contains(&key));
+            cache.store.peek(&key).is_some() || on_disk()
+        });
         let url = cache::purge::url(Realm { role: Role::Forward, scheme }, authority, path);
-        // Who sends a CLR does not wait until it would survive a crash.
-        let (_, made) = self.worker.cache.purge(Concerns::Url(&url), false, time::wall_ms());
-        let cache = Arc::clone(&self.worker.cache);
-        let durable = async move { cache::changes::Changes::of(made).durable(&cache).await };
-        runtime::spawn(durable).detach();
+        let (_, made) = cache.purge(Concerns::Url(&url), false, time::wall_ms());
+        self.make_durable(made);
         if was_there { htcp::Cleared::Gone } else { htcp::Cleared::Absent }
+    }
+
+    /// Who sends a CLR does not wait until it would survive a crash. One task does, for all.
+    fn make_durable(&self, made: Made) {
+        if let Some(purges) = &mut *self.purges.borrow_mut() {
+            return purges.push(made);
+        }
+        *self.purges.borrow_mut() = Some(Changes::of(made));
+        let (purges, cache) = (Rc::clone(&self.purges), Arc::clone(&self.worker.cache));
+        let waiting = async move {
+            loop {
+                let next = purges.borrow_mut().replace(Changes::default());
+                let next = next.filter(|changes| !changes.is_empty());
+                let Some(next) = next else { break };
+                next.durable(&cache).await;
+            }
+            *purges.borrow_mut() = None;
+        };
+        runtime::spawn(waiting).detach();
     }
 
     /// Whether one more refusal may be sent in this second.
     fn may_refuse(&mut self) -> bool {
-        let now = time::now();
-        if now.since(self.denials.0) >= Duration::from_secs(1) {
-            self.denials = (now, 0);
-        }
-        self.denials.1 += 1;
-        self.denials.1 <= DENIALS_PER_SECOND_MAX
+        self.denials.allows(DENIALS_PER_SECOND_MAX)
     }
 
     /// The fresh response that one of the listeners would serve from the store.

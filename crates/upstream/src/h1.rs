@@ -3,6 +3,7 @@
 //! An answer is read up to the end of its head. What was read after that is kept with it, and the
 //! body is pulled piece by piece. Framing stays in this file.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -62,6 +63,8 @@ pub struct Request {
     accepts_trailers: bool,
     /// Field lines after the content, if that is sent together with the head.
     trailers: Vec<u8>,
+    /// An upstream may have seen it.
+    sent: Cell<bool>,
 }
 
 impl Request {
@@ -88,6 +91,7 @@ impl Request {
             head_bytes: 0,
             accepts_trailers: false,
             trailers: Vec::new(),
+            sent: Cell::new(false),
         }
     }
 
@@ -143,7 +147,8 @@ impl Request {
         write::end(&mut bytes);
         let head_bytes = bytes.len();
         bytes.extend_from_slice(content);
-        Request { bytes, head_bytes, trailers: self.trailers.clone(), ..*self }
+        let (trailers, sent) = (self.trailers.clone(), Cell::new(false));
+        Request { bytes, head_bytes, trailers, sent, ..*self }
     }
 
     /// Adds content to a request with a body of known length, after its head.
@@ -182,6 +187,16 @@ impl Request {
 
     pub(super) fn method(&self) -> Method {
         self.method
+    }
+
+    /// It is sent now.
+    pub(super) fn note_sent(&self) {
+        self.sent.set(true);
+    }
+
+    /// Whether an upstream may have seen some of it.
+    pub fn was_sent(&self) -> bool {
+        self.sent.get()
     }
 
     /// Whether it may be sent a second time (RFC 9110, 9.2.2).

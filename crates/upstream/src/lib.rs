@@ -216,6 +216,7 @@ impl Upstream {
 
     /// Sends the head of a request whose body follows, or none.
     pub async fn send_head(&self, core: &Upstreams, request: &Request) -> Result<(), Fault> {
+        request.note_sent();
         match &self.slot {
             Some(slot) => request.send_on(slot, &self.times).await,
             None => match self.ticket.as_ref().and_then(Ticket::login) {

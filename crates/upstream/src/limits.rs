@@ -42,8 +42,6 @@ pub(crate) const RESENDS_MAX: u32 = 100;
 pub(crate) const QUERIES_MAX: usize = 4096;
 /// How often a peer that does not answer is asked again.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer to such a query is accepted.
-pub(crate) const PROBE_LIFE: Duration = Duration::from_secs(10);
 
 /// The limits of an HTTP/2 connection. The upstream is configured, so that its rates are limited
 /// less than those of a client.

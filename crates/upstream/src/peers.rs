@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A peer that has left one query unanswered is *silent*. It is asked again by queries that no
-//! request waits for, and its next answer ends the silence. So a peer that has died costs the
-//! requests that were waiting at that moment their time-out, and no others.
+//! request waits for, and its next answer in time ends the silence. So a peer that has died, or has
+//! become too slow, costs the requests that were waiting at that moment their time-out, and no
+//! others. A peer is not asked while requests to it fail either.
 //!
 //! Each core has a socket for each family, at a port that the system chooses. A query has a random
 //! number. An answer counts if it has the number of an outstanding query and comes from the address
@@ -20,10 +21,11 @@
 //! [`QUERIES_MAX`] outstanding queries; an answer makes us send anything.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,14 +37,12 @@ use config::{PeerKind, Queries};
 use hashbrown::HashMap;
 use peering::htcp;
 use peering::icp::{Kind, Message};
-use peering::limits::{HTCP_BYTES_MAX, ICP_BYTES_MAX};
-
-const _: () = assert!(HTCP_BYTES_MAX <= ICP_BYTES_MAX);
+use peering::limits::ICP_BYTES_MAX;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
 
 use crate::group::Group;
-use crate::limits::{PROBE_EVERY, PROBE_LIFE, QUERIES_MAX};
+use crate::limits::{PROBE_EVERY, QUERIES_MAX};
 
 /// A peer that is asked before a request is sent.
 #[derive(Debug)]
@@ -118,6 +118,8 @@ pub struct Asker(Rc<Inner>);
 struct Inner {
     sockets: RefCell<[Option<Rc<UdpSocket>>; 2]>,
     outstanding: RefCell<HashMap<u32, Query>>,
+    /// How many of them no request waits for.
+    probes: Cell<usize>,
     secret: RandomState,
     next: Cell<u64>,
 }
@@ -130,6 +132,8 @@ struct Query {
     /// The index of the peer, for the request that waits; `None`: no request does.
     waits: Option<(usize, Rc<Round>)>,
     sent: Instant,
+    /// An answer that comes later is too late.
+    limit: Duration,
 }
 
 /// The queries that one request waits for.
@@ -141,31 +145,12 @@ struct Round {
 }
 
 impl Asker {
-    /// Notifies these peers that a URL was purged. What is lost on the way is not sent again.
-    pub async fn clear(&self, peers: &[Peer], url: &[u8]) {
-        for peer in peers.iter().filter(|peer| matches!(peer.queries, Queries::Htcp(_))) {
-            let Some(to) = peer.address() else { continue };
-            let specifier =
-                htcp::Specifier { method: b"GET", uri: url, version: HTTP, fields: b"" };
-            let request = htcp::Request::Clear { reason: 0, specifier };
-            let mut bytes = Vec::new();
-            let message = htcp::Message::request(self.0.draw(), request, false);
-            if message.write(&mut bytes).is_err() {
-                continue;
-            }
-            peer.state.figures.clears.fetch_add(1, Relaxed);
-            if let Err(error) = self.0.send_bytes(to, &bytes).await {
-                tracing::debug!(%to, %error, "a purge was not sent");
-            }
-        }
-    }
-
     /// Asks these peers for a URL, for a request with these fields. Returns the index of the first
     /// that has a response.
     pub async fn ask(
         &self,
         peers: &[Peer],
-        (url, fields): (&[u8], &[u8]),
+        what: (&[u8], &[u8]),
         limit: Duration,
     ) -> Option<usize> {
         let inner = &self.0;
@@ -173,16 +158,20 @@ impl Asker {
         let mut waiting = Waiting { inner, sent: Vec::new() };
         let now = time::now();
         for (at, peer) in peers.iter().enumerate() {
-            if !peer.is_silent() {
-                if let Some(id) =
-                    inner.send(peer, (url, fields), Some((at, Rc::clone(&round)))).await
-                {
-                    waiting.sent.push((id, at));
-                    round.unanswered.set(round.unanswered.get() + 1);
-                }
-            } else if peer.is_due(now) {
-                inner.send(peer, (url, fields), None).await;
+            let waits = match peer.is_silent() {
+                _ if !peer.group.is_usable() => continue,
+                false => Some((at, Rc::clone(&round))),
+                true if peer.is_due(now) => None,
+                true => continue,
+            };
+            let is_waited_for = waits.is_some();
+            let Some((id, to, bytes)) = inner.query(peer, what, limit, waits) else { continue };
+            // Before it is sent: the answer may come, or the request end, at any time after.
+            if is_waited_for {
+                waiting.sent.push((id, at));
+                round.unanswered.set(round.unanswered.get() + 1);
             }
+            inner.send(to, &bytes).await;
         }
         let answered = poll_fn(|cx| {
             if round.hit.get().is_some() || round.unanswered.get() == 0 {
@@ -198,6 +187,23 @@ impl Asker {
             }
         }
         round.hit.get()
+    }
+
+    /// Notifies these peers that a URL was purged. What is lost on the way is not sent again.
+    pub async fn clear(&self, peers: &[Peer], url: &[u8]) {
+        for peer in peers.iter().filter(|peer| matches!(peer.queries, Queries::Htcp(_))) {
+            let Some(to) = peer.address() else { continue };
+            let specifier =
+                htcp::Specifier { method: b"GET", uri: url, version: HTTP, fields: b"" };
+            let request = htcp::Request::Clear { reason: 0, specifier };
+            let mut bytes = Vec::new();
+            let message = htcp::Message::request(self.0.draw(), request, false);
+            if message.write(&mut bytes).is_err() {
+                continue;
+            }
+            peer.state.figures.clears.fetch_add(1, Relaxed);
+            self.0.send(to, &bytes).await;
+        }
     }
 }
 
@@ -217,13 +223,15 @@ impl Drop for Waiting<'_> {
 }
 
 impl Inner {
-    /// Sends a query. A failure to send is a loss on the way, which the time-out detects.
-    async fn send(
-        self: &Rc<Self>,
+    /// A query to be sent: its number, its destination and its bytes. It is outstanding from now
+    /// on. `None`: too many are, or it is too long for a datagram.
+    fn query(
+        &self,
         peer: &Peer,
         (url, fields): (&[u8], &[u8]),
+        limit: Duration,
         waits: Option<(usize, Rc<Round>)>,
-    ) -> Option<u32> {
+    ) -> Option<(u32, SocketAddr, Vec<u8>)> {
         let to = peer.address()?;
         let now = time::now();
         let id = self.draw();
@@ -236,31 +244,40 @@ impl Inner {
                 htcp::Message::request(id, request, true).write(&mut bytes)
             }
         };
-        // What is too long for a datagram is not asked for.
         written.ok()?;
-        {
-            let mut outstanding = self.outstanding.borrow_mut();
-            if outstanding.len() >= QUERIES_MAX {
-                let lives =
-                    |query: &Query| query.waits.is_some() || now.since(query.sent) < PROBE_LIFE;
-                outstanding.retain(|_, query| lives(query));
-            }
-            if outstanding.len() >= QUERIES_MAX || outstanding.contains_key(&id) {
-                return None;
-            }
-            let peer = Arc::clone(&peer.state);
-            outstanding.insert(id, Query { to, peer, waits, sent: now });
+        let mut outstanding = self.outstanding.borrow_mut();
+        if outstanding.len() >= QUERIES_MAX && self.probes.get() > 0 {
+            let is_kept =
+                |query: &Query| query.waits.is_some() || now.since(query.sent) < query.limit;
+            outstanding.retain(|_, query| is_kept(query));
+            let probes = outstanding.values().filter(|query| query.waits.is_none());
+            self.probes.set(probes.count());
         }
-        if let Err(error) = self.send_bytes(to, &bytes).await {
-            tracing::debug!(%to, %error, "a query was not sent");
+        if outstanding.len() >= QUERIES_MAX || outstanding.contains_key(&id) {
+            return None;
         }
+        self.probes.set(self.probes.get() + usize::from(waits.is_none()));
         peer.state.figures.queries.fetch_add(1, Relaxed);
-        Some(id)
+        let peer = Arc::clone(&peer.state);
+        outstanding.insert(id, Query { to, peer, waits, sent: now, limit });
+        Some((id, to, bytes))
     }
 
-    async fn send_bytes(self: &Rc<Self>, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
-        let socket = self.socket(to)?;
-        socket.send_to(bytes, to).await.map(drop)
+    /// Sends a datagram now or never: what the socket has no room for is lost, as on the way.
+    async fn send(self: &Rc<Self>, to: SocketAddr, bytes: &[u8]) {
+        let sent = match self.socket(to) {
+            Ok(socket) => {
+                let mut sending = pin!(socket.send_to(bytes, to));
+                match poll_fn(|cx| Poll::Ready(sending.as_mut().poll(cx))).await {
+                    Poll::Ready(sent) => sent.map(drop),
+                    Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = sent {
+            tracing::debug!(%to, %error, "a datagram to a peer was not sent");
+        }
     }
 
     /// A number that cannot be predicted from others.
@@ -306,6 +323,7 @@ impl Inner {
             let mut outstanding = self.outstanding.borrow_mut();
             match outstanding.get(&id) {
                 Some(query) if query.to == from => {}
+                Some(_) if planted::is(planted::Bug::ForgedHitTaken) => {}
                 _ => return,
             }
             outstanding.remove(&id)
@@ -318,9 +336,13 @@ impl Inner {
             Answer::Refused => (&figures.refused, false),
         };
         counter.fetch_add(1, Relaxed);
-        query.peer.silent.store(false, Relaxed);
-        if let Some((at, round)) = query.waits {
-            round.answered(is_hit.then_some(at));
+        // One that is too slow for requests would make each of them wait for nothing.
+        if time::now().since(query.sent) < query.limit {
+            query.peer.silent.store(false, Relaxed);
+        }
+        match query.waits {
+            Some((at, round)) => round.answered(is_hit.then_some(at)),
+            None => self.probes.set(self.probes.get().saturating_sub(1)),
         }
     }
 }
@@ -370,5 +392,47 @@ impl Round {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Registry;
+    use config::{AskedPeer, Origin};
+
+    #[test]
+    fn a_core_has_a_bounded_number_of_queries_and_old_ones_in_the_background_make_room() {
+        let at = SocketAddr::from(([10, 0, 0, 1], 3128));
+        let group = config::Group::of("peer", [Origin::at(at)]);
+        let asked = [AskedPeer::new(PeerKind::Sibling, group, Queries::Icp(3130))];
+        let registry = Registry::default();
+        let groups = registry.groups([&asked[0].group]);
+        let peer = &registry.peers(&asked, &groups)[0];
+        let asker = Asker::default();
+        let round = Rc::new(Round::default());
+        let query = |limit, is_waited_for: bool| {
+            let waits = is_waited_for.then(|| (0, Rc::clone(&round)));
+            asker.0.query(peer, (b"http://h/", b""), limit, waits)
+        };
+        let long = Duration::from_secs(3600);
+        let probe = query(Duration::ZERO, false).unwrap();
+        assert_eq!(probe.1, SocketAddr::new(at.ip(), 3130));
+        for _ in 1..QUERIES_MAX {
+            assert!(query(long, true).is_some());
+        }
+        assert!(query(long, true).is_some(), "in the place of the old one");
+        assert!(query(long, true).is_none());
+        // What answers a number that is no longer known changes nothing.
+        let mut answer = Vec::new();
+        Message::query(probe.0, b"http://h/").answer(Kind::Hit).write(&mut answer).unwrap();
+        asker.0.received(&answer, probe.1);
+        assert_eq!(peer.state.figures.hits.load(Relaxed), 0);
+        let known = *asker.0.outstanding.borrow().keys().next().unwrap();
+        let mut answer = Vec::new();
+        Message::query(known, b"http://h/").answer(Kind::Hit).write(&mut answer).unwrap();
+        asker.0.received(&answer, probe.1);
+        assert_eq!(round.hit.get(), Some(0));
+        assert!(query(long, false).is_some() && query(long, false).is_none());
     }
 }

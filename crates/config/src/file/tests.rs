@@ -297,14 +297,34 @@ fn peers_are_parents_with_their_rules() {
         let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n{more}");
         Settings::parse(&text, Path::new("")).map_err(|all| all[0].message.clone())
     };
-    assert!(of("[hierarchy]\nnever_direct = [\"*\"]\n").unwrap().config.hierarchy.is_none());
     for (more, word) in [
         ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nlogin = \"/nowhere\"\n", "login file"),
         ("[[peer]]\nkind = \"parent\"\n", "url"),
         ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\n", "icp or htcp"),
         ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nicp = 1\nhtcp = 2\n", "one protocol"),
+        (
+            "[[peer]]\nurl = \"http://127.0.0.1:1\"\nicp = 1\n\
+             [[peer]]\nurl = \"http://127.0.0.1:1\"\n",
+            "a peer already",
+        ),
+        (
+            "[[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\nicp = 1\nweight = 2\n",
+            "for parents",
+        ),
         ("[htcp]\nallow_from = []\n", "listen"),
         ("[hierarchy]\nalways_direct_methods = [\"post\"]\n", "post"),
+        ("[hierarchy]\nalways_direct_methods = [\"\"]\n", "empty"),
+        ("[hierarchy]\nnever_direct = [\"*\"]\n", "without a parent"),
+        (
+            "[hierarchy]\nnever_direct = [\"*\"]\n\
+             [[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\nicp = 1\n",
+            "without a parent",
+        ),
+        (
+            "[[upstream]]\nname = \"a\"\n[[upstream.server]]\nurl = \"http://127.0.0.1:2\"\n\
+          [[route]]\nupstream = \"a\"\npeers = true\n",
+            "write hosts",
+        ),
         ("[hierarchy]\nnever_direct = [\"a b\"]\n", "a b"),
         (
             "[[peer]]\nurl = \"http://127.0.0.1:1\"\n[[upstream]]\nname = \"parents\"\n\

@@ -12,6 +12,7 @@ use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
 use http1::RequestHead;
 use outcome::{Outcome, Refusal};
+use policy::peers::Allowed;
 use runtime::time;
 use store::Key;
 use upstream::To;
@@ -289,12 +290,21 @@ impl Decision {
 
 /// Where a tunnel would lead.
 async fn tunnel(context: &RequestContext<'_>) -> Result<Request, Refusal> {
-    if let Some((allowed, to)) = tunnel_to(context)? {
-        let hierarchy = Some(allowed.text().to_owned());
-        return Ok(Request { hierarchy, ..sent_to(&to) });
-    }
+    let peers = context.snapshot.peers.as_ref();
+    let hierarchy = match tunnel_to(context)? {
+        None => None,
+        Some((allowed, to)) => {
+            let parents = peers.is_some_and(|peers| peers.parents.is_some());
+            let hierarchy = Some(allowed.text(parents).to_owned());
+            if let Some(to) = to {
+                return Ok(Request { hierarchy, ..sent_to(&to) });
+            }
+            // No one is asked about a tunnel.
+            hierarchy.filter(|_| parents || allowed == Allowed::Direct)
+        }
+    };
     let addresses = tunnel_addresses(context).await?;
-    Ok(Request { addresses: shown(&addresses), ..Request::default() })
+    Ok(Request { hierarchy, addresses: shown(&addresses), ..Request::default() })
 }
 
 fn shown(addresses: &[SocketAddr]) -> Vec<String> {
@@ -303,7 +313,7 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
 
 /// Where a request would go.
 fn goes_to(to: &Destination<'_>) -> Request {
-    let hierarchy = to.course.as_ref().map(|course| course.allowed.text().to_owned());
+    let hierarchy = to.course.as_ref().map(|course| course.rule.to_owned());
     Request { hierarchy, ..sent_to(&to.to) }
 }
 

@@ -14,17 +14,17 @@
 //!
 //! A request is written as for its origin. For a parent its target is made absolute (RFC 9112,
 //! 3.2.2), and if the parent may have a response that was purged here, the parent has to ask the
-//! origin ([`cache::doubts`]). Names are looked up by the parent.
+//! origin ([`cache::doubts`]). Names are looked up by the parent. Peers that were asked get nothing
+//! that a route adds.
 //!
 //! What never happens: a request is sent to an origin after a parent may have processed it, unless
 //! it may be repeated.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use cache::stored::{Entry, Wire};
-use caching::CacheControl;
+use cache::realm::Realm;
+use cache::stored::Wire;
 use config::PeerKind;
 use http1::{Method, Name, ResponseHead, Scheme, Target};
 use outcome::{Fault, Hierarchy, Refusal};
@@ -36,7 +36,6 @@ use upstream::{Answer, Request, Reuse, To, Upstream};
 use super::Forwarding;
 use crate::ask::{Ask, What};
 use crate::course::Course;
-use crate::destination::Destination;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -50,7 +49,7 @@ pub(super) async fn fetch(
     if let Some(course) = &forwarding.to.course
         && ask.what == What::Whole
         && may_ask(forwarding, course)
-        && let Some(answer) = Box::pin(from_peer(forwarding, course, request)).await
+        && let Some(answer) = Box::pin(from_peer(forwarding, course, ask)).await
     {
         return Ok(answer);
     }
@@ -59,43 +58,43 @@ pub(super) async fn fetch(
 
 /// Whether peers are asked for the response to this request.
 pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
-    if course.peers.asked.is_empty() {
+    if course.peers.asked.is_empty() || course.allowed == Allowed::Direct {
         return false;
     }
-    let fields = &forwarding.head.fields;
-    let control = CacheControl::of(&Wire(*fields));
-    let wants_new =
-        control.no_cache.is_whole() || control.no_store || control.max_age.ms() == Some(0);
-    !wants_new && !fields.has(Name::Authorization) && !in_doubt(forwarding, true)
+    let fields = forwarding.head.fields;
+    let is_for_all = !fields.has(Name::Authorization) && !caching::wants_new(&Wire(fields));
+    is_for_all && !in_doubt(forwarding)
 }
 
 /// The URL as peers are asked for it.
-pub(crate) fn asked_url(to: &Destination<'_>) -> Vec<u8> {
-    let authority = cache::realm::normal_authority(to.realm, to.authority);
-    [to.realm.scheme.name().as_bytes(), b"://", &authority, to.path].concat()
+pub(crate) fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
+    let authority = cache::realm::normal_authority(realm, authority);
+    [realm.scheme.name().as_bytes(), b"://", &authority, path].concat()
+}
+
+/// Notifies the peers that a URL was purged here. It has no scheme: it was purged in both.
+pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+    for scheme in [Scheme::Http, Scheme::Https] {
+        let url = [scheme.name().as_bytes(), b"://", url].concat();
+        clear(worker, snapshot, &url).await;
+    }
 }
 
 /// Notifies the peers that this URL was purged or changed here.
-pub async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+pub(super) async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
     if let Some(peers) = &snapshot.peers {
         worker.upstreams.asker.clear(&peers.asked, url).await;
     }
 }
 
 /// The response from the first peer that says that it has it.
-async fn from_peer(
-    forwarding: &Forwarding<'_>,
-    course: &Course,
-    request: &Request,
-) -> Option<Answer> {
+async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> Option<Answer> {
     let Forwarding { worker, to, head, .. } = forwarding;
     let peers = &course.peers;
-    let url = asked_url(to);
-    let asking = worker.upstreams.asker.ask(
-        &peers.asked,
-        (&url, request.field_lines()),
-        peers.query_timeout,
-    );
+    let url = asked_url(to.realm, to.authority, to.path);
+    let request = forwarding.request_to_peer(ask);
+    let fields = query_fields(&request);
+    let asking = worker.upstreams.asker.ask(&peers.asked, (&url, &fields), peers.query_timeout);
     let peer = &peers.asked[asking.await?];
     let (lines, hierarchy): (&[u8], _) = match peer.kind {
         PeerKind::Sibling => (b"Cache-Control: only-if-cached\r\n", Hierarchy::SiblingHit),
@@ -127,6 +126,17 @@ async fn from_peer(
     Some(answer)
 }
 
+/// The fields of a query, which goes over UDP in the clear: without cookies.
+fn query_fields(request: &Request) -> Vec<u8> {
+    let lines = request.field_lines().split_inclusive(|byte| *byte == b'\n');
+    let is_cookie = |line: &[u8]| {
+        line.get(..COOKIE.len()).is_some_and(|name| name.eq_ignore_ascii_case(COOKIE))
+    };
+    lines.filter(|line| !is_cookie(line)).flatten().copied().collect()
+}
+
+const COOKIE: &[u8] = b"Cookie:";
+
 /// Sends a complete request to its destination and reads the final head of the answer. Interim
 /// responses go to `interim`.
 pub(crate) async fn exchange(
@@ -135,12 +145,10 @@ pub(crate) async fn exchange(
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
     let to = forwarding.to;
-    match &to.course {
+    to.course.iter().for_each(|course| course.begin(&to.to));
+    match to.course.as_ref().filter(|course| course.to_parents) {
         None => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
-        Some(course) if course.to_parents => {
-            Box::pin(by_course(forwarding, course, request, interim)).await
-        }
-        Some(_) => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
+        Some(course) => Box::pin(by_course(forwarding, course, request, interim)).await,
     }
 }
 
@@ -151,23 +159,18 @@ async fn by_course(
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
     let upstreams = &forwarding.worker.upstreams;
-    let began = time::now();
     let through = for_parent(forwarding, request);
     let answer = upstream::exchange(upstreams, &forwarding.to.to, &through, interim).await;
     let fault = match answer {
         Err(fault) if course.allowed == Allowed::Either => fault,
         done => return done,
     };
-    let was_sent = match fault {
-        Fault::Broken | Fault::Malformed => true,
-        // The parent had the request, and its time. Otherwise it accepted no connection.
-        Fault::Timeout => began.elapsed() >= first_byte(forwarding),
-        _ => false,
-    };
     let may_go_on = match fault {
         Fault::NoDescriptor => false,
-        Fault::Broken => request.is_repeatable(),
-        _ => !was_sent,
+        _ if !through.was_sent() => true,
+        // The parent has had its time, or has said something that makes no sense.
+        Fault::Timeout | Fault::Malformed => false,
+        _ => request.is_repeatable(),
     };
     match may_go_on {
         true => {
@@ -176,15 +179,6 @@ async fn by_course(
         }
         false => Err(fault),
     }
-}
-
-/// The time that a parent has for the head of its answer.
-fn first_byte(forwarding: &Forwarding<'_>) -> Duration {
-    let of_group = match &forwarding.to.to {
-        To::Group(group, ..) => group.config.timeouts.first_byte,
-        To::Addresses(..) => None,
-    };
-    of_group.unwrap_or(forwarding.snapshot.limits().upstream_timeout)
 }
 
 /// A connection for a request that is not complete yet, and whether it is one to a parent.
@@ -230,28 +224,19 @@ pub(crate) fn for_parent(forwarding: &Forwarding<'_>, request: &Request) -> Requ
     let Forwarding { worker, head, .. } = forwarding;
     // The target as the client wrote it: OPTIONS for a whole server has no path.
     let absolute = matches!(head.target, Target::Absolute { .. }).then_some(head.target_bytes);
-    let lines: &[u8] =
-        if in_doubt(forwarding, false) { b"Cache-Control: no-cache\r\n" } else { b"" };
+    let lines: &[u8] = if in_doubt(forwarding) { b"Cache-Control: no-cache\r\n" } else { b"" };
     request.with_lines(worker.io.buffer(), absolute, lines)
 }
 
-/// Whether peers may have a response to this request that was purged or changed here. `of_any`: not
-/// only the parent that brought the stored response.
-fn in_doubt(forwarding: &Forwarding<'_>, of_any: bool) -> bool {
+/// Whether peers may have a response to this request that was purged or changed here.
+fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
     let Forwarding { worker, to, head, .. } = forwarding;
-    let cache = &worker.cache;
-    if !cache.doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
+    let doubts = &worker.cache.doubts;
+    if !doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
         return false;
     }
-    // Another parent than the one that brought the stored response may still have an older one.
-    let is_only = matches!(&to.to, To::Group(group, ..) if group.config.servers.len() == 1);
-    let uri = cache.uri_key(to.realm, to.authority, to.path);
-    let since_ms = match cache.store.peek(&uri) {
-        Some(Entry::Response(stored)) if is_only && !of_any => stored.head.meta.requested_ms,
-        _ => 0,
-    };
     let url = cache::purge::url(to.realm, to.authority, to.path);
-    cache.doubts.hold(&url, since_ms, time::wall_ms())
+    doubts.hold(&url, time::wall_ms()) && !planted::is(planted::Bug::DoubtIgnored)
 }
 
 /// The TLS peer for a URI that a client names.

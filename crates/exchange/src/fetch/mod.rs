@@ -110,14 +110,23 @@ impl Forwarding<'_> {
 
     /// The request as the origin is to see it (RFC 9110, 7.6).
     pub(crate) fn request(&self, purpose: Purpose<'_>) -> Request {
+        self.request_to(self.to.host(), purpose, true)
+    }
+
+    /// The request as a peer is to see it: nothing is added that the route or the group of servers
+    /// adds for the origin, such as a key.
+    fn request_to_peer(&self, ask: &Ask) -> Request {
+        self.request_to(self.to.authority, Purpose::Store(ask), false)
+    }
+
+    fn request_to(&self, host: &[u8], purpose: Purpose<'_>, adds: bool) -> Request {
         let head = &self.head;
         let for_store = matches!(purpose, Purpose::Store(_));
         let method = match for_store {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
-        let mut request =
-            Request::new(self.worker.io.buffer(), method, &head.target, self.to.host());
+        let mut request = Request::new(self.worker.io.buffer(), method, &head.target, host);
         let out = request.lines();
         let edits = self.edits();
         let config = &self.snapshot.config.forward;
@@ -142,7 +151,9 @@ impl Forwarding<'_> {
             write::decimal(out, forwards - 1);
             out.extend_from_slice(b"\r\n");
         }
-        edits.append(out, head);
+        if adds {
+            edits.append(out, head);
+        }
         self.snapshot.via.append_to_request(out, head.version);
         client_fields.append(out, self.to.realm.scheme.name());
         if says_trailers(head) && !for_store {

@@ -29,6 +29,7 @@ use crate::Exchange;
 use crate::ask::Held;
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, RequestBody};
+use crate::course::Course;
 use crate::destination::Destination;
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
@@ -213,15 +214,20 @@ async fn invalidate<C: Client>(
     }
     let cache = &exchange.context.worker.cache;
     let Destination { realm, authority, path, .. } = *to;
-    let mut changes = Changes::of(cache.invalidate((realm, authority, path), own.as_mut()));
-    for path in caching::invalidated_locations(&target_uri(to), &Wire(head.fields)) {
-        changes.push(cache.invalidate((realm, authority, &path), None));
+    let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
+    let made = cache.invalidate((realm, authority, path), own.as_mut(), peers_know);
+    let mut changes = Changes::of(made);
+    let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
+    for path in &locations {
+        changes.push(cache.invalidate((realm, authority, path), None, false));
     }
     changes.durable(cache).await;
     let snapshot = &exchange.context.snapshot;
     if snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed) {
-        let url = hierarchy::asked_url(to);
-        Box::pin(hierarchy::clear(exchange.context.worker, snapshot, &url)).await;
+        for path in [path].into_iter().chain(locations.iter().map(Vec::as_slice)) {
+            let url = hierarchy::asked_url(realm, authority, path);
+            Box::pin(hierarchy::clear(exchange.context.worker, snapshot, &url)).await;
+        }
     }
     own
 }

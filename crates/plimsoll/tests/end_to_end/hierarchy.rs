@@ -286,3 +286,33 @@ fn across(home: &Home, count: usize, protocol: &str) {
         squid.count(home, &[" SIBLING_HIT/127.0.0.1 "])
     );
 }
+
+/// Otherwise each reload would cost a time-out.
+#[test]
+fn a_reload_keeps_what_is_known_of_a_dead_sibling() {
+    let home = Home::new();
+    let origin = OurServer::origin();
+    // It receives queries and does not answer.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let peer = format!(
+        "[[peer]]\nurl = \"http://127.0.0.1:{}\"\nkind = \"sibling\"\nicp = {port}\n",
+        free_port()
+    );
+    let ours = ours(&home, "ours", &peer);
+    let metrics = || get(ours.admin(), "/metrics");
+    let unanswered = |count: usize| {
+        let end = format!("\"}} {count}");
+        let is_it = |line: &str| line.starts_with("plimsoll_peer_unanswered_total{");
+        metrics().lines().any(|line| is_it(line) && line.ends_with(&end))
+    };
+    let urls = urls(&origin, 6);
+    fetch(ours.address(), &urls[..3]);
+    assert!(unanswered(1), "{}", metrics());
+    ours.child.signal("HUP");
+    wait_for("the reload", SOON, || {
+        metrics().lines().any(|line| line == "plimsoll_config_reloads_total 1").then_some(())
+    });
+    fetch(ours.address(), &urls[3..]);
+    assert!(unanswered(1), "{}", metrics());
+}

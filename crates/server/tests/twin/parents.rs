@@ -78,6 +78,7 @@ pub(crate) fn hierarchy(parents: &[&str]) -> Hierarchy {
         never_direct: Vec::new(),
         asked: Vec::new(),
         query_timeout: Duration::from_secs(1),
+        doubt_time: Duration::from_secs(7 * 24 * 3600),
         clear_changed: false,
     }
 }
@@ -320,5 +321,89 @@ fn a_tunnel_goes_through_a_parent() {
         assert_eq!(got.status, 502);
         let status = got.field("proxy-status").unwrap();
         assert!(status.contains("details=\"parent-refused\""), "{status}");
+    });
+}
+
+#[test]
+fn a_tunnel_between_parents_of_each_other_ends() {
+    let never = |peers: &mut Hierarchy| peers.never_direct = vec!["*".parse().unwrap()];
+    each_way_http1(below(&[PARENT], never), async |world: Rc<World>| {
+        let other = Neighbour::start(PARENT, below(&[PROXY], never)());
+        let request = format!("CONNECT {PEER} HTTP/1.1\r\nHost: {PEER}\r\n\r\n");
+        assert_eq!(Client::http1().await.ask(request.as_bytes()).await.status, 502);
+        assert_eq!((other.counter("requests"), world.counter("requests")), (1, 2));
+    });
+}
+
+/// A parent that has an old response and, if it is asked to, gets the new one.
+fn with_old_response() -> Rc<Peer> {
+    Peer::start(PARENT, async |peer, stream| {
+        let (mut head, mut piece) = (Vec::new(), [0; 2000]);
+        while let Ok(read @ 1..) = stream.read(&mut piece).await {
+            head.extend_from_slice(&piece[..read]);
+            if !head.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            let is_new = String::from_utf8_lossy(&head).contains("Cache-Control: no-cache");
+            let body = if is_new { "new" } else { "old" };
+            let head_lines = "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 3";
+            let answer = format!("{head_lines}\r\n\r\n{body}");
+            peer.got.borrow_mut().append(&mut head);
+            if stream.write_all(answer.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn purge_of(path: &str) -> String {
+    let path = path.replace('?', "%3f").replace('&', "%26").replace('=', "%3d");
+    let url = format!("http://10.0.0.2{path}");
+    format!("POST /purge?url={url} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+}
+
+/// What was stored after a purge need not have come from the parent.
+#[test]
+fn a_purge_is_not_undone_by_a_parent_that_was_away() {
+    each_way(below(&[PARENT], |_| {}), async |world: Rc<World>| {
+        let path = "/away?size=30&cc=max-age=5";
+        let purge = purge_of(path);
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge.as_bytes()).await.status, 200);
+        assert_eq!(get(path, "").await.body, expected(path, None));
+        assert_eq!(world.origin.count(path), 1, "the parent is away");
+        let _parent = with_old_response();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(get(path, "").await.body, b"new");
+        assert_eq!(get("/other?size=30", "").await.body, b"old", "that is in no doubt");
+    });
+}
+
+/// Otherwise clients could make the parent useless by sending POST.
+#[test]
+fn a_change_that_the_only_parent_has_seen_is_no_doubt() {
+    each_way(below(&[PARENT], |_| {}), async |_: Rc<World>| {
+        let parent = with_old_response();
+        let path = "/seen?size=30";
+        let post = format!("POST http://10.0.0.2{path} HTTP/1.1\r\nHost: 10.0.0.2\r\n\r\n");
+        assert_eq!(Client::new().await.ask(post.as_bytes()).await.status, 200);
+        assert_eq!(get(path, "").await.body, b"old");
+        assert!(parent.got.borrow().starts_with(b"POST "));
+    });
+}
+
+/// It may have processed the request.
+#[test]
+fn a_parent_that_is_slow_is_not_bypassed_whichever_time_ends_first() {
+    let config = below(&[PARENT], |peers| {
+        peers.parents.as_mut().unwrap().timeouts.total = Some(Duration::from_secs(5));
+    });
+    each_way(config, async |world: Rc<World>| {
+        let _parent = parent();
+        let path = "/slow?delay=20000";
+        let head = format!("DELETE http://10.0.0.2{path} HTTP/1.1\r\nHost: 10.0.0.2\r\n{BOTH}");
+        let delete = format!("{head}\r\n");
+        assert_eq!(Client::new().await.ask(delete.as_bytes()).await.status, 504);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(world.origin.count(path), 1);
     });
 }

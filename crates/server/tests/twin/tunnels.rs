@@ -28,7 +28,7 @@ pub(crate) const PEER: &str = "10.0.0.5:443";
 const WEB: &str = "10.0.0.5:8080";
 
 impl Peer {
-    fn start(at: &str, serve: impl AsyncFn(&Peer, TcpStream) + 'static) -> Rc<Peer> {
+    pub(crate) fn start(at: &str, serve: impl AsyncFn(&Peer, TcpStream) + 'static) -> Rc<Peer> {
         let peer = Rc::new(Peer { connections: Cell::new(0), got: RefCell::default() });
         let listener = TcpListener::bind(address(at), &ListenOptions::default()).unwrap();
         let (serving, serve) = (Rc::clone(&peer), Rc::new(serve));
