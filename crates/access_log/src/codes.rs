@@ -151,7 +151,7 @@ pub(super) const SQUID: &[Code] = codes! {
     "Hs" => What::Status, "the status that the client got";
     "<Hs" => What::UpstreamStatus, "the status of the upstream's response";
     "Ss" => What::Outcome, "how the cache took part (TCP_MEM_HIT and others)";
-    "Sh" => What::Hierarchy, "where it came from (HIER_NONE, HIER_DIRECT)";
+    "Sh" => What::Hierarchy, "where it came from (HIER_NONE, HIER_DIRECT, FIRSTUP_PARENT)";
     "mt" => What::ContentType, "the response's media type";
     "rm" => What::Method, "the method";
     ">rm" => What::Method, "the method";
@@ -491,7 +491,7 @@ fn word(r: &Record<'_>, what: &What) -> &'static [u8] {
 
 /// Squid's code for the source of a response.
 pub(super) fn hierarchy(r: &Record<'_>) -> &'static [u8] {
-    if r.upstream.is_some() { b"HIER_DIRECT" } else { b"HIER_NONE" }
+    if r.upstream.is_some() { r.hierarchy.code().as_bytes() } else { b"HIER_NONE" }
 }
 
 /// A media type without its parameters.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http1::{Name, RequestHead, Scheme, Target};
 
-use outcome::{Outcome, Refusal};
+use outcome::{Hierarchy, Outcome, Refusal};
 use transport::tls::TlsFacts;
 
 /// One exchange. Byte strings come from the client or the origin: every format escapes the bytes
@@ -41,6 +41,8 @@ pub struct Record<'a> {
     pub body_bytes: u64,
     /// The server of the response, if it is not only from the store.
     pub upstream: Option<SocketAddr>,
+    /// What that server is to us.
+    pub hierarchy: Hierarchy,
     /// Whether the connection stays open.
     pub keep: bool,
     /// The name of the rule that refused the request; empty if none did.
@@ -77,6 +79,7 @@ impl<'a> Record<'a> {
             bytes: response.len() as u64,
             body_bytes: (response.len() - head_end) as u64,
             upstream: None,
+            hierarchy: Hierarchy::Direct,
             keep: false,
             rule: refusal.name(),
             tls: None,

@@ -35,6 +35,7 @@ pub(crate) fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T)
         bytes: 1324,
         body_bytes: 1024,
         upstream: None,
+        hierarchy: outcome::Hierarchy::Direct,
         keep: true,
         rule: "",
         tls: None,

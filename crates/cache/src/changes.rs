@@ -107,6 +107,11 @@ impl Changes {
         Changes(vec![made])
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a change.
     pub fn push(&mut self, made: Made) {
         self.0.push(made);

@@ -2,9 +2,10 @@
 //!
 //! [`Cache`] is shared by all cores. [`key`] is what makes a key; [`stored`], [`partial`] and
 //! [`variants`] are the entries of the store; [`flight`] is collapsed forwarding; [`purge`],
-//! [`changes`] and [`watch`] keep changed responses from being served; [`forms`] are the coded
-//! forms of stored responses, which [`coding_jobs`] makes; [`disk`] is below the memory; [`sizing`]
-//! forecasts other sizes. The crate `caching` decides whether a response may be stored or reused.
+//! [`changes`], [`watch`] and [`doubts`] keep changed responses from being served; [`forms`] are
+//! the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is below the memory;
+//! [`sizing`] forecasts other sizes. The crate `caching` decides whether a response may be stored
+//! or reused.
 //!
 //! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
 //! acknowledged change is served after it.
@@ -13,6 +14,7 @@
 pub mod changes;
 pub mod coding_jobs;
 pub mod disk;
+pub mod doubts;
 pub mod encoded_heads;
 pub mod flight;
 mod form_heads;
@@ -42,6 +44,7 @@ use store::{Generation, Key, KeyHasher, Purges, Store};
 
 use crate::coding_jobs::Jobs;
 use crate::disk::Disk;
+use crate::doubts::Doubts;
 use crate::flight::Flights;
 use crate::handover::Handover;
 use crate::partial::Partial;
@@ -70,6 +73,8 @@ pub struct Cache {
     pub store: Store<Entry>,
     /// The purges so far.
     pub purges: Arc<Purges>,
+    /// The URLs of which peers may have old responses.
+    pub doubts: Doubts,
     /// The store on disk.
     pub disk: Option<Disk>,
     /// The state of a handover to another process.
@@ -134,6 +139,7 @@ impl Cache {
             disk: disk.map(|disk| Disk::new(disk, workers)),
             handover: Handover::default(),
             sweeping: Sweeping::default(),
+            doubts: Doubts::new(hasher.clone()),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
             watches: Arc::default(),

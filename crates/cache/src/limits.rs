@@ -32,6 +32,10 @@ pub const STORED_PATH_ON_STACK: usize = 2048;
 pub const PARAMETERS_ON_STACK: usize = 32;
 /// Maximum stored tags of one response. A response with more matches any purge by tag.
 pub const TAGS_MAX: usize = 1024;
+/// Slots for the doubts of URLs, of 4 bytes each, if peers are configured.
+pub const DOUBT_SLOTS: usize = 1 << 20;
+/// Doubts of prefixes. Beyond it everything is in doubt.
+pub const DOUBT_PREFIXES_MAX: usize = 256;
 /// Slots of the store per tick that a sweep checks.
 pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
 /// And slots per lock of a shard.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use config::limits::Limits;
 use metrics::Described;
-use store::Key;
+use runtime::time;
+use store::{Concerns, Key};
 
 use crate::changes::{Made, Notice};
 use crate::flight::Settled;
@@ -38,7 +39,7 @@ impl Cache {
 
     /// Checks the process's memory, if it is time.
     pub fn look_at_memory(&self, limits: &Limits) {
-        self.pressure.look(runtime::time::wall_ms(), limits, |excess| {
+        self.pressure.look(time::wall_ms(), limits, |excess| {
             let counters = self.store.counters();
             let left = store_bytes_left(counters.bytes, counters.bytes_max, excess);
             self.store.shrink_to(left);
@@ -224,17 +225,27 @@ impl Cache {
     }
 
     /// Invalidates the stored responses of a URI (RFC 9111, 4.4) and the fetches in flight for it.
-    /// `own` is the watch of the request that made the change. Await the result before the change
-    /// is acknowledged.
-    pub fn invalidate(&self, changed: StoredUri<'_>, own: Option<&mut Watch>) -> Made {
+    /// `own` is the watch of the request that made the change. `peers_know`: all peers have seen
+    /// the change themselves. Await the result before the change is acknowledged.
+    pub fn invalidate(
+        &self,
+        changed: StoredUri<'_>,
+        own: Option<&mut Watch>,
+        peers_know: bool,
+    ) -> Made {
         let (uri, rounds) = (self.uri_key(changed), self.handover.rounds());
+        let url = changed.url();
+        if !peers_know {
+            // A request that finds nothing from here on must not get the old response of a peer.
+            self.doubts.note(Concerns::Url(&url), time::wall_ms());
+        }
         match own {
             Some(watch) => watch.change(),
             None => self.watches.change(&uri),
         }
         self.store.remove(&uri);
         let pending = self.disk().map(|disk| disk.delete(&uri));
-        Cache::made(Notice::of_url(changed.url()), pending, rounds)
+        Cache::made(Notice::of_url(url), pending, rounds)
     }
 
     /// Stores a part, combined with the stored parts if that is allowed. A complete representation

@@ -109,6 +109,7 @@ impl Cache {
     /// Await the returned [`Made`] before acknowledging the purge.
     pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> (Mark, Made) {
         let rounds = self.handover.rounds();
+        self.doubts.note(what, now_ms);
         let (mark, pending) = match self.disk() {
             Some(disk) => {
                 let (mark, pending) = disk.purge(what, soft, now_ms);

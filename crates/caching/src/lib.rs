@@ -59,7 +59,7 @@ pub use invalidation::{TargetUri, invalidated_locations, invalidates, resolve_sa
 pub use partial::{ContentRange, covers, if_range, may_combine, missing};
 pub use reuse::{
     Failure, MustValidate, NoStaleOnError, Reuse, StaleRule, decide_collapsed, decide_reuse,
-    decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error,
+    decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error, wants_new,
 };
 pub use storing::{
     Configured, HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,

@@ -123,6 +123,13 @@ pub fn only_if_cached<F: FieldSource + ?Sized>(fields: &F) -> bool {
     fields.has("cache-control") && CacheControl::of(fields).only_if_cached
 }
 
+/// Whether the request wants a response that no cache has stored (RFC 9111, 5.2.1 and 5.4).
+pub fn wants_new<F: FieldSource + ?Sized>(fields: &F) -> bool {
+    let limits = RequestLimits::of(fields);
+    let is_asked = limits.no_cache.is_some() || limits.max_age_ms == Some(0);
+    is_asked || CacheControl::of(fields).no_store
+}
+
 /// The request's directives.
 #[derive(Default)]
 struct RequestLimits {

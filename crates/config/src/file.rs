@@ -10,6 +10,7 @@ use toml::de::DeTable;
 
 use super::Path as RoutePath;
 use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
+use super::peer_keys::{HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
 use super::table::{Here, Reader, at_restart, read_table};
 use super::tls_keys;
@@ -113,11 +114,15 @@ impl Root {
             .map(|(at, table)| tls_keys::group(table.group(), table.tls.as_ref(), at, here))
             .collect();
         let https = tls_keys::https(&listeners, &self.https, here);
+        let hierarchy = self.hierarchy.hierarchy(&self.peer, here);
         let routes: Vec<Route> = self.route.iter().filter_map(RouteTable::route).collect();
         let config = Config {
             listeners,
             groups,
             routes,
+            hierarchy,
+            icp: self.icp.as_ref().and_then(IcpSection::server),
+            htcp: self.htcp.as_ref().and_then(HtcpSection::server),
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),
             via: self.via.clone(),
@@ -164,6 +169,10 @@ impl Root {
         }
         let mut names = hashbrown::HashSet::new();
         for (at, group) in config.groups.iter().enumerate() {
+            if config.hierarchy.is_some() && group.name == super::PARENTS {
+                let text = format!("the group of parents has the name `{}`", super::PARENTS);
+                here.mistake_of(&format!("upstream[{at}].name"), text);
+            }
             if !names.insert(group.name.as_str()) {
                 let text = format!("there are two upstreams with the name `{}`", group.name);
                 here.mistake_of(&format!("upstream[{at}].name"), text);
@@ -211,7 +220,8 @@ impl UpstreamTable {
         let server = |server: &super::keys::ServerTable| {
             let origin = server.url.as_ref()?.value.clone();
             let (weight, backup) = (server.weight, server.backup);
-            Some(Server { origin, weight, backup, outstanding_max: server.outstanding_max })
+            let outstanding_max = server.outstanding_max;
+            Some(Server { weight, backup, outstanding_max, ..Server::of(origin) })
         };
         let balance = match self.balance {
             Balance::Hash { .. } => Balance::Hash { load_percent_max: self.load_percent_max },
@@ -271,6 +281,7 @@ impl RouteTable {
             key: self.key.clone(),
             lifetimes: self.lifetime.clone(),
             negative: self.negative,
+            peers: self.peers,
         })
     }
 }

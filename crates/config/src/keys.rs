@@ -13,6 +13,7 @@ use toml::de::DeValue;
 
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
+use super::peer_keys::{HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
@@ -28,7 +29,7 @@ use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 /// A count that no one has a reason to exceed.
-const MANY: u64 = 1_000_000;
+pub(crate) const MANY: u64 = 1_000_000;
 /// A share in percent.
 const PERCENT: Kind = Kind::Count(0, 100);
 const STATUS: Kind = Kind::Count(100, 599);
@@ -40,6 +41,10 @@ pub(crate) struct Root {
     pub(crate) listen: Vec<ListenTable>,
     pub(crate) upstream: Vec<UpstreamTable>,
     pub(crate) route: Vec<RouteTable>,
+    pub(crate) peer: Vec<PeerTable>,
+    pub(crate) hierarchy: HierarchySection,
+    pub(crate) icp: Option<IcpSection>,
+    pub(crate) htcp: Option<HtcpSection>,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
     pub(crate) via: Via,
@@ -63,6 +68,10 @@ impl Table for Root {
             them. Without routes, all go to the first upstream. Of the routes that match, the one \
             with the most specific host is used, and of these the one with the most specific \
             path.";
+        [[peer]]: peer, "Another proxy, which requests of forward listeners that miss may go to.";
+        [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
+        (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";
+        (htcp): htcp, "Answers to the queries of other caches, and their purges (HTCP, RFC 2756).";
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its response and in the log.";
         [upgrade]: upgrade, "Connections that switch to another protocol.";
@@ -264,6 +273,7 @@ words!(Balance:
     "round_robin" => Balance::RoundRobin,
     "least_outstanding" => Balance::LeastOutstanding,
     "hash" => Balance::HASH,
+    "carp" => Balance::Carp,
 );
 words!(ForwardedFields:
     "none" => ForwardedFields::None,
@@ -468,6 +478,7 @@ pub(crate) struct RouteTable {
     pub(crate) key: KeySettings,
     pub(crate) lifetime: Vec<Lifetime>,
     pub(crate) negative: Option<Duration>,
+    pub(crate) peers: bool,
     pub(crate) request: Vec<FieldTable>,
     pub(crate) response: Vec<FieldTable>,
 }
@@ -489,6 +500,7 @@ impl Default for RouteTable {
             key: KeySettings::default(),
             lifetime: Vec::new(),
             negative: None,
+            peers: false,
             request: Vec::new(),
             response: Vec::new(),
         }
@@ -555,6 +567,9 @@ impl Table for RouteTable {
              none and no [[route.lifetime]] matches.", example "\"10s\"";
         [[lifetime]]: lifetime, "How long some responses are fresh. The first one that matches a \
             response applies.";
+        peers: Kind::Flag, peers,
+            "Whether peers that answer queries are asked for what is not stored. They get the \
+             client's fields, without those that `request` and the upstream add.";
         [[request]]: request, "A change to the fields sent to the upstream.";
         [[response]]: response, "A change to the fields of the upstream's response, made before \
             anything else sees them: changed caching fields take effect.";
@@ -575,6 +590,10 @@ impl Table for RouteTable {
                 "status",
                 "the upstream decides the status: it is for redirect or answer",
             );
+        }
+        if self.peers && (self.hosts.is_empty() || self.upstream.is_none()) {
+            // A client could name any host that a peer has visited.
+            here.mistake_of("peers", "peers are asked for hosts that the route names: write hosts");
         }
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");

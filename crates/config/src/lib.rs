@@ -13,6 +13,8 @@ mod forward_keys;
 mod key_settings;
 mod keys;
 pub mod limits;
+mod peer_keys;
+mod peers;
 mod problem;
 mod purge;
 mod quota;
@@ -44,6 +46,7 @@ pub use file::{Process, Settings};
 pub use key_settings::{
     CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
 };
+pub use peers::{AskedPeer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use quota::{By, Counts, Over, Quota, Rate};
@@ -102,6 +105,12 @@ pub struct Config {
     pub groups: Vec<Group>,
     /// Which requests go to which group; if empty, all go to the first one.
     pub routes: Vec<Route>,
+    /// Other proxies, parents and siblings, that misses may go to.
+    pub hierarchy: Option<Hierarchy>,
+    /// Answers to queries by ICP, if there are any.
+    pub icp: Option<QueryServer>,
+    /// The same by HTCP.
+    pub htcp: Option<QueryServer>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -149,6 +158,9 @@ impl Config {
             listeners: listen.iter().map(|&address| Listener::plain(address, role)).collect(),
             groups: Vec::new(),
             routes: Vec::new(),
+            hierarchy: None,
+            icp: None,
+            htcp: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),
@@ -171,7 +183,11 @@ impl Config {
     /// Settings that work but are dangerous or about to fail: an expired certificate, a server
     /// whose certificate is not verified.
     pub fn warnings(&self) -> Vec<String> {
-        let servers = self.groups.iter().flat_map(|group| &group.servers);
+        let hierarchy = self.hierarchy.as_ref();
+        let parents = hierarchy.and_then(|hierarchy| hierarchy.parents.as_ref());
+        let asked = hierarchy.into_iter().flat_map(|of| &of.asked).map(|peer| &peer.group);
+        let groups = self.groups.iter().chain(parents).chain(asked);
+        let servers = groups.flat_map(|group| &group.servers);
         let peers = servers.filter_map(|server| server.origin.tls.as_ref());
         let of_servers = peers.flat_map(|peer| {
             peer.warnings().iter().map(move |text| format!("{}: {text}", peer.name()))
@@ -188,7 +204,10 @@ impl Config {
             };
             Some(format!("compression: nothing is coded: {why}"))
         });
-        let found = of_listeners.chain(of_servers).chain(of_https).chain(of_compression);
+        let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
+        let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
+        let found = of_listeners.chain(of_servers).chain(of_https);
+        let found = found.chain(of_compression).chain(no_via);
         let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();

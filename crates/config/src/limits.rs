@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const SERVERS_PER_GROUP_MAX: usize = 128;
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u32 = 1000;
+/// Maximum size of a file with the login for a peer.
+pub const LOGIN_FILE_BYTES_MAX: u64 = 4 * 1024;
 /// Maximum size of a file of users.
 pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Maximum patterns, or names, in one list of a route.

@@ -44,6 +44,8 @@ pub struct Route {
     pub lifetimes: Vec<Lifetime>,
     /// The same for [`NEGATIVE`] statuses that no other matches.
     pub negative: Option<Duration>,
+    /// Whether peers are asked.
+    pub peers: bool,
 }
 
 /// The statuses that `negative` is for: errors of the request that RFC 9110 (15.1) lets a cache
@@ -65,6 +67,7 @@ impl Route {
             key: KeySettings::default(),
             lifetimes: Vec::new(),
             negative: None,
+            peers: false,
         }
     }
 }
@@ -371,6 +374,11 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
     };
     if !path.starts_with('/') || path.contains(['?', '#', ' ']) {
         return Err(format!("the path {path:?} does not begin with / or has more than a path"));
+    }
+    if route.peers && route.key != KeySettings::default() {
+        return Err("peers = true: a peer has no part of a key but the URL; ask peers on a route \
+                    without query, key_*, device, cookies_sent and bypass_cookies"
+            .to_owned());
     }
     match &route.action {
         Action::Group(name) if !groups.contains(name.as_str()) => {

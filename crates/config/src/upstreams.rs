@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Origin;
+use super::{Login, Origin};
 use transport::tls::Offered;
 
 /// Servers with the same content.
@@ -72,12 +72,14 @@ pub struct Server {
     pub backup: bool,
     /// Maximum concurrent requests, all cores together; `None`: no limit.
     pub outstanding_max: Option<u32>,
+    /// For a parent: sent with each request.
+    pub login: Option<Login>,
 }
 
 impl Server {
     /// With the defaults.
     pub fn of(origin: Origin) -> Server {
-        Server { origin, weight: 1, backup: false, outstanding_max: None }
+        Server { origin, weight: 1, backup: false, outstanding_max: None, login: None }
     }
 }
 
@@ -96,6 +98,8 @@ pub enum Balance {
         /// passes the next request on to another; 0: never.
         load_percent_max: u32,
     },
+    /// By the URL, as the Cache Array Routing Protocol says.
+    Carp,
 }
 
 impl Balance {

@@ -14,15 +14,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http1::{RequestHead, Target};
-use outcome::{Outcome, Refusal};
+use http1::{Name, RequestHead, ResponseHead, Scheme, Target, write};
+use outcome::{Fault, Hierarchy, Outcome, Refusal};
 use policy::client_hello::{ClientHello, Verdict};
 use policy::forward::within;
+use policy::peers::Allowed;
 use runtime::time;
 use transport::Transport;
-use upstream::{Reuse, To};
+use upstream::{BodyLength, Reading, Request, Reuse, To, Upstream};
 
 use super::Exchange;
+use super::course::used;
 use super::fetch::unanswered;
 use super::routing::RequestContext;
 use super::step::{Ending, Summary};
@@ -39,10 +41,21 @@ pub(super) async fn connect<C: Client>(
 ) -> Result<Ending, Refusal> {
     let (host, port) = target(exchange.context.head)?;
     let worker = exchange.context.worker;
-    let addresses = tunnel_addresses(&exchange.context).await?;
-    let to = To::Addresses(addresses, None);
-    let upstream = upstream::connect(&worker.upstreams, &to, Reuse::None).await;
-    let upstream = upstream.map_err(|fault| unanswered(&worker.io, fault))?;
+    let opened = match exchange.context.snapshot.peers.is_some() {
+        true => Box::pin(by_parent(&exchange.context)).await?,
+        false => None,
+    };
+    let (upstream, to_client) = match opened {
+        Some(Opened { upstream, first, hierarchy }) => {
+            exchange.hierarchy = hierarchy;
+            (upstream, first)
+        }
+        None => {
+            let to = To::Addresses(tunnel_addresses(&exchange.context).await?, None);
+            let upstream = upstream::connect(&worker.upstreams, &to, Reuse::None).await;
+            (upstream.map_err(|fault| unanswered(&worker.io, fault))?, Vec::new())
+        }
+    };
     let address = Some(upstream.address);
     let summary = Summary { outcome: Outcome::Tunnel, status: 200, upstream: address };
     exchange.client.respond(&Response::TunnelOpen);
@@ -60,7 +73,7 @@ pub(super) async fn connect<C: Client>(
             }
         };
     }
-    Ok(exchange.tunnel(&upstream.stream, &first, &[], summary).await)
+    Ok(exchange.tunnel(&upstream.stream, &first, &to_client, summary).await)
 }
 
 impl<C: Client> Exchange<'_, C> {
@@ -94,6 +107,67 @@ pub(crate) async fn tunnel_addresses(
 ) -> Result<Arc<[SocketAddr]>, Refusal> {
     let (host, port) = target(context.head)?;
     context.addresses(host, port).await
+}
+
+/// A tunnel to a host and port: its connection, and the bytes of it that have come.
+struct Opened {
+    upstream: Box<Upstream>,
+    first: Vec<u8>,
+    hierarchy: Hierarchy,
+}
+
+/// The rule for a tunnel, and the parents through which it is opened, if it does not lead to its
+/// host directly; `None` without peers.
+pub(crate) fn tunnel_to(
+    context: &RequestContext<'_>,
+) -> Result<Option<(Allowed, Option<To>)>, Refusal> {
+    let head = context.head;
+    let Some(peers) = &context.snapshot.peers else { return Ok(None) };
+    let (allowed, parents) = context.parents(peers, target(head)?)?;
+    let to = parents.map(|parents| {
+        let key = parents.key(Scheme::Https, head.target_bytes, b"");
+        To::Group(Arc::clone(parents), key, None)
+    });
+    Ok(Some((allowed, to)))
+}
+
+/// Opens a tunnel through a parent, if it does not lead to its host directly.
+async fn by_parent(context: &RequestContext<'_>) -> Result<Option<Opened>, Refusal> {
+    let (worker, head) = (context.worker, context.head);
+    let Some((allowed, Some(to))) = tunnel_to(context)? else { return Ok(None) };
+    let upstream = match upstream::connect(&worker.upstreams, &to, Reuse::None).await {
+        Ok(upstream) => upstream,
+        Err(fault) if allowed == Allowed::Either && fault != Fault::NoDescriptor => {
+            return Ok(None);
+        }
+        Err(fault) => return Err(unanswered(&worker.io, fault)),
+    };
+    let method = (head.method, head.method_bytes);
+    let mut request = Request::new(worker.io.buffer(), method, &head.target, head.target_bytes);
+    // Only with all names of `Via` does a loop end.
+    write::end_to_end(request.lines(), &head.fields, |field| field.id() == Name::Via);
+    context.snapshot.via.append_to_request(request.lines(), head.version);
+    request.end(BodyLength::None);
+    let failed = |fault| {
+        upstream.failed(fault);
+        unanswered(&worker.io, fault)
+    };
+    upstream.send_head(&worker.upstreams, &request).await.map_err(failed)?;
+    let mut reading = Reading::new(&worker.io);
+    let mut ignored = |_: &ResponseHead<'_>| {};
+    let got = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut ignored);
+    let got = time::timeout(upstream.times.first_byte(), got).await;
+    let got = got.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
+    match got.head().status {
+        200..=299 => {
+            let first = reading.bytes.to_vec();
+            Ok(Some(Opened { upstream, first, hierarchy: used(&to) }))
+        }
+        status => {
+            tracing::debug!(status, "a parent opened no tunnel");
+            Err(Refusal::ParentRefused)
+        }
+    }
 }
 
 /// Why there is no tunnel although it was promised.

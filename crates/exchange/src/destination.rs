@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use cache::key::StoredUri;
 use cache::realm::Realm;
+use outcome::Hierarchy;
 use upstream::To;
+
+use crate::course::Course;
 
 /// Where a request goes.
 #[derive(Debug)]
@@ -23,6 +26,8 @@ pub(crate) struct Destination<'x> {
     /// request is missing in its key.
     pub(crate) stores_as_sent: bool,
     pub(crate) to: To,
+    /// How it may be answered by peers; `None`: by none.
+    pub(crate) course: Option<Course>,
 }
 
 /// A destination that outlives its request.
@@ -35,6 +40,7 @@ pub(crate) struct OwnedDestination {
     is_keyed: bool,
     stores_as_sent: bool,
     to: To,
+    course: Option<Course>,
 }
 
 impl Destination<'_> {
@@ -61,6 +67,11 @@ impl Destination<'_> {
         }
     }
 
+    /// What the server of the response was.
+    pub(crate) fn hierarchy(&self) -> Hierarchy {
+        self.course.as_ref().map_or(Hierarchy::Direct, |course| course.used.get())
+    }
+
     pub(crate) fn detach(&self) -> OwnedDestination {
         OwnedDestination {
             realm: self.realm,
@@ -70,6 +81,7 @@ impl Destination<'_> {
             is_keyed: self.is_keyed,
             stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
+            course: self.course.clone(),
         }
     }
 }
@@ -84,6 +96,7 @@ impl OwnedDestination {
             is_keyed: self.is_keyed,
             stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
+            course: self.course.clone(),
         }
     }
 }

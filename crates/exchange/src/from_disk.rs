@@ -22,7 +22,7 @@ use upstream::{Answer, UpstreamBody};
 use super::Exchange;
 use super::ask::{Ask, Held, What};
 use super::destination::Destination;
-use super::fetch::Purpose;
+use super::fetch::{Purpose, hierarchy};
 use super::step::{Ending, Step, Summary, Torn};
 use crate::client::{Client, Gone};
 use crate::limits::BLOCKS_SENT_MAX;
@@ -157,7 +157,7 @@ impl<C: Client> Exchange<'_, C> {
     /// Asks the origin for the rest of a body that broke off, and sends it.
     pub(super) async fn repair(&mut self, to: &Destination<'_>, torn: Torn) -> Ending {
         let Torn { stored, missing, summary } = torn;
-        let Worker { io, upstreams, cache, .. } = &**self.context.worker;
+        let Worker { io, cache, .. } = &**self.context.worker;
         if caching::if_range(&stored.head.meta.validators).is_none() {
             return Ending::BrokenOff(summary);
         }
@@ -166,8 +166,9 @@ impl<C: Client> Exchange<'_, C> {
         let uri = cache.uri_key(to.uri());
         let held = Some(Held::Part(Arc::new(held)));
         let ask = Ask { what: What::Rest(missing), ..Ask::of(uri, uri, Forward::Partial, held) };
-        let request = self.forwarding(to).request(Purpose::Store(&ask));
-        let answer = upstream::exchange(upstreams, &to.to, &request, &mut |_| {}).await;
+        let forwarding = self.forwarding(to);
+        let request = forwarding.request(Purpose::Store(&ask));
+        let answer = hierarchy::exchange(&forwarding, &request, &mut |_| {}).await;
         let sent = match answer {
             Ok(mut answer) if continues(&stored, &answer, wanted) => {
                 self.send_rest(&mut answer.body, missing.bytes()).await

@@ -7,10 +7,10 @@
 //!
 //! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
 //! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
-//! joins other requests' fetches, [`fetch`] asks the origin, [`coded`] chooses the form of a
-//! response, [`in_form`], [`serve`] and [`from_disk`] send. [`quota`] takes each request from its
-//! quotas, and paces its body. [`explain`] describes what an exchange would do. [`hit`] looks for a
-//! fresh hit, for connections that answer it without an exchange. `INSIDE` in
+//! joins other requests' fetches, [`fetch`] asks the origin or a peer, [`coded`] chooses the form
+//! of a response, [`in_form`], [`serve`] and [`from_disk`] send. [`quota`] takes each request from
+//! its quotas, and paces its body. [`explain`] describes what an exchange would do. [`hit`] looks
+//! for a fresh hit, for connections that answer it without an exchange. `INSIDE` in
 //! `xtask/src/tidy/imports.rs` has the floors below them.
 //!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
@@ -23,6 +23,7 @@ pub mod client;
 mod coded;
 mod collapse;
 mod connect;
+mod course;
 mod destination;
 pub mod explain;
 mod fetch;
@@ -49,12 +50,13 @@ mod upgrade;
 pub mod websocket;
 mod worker;
 
+pub use fetch::hierarchy::clear_purged;
 pub use shared::Shared;
 pub use worker::{Slot, Worker};
 
 use access_log::{Record, last_field};
 use http1::Method;
-use outcome::{Outcome, Refusal};
+use outcome::{Hierarchy, Outcome, Refusal};
 use runtime::time::{self, Instant};
 use store::Generation;
 use store::disk::Hit;
@@ -76,6 +78,8 @@ pub struct Exchange<'x, C> {
     has_body: bool,
     /// What routing found.
     routed: Routed,
+    /// What the server was, in the terms of the hierarchy.
+    hierarchy: Hierarchy,
     /// Bytes that the client sent through a tunnel.
     tunnelled: u64,
     started: Instant,
@@ -98,6 +102,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             client,
             has_body: !body.length().is_empty(),
             routed: Routed::default(),
+            hierarchy: Hierarchy::Direct,
             tunnelled: 0,
             started: time::now(),
             arrived_ms: time::wall_ms(),
@@ -215,6 +220,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             bytes,
             body_bytes,
             upstream,
+            hierarchy: self.hierarchy,
             user: self.routed.user.as_deref().unwrap_or_default(),
             keep: keeps && matches!(ending, Ending::Complete(_)),
             rule: self.rule,

@@ -6,7 +6,7 @@ use access_log::Record;
 use cache::stored::{Stored, Use};
 use core_io::CoreIo;
 use http1::RequestHead;
-use outcome::{Outcome, Refusal};
+use outcome::{Hierarchy, Outcome, Refusal};
 use transport::tls::TlsFacts;
 
 use crate::listener::ListenerContext;
@@ -112,6 +112,7 @@ impl LoggedHit<'_> {
             bytes: self.response_head.len() as u64 + self.body_bytes,
             body_bytes: self.body_bytes,
             upstream: None,
+            hierarchy: Hierarchy::Direct,
             user: b"",
             keep: self.keep,
             rule: "",

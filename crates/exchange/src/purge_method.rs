@@ -9,6 +9,7 @@ use runtime::time;
 use store::Concerns;
 
 use super::Exchange;
+use super::fetch::hierarchy;
 use super::routing::RequestContext;
 use super::step::Ending;
 use crate::client::{Client, Own};
@@ -32,6 +33,10 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
         mark = later;
     }
     changes.durable(cache).await;
+    let RequestContext { worker, snapshot, .. } = &exchange.context;
+    if snapshot.peers.is_some() && !soft {
+        Box::pin(hierarchy::clear_purged(worker, snapshot, &url)).await;
+    }
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),

@@ -15,16 +15,20 @@ use cache::realm::Realm;
 use cache::stored::Wire;
 use caching::cache_status::Forward;
 use config::Role;
-use http1::{RequestHead, Scheme, Target};
+use http1::{RequestHead, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
+use policy::peers::{Allowed, Peers};
 use transport::Transport;
 use transport::proxy_protocol::Ends;
-use transport::tls::{TlsFacts, TlsPeer};
+use transport::tls::TlsFacts;
+use upstream::group::Group;
 use upstream::{Preface, To};
 
+use super::course::Course;
 use super::destination::Destination;
 use super::fetch::Forwarding;
+use super::fetch::hierarchy::{addresses, tls_peer};
 use super::step::Step;
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, has_content, requested_uri};
@@ -100,7 +104,7 @@ impl<'x> RequestContext<'x> {
         let RequestedUri { realm, authority, path } = self.uri()?;
         let mut stored_path = Cow::Borrowed(path);
         let mut sends_key = true;
-        let (to, stores) = match role {
+        let (to, course, stores) = match role {
             Role::Reverse => {
                 routed.route = snapshot.routes.find(authority, path);
                 let route = routed.route.and_then(|at| snapshot.routes.get(at));
@@ -122,18 +126,36 @@ impl<'x> RequestContext<'x> {
                     stores = stores && settings.bypassed(self.head.fields).is_none();
                     sends_key = *stored_path == *path && !settings.sends_key_cookies();
                 }
-                let key = group.key(authority, &stored_path);
-                (To::Group(Arc::clone(group), key, preface), stores)
+                let key = group.key(realm.scheme, authority, &stored_path);
+                let peers = snapshot.peers.as_ref().filter(|_| route.config.peers);
+                let course = peers.and_then(|peers| self.beside(peers, authority));
+                (To::Group(Arc::clone(group), key, preface), course, stores)
             }
-            Role::Forward => {
-                let tls = self.tls(realm.scheme, authority)?;
-                (To::Addresses(self.resolve(authority, realm.scheme.port()).await?, tls), true)
-            }
+            Role::Forward => match &snapshot.peers {
+                None => {
+                    let tls = tls_peer(snapshot, realm.scheme, authority)?;
+                    let addresses = self.resolve(authority, realm.scheme.port()).await?;
+                    (To::Addresses(addresses, tls), None, true)
+                }
+                Some(peers) => {
+                    let uri = RequestedUri { realm, authority, path };
+                    let (to, course) = Box::pin(self.by_peers(peers, &uri)).await?;
+                    (to, course, true)
+                }
+            },
         };
         let is_keyed = stores && bypass.is_none() && protocols.is_none();
         let stores_as_sent = stores && sends_key;
-        let destination =
-            Destination { realm, authority, path, stored_path, is_keyed, stores_as_sent, to };
+        let destination = Destination {
+            realm,
+            authority,
+            path,
+            stored_path,
+            is_keyed,
+            stores_as_sent,
+            to,
+            course,
+        };
         let to = place.get_or_init(|| destination);
         if let Some(protocols) = protocols {
             return Ok(Step::Upgrade(to, protocols));
@@ -188,19 +210,6 @@ impl<'x> RequestContext<'x> {
         Ends { source: self.peer, destination }
     }
 
-    /// The TLS peer for a URI that a client names.
-    fn tls(&self, scheme: Scheme, authority: &[u8]) -> Result<Option<Arc<TlsPeer>>, Refusal> {
-        if scheme == Scheme::Http {
-            return Ok(None);
-        }
-        let tls = self.snapshot.config.https.as_ref().ok_or(Refusal::Scheme)?;
-        let host = http1::parse_authority(authority).ok().map(|parsed| parsed.host);
-        match host.and_then(|host| TlsPeer::of(tls, host)) {
-            Some(peer) => Ok(Some(Arc::new(peer))),
-            None => Err(Refusal::Authority),
-        }
-    }
-
     async fn resolve(
         &self,
         authority: &[u8],
@@ -217,12 +226,10 @@ impl<'x> RequestContext<'x> {
         host: &[u8],
         port: u16,
     ) -> Result<Arc<[SocketAddr]>, Refusal> {
-        let (rules, io, shared) = (&self.snapshot.forward, &self.worker.io, &self.worker.shared);
-        let limit = io.limits().limits.connect_timeout;
-        let from = (&shared.resolver, limit);
-        let found = rules.addresses((host, port), self.head.method, from, &shared.own).await;
+        let at = (host, port);
+        let found = addresses(self.worker, &self.snapshot, at, self.head.method).await;
         if self.look == Look::Use && matches!(found, Err(Refusal::Fault(_))) {
-            io.counters.upstream_errors.add(1);
+            self.worker.io.counters.upstream_errors.add(1);
         }
         found
     }
@@ -238,6 +245,64 @@ impl<'x> RequestContext<'x> {
     /// The parts of the request's key besides its URI, by the settings of its route.
     pub(crate) fn key_parts(&self, route: Option<usize>) -> Option<KeyParts<'_>> {
         self.snapshot.routes.get(route?)?.key.as_ref()?.parts()
+    }
+
+    /// How peers may answer a request to a reverse listener. Its parents are the servers of its
+    /// upstream, so that of the rules only those on what is always direct concern it.
+    fn beside(&self, peers: &Arc<Peers>, authority: &[u8]) -> Option<Course> {
+        let host = http1::parse_authority(authority).ok()?.host;
+        let allowed = match peers.allowed(std::str::from_utf8(host).ok()?, self.head.method_bytes) {
+            Allowed::Direct => Allowed::Direct,
+            Allowed::Either | Allowed::Peer => Allowed::Either,
+        };
+        Some(Course::to_origin(peers, allowed, false))
+    }
+
+    /// The destination of a request to a forward listener that has peers.
+    async fn by_peers(
+        &self,
+        peers: &Arc<Peers>,
+        uri: &RequestedUri<'_>,
+    ) -> Result<(To, Option<Course>), Refusal> {
+        let RequestedUri { realm, authority, path } = *uri;
+        let parsed = http1::parse_authority(authority).map_err(|_| Refusal::Authority)?;
+        let at = (parsed.host, parsed.port.unwrap_or(realm.scheme.port()));
+        let (allowed, parents) = self.parents(peers, at)?;
+        let Some(parents) = parents else {
+            let tls = tls_peer(&self.snapshot, realm.scheme, authority)?;
+            let to = To::Addresses(self.addresses(at.0, at.1).await?, tls);
+            let course = Course::to_origin(peers, allowed, peers.parents.is_some());
+            return Ok((to, Some(course)));
+        };
+        let key = parents.key(realm.scheme, authority, path);
+        let to = To::Group(Arc::clone(parents), key, None);
+        let course = Course::to_parents(peers, allowed, &to);
+        Ok((to, Some(course)))
+    }
+
+    /// The parents that a request for this host and port goes to; `None`: it goes to its origin. A
+    /// parent looks names up, so that only addresses are judged here.
+    pub(crate) fn parents<'p>(
+        &self,
+        peers: &'p Peers,
+        (host, port): (&[u8], u16),
+    ) -> Result<(Allowed, Option<&'p Arc<Group>>), Refusal> {
+        let host = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
+        let allowed = peers.allowed(host, self.head.method_bytes);
+        let parents = peers.parents.as_ref().filter(|group| match allowed {
+            Allowed::Direct => false,
+            Allowed::Either => group.is_usable(),
+            Allowed::Peer => !group.is_down(),
+        });
+        match parents {
+            None if allowed == Allowed::Peer => Err(Refusal::NoParent),
+            None => Ok((allowed, None)),
+            Some(_) => {
+                let (rules, own) = (&self.snapshot.forward, &self.worker.shared.own);
+                rules.admits_by_peer((host, port), self.head.method, own)?;
+                Ok((allowed, parents))
+            }
+        }
     }
 
     /// The request, to be forwarded to an origin.

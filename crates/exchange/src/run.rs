@@ -52,13 +52,17 @@ struct Tries {
     alone: bool,
 }
 
-impl<C: Client> Exchange<'_, C> {
+impl<'x, C: Client> Exchange<'x, C> {
     /// Serves the request to its end.
     pub async fn serve_request(mut self, body: &mut C::Body) -> Ending {
-        let ending = match self.run(body).await {
+        let place = Place::new();
+        let ending = match self.run(&place, body).await {
             Ok(ending) => ending,
             Err(refusal) => self.refuse(refusal).await,
         };
+        if let Some(to) = place.get() {
+            self.hierarchy = to.hierarchy();
+        }
         self.log(&ending, body);
         ending
     }
@@ -67,8 +71,11 @@ impl<C: Client> Exchange<'_, C> {
     ///
     /// A future is as large as its largest step, and it is copied when it begins: steps that are
     /// larger than passing a request on are put on the heap.
-    async fn run(&mut self, body: &mut C::Body) -> Result<Ending, Refusal> {
-        let place = Place::new();
+    async fn run<'d>(
+        &mut self,
+        place: &'d Place<'x>,
+        body: &mut C::Body,
+    ) -> Result<Ending, Refusal> {
         let mut tries = Tries::default();
         if self.is_taken_at(Stage::Head) {
             Box::pin(self.take(Stage::Head)).await?;
@@ -77,7 +84,7 @@ impl<C: Client> Exchange<'_, C> {
         if self.is_taken_at(Stage::User) {
             Box::pin(self.take(Stage::User)).await?;
         }
-        let mut step = self.context.route(class, &place, &mut self.routed).await?;
+        let mut step = self.context.route(class, place, &mut self.routed).await?;
         loop {
             if self.is_taken_at(Stage::Fetch) && step.needs_upstream() {
                 Box::pin(self.take(Stage::Fetch)).await?;

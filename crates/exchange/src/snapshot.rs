@@ -10,22 +10,27 @@ use crate::limits::Limits;
 use crate::shared::Shared;
 use config::{Config, Role};
 use policy::forward::Rules;
+use policy::peers::Peers;
 use policy::quota::Quotas;
 use policy::routes::Routes;
 use policy::via::ViaNames;
 use upstream::group::Group;
+use upstream::peers::Peer;
 
 /// A configuration, ready for use.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The configuration that it was made from.
     pub config: Arc<Config>,
-    /// The upstream groups of reverse mode, in the order of the configuration.
+    /// The upstream groups of reverse mode, in the order of the configuration, then the parents,
+    /// then each peer that is asked.
     pub groups: Arc<[Arc<Group>]>,
     /// The routes of reverse mode.
     pub routes: Arc<Routes>,
     /// The rules of forward mode.
     pub forward: Arc<Rules>,
+    /// The peers of forward mode, if there are any.
+    pub peers: Option<Arc<Peers>>,
     /// The names that `Via` carries.
     pub via: ViaNames,
     /// The quotas, if there are any.
@@ -38,17 +43,32 @@ impl Snapshot {
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
-        let groups = shared.upstreams.groups(&config.groups);
-        let routes = Arc::new(Routes::new(&config.routes, &groups));
+        let parents = config.hierarchy.as_ref().and_then(|hierarchy| hierarchy.parents.as_ref());
+        let asked = config.hierarchy.as_ref().map_or(&[][..], |hierarchy| &hierarchy.asked);
+        let one_each = asked.iter().map(|peer| &peer.group);
+        let registry = &shared.upstreams;
+        let groups = registry.groups(config.groups.iter().chain(parents).chain(one_each));
+        let (of_routes, of_peers) = groups.split_at(config.groups.len());
+        let (parents, of_asked) = of_peers.split_at(usize::from(parents.is_some()));
+        let asked = registry.peers(asked, of_asked);
+        let routes = Arc::new(Routes::new(&config.routes, of_routes));
+        let peers = config.hierarchy.as_ref();
+        let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, &shared.pseudonym);
         let quotas = shared.quotas.quotas(&config.quotas, &routes, &shared.cache.hasher);
-        Snapshot { groups, routes, forward, via, quotas, config: Arc::new(config) }
+        Snapshot { groups, routes, forward, peers, via, quotas, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry cache tags.
     pub fn tags_to_clients(&self, role: Role) -> bool {
         self.config.purge.tags_to_clients.unwrap_or(role == Role::Forward)
+    }
+
+    /// The peers that are asked before a request is sent.
+    pub fn asked(&self) -> Arc<[Peer]> {
+        let asked = self.peers.as_ref().map(|peers| Arc::clone(&peers.asked));
+        asked.unwrap_or_else(|| Arc::new([]))
     }
 
     /// The limits of the configuration.

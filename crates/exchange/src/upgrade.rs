@@ -18,7 +18,7 @@ use upstream::{BodyLength, Reading, Reuse, Upstream};
 
 use super::Exchange;
 use super::destination::Destination;
-use super::fetch::{Purpose, unanswered};
+use super::fetch::{Purpose, hierarchy, unanswered};
 use super::step::{Ending, Summary};
 use crate::client::{Client, RequestBody, Response};
 use crate::websocket;
@@ -33,14 +33,18 @@ pub(super) async fn upgrade<C: Client>(
     let worker = exchange.context.worker;
     let unanswered = |fault| unanswered(&worker.io, fault);
     // An upgrade cannot be repeated.
-    let upstream = upstream::connect(&worker.upstreams, &to.to, Reuse::None).await;
-    let upstream = upstream.map_err(unanswered)?;
+    let forwarding = exchange.forwarding(to);
+    let connected = hierarchy::connect(&forwarding, Reuse::None).await;
+    let (upstream, to_parent) = connected.map_err(unanswered)?;
     // HTTP/2 has no upgrade, which a server may always ignore.
     let purpose = match upstream.may_switch() {
         true => Purpose::Upgrade(protocols),
         false => Purpose::Pass(BodyLength::None),
     };
-    let request = exchange.forwarding(to).request(purpose);
+    let mut request = forwarding.request(purpose);
+    if to_parent {
+        request = hierarchy::for_parent(&forwarding, &request);
+    }
     let request_ms = time::wall_ms();
     let failed = |fault| {
         upstream.failed(fault);

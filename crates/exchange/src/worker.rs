@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use access_log::CoreLog;
 use cache::Cache;
@@ -69,6 +70,7 @@ impl Worker {
         let log = CoreLog::new(shared.log.clone(), format, Arc::clone(&shared.urls));
         let refusals = Arc::clone(&shared.refusals);
         let io = CoreIo::new(snapshot.limits().clone(), counters, refusals, log);
+        shared.cache.doubts.set_life(doubt_life(&snapshot));
         Rc::new(Worker {
             overload: Overload::new(shared.cache.hasher.key(&[b"shares"]).to_u128() as u64),
             upstreams: Upstreams::new(&io),
@@ -117,9 +119,15 @@ impl Worker {
     /// Puts another configuration in force. Requests in flight keep the one they began with.
     pub fn replace_snapshot(&self, snapshot: Snapshot) {
         self.io.replace_limits(snapshot.limits().clone());
+        self.cache.doubts.set_life(doubt_life(&snapshot));
         let before = self.snapshot.replace(Rc::new(snapshot));
         drop(before); // its destructors run without the borrow
     }
+}
+
+/// How long doubts last, if there are peers.
+fn doubt_life(snapshot: &Snapshot) -> Option<Duration> {
+    snapshot.peers.as_ref().map(|peers| peers.doubt_time)
 }
 
 /// The place of a connection in the table. It leaves the table when this is dropped.

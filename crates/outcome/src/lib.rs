@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 mod fault;
+mod hierarchy;
 mod outcome;
 mod refusal;
 
 pub use fault::{Fault, is_out_of_descriptors};
+pub use hierarchy::Hierarchy;
 pub use outcome::Outcome;
 pub use refusal::{COUNTED, Class, Refusal};

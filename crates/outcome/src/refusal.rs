@@ -186,6 +186,10 @@ refusals! {
          names";
     PurgeTarget = 400, Request, Keep, "purge-target", "PURGE takes the URL that is to be purged";
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
+    NoParent = 503, State, Keep, "no-parent",
+        "no parent is usable, and this request must not go to its origin (never_direct)";
+    ParentRefused = 502, State, Close, "parent-refused",
+        "the parent did not open a tunnel";
     Overload = 503, State, Keep, "overload",
         "more requests come than can be answered: ask again later";
     Quota = 429, State, Keep, "quota",

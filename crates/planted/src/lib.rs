@@ -89,6 +89,10 @@ bugs! {
         "twin: faults::an_unsolicited_response_reaches_no_client";
     UnsafeRepeated = "unsafe-repeated", "a request that must not be repeated is repeated",
         "twin: faults::a_request_that_may_not_be_repeated_is_not";
+    DoubtIgnored = "doubt-ignored", "peers are trusted with what was purged here",
+        "twin: parents::a_purge_is_not_undone_by_the_parent";
+    ForgedHitTaken = "forged-hit", "an answer to a query counts from any sender",
+        "twin: siblings::a_forged_hit_changes_nothing";
     Http2WindowNotTaken = "http2-window", "content does not use up a stream's window",
         "model: rules::rfc9113_6_9_2_content_waits_for_the_window_and_the_wait_is_reported";
     Http2WindowUnnoticed = "http2-wake", "a window that opens wakes no stream",

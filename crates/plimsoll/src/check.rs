@@ -22,6 +22,15 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             if let Some(admin) = settings.process.admin {
                 text.push_str(&format!("its admin address would be {admin}\n"));
             }
+            for parent in parents(&settings.config) {
+                text.push_str(&format!("misses would go to the parent {parent}\n"));
+            }
+            for peer in asked(&settings.config) {
+                text.push_str(&format!("{peer} would be asked what it has stored\n"));
+            }
+            for (protocol, address) in query_servers(&settings.config) {
+                text.push_str(&format!("it would answer queries at {address} ({protocol})\n"));
+            }
             if let Some((name, uid, gid)) = user {
                 text.push_str(&format!("it would run as {name} (user {uid}, group {gid})\n"));
             }
@@ -56,6 +65,24 @@ fn listeners(config: &Config) -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
+/// The hosts and ports of the parents.
+fn parents(config: &Config) -> impl Iterator<Item = &str> {
+    let parents = config.hierarchy.iter().flat_map(|hierarchy| &hierarchy.parents);
+    parents.flat_map(|group| &group.servers).map(|server| server.origin.authority.as_str())
+}
+
+/// The hosts and ports of the peers that are asked.
+fn asked(config: &Config) -> impl Iterator<Item = &str> {
+    let asked = config.hierarchy.iter().flat_map(|hierarchy| &hierarchy.asked);
+    asked.map(|peer| peer.group.name.as_str())
+}
+
+/// Where queries of other caches are answered.
+fn query_servers(config: &Config) -> impl Iterator<Item = (&'static str, String)> {
+    let servers = [("icp", &config.icp), ("htcp", &config.htcp)].into_iter();
+    servers.filter_map(|(name, server)| Some((name, server.as_ref()?.listen.to_string())))
+}
+
 fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
     let listen: Vec<_> = listeners(&settings.config)
         .map(|(address, role)| json!({ "address": address, "role": role }))
@@ -66,6 +93,11 @@ fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
         "listen": listen,
         "admin": settings.process.admin,
         "upstreams": settings.config.groups.iter().map(|group| &group.name).collect::<Vec<_>>(),
+        "parents": parents(&settings.config).collect::<Vec<_>>(),
+        "peers_asked": asked(&settings.config).collect::<Vec<_>>(),
+        "queries": query_servers(&settings.config)
+            .map(|(protocol, address)| json!({ "protocol": protocol, "address": address }))
+            .collect::<Vec<_>>(),
         "mistakes": [],
         "warnings": settings.config.warnings(),
     })

@@ -157,6 +157,12 @@ fn asked(out: &mut String, request: &Request) {
         (_, _, true) => "\nThe connection would go to\n",
         _ => "\nA request would be sent to the origin\n",
     });
+    if !request.asks.is_empty() {
+        row(out, "asks first", &request.asks.join(", "));
+    }
+    if let Some(rule) = &request.hierarchy {
+        row(out, "hierarchy", rule);
+    }
     if let Some(group) = &request.group {
         row(out, "group", group);
     }

@@ -220,7 +220,7 @@ impl Admin {
             "/" | "/dashboard" => self.not_shown(call.dashboard[0]),
             "/events" => self.not_shown(call.dashboard[1]),
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
-            "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.snapshot().groups)),
+            "/upstreams" => Reply::json(200, &self.upstreams()),
             "/quotas" => {
                 let quotas = &self.task.worker.snapshot().quotas;
                 Reply::json(200, &quota::figures::json(quotas.as_deref()))
@@ -234,11 +234,13 @@ impl Admin {
             "/locks" => locks::answer(call, &self.task.worker.io).await,
             "/reload" => self.carry_out(Order::Reload).await,
             "/restart" => self.carry_out(Order::Restart).await,
-            _ => {
-                let routes = Arc::clone(&self.task.worker.snapshot().routes);
-                purge_api::answer(call, &self.process.shared.cache, &routes).await
-            }
+            _ => purge_api::answer(call, &self.task.worker).await,
         }
+    }
+
+    fn upstreams(&self) -> serde_json::Value {
+        let snapshot = self.task.worker.snapshot();
+        figures::json(&snapshot.groups, &snapshot.asked())
     }
 
     /// Why the page, or its events, are not sent.
@@ -262,8 +264,9 @@ impl Admin {
 
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.process);
-        let upstreams = UpstreamFigures(Arc::clone(&self.task.worker.snapshot().groups));
-        let quotas = QuotaFigures(self.task.worker.snapshot().quotas.clone());
+        let snapshot = self.task.worker.snapshot();
+        let upstreams = UpstreamFigures(Arc::clone(&snapshot.groups), snapshot.asked());
+        let quotas = QuotaFigures(snapshot.quotas.clone());
         AllCores::new(self.cores.clone(), shared).text(upstreams, quotas)
     }
 }

@@ -14,6 +14,7 @@ use crate::core_task::CoreTask;
 use crate::listening::Listening;
 use crate::log_to::LogTo;
 use crate::process::{DiskUser, Process};
+use crate::queries::{self, Protocol};
 use config::{Config, Listener};
 use exchange::Worker;
 use exchange::snapshot::Snapshot;
@@ -103,6 +104,11 @@ impl Core {
                 }
             })
         });
+        // One core answers the queries of other caches.
+        let answering = is_first.then(|| {
+            [Protocol::Icp, Protocol::Htcp]
+                .map(|of| runtime::spawn(queries::answer(Rc::clone(&worker), of)))
+        });
         let admin = admin.map(|listener| {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
@@ -112,6 +118,9 @@ impl Core {
         drop(serving);
         if let Some(attending) = attending {
             attending.abort();
+        }
+        for answering in answering.into_iter().flatten() {
+            answering.abort();
         }
         if let Some(admin) = admin {
             admin.abort();

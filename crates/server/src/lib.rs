@@ -26,6 +26,7 @@ mod log_to;
 mod metrics_text;
 mod process;
 mod purge_api;
+mod queries;
 mod server;
 mod sockets;
 mod start_error;

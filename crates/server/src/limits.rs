@@ -9,6 +9,12 @@ pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 pub(crate) const DESCRIPTORS_OF_CLIENTS_PERCENT: usize = 75;
 /// Connections that a core accepts before it serves those it has.
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Queries of other caches that are answered before other work of the core has its turn.
+pub(crate) const QUERIES_PER_TURN_MAX: usize = 32;
+/// Answers per second to queries from addresses that may not ask. The others get none.
+pub(crate) const DENIALS_PER_SECOND_MAX: u32 = 10;
+/// Purges per second that other caches may send. The others are ignored, as if lost on the way.
+pub(crate) const CLEARS_PER_SECOND_MAX: u32 = 100;
 /// The largest body of a call to the admin address, in bytes.
 pub(crate) const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Pages of the dashboard that may be open at once.

@@ -4,12 +4,14 @@
 //! or several separated by spaces or commas) and `all`, and perhaps `soft`. The answer says what
 //! was done in the words that purges know it by.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
 
 use crate::call::{Call, Reply};
-use cache::Cache;
 use cache::changes::Changes;
+use exchange::Worker;
 use policy::routes::Routes;
 use runtime::time;
 
@@ -50,7 +52,8 @@ struct Done {
 }
 
 /// Carries out a call.
-pub(crate) async fn answer(call: &Call, cache: &Cache, routes: &Routes) -> Reply {
+pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
+    let (cache, routes) = (&*worker.cache, Arc::clone(&worker.snapshot().routes));
     let target = order(call).and_then(|order| Ok((target(&order)?, order.soft)));
     let (purged, soft) = match target {
         Ok(found) => found,
@@ -58,7 +61,7 @@ pub(crate) async fn answer(call: &Call, cache: &Cache, routes: &Routes) -> Reply
     };
     let now_ms = time::wall_ms();
     let stored = match &purged {
-        Target::Url(url) => stored_url(routes, url),
+        Target::Url(url) => stored_url(&routes, url),
         _ => None,
     };
     let mut changes = Changes::default();
@@ -78,6 +81,9 @@ pub(crate) async fn answer(call: &Call, cache: &Cache, routes: &Routes) -> Reply
         Target::All => one(Concerns::All),
     };
     let durable = changes.durable(cache).await;
+    if let (Target::Url(url), false) = (&purged, soft) {
+        exchange::clear_purged(worker, &worker.snapshot(), url.as_bytes()).await;
+    }
     let durable = cache.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })
 }

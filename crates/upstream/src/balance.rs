@@ -1,4 +1,4 @@
-//! Load balancing: three methods, which all work over any number of cores.
+//! Load balancing: four methods, which all work over any number of cores.
 //!
 //! The caller names the candidates, which are the servers that are usable now. A server that is
 //! down, full or tried already is no candidate. So each method distributes the requests of a
@@ -12,6 +12,7 @@ use runtime::sync::{Lock, LockKind};
 use siphasher::sip::SipHasher13;
 
 use config::Balance;
+use peering::carp::Carp;
 
 /// Requests in flight that are never too many for one server, whatever its share: with few
 /// requests, a bound by shares would scatter requests that belong together.
@@ -41,16 +42,20 @@ pub(super) enum Balancer {
     LeastOutstanding(AtomicUsize),
     /// Weighted rendezvous hashing: the highest score of (URL, server) wins.
     Hash { load_percent_max: u64 },
+    /// The order of members for a URL; the first candidate in it is chosen.
+    Carp(Carp),
 }
 
 impl Balancer {
-    pub(super) fn new(balance: Balance, servers: usize) -> Balancer {
+    /// For servers with these names and weights.
+    pub(super) fn new(balance: Balance, servers: &[(&str, u32)]) -> Balancer {
         match balance {
-            Balance::RoundRobin => Balancer::RoundRobin(Lock::new(&RICHES, vec![0; servers])),
+            Balance::RoundRobin => Balancer::RoundRobin(Lock::new(&RICHES, vec![0; servers.len()])),
             Balance::LeastOutstanding => Balancer::LeastOutstanding(AtomicUsize::new(0)),
             Balance::Hash { load_percent_max } => {
                 Balancer::Hash { load_percent_max: load_percent_max.into() }
             }
+            Balance::Carp => Balancer::Carp(Carp::new(servers.iter().copied())),
         }
     }
 
@@ -78,6 +83,10 @@ impl Balancer {
                 least_outstanding(candidates, from)
             }
             Balancer::Hash { load_percent_max } => by_hash(candidates, key, *load_percent_max),
+            Balancer::Carp(carp) => {
+                let is_candidate = |at: &usize| candidates.clone().any(|one| one.at == *at);
+                carp.rank(key as u32).find(is_candidate)
+            }
         }
     }
 }
@@ -181,6 +190,10 @@ mod tests {
         keys.map(|at| balancer.pick(all.iter().copied(), key(at), true).unwrap()).collect()
     }
 
+    fn of_equals(balance: Balance, servers: usize) -> Balancer {
+        Balancer::new(balance, &vec![("server", 1); servers])
+    }
+
     fn counts(picks: &[usize], servers: usize) -> Vec<usize> {
         (0..servers).map(|at| picks.iter().filter(|pick| **pick == at).count()).collect()
     }
@@ -191,7 +204,7 @@ mod tests {
             weights in prop::collection::vec(1u64..12, 1..8),
         ) {
             let all = candidates(&weights);
-            let balancer = Balancer::new(Balance::RoundRobin, all.len());
+            let balancer = of_equals(Balance::RoundRobin, all.len());
             let round: u64 = weights.iter().sum();
             let picks = picks(&balancer, &all, 0..round * 3);
             for (at, weight) in weights.iter().enumerate() {
@@ -226,14 +239,14 @@ mod tests {
     #[test]
     fn equals_take_turns() {
         let all = candidates(&[1, 1, 1]);
-        let balancer = Balancer::new(Balance::LeastOutstanding, 3);
+        let balancer = of_equals(Balance::LeastOutstanding, 3);
         assert_eq!(counts(&picks(&balancer, &all, 0..30), 3), [10, 10, 10]);
     }
 
     #[test]
     fn the_requests_of_a_missing_server_go_to_all_others() {
         let all = candidates(&[1, 1, 1, 1]);
-        let balancer = Balancer::new(Balance::RoundRobin, 4);
+        let balancer = of_equals(Balance::RoundRobin, 4);
         let without: Vec<_> = all.iter().copied().filter(|one| one.at != 1).collect();
         assert_eq!(counts(&picks(&balancer, &without, 0..300), 4), [100, 0, 100, 100]);
     }
@@ -241,7 +254,7 @@ mod tests {
     #[test]
     fn by_hash_each_gets_about_its_weight_and_a_change_moves_only_its_own() {
         let all = candidates(&[1, 2, 3, 4]);
-        let balancer = Balancer::new(Balance::HASH, 4);
+        let balancer = of_equals(Balance::HASH, 4);
         let before = picks(&balancer, &all, 0..20_000);
         for (at, count) in counts(&before, 4).into_iter().enumerate() {
             let due = 2_000 * (at + 1);
@@ -262,7 +275,7 @@ mod tests {
     #[test]
     fn an_overfull_server_passes_on_new_requests_only() {
         let mut all = candidates(&[1, 1, 1, 1]);
-        let balancer = Balancer::new(Balance::HASH, 4);
+        let balancer = of_equals(Balance::HASH, 4);
         let unloaded = picks(&balancer, &all, 0..2_000);
         for one in &mut all {
             one.outstanding = 10;
@@ -272,8 +285,22 @@ mod tests {
         for (before, now) in unloaded.iter().zip(picks(&balancer, &all, 0..2_000)) {
             assert!(now != 3 && (*before == now || *before == 3));
         }
-        let unbounded = Balancer::new(Balance::Hash { load_percent_max: 0 }, 4);
+        let unbounded = of_equals(Balance::Hash { load_percent_max: 0 }, 4);
         assert_eq!(picks(&unbounded, &all, 0..2_000), unloaded);
+    }
+
+    #[test]
+    fn by_carp_only_the_urls_of_a_missing_server_move() {
+        let names = ["a:3128", "b:3128", "c:3128"].map(|name| (name, 1));
+        let all = candidates(&[1, 1, 1]);
+        let balancer = Balancer::new(Balance::Carp, &names);
+        let before = picks(&balancer, &all, 0..3000);
+        assert!(counts(&before, 3).iter().all(|count| (900..1100).contains(count)));
+        let without: Vec<_> = all.iter().copied().filter(|one| one.at != 2).collect();
+        let after = picks(&balancer, &without, 0..3000);
+        for (before, after) in before.iter().zip(&after) {
+            assert!(before == after || *before == 2);
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ use runtime::time::{self, Instant};
 use serde_json::{Map, Value, json};
 
 use super::group::{Group, Member};
+use super::peers::Peer;
+use config::PeerKind;
 use metrics::{self, Described, Shape};
 
 /// A figure: its documentation, its key in JSON, and how it is read.
@@ -91,9 +93,36 @@ figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
         |member| member.state.figures.checks_failed.load(Relaxed);
 }
 
+figures! { PEER, PEER_FIGURES: Peer, &["peer"];
+    answers = "peer_answers", Gauge,
+        "1 if the peer answers queries, 0 if it has left one unanswered since its last answer",
+        |peer| u64::from(!peer.is_silent());
+    queries = "peer_queries", Counter,
+        "Queries sent to the peer",
+        |peer| peer.state.figures.queries.load(Relaxed);
+    hits = "peer_hits", Counter,
+        "Queries that the peer answered with a hit",
+        |peer| peer.state.figures.hits.load(Relaxed);
+    misses = "peer_misses", Counter,
+        "Queries that the peer answered with a miss",
+        |peer| peer.state.figures.misses.load(Relaxed);
+    refused = "peer_refused", Counter,
+        "Queries that the peer refused to answer",
+        |peer| peer.state.figures.refused.load(Relaxed);
+    unanswered = "peer_unanswered", Counter,
+        "Queries that a request waited for and that the peer left unanswered",
+        |peer| peer.state.figures.unanswered.load(Relaxed);
+    false_hits = "peer_false_hits", Counter,
+        "Hits of the peer whose response it did not have after all",
+        |peer| peer.state.figures.false_hits.load(Relaxed);
+    clears = "peer_clears", Counter,
+        "Purges that the peer was notified of",
+        |peer| peer.state.figures.clears.load(Relaxed);
+}
+
 /// All figures, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Described> {
-    GROUP_FIGURES.iter().chain(SERVER_FIGURES)
+    GROUP_FIGURES.iter().chain(SERVER_FIGURES).chain(PEER_FIGURES)
 }
 
 /// The name of a server's state.
@@ -136,10 +165,24 @@ pub fn servers(groups: &[Arc<Group>]) -> impl Iterator<Item = ServerNow<'_>> {
     })
 }
 
-/// All groups as JSON.
-pub fn json(groups: &[Arc<Group>]) -> Value {
+/// All groups, and the peers that are asked, as JSON.
+pub fn json(groups: &[Arc<Group>], peers: &[Peer]) -> Value {
     let groups: Vec<Value> = groups.iter().map(|group| of_group(group)).collect();
-    json!({ "groups": groups })
+    let peers: Vec<Value> = peers.iter().map(of_peer).collect();
+    json!({ "groups": groups, "peers": peers })
+}
+
+fn of_peer(peer: &Peer) -> Value {
+    let mut of = Map::new();
+    of.insert("peer".to_owned(), json!(peer.name));
+    let kind = match peer.kind {
+        PeerKind::Parent => "parent",
+        PeerKind::Sibling => "sibling",
+    };
+    of.insert("kind".to_owned(), json!(kind));
+    let read = |figure: &Figure<Peer>| (figure.key.to_owned(), json!((figure.read)(peer)));
+    of.extend(PEER.iter().map(read));
+    Value::Object(of)
 }
 
 fn of_group(group: &Group) -> Value {
@@ -163,9 +206,9 @@ fn of_member(member: &Member) -> Value {
     Value::Object(of)
 }
 
-/// All groups as OpenMetrics.
+/// All groups, and the peers that are asked, as OpenMetrics.
 #[derive(Debug)]
-pub struct UpstreamFigures(pub Arc<[Arc<Group>]>);
+pub struct UpstreamFigures(pub Arc<[Arc<Group>]>, pub Arc<[Peer]>);
 
 impl Collector for UpstreamFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -184,6 +227,11 @@ impl Collector for UpstreamFigures {
                 let labels = [("group", group), ("server", member.authority.as_str())];
                 (labels, (figure.read)(member))
             });
+            encode(&mut encoder, &figure.described, of_each)?;
+        }
+        for figure in PEER {
+            let peers = self.1.iter();
+            let of_each = peers.map(|peer| ([("peer", peer.name.as_str())], (figure.read)(peer)));
             encode(&mut encoder, &figure.described, of_each)?;
         }
         Ok(())

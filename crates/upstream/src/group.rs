@@ -21,15 +21,18 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashMap;
+use http1::Scheme;
+use peering::carp;
 use runtime::time::{self, Instant};
 
 use super::balance::{Balancer, Candidate, stable_hash};
 use super::budget::Budget;
+use super::peers::{Peer, PeerState};
 use super::queue::{Place, Queue};
 use super::server::{ServerState, Tried};
 use crate::limits::QUEUE_LOOK;
 use config::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
-use config::{self, Balance, HostSent, UpstreamProtocol};
+use config::{self, Balance, HostSent, Queries, UpstreamProtocol};
 use outcome::Fault;
 use transport::tls::TlsPeer;
 
@@ -75,6 +78,8 @@ pub(super) struct Member {
     pub(super) tls: Option<Arc<TlsPeer>>,
     /// The name and port that are resolved periodically; `None` if the address was configured.
     pub(super) name: Option<(String, u16)>,
+    /// The field line that logs in to it.
+    login: Option<config::Login>,
     weight: u64,
     pub(super) backup: bool,
     pub(super) outstanding_max: u32,
@@ -86,6 +91,7 @@ pub(super) struct Member {
 pub struct Registry {
     groups: Mutex<HashMap<String, Weak<GroupState>>>,
     servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
+    peers: Mutex<HashMap<(String, Queries), Weak<PeerState>>>,
 }
 
 /// The server that a request would go to.
@@ -130,8 +136,23 @@ enum Tier {
 
 impl Registry {
     /// The groups of a configuration.
-    pub fn groups(&self, groups: &[config::Group]) -> Arc<[Arc<Group>]> {
-        groups.iter().map(|group| Arc::new(self.group(group))).collect()
+    pub fn groups<'c>(
+        &self,
+        groups: impl IntoIterator<Item = &'c config::Group>,
+    ) -> Arc<[Arc<Group>]> {
+        groups.into_iter().map(|group| Arc::new(self.group(group))).collect()
+    }
+
+    /// The peers that are asked, which are these groups.
+    pub fn peers(&self, asked: &[config::AskedPeer], groups: &[Arc<Group>]) -> Arc<[Peer]> {
+        let one = |(peer, group): (&config::AskedPeer, &Arc<Group>)| Peer {
+            name: peer.group.name.clone(),
+            kind: peer.kind,
+            group: Arc::clone(group),
+            queries: peer.queries,
+            state: kept(&self.peers, (peer.group.name.clone(), peer.queries), PeerState::default),
+        };
+        asked.iter().zip(groups).map(one).collect()
     }
 
     fn group(&self, config: &config::Group) -> Group {
@@ -143,7 +164,9 @@ impl Registry {
         let servers = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
         let members: Box<[Member]> =
             servers.map(|server| self.member(&config.name, server)).collect();
-        let balancer = Balancer::new(config.balance, members.len());
+        let named = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
+        let named = named.map(|server| (server.origin.authority.as_str(), server.weight));
+        let balancer = Balancer::new(config.balance, &named.collect::<Vec<_>>());
         Group { config: config.clone(), members, balancer, shared }
     }
 
@@ -166,6 +189,7 @@ impl Registry {
             name: is_name.then(|| (host.to_owned(), port)),
             weight: u64::from(server.weight.clamp(1, WEIGHT_MAX)) * WEIGHT_UNIT,
             backup: server.backup,
+            login: server.login.clone(),
             outstanding_max: server.outstanding_max.unwrap_or(u32::MAX),
         }
     }
@@ -323,13 +347,30 @@ impl Group {
         })
     }
 
+    /// Whether some server is neither down nor ejected.
+    pub fn is_usable(&self) -> bool {
+        let now = time::now();
+        let is_up = |member: &Member| !member.state.is_down() && !member.state.is_ejected(now);
+        self.members.iter().any(is_up)
+    }
+
+    /// Whether every server is down. One that is ejected is not, and is used if there is no other.
+    pub fn is_down(&self) -> bool {
+        self.members.iter().all(|member| member.state.is_down())
+    }
+
     fn ticket(self: &Arc<Group>, at: usize) -> Ticket {
         Ticket { group: Arc::clone(self), at }
     }
 
     /// The number that says which requests belong together.
-    pub fn key(&self, authority: &[u8], path: &[u8]) -> u64 {
+    pub fn key(&self, scheme: Scheme, authority: &[u8], path: &[u8]) -> u64 {
         match self.config.balance {
+            Balance::Carp => {
+                let authority = authority.to_ascii_lowercase();
+                let parts = [scheme.name().as_bytes(), b"://", &authority, path];
+                carp::url_hash(&parts.concat()).into()
+            }
             Balance::Hash { .. } => stable_hash(&[&authority.to_ascii_lowercase(), path]),
             Balance::RoundRobin | Balance::LeastOutstanding => 0,
         }
@@ -433,6 +474,11 @@ impl Ticket {
     /// The server's TLS peer, if TLS is used.
     pub(super) fn tls(&self) -> Option<Arc<TlsPeer>> {
         self.member().tls.clone()
+    }
+
+    /// The field line that logs in to the server.
+    pub(super) fn login(&self) -> Option<&[u8]> {
+        self.member().login.as_ref().map(config::Login::line)
     }
 
     /// The server's addresses.

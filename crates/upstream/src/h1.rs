@@ -3,6 +3,7 @@
 //! An answer is read up to the end of its head. What was read after that is kept with it, and the
 //! body is pulled piece by piece. Framing stays in this file.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -62,6 +63,8 @@ pub struct Request {
     accepts_trailers: bool,
     /// Field lines after the content, if that is sent together with the head.
     trailers: Vec<u8>,
+    /// An upstream may have seen it.
+    sent: Cell<bool>,
 }
 
 impl Request {
@@ -88,6 +91,7 @@ impl Request {
             head_bytes: 0,
             accepts_trailers: false,
             trailers: Vec::new(),
+            sent: Cell::new(false),
         }
     }
 
@@ -120,6 +124,31 @@ impl Request {
         self.bytes.extend_from_slice(protocols);
         self.bytes.extend_from_slice(b"\r\n");
         write::end(&mut self.bytes);
+        self.head_bytes = self.bytes.len();
+    }
+
+    /// The same with more field lines, in an empty buffer. A proxy is sent an absolute target (RFC
+    /// 9112, 3.2.2).
+    pub fn with_lines(
+        &self,
+        mut bytes: Reused<Vec<u8>>,
+        target: Option<&[u8]>,
+        lines: &[u8],
+    ) -> Request {
+        let (head, content) = self.bytes.split_at(self.head_bytes);
+        let fields_end = head.len().saturating_sub(write::CRLF.len());
+        let mut words = head.splitn(3, |byte| *byte == b' ').map(<[u8]>::len);
+        let method_end = words.next().unwrap_or(0) + 1;
+        let target_end = method_end + words.next().unwrap_or(0);
+        bytes.extend_from_slice(&head[..method_end]);
+        bytes.extend_from_slice(target.unwrap_or(&head[method_end..target_end]));
+        bytes.extend_from_slice(&head[target_end..fields_end]);
+        bytes.extend_from_slice(lines);
+        write::end(&mut bytes);
+        let head_bytes = bytes.len();
+        bytes.extend_from_slice(content);
+        let (trailers, sent) = (self.trailers.clone(), Cell::new(false));
+        Request { bytes, head_bytes, trailers, sent, ..*self }
     }
 
     /// Adds content to a request with a body of known length, after its head.
@@ -131,6 +160,13 @@ impl Request {
     /// length.
     pub fn push_trailers(&mut self, lines: &[u8]) {
         self.trailers.extend_from_slice(lines);
+    }
+
+    /// The lines of its fields, each with its end.
+    pub fn field_lines(&self) -> &[u8] {
+        let head = &self.bytes[..self.head_bytes];
+        let start = memchr::memchr(b'\n', head).map_or(head.len(), |at| at + 1);
+        &head[start..(head.len().saturating_sub(write::CRLF.len())).max(start)]
     }
 
     /// The bytes as HTTP/1 sends them.
@@ -153,8 +189,18 @@ impl Request {
         self.method
     }
 
+    /// It is sent now.
+    pub(super) fn note_sent(&self) {
+        self.sent.set(true);
+    }
+
+    /// Whether an upstream may have seen some of it.
+    pub fn was_sent(&self) -> bool {
+        self.sent.get()
+    }
+
     /// Whether it may be sent a second time (RFC 9110, 9.2.2).
-    pub(super) fn is_repeatable(&self) -> bool {
+    pub fn is_repeatable(&self) -> bool {
         self.method.is_idempotent() || planted::is(planted::Bug::UnsafeRepeated)
     }
 }

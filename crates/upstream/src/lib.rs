@@ -25,6 +25,7 @@ mod h1;
 mod h2;
 pub mod health;
 mod limits;
+pub mod peers;
 mod pool;
 mod preface;
 mod queue;
@@ -49,6 +50,7 @@ pub use self::h1::{
     final_head, next_head,
 };
 use self::h2::{Link, Links, Place, Slot, Unprocessed};
+use self::peers::Asker;
 pub use self::pool::Reuse;
 use self::pool::{Line, Pool};
 pub use self::preface::Preface;
@@ -70,6 +72,8 @@ pub struct Upstreams {
     pool: Pool,
     links: Links,
     scratch: Rc<RefCell<http2::Scratch>>,
+    /// Queries to peers.
+    pub asker: Asker,
 }
 
 impl Upstreams {
@@ -80,6 +84,7 @@ impl Upstreams {
             pool: Pool::default(),
             links: Links::default(),
             scratch: Rc::new(RefCell::new(http2::Scratch::new())),
+            asker: Asker::default(),
         })
     }
 
@@ -211,9 +216,16 @@ impl Upstream {
 
     /// Sends the head of a request whose body follows, or none.
     pub async fn send_head(&self, core: &Upstreams, request: &Request) -> Result<(), Fault> {
+        request.note_sent();
         match &self.slot {
             Some(slot) => request.send_on(slot, &self.times).await,
-            None => send(core, &self.stream, &self.times, request.bytes()).await,
+            None => match self.ticket.as_ref().and_then(Ticket::login) {
+                None => send(core, &self.stream, &self.times, request.bytes()).await,
+                Some(login) => {
+                    let request = request.with_lines(core.io.buffer(), None, login);
+                    send(core, &self.stream, &self.times, request.bytes()).await
+                }
+            },
         }
     }
 

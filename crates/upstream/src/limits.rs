@@ -38,6 +38,11 @@ pub(crate) const INTERIM_HEADS_BYTES_MAX: usize = 64 * 1024;
 /// processed another one, or the budget of retries has allowed it.
 pub(crate) const RESENDS_MAX: u32 = 100;
 
+/// Outstanding queries to peers of one core. Beyond it a request asks no peer.
+pub(crate) const QUERIES_MAX: usize = 4096;
+/// How often a peer that does not answer is asked again.
+pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(1);
+
 /// The limits of an HTTP/2 connection. The upstream is configured, so that its rates are limited
 /// less than those of a client.
 pub(crate) const HTTP2: http2::Limits = {

@@ -9,7 +9,7 @@ use crate::tree::Tree;
 /// The floors, from the ground up. A crate may use only crates on lower floors.
 const FLOORS: &[&[&str]] = &[
     &["planted"],
-    &["readiness", "http1", "http2", "caching", "regress", "trial", "units"],
+    &["readiness", "http1", "http2", "caching", "regress", "trial", "units", "peering"],
     &["runtime", "coding", "command", "http3", "dashboard"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
@@ -391,6 +391,21 @@ const PARSERS: &[Parser] = &[
         function: "restored",
         target: "fuzz/fuzz_targets/disk_store.rs",
     },
+    Parser {
+        file: "crates/peering/src/icp.rs",
+        function: "read",
+        target: "fuzz/fuzz_targets/icp_message.rs",
+    },
+    Parser {
+        file: "crates/peering/src/htcp/mod.rs",
+        function: "read",
+        target: "fuzz/fuzz_targets/htcp_message.rs",
+    },
+    Parser {
+        file: "crates/peering/src/digest.rs",
+        function: "read",
+        target: "fuzz/fuzz_targets/cache_digest.rs",
+    },
 ];
 
 /// Functions that look like a parser of foreign bytes and are none.
@@ -398,9 +413,10 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in
-        ["http1", "http2", "http3", "caching", "record", "exchange", "proxy", "plimsoll", "store"]
-    {
+    for crate_name in [
+        "http1", "http2", "http3", "caching", "record", "exchange", "peering", "proxy", "plimsoll",
+        "store",
+    ] {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
             for (number, function) in parsers_in(text) {
@@ -543,6 +559,12 @@ mod tests {
         let mut findings = Vec::new();
         targets_exist(&Tree::of(&[(path, text)]), &parsers, &mut findings);
         assert_eq!(findings.len(), 1, "the target is not there");
+        for name in ["icp", "htcp/mod", "digest"] {
+            let path = &format!("crates/peering/src/{name}.rs");
+            let text = "pub fn read(bytes: &[u8]) {}\npub fn parse(bytes: &[u8]) {}\n";
+            let of = [format!("{path}:0"), format!("{path}:2")];
+            assert_eq!(found(fuzz_targets, &[(path, text)]), of);
+        }
         findings.clear();
         targets_exist(&Tree::of(&[(path, "//! x\n")]), &parsers, &mut findings);
         assert_eq!(findings.len(), 2, "the parser is gone as well");

@@ -31,7 +31,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         &[
             &["limits", "listener", "cache_status", "shared", "websocket"],
             &["snapshot", "request", "client", "logged"],
-            &["coded", "worker", "tunnel"],
+            &["coded", "worker", "tunnel", "course"],
             &["hit", "destination", "rules"],
             &["ask"],
             &["step"],
@@ -57,7 +57,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
-            &["listening", "locks", "metrics_text", "purge_api", "sockets"],
+            &["listening", "locks", "metrics_text", "purge_api", "queries", "sockets"],
             &["core_task", "process"],
             &["dashboard"],
             &["admin", "handover"],

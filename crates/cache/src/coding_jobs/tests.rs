@@ -10,6 +10,7 @@ use config::{Config, Role};
 use http1::Scheme;
 
 use super::*;
+use crate::key::StoredUri;
 use crate::limits::FORM_WAITERS_MAX;
 use crate::purge::Resource;
 use crate::realm::Realm;
@@ -36,7 +37,7 @@ fn stored() -> Arc<Stored> {
     let response = Response { status: 200, fields };
     let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
     let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
-    let resource = Resource::new(REALM, b"h", b"/", fields.iter().copied(), 0);
+    let resource = Resource::new(StoredUri::new(REALM, b"h", b"/"), fields.iter().copied(), 0);
     let head = Head::new(200, b"", fields.iter().copied(), meta, None, resource, None);
     let (text, mut scratch) = (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", http1::Scratch::new());
     let asked = http1::parse_request(text, &mut scratch, &http1::Limits::default());
@@ -50,7 +51,7 @@ fn busy() -> (Arc<Cache>, Key) {
     let config = Config { memory_bytes: 1 << 20, ..Config::forward(&[]) };
     let cache = Arc::new(Cache::new(&config, 1, None));
     cache.jobs.state().running = 1;
-    let key = cache.uri_key(REALM, b"h", b"/");
+    let key = cache.uri_key(StoredUri::new(REALM, b"h", b"/"));
     (cache, key)
 }
 

@@ -6,6 +6,7 @@ use config::{Config, Role};
 use http1::Scheme;
 
 use super::*;
+use crate::key::StoredUri;
 use crate::purge::Resource;
 use crate::realm::Realm;
 
@@ -16,7 +17,7 @@ fn head(fields: &[(&[u8], &[u8])]) -> Head {
     let response = Response { status: 200, fields };
     let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
     let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
-    let resource = Resource::new(REALM, b"h", b"/", fields.iter().copied(), 0);
+    let resource = Resource::new(StoredUri::new(REALM, b"h", b"/"), fields.iter().copied(), 0);
     let varies = with_request(|request| varies_of(&caching::vary(fields), request));
     Head::new(200, b"Via: 1.1 us\r\n", fields.iter().copied(), meta, varies, resource, None)
 }
@@ -90,7 +91,7 @@ fn vary_names_the_field_once_and_the_store_does_not_divide_by_it() {
 fn cache() -> (Cache, Key) {
     let config = Config { memory_bytes: 1 << 20, ..Config::forward(&[]) };
     let cache = Cache::new(&config, 1, None);
-    let key = cache.uri_key(REALM, b"h", b"/");
+    let key = cache.uri_key(StoredUri::new(REALM, b"h", b"/"));
     let stored = Stored::new(Arc::new(in_forms(FIELDS)), vec![Piece::from(vec![b'x'; 9_000])]);
     cache.insert(&cache.watches.watch(key), key, Entry::Response(Arc::new(stored)));
     (cache, key)

@@ -374,3 +374,67 @@ fn the_documents_are_what_the_list_of_keys_says() {
     }
     assert!(parse(&crate::example()).is_ok(), "{:?}", parse(&crate::example()).err());
 }
+
+#[test]
+fn peers_are_parents_with_their_rules() {
+    let login = std::env::temp_dir().join(format!("plimsoll-login-{}", std::process::id()));
+    std::fs::write(&login, "jo:secret\n").unwrap();
+    let text = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n\
+         [[peer]]\nurl = \"http://127.0.0.1:3128\"\nweight = 3\nlogin = {login:?}\n\
+         [[peer]]\nurl = \"http://127.0.0.2:3128\"\nbackup = true\n\
+         [hierarchy]\nbalance = \"carp\"\nalways_direct = [\"in.example\"]\n\
+         never_direct = [\"*\"]\nalways_direct_methods = [\"POST\"]\n"
+    );
+    let settings = Settings::parse(&text, Path::new("")).unwrap();
+    std::fs::remove_file(&login).unwrap();
+    let hierarchy = settings.config.hierarchy.unwrap();
+    let parents = hierarchy.parents.unwrap();
+    assert_eq!((parents.name.as_str(), parents.balance), ("parents", Balance::Carp));
+    assert_eq!((parents.servers[0].weight, parents.servers[1].backup), (3, true));
+    let line = b"Proxy-Authorization: Basic am86c2VjcmV0\r\n";
+    assert_eq!(parents.servers[0].login.as_ref().unwrap().line(), line);
+    assert_eq!(hierarchy.never_direct, [crate::DirectRule::All]);
+    let of = |more: &str| {
+        let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n{more}");
+        Settings::parse(&text, Path::new("")).map_err(|all| all[0].message.clone())
+    };
+    for (more, word) in [
+        ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nlogin = \"/nowhere\"\n", "login file"),
+        ("[[peer]]\nkind = \"parent\"\n", "url"),
+        ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\n", "icp or htcp"),
+        ("[[peer]]\nurl = \"http://127.0.0.1:1\"\nicp = 1\nhtcp = 2\n", "one protocol"),
+        (
+            "[[peer]]\nurl = \"http://127.0.0.1:1\"\nicp = 1\n\
+             [[peer]]\nurl = \"http://127.0.0.1:1\"\n",
+            "a peer already",
+        ),
+        (
+            "[[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\nicp = 1\nweight = 2\n",
+            "for parents",
+        ),
+        ("[htcp]\nallow_from = []\n", "listen"),
+        ("[hierarchy]\nalways_direct_methods = [\"post\"]\n", "post"),
+        ("[hierarchy]\nalways_direct_methods = [\"\"]\n", "empty"),
+        ("[hierarchy]\nnever_direct = [\"*\"]\n", "without a parent"),
+        (
+            "[hierarchy]\nnever_direct = [\"*\"]\n\
+             [[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\nicp = 1\n",
+            "without a parent",
+        ),
+        (
+            "[[upstream]]\nname = \"a\"\n[[upstream.server]]\nurl = \"http://127.0.0.1:2\"\n\
+          [[route]]\nupstream = \"a\"\npeers = true\n",
+            "write hosts",
+        ),
+        ("[hierarchy]\nnever_direct = [\"a b\"]\n", "a b"),
+        (
+            "[[peer]]\nurl = \"http://127.0.0.1:1\"\n[[upstream]]\nname = \"parents\"\n\
+             [[upstream.server]]\nurl = \"http://127.0.0.1:2\"\n",
+            "group of parents",
+        ),
+    ] {
+        let said = of(more).unwrap_err();
+        assert!(said.contains(word), "{said}");
+    }
+}

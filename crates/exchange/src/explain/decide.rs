@@ -1,5 +1,6 @@
 //! The steps that a request would take, described instead of taken.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
 use http1::RequestHead;
 use outcome::{Outcome, Refusal};
+use policy::peers::Allowed;
 use policy::quota::Stage;
 use policy::quota::figures::Judged;
 use runtime::time;
@@ -22,12 +24,12 @@ use super::keyed::Keyed;
 use super::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
 use super::question::Question;
 use super::{stored, text};
-use crate::ask::{Ask, Held};
+use crate::ask::{Ask, Held, What};
 use crate::cache_status::{CacheStatus, proxy_status};
 use crate::coded::{self, Chosen, Wish};
-use crate::connect::tunnel_addresses;
+use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
-use crate::fetch::{Forwarding, Purpose};
+use crate::fetch::{Forwarding, Purpose, hierarchy};
 use crate::hit::fresh_hit;
 use crate::plan::{Form, Planner};
 use crate::purge_method::purged_uri;
@@ -172,12 +174,11 @@ impl<'t> Explanator<'t> {
                 }
                 Err(refusal) => self.refuses(refusal, None),
             },
-            Step::Connect => match tunnel_addresses(self.context).await {
-                Ok(addresses) => {
+            Step::Connect => match tunnel(self.context).await {
+                Ok(request) => {
                     self.does("tunnel", rules::TUNNEL);
                     self.out.answer.status = Some(200);
-                    let addresses = addresses.iter().map(ToString::to_string).collect();
-                    self.out.request = Some(Request { addresses, ..Request::default() });
+                    self.out.request = Some(request);
                 }
                 Err(refusal) => self.refuses(refusal, None),
             },
@@ -344,13 +345,23 @@ impl<'t> Explanator<'t> {
         let cache = &forwarding.worker.cache;
         let key = Planner { cache, head: forwarding.head, parts: None }.flight_key(ask);
         let in_flight = cache.flights.has(key) && !ask.is_for_one();
+        let asks = forwarding.to.course.as_ref().filter(|course| {
+            !background && ask.what == What::Whole && hierarchy::may_ask(forwarding, course)
+        });
+        let asks = asks.map_or_else(Vec::new, |course| {
+            course.peers.asked.iter().map(|peer| peer.name.clone()).collect()
+        });
         if let Some(request) = &mut self.out.request {
-            *request = Request { in_flight, background, ..std::mem::take(request) };
+            *request = Request { asks, in_flight, background, ..std::mem::take(request) };
         }
     }
 
     fn sends(&mut self, forwarding: &Forwarding<'_>, purpose: Purpose<'_>) {
-        let request = forwarding.request(purpose);
+        let mut request = forwarding.request(purpose);
+        let course = forwarding.to.course.as_ref();
+        if course.is_some_and(|course| course.to_parents) {
+            request = hierarchy::for_parent(forwarding, &request);
+        }
         let lines = request.bytes().split(|byte| *byte == b'\n');
         let lines = lines.map(|line| text(line.trim_ascii_end())).filter(|line| !line.is_empty());
         let lines = lines.collect();
@@ -369,19 +380,46 @@ impl Decision {
     }
 }
 
+/// Where a tunnel would lead.
+async fn tunnel(context: &RequestContext<'_>) -> Result<Request, Refusal> {
+    let peers = context.snapshot.peers.as_ref();
+    let hierarchy = match tunnel_to(context)? {
+        None => None,
+        Some((allowed, to)) => {
+            let parents = peers.is_some_and(|peers| peers.parents.is_some());
+            let hierarchy = Some(allowed.text(parents).to_owned());
+            if let Some(to) = to {
+                return Ok(Request { hierarchy, ..sent_to(&to) });
+            }
+            // No one is asked about a tunnel.
+            hierarchy.filter(|_| parents || allowed == Allowed::Direct)
+        }
+    };
+    let addresses = tunnel_addresses(context).await?;
+    Ok(Request { hierarchy, addresses: shown(&addresses), ..Request::default() })
+}
+
+fn shown(addresses: &[SocketAddr]) -> Vec<String> {
+    addresses.iter().map(ToString::to_string).collect()
+}
+
 /// Where a request would go.
 fn goes_to(to: &Destination<'_>) -> Request {
-    let addresses = |list: &[std::net::SocketAddr]| list.iter().map(ToString::to_string).collect();
-    match &to.to {
+    let hierarchy = to.course.as_ref().map(|course| course.rule.to_owned());
+    Request { hierarchy, ..sent_to(&to.to) }
+}
+
+fn sent_to(to: &To) -> Request {
+    match to {
         To::Addresses(list, tls) => {
-            Request { addresses: addresses(list), tls: tls.is_some(), ..Request::default() }
+            Request { addresses: shown(list), tls: tls.is_some(), ..Request::default() }
         }
         To::Group(group, key, _) => {
             let request = Request { group: Some(group.config.name.clone()), ..Request::default() };
             match group.predicted(*key) {
                 Ok(server) => Request {
                     server: Some(server.authority),
-                    addresses: addresses(&server.addresses),
+                    addresses: shown(&server.addresses),
                     tls: server.tls,
                     ..request
                 },

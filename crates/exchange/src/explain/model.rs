@@ -123,6 +123,12 @@ pub struct Request {
     pub addresses: Vec<String>,
     /// TLS is used.
     pub tls: bool,
+    /// The peers that would be asked before, by name.
+    #[serde(default)]
+    pub asks: Vec<String>,
+    /// The rule of the hierarchy; none without peers.
+    #[serde(default)]
+    pub hierarchy: Option<String>,
     /// Why no server could be used.
     pub fault: Option<String>,
     /// The head, line by line, as it would be sent; other bytes than ASCII are escaped.

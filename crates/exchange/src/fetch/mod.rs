@@ -2,11 +2,13 @@
 //!
 //! [`lead`] asks on behalf of a flight and answers the request that leads it; [`background`] does
 //! the same with no request to answer; [`response`] decides what an answer means for the store and
-//! for those who wait; [`fill`] fetches a body; [`pass`] passes a request through.
+//! for those who wait; [`fill`] fetches a body;
+//! [`hierarchy`] sends a request to a parent or to its origin; [`pass`] passes a request through.
 
 pub(crate) mod background;
 mod coding;
 mod fill;
+pub(crate) mod hierarchy;
 mod lead;
 pub(crate) mod pass;
 mod response;
@@ -144,6 +146,16 @@ impl Forwarding<'_> {
 
     /// The request as the origin is to see it (RFC 9110, 7.6).
     pub(crate) fn request(&self, purpose: Purpose<'_>) -> Request {
+        self.request_to(self.to.host(), purpose, true)
+    }
+
+    /// The request as a peer is to see it: nothing is added that the route or the group of servers
+    /// adds for the origin, such as a key.
+    fn request_to_peer(&self, ask: &Ask) -> Request {
+        self.request_to(self.to.authority, Purpose::Store(ask), false)
+    }
+
+    fn request_to(&self, host: &[u8], purpose: Purpose<'_>, adds: bool) -> Request {
         let head = &self.head;
         let for_store = matches!(purpose, Purpose::Store(_));
         let method = match for_store {
@@ -154,7 +166,7 @@ impl Forwarding<'_> {
             Some(path_and_query) => Target::Origin { path_and_query },
             None => head.target,
         };
-        let mut request = Request::new(self.worker.io.buffer(), method, &target, self.to.host());
+        let mut request = Request::new(self.worker.io.buffer(), method, &target, host);
         let out = request.lines();
         let own = self.settings().map(|settings| OwnFields::of(settings, self.to, head.fields));
         let edits = self.edits();
@@ -189,7 +201,9 @@ impl Forwarding<'_> {
         if let Some(own) = &own {
             own.append(out, &edits);
         }
-        edits.append(out, head);
+        if adds {
+            edits.append(out, head);
+        }
         self.snapshot.via.append_to_request(out, head.version);
         client_fields.append(out, self.to.realm.scheme.name());
         if says_trailers(head) && !for_store {

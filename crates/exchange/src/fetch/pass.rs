@@ -24,11 +24,12 @@ use upstream::{
 
 use super::fill::{Filling, Into};
 use super::response::{instants, prepare, updated};
-use super::{Purpose, unanswered};
+use super::{Purpose, hierarchy, unanswered};
 use crate::Exchange;
 use crate::ask::Held;
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, RequestBody};
+use crate::course::Course;
 use crate::destination::Destination;
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
@@ -51,9 +52,10 @@ pub(crate) async fn pass<C: Client>(
     } else if exchange.has_body {
         return runtime::boxed(with_body(exchange, to, &request, why, body, own)).await;
     }
+    let forwarding = exchange.forwarding(to);
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
-    match upstream::exchange(&worker.upstreams, &to.to, &request, &mut interim).await {
+    match hierarchy::exchange(&forwarding, &request, &mut interim).await {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
@@ -105,7 +107,7 @@ impl<C: Client> Exchange<'_, C> {
         let forwarding = self.forwarding(to);
         let request = forwarding.request(Purpose::Pass(body_length(self.context.head)));
         let began = worker.cache.purges.now();
-        let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
+        let answer = hierarchy::exchange(&forwarding, &request, &mut |_| {}).await;
         let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
         // Forms that were made meanwhile are in a new entry.
         let stored = worker.cache.latest(key, &stored).unwrap_or(stored);
@@ -214,19 +216,28 @@ async fn invalidate<C: Client>(
         return own;
     }
     let cache = &exchange.context.worker.cache;
-    let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut()));
+    let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
+    let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut(), peers_know));
     // A response may also be stored as it was requested, from before a change of the settings.
     if *to.stored_path != *to.path {
-        changes.push(cache.invalidate(to.neighbour(to.path), None));
+        changes.push(cache.invalidate(to.neighbour(to.path), None, false));
     }
-    for path in caching::invalidated_locations(&target_uri(to), &Wire(head.fields)) {
-        let stored = exchange.context.stored_path(to.authority, &path);
-        changes.push(cache.invalidate(to.neighbour(&stored), None));
-        if *stored != *path {
-            changes.push(cache.invalidate(to.neighbour(&path), None));
+    let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
+    for path in &locations {
+        let stored = exchange.context.stored_path(to.authority, path);
+        changes.push(cache.invalidate(to.neighbour(&stored), None, false));
+        if *stored != **path {
+            changes.push(cache.invalidate(to.neighbour(path), None, false));
         }
     }
     changes.durable(cache).await;
+    let snapshot = &exchange.context.snapshot;
+    if snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed) {
+        for path in [to.path].into_iter().chain(locations.iter().map(Vec::as_slice)) {
+            let url = hierarchy::asked_url(to.realm, to.authority, path);
+            Box::pin(hierarchy::clear(exchange.context.worker, snapshot, &url)).await;
+        }
+    }
     own
 }
 
@@ -354,8 +365,11 @@ async fn with_body<C: Client>(
     let passes_trailers = exchange.forwarding(to).edits().is_plain();
     let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
-    let upstream = upstream::connect(&worker.upstreams, &to.to, Reuse::Proven).await;
-    let mut upstream = upstream.map_err(unanswered)?;
+    let forwarding = exchange.forwarding(to);
+    let connected = hierarchy::connect(&forwarding, Reuse::Proven).await;
+    let (mut upstream, to_parent) = connected.map_err(unanswered)?;
+    let through = to_parent.then(|| hierarchy::for_parent(&forwarding, request));
+    let request = through.as_ref().unwrap_or(request);
     loop {
         // Over HTTP/1 no upstream says that it has not processed a request.
         sent.is_lost |= upstream.may_switch();

@@ -15,6 +15,7 @@ mod dashboard;
 mod demo;
 mod disk;
 mod fleet;
+mod hierarchy;
 mod http2;
 mod http2_upstreams;
 mod http3;

@@ -97,6 +97,24 @@ impl Rules {
         self.admitted(found, own)
     }
 
+    /// Whether a request for this port of a host may go to a peer, which looks its name up. A host
+    /// that is an address is judged as always.
+    ///
+    /// # Errors
+    /// The rule that refuses it.
+    pub fn admits_by_peer(
+        &self,
+        (host, port): (&str, u16),
+        method: Method,
+        own: &OwnAddresses,
+    ) -> Result<(), Refusal> {
+        self.admits_target(host, port, method == Method::Connect)?;
+        match dns::literal(host) {
+            Some(ip) => self.admitted([SocketAddr::new(ip, port)].into(), own).map(drop),
+            None => Ok(()),
+        }
+    }
+
     fn admits_client(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.config.allow_from.iter().any(|net| net.contains(&client))
@@ -156,10 +174,10 @@ pub fn within(ports: &[Ports], port: u16) -> bool {
 
 /// A set of domains with their subdomains.
 #[derive(Debug)]
-struct Domains(HashSet<String>);
+pub(crate) struct Domains(HashSet<String>);
 
 impl Domains {
-    fn of(list: &[Domain]) -> Domains {
+    pub(crate) fn of(list: &[Domain]) -> Domains {
         Domains(list.iter().map(|domain| domain.as_str().to_owned()).collect())
     }
 
@@ -168,7 +186,7 @@ impl Domains {
     }
 
     /// Whether a host is one of them or below one. Only whole labels count.
-    fn hold(&self, host: &str) -> bool {
+    pub(crate) fn hold(&self, host: &str) -> bool {
         if self.0.is_empty() {
             return false;
         }

@@ -90,7 +90,7 @@ fn two_cores() -> [Arc<Counters>; 2] {
 #[test]
 fn cores_are_added_up_and_every_metric_is_in_the_text() {
     let text = AllCores::new(two_cores().to_vec(), Arc::new(Nothing))
-        .text(UpstreamFigures(Arc::new([])), QuotaFigures(None));
+        .text(UpstreamFigures(Arc::new([]), Arc::new([])), QuotaFigures(None));
     let samples = parse(&text);
     assert_eq!(samples["plimsoll_requests_total"], 5.0);
     assert_eq!(samples["plimsoll_refusals_total{rule=\"a-rule\"}"], 7.0);
@@ -115,7 +115,7 @@ fn cores_are_added_up_and_every_metric_is_in_the_text() {
 fn histograms_add_up() {
     let samples = parse(
         &AllCores::new(two_cores().to_vec(), Arc::new(Nothing))
-            .text(UpstreamFigures(Arc::new([])), QuotaFigures(None)),
+            .text(UpstreamFigures(Arc::new([]), Arc::new([])), QuotaFigures(None)),
     );
     let of = |suffix: &str, labels: &str| {
         samples[&format!("plimsoll_request_duration_seconds{suffix}{{{labels}}}")]

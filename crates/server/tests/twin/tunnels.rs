@@ -18,17 +18,17 @@ use crate::world::{
 };
 
 /// A server that does what a test wants with each connection.
-struct Peer {
+pub(crate) struct Peer {
     connections: Cell<usize>,
     /// What it was sent, all connections together.
-    got: RefCell<Vec<u8>>,
+    pub(crate) got: RefCell<Vec<u8>>,
 }
 
-const PEER: &str = "10.0.0.5:443";
+pub(crate) const PEER: &str = "10.0.0.5:443";
 const WEB: &str = "10.0.0.5:8080";
 
 impl Peer {
-    fn start(at: &str, serve: impl AsyncFn(&Peer, TcpStream) + 'static) -> Rc<Peer> {
+    pub(crate) fn start(at: &str, serve: impl AsyncFn(&Peer, TcpStream) + 'static) -> Rc<Peer> {
         let peer = Rc::new(Peer { connections: Cell::new(0), got: RefCell::default() });
         let listener = TcpListener::bind(address(at), &ListenOptions::default()).unwrap();
         let (serving, serve) = (Rc::clone(&peer), Rc::new(serve));
@@ -45,7 +45,7 @@ impl Peer {
     }
 
     /// Sends back what it gets, and its end.
-    fn echo(at: &str) -> Rc<Peer> {
+    pub(crate) fn echo(at: &str) -> Rc<Peer> {
         Peer::start(at, async |peer, stream| {
             let mut piece = [0; 5000];
             while let Ok(read @ 1..) = stream.read(&mut piece).await {
@@ -59,7 +59,7 @@ impl Peer {
 }
 
 /// All until the end; whether the end was no error.
-async fn all_of(stream: &TcpStream) -> (Vec<u8>, bool) {
+pub(crate) async fn all_of(stream: &TcpStream) -> (Vec<u8>, bool) {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     loop {
         match stream.read(&mut piece).await {
@@ -88,7 +88,7 @@ async fn connect(to: &str, behind: &[u8]) -> Rc<TcpStream> {
 }
 
 /// Anything may go through.
-fn open() -> Config {
+pub(crate) fn open() -> Config {
     let mut config = forward();
     config.forward.check_server_name = false;
     config.forward.connect_ports = vec!["1-65535".parse().unwrap()];
@@ -419,7 +419,7 @@ fn a_client_of_another_network_gets_nothing_stored_either() {
 }
 
 /// jo:secret and ann:a:b.
-const USERS: &str = "jo:$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS\n";
+pub(crate) const USERS: &str = "jo:$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS\n";
 
 #[test]
 fn a_password_is_asked_for_and_the_name_is_logged() {

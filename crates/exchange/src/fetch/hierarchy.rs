@@ -1,0 +1,269 @@
+//! The hierarchy: a request that the store does not answer goes to a parent, or to its origin.
+//!
+//! ```text
+//!   a peer that says that it has the response --answer--> done
+//!      '-- it has not after all, or there is none
+//!            |-- always_direct, or no parent is usable ------------> the origin
+//!            '-- a parent --answer--> done
+//!                   '-- no answer, and the request may go on ------> the origin
+//! ```
+//!
+//! Peers are asked for what may be stored, if the client accepts a stored response. A sibling gets
+//! the request with `only-if-cached`, and so never fetches anything for us. What it does not have
+//! after all is a false hit, which the client does not notice.
+//!
+//! A request is written as for its origin. For a parent its target is made absolute (RFC 9112,
+//! 3.2.2), and if the parent may have a response that was purged here, the parent has to ask the
+//! origin ([`cache::doubts`]). Names are looked up by the parent. Peers that were asked get nothing
+//! that a route adds.
+//!
+//! What never happens: a request is sent to an origin after a parent may have processed it, unless
+//! it may be repeated.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cache::realm::Realm;
+use cache::stored::Wire;
+use config::PeerKind;
+use http1::{Method, Name, ResponseHead, Scheme, Target};
+use outcome::{Fault, Hierarchy, Refusal};
+use policy::peers::Allowed;
+use runtime::time;
+use transport::tls::TlsPeer;
+use upstream::{Answer, Request, Reuse, To, Upstream};
+
+use super::Forwarding;
+use crate::ask::{Ask, What};
+use crate::course::Course;
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// Fetches a response for the store: from a peer that has it, or else as [`exchange`].
+pub(super) async fn fetch(
+    forwarding: &Forwarding<'_>,
+    ask: &Ask,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    if let Some(course) = &forwarding.to.course
+        && ask.what == What::Whole
+        && may_ask(forwarding, course)
+        && let Some(answer) = Box::pin(from_peer(forwarding, course, ask)).await
+    {
+        return Ok(answer);
+    }
+    exchange(forwarding, request, interim).await
+}
+
+/// Whether peers are asked for the response to this request.
+pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
+    if course.peers.asked.is_empty() || course.allowed == Allowed::Direct {
+        return false;
+    }
+    let fields = forwarding.head.fields;
+    let is_for_all = !fields.has(Name::Authorization) && !caching::wants_new(&Wire(fields));
+    is_for_all && !in_doubt(forwarding)
+}
+
+/// The URL as peers are asked for it.
+pub(crate) fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
+    let authority = cache::realm::normal_authority(realm, authority);
+    [realm.scheme.name().as_bytes(), b"://", &authority, path].concat()
+}
+
+/// Notifies the peers that a URL was purged here. It has no scheme: it was purged in both.
+pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+    for scheme in [Scheme::Http, Scheme::Https] {
+        let url = [scheme.name().as_bytes(), b"://", url].concat();
+        clear(worker, snapshot, &url).await;
+    }
+}
+
+/// Notifies the peers that this URL was purged or changed here.
+pub(super) async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+    if let Some(peers) = &snapshot.peers {
+        worker.upstreams.asker.clear(&peers.asked, url).await;
+    }
+}
+
+/// The response from the first peer that says that it has it.
+async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> Option<Answer> {
+    let Forwarding { worker, to, head, .. } = forwarding;
+    let peers = &course.peers;
+    let url = asked_url(to.realm, to.authority, to.path);
+    let request = forwarding.request_to_peer(ask);
+    let fields = query_fields(&request);
+    let asking = worker.upstreams.asker.ask(&peers.asked, (&url, &fields), peers.query_timeout);
+    let peer = &peers.asked[asking.await?];
+    let (lines, hierarchy): (&[u8], _) = match peer.kind {
+        PeerKind::Sibling => (b"Cache-Control: only-if-cached\r\n", Hierarchy::SiblingHit),
+        PeerKind::Parent => (b"", Hierarchy::ParentHit),
+    };
+    let absolute = match head.target {
+        Target::Absolute { .. } => head.target_bytes,
+        _ => &url,
+    };
+    let through = request.with_lines(worker.io.buffer(), Some(absolute), lines);
+    let peer_to = To::Group(Arc::clone(&peer.group), 0, None);
+    let answer = upstream::exchange(&worker.upstreams, &peer_to, &through, &mut |_| {}).await;
+    let mut answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => {
+            tracing::debug!(peer = peer.name, %fault, "a peer gave no response after its hit");
+            return None;
+        }
+    };
+    let status = answer.head.head().status;
+    if peer.kind == PeerKind::Sibling && !matches!(status, 200..=399 | 404 | 410) {
+        tracing::debug!(peer = peer.name, status, "a false hit");
+        peer.note_false_hit();
+        // The connection can be used again if all of the refusal is here.
+        let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
+        return None;
+    }
+    course.used.set(hierarchy);
+    Some(answer)
+}
+
+/// The fields of a query, which goes over UDP in the clear: without cookies.
+fn query_fields(request: &Request) -> Vec<u8> {
+    let lines = request.field_lines().split_inclusive(|byte| *byte == b'\n');
+    let is_cookie = |line: &[u8]| {
+        line.get(..COOKIE.len()).is_some_and(|name| name.eq_ignore_ascii_case(COOKIE))
+    };
+    lines.filter(|line| !is_cookie(line)).flatten().copied().collect()
+}
+
+const COOKIE: &[u8] = b"Cookie:";
+
+/// Sends a complete request to its destination and reads the final head of the answer. Interim
+/// responses go to `interim`.
+pub(crate) async fn exchange(
+    forwarding: &Forwarding<'_>,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    let to = forwarding.to;
+    to.course.iter().for_each(|course| course.begin(&to.to));
+    match to.course.as_ref().filter(|course| course.to_parents) {
+        None => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,
+        Some(course) => Box::pin(by_course(forwarding, course, request, interim)).await,
+    }
+}
+
+async fn by_course(
+    forwarding: &Forwarding<'_>,
+    course: &Course,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    let upstreams = &forwarding.worker.upstreams;
+    let through = for_parent(forwarding, request);
+    let answer = upstream::exchange(upstreams, &forwarding.to.to, &through, interim).await;
+    let fault = match answer {
+        Err(fault) if course.allowed == Allowed::Either => fault,
+        done => return done,
+    };
+    let may_go_on = match fault {
+        Fault::NoDescriptor => false,
+        _ if !through.was_sent() => true,
+        // The parent has had its time, or has said something that makes no sense.
+        Fault::Timeout | Fault::Malformed => false,
+        _ => request.is_repeatable(),
+    };
+    match may_go_on {
+        true => {
+            let to = direct(forwarding, course, fault).await?;
+            upstream::exchange(upstreams, &to, request, interim).await
+        }
+        false => Err(fault),
+    }
+}
+
+/// A connection for a request that is not complete yet, and whether it is one to a parent.
+pub(crate) async fn connect(
+    forwarding: &Forwarding<'_>,
+    reuse: Reuse,
+) -> Result<(Box<Upstream>, bool), Fault> {
+    let (upstreams, to) = (&forwarding.worker.upstreams, forwarding.to);
+    let Some(course) = to.course.as_ref().filter(|course| course.to_parents) else {
+        return Ok((upstream::connect(upstreams, &to.to, reuse).await?, false));
+    };
+    let connecting = async {
+        match upstream::connect(upstreams, &to.to, reuse).await {
+            Ok(upstream) => Ok((upstream, true)),
+            Err(fault) if course.allowed == Allowed::Either && fault != Fault::NoDescriptor => {
+                let to = direct(forwarding, course, fault).await?;
+                Ok((upstream::connect(upstreams, &to, reuse).await?, false))
+            }
+            Err(fault) => Err(fault),
+        }
+    };
+    Box::pin(connecting).await
+}
+
+/// The origin, after the parents have failed with this fault.
+async fn direct(forwarding: &Forwarding<'_>, course: &Course, fault: Fault) -> Result<To, Fault> {
+    tracing::debug!(%fault, "no parent answers: the request goes to its origin");
+    let Forwarding { worker, snapshot, to, head, .. } = forwarding;
+    let parsed = http1::parse_authority(to.authority).map_err(|_| fault)?;
+    let at = (parsed.host, parsed.port.unwrap_or(to.realm.scheme.port()));
+    let found = addresses(worker, snapshot, at, head.method).await;
+    let found = found.map_err(|refusal| match refusal {
+        Refusal::Fault(of_name) => of_name,
+        _ => fault,
+    })?;
+    course.used.set(Hierarchy::Direct);
+    let tls = tls_peer(snapshot, to.realm.scheme, to.authority).map_err(|_| fault)?;
+    Ok(To::Addresses(found, tls))
+}
+
+/// The request as a parent is to see it.
+pub(crate) fn for_parent(forwarding: &Forwarding<'_>, request: &Request) -> Request {
+    let Forwarding { worker, head, .. } = forwarding;
+    // The target as the client wrote it: OPTIONS for a whole server has no path.
+    let absolute = matches!(head.target, Target::Absolute { .. }).then_some(head.target_bytes);
+    let lines: &[u8] = if in_doubt(forwarding) { b"Cache-Control: no-cache\r\n" } else { b"" };
+    request.with_lines(worker.io.buffer(), absolute, lines)
+}
+
+/// Whether peers may have a response to this request that was purged or changed here.
+fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
+    let Forwarding { worker, to, head, .. } = forwarding;
+    let doubts = &worker.cache.doubts;
+    if !doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
+        return false;
+    }
+    let url = to.neighbour(to.path).url();
+    doubts.hold(&url, time::wall_ms()) && !planted::is(planted::Bug::DoubtIgnored)
+}
+
+/// The TLS peer for a URI that a client names.
+pub(crate) fn tls_peer(
+    snapshot: &Snapshot,
+    scheme: Scheme,
+    authority: &[u8],
+) -> Result<Option<Arc<TlsPeer>>, Refusal> {
+    if scheme == Scheme::Http {
+        return Ok(None);
+    }
+    let tls = snapshot.config.https.as_ref().ok_or(Refusal::Scheme)?;
+    let host = http1::parse_authority(authority).ok().map(|parsed| parsed.host);
+    match host.and_then(|host| TlsPeer::of(tls, host)) {
+        Some(peer) => Ok(Some(Arc::new(peer))),
+        None => Err(Refusal::Authority),
+    }
+}
+
+/// The addresses at which a forward listener's client may reach this port of a host.
+pub(crate) async fn addresses(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    at: (&[u8], u16),
+    method: Method,
+) -> Result<Arc<[SocketAddr]>, Refusal> {
+    let shared = &worker.shared;
+    let from = (&shared.resolver, worker.io.limits().limits.connect_timeout);
+    snapshot.forward.addresses(at, method, from, &shared.own).await
+}

@@ -1,0 +1,354 @@
+//! Answers to the queries of other caches (ICP, RFC 2186; HTCP, RFC 2756), and to their purges.
+//!
+//! A query asks whether a request would be a hit here: with ICP a GET of a URL without any fields,
+//! with HTCP a request with its fields. One core answers, from memory, or from the disk if the
+//! response is there. The queries of strangers are refused at a bounded rate, and otherwise not
+//! answered; such an answer is not longer than its question. A CLR of HTCP purges a URL, if its
+//! sender may and not too many have come in this second: the address of a sender can be forged. It
+//! is not passed on, so that it cannot go in circles.
+//!
+//! What never happens: a query makes us fetch anything; a stale response is announced; a flood of
+//! queries keeps the core from its other work, or makes more than one task.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cache::changes::{Changes, Made};
+use cache::disk::swap_in::swap_in;
+use cache::key::StoredUri;
+use cache::realm::Realm;
+use cache::stored::{Stored, Wire};
+use cache::{Look, Lookup};
+use config::{Config, QueryServer, Role};
+use exchange::Worker;
+use http1::{OwnedRequest, Scheme, Scratch};
+use peering::htcp;
+use peering::icp::{Kind, Message};
+use peering::limits::ICP_BYTES_MAX;
+use policy::routes::Choice;
+use runtime::net::UdpSocket;
+use runtime::time::{self, Instant};
+use store::Concerns;
+
+use crate::limits::{CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX, QUERIES_PER_TURN_MAX};
+
+/// How often the configuration is looked at, and a bind that failed is tried again: the process
+/// that this one replaces holds the address until it ends.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The protocol of queries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Protocol {
+    Icp,
+    Htcp,
+}
+
+impl Protocol {
+    fn rules(self, config: &Config) -> Option<&QueryServer> {
+        match self {
+            Protocol::Icp => config.icp.as_ref(),
+            Protocol::Htcp => config.htcp.as_ref(),
+        }
+    }
+}
+
+/// Answers queries as the configuration in force says, for as long as it is polled.
+pub(crate) async fn answer(worker: Rc<Worker>, protocol: Protocol) {
+    let mut reported = false;
+    loop {
+        let listen = protocol.rules(&worker.snapshot().config).map(|rules| rules.listen);
+        let Some(listen) = listen else {
+            time::sleep(LOOK).await;
+            continue;
+        };
+        match UdpSocket::bind(listen) {
+            Ok(socket) => {
+                reported = false;
+                Server::new(&worker, socket, protocol).run(listen).await;
+            }
+            Err(error) => {
+                if !reported {
+                    tracing::error!(address = %listen, %error, "no queries are answered");
+                }
+                reported = true;
+                time::sleep(LOOK).await;
+            }
+        }
+    }
+}
+
+/// HTTP/1.0 has no required field.
+const PLAIN: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+
+struct Server<'w> {
+    worker: &'w Rc<Worker>,
+    socket: UdpSocket,
+    protocol: Protocol,
+    /// A request without fields.
+    plain: OwnedRequest,
+    denials: Rate,
+    clears: Rate,
+    /// The purges that are not durable yet, while a task makes them so.
+    purges: Rc<RefCell<Option<Changes>>>,
+}
+
+/// What has happened in the second that began then.
+struct Rate {
+    since: Instant,
+    count: u32,
+}
+
+impl Rate {
+    fn new() -> Rate {
+        Rate { since: time::now(), count: 0 }
+    }
+
+    /// Whether it may happen once more.
+    fn allows(&mut self, per_second_max: u32) -> bool {
+        let now = time::now();
+        if now.since(self.since) >= Duration::from_secs(1) {
+            *self = Rate { since: now, count: 0 };
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= per_second_max
+    }
+}
+
+impl<'w> Server<'w> {
+    fn new(worker: &'w Rc<Worker>, socket: UdpSocket, protocol: Protocol) -> Server<'w> {
+        let plain = parsed(PLAIN).expect("a whole request");
+        let (denials, clears) = (Rate::new(), Rate::new());
+        Server { worker, socket, protocol, plain, denials, clears, purges: Rc::default() }
+    }
+
+    /// Answers until the configuration has another address, or none.
+    async fn run(mut self, address: SocketAddr) {
+        let mut buffer = vec![0; ICP_BYTES_MAX];
+        let mut out = Vec::new();
+        let mut in_turn = 0;
+        loop {
+            let received = time::timeout(LOOK, self.socket.recv_from(&mut buffer)).await;
+            let snapshot = self.worker.snapshot();
+            let rules = self.protocol.rules(&snapshot.config);
+            let Some(rules) = rules.filter(|rules| rules.listen == address) else { return };
+            let (read, from) = match received {
+                Ok(Ok(received)) => received,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a query was not received");
+                    time::sleep(LOOK).await;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            in_turn += 1;
+            if in_turn == QUERIES_PER_TURN_MAX {
+                in_turn = 0;
+                runtime::yield_now().await;
+            }
+            out.clear();
+            let question = &buffer[..read];
+            match self.protocol {
+                Protocol::Icp => self.icp(rules, from, question, &mut out).await,
+                Protocol::Htcp => self.htcp(rules, from, question, &mut out).await,
+            };
+            if !out.is_empty() {
+                // What cannot be sent at once is lost, as on the way.
+                let sent = time::timeout(LOOK, self.socket.send_to(&out, from)).await;
+                tracing::trace!(%from, ?sent, "a query was answered");
+            }
+        }
+    }
+
+    /// Writes the answer, or nothing.
+    async fn icp(
+        &mut self,
+        rules: &QueryServer,
+        from: SocketAddr,
+        question: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let Ok(query) = Message::read(question) else { return };
+        if query.kind != Kind::Query {
+            return;
+        }
+        let kind = match parts(query.url) {
+            _ if !rules.allows(from.ip()) && self.may_refuse() => Kind::Denied,
+            _ if !rules.allows(from.ip()) => return,
+            None => Kind::Err,
+            Some(url) => match self.found(url, &self.plain).await {
+                Some(_) => Kind::Hit,
+                None if self.worker.overload.share_ppm() > 0 => Kind::MissNofetch,
+                None => Kind::Miss,
+            },
+        };
+        // An answer has the URL of its query, and so can be written.
+        let _ = query.answer(kind).write(out);
+    }
+
+    /// The same by HTCP.
+    async fn htcp(
+        &mut self,
+        rules: &QueryServer,
+        from: SocketAddr,
+        question: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        let Ok(message) = htcp::Message::read(question) else { return };
+        let htcp::Body::Request { request, .. } = message.body else { return };
+        let may = match request {
+            htcp::Request::Clear { .. } => rules.allows_clearing(from.ip()),
+            _ => rules.allows(from.ip()),
+        };
+        let refusal = message.refused().or((!may).then_some(htcp::Refusal::Disallowed));
+        if let Some(refusal) = refusal {
+            if self.may_refuse()
+                && let Some(answer) = message.refuse(refusal)
+            {
+                let _ = answer.write(out);
+            }
+            return;
+        }
+        let mut fields = Vec::new();
+        let response = match request {
+            htcp::Request::Nop => htcp::Response::Nop,
+            htcp::Request::Test(specifier) => match self.test(&specifier).await {
+                Some(stored) => {
+                    let age = stored.head.meta.freshness.age_seconds(time::wall_ms());
+                    fields.extend_from_slice(format!("Age: {age}\r\n").as_bytes());
+                    let response_fields = &fields[..];
+                    htcp::Response::Present(htcp::Detail {
+                        response_fields,
+                        ..htcp::Detail::default()
+                    })
+                }
+                None => htcp::Response::Absent { cache_fields: b"" },
+            },
+            htcp::Request::Clear { .. } if !self.clears.allows(CLEARS_PER_SECOND_MAX) => return,
+            htcp::Request::Clear { specifier, .. } => {
+                htcp::Response::Cleared(self.clear(specifier.uri))
+            }
+            htcp::Request::Unsupported { .. } => return,
+        };
+        if let Some(answer) = message.answer(response) {
+            let _ = answer.write(out);
+        }
+    }
+
+    async fn test(&self, specifier: &htcp::Specifier<'_>) -> Option<Arc<Stored>> {
+        if !matches!(specifier.method, b"GET" | b"HEAD") {
+            return None;
+        }
+        let request = parsed(&[b"GET / HTTP/1.0\r\n", specifier.fields, b"\r\n"].concat())?;
+        self.found(parts(specifier.uri)?, &request).await
+    }
+
+    /// Purges a URL here.
+    fn clear(&self, url: &[u8]) -> htcp::Cleared {
+        let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
+        let cache = &self.worker.cache;
+        let was_there = [Role::Forward, Role::Reverse].into_iter().any(|role| {
+            let key = cache.uri_key(StoredUri::new(Realm { role, scheme }, authority, path));
+            let on_disk = || cache.disk().is_some_and(|disk| disk.contains(&key));
+            cache.store.peek(&key).is_some() || on_disk()
+        });
+        let realm = Realm { role: Role::Forward, scheme };
+        let url = StoredUri::new(realm, authority, path).url();
+        let (_, made) = cache.purge(Concerns::Url(&url), false, time::wall_ms());
+        self.make_durable(made);
+        if was_there { htcp::Cleared::Gone } else { htcp::Cleared::Absent }
+    }
+
+    /// Who sends a CLR does not wait until it would survive a crash. One task does, for all.
+    fn make_durable(&self, made: Made) {
+        if let Some(purges) = &mut *self.purges.borrow_mut() {
+            return purges.push(made);
+        }
+        *self.purges.borrow_mut() = Some(Changes::of(made));
+        let (purges, cache) = (Rc::clone(&self.purges), Arc::clone(&self.worker.cache));
+        let waiting = async move {
+            loop {
+                let next = purges.borrow_mut().replace(Changes::default());
+                let next = next.filter(|changes| !changes.is_empty());
+                let Some(next) = next else { break };
+                next.durable(&cache).await;
+            }
+            *purges.borrow_mut() = None;
+        };
+        runtime::spawn(waiting).detach();
+    }
+
+    /// Whether one more refusal may be sent in this second.
+    fn may_refuse(&mut self) -> bool {
+        self.denials.allows(DENIALS_PER_SECOND_MAX)
+    }
+
+    /// The fresh response that one of the listeners would serve from the store.
+    async fn found(
+        &self,
+        (scheme, authority, path): (Scheme, &[u8], &[u8]),
+        request: &OwnedRequest,
+    ) -> Option<Arc<Stored>> {
+        let cache = &self.worker.cache;
+        let snapshot = self.worker.snapshot();
+        for role in [Role::Forward, Role::Reverse] {
+            let serves = snapshot.config.listeners.iter().any(|listener| {
+                let speaks =
+                    role == Role::Forward || listener.tls.is_some() == (scheme == Scheme::Https);
+                listener.role == role && speaks
+            });
+            // With settings for its key, a response is not that of a URL alone.
+            let plain = || matches!(snapshot.routes.choose(authority, path), Choice::Plain);
+            if !serves || (role == Role::Reverse && !plain()) {
+                continue;
+            }
+            let key = cache.uri_key(StoredUri::new(Realm { role, scheme }, authority, path));
+            let head = request.head();
+            let wire = Wire(head.fields);
+            if cache.disk().is_some() {
+                swap_in(cache, key, None, &wire).await;
+            }
+            let now_ms = time::wall_ms();
+            if let Lookup::Found(stored, _) = cache.look(Look::Peek, key, &wire, now_ms)
+                && stored.is_fresh(now_ms)
+            {
+                return Some(stored);
+            }
+        }
+        None
+    }
+}
+
+fn parsed(bytes: &[u8]) -> Option<OwnedRequest> {
+    let (mut scratch, limits) = (Scratch::new(), http1::Limits::DEFAULT);
+    let head = http1::parse_request(bytes, &mut scratch, &limits).ok().flatten()?;
+    Some(head.detach())
+}
+
+/// The parts of a URL that make its key.
+fn parts(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
+    let at = url.windows(3).position(|three| three == b"://")?;
+    let scheme = Scheme::of(&url[..at])?;
+    let rest = &url[at + 3..];
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    http1::parse_authority(authority).ok()?;
+    Some((scheme, authority, if path.is_empty() { b"/" } else { path }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart_as_in_requests() {
+        let of = |url: &'static str| parts(url.as_bytes()).map(|(_, host, path)| (host, path));
+        assert_eq!(of("http://a:81/b?c"), Some((&b"a:81"[..], &b"/b?c"[..])));
+        assert_eq!(of("HTTP://a"), Some((&b"a"[..], &b"/"[..])));
+        for wrong in ["", "a/b", "ftp://a/", "http:///a", "http://u@h/"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Datagrams of HTCP.
+//!
+//! The checks are in `checks/`, as a module of the crate, so that the stable tests run them over
+//! the corpus too.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| peering::fuzzing::htcp(data));
