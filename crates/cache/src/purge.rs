@@ -55,6 +55,12 @@ impl Resource {
         Resource { url: self.url.clone(), tags, began }
     }
 
+    /// The same with tags that are not known: it is removed by every purge by tag.
+    pub fn with_unknown_tags(mut self) -> Resource {
+        self.tags.more = true;
+        self
+    }
+
     /// The purge generation at which its fetch began.
     pub fn began(&self) -> Generation {
         self.began
@@ -81,7 +87,7 @@ pub fn is_tag_field(name: &[u8]) -> bool {
 struct Tags {
     /// Separated by single spaces.
     kept: Box<[u8]>,
-    /// There were more than [`TAGS_MAX`].
+    /// There are others: more than [`TAGS_MAX`], or some that are not known.
     more: bool,
 }
 

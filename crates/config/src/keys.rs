@@ -595,6 +595,12 @@ impl Table for RouteTable {
             // A client could name any host that a peer has visited.
             here.mistake_of("peers", "peers are asked for hosts that the route names: write hosts");
         }
+        if self.peers && self.hosts.iter().any(|host| !matches!(host.value, Host::Exact(_))) {
+            here.mistake_of(
+                "peers",
+                "peers are asked for exact hosts only, without * and captures",
+            );
+        }
         if self.with_path && self.redirect.is_none() {
             here.mistake_of("with_path", "this is for redirects");
         }

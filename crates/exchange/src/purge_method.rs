@@ -18,7 +18,8 @@ use crate::request::{RequestedUri, requested_uri};
 /// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
     let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
-    let stored = exchange.context.stored_path(authority, path);
+    // Not only on reverse listeners: a purge is of all roles.
+    let stored = exchange.context.snapshot.routes.stored_path(authority, path);
     let url = StoredUri::new(realm, authority, path).url();
     let fields = Wire(exchange.context.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));

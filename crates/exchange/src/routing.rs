@@ -128,7 +128,7 @@ impl<'x> RequestContext<'x> {
                 }
                 let key = group.key(realm.scheme, authority, &stored_path);
                 let peers = snapshot.peers.as_ref().filter(|_| route.config.peers);
-                let course = peers.and_then(|peers| self.beside(peers, authority));
+                let course = peers.and_then(|peers| self.beside(peers, realm, authority));
                 (To::Group(Arc::clone(group), key, preface), course, stores)
             }
             Role::Forward => match &snapshot.peers {
@@ -249,8 +249,14 @@ impl<'x> RequestContext<'x> {
 
     /// How peers may answer a request to a reverse listener. Its parents are the servers of its
     /// upstream, so that of the rules only those on what is always direct concern it.
-    fn beside(&self, peers: &Arc<Peers>, authority: &[u8]) -> Option<Course> {
-        let host = http1::parse_authority(authority).ok()?.host;
+    /// A route leads to the same servers whatever the port, which a client can choose. A peer would
+    /// have what it stored from that port, so it is asked for the default port only.
+    fn beside(&self, peers: &Arc<Peers>, realm: Realm, authority: &[u8]) -> Option<Course> {
+        let parsed = http1::parse_authority(authority).ok()?;
+        if parsed.port.is_some_and(|port| port != realm.scheme.port()) {
+            return None;
+        }
+        let host = parsed.host;
         let allowed = match peers.allowed(std::str::from_utf8(host).ok()?, self.head.method_bytes) {
             Allowed::Direct => Allowed::Direct,
             Allowed::Either | Allowed::Peer => Allowed::Either,

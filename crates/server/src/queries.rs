@@ -31,7 +31,6 @@ use peering::limits::ICP_BYTES_MAX;
 use policy::routes::Choice;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
-use store::Concerns;
 
 use crate::limits::{CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX, QUERIES_PER_TURN_MAX};
 
@@ -245,19 +244,26 @@ impl<'w> Server<'w> {
         self.found(parts(specifier.uri)?, &request).await
     }
 
-    /// Purges a URL here.
+    /// Invalidates a URL here. Unlike a purge this leaves no record: a peer may send any number of
+    /// these, and purges of everything begin when there are too many records.
     fn clear(&self, url: &[u8]) -> htcp::Cleared {
         let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
-        let cache = &self.worker.cache;
-        let was_there = [Role::Forward, Role::Reverse].into_iter().any(|role| {
-            let key = cache.uri_key(StoredUri::new(Realm { role, scheme }, authority, path));
-            let on_disk = || cache.disk().is_some_and(|disk| disk.contains(&key));
-            cache.store.peek(&key).is_some() || on_disk()
-        });
-        let realm = Realm { role: Role::Forward, scheme };
-        let url = StoredUri::new(realm, authority, path).url();
-        let (_, made) = cache.purge(Concerns::Url(&url), false, time::wall_ms());
-        self.make_durable(made);
+        let (cache, routes) = (&self.worker.cache, Arc::clone(&self.worker.snapshot().routes));
+        // As it was requested, and as its route stores it.
+        let stored = routes.stored_path(authority, path);
+        let stored = (*stored != *path).then_some(&*stored);
+        let mut was_there = false;
+        for path in [path].into_iter().chain(stored) {
+            let uri = |role| StoredUri::new(Realm { role, scheme }, authority, path);
+            was_there |= [Role::Forward, Role::Reverse].into_iter().any(|role| {
+                let key = cache.uri_key(uri(role));
+                let on_disk = || cache.disk().is_some_and(|disk| disk.contains(&key));
+                cache.store.peek(&key).is_some() || on_disk()
+            });
+            for role in [Role::Forward, Role::Reverse] {
+                self.make_durable(cache.invalidate(uri(role), None, false));
+            }
+        }
         if was_there { htcp::Cleared::Gone } else { htcp::Cleared::Absent }
     }
 

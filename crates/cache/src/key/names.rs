@@ -75,10 +75,11 @@ impl Names {
     }
 }
 
-/// The name before `=`.
+/// The name before `=`. Many servers ignore blanks after the name of a cookie, so it is compared
+/// without them: otherwise a cookie would be sent and its name would not count.
 #[inline]
 pub(super) fn name(item: &[u8]) -> &[u8] {
-    find(b'=', item).map_or(item, |at| &item[..at])
+    find(b'=', item).map_or(item, |at| &item[..at]).trim_ascii_end()
 }
 
 /// The position of a byte. Names and values are short: eight bytes at a time, in place, cost less
@@ -134,6 +135,8 @@ mod tests {
             ("", false),
             ("=utm_", false),
             ("fbclid=utm_", true),
+            ("fbclid =x", true),
+            ("fbclid \t=x", true),
             ("a=utm_", false),
         ] {
             assert_eq!(some.matches(name.as_bytes()), matches, "{name}");

@@ -427,6 +427,16 @@ fn peers_are_parents_with_their_rules() {
           [[route]]\nupstream = \"a\"\npeers = true\n",
             "write hosts",
         ),
+        (
+            "[[upstream]]\nname = \"a\"\n[[upstream.server]]\nurl = \"http://127.0.0.1:2\"\n\
+          [[route]]\nupstream = \"a\"\npeers = true\nhosts = [\"*.example.org\"]\n",
+            "exact hosts",
+        ),
+        (
+            "[[upstream]]\nname = \"a\"\n[[upstream.server]]\nurl = \"http://127.0.0.1:2\"\n\
+          [[route]]\nupstream = \"a\"\npeers = true\nhosts = [\"h\"]\nquery = \"none\"\n",
+            "no part of a key",
+        ),
         ("[hierarchy]\nnever_direct = [\"a b\"]\n", "a b"),
         (
             "[[peer]]\nurl = \"http://127.0.0.1:1\"\n[[upstream]]\nname = \"parents\"\n\

@@ -48,6 +48,8 @@ pub(super) async fn fetch(
 ) -> Result<Answer, Fault> {
     if let Some(course) = &forwarding.to.course
         && ask.what == What::Whole
+        // A peer may have an older representation than the one that is validated.
+        && ask.held.is_none()
         && may_ask(forwarding, course)
         && let Some(answer) = Box::pin(from_peer(forwarding, course, ask)).await
     {
@@ -80,11 +82,22 @@ pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
     }
 }
 
-/// Notifies the peers that this URL was purged or changed here.
+/// Notifies the peers that this URL was purged or changed here. They learn of no URL that they
+/// would never be asked for.
 pub(super) async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
-    if let Some(peers) = &snapshot.peers {
+    if let Some(peers) = &snapshot.peers
+        && host_of(url).is_some_and(|host| peers.allowed(host, b"GET") != Allowed::Direct)
+    {
         worker.upstreams.asker.clear(&peers.asked, url).await;
     }
+}
+
+/// The host of an absolute URL.
+fn host_of(url: &[u8]) -> Option<&str> {
+    let at = url.windows(3).position(|three| three == b"://")?;
+    let rest = &url[at + 3..];
+    let authority = &rest[..rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len())];
+    std::str::from_utf8(http1::parse_authority(authority).ok()?.host).ok()
 }
 
 /// The response from the first peer that says that it has it.

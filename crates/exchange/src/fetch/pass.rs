@@ -232,7 +232,9 @@ async fn invalidate<C: Client>(
     }
     changes.durable(cache).await;
     let snapshot = &exchange.context.snapshot;
-    if snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed) {
+    let clears = snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed);
+    // Without a course, no peer is asked for what the request changed.
+    if clears && to.course.is_some() {
         for path in [to.path].into_iter().chain(locations.iter().map(Vec::as_slice)) {
             let url = hierarchy::asked_url(to.realm, to.authority, path);
             Box::pin(hierarchy::clear(exchange.context.worker, snapshot, &url)).await;

@@ -10,7 +10,9 @@ use caching::{
     ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
     Storable, Validators,
 };
-use outcome::{Fault, Outcome, Refusal};
+use config::Role;
+use http1::ResponseHead;
+use outcome::{Fault, Hierarchy, Outcome, Refusal};
 use store::Generation;
 use upstream::Answer;
 
@@ -325,7 +327,10 @@ pub(super) fn prepare(
         return Err(NotStored::Incomplete);
     }
     let varies = varies_of(&storable.vary, &Wire(forwarding.head.fields));
-    let resource = Resource::new(forwarding.to.uri(), Wire(head.fields).fields(), began);
+    let mut resource = Resource::new(forwarding.to.uri(), Wire(head.fields).fields(), began);
+    if lacks_tags(forwarding, &head) {
+        resource = resource.with_unknown_tags();
+    }
     let tags = forwarding.tags();
     let mut own_lines = Vec::new();
     let mut kept = Vec::with_capacity(head.fields.len());
@@ -351,6 +356,16 @@ pub(super) fn prepare(
         None => prepared,
     };
     Ok((forwarding.with_forms(prepared, length), own_lines))
+}
+
+/// Whether a peer may have left out the tags: reverse listeners do not show them to clients, and we
+/// are one to a peer.
+fn lacks_tags(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
+    let is_of_peer =
+        matches!(forwarding.to.hierarchy(), Hierarchy::SiblingHit | Hierarchy::ParentHit);
+    is_of_peer
+        && forwarding.role == Role::Reverse
+        && !head.fields.iter().any(|(name, _)| is_tag_field(name))
 }
 
 /// When the answer was asked for and when it came.

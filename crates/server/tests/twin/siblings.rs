@@ -130,6 +130,36 @@ fn a_reverse_listener_asks_siblings_only_for_routes_that_say_so() {
             assert_eq!(queries.get(), 0);
         });
     }
+    // A route leads to the same servers whatever the port; a sibling may have another's response.
+    each_way(reverse_beside, async |_: Rc<World>| {
+        let queries = answering(SIBLING_ICP, Kind::Hit);
+        let request = b"GET /port?size=30&cc=max-age=60 HTTP/1.1\r\nHost: site:8443\r\n\r\n";
+        assert_eq!(Client::new().await.ask(request).await.status, 200);
+        assert_eq!(queries.get(), 0);
+    });
+}
+
+/// Reverse listeners do not show tags to clients, so that a purge by tag would leave the response.
+#[test]
+fn a_purge_by_tag_removes_what_a_sibling_sent_without_its_tags() {
+    each_way(reverse_beside, async |world: Rc<World>| {
+        if crate::world::scheme() == "https" {
+            // The sibling's listener is without TLS.
+            return;
+        }
+        let mut of_sibling = reverse();
+        of_sibling.icp = icp(SIBLING_ICP);
+        let _sibling = Neighbour::start_as(SIBLING, server::Role::Reverse, of_sibling);
+        let path = "/tag?size=30&cc=max-age=600&key=news";
+        let mut client = Client::over(crate::world::Version::Http1, SIBLING).await.unwrap();
+        client.get(path, "").await;
+        assert_eq!(Client::new().await.get(path, "").await.body, expected(path, None));
+        assert_eq!(world.origin.count(path), 1, "it is that of the sibling");
+        let purge = b"POST /purge?tag=news HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge).await.status, 200);
+        Client::new().await.get(path, "").await;
+        assert_eq!(world.origin.count(path), 2);
+    });
 }
 
 /// What a route adds can be a key to its origin.
@@ -552,6 +582,18 @@ fn a_change_is_sent_if_that_is_configured() {
         assert_eq!(world.origin.count(path), 3, "twice from the sibling, and the change");
         assert_eq!(figure("clears").await, 1);
     });
+    // Peers learn of no URL that they would never be asked for.
+    let direct = with(beside_by_htcp, |config| {
+        let hierarchy = config.hierarchy.as_mut().unwrap();
+        hierarchy.clear_changed = true;
+        hierarchy.always_direct = vec!["10.0.0.2".parse().unwrap()];
+    });
+    each_way(direct, async |_: Rc<World>| {
+        let post = b"POST http://10.0.0.2/secret HTTP/1.1\r\nHost: 10.0.0.2\r\n\
+                     Content-Length: 2\r\n\r\nab";
+        assert_eq!(Client::new().await.ask(post).await.status, 200);
+        assert_eq!(figure("clears").await, 0);
+    });
 }
 
 #[test]
@@ -620,6 +662,10 @@ fn purges_by_datagram_have_a_rate() {
             answers += 1;
         }
         assert!((1..=200).contains(&answers), "{answers} of 400");
+        let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+        let metrics = Client::to(ADMIN).await.unwrap().ask(request).await.body;
+        let metrics = String::from_utf8(metrics).unwrap();
+        assert!(metrics.contains("plimsoll_purge_records 0\n"), "they leave no records");
         // Later, one is carried out as always.
         for _ in 0..5 {
             let datagram = clear(&format!("http://10.0.0.2{path}"));
