@@ -2,7 +2,7 @@
 //! that fits the one it has, and the wait for one that must be decoded.
 //!
 //! What is decoded for a request is sent as the response that it had already: it is not looked up
-//! again. If it cannot be decoded, the request is passed on.
+//! again. If it cannot be decoded, or not in time, the request is passed on.
 
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use crate::ask::Held;
 use crate::client::Client;
 use crate::coded::{Chosen, Wish};
 use crate::destination::Destination;
+use crate::limits::DECODED_WAIT_MAX;
 use crate::step::{Serving, Step, Streaming};
 
 impl<C: Client> Exchange<'_, C> {
@@ -79,7 +80,7 @@ impl<C: Client> Exchange<'_, C> {
         if !wish.cannot_read(head.source()) {
             return Ok(Step::End(self.stream(&streaming).await));
         }
-        if wish.rules.is_none() {
+        if !wish.decodes(head) {
             return Ok(self.unreadable(to));
         }
         let Streaming { reader, provenance, .. } = streaming;
@@ -115,7 +116,8 @@ impl<C: Client> Exchange<'_, C> {
             if !cache.ask_for_form(key, &now, TARGET, rules) {
                 return None;
             }
-            now.forms()?.making().ended(TARGET).await;
+            let ended = now.forms()?.making().ended(TARGET);
+            time::timeout(DECODED_WAIT_MAX, ended).await.ok()?;
             now = cache.latest(key, stored)?;
         }
         match now.forms()?.get(TARGET) {
