@@ -222,8 +222,8 @@ impl Head {
     /// This head, updated by that of a newer part (RFC 9111, 3.4).
     pub fn with_newer(&self, newer: &Head) -> Head {
         let fields = caching::updated(self, newer);
-        // The parts are of one body, so they are coded alike. Whoever stored this one for all
-        // values of `Accept-Encoding` knew that, and the newer one may be by rules that do not.
+        // The parts are of one body, so they are coded alike, even if the rules for the newer one
+        // did not ask how.
         let source = newer.source.or(self.source);
         let varies = if newer.source == source { &newer.varies } else { &self.varies };
         let (meta, varies) = (newer.meta.clone(), varies.clone());
