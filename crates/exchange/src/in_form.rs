@@ -13,7 +13,7 @@ use cache::{Look, Lookup};
 use caching::cache_status::Forward;
 use coding::Rules;
 use coding::rules::Target;
-use outcome::Refusal;
+use outcome::{Fault, Refusal};
 use runtime::time;
 use store::Key;
 
@@ -80,11 +80,22 @@ impl<C: Client> Exchange<'_, C> {
         if !wish.cannot_read(head.source()) {
             return Ok(Step::End(self.stream(&streaming).await));
         }
-        if !wish.decodes(head) {
+        // What does not stay in memory has no forms: the client must not wait for all of it.
+        let most = self.context.worker.cache.memory_object_bytes_max();
+        if !wish.decodes(head) || head.announced_length.is_some_and(|bytes| bytes > most) {
             return Ok(self.unreadable(to));
         }
         let Streaming { reader, provenance, .. } = streaming;
-        while reader.next().await.map_err(Refusal::Fault)?.is_some() {}
+        loop {
+            match reader.next().await {
+                Ok(None) => break,
+                Ok(Some(_)) if reader.is_bounded() => return Ok(self.unreadable(to)),
+                Ok(Some(_)) => {}
+                // Its core has ended, the origin has not, and the client has got nothing.
+                Err(Fault::Abandoned) => return Ok(Step::LookUp(to)),
+                Err(fault) => return Err(Refusal::Fault(fault)),
+            }
+        }
         Ok(match reader.found().await {
             Found::Settled(Settled::Stored(stored)) => {
                 Step::Serve(to, Serving { held: Held::Whole(stored), provenance })

@@ -7,7 +7,7 @@ use coding::rules::Pattern;
 use coding::{Coding, Level, Rules, TagRule};
 use config::{Config, Path, Route};
 use runtime::sim::{self, Disk};
-use runtime::time::sleep;
+use runtime::time::{now, sleep};
 use server::explain::Explained;
 
 use crate::common::Response;
@@ -482,6 +482,27 @@ fn who_waits_for_the_decoded_form_asks_the_origin_once() {
         assert_eq!(world.origin.count(target), 1);
         let got = accepting(target, "identity").await;
         assert_eq!(decoded(&got), ("identity", expected(target, None)));
+    });
+}
+
+#[test]
+fn who_cannot_read_a_body_that_leaves_memory_does_not_wait_for_all_of_it() {
+    let small = || {
+        let mut config = coded();
+        config.limits.object_share = 2000;
+        config
+    };
+    in_memory(small, async |world: Rc<World>| {
+        let query = "?size=60000&coded=gzip&cc=max-age=600&drip=500&frame=chunked";
+        let start = now();
+        assert!(accepting(&format!("/v{query}"), "gzip").await.body.len() > 15_000);
+        let whole = start.elapsed();
+        let (start, target) = (now(), &format!("/w{query}"));
+        let got = accepting(target, "identity").await;
+        assert_eq!((got.status, decoded(&got).1), (200, expected(target, None)));
+        let took = start.elapsed();
+        assert!(took < whole * 3 / 2, "{took:?} instead of {whole:?}");
+        assert_eq!(world.origin.count(target), 2);
     });
 }
 
