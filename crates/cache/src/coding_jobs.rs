@@ -194,7 +194,12 @@ impl Cache {
         let level = rules.codings.iter().find(|level| Some(level.coding) == target.0);
         let level = level.map_or(0, |level| level.level);
         let mut state = self.jobs.state();
-        state.waiting.push_back(Job { key, started, level, tag: rules.tag, _room: room });
+        let job = Job { key, started, level, tag: rules.tag, _room: room };
+        match target.0 {
+            // A client waits for it, and decoding is quick.
+            None => state.waiting.push_front(job),
+            Some(_) => state.waiting.push_back(job),
+        }
         if state.running < rules.jobs_max {
             state.running += 1;
             drop(state);

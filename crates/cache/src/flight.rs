@@ -364,6 +364,11 @@ impl Reader {
         Reader { flight, slot }
     }
 
+    /// Whether the body does not stay in memory.
+    pub fn is_bounded(&self) -> bool {
+        lock(&self.flight.state).bounded
+    }
+
     /// Waits until the head is known.
     pub async fn found(&self) -> Found {
         std::future::poll_fn(|cx| {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use caching::FieldSource;
+use caching::{FieldSource, VaryKey, VaryNames};
 use coding::TagRule;
 use coding::fields::{fits_form, tag_of_form, weakened};
 use coding::rules::{Source, Target};
@@ -112,20 +112,26 @@ impl Head {
         };
         let named = self.values("vary").any(names_it);
         let ours: Option<(&[u8], &[u8])> = (!named).then_some((b"Vary", b"Accept-Encoding"));
-        let varies = match &self.varies {
-            Some((names, _)) => {
-                let others =
-                    names.without(SELECTING).map_or(caching::Vary::None, caching::Vary::Names);
-                varies_of(&others, request)
-            }
-            None => None,
-        };
+        let varies = self.varies_but_by_coding(request);
         let (meta, resource) = (self.meta.clone(), self.resource.clone());
         let fields = self.fields().chain(ours);
         let (via, length) = (self.via(), self.announced_length);
         let mut head = Head::new(self.status, via, fields, meta, varies, resource, length);
         (head.source, head.part, head.purged) = (Some(source), self.part, self.purged);
         head
+    }
+
+    /// The same head, stored for all values of `Accept-Encoding`: the response is not coded, so
+    /// every client can read it.
+    pub fn not_by_coding(mut self, request: &Wire<'_>) -> Head {
+        self.varies = self.varies_but_by_coding(request);
+        self
+    }
+
+    fn varies_but_by_coding(&self, request: &Wire<'_>) -> Option<(VaryNames, VaryKey)> {
+        let (names, _) = self.varies.as_ref()?;
+        let others = names.without(SELECTING).map_or(caching::Vary::None, caching::Vary::Names);
+        varies_of(&others, request)
     }
 
     /// The same head with another tag.
@@ -168,7 +174,7 @@ impl Head {
     pub(crate) fn with_source(mut self) -> Head {
         let ours = match caching::vary(&self) {
             caching::Vary::Names(names) => {
-                let by_it = |names: &caching::VaryNames| names.iter().any(|name| name == SELECTING);
+                let by_it = |names: &VaryNames| names.iter().any(|name| name == SELECTING);
                 by_it(&names) && !self.varies.as_ref().is_some_and(|(stored, _)| by_it(stored))
             }
             caching::Vary::None | caching::Vary::Star => false,

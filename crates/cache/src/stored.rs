@@ -222,11 +222,15 @@ impl Head {
     /// This head, updated by that of a newer part (RFC 9111, 3.4).
     pub fn with_newer(&self, newer: &Head) -> Head {
         let fields = caching::updated(self, newer);
-        let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
+        // The parts are of one body, so they are coded alike, even if the rules for the newer one
+        // did not ask how.
+        let source = newer.source.or(self.source);
+        let varies = if newer.source == source { &newer.varies } else { &self.varies };
+        let (meta, varies) = (newer.meta.clone(), varies.clone());
         let resource = newer.resource.clone();
         let fields = fields.into_iter();
         let head = Head::new(self.status, newer.via(), fields, meta, varies, resource, None);
-        Head { source: newer.source, ..head }
+        Head { source, ..head }
     }
 
     /// The same head, stale since a soft purge.

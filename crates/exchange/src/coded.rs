@@ -19,7 +19,7 @@ use cache::forms::Made;
 use cache::stored::{Head, Stored, Wire};
 use cache::{Cache, Look};
 use caching::etag::{self, EntityTag};
-use caching::{Evaluator, Precondition};
+use caching::{CacheControl, Evaluator, Precondition};
 use coding::fields::tag_of_form;
 use coding::rules::{Source, Target};
 use coding::{Accept, Coding, Rules};
@@ -99,7 +99,7 @@ impl<'r> Wish<'r> {
         if let Source::Coded(coding) = forms.source() {
             return match forms.get(Target(None)) {
                 _ if self.accept.accepts(coding) => Chosen::AsItIs,
-                _ if self.rules.is_none() => Chosen::Unreadable,
+                _ if !self.decodes(&stored.head) => Chosen::Unreadable,
                 Made::Form(form, _) => Chosen::Form(Arc::clone(form)),
                 Made::Not => Chosen::Decoding,
                 Made::Declined => Chosen::Unreadable,
@@ -124,6 +124,12 @@ impl<'r> Wish<'r> {
             }
         }
         wanting.map_or(Chosen::AsItIs, |coding| Chosen::Wanting(coding, None))
+    }
+
+    /// Whether a response that the origin has coded may be decoded for this request. An update may
+    /// have forbidden it.
+    pub(crate) fn decodes(&self, head: &Head) -> bool {
+        self.rules.is_some() && !CacheControl::of(head).no_transform
     }
 
     /// Whether the client does not accept a response that the origin has coded like this.

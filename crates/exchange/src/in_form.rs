@@ -2,7 +2,7 @@
 //! that fits the one it has, and the wait for one that must be decoded.
 //!
 //! What is decoded for a request is sent as the response that it had already: it is not looked up
-//! again. If it cannot be decoded, the request is passed on.
+//! again. If it cannot be decoded, or not in time, the request is passed on.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use cache::{Look, Lookup};
 use caching::cache_status::Forward;
 use coding::Rules;
 use coding::rules::Target;
-use outcome::Refusal;
+use outcome::{Fault, Refusal};
 use runtime::time;
 use store::Key;
 
@@ -22,6 +22,7 @@ use crate::ask::Held;
 use crate::client::Client;
 use crate::coded::{Chosen, Wish};
 use crate::destination::Destination;
+use crate::limits::DECODED_WAIT_MAX;
 use crate::step::{Serving, Step, Streaming};
 
 impl<C: Client> Exchange<'_, C> {
@@ -79,11 +80,22 @@ impl<C: Client> Exchange<'_, C> {
         if !wish.cannot_read(head.source()) {
             return Ok(Step::End(self.stream(&streaming).await));
         }
-        if wish.rules.is_none() {
+        // What does not stay in memory has no forms: the client must not wait for all of it.
+        let most = self.context.worker.cache.memory_object_bytes_max();
+        if !wish.decodes(head) || head.announced_length.is_some_and(|bytes| bytes > most) {
             return Ok(self.unreadable(to));
         }
         let Streaming { reader, provenance, .. } = streaming;
-        while reader.next().await.map_err(Refusal::Fault)?.is_some() {}
+        loop {
+            match reader.next().await {
+                Ok(None) => break,
+                Ok(Some(_)) if reader.is_bounded() => return Ok(self.unreadable(to)),
+                Ok(Some(_)) => {}
+                // Its core has ended, the origin has not, and the client has got nothing.
+                Err(Fault::Abandoned) => return Ok(Step::LookUp(to)),
+                Err(fault) => return Err(Refusal::Fault(fault)),
+            }
+        }
         Ok(match reader.found().await {
             Found::Settled(Settled::Stored(stored)) => {
                 Step::Serve(to, Serving { held: Held::Whole(stored), provenance })
@@ -115,7 +127,8 @@ impl<C: Client> Exchange<'_, C> {
             if !cache.ask_for_form(key, &now, TARGET, rules) {
                 return None;
             }
-            now.forms()?.making().ended(TARGET).await;
+            let ended = now.forms()?.making().ended(TARGET);
+            time::timeout(DECODED_WAIT_MAX, ended).await.ok()?;
             now = cache.latest(key, stored)?;
         }
         match now.forms()?.get(TARGET) {

@@ -3,6 +3,8 @@
 //! Nothing here grows, waits or counts beyond one of these. How two constants must relate is
 //! asserted at compile time.
 
+use std::time::Duration;
+
 pub use config::limits::*;
 
 /// A body of at most this length is copied behind its head and sent in one call; a longer one is
@@ -24,6 +26,10 @@ pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
 const _: () = assert!(COALESCE_BYTES_MAX < core_io::limits::OUTPUT_BYTES_MAX);
 const _: () = assert!(BODY_HELD_BYTES_MAX <= READ_BUFFER_BYTES as u64 / 2);
 const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
+
+/// How long a client waits for a stored response to be decoded, before its request is passed on.
+/// Decoding goes before all encodings that wait, but not before those that have begun.
+pub const DECODED_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A paced body is sent in so many pieces for each second ...
 pub const PACED_PIECES_PER_SECOND: u64 = 8;

@@ -107,6 +107,57 @@ pub(crate) fn judged(context: &RequestContext<'_>, user: Option<&[u8]>, at: Stag
     quotas.of(at, &who).map(|(quota, key)| quota.judged(key)).collect()
 }
 
+/// Bytes that pools were charged for. The pools get them back unless they are sent: a client that
+/// goes away must not be paid for by the others.
+struct Charged<'c> {
+    quotas: &'c Quotas,
+    /// Those that were charged.
+    pools: &'c [(usize, u64)],
+    bytes: u64,
+}
+
+impl<'c> Charged<'c> {
+    /// Charges all pools. Returns how long to wait before the bytes are sent, and for which pool;
+    /// `Err` is how long to wait before another try: nothing was charged.
+    fn charge(
+        &mut self,
+        pools: &'c [(usize, u64)],
+    ) -> Result<(Duration, usize), (Duration, usize)> {
+        let now_ns = time::now().as_ns();
+        let mut longest = (Duration::ZERO, 0);
+        for (nth, (at, key)) in pools.iter().enumerate() {
+            match self.quotas.all()[*at].charge(*key, self.bytes, now_ns) {
+                Ok(wait) => longest = longest.max((wait, nth)),
+                Err(wait) => {
+                    self.refund();
+                    return Err((wait, nth));
+                }
+            }
+            self.pools = &pools[..=nth];
+        }
+        Ok(longest)
+    }
+
+    fn refund(&mut self) {
+        let now_ns = time::now().as_ns();
+        for (at, key) in std::mem::take(&mut self.pools) {
+            self.quotas.all()[*at].refund(*key, self.bytes, now_ns);
+        }
+    }
+
+    fn are_sent(mut self) {
+        for (at, _) in std::mem::take(&mut self.pools) {
+            self.quotas.all()[*at].count_sent(self.bytes);
+        }
+    }
+}
+
+impl Drop for Charged<'_> {
+    fn drop(&mut self) {
+        self.refund();
+    }
+}
+
 impl Step<'_> {
     /// Whether it costs an upstream something.
     pub(crate) fn needs_upstream(&self) -> bool {
@@ -251,19 +302,20 @@ impl<C: Client> Exchange<'_, C> {
         // The head does not wait for the first piece.
         self.client.flush().await?;
         for piece in content.chunks(piece_bytes) {
-            let now_ns = time::now().as_ns();
-            let mut wait = Duration::ZERO;
-            for (at, key) in &pools {
-                let after = quotas.all()[*at].charge(*key, piece.len() as u64, now_ns);
-                if !after.is_zero() {
-                    self.note_delay(&quotas.all()[*at], *key);
-                }
-                wait = wait.max(after);
-            }
-            if !wait.is_zero() {
-                self.taken().is_delayed = true;
+            let mut charged = Charged { quotas: &quotas, pools: &[], bytes: piece.len() as u64 };
+            loop {
+                let (wait, at) = match charged.charge(&pools) {
+                    Ok((wait, _)) if wait.is_zero() => break,
+                    Ok(waits) | Err(waits) => waits,
+                };
+                let (at, key) = pools[at];
+                self.note_delay(&quotas.all()[at], key);
                 self.wait_unless_gone(wait).await?;
+                if charged.pools.len() == pools.len() {
+                    break;
+                }
             }
+            charged.are_sent();
             self.client.offer(piece);
             self.client.flush().await?;
         }
@@ -276,6 +328,7 @@ impl<C: Client> Exchange<'_, C> {
             let (snapshot, user) = (&self.context.snapshot, self.routed.user.as_deref());
             let peer = self.context.peer.ip();
             pool.delay(key, &who(snapshot, self.context.listener, peer, user, self.context.head));
+            self.taken().is_delayed = true;
         }
     }
 

@@ -86,8 +86,12 @@ impl<'x, C: Client> Exchange<'x, C> {
         }
         let mut step = self.context.route(class, place, &mut self.routed).await?;
         loop {
-            if self.is_taken_at(Stage::Fetch) && step.needs_upstream() {
-                Box::pin(self.take(Stage::Fetch)).await?;
+            if step.needs_upstream() {
+                // First, so that no request pays with its quota for a 503.
+                self.shed()?;
+                if self.is_taken_at(Stage::Fetch) {
+                    Box::pin(self.take(Stage::Fetch)).await?;
+                }
             }
             step = match step {
                 Step::Purge => return purge_method::purge(self).await,
@@ -96,15 +100,12 @@ impl<'x, C: Client> Exchange<'x, C> {
                 }
                 Step::Refuse(refusal) => return Err(refusal),
                 Step::Connect => {
-                    self.shed()?;
                     return Box::pin(connect::connect(self, body)).await;
                 }
                 Step::Upgrade(to, protocols) => {
-                    self.shed()?;
                     return Box::pin(upgrade::upgrade(self, to, &protocols, body)).await;
                 }
                 Step::Pass(to, why) => {
-                    self.shed()?;
                     return pass::pass(self, to, why, body).await;
                 }
                 Step::LookUp(to) if tries.looks == LOOKS_MAX => Step::Pass(to, Forward::Miss),
@@ -124,17 +125,11 @@ impl<'x, C: Client> Exchange<'x, C> {
                     Step::LookUp(to)
                 }
                 Step::ServeStored(to, from) => self.serve_stored(to, from),
-                Step::ValidateByHead(to, of) => {
-                    self.shed()?;
-                    Box::pin(self.validate_by_head(to, of)).await?
-                }
-                Step::Fetch(to, ask) => {
-                    self.shed()?;
-                    match tries.alone || ask.is_for_one() {
-                        true => self.fetch_alone(to, ask),
-                        false => self.fetch_together(to, ask),
-                    }
-                }
+                Step::ValidateByHead(to, of) => Box::pin(self.validate_by_head(to, of)).await?,
+                Step::Fetch(to, ask) => match tries.alone || ask.is_for_one() {
+                    true => self.fetch_alone(to, ask),
+                    false => self.fetch_together(to, ask),
+                },
                 Step::Follow(to, ask, reader) => {
                     runtime::boxed(self.follow(to, ask, reader)).await?
                 }

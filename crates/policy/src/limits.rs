@@ -22,6 +22,12 @@ pub const WORD_IDLE: Duration = Duration::from_secs(2 * 3600);
 pub const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// See [`SWEEP_EVERY`].
 pub const SWEEPS_PER_PASS: u64 = 600;
+/// Responses that wait for a pool of bytes owe it at most what is refilled in this time, and one
+/// piece. Others wait before they take.
+pub const BYTES_OWED_MAX: Duration = Duration::from_secs(10);
+/// A new request is refused if a pool is owed more than is refilled in this time.
+pub const BYTES_OWED_BEFORE_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(BYTES_OWED_BEFORE_MAX.as_nanos() < BYTES_OWED_MAX.as_nanos());
 /// The clients of a quota whose names are remembered: those that exceed it most.
 pub const BUSIEST_MAX: usize = 32;
 /// Bytes of such a name.

@@ -77,6 +77,19 @@ fn a_full_queue_refuses_new_forms_and_not_those_that_are_in_it() {
     assert!(!other.forms().unwrap().is_being_made(BROTLI), "what was refused may be asked for");
 }
 
+/// A client waits for it, and for none of the others.
+#[test]
+fn a_form_to_decode_does_not_wait_for_those_to_encode() {
+    let (cache, key) = busy();
+    let (one, other, rules) = (stored(), stored(), rules(1, 9));
+    for (of, target) in [(&one, GZIP), (&one, BROTLI), (&other, Target(None)), (&other, GZIP)] {
+        assert!(cache.ask_for_form(key, of, target, &rules));
+    }
+    let state = cache.jobs.state();
+    let order: Vec<_> = state.waiting.iter().map(|job| job.started.target).collect();
+    assert_eq!(order, [Target(None), GZIP, BROTLI, GZIP]);
+}
+
 struct Flag(AtomicBool);
 
 impl Wake for Flag {

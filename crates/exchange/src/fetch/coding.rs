@@ -2,6 +2,7 @@
 
 use cache::stored::{Head, Wire};
 use coding::Rules;
+use coding::rules::Source;
 use config::Role;
 use http1::Method;
 
@@ -34,6 +35,18 @@ impl Forwarding<'_> {
         match rules.source(head.status, &head, bytes) {
             Some(source) => head.in_several_forms(source, &Wire(self.head.fields)),
             None => head,
+        }
+    }
+
+    /// The new head of a stored response of which there may be several forms. How its body is coded
+    /// does not change with its fields, nor with the configuration: who cannot read it must not get
+    /// it, even if it must not be decoded any more. What is not coded loses its forms if the new
+    /// fields forbid them.
+    pub(super) fn still_with_forms(&self, head: Head, source: Source) -> Head {
+        let wire = Wire(self.head.fields);
+        match self.rules().map(|rules| rules.source(head.status, &head, None)) {
+            Some(None) if source == Source::Identity => head.not_by_coding(&wire),
+            Some(_) | None => head.in_several_forms(source, &wire),
         }
     }
 }

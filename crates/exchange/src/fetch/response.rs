@@ -183,7 +183,7 @@ pub(super) fn updated(
     let policy = forwarding.policy_for(head.status, head.content_type());
     let (updated, verdict) = head.updated(by, &fetched, &policy);
     match head.source() {
-        Some(_) => (forwarding.with_forms(updated, None), verdict),
+        Some(source) => (forwarding.still_with_forms(updated, source), verdict),
         None => (updated, verdict),
     }
 }

@@ -6,8 +6,8 @@
 //! here waits or sends: the caller is given the time to wait.
 //!
 //! Who owns: the tables and counts of a quota are a [`State`], which all cores share and which
-//! outlives a reload that keeps the quota's name, its `by`, its prefixes and the size of its
-//! tables. A new rate takes over what was spent.
+//! outlives a reload that keeps the quota's name, its `by` and its prefixes. A new rate takes over
+//! what was spent; tables of another size begin empty.
 //!
 //! What never happens: memory grows with the number of clients, except for the counts of open
 //! connections and of requests in progress; a request that is answered within its turn takes a
@@ -34,7 +34,10 @@ use store::KeyHasher;
 
 pub use counts::Counted;
 
-use crate::limits::{BUSIEST_HALVED_EVERY, BUSIEST_NAME_BYTES_MAX, SWEEP_EVERY};
+use crate::limits::{
+    BUSIEST_HALVED_EVERY, BUSIEST_NAME_BYTES_MAX, BYTES_OWED_BEFORE_MAX, BYTES_OWED_MAX,
+    SWEEP_EVERY,
+};
 use crate::routes::Routes;
 use busiest::Busiest;
 use counts::Counts;
@@ -66,6 +69,8 @@ pub struct Quota {
 #[derive(Debug)]
 pub(crate) struct State {
     kind: Kind,
+    /// The bytes of its tables, as configured.
+    memory: u64,
     rates: [Option<Scale>; 2],
     requests: Option<Table>,
     bytes: Option<Table>,
@@ -90,18 +95,11 @@ pub(crate) struct State {
 struct Kind {
     by: By,
     prefixes: [u8; 2],
-    memory: u64,
-    counts: Counting,
 }
 
 impl Kind {
     fn of(config: &config::Quota) -> Kind {
-        Kind {
-            by: config.by.clone(),
-            prefixes: [config.v4_prefix, config.v6_prefix],
-            memory: config.memory,
-            counts: config.counts,
-        }
+        Kind { by: config.by.clone(), prefixes: [config.v4_prefix, config.v6_prefix] }
     }
 }
 
@@ -173,7 +171,7 @@ impl Registry {
         let old = states.get(&config.name).and_then(Weak::upgrade);
         let old = old.filter(|old| old.kind == Kind::of(config));
         let new = Arc::new(match old {
-            Some(old) if old.rates == scales(config) => return old,
+            Some(old) if old.memory == config.memory && old.rates == scales(config) => return old,
             Some(old) => State::after(config, &old),
             None => State::new(config),
         });
@@ -211,6 +209,7 @@ impl State {
         };
         State {
             kind: Kind::of(config),
+            memory: config.memory,
             rates,
             requests: table(rates[0]),
             bytes: table(rates[1]),
@@ -228,13 +227,16 @@ impl State {
         }
     }
 
-    /// A state with other rates, which takes over what was spent and what is counted.
+    /// A state with other rates or tables, which takes over what is counted, and what was spent if
+    /// the tables have the same size.
     fn after(config: &config::Quota, old: &State) -> State {
         let now_ns = time::now().as_ns();
         let mut new = State::new(config);
         let tables = [(&new.requests, &old.requests), (&new.bytes, &old.bytes)];
         for (new, old) in tables {
-            if let (Some(new), Some(old)) = (new, old) {
+            if let (Some(new), Some(old)) = (new, old)
+                && new.bytes() == old.bytes()
+            {
                 new.adopt(old, now_ns);
             }
         }
@@ -407,6 +409,12 @@ impl Quota {
 
     /// How long a request would wait, if at all; `Err` is when it may come again.
     pub fn judge(&self, key: u64, now_ns: u64) -> Result<Duration, Duration> {
+        if let Some(bytes) = &self.state.bytes {
+            let owed = bytes.wait_for(key, 0, now_ns);
+            if owed > BYTES_OWED_BEFORE_MAX {
+                return Err(owed - BYTES_OWED_BEFORE_MAX);
+            }
+        }
         let Some(table) = &self.state.requests else { return Ok(Duration::ZERO) };
         let wait = table.wait_for(key, 1, now_ns);
         if wait.is_zero() || (wait <= self.delay_max() && self.has_room()) {
@@ -478,11 +486,24 @@ impl Quota {
         }
     }
 
-    /// Charges bytes that are about to be sent. Returns how long to wait before.
-    pub fn charge(&self, key: u64, bytes: u64, now_ns: u64) -> Duration {
-        self.state.paced_bytes.add(bytes);
+    /// Charges bytes that are about to be sent, unless [`BYTES_OWED_MAX`] are owed already. Returns
+    /// how long to wait before they are sent; `Err` is how long to wait before another try.
+    pub fn charge(&self, key: u64, bytes: u64, now_ns: u64) -> Result<Duration, Duration> {
         let table = self.state.bytes.as_ref();
-        table.map_or(Duration::ZERO, |table| table.charge(key, bytes, now_ns))
+        let charged = table.map(|table| table.charge_within(key, bytes, now_ns, BYTES_OWED_MAX));
+        charged.unwrap_or(Ok(Duration::ZERO))
+    }
+
+    /// Gives back bytes that were charged and are not sent.
+    pub fn refund(&self, key: u64, bytes: u64, now_ns: u64) {
+        if let Some(table) = &self.state.bytes {
+            table.refund(key, bytes, now_ns);
+        }
+    }
+
+    /// Counts bytes that are sent.
+    pub fn count_sent(&self, bytes: u64) {
+        self.state.paced_bytes.add(bytes);
     }
 
     /// A name for the key of a request. The value of a field may be a password, so its hash stands

@@ -17,7 +17,8 @@
 //! charge in all but one of them, and that what is charged above [`LEVEL_MAX`] is forgotten. A word
 //! without a level (most of them) is replaced without an error. A word with a level is replaced
 //! only if all eight have one, and then the new client *inherits* the lowest of these levels, as in
-//! the algorithm Space-Saving (Metwally and others, 2005). The instants of a set only move forward.
+//! the algorithm Space-Saving (Metwally and others, 2005). The instants of a set only move
+//! forward, except that a refund takes back a charge.
 //! So a client whose word was replaced finds a level that is at least its own when it returns: no
 //! number of strangers resets a spent bucket. The error is on the strict side and needs more
 //! strangers within the time of a refill than the table has words.
@@ -233,6 +234,39 @@ impl Table {
     /// Takes units in any case. Returns how long to wait before they are used.
     pub fn charge(&self, key: u64, units: u64, now_ns: u64) -> Duration {
         self.change(key, units, now_ns, |_| true).unwrap_or_default()
+    }
+
+    /// Takes units unless more are owed already than are refilled within `owed_max`. Returns how
+    /// long to wait before they are used.
+    ///
+    /// # Errors
+    /// How long to wait before another try; nothing was taken.
+    pub fn charge_within(
+        &self,
+        key: u64,
+        units: u64,
+        now_ns: u64,
+        owed_max: Duration,
+    ) -> Result<Duration, Duration> {
+        let cost = self.scale.cost(units);
+        let admits = |excess: u64| excess <= cost || self.scale.time_of(excess - cost) <= owed_max;
+        self.change(key, units, now_ns, admits).map_err(|wait| wait.saturating_sub(owed_max))
+    }
+
+    /// Gives back units that were taken and not used. If the word was replaced meanwhile, they are
+    /// forgotten, which is on the strict side.
+    pub fn refund(&self, key: u64, units: u64, now_ns: u64) {
+        let (now, cost) = (self.scale.now(now_ns), self.scale.cost(units));
+        loop {
+            let (word, seen, level) = self.find(key, now);
+            if level == 0 || seen >> TIME_BITS != tag_of(key) {
+                return;
+            }
+            let new = self.word(tag_of(key), now, level.saturating_sub(cost));
+            if word.compare_exchange_weak(seen, new, Relaxed, Relaxed).is_ok() {
+                return;
+            }
+        }
     }
 
     /// How long it would take to get these units.

@@ -56,6 +56,28 @@ fn what_is_charged_above_the_burst_is_waited_for() {
     assert!(table.take(1, 100, SECOND_NS, Duration::from_secs(1)).is_err());
 }
 
+#[test]
+fn what_is_charged_and_not_sent_is_given_back() {
+    let table = table(1 << 16, "1000/s", 500);
+    let (max, now) = (Duration::from_secs(2), SECOND_NS);
+    // More than is owed at most may be charged in one piece, once.
+    assert_eq!(table.charge_within(1, 500, now, max), Ok(Duration::ZERO));
+    let wait = table.charge_within(1, 5000, now, max).unwrap();
+    assert!(wait >= Duration::from_secs(5), "{wait:?}");
+    let again = table.charge_within(1, 100, now, max).unwrap_err();
+    assert!(again >= Duration::from_millis(3100) && again < Duration::from_millis(3110));
+    assert!(table.wait_for(1, 0, now) < Duration::from_millis(5010), "nothing was taken");
+    assert!(table.charge_within(1, 100, now + again.as_nanos() as u64, max).is_ok());
+    table.refund(1, 100, now);
+    table.refund(1, 5000, now);
+    assert_eq!(table.level(1, now).remaining, 0);
+    table.refund(1, 500, now);
+    table.refund(1, 500, now);
+    assert_eq!(table.level(1, now), Level { remaining: 500, full_in: Duration::ZERO });
+    table.refund(2, 500, now);
+    assert_eq!(table.charge_within(2, 500, now, max), Ok(Duration::ZERO), "a stranger has no word");
+}
+
 /// Rates from one for each day to 16 GiB for each second, with the longest windows.
 #[test]
 fn every_rate_has_ticks_that_fit() {

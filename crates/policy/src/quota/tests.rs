@@ -107,6 +107,30 @@ fn a_reload_keeps_the_connections_that_are_open() {
 }
 
 #[test]
+fn larger_tables_do_not_forget_what_is_in_progress() {
+    let registry = Registry::default();
+    let with = |memory, counts| {
+        quotas(&registry, |quota| {
+            quota.requests = Some("10/d".parse().unwrap());
+            (quota.connections, quota.concurrency) = (Some(1), Some(1));
+            (quota.memory, quota.counts) = (memory, counts);
+        })
+    };
+    let (peer, now_ns) = ("10.0.0.1".parse().unwrap(), time::now().as_ns());
+    let before = with(1 << 12, Counting::All);
+    let _connection = before.connect(peer, Role::Reverse).unwrap();
+    let _request = before.all[0].begin(7).unwrap();
+    assert!(before.all[0].take(7, now_ns).is_ok());
+    let fetches = with(1 << 12, Counting::Fetches);
+    assert!(fetches.all[0].take(7, now_ns).is_err(), "spent before the reload");
+    for after in [fetches, with(1 << 13, Counting::All)] {
+        assert!(after.connect(peer, Role::Reverse).is_err(), "a connection is open");
+        assert!(after.all[0].begin(7).is_err(), "a request is in progress");
+    }
+    assert!(with(1 << 13, Counting::All).all[0].take(7, now_ns).is_ok(), "the tables are new");
+}
+
+#[test]
 fn a_reload_keeps_what_was_spent() {
     let registry = Registry::default();
     let with = |rate: &str, v4_prefix| {

@@ -7,7 +7,7 @@ use coding::rules::Pattern;
 use coding::{Coding, Level, Rules, TagRule};
 use config::{Config, Path, Route};
 use runtime::sim::{self, Disk};
-use runtime::time::sleep;
+use runtime::time::{now, sleep};
 use server::explain::Explained;
 
 use crate::common::Response;
@@ -385,6 +385,71 @@ fn a_coded_response_is_kept_from_those_who_cannot_read_it_when_nothing_is_decode
     }
 }
 
+/// It sets a cookie, so that no form would be made of a new response like it.
+#[test]
+fn a_304_with_a_cookie_does_not_hide_that_the_body_is_coded() {
+    in_memory(coded, async |world: Rc<World>| {
+        let target = &format!("/ck?{CODED}&cc=max-age=5&cookie=304");
+        let content = expected(target, None);
+        accepting(target, "gzip").await;
+        for round in 0..2 {
+            sleep(Duration::from_secs(10)).await;
+            let confirmed = accepting(target, "identity").await;
+            assert_eq!(decoded(&confirmed), ("identity", content.clone()), "{round}");
+            assert!(confirmed.field("set-cookie").is_some(), "{round}");
+            for accept in ["identity", "gzip"] {
+                let got = accepting(target, accept).await;
+                assert_eq!(decoded(&got), (accept, content.clone()), "{round}");
+                assert_eq!(got.field("cache-status"), Some("plimsoll; hit"), "{accept} {round}");
+            }
+        }
+        assert_eq!((world.counter("revalidated"), world.origin.count(target)), (2, 3));
+    });
+}
+
+/// Stores a response of which there may be forms, and starts again without `[compression]`.
+fn after_compression(target: &str, run_it: impl AsyncFn(Rc<World>)) {
+    let delay = Duration::from_micros(20)..Duration::from_micros(200);
+    let options = sim::Options::new(1).with_disk(Disk::new(1), delay);
+    run(options.clone(), on_disk(coded()), async |_| drop(accepting(target, "gzip").await));
+    run(options, on_disk(reverse()), async |world| run_it(world).await);
+}
+
+#[test]
+fn a_304_without_rules_does_not_hide_that_the_body_is_coded() {
+    let target = &format!("/cn?{CODED}&cc=max-age=5");
+    after_compression(target, async |world: Rc<World>| {
+        for round in 0..2 {
+            sleep(Duration::from_secs(10)).await;
+            // The first is confirmed, and passed on: the client cannot read it.
+            for _ in 0..2 {
+                let got = accepting(target, "identity").await;
+                let status = got.field("cache-status").unwrap();
+                assert!(status.contains("fwd=vary-miss"), "{round}: {status}");
+            }
+            let got = accepting(target, "gzip").await;
+            assert_eq!(decoded(&got).0, "gzip");
+            assert_eq!(got.field("cache-status"), Some("plimsoll; hit"), "{round}");
+        }
+        assert_eq!((world.counter("revalidated"), world.origin.count(target)), (2, 6));
+    });
+}
+
+#[test]
+fn what_was_stored_with_compression_is_not_divided_by_coding_without_it() {
+    let target = "/dv?size=3000&text=1&etag=e&cc=max-age=5";
+    after_compression(target, async |world: Rc<World>| {
+        for count in 1..3 {
+            sleep(Duration::from_secs(10)).await;
+            for accept in ["gzip", "br", "identity"] {
+                let got = accepting(target, accept).await;
+                assert_eq!(decoded(&got), ("identity", expected(target, None)), "{accept}");
+                assert_eq!(world.origin.count(target), count, "{accept}");
+            }
+        }
+    });
+}
+
 #[test]
 fn who_waits_for_the_decoded_form_asks_the_origin_once() {
     each_way(coded, async |world: Rc<World>| {
@@ -417,6 +482,27 @@ fn who_waits_for_the_decoded_form_asks_the_origin_once() {
         assert_eq!(world.origin.count(target), 1);
         let got = accepting(target, "identity").await;
         assert_eq!(decoded(&got), ("identity", expected(target, None)));
+    });
+}
+
+#[test]
+fn who_cannot_read_a_body_that_leaves_memory_does_not_wait_for_all_of_it() {
+    let small = || {
+        let mut config = coded();
+        config.limits.object_share = 2000;
+        config
+    };
+    in_memory(small, async |world: Rc<World>| {
+        let query = "?size=60000&coded=gzip&cc=max-age=600&drip=500&frame=chunked";
+        let start = now();
+        assert!(accepting(&format!("/v{query}"), "gzip").await.body.len() > 15_000);
+        let whole = start.elapsed();
+        let (start, target) = (now(), &format!("/w{query}"));
+        let got = accepting(target, "identity").await;
+        assert_eq!((got.status, decoded(&got).1), (200, expected(target, None)));
+        let took = start.elapsed();
+        assert!(took < whole * 3 / 2, "{took:?} instead of {whole:?}");
+        assert_eq!(world.origin.count(target), 2);
     });
 }
 

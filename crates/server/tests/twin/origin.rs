@@ -17,7 +17,7 @@
 //! | `either=A,B` | it varies by the first of these fields that the request has, if by any |
 //! | `group=NAME` | it varies by NAME, and only the first letter of that counts, also for the tag |
 //! | `old=1` | the answer is of HTTP/1.0 |
-//! | `cookie=1` | a `Set-Cookie` that no two answers share |
+//! | `cookie=1`, `cookie=304` | a `Set-Cookie` that no two answers share; only with 304 |
 //! | `own=no-cache`, `own=private` | that directive, for `Set-Cookie` alone |
 //! | `gone=N` | from the Nth request on, the connection is closed without an answer |
 //! | `cut=N`, `reset=N` | the connection is closed, or reset, after N bytes of content |
@@ -320,7 +320,7 @@ impl Origin {
         if let Some(name) = seen.asks("see") {
             head += &format!("Location: /{name}?utm_source=see&cc=max-age=600&size=9\r\n");
         }
-        if seen.asks("cookie").is_some() {
+        if seen.asks("cookie").is_some_and(|when| when != "304" || status == 304) {
             self.cookies.set(self.cookies.get() + 1);
             head += &format!("Set-Cookie: id={}\r\n", self.cookies.get());
         }

@@ -419,6 +419,41 @@ fn bodies_are_sent_as_slowly_as_the_pool_says() {
     });
 }
 
+/// So many clients that their first pieces are more than the pool gets in a long time.
+#[test]
+fn clients_that_go_away_do_not_close_the_pool_for_others() {
+    let config = with(reverse, |config| {
+        let bytes = Some("10000/s".parse().unwrap());
+        let (name, bytes_burst) = ("all".into(), Some(1000));
+        config.quotas = vec![Quota { name, by: By::All, bytes, bytes_burst, ..Quota::default() }];
+    });
+    each_way(config, async |world: Rc<World>| {
+        let target = "/go?size=50000&cc=max-age=6000";
+        let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+        assert_eq!(Client::new().await.get(target, "").await.body.len(), 50_000);
+        let mut clients = Vec::new();
+        for _ in 0..120 {
+            clients.push(Client::new().await);
+        }
+        for client in &clients {
+            client.send(request.as_bytes()).await.unwrap();
+        }
+        sleep(Duration::from_secs(1)).await;
+        // The first ones wait, and the pool is owed too much for the others.
+        let refused = admin("/quotas").await["quotas"][0]["refused"].as_u64().unwrap();
+        assert!((60..=90).contains(&refused), "{refused}");
+        let mut late = Client::new().await;
+        let is_seen = !late.is_http1();
+        drop(clients);
+        // A client of HTTP/1 is found to be gone when its piece is sent.
+        sleep(Duration::from_secs(if is_seen { 2 } else { 40 })).await;
+        let start = now();
+        assert_eq!(late.get("/go2?size=2000&cc=no-store", "").await.status, 200);
+        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        world.stopped().await;
+    });
+}
+
 /// Two pools as Squid's class 2 has: one for all, one for each client.
 #[test]
 fn a_pool_for_all_is_shared() {

@@ -284,6 +284,31 @@ fn a_core_with_a_persistent_queue_sheds_requests_for_an_upstream_and_recovers() 
     });
 }
 
+/// A request that is shed costs its client nothing of a quota.
+#[test]
+fn no_request_pays_with_its_quota_for_a_503() {
+    let mut config = reverse();
+    let counts = config::Counts::Fetches;
+    let quota = config::Quota { name: "q".into(), counts, burst: Some(1), ..Default::default() };
+    config.quotas = vec![config::Quota { requests: Some("1/h".parse().unwrap()), ..quota }];
+    each_version(&sim::Options::new(1), &config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        // It costs nothing: the server answers by itself.
+        assert!(client.get("/m?size=5", "Cache-Control: only-if-cached\r\n").await.status == 504);
+        let burns = burning();
+        sleep(5 * SECOND).await;
+        for _ in 0..3 {
+            assert_eq!(client.get("/m?size=5&cc=no-store", "").await.status, 503);
+        }
+        assert_eq!(world.origin.seen.borrow().len(), 0);
+        burns.set(false);
+        sleep(10 * SECOND).await;
+        for status in [200, 429] {
+            assert_eq!(client.get("/m?size=5&cc=no-store", "").await.status, status);
+        }
+    });
+}
+
 #[test]
 fn shedding_can_be_turned_off() {
     let mut config = reverse();
