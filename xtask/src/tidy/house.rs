@@ -15,7 +15,7 @@ const FLOORS: &[&[&str]] = &[
     &["dns", "metrics", "transport"],
     &["access_log"],
     &["config"],
-    &["core_io"],
+    &["core_io", "import"],
     &["upstream", "cache"],
     &["policy"],
     &["exchange"],
@@ -380,6 +380,21 @@ const PARSERS: &[Parser] = &[
         file: "crates/store/src/purges/saved.rs",
         function: "restored",
         target: "fuzz/fuzz_targets/disk_store.rs",
+    },
+    Parser {
+        file: "crates/import/src/squid/lines.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/import_squid.rs",
+    },
+    Parser {
+        file: "crates/import/src/nginx/blocks.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/import_nginx.rs",
+    },
+    Parser {
+        file: "crates/import/src/vcl/parser.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/import_vcl.rs",
     },
 ];
 

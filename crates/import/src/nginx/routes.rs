@@ -1,0 +1,471 @@
+//! Locations of a server, as routes.
+//!
+//! A location with a rule that keeps requests out and is not carried is closed. If its requests
+//! would then find another route (an expression, or a prefix inside a segment), the whole server
+//! is closed. A location with an action that is not carried is answered with 501, because its
+//! requests must not go elsewhere.
+
+use super::blocks::Directive;
+use super::redirects::{self, Answer};
+use super::scope::Scope;
+use super::upstreams::{Upstreams, Wanted};
+use crate::limits::{DEPTH_MAX, ROUTES_MAX};
+use crate::note::{Notes, Place};
+use crate::tree::{Section, Tree, Value};
+
+/// Where routes are written.
+pub(crate) struct Writer<'w> {
+    pub(crate) tree: &'w mut Tree,
+    pub(crate) notes: &'w mut Notes,
+    pub(crate) upstreams: &'w mut Upstreams,
+    pub(crate) open: bool,
+}
+
+/// A server with its names.
+pub(crate) struct Server<'s> {
+    pub(crate) directive: &'s Directive,
+    pub(crate) scope: Scope,
+    /// Hosts as routes have them.
+    pub(crate) hosts: Vec<String>,
+    /// It also answers requests for hosts that no server has.
+    pub(crate) default: bool,
+}
+
+/// The path of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Path {
+    Exact(String),
+    Prefix(String),
+}
+
+/// What a route does.
+#[derive(Clone, Debug)]
+enum Action {
+    Upstream(String),
+    Answer(Answer),
+    NotCarried,
+}
+
+struct Route {
+    at: Place,
+    path: Path,
+    action: Action,
+    scope: Scope,
+}
+
+/// Writes the routes of a server.
+pub(crate) fn server(server: &Server<'_>, writer: &mut Writer<'_>) {
+    let mut found = Found { routes: Vec::new(), unprotected: false };
+    let inner = server.directive.inner();
+    // A rewrite of the whole server comes before its locations.
+    if let Some(answer) = redirects::action(inner, &server.hosts, server.default, writer.notes) {
+        let skipped = inner.iter().filter(|directive| directive.name == "location");
+        for location in skipped {
+            let text = "the server answers all requests before";
+            writer.notes.nothing(&location.at, &location.shown(), text);
+        }
+        found.routes.push(Route {
+            at: server.directive.at.clone(),
+            path: Path::Prefix("/".to_owned()),
+            action: answer.map_or(Action::NotCarried, Action::Answer),
+            scope: server.scope.clone(),
+        });
+    } else {
+        found.conditions(inner, writer.notes);
+        found.locations(inner, &server.scope, server, writer, 0);
+        if !found.routes.iter().any(|route| route.path == Path::Prefix("/".to_owned())) {
+            let text = "requests that no location carries are answered with 501";
+            writer.notes.different(&server.directive.at, "server", text);
+            found.routes.push(Route {
+                at: server.directive.at.clone(),
+                path: Path::Prefix("/".to_owned()),
+                action: Action::NotCarried,
+                scope: server.scope.clone(),
+            });
+        }
+    }
+    let closed = found.unprotected && !writer.open;
+    for route in found.routes {
+        if writer.tree.all("route").count() >= ROUTES_MAX {
+            let text = format!("there are more than {ROUTES_MAX} routes");
+            writer.notes.left(&route.at, "location", text);
+            continue;
+        }
+        write(&route, server, closed, writer);
+    }
+}
+
+struct Found {
+    routes: Vec<Route>,
+    /// Requests that were kept out could find another route.
+    unprotected: bool,
+}
+
+impl Found {
+    /// `if` blocks of a server. One that answers with an error keeps requests out.
+    fn conditions(&mut self, all: &[Directive], notes: &mut Notes) {
+        for condition in all.iter().filter(|directive| directive.name == "if") {
+            self.unprotected |= redirects::condition(condition, notes);
+        }
+    }
+
+    fn locations(
+        &mut self,
+        all: &[Directive],
+        outer: &Scope,
+        server: &Server<'_>,
+        writer: &mut Writer<'_>,
+        depth: usize,
+    ) {
+        for location in all.iter().filter(|directive| directive.name == "location") {
+            if depth < DEPTH_MAX {
+                self.location(location, outer, server, writer, depth);
+            }
+        }
+    }
+
+    fn location(
+        &mut self,
+        location: &Directive,
+        outer: &Scope,
+        server: &Server<'_>,
+        writer: &mut Writer<'_>,
+        depth: usize,
+    ) {
+        let inner = location.inner();
+        let mut scope = outer.inside(inner, writer.notes);
+        for condition in inner.iter().filter(|directive| directive.name == "if") {
+            scope.unprotected |= redirects::condition(condition, writer.notes);
+        }
+        let keeps_out = scope.denied || scope.unprotected || redirects::refuses(inner);
+        let shown = format!("location {}", location.words.join(" "));
+        let path = match &location.words[..] {
+            [path] if path.starts_with('/') => Path::Prefix(path.clone()),
+            [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
+            [sign, path] if sign == "^~" && path.starts_with('/') => Path::Prefix(path.clone()),
+            _ if keeps_out => {
+                self.unprotected = true;
+                let text = "routes have no expressions, and this one refuses requests";
+                writer.notes.unprotected(&location.at, &shown, text);
+                return self.not_written(inner, writer);
+            }
+            _ => {
+                let text = "routes have exact paths and prefixes; its requests go to the others";
+                writer.notes.left(&location.at, &shown, text);
+                return self.not_written(inner, writer);
+            }
+        };
+        let (Path::Exact(text) | Path::Prefix(text)) = &path;
+        if text.contains(['?', '#', ' ']) {
+            self.unprotected |= keeps_out;
+            let text = "the path of a route has no such characters";
+            writer.notes.unprotected(&location.at, &shown, text);
+            return self.not_written(inner, writer);
+        }
+        match &path {
+            Path::Prefix(prefix) if !prefix.ends_with('/') && keeps_out => {
+                self.unprotected = true;
+                let text = format!("a prefix ends at a slash: {prefix}x would not be refused");
+                writer.notes.unprotected(&location.at, &shown, text);
+            }
+            Path::Prefix(prefix) if !prefix.ends_with('/') => {
+                let text = format!("a prefix ends at a slash: {prefix}x goes to another route");
+                writer.notes.different(&location.at, &shown, text);
+            }
+            _ => writer.notes.carried(&location.at, &shown),
+        }
+        let action = action(inner, &path, &scope, server, writer);
+        let forwards = matches!(action, Action::Upstream(_));
+        if let Path::Prefix(prefix) = &path
+            && forwards
+            && prefix.len() > 1
+            && let Some(bare) = prefix.strip_suffix('/')
+        {
+            // nginx answers a request for the prefix without its slash like this.
+            let answer = Answer {
+                at: location.at.clone(),
+                status: 301,
+                location: Some(prefix.clone()),
+                with_path: false,
+                body: None,
+            };
+            self.routes.push(Route {
+                at: location.at.clone(),
+                path: Path::Exact(bare.to_owned()),
+                action: Action::Answer(answer),
+                scope: Scope::default(),
+            });
+        }
+        let at = location.at.clone();
+        // An exact location of that path comes before the redirect.
+        self.routes.retain(|other| other.path != path || matches!(path, Path::Prefix(_)));
+        self.routes.push(Route { at, path, action, scope: scope.clone() });
+        self.locations(inner, &scope, server, writer, depth + 1);
+    }
+
+    /// Notes for what is inside a location that is not written.
+    fn not_written(&mut self, inner: &[Directive], writer: &mut Writer<'_>) {
+        for directive in inner {
+            let text = "its location is not carried";
+            writer.notes.left(&directive.at, &directive.shown(), text);
+        }
+    }
+}
+
+fn action(
+    inner: &[Directive],
+    path: &Path,
+    scope: &Scope,
+    server: &Server<'_>,
+    writer: &mut Writer<'_>,
+) -> Action {
+    if let Some(answer) = redirects::action(inner, &server.hosts, server.default, writer.notes) {
+        return answer.map_or(Action::NotCarried, Action::Answer);
+    }
+    let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
+    let Some(pass) = pass else { return Action::NotCarried };
+    let (at, shown) = (&pass.at, pass.shown());
+    let Some((scheme, rest)) = pass.word(0).split_once("://") else {
+        writer.notes.left(at, &shown, "the server is not a URL; this is answered with 501");
+        return Action::NotCarried;
+    };
+    let split = rest.find('/').unwrap_or(rest.len());
+    let (authority, uri) = rest.split_at(split);
+    let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
+    if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
+        let text = "the server is not a fixed host and port; this is answered with 501";
+        writer.notes.left(at, &shown, text);
+        return Action::NotCarried;
+    }
+    let (Path::Exact(own) | Path::Prefix(own)) = path;
+    if !uri.is_empty() && uri != own {
+        let text = format!(
+            "{own} would be replaced by {uri} in each URL, and paths are passed on as they are; \
+             this is answered with 501"
+        );
+        writer.notes.left(at, &shown, text);
+        return Action::NotCarried;
+    }
+    let (host, forwarded) = sent(scope, authority);
+    let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
+    let wanted = Wanted { at: at.clone(), scheme, authority, host, forwarded, scope };
+    match writer.upstreams.name(&wanted, writer.tree, writer.notes) {
+        Some(name) => {
+            writer.notes.carried(at, &shown);
+            Action::Upstream(name)
+        }
+        None => {
+            writer.notes.left(at, &shown, "no server of it is carried");
+            Action::NotCarried
+        }
+    }
+}
+
+/// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
+fn sent(scope: &Scope, authority: &str) -> (Option<String>, bool) {
+    let mut host = Some(authority.to_owned());
+    let mut forwarded = false;
+    for header in &scope.set_headers {
+        let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
+        match name.as_str() {
+            "host" => {
+                host = match value {
+                    "$proxy_host" => Some(authority.to_owned()),
+                    value if value.contains('$') => None,
+                    value => Some(value.to_owned()),
+                };
+            }
+            "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => {
+                forwarded |= value.starts_with('$');
+            }
+            _ => {}
+        }
+    }
+    (host, forwarded)
+}
+
+fn write(route: &Route, server: &Server<'_>, closed: bool, writer: &mut Writer<'_>) {
+    let mut section = Section::new("route");
+    let (key, text) = match &route.path {
+        Path::Exact(text) => ("path", text),
+        Path::Prefix(text) => ("prefix", text),
+    };
+    section.set(key, text.clone(), &route.at);
+    match &route.action {
+        Action::Upstream(name) => {
+            section.set("upstream", name.clone(), &route.at);
+            let cached = route.scope.get("proxy_cache").is_some_and(|one| one.word(0) != "off");
+            let stored = cached && (writer.open || !is_divided(&route.scope));
+            if !cached {
+                section.set_for("store", false, "without proxy_cache nothing is stored");
+            } else if !stored {
+                let reason = "the store is divided by request, which is not carried";
+                section.set_for("store", false, reason);
+            }
+            fields(&mut section, &route.scope, stored);
+        }
+        Action::Answer(answer) => answer.write(&mut section),
+        Action::NotCarried => {
+            section.set_for("answer", "not imported\n", "see the notes of the import");
+            section.set_for("status", Value::Count(501), "see the notes of the import");
+        }
+    }
+    if route.scope.denied && matches!(route.action, Action::Upstream(_) | Action::NotCarried) {
+        for key in ["upstream", "store"] {
+            section.unset(key);
+        }
+        section.set_for("answer", "denied\n", "deny all");
+        section.set_for("status", Value::Count(403), "deny all");
+    } else if (closed || route.scope.unprotected) && !writer.open {
+        section.close();
+    }
+    if !server.hosts.is_empty() {
+        let mut named = section.clone();
+        named.set("hosts", server.hosts.clone(), &server.directive.at);
+        writer.tree.add(named);
+    }
+    if server.default {
+        writer.tree.add(section);
+    }
+}
+
+/// Whether something in the request decides who gets a stored response. That is not carried, so
+/// nothing is stored.
+fn is_divided(scope: &Scope) -> bool {
+    let usual = [
+        "scheme",
+        "proxy_host",
+        "http_host",
+        "host",
+        "server_name",
+        "request_uri",
+        "uri",
+        "is_args",
+        "args",
+        "request_method",
+    ];
+    let by_key = scope.get("proxy_cache_key").is_some_and(|key| {
+        let text = key.words.join(" ").replace(['{', '}'], "");
+        let name = |part: &str| {
+            let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            part[..end.unwrap_or(part.len())].to_owned()
+        };
+        text.split('$').skip(1).map(name).any(|name| !usual.contains(&name.as_str()))
+    });
+    by_key || ["proxy_cache_bypass", "proxy_no_cache"].iter().any(|one| scope.get(one).is_some())
+}
+
+/// Changes to fields. Their notes are those of [`header_notes`].
+fn fields(section: &mut Section, scope: &Scope, stored: bool) {
+    for header in &scope.set_headers {
+        let (name, value) = (header.word(0), header.word(1));
+        if !is_free(name) || value.contains('$') || name.eq_ignore_ascii_case("host") {
+            continue;
+        }
+        let rule = section.below("route.request");
+        if value.is_empty() {
+            rule.set("remove", name, &header.at);
+        } else {
+            rule.set("set", name, &header.at);
+            rule.set("value", value, &header.at);
+        }
+    }
+    for header in &scope.hidden {
+        if is_free(header.word(0)) {
+            section.below("route.response").set("remove", header.word(0), &header.at);
+        }
+    }
+    for header in &scope.add_headers {
+        let (name, value) = (header.word(0), header.word(1));
+        if is_free(name) && !value.contains('$') && !value.is_empty() && !is_about_caching(name) {
+            let rule = section.below("route.response");
+            rule.set("add", name, &header.at);
+            rule.set("value", value, &header.at);
+        }
+    }
+    if stored {
+        // nginx stores no response with Set-Cookie. Ours is stored without that field.
+        let rule = section.below("route.response");
+        rule.set_for("add", "Cache-Control", "a cookie is for one client");
+        rule.set_for("value", "private=\"set-cookie\"", "a cookie is for one client");
+    }
+}
+
+/// Whether a route may change a field of this name.
+fn is_free(name: &str) -> bool {
+    let fixed = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+        "via",
+    ];
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"-_.!#$%&'*+^`|~".contains(&b);
+    !name.is_empty()
+        && name.bytes().all(token)
+        && !fixed.iter().any(|one| name.eq_ignore_ascii_case(one))
+}
+
+/// A changed field of these would change stored responses.
+fn is_about_caching(name: &str) -> bool {
+    ["cache-control", "expires", "vary", "pragma", "cdn-cache-control", "age", "date"]
+        .iter()
+        .any(|one| name.eq_ignore_ascii_case(one))
+}
+
+/// The notes of `proxy_set_header` and `add_header`, once for each line.
+pub(crate) fn header_notes(all: &[Directive], notes: &mut Notes) {
+    for header in all {
+        let (at, shown) = (&header.at, header.shown());
+        let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
+        match (header.name.as_str(), name.as_str()) {
+            ("proxy_set_header", "host") => match value {
+                "$http_host" | "$proxy_host" => notes.carried(at, &shown),
+                "$host" => {
+                    let text = "the client's Host is sent as it is, with its port";
+                    notes.different(at, &shown, text);
+                }
+                value if value.contains('$') => {
+                    notes.left(at, &shown, "there are no variables; the client's Host is sent");
+                }
+                _ => notes.carried(at, &shown),
+            },
+            ("proxy_set_header", "connection" | "upgrade") => {
+                let text = "connections are kept, and websocket is passed on (upgrade.protocols)";
+                notes.nothing(at, &shown, text);
+            }
+            ("proxy_set_header", "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host")
+                if value.starts_with('$') =>
+            {
+                let text = "X-Forwarded-For, -Proto and -Host are sent together";
+                notes.different(at, &shown, text);
+            }
+            ("proxy_set_header" | "add_header", _) if value.contains("$upstream_cache_status") => {
+                notes.different(at, &shown, "every response has Cache-Status instead");
+            }
+            ("proxy_set_header" | "add_header", _) if value.contains('$') => {
+                notes.left(at, &shown, "there are no variables");
+            }
+            ("proxy_set_header" | "add_header", _) if !is_free(&name) => {
+                notes.left(at, &shown, "this field cannot be changed");
+            }
+            ("proxy_set_header", _) => notes.carried(at, &shown),
+            ("add_header", name) if is_about_caching(name) => {
+                notes.left(at, &shown, "it would change stored responses");
+            }
+            ("add_header", _) if value.is_empty() => {
+                notes.nothing(at, &shown, "nginx adds no field without a value");
+            }
+            ("add_header", _) => {
+                let text = "it is added to responses of upstreams, whatever their status";
+                notes.different(at, &shown, text);
+            }
+            _ => {}
+        }
+        header_notes(header.inner(), notes);
+    }
+}

@@ -1,0 +1,328 @@
+//! The table: from the name of a directive to what becomes of it.
+//!
+//! Blocks and actions (`server`, `location`, `return`, `proxy_pass`) are in other files. A
+//! directive that the server learns to do becomes a value that `routes` reads.
+
+use std::time::Duration;
+
+use super::blocks::Directive;
+use crate::note::Notes;
+
+/// What becomes of a directive.
+enum Becomes {
+    /// A value that another file reads, without a difference.
+    Value,
+    /// The same, with its note written there.
+    Elsewhere,
+    /// A value that another file reads, with this difference.
+    Different(&'static str),
+    /// Nothing, for this reason.
+    Nothing(&'static str),
+    /// It is not carried, for this reason.
+    Left(&'static str),
+    /// The same, and it kept requests out.
+    Unprotected(&'static str),
+}
+
+use Becomes::{Different, Elsewhere, Left, Nothing, Unprotected, Value};
+
+const SYSTEM: &str = "the process has no such setting";
+const STREAMS: &str = "bodies are passed on as they come, within bounds";
+const LIFETIMES: &str = "lifetimes are those of responses, as RFC 9111 says";
+const KEYS: &str = "the cache key is the URL, with the fields that Vary names; where another \
+                    variable is part of it, nothing is stored";
+const RATES: &str = "rates and connections of clients are not limited here";
+const CODING: &str = "bodies are not compressed here";
+const FILES: &str = "files are not served: put a file server behind as an upstream";
+const OTHER: &str = "this protocol is not spoken with upstreams";
+const CLIENTS: &str = "routes do not depend on clients";
+const VARIABLES: &str = "there are no variables";
+const CIPHERS: &str = "the cipher suites are those of TLS 1.2 and 1.3 that are considered safe";
+
+const TABLE: &[(&str, Becomes)] = &[
+    ("server", Elsewhere),
+    ("location", Elsewhere),
+    ("upstream", Elsewhere),
+    ("http", Elsewhere),
+    ("listen", Elsewhere),
+    ("server_name", Elsewhere),
+    ("return", Elsewhere),
+    ("rewrite", Elsewhere),
+    ("proxy_pass", Elsewhere),
+    ("grpc_pass", Elsewhere),
+    ("proxy_set_header", Elsewhere),
+    ("add_header", Elsewhere),
+    ("if", Elsewhere),
+    ("access_log", Elsewhere),
+    ("log_format", Elsewhere),
+    ("proxy_cache_path", Elsewhere),
+    ("resolver", Elsewhere),
+    ("keepalive_timeout", Elsewhere),
+    ("client_header_timeout", Elsewhere),
+    ("client_body_timeout", Elsewhere),
+    ("send_timeout", Elsewhere),
+    ("large_client_header_buffers", Elsewhere),
+    ("user", Elsewhere),
+    ("worker_processes", Elsewhere),
+    ("proxy_cache", Value),
+    ("proxy_hide_header", Value),
+    ("proxy_connect_timeout", Value),
+    ("proxy_read_timeout", Value),
+    ("proxy_ssl_verify", Value),
+    ("proxy_ssl_trusted_certificate", Value),
+    ("proxy_ssl_name", Value),
+    ("ssl_certificate", Value),
+    ("ssl_certificate_key", Value),
+    ("ssl_client_certificate", Value),
+    ("ssl_verify_client", Elsewhere),
+    ("set_real_ip_from", Value),
+    ("real_ip_header", Elsewhere),
+    ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
+    ("proxy_next_upstream", Different("a request that may be repeated goes to one other server")),
+    ("proxy_next_upstream_tries", Value),
+    ("proxy_next_upstream_timeout", Left("attempts are bounded by upstream.timeouts.total")),
+    ("proxy_send_timeout", Different("the time between two pieces is one for both directions")),
+    ("proxy_http_version", Nothing("upstreams are sent HTTP/1.1")),
+    ("proxy_ssl_server_name", Nothing("the server name is always sent")),
+    ("proxy_ssl_session_reuse", Nothing("sessions are resumed")),
+    ("proxy_cache_lock", Nothing("requests are always collapsed")),
+    ("proxy_cache_lock_timeout", Nothing("a collapsed request waits for the fetch")),
+    ("proxy_cache_lock_age", Nothing("a collapsed request waits for the fetch")),
+    ("proxy_cache_revalidate", Nothing("stale responses are always validated")),
+    (
+        "proxy_cache_use_stale",
+        Different(
+            "a stale response is served when no server can be reached, for up to a day, and \
+                   as stale-if-error and stale-while-revalidate allow",
+        ),
+    ),
+    ("proxy_cache_background_update", Different("done for responses with stale-while-revalidate")),
+    ("proxy_cache_key", Left(KEYS)),
+    ("proxy_cache_valid", Left(LIFETIMES)),
+    (
+        "proxy_cache_bypass",
+        Left("no request bypasses the store by a variable, so nothing is stored there"),
+    ),
+    (
+        "proxy_no_cache",
+        Left("no variable keeps a response out of the store, so nothing is stored there"),
+    ),
+    ("proxy_cache_min_uses", Left("a response is stored at its first request")),
+    ("proxy_cache_methods", Left("responses to GET are stored")),
+    ("proxy_cache_purge", Left("PURGE is allowed by purge.from")),
+    ("proxy_ignore_headers", Left(LIFETIMES)),
+    (
+        "proxy_pass_header",
+        Left("the fields of responses are passed on unless a route removes them"),
+    ),
+    ("proxy_redirect", Left("Location is passed on as it is")),
+    ("proxy_cookie_domain", Left("cookies are passed on as they are")),
+    ("proxy_cookie_path", Left("cookies are passed on as they are")),
+    ("proxy_method", Left("the method is the client's")),
+    ("proxy_set_body", Left("the body is the client's")),
+    ("proxy_pass_request_headers", Left("the fields are the client's")),
+    ("proxy_intercept_errors", Left("errors of servers are passed on")),
+    ("proxy_limit_rate", Left(RATES)),
+    ("proxy_bind", Left("the system chooses the address of a connection")),
+    ("proxy_buffering", Nothing(STREAMS)),
+    ("proxy_request_buffering", Nothing(STREAMS)),
+    ("proxy_buffers", Nothing(STREAMS)),
+    ("proxy_buffer_size", Nothing(STREAMS)),
+    ("proxy_busy_buffers_size", Nothing(STREAMS)),
+    ("proxy_temp_path", Nothing(STREAMS)),
+    ("proxy_max_temp_file_size", Nothing(STREAMS)),
+    ("proxy_headers_hash_max_size", Nothing(SYSTEM)),
+    ("proxy_headers_hash_bucket_size", Nothing(SYSTEM)),
+    ("proxy_socket_keepalive", Nothing(SYSTEM)),
+    ("client_body_buffer_size", Nothing(STREAMS)),
+    ("client_body_temp_path", Nothing(STREAMS)),
+    ("client_header_buffer_size", Nothing(SYSTEM)),
+    ("client_max_body_size", Left("the size of requests is not limited")),
+    ("limit_req", Left(RATES)),
+    ("limit_req_zone", Left(RATES)),
+    ("limit_req_status", Left(RATES)),
+    ("limit_conn", Left(RATES)),
+    ("limit_conn_zone", Left(RATES)),
+    ("limit_conn_status", Left(RATES)),
+    ("limit_rate", Left(RATES)),
+    ("limit_rate_after", Left(RATES)),
+    ("gzip", Left(CODING)),
+    ("gzip_vary", Left(CODING)),
+    ("gzip_proxied", Left(CODING)),
+    ("gzip_comp_level", Left(CODING)),
+    ("gzip_types", Left(CODING)),
+    ("gzip_min_length", Left(CODING)),
+    ("gzip_http_version", Left(CODING)),
+    ("gzip_disable", Left(CODING)),
+    ("gzip_static", Left(FILES)),
+    ("root", Left(FILES)),
+    ("alias", Left(FILES)),
+    ("index", Left(FILES)),
+    ("try_files", Left(FILES)),
+    ("autoindex", Left(FILES)),
+    ("fastcgi_pass", Left(OTHER)),
+    ("uwsgi_pass", Left(OTHER)),
+    ("scgi_pass", Left(OTHER)),
+    ("memcached_pass", Left(OTHER)),
+    ("fastcgi_param", Left(OTHER)),
+    ("stream", Left("connections without HTTP are not proxied")),
+    ("mail", Left("mail is not proxied")),
+    ("allow", Unprotected(CLIENTS)),
+    ("deny", Unprotected(CLIENTS)),
+    ("auth_basic", Elsewhere),
+    ("auth_basic_user_file", Unprotected("passwords are for forward listeners")),
+    ("auth_request", Unprotected("no other server is asked first")),
+    ("auth_jwt", Unprotected("tokens are not verified")),
+    ("internal", Unprotected("there are no internal requests")),
+    ("limit_except", Unprotected("routes do not depend on methods")),
+    ("valid_referers", Unprotected("routes do not depend on fields")),
+    ("secure_link", Unprotected("links are not verified")),
+    ("satisfy", Unprotected(CLIENTS)),
+    ("include", Unprotected("the file cannot be read")),
+    ("map", Left(VARIABLES)),
+    ("geo", Left(VARIABLES)),
+    ("split_clients", Left(VARIABLES)),
+    ("set", Left(VARIABLES)),
+    ("expires", Left("Cache-Control is the upstream's")),
+    ("etag", Nothing("validators are the upstream's")),
+    ("if_modified_since", Nothing("conditions are evaluated as RFC 9110 says")),
+    ("error_page", Left("errors have one page, which names the reason")),
+    ("sub_filter", Left("bodies are not changed")),
+    ("mirror", Left("requests are not mirrored")),
+    ("stub_status", Left("the admin address has the metrics (server.admin)")),
+    ("ssl_ciphers", Different(CIPHERS)),
+    ("ssl_prefer_server_ciphers", Nothing(CIPHERS)),
+    ("ssl_ecdh_curve", Nothing(CIPHERS)),
+    ("ssl_dhparam", Nothing(CIPHERS)),
+    ("ssl_session_cache", Nothing("sessions are resumed by tickets")),
+    ("ssl_session_timeout", Nothing("sessions are resumed by tickets")),
+    ("ssl_session_tickets", Nothing("sessions are resumed by tickets")),
+    ("ssl_stapling", Left("no OCSP response is stapled")),
+    ("ssl_stapling_verify", Left("no OCSP response is stapled")),
+    ("ssl_early_data", Left("with HTTP/3, route.early_data")),
+    ("ssl_crl", Unprotected("revoked certificates are not known")),
+    ("http2", Value),
+    ("http2_max_concurrent_streams", Nothing(SYSTEM)),
+    ("keepalive_requests", Nothing("a connection is kept for any number of requests")),
+    ("sendfile", Nothing("long bodies are never copied where that is possible")),
+    ("tcp_nopush", Nothing(SYSTEM)),
+    ("tcp_nodelay", Nothing(SYSTEM)),
+    ("types", Nothing("the type is the upstream's")),
+    ("types_hash_max_size", Nothing(SYSTEM)),
+    ("default_type", Nothing("the type is the upstream's")),
+    ("charset", Nothing("the type is the upstream's")),
+    ("server_tokens", Nothing("no version is sent")),
+    ("server_names_hash_bucket_size", Nothing(SYSTEM)),
+    ("server_names_hash_max_size", Nothing(SYSTEM)),
+    ("server_name_in_redirect", Nothing("a redirect has the URL of its route")),
+    ("absolute_redirect", Nothing("a redirect has the URL of its route")),
+    ("port_in_redirect", Nothing("a redirect has the URL of its route")),
+    ("merge_slashes", Nothing("paths are compared with slashes merged")),
+    ("underscores_in_headers", Nothing("all names of fields are passed on")),
+    ("ignore_invalid_headers", Nothing("invalid fields are refused")),
+    ("reset_timedout_connection", Nothing(SYSTEM)),
+    ("open_file_cache", Nothing("files are not served")),
+    ("log_not_found", Nothing("files are not served")),
+    ("error_log", Nothing("messages go to stderr")),
+    ("pid", Nothing("a supervisor knows the process")),
+    ("daemon", Nothing("the process stays in the foreground")),
+    ("master_process", Nothing("there is one process")),
+    ("events", Nothing("connections are bounded by limits.connections_max")),
+    ("worker_rlimit_nofile", Nothing("the limit is the system's, and is respected")),
+    ("worker_shutdown_timeout", Nothing("limits.drain_timeout has a default")),
+    ("load_module", Left("there are no modules")),
+    ("pcre_jit", Nothing(SYSTEM)),
+    ("variables_hash_max_size", Nothing(SYSTEM)),
+    ("resolver_timeout", Nothing("the time for a look-up is fixed")),
+    ("fastcgi_temp_path", Nothing(STREAMS)),
+    ("uwsgi_temp_path", Nothing(STREAMS)),
+    ("scgi_temp_path", Nothing(STREAMS)),
+];
+
+/// Writes the note of a setting. Returns whether it kept requests out and is not carried.
+pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
+    let (at, shown) = (&directive.at, directive.shown());
+    let becomes = TABLE.iter().find(|(name, _)| *name == directive.name);
+    match becomes.map(|(_, becomes)| becomes) {
+        // The defaults of these say that all is as usual.
+        Some(_) if is_usual(directive) => notes.carried(at, &shown),
+        Some(Elsewhere) => {}
+        Some(Value) => notes.carried(at, &shown),
+        Some(Different(why)) => notes.different(at, &shown, *why),
+        Some(Nothing(why)) => notes.nothing(at, &shown, *why),
+        Some(Left(why)) => notes.left(at, &shown, *why),
+        Some(Unprotected(why)) => {
+            notes.unprotected(at, &shown, *why);
+            return true;
+        }
+        None => notes.left(at, &shown, "this directive is not known here"),
+    }
+    match directive.name.as_str() {
+        "auth_basic" if directive.word(0) != "off" => {
+            notes.unprotected(at, &shown, "passwords are for forward listeners");
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Whether a directive asks for what is done anyway.
+fn is_usual(directive: &Directive) -> bool {
+    match (directive.name.as_str(), directive.word(0)) {
+        ("proxy_cache_key", key) => matches!(
+            key,
+            "$scheme$proxy_host$request_uri"
+                | "$scheme$host$request_uri"
+                | "$scheme://$host$request_uri"
+                | "$host$request_uri"
+        ),
+        (
+            "gzip"
+            | "proxy_redirect"
+            | "expires"
+            | "auth_basic"
+            | "autoindex"
+            | "ssl_stapling"
+            | "proxy_intercept_errors",
+            "off",
+        )
+        | ("client_max_body_size", "0")
+        | ("allow", "all") => true,
+        _ => false,
+    }
+}
+
+/// A time: `60`, `60s`, `1m 30s`, `500ms`.
+pub(crate) fn time(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    for part in text.split_whitespace() {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let number: u64 = part[..end].parse().ok()?;
+        let unit_ms = match &part[end..] {
+            "ms" => 1,
+            "" | "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        };
+        let part = Duration::from_millis(number.checked_mul(unit_ms)?);
+        total = total.checked_add(part)?;
+    }
+    // A year: what is longer is no time-out.
+    (total <= Duration::from_secs(366 * 86_400)).then_some(total)
+}
+
+/// A size: `8k`, `10m`, `1g`, or bytes.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..end].parse().ok()?;
+    let shift = match text[end..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift).filter(|bytes| *bytes < 1 << 50)
+}

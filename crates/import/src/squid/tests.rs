@@ -1,0 +1,221 @@
+//! Files of Squid, and what becomes of them. Each imported file is read by the server's own reader.
+
+use super::*;
+use crate::{Fate, Imported, Source};
+
+fn imported(text: &str, open: bool) -> Imported {
+    let options = Options { open };
+    let mut read = |name: &str| match name {
+        "/domains" => Ok(vec![crate::Included {
+            name: name.to_owned(),
+            text: "# ours\n.example.net\n".to_owned(),
+        }]),
+        _ => Err(format!("{name} cannot be read")),
+    };
+    let imported = crate::import(Source::Squid, "squid.conf", text, options, &mut read);
+    let imported = imported.unwrap_or_else(|error| panic!("{error}"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plimsoll.toml");
+    std::fs::write(&file, &imported.configuration).unwrap();
+    let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
+    std::fs::write(dir.path().join("users"), format!("jo:{hash}\n")).unwrap();
+    if let Err(unusable) = config::Settings::read(&file) {
+        panic!("{unusable}\n{}", imported.configuration);
+    }
+    imported
+}
+
+/// Line, fate, and words of each note that is not `carried`.
+fn fates(imported: &Imported) -> Vec<(usize, Fate)> {
+    let notes = imported.notes.iter().filter(|note| note.fate != Fate::Carried);
+    notes.map(|note| (note.line, note.fate)).collect()
+}
+
+fn has(imported: &Imported, line: &str) {
+    assert!(imported.configuration.contains(line), "no {line} in {}", imported.configuration);
+}
+
+const DEBIAN: &str = "\
+acl localnet src 0.0.0.1-0.255.255.255
+acl localnet src 10.0.0.0/8
+acl SSL_ports port 443
+acl Safe_ports port 80 # http
+acl Safe_ports port 443
+acl Safe_ports port 1025-65535
+http_access deny !Safe_ports
+http_access deny CONNECT !SSL_ports
+http_access allow localhost manager
+http_access deny manager
+http_access allow localhost
+http_access allow localnet
+http_access deny all
+http_port 3128
+coredump_dir /var/spool/squid
+refresh_pattern ^ftp: 1440 20% 10080
+refresh_pattern -i (/cgi-bin/|\\?) 0 0% 0
+refresh_pattern . 0 20% 4320
+";
+
+#[test]
+fn the_file_of_debian_is_carried() {
+    let imported = imported(DEBIAN, false);
+    has(&imported, "\"10.0.0.0/8\", \"127.0.0.1/32\", \"::1/128\"]");
+    has(&imported, "connect_ports = [\"443\"]");
+    has(&imported, "ports = [\"80\", \"443\", \"1025-65535\"]");
+    has(&imported, "x_forwarded_for = \"add\"");
+    has(&imported, "address = \"[::]:3128\"  # squid.conf:14");
+    has(&imported, "[purge]\nfrom = []");
+    let nothing = [9, 10, 15, 16].map(|line| (line, Fate::Nothing));
+    let different = [14, 17, 18].map(|line| (line, Fate::Different));
+    let mut wanted: Vec<_> = nothing.into_iter().chain(different).collect();
+    wanted.sort();
+    assert_eq!(fates(&imported), wanted);
+    assert!(!imported.has_left());
+}
+
+#[test]
+fn a_denial_that_is_not_carried_closes_the_proxy() {
+    let text = "acl night time 20:00-24:00\nhttp_access deny night\nhttp_access allow all\n\
+                http_port 127.0.0.1:3128\n";
+    let closed = imported(text, false);
+    has(&closed, "allow_from = []");
+    has(&closed, "# allow_from = [\"0.0.0.0/0\", \"::/0\"]");
+    assert_eq!(fates(&closed)[1], (2, Fate::Unprotected));
+    assert!(closed.has_left());
+    has(&imported(text, true), "allow_from = [\"0.0.0.0/0\", \"::/0\"]");
+    for restriction in ["http_reply_access deny all", "adaptation_access s deny all"] {
+        let text = format!("{restriction}\nhttp_access allow all\nhttp_port 127.0.0.1:1\n");
+        has(&imported(&text, false), "allow_from = []");
+    }
+}
+
+#[test]
+fn a_list_that_is_too_long_closes_the_proxy() {
+    let many: String =
+        (0..2000).map(|at| format!("acl bad src 10.{}.{}.1\n", at / 256, at % 256)).collect();
+    let text =
+        format!("{many}http_access deny bad\nhttp_access allow all\nhttp_port 127.0.0.1:3128\n");
+    has(&imported(&text, false), "allow_from = []");
+    let text = text.replace("deny bad", "deny !bad");
+    has(&imported(&text, false), "allow_from = []");
+}
+
+#[test]
+fn an_unknown_permission_keeps_its_clients_out() {
+    let text = "acl a browser Firefox\nhttp_access allow a\nhttp_access deny all\n\
+                http_port 127.0.0.1:3128\n";
+    let imported = imported(text, false);
+    has(&imported, "allow_from = []");
+    assert_eq!(fates(&imported)[1], (2, Fate::NotCarried));
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let text = "acl bad src 10.0.0.0/9\nacl net src 10.0.0.0/8\n\
+                http_access allow localhost\nhttp_access deny bad\nhttp_access allow net\n\
+                http_access deny all\nhttp_access allow all\nhttp_port 127.0.0.1:1\n";
+    let imported = imported(text, false);
+    has(&imported, "allow_from = [\"10.128.0.0/9\", \"127.0.0.1/32\", \"::1/128\"]");
+    assert_eq!(fates(&imported)[0], (7, Fate::Nothing));
+}
+
+#[test]
+fn without_a_last_rule_squid_does_the_opposite() {
+    let text = "acl bad dstdomain \"/domains\" www.example.com\nhttp_access deny bad\n\
+                http_port 127.0.0.1:1\n";
+    let imported = imported(text, false);
+    has(&imported, "allow_from = [\"0.0.0.0/0\", \"::/0\"]");
+    has(&imported, "deny_domains = [\"example.net\", \"www.example.com\"]");
+    assert_eq!(fates(&imported)[0], (2, Fate::Different));
+    has(&self::imported("http_port 127.0.0.1:1\n", false), "allow_from = []");
+}
+
+#[test]
+fn domains_that_are_allowed_are_never_more() {
+    let text = "acl ok dstdomain .example.org www.example.com\nacl net src 10.0.0.0/8\n\
+                http_access allow net ok\nhttp_access allow localhost\nhttp_access deny all\n\
+                http_port 127.0.0.1:1\n";
+    let imported = imported(text, false);
+    has(&imported, "allow_domains = [\"example.org\"]");
+    // The second line allows any domain: its clients stay out.
+    has(&imported, "allow_from = [\"10.0.0.0/8\"]");
+    assert_eq!(fates(&imported)[..2], [(3, Fate::Different), (4, Fate::NotCarried)]);
+}
+
+#[test]
+fn passwords() {
+    let text = "auth_param basic program /usr/lib/squid/basic_ncsa_auth users\n\
+                auth_param basic realm the office\nacl known proxy_auth REQUIRED\n\
+                http_access deny !known\nhttp_access allow all\nhttp_port 127.0.0.1:1\n";
+    let with = imported(text, false);
+    has(&with, "users = \"users\"");
+    has(&with, "realm = \"the office\"");
+    let without = text.replace("auth_param basic program", "auth_param digest program");
+    has(&imported(&without, false), "allow_from = []");
+    let optional = text.replace("deny !known", "deny manager");
+    assert!(!imported(&optional, false).configuration.contains("users ="));
+}
+
+#[test]
+fn purges_and_settings() {
+    let text = "acl purge method PURGE\nacl adm src 192.0.2.7\n\
+                http_access allow purge adm\nhttp_access deny purge\nhttp_access allow localhost\n\
+                http_access deny all\nhttp_port 127.0.0.1:1\ncache_mem 64 MB\n\
+                maximum_object_size_in_memory 1 MB\nconnect_timeout 2 seconds\nvia off\n\
+                forwarded_for delete\ndns_nameservers 192.0.2.53\nvisible_hostname cache.example\n\
+                logformat mine %ts %>a\naccess_log stdio:/var/log/a.log mine\n\
+                cache_dir rock /var/spool/squid 100\nno_such_thing on\n";
+    let imported = imported(text, false);
+    for line in [
+        "[purge]\nfrom = [\"192.0.2.7/32\"]",
+        "memory = \"64MiB\"",
+        "connect_timeout = \"2s\"",
+        "requests = false",
+        "x_forwarded_for = \"delete\"",
+        "servers = [\"192.0.2.53:53\"]",
+        "name = \"cache.example\"",
+        "format = \"squid:%ts %>a\"",
+        "path = \"/var/spool/squid/plimsoll\"",
+        "bytes = \"100MiB\"",
+    ] {
+        has(&imported, line);
+    }
+    assert_eq!(fates(&imported).last(), Some(&(18, Fate::NotCarried)));
+}
+
+#[test]
+fn an_accelerator_is_upstreams_and_routes() {
+    let text = "http_port 127.0.0.1:80 accel defaultsite=www.example.org\n\
+                cache_peer 127.0.0.1 parent 8001 0 no-query originserver name=app\n\
+                cache_peer 127.0.0.1 parent 8002 0 no-query originserver name=files\n\
+                acl site dstdomain www.example.org\nacl static urlpath_regex ^/static/\n\
+                http_access allow site\nhttp_access deny all\n\
+                cache_peer_access files allow static\ncache_peer_access files deny all\n\
+                cache_peer_access app allow site\ncache_peer_access app deny all\n";
+    let imported = imported(text, false);
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    for part in [
+        "hosts = [\"www.example.org\"]  # squid.conf:8\nprefix = \"/static/\"",
+        "prefix = \"/\"  # squid.conf:10\nupstream = \"app\"",
+        "status = 403  # http_access allows no other host",
+        "forwarded = \"x_forwarded\"",
+    ] {
+        has(&imported, part);
+    }
+    let guarded = text.replace("allow site\nhttp", "deny localhost\nhttp_access allow site\nhttp");
+    let closed = self::imported(&guarded, false);
+    has(&closed, "# upstream = \"app\"");
+    assert!(!closed.configuration.contains("\nupstream = "), "{}", closed.configuration);
+}
+
+#[test]
+fn limits_are_kept() {
+    let mut read = |_: &str| {
+        Ok(vec![crate::Included { name: "again".into(), text: "include again\n".into() }])
+    };
+    let error = crate::import(Source::Squid, "f", "include again\n", Options::default(), &mut read);
+    assert!(error.unwrap_err().to_string().contains("levels deep"));
+    let many = "cache_mem 1 MB\n".repeat(crate::limits::DIRECTIVES_MAX + 1);
+    let error = crate::import(Source::Squid, "f", &many, Options::default(), &mut read);
+    assert!(error.unwrap_err().to_string().contains("more than 100000"));
+}
