@@ -17,6 +17,7 @@ mod fleet;
 mod http2;
 mod http2_upstreams;
 mod http3;
+mod import;
 mod lab;
 mod load;
 mod peers;
