@@ -10,8 +10,8 @@ pub const INCLUDE_DEPTH_MAX: usize = 16;
 pub const DEPTH_MAX: usize = 32;
 /// Directives, or statements, of all files together.
 pub const DIRECTIVES_MAX: usize = 100_000;
-/// Networks, ranges of ports, or domains of an access list whose sets are computed: each is compared
-/// with each of another.
+/// Networks, ranges of ports, or domains of an access list whose sets are computed, which takes the
+/// product of two lists.
 pub const LIST_MAX: usize = 1024;
 /// Networks that a list of allowed clients may have after denied ones were cut out of it.
 pub const NETWORKS_MAX: usize = 4096;
