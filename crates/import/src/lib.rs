@@ -9,6 +9,7 @@
 //! [`Options::open`] is set; I/O, or a look at a clock.
 #![forbid(unsafe_code)]
 
+mod fields;
 mod input;
 pub mod limits;
 mod nginx;
@@ -153,7 +154,7 @@ pub fn import(
     options: Options,
     read: &mut dyn FnMut(&str) -> Result<Vec<Included>, String>,
 ) -> Result<Imported, SyntaxError> {
-    let at = Place { file: Rc::from(name), line: 1 };
+    let at = Place::new(&Rc::from(name), 1);
     let mut input = Input::new(read);
     input.count_file(&at, text)?;
     let (mut tree, mut notes) = (Tree::default(), Notes::default());

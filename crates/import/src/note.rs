@@ -37,6 +37,19 @@ pub struct Note {
     pub why: String,
 }
 
+impl Note {
+    fn new(at: &Place, directive: &str, fate: Fate, why: &str) -> Note {
+        let plain = |text: &str| text.chars().filter(|c| !c.is_control()).take(120).collect();
+        Note {
+            file: at.file.to_string(),
+            line: at.line,
+            directive: plain(directive),
+            fate,
+            why: why.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        }
+    }
+}
+
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fate = match self.fate {
@@ -52,11 +65,19 @@ impl fmt::Display for Note {
     }
 }
 
-/// A line of a file.
+/// A line of a file, and which directive of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: Rc<str>,
     pub(crate) line: usize,
+    /// The number of the directive; 0 for a place that is none.
+    id: usize,
+}
+
+impl Place {
+    pub(crate) fn new(file: &Rc<str>, line: usize) -> Place {
+        Place { file: Rc::clone(file), line, id: 0 }
+    }
 }
 
 impl fmt::Display for Place {
@@ -68,31 +89,55 @@ impl fmt::Display for Place {
     }
 }
 
-/// The notes of an import. A directive has one note: of two, the worse is kept.
+/// The notes of an import. A directive has one note: of two, the worse is kept. A directive that
+/// has none at the end was not carried.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Vec<Note>);
+pub(crate) struct Notes {
+    all: Vec<Note>,
+    /// All directives, by their number less one, with where the note is.
+    directives: Vec<(Place, String, Option<usize>)>,
+    /// Where the notes are that are about no directive.
+    others: Vec<usize>,
+}
+
+/// The note of a directive that has no other.
+pub(crate) const UNUSED: &str = "nothing in the imported file comes from it";
 
 impl Notes {
+    /// Counts a directive, which must get a note.
+    pub(crate) fn directive(&mut self, at: &mut Place, shown: &str) {
+        self.directives.push((at.clone(), shown.to_owned(), None));
+        at.id = self.directives.len();
+    }
+
     pub(crate) fn add(&mut self, at: &Place, directive: &str, fate: Fate, why: impl Into<String>) {
-        let plain = |text: &str| text.chars().filter(|c| !c.is_control()).take(120).collect();
-        let note = Note {
-            file: at.file.to_string(),
-            line: at.line,
-            directive: plain(directive),
-            fate,
-            why: why.into().chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        let note = Note::new(at, directive, fate, &why.into());
+        let next = self.all.len();
+        let there = match at.id.checked_sub(1) {
+            Some(id) => {
+                let slot = &mut self.directives[id].2;
+                let there = *slot;
+                *slot = there.or(Some(next));
+                there
+            }
+            None => {
+                let same = |other: &&usize| {
+                    let other = &self.all[**other];
+                    other.line == note.line && other.directive == note.directive
+                };
+                let there = self.others.iter().find(same).copied();
+                self.others.extend(there.is_none().then_some(next));
+                there
+            }
         };
-        let same = |other: &&mut Note| {
-            other.line == note.line && other.file == note.file && other.directive == note.directive
-        };
-        match self.0.iter_mut().rev().take(SAME_WITHIN).find(same) {
+        match there.map(|there| &mut self.all[there]) {
             Some(other) if other.fate >= note.fate => {
                 if other.fate == note.fate && !other.why.contains(&note.why) {
                     other.why = format!("{}; {}", other.why, note.why);
                 }
             }
             Some(other) => *other = note,
-            None => self.0.push(note),
+            None => self.all.push(note),
         }
     }
 
@@ -118,20 +163,22 @@ impl Notes {
 
     /// All notes, by file in the order of their first lines, and by line.
     pub(crate) fn sorted(mut self) -> Vec<Note> {
+        for (at, shown, note) in std::mem::take(&mut self.directives) {
+            if note.is_none() {
+                self.all.push(Note::new(&at, &shown, Fate::NotCarried, UNUSED));
+            }
+        }
         let mut files: Vec<String> = Vec::new();
-        for note in &self.0 {
+        for note in &self.all {
             if !files.contains(&note.file) {
                 files.push(note.file.clone());
             }
         }
         let place = |file: &String| files.iter().position(|other| other == file);
-        self.0.sort_by_key(|note| (place(&note.file), note.line));
-        self.0
+        self.all.sort_by_cached_key(|note| (place(&note.file), note.line));
+        self.all
     }
 }
-
-/// How far back a note about the same directive is looked for.
-const SAME_WITHIN: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -140,12 +187,23 @@ mod tests {
     #[test]
     fn of_two_notes_on_a_directive_the_worse_is_kept() {
         let mut notes = Notes::default();
-        let at = Place { file: "a.conf".into(), line: 3 };
+        let at = Place::new(&"a.conf".into(), 3);
         notes.carried(&at, "listen");
         notes.left(&at, "listen", "no");
         notes.carried(&at, "listen");
         let all = notes.sorted();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].to_string(), "a.conf:3: listen: not carried: no");
+    }
+
+    #[test]
+    fn a_directive_without_a_note_was_not_carried() {
+        let mut notes = Notes::default();
+        let mut places = [1, 1, 2].map(|line| Place::new(&"a.conf".into(), line));
+        places.iter_mut().for_each(|at| notes.directive(at, "same"));
+        notes.carried(&places[1], "same");
+        let all: Vec<(usize, Fate)> =
+            notes.sorted().iter().map(|note| (note.line, note.fate)).collect();
+        assert_eq!(all, [(1, Fate::Carried), (1, Fate::NotCarried), (2, Fate::NotCarried)]);
     }
 }

@@ -112,6 +112,9 @@ impl From<bool> for Value {
     }
 }
 
+/// What a closed route answers.
+const CLOSED: &str = "closed by plimsoll import\n";
+
 /// A section of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
@@ -174,7 +177,10 @@ impl Section {
 
     /// Closes a route that a rule protected which was not carried. The comment has what it was.
     pub(crate) fn close(&mut self) {
-        self.comment("A rule that keeps requests out was not carried, so this is closed.");
+        if self.get("answer") == Some(&Value::from(CLOSED)) {
+            return;
+        }
+        self.comment("Something that protects this was not carried, so it is closed.");
         for key in ["upstream", "redirect", "answer", "status", "with_path", "store"] {
             if let Some(value) = self.get(key) {
                 let line = Section::line_of(key, value);
@@ -183,7 +189,7 @@ impl Section {
             }
         }
         let reason = "closed: see the notes of the import";
-        self.set_for("answer", "closed by plimsoll import\n", reason);
+        self.set_for("answer", CLOSED, reason);
         self.set_for("status", Value::Count(403), reason);
     }
 
@@ -309,7 +315,7 @@ mod tests {
     #[test]
     fn a_section_is_written_with_its_lines() {
         let mut tree = Tree::default();
-        let at = Place { file: "/etc/x\n.conf".into(), line: 7 };
+        let at = Place::new(&"/etc/x\n.conf".into(), 7);
         let mut route = Section::new("route");
         route.set("hosts", vec!["a\"b".to_owned()], &at);
         route.below("route.request").set("set", "X", &at);
@@ -328,7 +334,7 @@ mod tests {
     #[test]
     #[should_panic = "is not in the list"]
     fn an_unknown_key_is_not_written() {
-        let at = Place { file: "x".into(), line: 1 };
+        let at = Place::new(&"x".into(), 1);
         Section::new("store").set("bites", true, &at);
     }
 }

@@ -70,7 +70,7 @@ enum Token {
 
 impl Reader<'_> {
     fn place(&self) -> Place {
-        Place { file: Rc::clone(self.file), line: self.line }
+        Place::new(self.file, self.line)
     }
 
     fn error(&self, what: &str) -> SyntaxError {
@@ -120,7 +120,9 @@ impl Reader<'_> {
                     }
                 }
             }
-            let directive = Directive { at, name, words, block };
+            let mut directive = Directive { at, name, words, block };
+            let shown = directive.shown();
+            notes.directive(&mut directive.at, &shown);
             if directive.name == "include" {
                 include(directive, input, notes, &mut all)?;
             } else {

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn servers_are_together_if_they_share_their_addresses() {
-        let at = Place { file: "f".into(), line: 1 };
+        let at = Place::new(&"f".into(), 1);
         let on = |addresses: &[&str]| -> Vec<Listen> {
             let listen = |a: &&str| Listen { address: (*a).to_owned(), ..usual(&at) };
             addresses.iter().map(listen).collect()

@@ -19,7 +19,7 @@ use self::scope::Scope;
 use self::table::{size, time};
 use self::upstreams::Upstreams;
 use crate::input::Input;
-use crate::note::Notes;
+use crate::note::{Fate, Notes};
 use crate::tree::{Section, Tree, Value};
 use crate::{Options, SyntaxError};
 
@@ -40,11 +40,21 @@ pub(crate) fn import(
     let mut formats = BTreeMap::new();
     let main = Scope::default().inside(&all, notes);
     global(&all, tree, notes, &mut formats);
+    let mut blocks: Vec<&[Directive]> = Vec::new();
     for http in all.iter().filter(|directive| directive.name == "http") {
         notes.carried(&http.at, "http");
-        let inner = http.inner();
-        let scope = main.inside(inner, notes);
-        global(inner, tree, notes, &mut formats);
+        blocks.push(http.inner());
+    }
+    // A file that is included in `http`, such as those of sites, has its content alone.
+    let is_part = blocks.is_empty();
+    if is_part {
+        blocks.push(&all);
+    }
+    for inner in blocks {
+        let scope = if is_part { main.clone() } else { main.inside(inner, notes) };
+        if !is_part {
+            global(inner, tree, notes, &mut formats);
+        }
         let mut upstreams = Upstreams::default();
         for block in inner.iter().filter(|directive| directive.name == "upstream") {
             upstreams.block(block);
@@ -73,17 +83,15 @@ fn servers(
         .find(|at| listens[**at].iter().any(|listen| listen.default))
         .or_else(|| chosen.first())
         .copied();
-    let mut carried = Vec::new();
+    let (mut carried, mut taken) = (Vec::new(), Vec::new());
+    let mut default_closed = false;
     for (at, block) in blocks.iter().enumerate() {
         if !chosen.contains(&at) {
             let text = "it listens elsewhere than the servers that are carried, and routes are \
                         the same for all listeners, so its address is not opened; import a file \
                         with only this server, for another process";
             writer.notes.left(&block.at, "server", text);
-            for directive in block.inner() {
-                let text = "its server is not carried";
-                writer.notes.left(&directive.at, &directive.shown(), text);
-            }
+            table::inside(block, Fate::NotCarried, "its server is not carried", writer.notes);
             continue;
         }
         for listen in &listens[at] {
@@ -94,7 +102,13 @@ fn servers(
                         && listen.address.starts_with("0.0.0.0")
                         && port(&other.address) == port(&listen.address)
             };
+            let six = listen.address.starts_with("[::]:")
+                && !listens[at].iter().any(|other| other.address.starts_with("0.0.0.0:"));
             match addresses.iter().any(covered) {
+                true if six => {
+                    let text = "it is for clients of IPv4 too";
+                    writer.notes.different(&listen.at, "listen", text);
+                }
                 true => writer.notes.carried(&listen.at, "listen"),
                 false => {
                     let text = "not all servers that are carried have this address, so it is not \
@@ -105,13 +119,21 @@ fn servers(
         }
         let own = scope.inside(block.inner(), writer.notes);
         global(block.inner(), writer.tree, writer.notes, formats);
-        let hosts = hosts(block, writer.notes);
-        writer.notes.carried(&block.at, "server");
         let default = default == Some(at);
+        let (hosts, all) = hosts(block, default, &mut taken, writer.notes);
+        default_closed |= !all;
+        if hosts.is_empty() && !default {
+            let text = "no name of it is carried";
+            writer.notes.left(&block.at, "server", text);
+            table::inside(block, Fate::NotCarried, text, writer.notes);
+            continue;
+        }
+        writer.notes.carried(&block.at, "server");
         carried.push(Server { directive: block, scope: own, hosts, default });
     }
+    let closed = several_authorities(&carried, writer.notes);
     for server in &carried {
-        routes::server(server, writer);
+        routes::server(server, closed, default_closed, writer);
     }
     // The certificate of the default server is for clients without a server name.
     carried.sort_by_key(|server| !server.default);
@@ -135,9 +157,15 @@ fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
     found
 }
 
-/// The hosts of `server_name`, as routes have them.
-fn hosts(block: &Directive, notes: &mut Notes) -> Vec<String> {
-    let mut hosts = Vec::new();
+/// The hosts of `server_name` that no server before has, as routes have them, and whether these are
+/// all whose requests would otherwise go to the default server.
+fn hosts(
+    block: &Directive,
+    default: bool,
+    taken: &mut Vec<String>,
+    notes: &mut Notes,
+) -> (Vec<String>, bool) {
+    let (mut hosts, mut all) = (Vec::new(), true);
     for directive in block.inner().iter().filter(|one| one.name == "server_name") {
         let mut left = Vec::new();
         for name in &directive.words {
@@ -159,14 +187,40 @@ fn hosts(block: &Directive, notes: &mut Notes) -> Vec<String> {
                 }
             }
         }
-        if left.is_empty() {
-            notes.carried(&directive.at, &directive.shown());
-        } else {
-            let text = format!("without {}: a host is a name, or all below one", left.join(", "));
-            notes.left(&directive.at, &directive.shown(), text);
+        let text = format!("without {}: a host is a name, or all below one", left.join(", "));
+        match (left.is_empty(), default) {
+            (true, _) => notes.carried(&directive.at, &directive.shown()),
+            (false, true) => notes.left(&directive.at, &directive.shown(), text),
+            (false, false) => {
+                all = false;
+                let text = format!("{text}; the default server would answer, so it is closed");
+                notes.unprotected(&directive.at, &directive.shown(), text);
+            }
         }
     }
-    hosts
+    hosts.retain(|host| {
+        let is_new = !taken.contains(host);
+        taken.extend(is_new.then(|| host.clone()));
+        is_new
+    });
+    (hosts, all)
+}
+
+/// Whether servers ask for client certificates of different authorities: a listener has one.
+fn several_authorities(servers: &[Server<'_>], notes: &mut Notes) -> bool {
+    let asks = |server: &&Server<'_>| {
+        server.scope.is("ssl_verify_client", "on")
+            || server.scope.is("ssl_verify_client", "optional")
+    };
+    let of = |server: &Server<'_>| server.scope.get("ssl_client_certificate").cloned();
+    let all: Vec<Directive> = servers.iter().filter(asks).filter_map(of).collect();
+    let several = all.iter().any(|one| one.words != all[0].words);
+    for one in all.iter().filter(|_| several) {
+        let text = "a listener has one authority for certificates of clients, and these servers \
+                    have several";
+        notes.unprotected(&one.at, &one.shown(), text);
+    }
+    several
 }
 
 /// `[[listen]]`
@@ -176,13 +230,15 @@ fn listener(listen: &Listen, servers: &[Server<'_>], writer: &mut Writer<'_>) {
     let http2 = listen.http2 || servers.iter().any(|server| server.scope.is("http2", "on"));
     section.set("http2", http2, &listen.at);
     if listen.proxy_header {
-        let senders = servers.iter().filter_map(|server| server.scope.get("set_real_ip_from"));
-        let senders: Vec<String> = senders
-            .map(|sender| sender.word(0).to_owned())
-            .filter(|sender| {
-                sender.parse::<ipnet::IpNet>().is_ok() || sender.parse::<std::net::IpAddr>().is_ok()
-            })
-            .collect();
+        let mut senders: Vec<String> = Vec::new();
+        for sender in servers.iter().flat_map(|server| &server.scope.senders) {
+            let word = sender.word(0);
+            if word.parse::<ipnet::IpNet>().is_err() && word.parse::<std::net::IpAddr>().is_err() {
+                writer.notes.left(&sender.at, &sender.shown(), "it is not a network");
+            } else if !senders.iter().any(|there| there == word) {
+                senders.push(word.to_owned());
+            }
+        }
         section.set_for("proxy_from", senders, "set_real_ip_from");
         let text = "PROXY headers are accepted from set_real_ip_from only";
         writer.notes.different(&listen.at, "listen", text);

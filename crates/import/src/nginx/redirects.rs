@@ -1,7 +1,8 @@
 //! `return` and `rewrite`: answers and redirects of routes.
 
 use super::blocks::Directive;
-use crate::note::{Notes, Place};
+use super::table;
+use crate::note::{Fate, Notes, Place};
 use crate::tree::{Section, Value};
 
 /// An answer without an upstream.
@@ -132,27 +133,23 @@ fn redirect(
     Ok(Answer { at, status, location: Some(target), with_path, body: None })
 }
 
-/// Whether a block answers requests with an error, itself or inside.
-pub(crate) fn refuses(all: &[Directive]) -> bool {
-    all.iter().any(|one| {
-        let error = one.word(0).parse::<u64>().is_ok_and(|status| status >= 400);
-        one.name == "return" && error
-            || matches!(one.name.as_str(), "deny" | "auth_basic" | "auth_request" | "internal")
-    })
-}
-
-/// Writes the notes of an `if` block. Returns whether it kept requests out.
+/// Writes the notes of an `if` block. Returns whether it kept requests out: it does unless it only
+/// redirects, or changes responses.
 pub(crate) fn condition(condition: &Directive, notes: &mut Notes) -> bool {
     let shown = condition.shown();
-    let keeps_out = refuses(condition.inner());
+    let is_open = |one: &Directive| match one.name.as_str() {
+        "return" => !table::restricts(one),
+        "rewrite" => matches!(one.word(2), "permanent" | "redirect"),
+        "add_header" | "expires" | "access_log" | "limit_rate" | "gzip" => true,
+        _ => false,
+    };
+    let keeps_out = !condition.inner().iter().all(is_open);
     let text = "conditions are not carried, and nothing inside";
     if keeps_out {
         notes.unprotected(&condition.at, &shown, text);
     } else {
         notes.left(&condition.at, &shown, text);
     }
-    for inner in condition.inner() {
-        notes.left(&inner.at, &inner.shown(), "it is inside a condition");
-    }
+    table::inside(condition, Fate::NotCarried, "it is inside a condition", notes);
     keeps_out
 }

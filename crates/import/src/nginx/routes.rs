@@ -8,10 +8,13 @@
 use super::blocks::Directive;
 use super::redirects::{self, Answer};
 use super::scope::Scope;
+use super::table;
 use super::upstreams::{Upstreams, Wanted};
+use crate::fields;
 use crate::limits::{DEPTH_MAX, ROUTES_MAX};
-use crate::note::{Notes, Place};
+use crate::note::{Fate, Notes, Place};
 use crate::tree::{Section, Tree, Value};
+use crate::vcl::pattern::literal;
 
 /// Where routes are written.
 pub(crate) struct Writer<'w> {
@@ -51,24 +54,54 @@ struct Route {
     path: Path,
     action: Action,
     scope: Scope,
+    /// What [`does`] says, if a location with an expression can have its requests.
+    does: Option<String>,
+    store: bool,
+    closed: bool,
+}
+
+/// A location with an expression.
+struct Other {
+    at: Place,
+    shown: String,
+    /// How its paths begin.
+    starts: Vec<String>,
+    does: String,
+    /// `None`: nothing is stored.
+    stores: Option<String>,
 }
 
 /// Writes the routes of a server.
-pub(crate) fn server(server: &Server<'_>, writer: &mut Writer<'_>) {
-    let mut found = Found { routes: Vec::new(), unprotected: false };
+///
+/// `closed`: something restricts all servers and is not carried. `default_closed`: requests for
+/// other hosts would go to the default server.
+pub(crate) fn server(
+    server: &Server<'_>,
+    closed: bool,
+    default_closed: bool,
+    writer: &mut Writer<'_>,
+) {
+    let mut found = Found { routes: Vec::new(), unprotected: closed, others: Vec::new() };
     let inner = server.directive.inner();
     // A rewrite of the whole server comes before its locations.
     if let Some(answer) = redirects::action(inner, &server.hosts, server.default, writer.notes) {
         let skipped = inner.iter().filter(|directive| directive.name == "location");
+        let (fate, text) = match answer {
+            Some(_) => (Fate::Nothing, "the server answers all requests before"),
+            None => (Fate::NotCarried, "what its server does before is not carried"),
+        };
         for location in skipped {
-            let text = "the server answers all requests before";
-            writer.notes.nothing(&location.at, &location.shown(), text);
+            writer.notes.add(&location.at, &location.shown(), fate, text);
+            table::inside(location, fate, text, writer.notes);
         }
         found.routes.push(Route {
             at: server.directive.at.clone(),
             path: Path::Prefix("/".to_owned()),
             action: answer.map_or(Action::NotCarried, Action::Answer),
             scope: server.scope.clone(),
+            does: None,
+            store: false,
+            closed: false,
         });
     } else {
         found.conditions(inner, writer.notes);
@@ -81,22 +114,28 @@ pub(crate) fn server(server: &Server<'_>, writer: &mut Writer<'_>) {
                 path: Path::Prefix("/".to_owned()),
                 action: Action::NotCarried,
                 scope: server.scope.clone(),
+                does: None,
+                store: false,
+                closed: false,
             });
         }
     }
-    let closed = found.unprotected && !writer.open;
+    found.compare_others(writer.notes);
+    let closed = found.unprotected;
     for route in found.routes {
         if writer.tree.all("route").count() >= ROUTES_MAX {
             let text = format!("there are more than {ROUTES_MAX} routes");
             writer.notes.left(&route.at, "location", text);
             continue;
         }
-        write(&route, server, closed, writer);
+        write(&route, server, (closed, default_closed), writer);
     }
 }
 
 struct Found {
     routes: Vec<Route>,
+    /// Locations with expressions, which are not written.
+    others: Vec<Other>,
     /// Requests that were kept out could find another route.
     unprotected: bool,
 }
@@ -137,7 +176,7 @@ impl Found {
         for condition in inner.iter().filter(|directive| directive.name == "if") {
             scope.unprotected |= redirects::condition(condition, writer.notes);
         }
-        let keeps_out = scope.denied || scope.unprotected || redirects::refuses(inner);
+        let keeps_out = scope.denied || scope.unprotected || inner.iter().any(table::restricts);
         let shown = format!("location {}", location.words.join(" "));
         let path = match &location.words[..] {
             [path] if path.starts_with('/') => Path::Prefix(path.clone()),
@@ -147,20 +186,31 @@ impl Found {
                 self.unprotected = true;
                 let text = "routes have no expressions, and this one refuses requests";
                 writer.notes.unprotected(&location.at, &shown, text);
-                return self.not_written(inner, writer);
+                return not_written(location, writer);
             }
             _ => {
                 let text = "routes have exact paths and prefixes; its requests go to the others";
                 writer.notes.left(&location.at, &shown, text);
-                return self.not_written(inner, writer);
+                // Other requests do not reach a location with a name.
+                if !location.word(0).starts_with('@') {
+                    self.others.push(Other {
+                        at: location.at.clone(),
+                        shown,
+                        starts: starts(location.word(1)),
+                        does: does(inner, &scope),
+                        stores: stores(&scope),
+                    });
+                }
+                return not_written(location, writer);
             }
         };
+        let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
         let (Path::Exact(text) | Path::Prefix(text)) = &path;
         if text.contains(['?', '#', ' ']) {
             self.unprotected |= keeps_out;
             let text = "the path of a route has no such characters";
             writer.notes.unprotected(&location.at, &shown, text);
-            return self.not_written(inner, writer);
+            return not_written(location, writer);
         }
         match &path {
             Path::Prefix(prefix) if !prefix.ends_with('/') && keeps_out => {
@@ -194,22 +244,94 @@ impl Found {
                 path: Path::Exact(bare.to_owned()),
                 action: Action::Answer(answer),
                 scope: Scope::default(),
+                does: None,
+                store: false,
+                closed: false,
             });
         }
         let at = location.at.clone();
         // An exact location of that path comes before the redirect.
         self.routes.retain(|other| other.path != path || matches!(path, Path::Prefix(_)));
-        self.routes.push(Route { at, path, action, scope: scope.clone() });
+        let does = (!beats && forwards).then(|| does(inner, &scope));
+        let store = forwards && stored(&scope, writer.notes);
+        self.routes.push(Route {
+            at,
+            path,
+            action,
+            scope: scope.clone(),
+            does,
+            store,
+            closed: false,
+        });
         self.locations(inner, &scope, server, writer, depth + 1);
     }
 
-    /// Notes for what is inside a location that is not written.
-    fn not_written(&mut self, inner: &[Directive], writer: &mut Writer<'_>) {
-        for directive in inner {
-            let text = "its location is not carried";
-            writer.notes.left(&directive.at, &directive.shown(), text);
+    /// Where requests of an expression would find a route that does something else, that is closed;
+    /// where they would find one that stores otherwise, nothing is stored.
+    fn compare_others(&mut self, notes: &mut Notes) {
+        for other in &self.others {
+            for route in &mut self.routes {
+                let (Path::Exact(path) | Path::Prefix(path)) = &route.path;
+                let path = path.to_ascii_lowercase();
+                let meet = |start: &String| path.starts_with(start) || start.starts_with(&path);
+                let meets = other.starts.iter().any(meet);
+                let Some(does) = route.does.as_ref().filter(|_| meets) else { continue };
+                if *does != other.does {
+                    route.closed = true;
+                    let text = "its requests would find a route that does something else";
+                    notes.unprotected(&other.at, &other.shown, text);
+                } else if route.store && stores(&route.scope) != other.stores {
+                    route.store = false;
+                    let text = "nothing is stored where it would be stored otherwise";
+                    notes.left(&other.at, &other.shown, text);
+                }
+            }
         }
     }
+}
+
+/// Notes for what is inside a location that is not written.
+fn not_written(location: &Directive, writer: &mut Writer<'_>) {
+    table::inside(location, Fate::NotCarried, "its location is not carried", writer.notes);
+}
+
+/// Where a location sends its requests, and with which fields.
+fn does(inner: &[Directive], scope: &Scope) -> String {
+    let is_action = |one: &&Directive| {
+        one.name.ends_with("_pass") || matches!(one.name.as_str(), "return" | "rewrite")
+    };
+    let all = inner.iter().filter(is_action).chain(&scope.set_headers);
+    all.map(|one| one.shown() + ";").collect()
+}
+
+/// What decides what a location stores; `None`: nothing.
+fn stores(scope: &Scope) -> Option<String> {
+    let cache = scope.get("proxy_cache").filter(|cache| cache.word(0) != "off")?;
+    let names = ["proxy_cache_key", "proxy_cache_bypass", "proxy_no_cache", "proxy_ignore_headers"];
+    let more = names.iter().filter_map(|name| scope.get(name));
+    Some([cache].into_iter().chain(more).map(|one| one.shown() + ";").collect())
+}
+
+/// How the paths begin, in lower case, that an expression matches.
+pub(super) fn starts(pattern: &str) -> Vec<String> {
+    if let Some(found) = literal(pattern) {
+        return found.texts.iter().map(|text| text.to_ascii_lowercase()).collect();
+    }
+    let Some(rest) = pattern.strip_prefix('^') else { return vec![String::new()] };
+    let mut depth = 0_i32;
+    for c in rest.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            '|' if depth == 0 => return vec![String::new()],
+            _ => {}
+        }
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
+    let end = rest.find(|c| !plain(c)).unwrap_or(rest.len());
+    let (text, after) = rest.split_at(end);
+    let optional = after.starts_with(['?', '*', '{']);
+    vec![text[..text.len() - usize::from(optional && !text.is_empty())].to_ascii_lowercase()]
 }
 
 fn action(
@@ -264,7 +386,7 @@ fn action(
 /// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
 fn sent(scope: &Scope, authority: &str) -> (Option<String>, bool) {
     let mut host = Some(authority.to_owned());
-    let mut forwarded = false;
+    let (mut added, mut others) = (None, false);
     for header in &scope.set_headers {
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match name.as_str() {
@@ -275,16 +397,21 @@ fn sent(scope: &Scope, authority: &str) -> (Option<String>, bool) {
                     value => Some(value.to_owned()),
                 };
             }
-            "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => {
-                forwarded |= value.starts_with('$');
-            }
+            "x-forwarded-for" => added = Some(value == "$proxy_add_x_forwarded_for"),
+            "x-forwarded-proto" | "x-forwarded-host" => others |= value.starts_with('$'),
             _ => {}
         }
     }
-    (host, forwarded)
+    // A field that is replaced must not be appended to the client's.
+    (host, added.unwrap_or(others))
 }
 
-fn write(route: &Route, server: &Server<'_>, closed: bool, writer: &mut Writer<'_>) {
+fn write(
+    route: &Route,
+    server: &Server<'_>,
+    (closed, default_closed): (bool, bool),
+    writer: &mut Writer<'_>,
+) {
     let mut section = Section::new("route");
     let (key, text) = match &route.path {
         Path::Exact(text) => ("path", text),
@@ -294,15 +421,12 @@ fn write(route: &Route, server: &Server<'_>, closed: bool, writer: &mut Writer<'
     match &route.action {
         Action::Upstream(name) => {
             section.set("upstream", name.clone(), &route.at);
-            let cached = route.scope.get("proxy_cache").is_some_and(|one| one.word(0) != "off");
-            let stored = cached && (writer.open || !is_divided(&route.scope));
-            if !cached {
+            if stores(&route.scope).is_none() {
                 section.set_for("store", false, "without proxy_cache nothing is stored");
-            } else if !stored {
-                let reason = "the store is divided by request, which is not carried";
-                section.set_for("store", false, reason);
+            } else if !route.store {
+                section.set_for("store", false, "see the notes of the import");
             }
-            fields(&mut section, &route.scope, stored);
+            fields(&mut section, &route.scope);
         }
         Action::Answer(answer) => answer.write(&mut section),
         Action::NotCarried => {
@@ -316,7 +440,7 @@ fn write(route: &Route, server: &Server<'_>, closed: bool, writer: &mut Writer<'
         }
         section.set_for("answer", "denied\n", "deny all");
         section.set_for("status", Value::Count(403), "deny all");
-    } else if (closed || route.scope.unprotected) && !writer.open {
+    } else if (closed || route.closed || route.scope.unprotected) && !writer.open {
         section.close();
     }
     if !server.hosts.is_empty() {
@@ -325,8 +449,27 @@ fn write(route: &Route, server: &Server<'_>, closed: bool, writer: &mut Writer<'
         writer.tree.add(named);
     }
     if server.default {
+        if default_closed && !writer.open {
+            section.close();
+        }
         writer.tree.add(section);
     }
+}
+
+/// Whether a location stores what nginx does. Writes the note if it cannot.
+fn stored(scope: &Scope, notes: &mut Notes) -> bool {
+    let Some(cache) = scope.get("proxy_cache").filter(|cache| cache.word(0) != "off") else {
+        return false;
+    };
+    let ignored = scope.get("proxy_ignore_headers");
+    let is_cookie = |word: &String| word.eq_ignore_ascii_case("set-cookie");
+    let shares_cookies = ignored.is_some_and(|names| names.words.iter().any(is_cookie));
+    if !shares_cookies {
+        let text = "nginx stores no response with Set-Cookie, and routes do not look at that, so \
+                    nothing is stored; with `proxy_ignore_headers Set-Cookie` it is";
+        notes.left(&cache.at, &cache.shown(), text);
+    }
+    shares_cookies && !is_divided(scope)
 }
 
 /// Whether something in the request decides who gets a stored response. That is not carried, so
@@ -356,14 +499,17 @@ fn is_divided(scope: &Scope) -> bool {
 }
 
 /// Changes to fields. Their notes are those of [`header_notes`].
-fn fields(section: &mut Section, scope: &Scope, stored: bool) {
+fn fields(section: &mut Section, scope: &Scope) {
+    let (_, forwarded) = sent(scope, "");
     for header in &scope.set_headers {
         let (name, value) = (header.word(0), header.word(1));
-        if !is_free(name) || value.contains('$') || name.eq_ignore_ascii_case("host") {
+        let is_sent = forwarded && is_forwarded(name) && value.starts_with('$');
+        if !fields::is_free(name) || is_sent || is_own(name, value) {
             continue;
         }
         let rule = section.below("route.request");
-        if value.is_empty() {
+        // A value that is not carried replaced the client's, which the upstream would believe.
+        if value.is_empty() || value.contains('$') {
             rule.set("remove", name, &header.at);
         } else {
             rule.set("set", name, &header.at);
@@ -371,50 +517,30 @@ fn fields(section: &mut Section, scope: &Scope, stored: bool) {
         }
     }
     for header in &scope.hidden {
-        if is_free(header.word(0)) {
+        if fields::is_free(header.word(0)) {
             section.below("route.response").set("remove", header.word(0), &header.at);
         }
     }
     for header in &scope.add_headers {
         let (name, value) = (header.word(0), header.word(1));
-        if is_free(name) && !value.contains('$') && !value.is_empty() && !is_about_caching(name) {
+        let about_caching = fields::is_about_caching(name);
+        if fields::is_free(name) && !value.contains('$') && !value.is_empty() && !about_caching {
             let rule = section.below("route.response");
             rule.set("add", name, &header.at);
             rule.set("value", value, &header.at);
         }
     }
-    if stored {
-        // nginx stores no response with Set-Cookie. Ours is stored without that field.
-        let rule = section.below("route.response");
-        rule.set_for("add", "Cache-Control", "a cookie is for one client");
-        rule.set_for("value", "private=\"set-cookie\"", "a cookie is for one client");
-    }
 }
 
-/// Whether a route may change a field of this name.
-fn is_free(name: &str) -> bool {
-    let fixed = [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "upgrade",
-        "via",
-    ];
-    let token = |b: u8| b.is_ascii_alphanumeric() || b"-_.!#$%&'*+^`|~".contains(&b);
-    !name.is_empty()
-        && name.bytes().all(token)
-        && !fixed.iter().any(|one| name.eq_ignore_ascii_case(one))
+/// Whether a value is the client's own field of this name.
+fn is_own(name: &str, value: &str) -> bool {
+    let own = value.strip_prefix("$http_");
+    own.is_some_and(|own| own == name.to_ascii_lowercase().replace('-', "_"))
 }
 
-/// A changed field of these would change stored responses.
-fn is_about_caching(name: &str) -> bool {
-    ["cache-control", "expires", "vary", "pragma", "cdn-cache-control", "age", "date"]
-        .iter()
-        .any(|one| name.eq_ignore_ascii_case(one))
+fn is_forwarded(name: &str) -> bool {
+    let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
+    names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
 /// The notes of `proxy_set_header` and `add_header`, once for each line.
@@ -438,23 +564,32 @@ pub(crate) fn header_notes(all: &[Directive], notes: &mut Notes) {
                 let text = "connections are kept, and websocket is passed on (upgrade.protocols)";
                 notes.nothing(at, &shown, text);
             }
-            ("proxy_set_header", "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host")
-                if value.starts_with('$') =>
-            {
+            ("proxy_set_header", "x-forwarded-for") if value == "$proxy_add_x_forwarded_for" => {
                 let text = "X-Forwarded-For, -Proto and -Host are sent together";
                 notes.different(at, &shown, text);
             }
+            ("proxy_set_header", "x-forwarded-proto" | "x-forwarded-host")
+                if value.starts_with('$') =>
+            {
+                let text = "sent with X-Forwarded-For, and removed where that is replaced";
+                notes.different(at, &shown, text);
+            }
+            ("proxy_set_header", name) if is_own(name, value) => notes.carried(at, &shown),
             ("proxy_set_header" | "add_header", _) if value.contains("$upstream_cache_status") => {
                 notes.different(at, &shown, "every response has Cache-Status instead");
             }
-            ("proxy_set_header" | "add_header", _) if value.contains('$') => {
+            ("proxy_set_header", _) if value.contains('$') => {
+                let text = "there are no variables, so the client's field is removed";
+                notes.left(at, &shown, text);
+            }
+            ("add_header", _) if value.contains('$') => {
                 notes.left(at, &shown, "there are no variables");
             }
-            ("proxy_set_header" | "add_header", _) if !is_free(&name) => {
+            ("proxy_set_header" | "add_header", _) if !fields::is_free(&name) => {
                 notes.left(at, &shown, "this field cannot be changed");
             }
             ("proxy_set_header", _) => notes.carried(at, &shown),
-            ("add_header", name) if is_about_caching(name) => {
+            ("add_header", name) if fields::is_about_caching(name) => {
                 notes.left(at, &shown, "it would change stored responses");
             }
             ("add_header", _) if value.is_empty() => {

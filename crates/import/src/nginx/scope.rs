@@ -19,6 +19,7 @@ pub(crate) struct Scope {
     pub(crate) hidden: Vec<Directive>,
     /// `ssl_certificate` and `ssl_certificate_key`.
     pub(crate) certificates: Vec<Directive>,
+    pub(crate) senders: Vec<Directive>,
     /// A rule that keeps requests out is not carried.
     pub(crate) unprotected: bool,
     /// `deny all` without a rule that allows.
@@ -36,6 +37,7 @@ impl Scope {
             ("add_header", &mut scope.add_headers),
             ("proxy_hide_header", &mut scope.hidden),
             ("ssl_certificate", &mut scope.certificates),
+            ("set_real_ip_from", &mut scope.senders),
         ] {
             if has(name) {
                 list.clear();
@@ -47,6 +49,7 @@ impl Scope {
             match directive.name.as_str() {
                 "proxy_set_header" => keep(&mut scope.set_headers),
                 "add_header" => keep(&mut scope.add_headers),
+                "set_real_ip_from" => keep(&mut scope.senders),
                 "proxy_hide_header" => keep(&mut scope.hidden),
                 "ssl_certificate" | "ssl_certificate_key" => keep(&mut scope.certificates),
                 "deny" if directive.word(0) == "all" && !allows => {

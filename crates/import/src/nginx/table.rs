@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::blocks::Directive;
-use crate::note::Notes;
+use crate::note::{Fate, Notes};
 
 /// What becomes of a directive.
 enum Becomes {
@@ -120,7 +120,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("proxy_cookie_path", Left("cookies are passed on as they are")),
     ("proxy_method", Left("the method is the client's")),
     ("proxy_set_body", Left("the body is the client's")),
-    ("proxy_pass_request_headers", Left("the fields are the client's")),
+    ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
     ("proxy_intercept_errors", Left("errors of servers are passed on")),
     ("proxy_limit_rate", Left(RATES)),
     ("proxy_bind", Left("the system chooses the address of a connection")),
@@ -169,7 +169,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("mail", Left("mail is not proxied")),
     ("allow", Unprotected(CLIENTS)),
     ("deny", Unprotected(CLIENTS)),
-    ("auth_basic", Elsewhere),
+    ("auth_basic", Unprotected("passwords are for forward listeners")),
     ("auth_basic_user_file", Unprotected("passwords are for forward listeners")),
     ("auth_request", Unprotected("no other server is asked first")),
     ("auth_jwt", Unprotected("tokens are not verified")),
@@ -239,36 +239,99 @@ const TABLE: &[(&str, Becomes)] = &[
     ("scgi_temp_path", Nothing(STREAMS)),
 ];
 
-/// Writes the note of a setting. Returns whether it kept requests out and is not carried.
+/// How the names of settings begin that are not carried and keep no request out. A directive that
+/// is neither here nor in the table could, so it closes.
+const HARMLESS: &[&str] = &[
+    "proxy_",
+    "fastcgi_",
+    "uwsgi_",
+    "scgi_",
+    "gzip_",
+    "brotli",
+    "sub_filter_",
+    "open_file_cache_",
+    "http2_",
+    "http3",
+    "quic_",
+    "keepalive_",
+    "limit_",
+    "lua_",
+    "log_",
+    "map_",
+    "charset_",
+    "ssi",
+    "random_index",
+    "mp4",
+    "chunked_",
+    "aio",
+    "directio",
+    "output_buffers",
+    "sendfile_",
+    "tcp_",
+    "worker_",
+    "thread_pool",
+    "timer_resolution",
+    "env",
+    "lingering_",
+    "send_lowat",
+    "msie_",
+    "postpone_output",
+    "recursive_error_pages",
+    "request_pool_size",
+    "connection_pool_size",
+];
+
+fn becomes(directive: &Directive) -> &'static Becomes {
+    let known = TABLE.iter().find(|(name, _)| *name == directive.name);
+    match known.map(|(_, becomes)| becomes) {
+        // The defaults of these say that all is as usual.
+        Some(_) if is_usual(directive) => &Value,
+        Some(becomes) => becomes,
+        None if HARMLESS.iter().any(|start| directive.name.starts_with(start)) => {
+            &Left("there is no such setting")
+        }
+        None => &Unprotected("this directive is not known here"),
+    }
+}
+
+/// Whether a directive can keep requests out, itself or by what is inside.
+pub(crate) fn restricts(directive: &Directive) -> bool {
+    let refuses = directive.word(0).parse::<u64>().is_ok_and(|status| status >= 400);
+    matches!(becomes(directive), Unprotected(_))
+        || directive.name == "return" && refuses
+        || directive.inner().iter().any(restricts)
+}
+
+/// Writes the note of a setting, and of what is inside a block that is one. Returns whether it kept
+/// requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
     let (at, shown) = (&directive.at, directive.shown());
-    let becomes = TABLE.iter().find(|(name, _)| *name == directive.name);
-    match becomes.map(|(_, becomes)| becomes) {
-        // The defaults of these say that all is as usual.
-        Some(_) if is_usual(directive) => notes.carried(at, &shown),
-        Some(Elsewhere) => {}
-        Some(Value) => notes.carried(at, &shown),
-        Some(Different(why)) => notes.different(at, &shown, *why),
-        Some(Nothing(why)) => notes.nothing(at, &shown, *why),
-        Some(Left(why)) => notes.left(at, &shown, *why),
-        Some(Unprotected(why)) => {
-            notes.unprotected(at, &shown, *why);
-            return true;
-        }
-        None => notes.left(at, &shown, "this directive is not known here"),
+    let becomes = becomes(directive);
+    match becomes {
+        Elsewhere => return false,
+        Value => notes.carried(at, &shown),
+        Different(why) => notes.different(at, &shown, *why),
+        Nothing(why) => notes.nothing(at, &shown, *why),
+        Left(why) => notes.left(at, &shown, *why),
+        Unprotected(why) => notes.unprotected(at, &shown, *why),
     }
-    match directive.name.as_str() {
-        "auth_basic" if directive.word(0) != "off" => {
-            notes.unprotected(at, &shown, "passwords are for forward listeners");
-            true
-        }
-        _ => false,
+    let fate = if matches!(becomes, Nothing(_)) { Fate::Nothing } else { Fate::NotCarried };
+    inside(directive, fate, "it is inside a block that is not carried", notes);
+    matches!(becomes, Unprotected(_))
+}
+
+/// Writes the same note for all that is inside a block.
+pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut Notes) {
+    for inner in directive.inner() {
+        notes.add(&inner.at, &inner.shown(), fate, why);
+        inside(inner, fate, why, notes);
     }
 }
 
 /// Whether a directive asks for what is done anyway.
 fn is_usual(directive: &Directive) -> bool {
     match (directive.name.as_str(), directive.word(0)) {
+        ("proxy_ignore_headers", "Set-Cookie") => directive.words.len() == 1,
         ("proxy_cache_key", key) => matches!(
             key,
             "$scheme$proxy_host$request_uri"
@@ -287,6 +350,7 @@ fn is_usual(directive: &Directive) -> bool {
             "off",
         )
         | ("client_max_body_size", "0")
+        | ("proxy_pass_request_headers", "on")
         | ("allow", "all") => true,
         _ => false,
     }

@@ -101,7 +101,10 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
         let (at, shown) = (&directive.at, directive.shown());
         match (directive.name.as_str(), directive.word(0)) {
             ("server", address) => {
-                let url = format!("{scheme}://{address}");
+                // The port of a server in a block is 80, for any scheme.
+                let bare = address.rsplit(']').next().is_some_and(|end| !end.contains(':'));
+                let port = if bare { ":80" } else { "" };
+                let url = format!("{scheme}://{address}{port}");
                 if address.starts_with("unix:") || address.contains('$') {
                     notes.left(at, &shown, "a server has a host and a port");
                 } else if urls.contains(&url) {

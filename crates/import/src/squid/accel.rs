@@ -1,11 +1,10 @@
 //! Ports with `accel`: origin servers and the rules that lead to them, as upstreams and routes.
 
-use ipnet::IpNet;
-
 use super::Squid;
-use super::access::Rule;
-use super::acl::{Set, both_domains, everyone};
+use super::access::{Rule, is_everyone};
+use super::acl::{Set, both_domains};
 use super::lines::Line;
+use super::purge::is_about_purge;
 use crate::note::Notes;
 use crate::tree::{Section, Value};
 
@@ -22,6 +21,8 @@ pub(crate) struct Peer {
     host: Option<String>,
     verify: bool,
     rules: Vec<Rule>,
+    /// Options that are not carried.
+    unknown: Vec<String>,
 }
 
 /// Hosts: with all their subdomains, and alone.
@@ -37,7 +38,6 @@ struct Front {
     /// `None`: any host.
     hosts: Option<Hosts>,
     denied: Hosts,
-    purgers: Vec<IpNet>,
     unprotected: bool,
 }
 
@@ -63,8 +63,9 @@ pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
         host: None,
         verify: true,
         rules: Vec::new(),
+        unknown: Vec::new(),
     };
-    let (mut secure, mut unknown) = (false, Vec::new());
+    let mut secure = false;
     for word in line.rest(4) {
         let (option, value) = word.split_once('=').unwrap_or((word, ""));
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
@@ -79,7 +80,7 @@ pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
             "forceddomain" => peer.host = Some(value.to_owned()),
             "tls" | "ssl" => secure = true,
             "sslflags" | "tls-flags" if value == "DONT_VERIFY_PEER" => peer.verify = false,
-            _ => unknown.push(option.to_owned()),
+            _ => peer.unknown.push(option.to_owned()),
         }
     }
     let host = if host.contains(':') && !host.starts_with('[') {
@@ -88,12 +89,6 @@ pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
         host.to_owned()
     };
     peer.url = format!("{}://{host}:{port}", if secure { "https" } else { "http" });
-    if unknown.is_empty() {
-        squid.notes.carried(&line.at, &shown);
-    } else {
-        let text = format!("without its options {}", unknown.join(", "));
-        squid.notes.left(&line.at, &shown, text);
-    }
     squid.peers.push(peer);
 }
 
@@ -109,9 +104,9 @@ pub(crate) fn peer_access(squid: &mut Squid<'_>, line: &Line) {
 }
 
 impl Squid<'_> {
-    /// Upstreams and routes, and who may purge.
-    pub(crate) fn accelerate(&mut self) -> Vec<IpNet> {
-        let front = front(&self.rules, self.notes);
+    /// Upstreams and routes.
+    pub(crate) fn accelerate(&mut self) {
+        let mut front = front(&self.rules, self.notes);
         let peers = std::mem::take(&mut self.peers);
         let host = self.ports.iter().find_map(|port| port.host.clone());
         let mut routes = Vec::new();
@@ -125,7 +120,7 @@ impl Squid<'_> {
         }
         for group in &groups {
             self.upstream(group, host.as_deref());
-            self.routes(group, &front, &mut routes);
+            self.routes(group, &mut front, &mut routes);
         }
         if groups.is_empty() {
             let text = "it has no origin server that is imported, so this port is not written";
@@ -136,7 +131,7 @@ impl Squid<'_> {
             for port in left {
                 self.notes.left(&port.line.at, &port.line.name, text);
             }
-            return front.purgers;
+            return;
         }
         let denied = front.denied.texts();
         if !denied.is_empty() {
@@ -152,7 +147,6 @@ impl Squid<'_> {
             }
             self.tree.add(route);
         }
-        front.purgers
     }
 
     fn upstream(&mut self, group: &[&Peer], host: Option<&str>) {
@@ -175,6 +169,12 @@ impl Squid<'_> {
                 continue;
             }
             urls.push(peer.url.clone());
+            if peer.unknown.is_empty() {
+                self.notes.carried(&peer.line.at, &peer.line.shown());
+            } else {
+                let text = format!("without its options {}", peer.unknown.join(", "));
+                self.notes.left(&peer.line.at, &peer.line.shown(), text);
+            }
             let server = section.below("upstream.server");
             server.set("url", peer.url.clone(), &peer.line.at);
             if let Some(weight) = peer.weight {
@@ -198,15 +198,13 @@ impl Squid<'_> {
         self.tree.add(section);
     }
 
-    fn routes(&mut self, group: &[&Peer], front: &Front, routes: &mut Vec<Section>) {
+    fn routes(&mut self, group: &[&Peer], front: &mut Front, routes: &mut Vec<Section>) {
         let rules = &group[0].rules;
         let name = &group[0].name;
         let (mut any, mut found) = (rules.is_empty(), Vec::new());
         for rule in rules {
             let (at, shown) = (&rule.line.at, rule.line.shown());
-            let everyone = (false, Set::Clients(everyone()));
-            let literals: Vec<_> =
-                rule.literals.iter().filter(|literal| **literal != everyone).collect();
+            let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
             match (rule.allow, &literals[..]) {
                 (true, []) => any = true,
                 (false, []) => {
@@ -232,9 +230,11 @@ impl Squid<'_> {
                         found.push((Some(hosts.clone()), Some(path.clone()), at.clone()));
                     }
                 }
+                // What it denies would find a route all the same.
                 _ => {
+                    front.unprotected = true;
                     let text = "routes choose by host and by prefix of the path only";
-                    self.notes.left(at, &shown, text);
+                    self.notes.unprotected(at, &shown, text);
                     continue;
                 }
             }
@@ -250,7 +250,10 @@ impl Squid<'_> {
                 (Some(one), Some(other)) => Some(one.both(&other)),
             };
             let mut route = Section::new("route");
-            match hosts.map(|hosts| hosts.texts()) {
+            // A denied host must not find a route by its more exact name.
+            let texts = hosts.map(|hosts| hosts.texts());
+            let is_open = |text: &String| !front.denied.has(text);
+            match texts.map(|all| all.into_iter().filter(is_open).collect::<Vec<_>>()) {
                 // An empty list would be any host.
                 Some(texts) if texts.is_empty() => continue,
                 Some(texts) => route.set("hosts", texts, &at),
@@ -284,14 +287,14 @@ fn refusal(hosts: Option<Vec<String>>, reason: &str) -> Section {
 fn front(rules: &[Rule], notes: &mut Notes) -> Front {
     let mut front = Front { hosts: Some(Hosts::default()), ..Front::default() };
     let mut last_denies = false;
-    for rule in rules {
-        let (at, shown) = (&rule.line.at, rule.line.shown());
-        let everyone = (false, Set::Clients(everyone()));
-        let literals: Vec<_> =
-            rule.literals.iter().filter(|literal| **literal != everyone).collect();
+    for (number, rule) in rules.iter().enumerate() {
         last_denies = !rule.allow;
+        if is_about_purge(rule) {
+            continue;
+        }
+        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
         let connect = Set::Methods(vec!["CONNECT".to_owned()]);
-        let purge = Set::Methods(vec!["PURGE".to_owned()]);
         let is = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
         let about_ports = literals.iter().any(|(_, set)| matches!(set, Set::Ports(_)));
         match (rule.allow, &literals[..]) {
@@ -300,18 +303,16 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
                 if allow {
                     front.hosts = None;
                 }
+                for dead in &rules[number + 1..] {
+                    notes.nothing(
+                        &dead.line.at,
+                        &dead.line.shown(),
+                        "no request reaches this line",
+                    );
+                }
                 return front;
             }
             _ if is(&Set::Manager) => notes.nothing(at, &shown, "there are no such pages"),
-            (true, [(false, one), (false, Set::Clients(networks))])
-            | (true, [(false, Set::Clients(networks)), (false, one)])
-                if *one == purge =>
-            {
-                front.purgers.extend(networks);
-                notes.carried(at, &shown);
-            }
-            (true, _) if is(&purge) => notes.left(at, &shown, "only networks may purge"),
-            (false, [_]) if is(&purge) => notes.carried(at, &shown),
             (false, _) if is(&connect) || about_ports && literals.len() == 1 => {
                 notes.nothing(at, &shown, "clients of this port name no other server");
             }
@@ -358,17 +359,20 @@ impl Hosts {
         texts
     }
 
+    /// Whether a name, or all names below it (`*.NAME`), are among them.
+    fn has(&self, text: &String) -> bool {
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        let is_below = |above: &String| {
+            name == above || name.strip_suffix(above.as_str()).is_some_and(|n| n.ends_with('.'))
+        };
+        self.alone.contains(text) || self.below.iter().any(is_below)
+    }
+
     /// The hosts that are in both.
     fn both(&self, other: &Hosts) -> Hosts {
-        let within = |name: &String, all: &Hosts| {
-            let is_below = |above: &String| {
-                name == above || name.strip_suffix(above.as_str()).is_some_and(|n| n.ends_with('.'))
-            };
-            all.alone.contains(name) || all.below.iter().any(is_below)
-        };
         let mut alone: Vec<String> =
-            self.alone.iter().filter(|name| within(name, other)).cloned().collect();
-        alone.extend(other.alone.iter().filter(|name| within(name, self)).cloned());
+            self.alone.iter().filter(|name| other.has(name)).cloned().collect();
+        alone.extend(other.alone.iter().filter(|name| self.has(name)).cloned());
         Hosts { below: both_domains(&self.below, &other.below), alone }
     }
 }

@@ -9,8 +9,9 @@
 
 use ipnet::IpNet;
 
-use super::acl::{Set, both, both_domains, both_ports, everyone, other_ports, without};
+use super::acl::{Addresses, Set, both_domains, both_ports, everyone, other_ports};
 use super::lines::Line;
+use super::purge::is_about_purge;
 use crate::limits::NETWORKS_MAX;
 use crate::note::Notes;
 
@@ -32,15 +33,13 @@ pub(crate) struct Sets {
     pub(crate) allow_domains: Option<Vec<String>>,
     pub(crate) deny_domains: Vec<String>,
     pub(crate) users: bool,
-    /// Who may purge.
-    pub(crate) purgers: Vec<IpNet>,
     /// A rule that denies was not carried.
     pub(crate) unprotected: bool,
-    denied: Vec<IpNet>,
-    within: Vec<IpNet>,
+    let_in: Addresses,
+    denied: Addresses,
+    within: Addresses,
     shape: Option<Shape>,
     users_before: bool,
-    purge_decided: bool,
 }
 
 /// What a rule that allows asks for besides the client's network.
@@ -64,15 +63,14 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
         allow_domains: None,
         deny_domains: Vec::new(),
         users: false,
-        purgers: Vec::new(),
         unprotected: false,
-        denied: Vec::new(),
-        within: everyone(),
+        let_in: Addresses::default(),
+        denied: Addresses::default(),
+        within: Addresses::everyone(),
         shape: None,
         users_before: false,
-        purge_decided: false,
     };
-    for (at, rule) in rules.iter().enumerate() {
+    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !is_about_purge(rule)) {
         let done = if rule.allow { sets.allow(rule, notes) } else { sets.deny(rule, notes) };
         if done {
             for dead in &rules[at + 1..] {
@@ -108,11 +106,9 @@ impl Sets {
             }
             self.users |= shape.users;
         }
-        self.clients = IpNet::aggregate(&self.clients);
-        self.clients.sort();
-        if self.clients.len() > NETWORKS_MAX {
-            self.clients.clear();
-            self.unprotected = true;
+        match self.let_in.networks(NETWORKS_MAX) {
+            Some(networks) => self.clients = networks,
+            None => self.unprotected = true,
         }
     }
 
@@ -124,21 +120,19 @@ impl Sets {
             notes.nothing(at, &shown, "Plimsoll has no pages for managers on this address");
             return false;
         }
-        let globally = if self.clients.is_empty() { "" } else { STRICTER };
+        let globally = if self.let_in == Addresses::default() { "" } else { STRICTER };
         let mut why = globally;
         match &literals[..] {
             [] => {
                 notes.carried(at, &shown);
                 return true;
             }
-            [(false, Set::Clients(networks))]
-                if self.denied.len() + networks.len() <= NETWORKS_MAX =>
-            {
-                self.denied.extend(networks);
+            [(false, Set::Clients(networks))] => {
+                self.denied.join(&Addresses::of(networks));
                 why = "";
             }
             [(true, Set::Clients(networks))] => {
-                self.within = both(&self.within, networks);
+                self.within = self.within.both(&Addresses::of(networks));
                 why = "";
             }
             [(false, Set::Domains { below, alone })] => {
@@ -170,10 +164,6 @@ impl Sets {
                 let allowed = if *negated { ports.clone() } else { other_ports(ports) };
                 self.connect_ports = both_ports(&self.connect_ports, &allowed);
             }
-            [(false, Set::Methods(methods))] if methods == &["PURGE"] => {
-                self.purge_decided = true;
-                why = "";
-            }
             [(false, Set::Ourselves)] => why = "",
             [(true, Set::Users)] => {
                 self.users_before = true;
@@ -202,14 +192,14 @@ impl Sets {
             notes.nothing(at, &shown, "the pages of managers are on the admin address");
             return false;
         }
-        let purge = Set::Methods(vec!["PURGE".to_owned()]);
-        let purges = has(&purge);
-        let mut clients = without(&self.within, &self.denied);
+        let mut clients = self.within.without(&self.denied);
         let (mut shape, mut why, mut excluded) = (Shape::default(), "", Vec::new());
         for (negated, set) in literals.iter().map(|one| (one.0, &one.1)) {
             match (negated, set) {
-                (false, Set::Clients(networks)) => clients = both(&clients, networks),
-                (true, Set::Clients(networks)) => clients = without(&clients, networks),
+                (false, Set::Clients(networks)) => clients = clients.both(&Addresses::of(networks)),
+                (true, Set::Clients(networks)) => {
+                    clients = clients.without(&Addresses::of(networks));
+                }
                 (false, Set::Domains { below, alone }) => {
                     let before = shape.domains.take();
                     let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
@@ -227,20 +217,11 @@ impl Sets {
                     shape.ports = Some(both_ports(&before, ports));
                 }
                 (false, Set::Users) => shape.users = true,
-                (false, set) if *set == purge => {}
                 _ => {
                     let text = format!("{}; these requests stay refused", cause(&literals));
                     return left(notes, rule, &text);
                 }
             }
-        }
-        if purges {
-            if shape != Shape::default() || !excluded.is_empty() || self.purge_decided {
-                return left(notes, rule, "only networks can be allowed to purge");
-            }
-            self.purgers.extend(clients);
-            notes.carried(at, &shown);
-            return false;
         }
         if self.users_before {
             shape.users = true;
@@ -261,7 +242,7 @@ impl Sets {
                 return left(notes, rule, text);
             }
         }
-        self.clients.extend(clients);
+        self.let_in.join(&clients);
         self.deny_domains.extend(excluded);
         if why.is_empty() {
             notes.carried(at, &shown);
@@ -280,7 +261,7 @@ fn left(notes: &mut Notes, rule: &Rule, why: &str) -> bool {
     false
 }
 
-fn is_everyone(literal: &(bool, Set)) -> bool {
+pub(crate) fn is_everyone(literal: &(bool, Set)) -> bool {
     !literal.0 && literal.1 == Set::Clients(everyone())
 }
 

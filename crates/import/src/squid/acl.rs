@@ -1,6 +1,6 @@
 //! Access lists: what a name in `http_access` stands for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
@@ -186,46 +186,102 @@ fn paths(values: &[String]) -> Result<Set, String> {
         .ok_or_else(|| "of expressions only ^/TEXT/ is carried; routes have prefixes".to_owned())
 }
 
-/// The networks without the addresses of others.
-pub(crate) fn without(networks: &[IpNet], holes: &[IpNet]) -> Vec<IpNet> {
-    let mut all = networks.to_vec();
-    for hole in holes {
-        let mut next = Vec::new();
-        for network in all {
-            cut(network, hole, &mut next);
-        }
-        all = next;
-    }
-    IpNet::aggregate(&all)
+/// Addresses of one family, from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Range {
+    is_six: bool,
+    first: u128,
+    last: u128,
 }
 
-fn cut(network: IpNet, hole: &IpNet, out: &mut Vec<IpNet>) {
-    if hole.contains(&network) {
-        return;
-    }
-    if !network.contains(hole) {
-        return out.push(network);
-    }
-    // The hole is smaller than the network: one half has it, the other does not.
-    let halves = network.subnets(network.prefix_len() + 1);
-    for half in halves.into_iter().flatten() {
-        cut(half, hole, out);
-    }
-}
+/// A set of addresses: ranges that are sorted and apart. Each operation passes once over both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses(Vec<Range>);
 
-/// The addresses that are in both.
-pub(crate) fn both(one: &[IpNet], other: &[IpNet]) -> Vec<IpNet> {
-    let mut all = Vec::new();
-    for a in one {
-        for b in other {
-            if a.contains(b) {
-                all.push(*b);
-            } else if b.contains(a) {
-                all.push(*a);
+impl Addresses {
+    pub(crate) fn of(networks: &[IpNet]) -> Addresses {
+        let range = |network: &IpNet| match network {
+            IpNet::V4(net) => Range {
+                is_six: false,
+                first: u32::from(net.network()).into(),
+                last: u32::from(net.broadcast()).into(),
+            },
+            IpNet::V6(net) => {
+                Range { is_six: true, first: net.network().into(), last: net.broadcast().into() }
+            }
+        };
+        let mut set = Addresses(networks.iter().map(range).collect());
+        set.tidy();
+        set
+    }
+
+    pub(crate) fn everyone() -> Addresses {
+        Addresses::of(&everyone())
+    }
+
+    fn tidy(&mut self) {
+        self.0.sort_unstable();
+        self.0.dedup_by(|next, before| {
+            let touches =
+                next.is_six == before.is_six && next.first <= before.last.saturating_add(1);
+            if touches {
+                before.last = before.last.max(next.last);
+            }
+            touches
+        });
+    }
+
+    /// Adds the addresses of the other one.
+    pub(crate) fn join(&mut self, other: &Addresses) {
+        self.0.extend(&other.0);
+        self.tidy();
+    }
+
+    /// The addresses that are not in the other one.
+    pub(crate) fn without(&self, other: &Addresses) -> Addresses {
+        let (mut left, mut holes) = (Vec::new(), &other.0[..]);
+        for mine in &self.0 {
+            let before = |hole: &Range| (hole.is_six, hole.last) < (mine.is_six, mine.first);
+            while holes.first().is_some_and(before) {
+                holes = &holes[1..];
+            }
+            let mut next = Some(mine.first);
+            for hole in holes {
+                if hole.is_six != mine.is_six || hole.first > mine.last {
+                    break;
+                }
+                if let Some(first) = next.filter(|first| *first < hole.first) {
+                    left.push(Range { first, last: hole.first - 1, ..*mine });
+                }
+                next = hole.last.checked_add(1);
+            }
+            if let Some(first) = next.filter(|first| *first <= mine.last) {
+                left.push(Range { first, ..*mine });
             }
         }
+        Addresses(left)
     }
-    IpNet::aggregate(&all)
+
+    /// The addresses that are in both.
+    pub(crate) fn both(&self, other: &Addresses) -> Addresses {
+        self.without(&self.without(other))
+    }
+
+    /// As networks; `None` if there are more than `max`.
+    pub(crate) fn networks(&self, max: usize) -> Option<Vec<IpNet>> {
+        let networks = self.0.iter().flat_map(|range| -> Box<dyn Iterator<Item = IpNet>> {
+            if range.is_six {
+                let (first, last) = (Ipv6Addr::from(range.first), Ipv6Addr::from(range.last));
+                return Box::new(Ipv6Subnets::new(first, last, 0).map(IpNet::V6));
+            }
+            // A range of this family is made of such addresses.
+            let four = |bits: u128| Ipv4Addr::from(bits as u32);
+            let (first, last) = (four(range.first), four(range.last));
+            Box::new(Ipv4Subnets::new(first, last, 0).map(IpNet::V4))
+        });
+        let networks: Vec<IpNet> = networks.take(max + 1).collect();
+        (networks.len() <= max).then_some(networks)
+    }
 }
 
 /// The ports that are in both.
@@ -331,7 +387,9 @@ mod tests {
                 all.iter().map(net).collect()
             };
             let (one, other) = (nets(&one), nets(&other));
-            let (less, same) = (without(&one, &other), both(&one, &other));
+            let sets = (Addresses::of(&one), Addresses::of(&other));
+            let nets = |set: Addresses| set.networks(1000).unwrap();
+            let (less, same) = (nets(sets.0.without(&sets.1)), nets(sets.0.both(&sets.1)));
             for last in 0..=255_u8 {
                 let address = IpAddr::from([10, 0, 0, last]);
                 let is_in = |all: &[IpNet]| all.iter().any(|net| net.contains(&address));

@@ -52,7 +52,7 @@ pub(crate) fn parse(
     let mut conditions = 0_usize;
     while let Some(first) = rest.next() {
         number += 1;
-        let at = Place { file: Rc::clone(file), line: number };
+        let at = Place::new(file, number);
         let mut whole = first.trim_end().to_owned();
         while !first.trim_start().starts_with('#') && whole.ends_with('\\') {
             whole.pop();
@@ -66,7 +66,9 @@ pub(crate) fn parse(
         }
         input.count_directive(&at)?;
         let name = words.remove(0);
-        let line = Line { at, name, words };
+        let mut line = Line { at, name, words };
+        let shown = line.shown();
+        notes.directive(&mut line.at, &shown);
         match line.name.as_str() {
             "if" => {
                 // It stays as a line: the block may have rules that deny.

@@ -9,6 +9,7 @@ mod access;
 mod acl;
 mod lines;
 mod ports;
+mod purge;
 mod table;
 
 use std::collections::BTreeMap;
@@ -16,11 +17,11 @@ use std::rc::Rc;
 
 use self::accel::Peer;
 use self::access::Rule;
-use self::acl::Set;
+use self::acl::{Addresses, Set};
 use self::lines::{Line, parse, values};
 use self::ports::Port;
 use crate::input::Input;
-use crate::limits::LIST_MAX;
+use crate::limits::{LIST_MAX, NETWORKS_MAX};
 use crate::note::{Notes, Place};
 use crate::tree::{Section, Tree, Value};
 use crate::{Options, SyntaxError};
@@ -36,8 +37,9 @@ pub(crate) struct Squid<'t> {
     peers: Vec<Peer>,
     /// Formats of the log, by name.
     formats: BTreeMap<String, String>,
-    /// Clients whose connections begin with a PROXY header.
-    senders: Vec<ipnet::IpNet>,
+    /// Clients whose connections begin with a PROXY header, and those that an earlier line denies.
+    senders: Addresses,
+    not_senders: Addresses,
     /// The treatment of X-Forwarded-For, and the line of it.
     forwarded_for: Option<(&'static str, Place)>,
     /// Sizes of objects: in memory, and in general.
@@ -70,7 +72,8 @@ pub(crate) fn import(
         ports: Vec::new(),
         peers: Vec::new(),
         formats: BTreeMap::new(),
-        senders: Vec::new(),
+        senders: Addresses::default(),
+        not_senders: Addresses::default(),
         forwarded_for: None,
         object_max: [None, None],
         memory: MEMORY,
@@ -138,26 +141,26 @@ impl Squid<'_> {
         self.size_of_objects();
         let has = |accel| self.ports.iter().any(|port: &Port| port.accel == accel);
         let (forward, reverse) = (has(false), has(true));
-        let mut purgers = Vec::new();
+        let mut from = Vec::new();
+        if forward || reverse {
+            from = purge::purgers(&self.rules, self.notes);
+        }
+        let reason = "who may PURGE, by http_access; without a line Squid refuses it";
+        self.tree.section("purge").set_for("from", from, reason);
         if forward {
-            purgers.extend(self.forward());
+            self.forward();
         }
         if reverse {
-            purgers.extend(self.accelerate());
+            self.accelerate();
         }
-        purgers.sort();
-        purgers.dedup();
-        let texts: Vec<String> = purgers.iter().map(ToString::to_string).collect();
-        let reason = "who may PURGE, by http_access; without a line Squid refuses it";
-        self.tree.section("purge").set_for("from", texts, reason);
         for port in std::mem::take(&mut self.ports) {
-            let section = port.section(&self.senders);
+            let section = port.section(&self.senders.networks(NETWORKS_MAX).unwrap_or_default());
             self.tree.add(section);
         }
     }
 
-    /// `[forward]`, and who may purge.
-    fn forward(&mut self) -> Vec<ipnet::IpNet> {
+    /// `[forward]`
+    fn forward(&mut self) {
         let sets = access::sets(&self.rules, self.notes);
         let closed = sets.unprotected && !self.options.open;
         let texts = |ports: &[(u16, u16)]| -> Vec<String> {
@@ -205,7 +208,6 @@ impl Squid<'_> {
         if sets.users && !users {
             section.set_for("allow_from", Vec::new(), "closed: passwords need basic_ncsa_auth");
         }
-        sets.purgers
     }
 
     fn size_of_objects(&mut self) {

@@ -47,7 +47,22 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
             "no-vhost" => vhost = false,
             "cert" | "tls-cert" => chain = Some(value.to_owned()),
             "key" | "tls-key" => key = Some(value.to_owned()),
-            "name" | "act-as-origin" | "connection-auth" | "tcpkeepalive" => {}
+            "name"
+            | "act-as-origin"
+            | "connection-auth"
+            | "tcpkeepalive"
+            | "cipher"
+            | "options"
+            | "tls-dh"
+            | "dhparams"
+            | "tls-min-version"
+            | "sslcontext"
+            | "disable-pmtu-discovery"
+            | "ignore-cc"
+            | "allow-direct"
+            | "protocol"
+            | "vport"
+            | "worker-queues" => {}
             _ => unknown.push(option.to_owned()),
         }
     }
@@ -57,8 +72,12 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
         return squid.notes.left(&line.at, &line.name, text);
     }
     if !unknown.is_empty() {
-        let text = format!("without its options {}", unknown.join(", "));
-        squid.notes.left(&line.at, &line.name, text);
+        // One of them may ask for certificates of clients.
+        let text = format!("its options {} are not known here", unknown.join(", "));
+        squid.notes.unprotected(&line.at, &line.name, text);
+        if !squid.options.open {
+            return;
+        }
     } else if accel {
         squid.notes.carried(&line.at, &line.name);
     } else {

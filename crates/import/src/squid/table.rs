@@ -2,6 +2,7 @@
 //!
 //! A directive that another branch of the server learns to do becomes a function here.
 
+use super::acl::{Addresses, Set};
 use super::lines::{Line, size, time};
 use super::{Squid, accel, ports};
 use crate::tree::Value;
@@ -14,7 +15,7 @@ enum Becomes {
     Nothing(&'static str),
     /// It is not carried, for this reason.
     Left(&'static str),
-    /// The same, and it kept requests out.
+    /// The same, and it kept requests out, unless its words are `allow all`.
     Unprotected(&'static str),
 }
 
@@ -25,6 +26,7 @@ const PROCESS: &str = "the process has no such setting";
 const PARENTS: &str = "caches do not ask each other here: other caches are not imported";
 const SHAPING: &str = "rates of clients are not limited here";
 const HELPER: &str = "helper programs are not run";
+const ADAPTATION: &str = "no other program looks at requests";
 const AGES: &str = "lifetimes are those of responses, as RFC 9111 says";
 
 const TABLE: &[(&str, Becomes)] = &[
@@ -66,7 +68,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("request_header_access", By(header_access)),
     ("never_direct", By(direct)),
     ("always_direct", By(direct)),
-    ("http_reply_access", By(reply_access)),
+    ("http_reply_access", Unprotected("responses are not restricted by rules")),
     ("icp_access", Nothing("ICP is not answered, so no cache is let in")),
     ("htcp_access", Nothing("HTCP is not answered, so no cache is let in")),
     ("snmp_access", Nothing("SNMP is not answered, so no client is let in")),
@@ -88,12 +90,16 @@ const TABLE: &[(&str, Becomes)] = &[
     ("miss_access", Unprotected("misses are not restricted apart from hits")),
     ("adapted_http_access", Unprotected("there is no second list of rules")),
     ("external_acl_type", Left(HELPER)),
-    ("url_rewrite_program", Left(HELPER)),
-    ("url_rewrite_children", Left(HELPER)),
+    ("url_rewrite_program", Unprotected(HELPER)),
+    ("redirect_program", Unprotected(HELPER)),
+    ("url_rewrite_access", Left(HELPER)),
     ("store_id_program", Left(HELPER)),
-    ("icap_enable", Left("ICAP is not spoken")),
-    ("icap_service", Left("ICAP is not spoken")),
-    ("adaptation_access", Unprotected("ICAP is not spoken")),
+    ("icap_enable", By(adaptation)),
+    ("ecap_enable", By(adaptation)),
+    ("icap_service", Unprotected(ADAPTATION)),
+    ("ecap_service", Unprotected(ADAPTATION)),
+    ("adaptation_access", Unprotected(ADAPTATION)),
+    ("follow_x_forwarded_for", By(follow)),
     ("ssl_bump", Left("TLS between client and server is never opened")),
     ("sslproxy_cert_error", Left("certificates of servers are always verified")),
     ("request_body_max_size", Left("the size of requests is not limited")),
@@ -171,6 +177,80 @@ const TABLE: &[(&str, Becomes)] = &[
     ("global_internal_static", Nothing("there are no internal pages")),
 ];
 
+/// Settings that are not carried, and keep no request out. A directive that is neither here nor
+/// above could, so it closes.
+const HARMLESS: &[&str] = &[
+    "acl_uses_indirect_client",
+    "balance_on_multiple_ip",
+    "cache_miss_revalidate",
+    "chroot",
+    "client_db",
+    "client_dst_passthru",
+    "client_request_buffer_max_size",
+    "cpu_affinity_map",
+    "dead_peer_timeout",
+    "dns_children",
+    "dns_defnames",
+    "dns_multicast_local",
+    "dns_packet_max",
+    "dns_retransmit_interval",
+    "email_err_data",
+    "err_html_text",
+    "err_page_stylesheet",
+    "error_default_language",
+    "error_log_languages",
+    "eui_lookup",
+    "httpd_accel_surrogate_id",
+    "icp_query_timeout",
+    "ignore_unknown_nameservers",
+    "log_icp_queries",
+    "mail_from",
+    "mail_program",
+    "max_open_disk_fds",
+    "maximum_icp_query_timeout",
+    "mcast_groups",
+    "minimum_direct_hops",
+    "minimum_direct_rtt",
+    "minimum_icp_query_timeout",
+    "netdb_high",
+    "netdb_low",
+    "netdb_ping_period",
+    "peer_connect_timeout",
+    "query_icmp",
+    "read_ahead_gap",
+    "refresh_all_ims",
+    "relaxed_header_parser",
+    "reload_into_ims",
+    "reply_header_max_size",
+    "request_entities",
+    "retry_on_error",
+    "shared_memory_locking",
+    "short_icon_urls",
+    "snmp_incoming_address",
+    "snmp_outgoing_address",
+    "snmp_port",
+    "sslcrtd_children",
+    "sslcrtd_program",
+    "sslproxy_session_cache_size",
+    "sslproxy_session_ttl",
+    "store_dir_select_algorithm",
+    "store_id_access",
+    "store_id_bypass",
+    "store_id_children",
+    "store_objects_per_bucket",
+    "tcp_recv_bufsize",
+    "test_reachability",
+    "udp_incoming_address",
+    "udp_outgoing_address",
+    "umask",
+    "uri_whitespace",
+    "url_rewrite_bypass",
+    "url_rewrite_children",
+    "url_rewrite_extras",
+    "vary_ignore_expire",
+    "windows_ipaddrchangemonitor",
+];
+
 /// What becomes of this line.
 pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
     let (at, shown) = (&line.at, line.shown());
@@ -178,22 +258,28 @@ pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
         Some(By(carry)) => carry(squid, line),
         Some(Nothing(why)) => squid.notes.nothing(at, &shown, *why),
         Some(Left(why)) => squid.notes.left(at, &shown, *why),
-        Some(Unprotected(why)) if line.words.iter().any(|word| word == "allow") => {
-            squid.notes.left(at, &shown, *why);
+        // The last line of its kind: what no line before it denies is allowed.
+        Some(Unprotected(_)) if allows_all(line) => {
+            squid.notes.nothing(at, &shown, "all others are let in");
         }
-        Some(Unprotected(why)) => {
-            squid.notes.unprotected(at, &shown, *why);
-            squid.close(line);
+        Some(Unprotected(why)) => squid.close(line, why),
+        None if HARMLESS.contains(&line.name.as_str()) => {
+            squid.left(line, "there is no such setting");
         }
-        None => squid.notes.left(at, &shown, "this directive is not known here"),
+        None => squid.close(line, "this directive is not known here"),
     }
+}
+
+fn allows_all(line: &Line) -> bool {
+    // Of adaptation, that is more than nothing.
+    line.words == ["allow", "all"] && !line.name.starts_with("adaptation")
 }
 
 impl Squid<'_> {
     /// A restriction was not carried: no request is let in.
-    fn close(&mut self, line: &Line) {
-        let why = format!("{} is not carried", line.name);
-        let unknown = (false, super::Set::Unknown(why));
+    fn close(&mut self, line: &Line, why: &str) {
+        self.notes.unprotected(&line.at, &line.shown(), why);
+        let unknown = (false, Set::Unknown(why.to_owned()));
         let (line, literals) = (line.clone(), vec![unknown]);
         self.rules.insert(0, super::Rule { line, allow: false, literals });
     }
@@ -215,27 +301,39 @@ fn http_access(squid: &mut Squid<'_>, line: &Line) {
     }
 }
 
-fn reply_access(squid: &mut Squid<'_>, line: &Line) {
-    match squid.rule(line, 0) {
-        Some(rule) if rule.allow => {
-            squid.notes.nothing(&line.at, &line.shown(), "responses are not restricted");
-        }
-        _ => {
-            let text = "responses are not restricted by rules";
-            squid.notes.unprotected(&line.at, &line.shown(), text);
-            squid.close(line);
-        }
+fn adaptation(squid: &mut Squid<'_>, line: &Line) {
+    match line.word(0) {
+        "off" => squid.notes.nothing(&line.at, &line.shown(), ADAPTATION),
+        _ => squid.close(line, ADAPTATION),
     }
 }
 
+/// The clients behind a proxy are those of later rules, so its own address must not be let in.
+fn follow(squid: &mut Squid<'_>, line: &Line) {
+    let why = "the client is the one that connects";
+    match line.word(0) {
+        "deny" => squid.notes.nothing(&line.at, &line.shown(), why),
+        _ => squid.close(line, why),
+    }
+}
+
+/// The first line that matches decides.
 fn senders(squid: &mut Squid<'_>, line: &Line) {
     let rule = squid.rule(line, 0);
     match rule.as_ref().map(|rule| (rule.allow, &rule.literals[..])) {
-        Some((true, [(false, super::Set::Clients(networks))])) => {
-            squid.senders.extend(networks);
+        Some((true, [(false, Set::Clients(networks))])) => {
+            let more = Addresses::of(networks).without(&squid.not_senders);
+            squid.senders.join(&more);
             squid.carried(line);
         }
-        Some((false, [(false, super::Set::Clients(_))])) => squid.carried(line),
+        Some((false, [(false, Set::Clients(networks))])) => {
+            squid.not_senders.join(&Addresses::of(networks));
+            squid.carried(line);
+        }
+        Some((false, _)) => {
+            squid.not_senders = Addresses::everyone();
+            squid.left(line, "only networks are carried; senders of later lines stay refused");
+        }
         _ => squid.left(line, "only networks are carried; other senders stay refused"),
     }
 }
@@ -527,6 +625,8 @@ fn direct(squid: &mut Squid<'_>, line: &Line) {
         (true, "allow") | (false, "deny") => {
             squid.notes.nothing(&line.at, &line.shown(), "servers are always asked directly");
         }
+        // Past a parent that looks at requests, they would go out without a look.
+        (false, _) => squid.close(line, PARENTS),
         _ => squid.left(line, PARENTS),
     }
 }

@@ -164,7 +164,7 @@ fn purges_and_settings() {
                 maximum_object_size_in_memory 1 MB\nconnect_timeout 2 seconds\nvia off\n\
                 forwarded_for delete\ndns_nameservers 192.0.2.53\nvisible_hostname cache.example\n\
                 logformat mine %ts %>a\naccess_log stdio:/var/log/a.log mine\n\
-                cache_dir rock /var/spool/squid 100\nno_such_thing on\n";
+                cache_dir rock /var/spool/squid 100\nnegative_ttl 1 minute\n";
     let imported = imported(text, false);
     for line in [
         "[purge]\nfrom = [\"192.0.2.7/32\"]",
@@ -218,4 +218,127 @@ fn limits_are_kept() {
     let many = "cache_mem 1 MB\n".repeat(crate::limits::DIRECTIVES_MAX + 1);
     let error = crate::import(Source::Squid, "f", &many, Options::default(), &mut read);
     assert!(error.unwrap_err().to_string().contains("more than 100000"));
+}
+
+/// A file of the fuzz target's corpus.
+macro_rules! corpus {
+    ($name:literal) => {
+        include_str!(concat!("../../../../fuzz/corpus/import_squid/", $name))
+    };
+}
+
+/// The fate of the directive whose note begins like this.
+fn fate(imported: &Imported, directive: &str) -> Fate {
+    let found = imported.notes.iter().find(|note| note.directive.starts_with(directive));
+    found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes)).fate
+}
+
+#[test]
+fn a_purge_needs_more_than_a_network() {
+    for text in
+        [corpus!("purge_behind_time"), corpus!("purge_behind_password"), corpus!("denied_hosts")]
+    {
+        let text = text.replace("/etc/squid/pw", "users");
+        for open in [false, true] {
+            let imported = imported(&text, open);
+            has(&imported, "[purge]\nfrom = []");
+            assert_eq!(fate(&imported, "http_access allow PURGE localnet"), Fate::NotCarried);
+        }
+    }
+    // A denied network is cut out, for ports of both kinds.
+    let rules = "acl p method PURGE\nacl net src 10.0.0.0/8\nacl bad src 10.0.0.0/9\n\
+                 http_access deny bad\nhttp_access allow p net\nhttp_access deny p\n\
+                 http_access allow all\n";
+    let peer = "cache_peer 127.0.0.1 parent 8001 0 originserver\n";
+    for port in ["http_port 127.0.0.1:1\n", "http_port 127.0.0.1:1 accel\n"] {
+        has(&imported(&format!("{rules}{peer}{port}"), false), "from = [\"10.128.0.0/9\"]");
+    }
+}
+
+#[test]
+fn what_keeps_requests_out_closes_the_proxy() {
+    let all = corpus!("restrictions");
+    let rules = "acl localnet src 10.0.0.0/8\nacl ok src 10.0.0.1\nacl lb src 10.0.0.2\n\
+                 http_port 3128\nhttp_access allow localnet\nhttp_access deny all\n";
+    for line in [
+        "http_reply_access allow ok",
+        "miss_access allow localnet",
+        "adapted_http_access allow localnet",
+        "follow_x_forwarded_for allow lb",
+        "url_rewrite_program /usr/bin/squidGuard",
+        "redirect_program /usr/bin/squidGuard",
+        "icap_enable on",
+        "icap_service s reqmod_precache icap://127.0.0.1/",
+        "never_direct allow all",
+        "no_such_thing on",
+    ] {
+        let text = format!("{rules}{line}\n");
+        let closed = imported(&text, false);
+        has(&closed, "allow_from = []");
+        assert_eq!(closed.notes.last().map(|note| note.fate), Some(Fate::Unprotected), "{line}");
+        has(&imported(&text, true), "allow_from = [\"10.0.0.0/8\"]");
+    }
+    for line in ["miss_access allow all", "icap_enable off", "never_direct deny all", "umask 027"] {
+        has(&imported(&format!("{rules}{line}\n"), false), "allow_from = [\"10.0.0.0/8\"]");
+    }
+    // Certificates of clients, and a sender that is denied before all are allowed.
+    let closed = imported(all, false);
+    lacks(&closed, ":3129");
+    assert_eq!(fate(&closed, "https_port"), Fate::Unprotected);
+    lacks(&closed, "proxy_from = [\"0.0.0.0/0\"");
+    let senders = closed.configuration.split("proxy_from = ").nth(1).unwrap().lines().next();
+    assert!(!senders.unwrap().contains("\"192.0.2."), "{senders:?}");
+    assert!(senders.unwrap().contains("\"192.0.0.0/23\""), "{senders:?}");
+    has(&imported(corpus!("reply_access"), false), "allow_from = []");
+}
+
+fn lacks(imported: &Imported, line: &str) {
+    assert!(!imported.configuration.contains(line), "{line} in {}", imported.configuration);
+}
+
+#[test]
+fn a_denied_host_has_no_route() {
+    let text = corpus!("denied_hosts").replace("cache_peer_access app deny priv\n", "");
+    let imported = imported(&text, false);
+    lacks(&imported, "\"admin.internal.example.com\"");
+    has(&imported, "\nupstream = \"app\"");
+    // The same name in both.
+    let same = text.replace("src 10.0.0.0/8", "src 10.0.0.0/9").replace(".internal", "admin");
+    lacks(&self::imported(&same, false), "hosts = [\"adminadmin\"]");
+    // A rule of the peer that denies and is not carried closes.
+    let closed = self::imported(corpus!("denied_hosts"), false);
+    lacks(&closed, "\nupstream = ");
+    assert_eq!(fate(&closed, "cache_peer_access app deny priv"), Fate::Unprotected);
+}
+
+#[test]
+fn each_line_has_its_own_note() {
+    let of = |text: &str| imported(text, false);
+    let mut read = |_: &str| Err(String::new());
+    let (text, options) = (corpus!("intercept"), Options::default());
+    let none = crate::import(Source::Squid, "f", text, options, &mut read).unwrap();
+    assert_eq!(fate(&none, "http_access allow"), Fate::NotCarried);
+    assert_eq!(fate(&of(corpus!("unused_peer")), "cache_peer"), Fate::NotCarried);
+    assert_eq!(fate(&of(corpus!("dead_rules")), "http_access deny b"), Fate::Carried);
+    assert_eq!(of(corpus!("dead_rules")).notes.iter().filter(|n| n.line == 8).count(), 1);
+}
+
+#[test]
+fn long_lists_are_read_in_one_pass() {
+    let denied: String =
+        (0..1000).map(|at| format!("acl bad{} src 2001:db8:{at:x}::1\n", at / 900)).collect();
+    let allowed: String = (0..200)
+        .map(|at| format!("acl a{at} src 10.{at}.0.0/16\nhttp_access allow a{at}\n"))
+        .collect();
+    let text = format!(
+        "{denied}http_access deny bad0\nhttp_access deny bad1\n{allowed}http_access deny all\n\
+         http_port 127.0.0.1:1\n"
+    );
+    has(
+        &imported(&text, false),
+        "allow_from = [\"10.0.0.0/9\", \"10.128.0.0/10\", \"10.192.0.0/13\"]",
+    );
+    // What is left of all addresses has more networks than a list may have: no client is let in.
+    let everyone = text.replace("http_access allow a0\n", "http_access allow all\n");
+    has(&imported(&everyone, false), "allow_from = []");
 }

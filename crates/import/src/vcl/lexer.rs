@@ -36,7 +36,7 @@ const SIGNS: &[&str] = &[
 pub(crate) fn tokens(file: &Rc<str>, text: &str) -> Result<Vec<Token>, SyntaxError> {
     let (mut all, mut rest, mut line) = (Vec::new(), text, 1);
     loop {
-        let at = Place { file: Rc::clone(file), line };
+        let at = Place::new(file, line);
         let Some(first) = rest.chars().next() else { return Ok(all) };
         let word_of = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
         let (word, length) = if first.is_whitespace() {

@@ -4,7 +4,7 @@ mod backends;
 mod eval;
 mod lexer;
 mod parser;
-mod pattern;
+pub(crate) mod pattern;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub(crate) fn import(
 ) -> Result<(), SyntaxError> {
     let mut program = Program::default();
     parse(file, text, input, notes, &mut program)?;
-    let at = Place { file: Rc::clone(file), line: 1 };
+    let at = Place::new(file, 1);
     let names = backends::upstreams(&program, tree, notes);
     backends::init_notes(&program, &names, notes);
     let mut listen = Section::new("listen");

@@ -99,7 +99,7 @@ pub(crate) fn parse(
     program: &mut Program,
 ) -> Result<(), SyntaxError> {
     let all = tokens(file, text)?;
-    let end = Place { file: Rc::clone(file), line: text.lines().count().max(1) };
+    let end = Place::new(file, text.lines().count().max(1));
     let mut reader = Reader { all: &all, at: 0, end, statements: program.statements };
     while reader.peek().is_some() {
         reader.declaration(input, notes, program)?;
