@@ -16,7 +16,12 @@ struct Director {
 
 /// Writes an upstream for each backend, and for each director of `vcl_init`. Returns their names,
 /// that of the default backend first.
-pub(crate) fn upstreams(program: &Program, tree: &mut Tree, notes: &mut Notes) -> Vec<String> {
+pub(crate) fn upstreams(
+    program: &Program,
+    forwards: bool,
+    tree: &mut Tree,
+    notes: &mut Notes,
+) -> Vec<String> {
     let mut names = Vec::new();
     for block in &program.blocks {
         let shown = format!("{} {}", block.kind, block.name);
@@ -25,9 +30,9 @@ pub(crate) fn upstreams(program: &Program, tree: &mut Tree, notes: &mut Notes) -
                 names.push(block.name.clone());
                 let mut section = Section::new("upstream");
                 section.set("name", block.name.clone(), &block.at);
-                server(&mut section, block, None, false);
+                server(&mut section, block, None, false, notes);
                 settings(&mut section, block, program, notes);
-                usual(&mut section);
+                usual(&mut section, forwards);
                 tree.add(section);
                 notes.carried(&block.at, &shown);
             }
@@ -49,11 +54,11 @@ pub(crate) fn upstreams(program: &Program, tree: &mut Tree, notes: &mut Notes) -
             let Some(block) = found else { continue };
             first = first.or(Some(block));
             let backup = director.kind == "fallback" && at > 0;
-            server(&mut section, block, *weight, backup);
+            server(&mut section, block, *weight, backup, notes);
         }
         if let Some(block) = first {
             settings(&mut section, block, program, notes);
-            usual(&mut section);
+            usual(&mut section, forwards);
             tree.add(section);
             names.push(name);
         }
@@ -62,12 +67,24 @@ pub(crate) fn upstreams(program: &Program, tree: &mut Tree, notes: &mut Notes) -
 }
 
 /// Varnish sends X-Forwarded-For by its built-in subroutine.
-fn usual(section: &mut Section) {
+fn usual(section: &mut Section, forwards: bool) {
+    if !forwards {
+        return;
+    }
     section.set_for("forwarded", "x_forwarded", "X-Forwarded-For, as Varnish sends it");
 }
 
-fn server(section: &mut Section, block: &Block, weight: Option<u64>, backup: bool) {
+fn server(
+    section: &mut Section,
+    block: &Block,
+    weight: Option<u64>,
+    backup: bool,
+    notes: &mut Notes,
+) {
     let value = |name: &str| block.fields.iter().find(|field| field.name == name);
+    for field in ["host", "port", "max_connections"].iter().filter_map(|name| value(name)) {
+        notes.carried(&field.at, &format!(".{}", field.name));
+    }
     let Some(host) = value("host") else { return };
     let port = value("port").map_or("80", |port| port.value.as_str());
     let host =
@@ -91,7 +108,10 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
         let shown = format!(".{}", field.name);
         match field.name.as_str() {
             "host" | "port" | "max_connections" => {}
-            "host_header" => section.set("host", field.value.clone(), &field.at),
+            "host_header" => {
+                section.set("host", field.value.clone(), &field.at);
+                notes.carried(&field.at, &shown);
+            }
             "connect_timeout" | "first_byte_timeout" | "between_bytes_timeout" => {
                 let key = match field.name.as_str() {
                     "connect_timeout" => "connect",
@@ -99,7 +119,10 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
                     _ => "idle",
                 };
                 match timeout(&field.value) {
-                    Some(time) => section.below("upstream.timeouts").set(key, time, &field.at),
+                    Some(time) => {
+                        section.below("upstream.timeouts").set(key, time, &field.at);
+                        notes.carried(&field.at, &shown);
+                    }
                     None => notes.left(&field.at, &shown, "it is not a time-out"),
                 }
             }
@@ -137,6 +160,15 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
         let fall = window.saturating_sub(threshold) + 1;
         health.set("rise", Value::Count(threshold.clamp(1, 1000)), &at.at);
         health.set("fall", Value::Count(fall.clamp(1, 1000)), &at.at);
+    }
+    for field in fields {
+        let shown = format!(".{}", field.name);
+        match field.name.as_str() {
+            "url" | "interval" | "timeout" | "window" | "threshold" => {
+                notes.carried(&field.at, &shown);
+            }
+            _ => notes.left(&field.at, &shown, "a check is a GET of a path"),
+        }
     }
     let text = "consecutive checks count, instead of a window; a status from 200 to 399 is well";
     notes.different(&at.at, ".probe", text);

@@ -3,14 +3,17 @@
 //! Routes are chosen by host and path, whatever their order; VCL is a program. So the program is
 //! run for one request of each *cell*, a host and a path that its conditions name, and the result
 //! becomes the route of the cell. A condition on anything else is not known: nothing inside it is
-//! carried. If that kept requests out, the cell is closed; if it kept responses out of the store,
-//! the cell stores nothing.
+//! carried. If that kept requests out or sent them elsewhere, the cell is closed; if it kept
+//! responses out of the store, the cell stores nothing; if it changed a field of the request, the
+//! client's own field is removed. Statements behind a branch that is not known and can end the
+//! subroutine are in doubt: they are carried only as far as that opens nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::lexer::Word;
 use super::parser::{Arm, Expr, Kind, Program, Stmt};
 use super::pattern::literal;
+use crate::fields::{is_about_caching, is_free};
 use crate::note::Fate;
 
 /// Statements that are run for all cells together, at most.
@@ -39,6 +42,7 @@ pub(crate) struct Request {
 pub(crate) enum End {
     Hash,
     Pass,
+    Pipe,
     Purge,
     /// A status and the words of its reason.
     Synth(u64, Vec<Word>),
@@ -49,12 +53,17 @@ pub(crate) enum End {
 /// What was done to a request and its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
+    /// Empty: one that is not known.
     pub(crate) backend: Option<String>,
     /// Changes to fields, by name: a value, or `None` if it is removed.
     pub(crate) request: BTreeMap<String, Option<String>>,
     pub(crate) response: BTreeMap<String, Option<String>>,
+    /// Fields of the request, and `req.url`, whose values are not known any more.
+    vague: BTreeSet<String>,
     pub(crate) end: Option<End>,
-    /// Something that was not carried kept requests out.
+    /// The subroutine may have ended before.
+    in_doubt: bool,
+    /// Something that was not carried kept requests out, or sent them elsewhere.
     pub(crate) unprotected: bool,
     /// Something that was not carried kept responses out of the store.
     pub(crate) store_unknown: bool,
@@ -62,6 +71,41 @@ pub(crate) struct State {
     pub(crate) uncacheable: bool,
     /// Access lists that a purge asked for.
     pub(crate) lists: BTreeSet<String>,
+    /// The statements that were run.
+    pub(crate) ran: BTreeSet<usize>,
+}
+
+impl State {
+    /// Whether the client's field of this name is removed, and known to be.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        self.request.get(name) == Some(&None) && !self.vague.contains(name)
+    }
+
+    /// A field of the request gets a value that is not carried. The client's own must not pass for
+    /// it.
+    fn hide(&mut self, name: &str) {
+        self.vague.insert(name.to_owned());
+        if is_free(name) && !PRIVATE.contains(&name) {
+            self.request.insert(name.to_owned(), None);
+        }
+    }
+}
+
+/// Fields that say who the client is. Where it is not known whether they are removed, they are
+/// passed on, and nothing is stored.
+pub(crate) const PRIVATE: [&str; 2] = ["cookie", "authorization"];
+
+/// What a branch that is not known can do.
+#[derive(Debug, Default)]
+struct Doubts {
+    /// It answers, or sends requests elsewhere.
+    refuses: bool,
+    /// It keeps responses out of the store.
+    passes: bool,
+    /// It ends the subroutine.
+    ends: bool,
+    /// Fields of the request that it changes.
+    fields: BTreeSet<String>,
 }
 
 /// Runs subroutines, and remembers what became of each statement.
@@ -72,6 +116,12 @@ pub(crate) struct Runner<'p> {
     depth: usize,
     /// Statuses of `synth` that become redirects.
     redirects: BTreeSet<u64>,
+    /// The upstreams.
+    names: Vec<String>,
+    /// Upstreams are sent X-Forwarded-For.
+    forwards: bool,
+    /// After `vcl_recv`, when no answer can be given any more.
+    is_late: bool,
 }
 
 /// Whether a condition holds; `None`: not known.
@@ -83,9 +133,15 @@ const AGES: &str = "lifetimes are those of responses, as RFC 9111 says; change C
                     route.response";
 
 impl<'p> Runner<'p> {
-    pub(crate) fn new(program: &'p Program, redirects: BTreeSet<u64>) -> Runner<'p> {
-        let fates = vec![None; program.statements];
-        Runner { program, fates, steps: 0, depth: 0, redirects }
+    pub(crate) fn new(
+        program: &'p Program,
+        redirects: BTreeSet<u64>,
+        names: &[String],
+        forwards: bool,
+    ) -> Runner<'p> {
+        let (fates, names) = (vec![None; program.statements], names.to_vec());
+        let (steps, depth, is_late) = (0, 0, false);
+        Runner { program, fates, steps, depth, redirects, names, forwards, is_late }
     }
 
     /// Whether too much was run.
@@ -98,8 +154,32 @@ impl<'p> Runner<'p> {
         self.fates.get(stmt.id).and_then(Option::as_ref)
     }
 
+    /// Runs the program for a request. The end is that of `vcl_recv`.
+    pub(crate) fn run(&mut self, request: &Request) -> State {
+        let mut state = State::default();
+        self.is_late = false;
+        self.sub("vcl_recv", request, &mut state);
+        let end = state.end.take();
+        self.is_late = true;
+        if !matches!(end, Some(End::Synth(..) | End::Purge)) {
+            for sub in ["vcl_hash", "vcl_pass", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
+                self.sub(sub, request, &mut state);
+                state.uncacheable |= state.end.take() == Some(End::Pass);
+            }
+            let mut aside = state.clone();
+            let piped = if end == Some(End::Pipe) { &mut state } else { &mut aside };
+            self.sub("vcl_pipe", request, piped);
+            self.sub("vcl_backend_response", request, &mut state);
+            state.uncacheable |= state.end.take() == Some(End::Pass);
+        }
+        self.sub("vcl_deliver", request, &mut state);
+        state.end = end;
+        state
+    }
+
     /// Runs a subroutine, if there is one.
-    pub(crate) fn sub(&mut self, name: &str, request: &Request, state: &mut State) {
+    fn sub(&mut self, name: &str, request: &Request, state: &mut State) {
+        state.in_doubt = false;
         let program = self.program;
         if let Some((_, body)) = program.subs.iter().find(|(there, _)| there == name) {
             self.body(body, request, state);
@@ -113,6 +193,7 @@ impl<'p> Runner<'p> {
             if self.is_exhausted() {
                 return true;
             }
+            state.ran.insert(stmt.id);
             if self.statement(stmt, request, state) {
                 return true;
             }
@@ -121,7 +202,12 @@ impl<'p> Runner<'p> {
     }
 
     fn note(&mut self, stmt: &Stmt, fate: Fate, why: &str) {
-        let Some(there) = self.fates.get_mut(stmt.id) else { return };
+        self.note_id(stmt.id, fate, why);
+    }
+
+    /// A statement has this fate, if it has no worse one.
+    pub(crate) fn note_id(&mut self, id: usize, fate: Fate, why: &str) {
+        let Some(there) = self.fates.get_mut(id) else { return };
         if there.as_ref().is_none_or(|(other, _)| *other < fate) {
             *there = Some((fate, why.to_owned()));
         }
@@ -175,16 +261,7 @@ impl<'p> Runner<'p> {
     ) -> bool {
         for (at, (condition, body)) in arms.iter().enumerate() {
             self.steps += condition.as_ref().map_or(0, comparisons);
-            let truth = match condition {
-                None => Some(true),
-                // A response to a request with Authorization is stored only as RFC 9111 allows, so
-                // one that is passed for it needs no care. One that is refused does.
-                Some(condition) if mentions(condition, "req.http.authorization") => {
-                    let (refuses, _) = self.keeps_out(&body.iter().collect::<Vec<_>>());
-                    truth(condition, request, state).filter(|_| !refuses)
-                }
-                Some(condition) => truth(condition, request, state),
-            };
+            let truth = condition.as_ref().map_or(Some(true), |one| truth(one, request, state));
             match truth {
                 Some(false) => self.note(stmt, Fate::Carried, ""),
                 Some(true) => {
@@ -201,11 +278,14 @@ impl<'p> Runner<'p> {
                         rest.iter().for_each(|one| self.mark(one, Fate::Different, text));
                         return false;
                     }
-                    let (refuses, passes) = self.keeps_out(&rest);
-                    state.unprotected |= refuses;
-                    state.store_unknown |= passes;
-                    let fate = if refuses { Fate::Unprotected } else { Fate::NotCarried };
-                    let text = match passes && !refuses {
+                    let mut doubts = Doubts::default();
+                    self.doubts(&rest, &mut doubts);
+                    state.unprotected |= doubts.refuses;
+                    state.store_unknown |= doubts.passes;
+                    state.in_doubt |= doubts.ends;
+                    doubts.fields.iter().for_each(|name| state.hide(name));
+                    let fate = if doubts.refuses { Fate::Unprotected } else { Fate::NotCarried };
+                    let text = match doubts.passes && !doubts.refuses {
                         true => format!("{UNKNOWN}; nothing is stored where it applied"),
                         false => UNKNOWN.to_owned(),
                     };
@@ -226,45 +306,65 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Whether some statement answers with an error, and whether some keeps responses out of the
-    /// store.
-    fn keeps_out(&self, all: &[&Stmt]) -> (bool, bool) {
-        let (mut refuses, mut passes) = (false, false);
+    /// What statements can do that may or may not be run.
+    fn doubts(&self, all: &[&Stmt], doubts: &mut Doubts) {
         for stmt in all {
             match &stmt.kind {
-                Kind::Return(words) => match words.first() {
-                    Some(Word::Name(name)) if name == "synth" => {
-                        let status = words.iter().find_map(|word| match word {
-                            Word::Name(number) => number.parse::<u64>().ok(),
-                            _ => None,
-                        });
-                        let sends = |status: u64| status < 400 || self.redirects.contains(&status);
-                        refuses |= !status.is_some_and(sends);
+                Kind::Return(words) => {
+                    doubts.ends = true;
+                    match words.first() {
+                        Some(Word::Name(name)) if name == "synth" => {
+                            let status = words.iter().find_map(|word| match word {
+                                Word::Name(number) => number.parse::<u64>().ok(),
+                                _ => None,
+                            });
+                            let sends =
+                                |status: u64| status < 400 || self.redirects.contains(&status);
+                            doubts.refuses |= !status.is_some_and(sends);
+                        }
+                        Some(Word::Name(name)) => match name.as_str() {
+                            "pass" | "pipe" | "abandon" | "retry" => doubts.passes = true,
+                            "hash" | "lookup" | "deliver" | "fetch" | "ok" | "miss" => {}
+                            _ => doubts.refuses = true,
+                        },
+                        _ => doubts.refuses = true,
                     }
-                    Some(Word::Name(name)) => {
-                        passes |= matches!(name.as_str(), "pass" | "pipe" | "restart");
-                    }
-                    _ => {}
-                },
-                Kind::Set(to, _) => {
-                    passes |= matches!(
-                        to.as_str(),
-                        "beresp.uncacheable" | "beresp.ttl" | "req.hash_always_miss" | "req.url"
-                    ) || to.starts_with("req.http.");
                 }
-                Kind::Other(name, _) => passes |= name == "hash_data",
+                Kind::Set(to, value) => match to.as_str() {
+                    "req.backend_hint" | "bereq.backend" => doubts.refuses = true,
+                    "beresp.uncacheable" | "beresp.ttl" | "req.hash_always_miss" => {
+                        doubts.passes = true;
+                    }
+                    to if is_normalised_host(to, value) => {}
+                    to if to.starts_with("beresp.") || to.starts_with("resp.") => {}
+                    to => match request_field(to) {
+                        Some("x-forwarded-for") if self.forwards => {}
+                        Some("host") => doubts.refuses = true,
+                        Some(name) => {
+                            doubts.passes = true;
+                            doubts.fields.insert(name.to_owned());
+                        }
+                        None => doubts.refuses |= !SETTINGS.contains(&to),
+                    },
+                },
+                Kind::Unset(what) => {
+                    if let Some(name) = request_field(what) {
+                        doubts.passes = true;
+                        doubts.fields.insert(name.to_owned());
+                    }
+                }
+                Kind::Other(name, _) => {
+                    doubts.passes |= name == "hash_data";
+                    doubts.refuses |= name != "hash_data" && !is_harmless(name);
+                }
                 // Its content is looked at where it is called.
-                Kind::Call(_) => refuses = true,
+                Kind::Call(_) => doubts.refuses = true,
                 Kind::If(arms) => {
                     let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
-                    let (more, less) = self.keeps_out(&inner);
-                    refuses |= more;
-                    passes |= less;
+                    self.doubts(&inner, doubts);
                 }
-                Kind::Unset(_) => {}
             }
         }
-        (refuses, passes)
     }
 
     fn end(&mut self, stmt: &Stmt, words: &[Word]) -> Option<End> {
@@ -285,13 +385,13 @@ impl<'p> Runner<'p> {
                 let text = "the request is passed on without the store; its connection is not \
                             handed over";
                 self.note(stmt, Fate::Different, text);
-                End::Pass
+                End::Pipe
             }
-            "purge" => {
+            "purge" if !self.is_late => {
                 self.note(stmt, Fate::Carried, "");
                 End::Purge
             }
-            "synth" => {
+            "synth" if !self.is_late => {
                 let inner = &words[1..];
                 let status = inner.iter().find_map(|word| match word {
                     Word::Name(number) => number.parse::<u64>().ok(),
@@ -311,7 +411,7 @@ impl<'p> Runner<'p> {
                 End::Other
             }
             _ => {
-                self.note(stmt, Fate::Unprotected, "this action is not known here");
+                self.note(stmt, Fate::Unprotected, "this action is not known here, at this time");
                 return None;
             }
         })
@@ -321,34 +421,34 @@ impl<'p> Runner<'p> {
         let field = |prefixes: &[&str]| {
             prefixes.iter().find_map(|prefix| to.strip_prefix(prefix)).map(str::to_owned)
         };
-        if matches!(to, "req.backend_hint" | "bereq.backend")
-            && let [Word::Name(name), ..] = value
-        {
-            state.backend = Some(name.trim_end_matches(".backend").to_owned());
-            return self.note(stmt, Fate::Carried, "");
+        if matches!(to, "req.backend_hint" | "bereq.backend") {
+            let name = match value {
+                [Word::Name(name)] => Some(name.as_str()),
+                [Word::Name(name), Word::Sign("("), .., Word::Sign(")")] => {
+                    name.strip_suffix(".backend")
+                }
+                _ => None,
+            };
+            let name = name.filter(|name| self.names.iter().any(|there| there == name));
+            state.backend = Some(name.unwrap_or_default().to_owned());
+            if state.in_doubt {
+                state.unprotected = true;
+                return self.note(stmt, Fate::Unprotected, IN_DOUBT);
+            }
+            return match name {
+                Some(_) => self.note(stmt, Fate::Carried, ""),
+                None => {
+                    let text = "it is no upstream here, so this is answered with 501";
+                    self.note(stmt, Fate::NotCarried, text);
+                }
+            };
         }
         let text = match value {
             [Word::Text(text)] => Some(text.clone()),
             _ => None,
         };
-        if let Some(name) = field(&["req.http.", "bereq.http."]) {
-            return match (text, name.as_str()) {
-                (_, "x-forwarded-for") => {
-                    let text = "X-Forwarded-For is sent by upstream.forwarded";
-                    self.note(stmt, Fate::Different, text);
-                }
-                (Some(text), name) if is_free(name) && !text.is_empty() => {
-                    state.request.insert(name.to_owned(), Some(text));
-                    self.note(stmt, Fate::Carried, "");
-                }
-                _ => {
-                    // A changed Host or Cookie can change the key, or who gets a response.
-                    state.store_unknown |= name != "x-real-ip";
-                    let text = "the value is not a fixed text, so it is not set, and nothing is \
-                                stored";
-                    self.note(stmt, Fate::NotCarried, text);
-                }
-            };
+        if let Some(name) = request_field(to) {
+            return self.set_request(stmt, (to, name), value, state);
         }
         if let Some(name) = field(&["beresp.http.", "resp.http."]) {
             return match text {
@@ -366,9 +466,17 @@ impl<'p> Runner<'p> {
         }
         match to {
             "req.url" | "bereq.url" => {
+                let mentions = |word: &Word| matches!(word, Word::Name(name) if name == to);
                 state.store_unknown = true;
+                state.vague.insert("req.url".to_owned());
                 let text = "URLs are passed on as they are, so nothing is stored";
-                self.note(stmt, Fate::NotCarried, text);
+                // A URL that is replaced, and not only written otherwise, leads elsewhere.
+                let fate = match value.iter().any(mentions) {
+                    true => Fate::NotCarried,
+                    false => Fate::Unprotected,
+                };
+                state.unprotected |= fate == Fate::Unprotected;
+                self.note(stmt, fate, text);
             }
             "beresp.uncacheable" => {
                 if value != [Word::Name("true".to_owned())] {
@@ -395,7 +503,67 @@ impl<'p> Runner<'p> {
             "req.hash_always_miss" | "req.hash_ignore_busy" => {
                 self.note(stmt, Fate::NotCarried, "requests are always collapsed");
             }
-            _ => self.note(stmt, Fate::NotCarried, "this variable is not known here"),
+            _ if SETTINGS.contains(&to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
+                self.note(stmt, Fate::NotCarried, "there is no such setting");
+            }
+            _ => {
+                state.unprotected = true;
+                self.note(stmt, Fate::Unprotected, "this variable is not known here");
+            }
+        }
+    }
+
+    /// A field of the request is set.
+    fn set_request(
+        &mut self,
+        stmt: &Stmt,
+        (to, name): (&str, &str),
+        value: &[Word],
+        state: &mut State,
+    ) {
+        match value {
+            _ if is_normalised_host(to, value) => {
+                let text = "hosts are compared in lower case and without ports";
+                self.note(stmt, Fate::Nothing, text);
+            }
+            _ if name == "host" => {
+                state.hide("host");
+                state.unprotected = true;
+                let text = "the client's Host is sent; see .host_header of backends";
+                self.note(stmt, Fate::Unprotected, text);
+            }
+            _ if name == "x-forwarded-for" && self.forwards => {
+                let text = "X-Forwarded-For is sent by upstream.forwarded";
+                self.note(stmt, Fate::Different, text);
+            }
+            [Word::Text(text)] if is_free(name) && !text.is_empty() && !state.in_doubt => {
+                state.request.insert(name.to_owned(), Some(text.clone()));
+                state.vague.remove(name);
+                self.note(stmt, Fate::Carried, "");
+            }
+            _ => {
+                let mentions = |word: &Word| match word {
+                    Word::Name(name) => name.eq_ignore_ascii_case(to),
+                    _ => false,
+                };
+                state.hide(name);
+                let is_filtered = value.iter().any(mentions) || state.in_doubt;
+                if PRIVATE.contains(&name) && !is_filtered {
+                    state.request.insert(name.to_owned(), None);
+                }
+                // Another value can change who gets a response.
+                let text = match name {
+                    "x-real-ip" | "x-forwarded-for" => {
+                        "the value is not a fixed text, so the client's field is removed"
+                    }
+                    _ => {
+                        state.store_unknown = true;
+                        "it is not a fixed text for all requests, so the client's field is removed \
+                         (a Cookie is left), and nothing is stored"
+                    }
+                };
+                self.note(stmt, Fate::NotCarried, text);
+            }
         }
     }
 
@@ -403,9 +571,15 @@ impl<'p> Runner<'p> {
         let of = |prefixes: [&str; 2]| {
             prefixes.iter().find_map(|prefix| what.strip_prefix(prefix)).map(str::to_owned)
         };
-        if let Some(name) = of(["req.http.", "bereq.http."]) {
-            if is_free(&name) {
-                state.request.insert(name, None);
+        if let Some(name) = request_field(what) {
+            if PRIVATE.contains(&name) && state.in_doubt {
+                state.vague.insert(name.to_owned());
+                state.store_unknown = true;
+                return self.note(stmt, Fate::NotCarried, IN_DOUBT);
+            }
+            if is_free(name) {
+                state.request.insert(name.to_owned(), None);
+                state.vague.remove(name);
                 return self.note(stmt, Fate::Carried, "");
             }
             return self.note(stmt, Fate::Nothing, "fields of one connection are never passed on");
@@ -422,6 +596,7 @@ impl<'p> Runner<'p> {
                     let text = "it would change stored responses, not only what clients see";
                     self.note(stmt, Fate::NotCarried, text);
                 }
+                "set-cookie" if state.in_doubt => self.note(stmt, Fate::NotCarried, IN_DOUBT),
                 name if is_free(name) => {
                     state.response.insert(name.to_owned(), None);
                     self.note(stmt, Fate::Carried, "");
@@ -433,13 +608,13 @@ impl<'p> Runner<'p> {
     }
 
     fn other(&mut self, stmt: &Stmt, name: &str, words: &[Word], state: &mut State) {
-        let first = words.iter().find_map(|word| match word {
-            Word::Name(name) => Some(name.to_ascii_lowercase()),
-            _ => None,
-        });
+        let only = match words {
+            [Word::Sign("("), Word::Name(name), Word::Sign(")")] => name.to_ascii_lowercase(),
+            _ => String::new(),
+        };
         match name {
-            "hash_data" => match first.as_deref() {
-                Some("req.url" | "req.http.host" | "server.ip") => {
+            "hash_data" => match only.as_str() {
+                "req.url" | "req.http.host" | "server.ip" => {
                     self.note(stmt, Fate::Carried, "");
                 }
                 _ => {
@@ -456,9 +631,105 @@ impl<'p> Runner<'p> {
             "ban" | "std.ban" => {
                 self.note(stmt, Fate::NotCarried, "use `plimsoll purge` with a prefix or a tag");
             }
-            _ => self.note(stmt, Fate::NotCarried, "this function is not known here"),
+            _ if is_harmless(name) => {
+                state.store_unknown = true;
+                let text = "this function is not known here, so nothing is stored";
+                self.note(stmt, Fate::NotCarried, text);
+            }
+            _ => {
+                state.unprotected = true;
+                self.note(stmt, Fate::Unprotected, "this function is not known here");
+            }
         }
     }
+}
+
+const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
+
+/// Variables that are not carried, and keep no request out.
+const SETTINGS: [&str; 12] = [
+    "req.url",
+    "bereq.url",
+    "req.esi",
+    "req.esi_level",
+    "req.grace",
+    "req.ttl",
+    "req.hash_always_miss",
+    "req.hash_ignore_busy",
+    "client.identity",
+    "bereq.connect_timeout",
+    "bereq.first_byte_timeout",
+    "bereq.between_bytes_timeout",
+];
+
+/// Functions that keep no request out. Any other could.
+fn is_harmless(name: &str) -> bool {
+    let known = ["synthetic", "ban", "std.log", "std.syslog", "std.collect", "std.cache_req_body"];
+    known.contains(&name) || name.starts_with("cookie.") || name.starts_with("header.")
+}
+
+/// The field of the request that a variable is.
+fn request_field(variable: &str) -> Option<&str> {
+    ["req.http.", "bereq.http."].iter().find_map(|prefix| variable.strip_prefix(prefix))
+}
+
+/// The client's Host in lower case, or without its port.
+fn is_normalised_host(to: &str, value: &[Word]) -> bool {
+    let is_host = |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(to));
+    if request_field(to) != Some("host") {
+        return false;
+    }
+    match value {
+        [Word::Name(lower), Word::Sign("("), host, Word::Sign(")")] => {
+            lower == "std.tolower" && is_host(host)
+        }
+        [
+            Word::Name(regsub),
+            Word::Sign("("),
+            host,
+            Word::Sign(","),
+            Word::Text(pattern),
+            Word::Sign(","),
+            Word::Text(empty),
+            Word::Sign(")"),
+        ] => {
+            let ports = [":[0-9]+", ":[0-9]+$", r":\d+", r":\d+$"];
+            let is_port = ports.contains(&pattern.as_str()) && empty.is_empty();
+            regsub == "regsub" && is_host(host) && is_port
+        }
+        _ => false,
+    }
+}
+
+/// Whether the program replaces X-Forwarded-For, instead of adding to it as Varnish does.
+pub(crate) fn replaces_forwarded(program: &Program) -> bool {
+    fn in_body(body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| match &stmt.kind {
+            Kind::Set(to, value) => is_forwarded(to) && !adds(value),
+            Kind::Unset(what) => is_forwarded(what),
+            // In one arm it is added to, and in the other there is none.
+            Kind::If(arms) => {
+                let added = |stmt: &Stmt| match &stmt.kind {
+                    Kind::Set(to, value) => is_forwarded(to) && adds(value),
+                    _ => false,
+                };
+                !arms.iter().any(|(_, body)| body.iter().any(added))
+                    && arms.iter().any(|(_, body)| in_body(body))
+            }
+            _ => false,
+        })
+    }
+    program.subs.iter().any(|(_, body)| in_body(body))
+}
+
+fn is_forwarded(variable: &str) -> bool {
+    request_field(variable) == Some("x-forwarded-for")
+}
+
+fn adds(value: &[Word]) -> bool {
+    let is =
+        |word: &Word| matches!(word, Word::Name(name) if is_forwarded(&name.to_ascii_lowercase()));
+    value.iter().any(is)
 }
 
 fn is_zero(value: &[Word]) -> bool {
@@ -466,26 +737,6 @@ fn is_zero(value: &[Word]) -> bool {
         [Word::Name(number)] => number.trim_end_matches(|c: char| c.is_ascii_alphabetic()) == "0",
         _ => false,
     }
-}
-
-fn is_free(name: &str) -> bool {
-    let fixed = [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "upgrade",
-        "via",
-    ];
-    !name.is_empty() && !fixed.contains(&name)
-}
-
-fn is_about_caching(name: &str) -> bool {
-    ["cache-control", "expires", "vary", "age", "date", "etag", "last-modified", "set-cookie"]
-        .contains(&name)
 }
 
 /// How many comparisons a condition has.
@@ -532,13 +783,9 @@ fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth {
         }
         Expr::Not(inner) => truth(inner, request, state).map(|truth| !truth),
         Expr::Compare(left, sign, right) => compare(left, sign, right, request, state),
-        Expr::Is(name) if name == "req.http.authorization" => Some(false),
         Expr::Is(name) if name == "req.http.host" => Some(true),
         // A field that was removed is not there.
-        Expr::Is(name) => {
-            let field = name.strip_prefix("req.http.")?;
-            matches!(state.request.get(field), Some(None)).then_some(false)
-        }
+        Expr::Is(name) => state.lacks(request_field(name)?).then_some(false),
         Expr::Unknown => None,
     }
 }
@@ -550,6 +797,8 @@ fn compare(left: &str, sign: &str, right: &Word, request: &Request, state: &mut 
         return None;
     }
     let is = match (left, right) {
+        ("req.http.host" | "bereq.http.host", _) if state.vague.contains("host") => None,
+        ("req.url" | "bereq.url", _) if state.vague.contains("req.url") => None,
         ("req.restarts" | "bereq.retries", Word::Name(zero)) if zero == "0" => Some(true),
         ("client.ip", Word::Name(list)) => {
             state.lists.insert(list.clone());

@@ -9,12 +9,12 @@ pub(crate) mod pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use self::eval::{End, Named, Path, Request, Runner, State, named};
+use self::eval::{End, Named, PRIVATE, Path, Request, Runner, State, named};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use crate::input::Input;
 use crate::limits::ROUTES_MAX;
-use crate::note::{Notes, Place};
+use crate::note::{Fate, Notes, Place};
 use crate::tree::{Section, Tree, Value};
 use crate::{Options, SyntaxError};
 
@@ -36,7 +36,8 @@ pub(crate) fn import(
     let mut program = Program::default();
     parse(file, text, input, notes, &mut program)?;
     let at = Place::new(file, 1);
-    let names = backends::upstreams(&program, tree, notes);
+    let forwards = !eval::replaces_forwarded(&program);
+    let names = backends::upstreams(&program, forwards, tree, notes);
     backends::init_notes(&program, &names, notes);
     let mut listen = Section::new("listen");
     listen.set_for("address", ADDRESS, "not in VCL: see -a of varnishd");
@@ -54,19 +55,30 @@ pub(crate) fn import(
     }
     let mut run = Run {
         program: &program,
-        runner: Runner::new(&program, redirects.keys().copied().collect()),
+        runner: Runner::new(&program, redirects.keys().copied().collect(), &names, forwards),
+        forwards,
         redirects,
         methods,
         names,
         with_queries: BTreeSet::new(),
+        by_cookies: false,
         open: options.open,
         at: at.clone(),
     };
-    let routes = run.routes(named, &at)?;
-    for route in routes {
+    let Named { hosts, mut paths, .. } = named;
+    let root = Path::Prefix("/".to_owned());
+    paths.remove(&root);
+    if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
+        let text = format!("hosts and paths make more than {ROUTES_MAX} routes");
+        return Err(SyntaxError::at(&at, text));
+    }
+    let hosts: Vec<Option<String>> =
+        [None].into_iter().chain(hosts.into_iter().map(Some)).collect();
+    let paths: Vec<Path> = [root].into_iter().chain(paths).collect();
+    for route in run.routes(&hosts, &paths, &at)? {
         tree.add(route);
     }
-    let from = run.purgers(notes);
+    let from = run.purgers(&hosts, &paths, notes);
     tree.section("purge").set_for("from", from, "who may PURGE, by vcl_recv");
     if run.removes_via() {
         tree.section("via").set_for("responses", false, "unset resp.http.Via");
@@ -83,8 +95,12 @@ struct Run<'p> {
     /// Methods that are tried besides GET.
     methods: BTreeSet<String>,
     names: Vec<String>,
+    /// Upstreams are sent X-Forwarded-For.
+    forwards: bool,
     /// Paths that are open without a query, and refused with one.
     with_queries: BTreeSet<String>,
+    /// Some responses would be stored if they had no Set-Cookie.
+    by_cookies: bool,
     open: bool,
     at: Place,
 }
@@ -114,19 +130,17 @@ enum Action {
 
 impl Run<'_> {
     /// The routes of all cells that differ from the cell that their requests would find otherwise.
-    fn routes(&mut self, named: Named, at: &Place) -> Result<Vec<Section>, SyntaxError> {
-        let Named { hosts, mut paths, .. } = named;
-        let root = Path::Prefix("/".to_owned());
-        paths.remove(&root);
-        if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
-            let text = format!("hosts and paths make more than {ROUTES_MAX} routes");
-            return Err(SyntaxError::at(at, text));
-        }
+    fn routes(
+        &mut self,
+        hosts: &[Option<String>],
+        paths: &[Path],
+        at: &Place,
+    ) -> Result<Vec<Section>, SyntaxError> {
         let mut routes = Vec::new();
         let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
-        for host in [None].into_iter().chain(hosts.into_iter().map(Some)) {
+        for host in hosts {
             let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
-            for path in [root.clone()].iter().chain(&paths) {
+            for path in paths {
                 let mut cell = self.cell(host.as_deref(), path);
                 // The program compares a path with its query: with one, it is not this path.
                 if let Path::Exact(text) = path
@@ -144,7 +158,7 @@ impl Run<'_> {
             // Without a difference the requests of this host go to the routes for any host.
             if host.is_none() || of_host != of_any {
                 for (path, cell) in &of_host {
-                    if *path == root || above(&of_host, path) != Some(cell) {
+                    if *path == paths[0] || above(&of_host, path) != Some(cell) {
                         routes.push(self.route(host.as_deref(), path, cell));
                     }
                 }
@@ -156,7 +170,8 @@ impl Run<'_> {
         Ok(routes)
     }
 
-    /// Runs the program for a request of each method.
+    /// Runs the program for a request of each method. A route has all methods, so where they differ
+    /// it does what opens and stores the least.
     fn cell(&mut self, host: Option<&str>, path: &Path) -> Cell {
         let request = |method: &str| Request {
             host: host.map(str::to_owned),
@@ -164,81 +179,90 @@ impl Run<'_> {
             method: method.to_owned(),
             client_inside: None,
         };
-        let mut state = self.run(&request("GET"));
-        let action = self.action(&state, host);
-        let refused =
-            |end: &Option<End>| matches!(end, Some(End::Synth(status, _)) if *status >= 400);
+        let mut state = self.runner.run(&request("GET"));
+        let answers = |state: &State| matches!(state.end, Some(End::Synth(..) | End::Purge));
         for method in self.methods.clone() {
-            let other = self.run(&request(&method));
-            // A method that is refused where GET is not would be passed on.
-            state.unprotected |= other.unprotected || refused(&other.end) && !refused(&state.end);
+            let other = self.runner.run(&request(&method));
+            let mut differs = None;
+            let mut close = |text| differs = Some((Fate::Unprotected, text));
+            if answers(&state) {
+                // All methods get this answer.
+            } else if answers(&other) {
+                close("requests of some methods are answered here, and routes have all methods");
+            } else if self.backend(&other) != self.backend(&state) {
+                close("requests of some methods go elsewhere, and routes have all methods");
+            } else if method == "HEAD" && passes(&other) && !passes(&state) {
+                state.uncacheable = true;
+                differs = Some((Fate::NotCarried, METHODS));
+            }
+            if !answers(&state) && !answers(&other) {
+                for name in different(&state.request, &other.request) {
+                    differs = differs.or(Some((Fate::NotCarried, METHODS)));
+                    state.store_unknown = true;
+                    match PRIVATE.contains(&name.as_str()) {
+                        true => state.request.remove(&name),
+                        false => state.request.insert(name, None),
+                    };
+                }
+                for name in different(&state.response, &other.response) {
+                    differs = differs.or(Some((Fate::NotCarried, METHODS)));
+                    state.response.remove(&name);
+                }
+            }
+            if let Some((fate, why)) = differs {
+                state.unprotected |= fate == Fate::Unprotected;
+                for id in state.ran.symmetric_difference(&other.ran) {
+                    self.runner.note_id(*id, fate, why);
+                }
+            }
+            state.unprotected |= other.unprotected;
         }
+        // Varnish passes a request that has one of these, unless the program says otherwise.
+        let is_anonymous = PRIVATE.iter().all(|name| state.lacks(name));
         let explicit = state.end == Some(End::Hash);
-        let no_cookies = state.request.get("cookie") == Some(&None);
-        let stores = match state.end {
-            Some(End::Pass | End::Purge | End::Synth(..)) => false,
-            _ if state.uncacheable => false,
-            // Varnish passes a request with cookies, unless the program says otherwise.
-            _ => self.open || (explicit || no_cookies) && !state.store_unknown,
-        };
-        let backend = self.backend(&mut state);
+        let mut store = (explicit || is_anonymous) && !state.store_unknown && !passes(&state);
+        if store && state.response.get("set-cookie") != Some(&None) {
+            self.by_cookies = true;
+            store = false;
+        }
+        if !self.forwards {
+            state.request.insert("x-forwarded-for".to_owned(), None);
+        }
         Cell {
-            action: action.unwrap_or(Action::Backend(backend)),
-            store: stores,
+            action: self.action(&state, host),
+            store,
             request: state.request,
             response: state.response,
             closed: (state.unprotected || self.program.unreadable) && !self.open,
         }
     }
 
-    fn run(&mut self, request: &Request) -> State {
-        let mut state = State::default();
-        self.runner.sub("vcl_recv", request, &mut state);
-        let end = state.end.take();
-        let is_answer = matches!(end, Some(End::Synth(..) | End::Purge));
-        if !is_answer {
-            self.runner.sub("vcl_hash", request, &mut state);
-            for sub in ["vcl_pass", "vcl_pipe", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
-                self.runner.sub(sub, request, &mut state);
-            }
-            state.end = None;
-            self.runner.sub("vcl_backend_response", request, &mut state);
-            state.uncacheable |= state.end == Some(End::Pass);
-        }
-        self.runner.sub("vcl_deliver", request, &mut state);
-        state.end = end;
-        state
+    /// The upstream of a request, if it is one.
+    fn backend(&self, state: &State) -> Option<String> {
+        let mut declared = self.program.blocks.iter().filter(|block| block.kind == "backend");
+        let first = declared.clone().next();
+        let usual = declared.find(|block| block.name == "default").or(first);
+        let name = state.backend.as_ref().or(usual.map(|block| &block.name))?;
+        self.names.contains(name).then(|| name.clone())
     }
 
-    /// The upstream of a request.
-    fn backend(&self, state: &mut State) -> String {
-        let chosen = state.backend.take().filter(|name| self.names.contains(name));
-        let default = self.names.iter().find(|name| *name == "default");
-        let name = chosen.as_ref().or(default).or(self.names.first());
-        name.cloned().unwrap_or_default()
-    }
-
-    /// The answer that the program gives itself.
-    fn action(&self, state: &State, host: Option<&str>) -> Option<Action> {
+    /// The answer that the program gives itself, or the upstream.
+    fn action(&self, state: &State, host: Option<&str>) -> Action {
         let not_imported = || Action::Answer { status: 501, body: "not imported\n".to_owned() };
-        match &state.end {
-            Some(End::Synth(status, reason)) => {
-                let Some((sent, _)) = self.redirects.get(status) else {
-                    let valid = (200..=599).contains(status) && !matches!(status, 204 | 304);
-                    if !valid {
-                        return Some(not_imported());
-                    }
-                    let text = match &reason[..] {
-                        [Word::Text(text)] if !text.is_empty() => text.clone(),
-                        _ => status.to_string(),
-                    };
-                    return Some(Action::Answer { status: *status, body: text + "\n" });
-                };
-                Some(location(*sent, reason, host).unwrap_or_else(not_imported))
-            }
-            _ if self.names.is_empty() => Some(not_imported()),
-            _ => None,
+        let Some(End::Synth(status, reason)) = &state.end else {
+            return self.backend(state).map_or_else(not_imported, Action::Backend);
+        };
+        if let Some((sent, _)) = self.redirects.get(status) {
+            return location(*sent, reason, host).unwrap_or_else(not_imported);
         }
+        if !(200..=599).contains(status) || matches!(status, 204 | 304) {
+            return not_imported();
+        }
+        let text = match &reason[..] {
+            [Word::Text(text)] if !text.is_empty() => text.clone(),
+            _ => status.to_string(),
+        };
+        Action::Answer { status: *status, body: text + "\n" }
     }
 
     fn route(&self, host: Option<&str>, path: &Path, cell: &Cell) -> Section {
@@ -263,12 +287,6 @@ impl Run<'_> {
                 for (name, value) in cell.response.iter().filter(|(name, _)| *name != "via") {
                     change(route.below("route.response"), name, value.as_deref());
                 }
-                if cell.store && !cell.response.contains_key("set-cookie") {
-                    // Varnish stores no response with Set-Cookie. Ours is stored without it.
-                    let rule = route.below("route.response");
-                    rule.set_for("add", "Cache-Control", "a cookie is for one client");
-                    rule.set_for("value", "private=\"set-cookie\"", "a cookie is for one client");
-                }
             }
             Action::Redirect { status, location, with_path } => {
                 route.set_for("redirect", location.clone(), from);
@@ -288,25 +306,50 @@ impl Run<'_> {
         route
     }
 
-    /// The networks that may purge: those of the access list that decides about it.
-    fn purgers(&mut self, notes: &mut Notes) -> Vec<String> {
-        let request = |inside| Request {
-            host: None,
-            path: Path::Prefix("/".to_owned()),
-            method: "PURGE".to_owned(),
-            client_inside: inside,
-        };
-        let (inside, outside) = (self.run(&request(Some(true))), self.run(&request(Some(false))));
-        let purges = |state: &State| state.end == Some(End::Purge);
-        let lists: Vec<_> = inside.lists.iter().collect();
-        let mut from = Vec::new();
-        if purges(&inside) && purges(&outside) {
-            from.extend(["0.0.0.0/0".to_owned(), "::/0".to_owned()]);
-        } else if purges(&inside) && lists.len() == 1 {
-            from.extend(self.networks(lists[0], notes));
+    /// The networks that may purge: those of the access list that decides about it, if all cells
+    /// agree and nothing else decides.
+    fn purgers(
+        &mut self,
+        hosts: &[Option<String>],
+        paths: &[Path],
+        notes: &mut Notes,
+    ) -> Vec<String> {
+        let mut agreed: Option<Purgers> = None;
+        let mut known = !self.program.unreadable;
+        for (host, path) in hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)))
+        {
+            let mut run = |inside| {
+                let (host, path) = (host.clone(), path.clone());
+                let method = "PURGE".to_owned();
+                self.runner.run(&Request { host, path, method, client_inside: Some(inside) })
+            };
+            let (inside, outside) = (run(true), run(false));
+            let purges = |state: &State| state.end == Some(End::Purge);
+            let lists: Vec<&String> = inside.lists.union(&outside.lists).collect();
+            let of_cell = match (purges(&inside), purges(&outside), &lists[..]) {
+                (false, false, _) => Purgers::None,
+                (true, true, _) => Purgers::Everyone,
+                (true, false, [list]) => Purgers::List((*list).clone()),
+                _ => Purgers::Unknown,
+            };
+            known &= !inside.unprotected && !outside.unprotected && !self.runner.is_exhausted();
+            known &= agreed.as_ref().is_none_or(|agreed| *agreed == of_cell);
+            // The first that allows something is kept, for the note.
+            agreed = agreed.filter(|agreed| *agreed != Purgers::None).or(Some(of_cell));
         }
+        let agreed = agreed.unwrap_or(Purgers::None);
+        if agreed != Purgers::None && (!known || agreed == Purgers::Unknown) {
+            let text = "not only one list of networks decides who may, so no client may";
+            notes.unprotected(&self.at, "PURGE", text);
+            return Vec::new();
+        }
+        let from = match &agreed {
+            Purgers::Everyone => vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()],
+            Purgers::List(name) => self.networks(name, notes),
+            Purgers::None | Purgers::Unknown => Vec::new(),
+        };
         for parser::List { at, name, .. } in &self.program.lists {
-            if lists != [name] || !purges(&inside) {
+            if agreed != Purgers::List(name.clone()) {
                 let text = "networks decide only about PURGE here";
                 notes.left(at, &format!("acl {name}"), text);
             }
@@ -343,7 +386,7 @@ impl Run<'_> {
         let root = Path::Prefix("/".to_owned());
         let request =
             Request { host: None, path: root, method: "GET".to_owned(), client_inside: None };
-        self.run(&request).response.get("via") == Some(&None)
+        self.runner.run(&request).response.get("via") == Some(&None)
     }
 
     /// One note for each statement.
@@ -357,16 +400,21 @@ impl Run<'_> {
             let text = "the path with a query is refused, and routes do not look at queries";
             notes.unprotected(&self.at, &format!("req.url {path}"), text);
         }
-        let passes = self.program.subs.iter().find(|(name, _)| name == "vcl_recv");
-        let cookies = passes.is_some_and(|(_, body)| {
-            body.iter()
-                .any(|stmt| matches!(&stmt.kind, Kind::Unset(what) if what == "req.http.cookie"))
-        });
-        if !cookies && !self.open {
-            let text = "Varnish passes requests with a Cookie, and routes do not: where \
-                        `unset req.http.Cookie` or `return (hash)` does not say that this is \
-                        safe, nothing is stored";
+        let unset = |field: &str| {
+            let is = |stmt: &Stmt| matches!(&stmt.kind, Kind::Unset(what) if what == field);
+            self.program.subs.iter().any(|(_, body)| body.iter().any(is))
+        };
+        if !unset("req.http.cookie") || !unset("req.http.authorization") {
+            let text = "Varnish passes requests with Cookie or Authorization, and routes do not: \
+                        where they are not removed, and there is no `return (hash)`, nothing is \
+                        stored";
             notes.left(&self.at, "builtin vcl_recv", text);
+        }
+        if self.by_cookies {
+            let text = "Varnish stores no response with Set-Cookie, and routes do not look at \
+                        that: where `unset beresp.http.Set-Cookie` does not remove it, nothing is \
+                        stored";
+            notes.left(&self.at, "builtin vcl_backend_response", text);
         }
     }
 
@@ -390,6 +438,33 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// Who may purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Purgers {
+    None,
+    Everyone,
+    /// The networks of this list.
+    List(String),
+    Unknown,
+}
+
+const METHODS: &str = "requests of some methods differ here, and routes have all methods; the \
+                       difference is left out, or the field removed, and nothing is stored";
+
+fn passes(state: &State) -> bool {
+    state.uncacheable
+        || matches!(state.end, Some(End::Pass | End::Pipe | End::Purge | End::Synth(..)))
+}
+
+/// The names that do not have the same value in both.
+fn different(
+    one: &BTreeMap<String, Option<String>>,
+    other: &BTreeMap<String, Option<String>>,
+) -> Vec<String> {
+    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
 }
 
 /// The cell that requests of a path find if it has no route.

@@ -154,9 +154,14 @@ impl Reader<'_> {
         notes: &mut Notes,
         program: &mut Program,
     ) -> Result<(), SyntaxError> {
-        let at = self.place();
+        let mut at = self.place();
         input.count_directive(&at)?;
-        match self.name()?.as_str() {
+        let first = self.name()?;
+        // The statements of a subroutine have notes instead.
+        if first != "sub" {
+            notes.directive(&mut at, &first);
+        }
+        match first.as_str() {
             word @ ("vcl" | "import") => {
                 self.until_semicolon()?;
                 notes.nothing(&at, word, "nothing depends on it");
@@ -171,7 +176,7 @@ impl Reader<'_> {
             kind @ ("backend" | "probe") => {
                 let (kind, name) = (kind.to_owned(), self.name()?);
                 let fields = match self.has("{") {
-                    true => self.fields(0)?,
+                    true => self.fields(0, notes)?,
                     false => {
                         self.until_semicolon()?;
                         Vec::new()
@@ -194,7 +199,7 @@ impl Reader<'_> {
             "sub" => {
                 let name = self.name()?;
                 self.expect("{")?;
-                let body = self.body(0, input)?;
+                let body = self.body(0, input, notes)?;
                 program.statements = self.statements;
                 match program.subs.iter_mut().find(|(there, _)| *there == name) {
                     Some((_, all)) => all.extend(body),
@@ -246,18 +251,19 @@ impl Reader<'_> {
     }
 
     /// Fields of a backend, up to the closing brace.
-    fn fields(&mut self, depth: usize) -> Result<Vec<Field>, SyntaxError> {
+    fn fields(&mut self, depth: usize, notes: &mut Notes) -> Result<Vec<Field>, SyntaxError> {
         if depth > DEPTH_MAX {
             return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
         }
         let mut fields = Vec::new();
         while !self.has("}") {
-            let at = self.place();
+            let mut at = self.place();
             let name = self.name()?.trim_start_matches('.').to_owned();
+            notes.directive(&mut at, &format!(".{name}"));
             self.expect("=")?;
             let (mut value, mut inner) = (String::new(), Vec::new());
             if self.has("{") {
-                inner = self.fields(depth + 1)?;
+                inner = self.fields(depth + 1, notes)?;
                 self.has(";");
             } else {
                 for word in self.until_semicolon()? {
@@ -292,7 +298,12 @@ impl Reader<'_> {
     }
 
     /// Statements, up to the closing brace.
-    fn body(&mut self, depth: usize, input: &mut Input<'_>) -> Result<Vec<Stmt>, SyntaxError> {
+    fn body(
+        &mut self,
+        depth: usize,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+    ) -> Result<Vec<Stmt>, SyntaxError> {
         if depth > DEPTH_MAX {
             return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
         }
@@ -301,23 +312,30 @@ impl Reader<'_> {
             if self.has(";") {
                 continue;
             }
-            all.push(self.statement(depth, input)?);
+            all.push(self.statement(depth, input, notes)?);
         }
         Ok(all)
     }
 
-    fn statement(&mut self, depth: usize, input: &mut Input<'_>) -> Result<Stmt, SyntaxError> {
-        let (at, first) = (self.place(), self.at);
+    fn statement(
+        &mut self,
+        depth: usize,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+    ) -> Result<Stmt, SyntaxError> {
+        let (mut at, first) = (self.place(), self.at);
         input.count_directive(&at)?;
         let id = self.statements;
         self.statements += 1;
         let name = self.name()?;
         if name == "if" {
-            let (arms, shown) = self.arms(depth, input)?;
+            let (arms, shown) = self.arms(depth, input, notes)?;
+            notes.directive(&mut at, &shown);
             return Ok(Stmt { id, at, shown, kind: Kind::If(arms) });
         }
         let words = self.until_semicolon()?;
         let shown = shown(&self.all[first..self.at]);
+        notes.directive(&mut at, &shown);
         let kind = match (name.as_str(), &words[..]) {
             ("set", [Word::Name(to), Word::Sign("="), value @ ..]) => {
                 Kind::Set(to.to_ascii_lowercase(), value.to_vec())
@@ -338,6 +356,7 @@ impl Reader<'_> {
         &mut self,
         depth: usize,
         input: &mut Input<'_>,
+        notes: &mut Notes,
     ) -> Result<(Vec<Arm>, String), SyntaxError> {
         let (mut arms, first) = (Vec::new(), self.at);
         self.expect("(")?;
@@ -345,7 +364,7 @@ impl Reader<'_> {
         self.expect(")")?;
         let text = format!("if {}", shown(&self.all[first..self.at]));
         self.expect("{")?;
-        arms.push((Some(condition), self.body(depth + 1, input)?));
+        arms.push((Some(condition), self.body(depth + 1, input, notes)?));
         while let Some(Word::Name(next)) = self.peek() {
             let chained = match next.as_str() {
                 "elsif" | "elseif" | "elif" => true,
@@ -363,10 +382,10 @@ impl Reader<'_> {
                 let condition = self.or(0)?;
                 self.expect(")")?;
                 self.expect("{")?;
-                arms.push((Some(condition), self.body(depth + 1, input)?));
+                arms.push((Some(condition), self.body(depth + 1, input, notes)?));
             } else {
                 self.expect("{")?;
-                arms.push((None, self.body(depth + 1, input)?));
+                arms.push((None, self.body(depth + 1, input, notes)?));
                 break;
             }
         }
