@@ -96,14 +96,7 @@ fn included(base: &Path, pattern: &str) -> Result<Vec<Included>, String> {
     }
     let mut paths = Vec::new();
     if last.contains('*') {
-        // A directory that does not exist has no such files.
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if name.to_str().is_some_and(|name| !name.starts_with('.') && fits(&last, name)) {
-                paths.push(entry.path());
-            }
-        }
-        paths.sort();
+        paths = matching(directory, &last).map_err(|why| format!("{pattern}: {why}"))?;
     } else {
         paths.push(path);
     }
@@ -115,6 +108,27 @@ fn included(base: &Path, pattern: &str) -> Result<Vec<Included>, String> {
         }
     };
     paths.into_iter().map(read).collect()
+}
+
+/// The files of a directory whose names fit. One that cannot be read may have rules that deny, so
+/// it is an error; one that does not exist has no files.
+fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+    let unreadable = |error: std::io::Error| format!("it cannot be read: {error}");
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(unreadable)?;
+        let name = entry.file_name();
+        let name = name.to_str().ok_or("the name of a file is not UTF-8 text")?;
+        if !name.starts_with('.') && fits(pattern, name) {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
 }
 
 /// Whether a name fits a pattern with `*`.

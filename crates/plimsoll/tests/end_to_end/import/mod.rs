@@ -113,8 +113,15 @@ fn joined(mut chunks: &[u8]) -> Option<Vec<u8>> {
 fn origin(name: &'static str) -> Accepting {
     Accepting::start(move |stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let (mut first, mut host, mut from, mut tag, mut cookie, mut length) =
-            (String::new(), String::new(), String::new(), String::new(), String::new(), 0);
+        let (mut first, mut host, mut from, mut tag, mut cookie, mut user, mut length) = (
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            String::new(),
+            0,
+        );
         if reader.read_line(&mut first).is_err() || first.is_empty() {
             return;
         }
@@ -130,6 +137,7 @@ fn origin(name: &'static str) -> Accepting {
                 "x-forwarded-for" => from = value,
                 "if-none-match" => tag = value,
                 "cookie" => cookie = value,
+                "x-remote-user" => user = value,
                 "content-length" => length = value.parse().unwrap_or(0),
                 _ => {}
             }
@@ -142,9 +150,11 @@ fn origin(name: &'static str) -> Accepting {
         let lifetime = match kind {
             "private" => "private",
             "none" => "no-store",
+            "public" => "public, max-age=600",
             _ => "max-age=600",
         };
         let own = format!("\"{}\"", path.len());
+        let session = if kind == "session" { "Set-Cookie: sid=1\r\n" } else { "" };
         let (status, body) = match (method, kind) {
             ("POST", _) => ("200 OK", format!("{} bytes\n", content.len())),
             (_, "missing") => ("404 Not Found", "not here\n".to_owned()),
@@ -161,7 +171,7 @@ fn origin(name: &'static str) -> Accepting {
             "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\n{length}Accept-Ranges: bytes\r\n\
              Cache-Control: {lifetime}\r\nETag: {own}\r\nX-Powered-By: test\r\n\
              X-Seen-Host: {host}\r\nX-Seen-For: {from}\r\nX-Seen-Cookie: {cookie}\r\n\
-             Connection: close\r\n\r\n"
+             X-Seen-User: {user}\r\nX-Origin: {name}\r\n{session}Connection: close\r\n\r\n"
         );
         let body = if method == "HEAD" || status.starts_with("304") { "" } else { &body };
         let _ = (&stream).write_all(format!("{head}{body}").as_bytes());
@@ -215,6 +225,48 @@ impl Pair {
         // Otherwise the comparison says little.
         assert!(hits >= REQUESTS / 4, "only {hits} hits");
         assert!(refused >= REQUESTS / 20, "only {refused} refusals");
+    }
+
+    /// Sends the requests to both. What the other server refuses, sends to another origin, takes
+    /// from its store, or hides of the client, ours must not open, exchange, share, or pass on. Ours
+    /// may do less. Yet it must answer some.
+    fn is_no_opener(&self, requests: &[Request]) {
+        assert_eq!(requests.len(), REQUESTS);
+        let (mut wrong, mut refused, mut answered) = (Vec::new(), 0, 0);
+        for request in requests {
+            let (theirs, ours) = (ask(self.theirs, request), ask(self.ours, request));
+            let (theirs_seen, ours_seen) =
+                [&theirs, &ours].map(|answer| answer.fields.contains_key("x-origin")).into();
+            let refuses = theirs.status >= 400 && !theirs_seen;
+            refused += usize::from(refuses);
+            answered += usize::from(ours_seen);
+            let what = if refuses && ours.status < 400 {
+                "opened"
+            } else if ours_seen && theirs.field("x-origin") != ours.field("x-origin") {
+                "another origin"
+            } else if is_hit(&ours) && !(self.hit)(&theirs) {
+                "shared"
+            } else if ours_seen
+                && !is_hit(&ours)
+                && ["x-seen-user", "x-seen-for"].iter().any(|name| {
+                    ours.field(name).contains("forged") && !theirs.field(name).contains("forged")
+                })
+            {
+                "passed on"
+            } else if request.method == "POST"
+                && ours_seen
+                && theirs.field("x-seen-cookie") != ours.field("x-seen-cookie")
+            {
+                "a form without its cookie"
+            } else {
+                continue;
+            };
+            wrong.push(format!("{what}: {request:?}\n{:?}\n{:?}", theirs.fields, ours.fields));
+        }
+        assert!(wrong.is_empty(), "{} of {REQUESTS}:\n{}", wrong.len(), wrong.join("\n"));
+        // Otherwise the comparison says little.
+        assert!(refused >= REQUESTS / 10, "only {refused} refusals");
+        assert!(answered >= REQUESTS / 10, "only {answered} answers of origins");
     }
 
     fn difference(&self, theirs: &Answer, ours: &Answer) -> Option<String> {
@@ -276,6 +328,34 @@ fn imported(home: &Home, file: &str, left: &[usize], change: impl Fn(String) -> 
     let toml = home.write("plimsoll.toml", text);
     plimsoll(&["check", &toml]).succeeded();
     toml
+}
+
+/// Imports a file of which much is not carried, checks it, and returns its path.
+fn imported_in_part(home: &Home, file: &str, change: impl Fn(String) -> String) -> String {
+    let output = plimsoll(&["import", &home.at(file), "--json"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let text = change(output.json()["configuration"].as_str().unwrap().to_owned());
+    let toml = home.write("plimsoll.toml", text);
+    plimsoll(&["check", &toml]).succeeded();
+    toml
+}
+
+/// Requests to each of these hosts and paths in turn, as clients send them that want more than they
+/// may have.
+fn pushing(hosts: &[&str], paths: &[&str]) -> Vec<Request> {
+    let ways = |request: Request| {
+        [
+            request.clone(),
+            request.clone().with("X-Remote-User: forged\r\nX-Forwarded-For: forged\r\n"),
+            request.clone().with("Cookie: session=1\r\n"),
+            request.clone().with("Authorization: Basic QQ==\r\n"),
+            request.clone().method("POST", "a=b").with("Cookie: session=1\r\n"),
+            request.clone().method("PURGE", ""),
+            request,
+        ]
+    };
+    let all = hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)));
+    all.flat_map(|(host, path)| ways(Request::get(*path, *host))).cycle().take(REQUESTS).collect()
 }
 
 /// Our server on an imported file, which has the address of the other server.

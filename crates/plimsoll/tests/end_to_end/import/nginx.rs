@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use super::{Allowed, Answer, Pair, REQUESTS, Request, imported, origin, ours};
+use super::{Allowed, Answer, Pair, REQUESTS, Request};
+use super::{imported, imported_in_part, origin, ours, pushing};
 use crate::support::{Home, free_port, nginx};
 
 fn hit(answer: &Answer) -> bool {
@@ -51,7 +52,11 @@ server {{
   proxy_hide_header X-Powered-By;
   add_header X-Cache $upstream_cache_status always;
   location / {{ proxy_pass http://app; }}
-  location /fresh/ {{ proxy_cache pages; proxy_pass http://app; }}
+  location /fresh/ {{
+    proxy_cache pages;
+    proxy_ignore_headers Set-Cookie;
+    proxy_pass http://app;
+  }}
   location = /status {{ return 200 \"well\\n\"; }}
   location /internal/ {{ deny all; }}
   location /gone/ {{ return 410; }}
@@ -77,6 +82,83 @@ server {{
         allowed: ALLOWED,
     };
     pair.compare(&requests());
+}
+
+/// Rules that are not carried. Where they are, ours is closed or stores nothing.
+#[test]
+fn what_nginx_keeps_is_kept() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let (theirs, mine) = (free_port(), free_port());
+    let at = home.path().display();
+    let users = home.write("users", "jo:{PLAIN}x\n");
+    let http = format!(
+        "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m;
+upstream app {{ server {}; }}
+upstream files {{ server {}; }}
+add_header X-Cache $upstream_cache_status always;
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name a.example;
+  proxy_set_header X-Remote-User $remote_user;
+  proxy_set_header X-Forwarded-For $remote_addr;
+  location / {{ proxy_pass http://app; }}
+  location /session/ {{ proxy_cache pages; proxy_pass http://app; }}
+  location /shop/ {{
+    proxy_cache pages; proxy_ignore_headers Set-Cookie; proxy_pass http://app;
+  }}
+  location ~ ^/shop/(account|cart) {{ proxy_pass http://app; }}
+  location /fresh/ {{ proxy_cache pages; proxy_no_cache $cookie_session; proxy_pass http://app; }}
+  location /files/ {{ limit_except GET {{ deny all; }} proxy_pass http://files; }}
+  location /secret/ {{
+    auth_basic x; auth_basic_user_file {users}; proxy_pass http://app;
+  }}
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name ~^internal\\.;
+  return 403;
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name b.example;
+  location / {{ proxy_pass http://app; }}
+  location ~ \\.php$ {{ proxy_pass http://files; }}
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name c.example;
+  if ($http_x_key != k) {{ rewrite ^ /denied last; }}
+  location / {{ proxy_pass http://app; }}
+  location = /denied {{ return 403; }}
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name d.example;
+  location / {{ proxy_pass http://app; }}
+  location ~ ^/public/ {{ location ~ secret {{ deny all; }} proxy_pass http://app; }}
+}}
+",
+        app.address, files.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    let file = imported_in_part(&home, "nginx/nginx.conf", |text| {
+        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
+        text.replace("bytes = \"64MiB\"", "bytes = \"32MiB\"")
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let (theirs, ours) = (address(theirs), address(mine));
+    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let of_first = ["/", "/session/1", "/shop/account", "/fresh/1", "/files/1", "/secret/1"];
+    let mut requests = pushing(&["a.example"], &of_first);
+    requests.truncate(120);
+    let hosts = ["internal.a.example", "b.example", "c.example", "d.example"];
+    requests.extend(pushing(&hosts, &["/public/secret", "/x.php", "/"]));
+    requests.truncate(REQUESTS);
+    pair.is_no_opener(&requests);
 }
 
 fn requests() -> Vec<Request> {

@@ -3,7 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
-use super::{Allowed, Answer, Pair, REQUESTS, Request, imported, origin, ours};
+use super::{Allowed, Answer, Pair, REQUESTS, Request};
+use super::{imported, imported_in_part, origin, ours, pushing};
 use crate::support::{Home, Running, SOON, am_root, free_port, id, output_file, program, wait_for};
 
 /// The rules of the file that Debian installs, with what an office adds.
@@ -90,35 +91,11 @@ const ALLOWED: &[Allowed] = &[
 
 #[test]
 fn squid_and_its_imported_file_answer_alike() {
-    let squid = program("squid", "squid");
     let home = Home::new();
     let origin = origin("one");
     let (theirs, mine) = (free_port(), free_port());
-    let own = home.path().join("squid");
-    std::fs::create_dir(&own).unwrap();
-    let mut user = "";
-    if am_root() {
-        let number = |flag| id(flag, Some("proxy")).parse().ok();
-        std::os::unix::fs::chown(&own, number("-u"), number("-g")).unwrap();
-        user = "cache_effective_user proxy\n";
-    }
-    let at = home.path().display();
-    let text = format!(
-        "http_port 127.0.0.1:{theirs}\n{RULES}{user}access_log stdio:{at}/squid/access.log squid\n\
-         cache_log {at}/squid/cache.log\npid_filename {at}/squid/squid.pid\n\
-         coredump_dir {at}/squid\n"
-    );
-    let conf = home.write("squid.conf", text);
-    let mut server = Running::start(
-        Command::new(squid)
-            .args(["-N", "-f", &conf])
-            .stdout(Stdio::null())
-            .stderr(output_file(&home, "squid.err")),
-    );
-    wait_for("squid", SOON, || {
-        assert!(!server.has_ended(), "{}", home.read("squid.err"));
-        TcpStream::connect(("127.0.0.1", theirs)).ok()
-    });
+    let text = format!("http_port 127.0.0.1:{theirs}\n{RULES}");
+    let _server = squid(&home, theirs, &text);
     let file = imported(&home, "squid.conf", &[], |text| {
         let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
         // Our own files, and servers on this machine, which Squid reaches without a word.
@@ -136,6 +113,81 @@ fn squid_and_its_imported_file_answer_alike() {
         allowed: ALLOWED,
     };
     pair.compare(&requests(origin.address.port()));
+}
+
+/// Debian's Squid on this file, with its own files in a directory of the test.
+fn squid(home: &Home, port: u16, text: &str) -> Running {
+    let squid = program("squid", "squid");
+    let own = home.path().join("squid");
+    std::fs::create_dir(&own).unwrap();
+    let mut user = "";
+    if am_root() {
+        let number = |flag| id(flag, Some("proxy")).parse().ok();
+        std::os::unix::fs::chown(&own, number("-u"), number("-g")).unwrap();
+        user = "cache_effective_user proxy\n";
+    }
+    let at = home.path().display();
+    let text = format!(
+        "{text}{user}access_log stdio:{at}/squid/access.log squid\n\
+         cache_log {at}/squid/cache.log\npid_filename {at}/squid/squid.pid\n\
+         coredump_dir {at}/squid\n"
+    );
+    let conf = home.write("squid.conf", text);
+    let mut server = Running::start(
+        Command::new(squid)
+            .args(["-N", "-f", &conf])
+            .stdout(Stdio::null())
+            .stderr(output_file(home, "squid.err")),
+    );
+    wait_for("squid", SOON, || {
+        assert!(!server.has_ended(), "{}", home.read("squid.err"));
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    server
+}
+
+/// Rules that are not carried. Where they are, ours is closed.
+#[test]
+fn what_squid_keeps_is_kept() {
+    let home = Home::new();
+    let app = origin("app");
+    let (theirs, mine) = (free_port(), free_port());
+    let text = format!(
+        "http_port 127.0.0.1:{theirs} accel vhost
+acl PURGE method PURGE
+acl here src 127.0.0.0/8
+acl internal dstdomain .internal.example
+acl admin dstdomain admin.internal.example
+acl sites dstdomain .example
+http_access deny PURGE
+http_access allow PURGE here
+http_access deny internal
+http_access allow sites
+http_access deny all
+cache_peer 127.0.0.1 parent {} 0 no-query originserver name=app
+cache_peer_access app allow admin
+cache_peer_access app allow all
+negative_ttl 1 minute
+visible_hostname cache.example
+shutdown_lifetime 0 seconds
+pinger_enable off
+",
+        app.address.port()
+    );
+    let _server = squid(&home, theirs, &text);
+    let file = imported_in_part(&home, "squid.conf", |text| {
+        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
+        let text = text.replace("/squid/access.log", "/ours.log");
+        text.replace("user = \"proxy\"", "user = \"root\"")
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let (theirs, ours) = (address(theirs), address(mine));
+    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let hosts = ["www.example", "admin.internal.example", "internal.example", "other.test"];
+    let mut requests = pushing(&hosts, &["/none/1", "/fresh/1", "/private/1", "/files/1"]);
+    requests.truncate(REQUESTS);
+    pair.is_no_opener(&requests);
 }
 
 fn requests(port: u16) -> Vec<Request> {

@@ -3,7 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
-use super::{Allowed, Answer, Pair, REQUESTS, Request, imported, origin, ours};
+use super::{Allowed, Answer, Pair, REQUESTS, Request};
+use super::{imported, imported_in_part, origin, ours, pushing};
 use crate::support::{Home, Running, SOON, free_port, output_file, program, wait_for};
 
 /// A hit has the number of the request that it was fetched for, besides its own.
@@ -32,7 +33,6 @@ const ALLOWED: &[Allowed] = &[
 
 #[test]
 fn varnish_and_its_imported_file_answer_alike() {
-    let varnishd = program("varnishd", "varnish");
     let home = Home::new();
     let (app, files) = (origin("app"), origin("files"));
     let (theirs, mine) = (free_port(), free_port());
@@ -53,13 +53,15 @@ sub vcl_recv {{
   if (req.http.host != \"www.example\") {{ return (synth(404, \"no such host\")); }}
   if (req.url == \"/status\") {{ return (synth(200, \"well\")); }}
   if (req.url ~ \"^/internal/\") {{ return (synth(403, \"no\")); }}
+  unset req.http.Cookie;
+  unset req.http.Authorization;
   if (req.method != \"GET\" && req.method != \"HEAD\") {{ return (pass); }}
   if (req.url ~ \"^/(private|account)/\") {{ return (pass); }}
   if (req.url ~ \"^/files/\") {{ set req.backend_hint = files; }}
-  unset req.http.Cookie;
 }}
 sub vcl_backend_response {{
-  if (bereq.url ~ \"^/files/\") {{ unset beresp.http.Set-Cookie; }}
+  if (bereq.url ~ \"^/files/\") {{ set beresp.http.X-Files = \"yes\"; }}
+  unset beresp.http.Set-Cookie;
   unset beresp.http.X-Powered-By;
 }}
 sub vcl_deliver {{
@@ -80,17 +82,7 @@ sub vcl_synth {{
         files.address.port()
     );
     let vcl = home.write("default.vcl", text);
-    let mut server = Running::start(
-        Command::new(varnishd)
-            .args(["-F", "-n", &home.at("varnish"), "-f", &vcl, "-s", "default,32m"])
-            .args(["-a", &format!("127.0.0.1:{theirs}"), "-j", "none"])
-            .stdout(Stdio::null())
-            .stderr(output_file(&home, "varnish.err")),
-    );
-    wait_for("varnish", SOON * 2, || {
-        assert!(!server.has_ended(), "{}", home.read("varnish.err"));
-        TcpStream::connect(("127.0.0.1", theirs)).ok()
-    });
+    let _server = varnish(&home, theirs, &vcl);
     let file = imported(&home, "default.vcl", &[], |text| {
         text.replace("127.0.0.1:6081", &format!("127.0.0.1:{mine}"))
     });
@@ -111,6 +103,73 @@ sub vcl_synth {{
         allowed: ALLOWED,
     };
     pair.compare(&requests());
+}
+
+/// Debian's Varnish on this program.
+fn varnish(home: &Home, port: u16, vcl: &str) -> Running {
+    let varnishd = program("varnishd", "varnish");
+    let mut server = Running::start(
+        Command::new(varnishd)
+            .args(["-F", "-n", &home.at("varnish"), "-f", vcl, "-s", "default,32m"])
+            .args(["-a", &format!("127.0.0.1:{port}"), "-j", "none"])
+            .stdout(Stdio::null())
+            .stderr(output_file(home, "varnish.err")),
+    );
+    wait_for("varnish", SOON * 2, || {
+        assert!(!server.has_ended(), "{}", home.read("varnish.err"));
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    server
+}
+
+/// Rules that are not carried. Where they are, ours is closed or stores nothing.
+#[test]
+fn what_varnish_keeps_is_kept() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let (theirs, mine) = (free_port(), free_port());
+    let text = format!(
+        "vcl 4.1;
+backend default none;
+backend app {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+backend files {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+sub vcl_recv {{
+  if (req.method == \"PURGE\") {{
+    if (req.http.X-Key != \"k\") {{ return (synth(403, \"no\")); }}
+    return (purge);
+  }}
+  if (req.http.host ~ \"^(a|b|c)\\.example$\") {{ set req.backend_hint = app; }}
+  set req.http.X-Remote-User = client.identity;
+  set req.http.X-Forwarded-For = client.ip;
+  if (req.http.host == \"b.example\" && req.method == \"POST\") {{
+    set req.backend_hint = files;
+  }}
+  if (req.method != \"GET\" && req.method != \"HEAD\") {{ return (pass); }}
+  if (req.http.host == \"c.example\" && req.http.Authorization) {{ return (pass); }}
+  if (req.http.Cookie ~ \"session=\") {{ return (pass); }}
+  unset req.http.Cookie;
+}}
+sub vcl_hash {{ hash_data(req.url + req.http.X-Device); }}
+sub vcl_deliver {{
+  if (req.url ~ \"^/private/\") {{ return (synth(403, \"private\")); }}
+}}
+",
+        app.address.port(),
+        files.address.port()
+    );
+    let vcl = home.write("default.vcl", text);
+    let _server = varnish(&home, theirs, &vcl);
+    let file = imported_in_part(&home, "default.vcl", |text| {
+        text.replace("127.0.0.1:6081", &format!("127.0.0.1:{mine}"))
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let (theirs, ours) = (address(theirs), address(mine));
+    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let paths = ["/public/1", "/session/1", "/private/1", "/fresh/1"];
+    let mut requests = pushing(&["a.example", "b.example", "c.example", "d.example"], &paths);
+    requests.truncate(REQUESTS);
+    pair.is_no_opener(&requests);
 }
 
 fn requests() -> Vec<Request> {

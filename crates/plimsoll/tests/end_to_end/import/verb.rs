@@ -28,7 +28,8 @@ fn exit_codes() {
     let file = home.write("squid.conf", format!("{SMALL}no_such_thing on\n"));
     let output = plimsoll(&["import", "--from", "squid", &file]);
     assert_eq!(output.code, Some(1), "{output:?}");
-    assert!(output.stderr.contains("squid.conf:4: no_such_thing: not carried: "), "{output:?}");
+    let note = "squid.conf:4: no_such_thing: not carried, and it kept requests out: ";
+    assert!(output.stderr.contains(note), "{output:?}");
     assert!(output.stderr.contains("1 of the directives were not carried"), "{output:?}");
     assert!(output.stdout.contains("[[listen]]"), "{output:?}");
     let bad = home.write("nginx.conf", "http {\n");
@@ -52,4 +53,16 @@ fn included_files_are_read_beside_the_file() {
     for part in ["deny_domains = [\"ads.example\"]", "allow_from = [\"127.0.0.1/32\""] {
         assert!(output.stdout.contains(part), "{output:?}");
     }
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_not_an_empty_one() {
+    let home = Home::new();
+    home.write("conf.d", "not a directory\n");
+    let file = home.write("squid.conf", format!("include conf.d/*.conf\n{SMALL}"));
+    let output = plimsoll(&["import", &file]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stdout.contains("\nallow_from = []"), "{output:?}");
+    let none = home.write("none.conf", format!("include missing.d/*.conf\n{SMALL}"));
+    plimsoll(&["import", &none]).succeeded();
 }
