@@ -19,8 +19,8 @@ pub(crate) fn is_free(name: &str) -> bool {
         && !fixed.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Whether a change of this field of a response would change what is stored, not only what clients
-/// see.
+/// Whether a change of this field of a response would change stored responses, and not only those
+/// that clients get.
 pub(crate) fn is_about_caching(name: &str) -> bool {
     [
         "cache-control",

@@ -338,7 +338,7 @@ fn long_lists_are_read_in_one_pass() {
         &imported(&text, false),
         "allow_from = [\"10.0.0.0/9\", \"10.128.0.0/10\", \"10.192.0.0/13\"]",
     );
-    // What is left of all addresses has more networks than a list may have: no client is let in.
+    // All addresses without these have more networks than a list may have: no client is let in.
     let everyone = text.replace("http_access allow a0\n", "http_access allow all\n");
     has(&imported(&everyone, false), "allow_from = []");
 }

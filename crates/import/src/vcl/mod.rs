@@ -1,6 +1,7 @@
 //! VCL: a program, which is run for each host and path that it names; see [`eval`].
 
 mod backends;
+mod conditions;
 mod eval;
 mod lexer;
 mod parser;
@@ -9,7 +10,8 @@ pub(crate) mod pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use self::eval::{End, Named, PRIVATE, Path, Request, Runner, State, named};
+use self::conditions::{Named, named};
+use self::eval::{End, PRIVATE, Path, Request, Runner, State};
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use crate::input::Input;

@@ -227,9 +227,8 @@ impl Pair {
         assert!(refused >= REQUESTS / 20, "only {refused} refusals");
     }
 
-    /// Sends the requests to both. What the other server refuses, sends to another origin, takes
-    /// from its store, or hides of the client, ours must not open, exchange, share, or pass on. Ours
-    /// may do less. Yet it must answer some.
+    /// Sends the requests to both. What the other server refuses, ours refuses; what it does not
+    /// take from its store, ours does not; a field that it hides, ours hides. Ours may do less.
     fn is_no_opener(&self, requests: &[Request]) {
         assert_eq!(requests.len(), REQUESTS);
         let (mut wrong, mut refused, mut answered) = (Vec::new(), 0, 0);

@@ -53,11 +53,11 @@ sub vcl_recv {{
   if (req.http.host != \"www.example\") {{ return (synth(404, \"no such host\")); }}
   if (req.url == \"/status\") {{ return (synth(200, \"well\")); }}
   if (req.url ~ \"^/internal/\") {{ return (synth(403, \"no\")); }}
+  if (req.url ~ \"^/files/\") {{ set req.backend_hint = files; }}
   unset req.http.Cookie;
   unset req.http.Authorization;
   if (req.method != \"GET\" && req.method != \"HEAD\") {{ return (pass); }}
   if (req.url ~ \"^/(private|account)/\") {{ return (pass); }}
-  if (req.url ~ \"^/files/\") {{ set req.backend_hint = files; }}
 }}
 sub vcl_backend_response {{
   if (bereq.url ~ \"^/files/\") {{ set beresp.http.X-Files = \"yes\"; }}
