@@ -15,6 +15,8 @@ pub mod limits;
 mod nginx;
 mod note;
 mod squid;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod vcl;
 

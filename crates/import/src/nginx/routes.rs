@@ -60,6 +60,13 @@ struct Route {
     closed: bool,
 }
 
+impl Route {
+    /// A route that stores nothing, and whose requests are no expression's.
+    fn plain(at: Place, path: Path, action: Action, scope: Scope) -> Route {
+        Route { at, path, action, scope, does: None, store: false, closed: false }
+    }
+}
+
 /// A location with an expression.
 struct Other {
     at: Place,
@@ -94,30 +101,24 @@ pub(crate) fn server(
             writer.notes.add(&location.at, &location.shown(), fate, text);
             table::inside(location, fate, text, writer.notes);
         }
-        found.routes.push(Route {
-            at: server.directive.at.clone(),
-            path: Path::Prefix("/".to_owned()),
-            action: answer.map_or(Action::NotCarried, Action::Answer),
-            scope: server.scope.clone(),
-            does: None,
-            store: false,
-            closed: false,
-        });
+        found.routes.push(Route::plain(
+            server.directive.at.clone(),
+            Path::Prefix("/".to_owned()),
+            answer.map_or(Action::NotCarried, Action::Answer),
+            server.scope.clone(),
+        ));
     } else {
         found.conditions(inner, writer.notes);
         found.locations(inner, &server.scope, server, writer, 0);
         if !found.routes.iter().any(|route| route.path == Path::Prefix("/".to_owned())) {
             let text = "requests that no location carries are answered with 501";
             writer.notes.different(&server.directive.at, "server", text);
-            found.routes.push(Route {
-                at: server.directive.at.clone(),
-                path: Path::Prefix("/".to_owned()),
-                action: Action::NotCarried,
-                scope: server.scope.clone(),
-                does: None,
-                store: false,
-                closed: false,
-            });
+            found.routes.push(Route::plain(
+                server.directive.at.clone(),
+                Path::Prefix("/".to_owned()),
+                Action::NotCarried,
+                server.scope.clone(),
+            ));
         }
     }
     found.compare_others(writer.notes);
@@ -239,15 +240,12 @@ impl Found {
                 with_path: false,
                 body: None,
             };
-            self.routes.push(Route {
-                at: location.at.clone(),
-                path: Path::Exact(bare.to_owned()),
-                action: Action::Answer(answer),
-                scope: Scope::default(),
-                does: None,
-                store: false,
-                closed: false,
-            });
+            self.routes.push(Route::plain(
+                location.at.clone(),
+                Path::Exact(bare.to_owned()),
+                Action::Answer(answer),
+                Scope::default(),
+            ));
         }
         let at = location.at.clone();
         // An exact location of that path comes before the redirect.

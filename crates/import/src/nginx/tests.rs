@@ -1,33 +1,16 @@
 //! Files of nginx, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
+use crate::testing::{fate, has, lacks};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
-    let options = Options { open };
-    let mut read = |name: &str| Err(format!("{name} cannot be read"));
-    let imported = crate::import(Source::Nginx, "nginx.conf", text, options, &mut read);
-    let imported = imported.unwrap_or_else(|error| panic!("{error}"));
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plimsoll.toml");
-    std::fs::write(&file, &imported.configuration).unwrap();
-    if let Err(unusable) = config::Settings::read(&file) {
-        panic!("{unusable}\n{}", imported.configuration);
-    }
-    imported
+    crate::testing::imported(Source::Nginx, "nginx.conf", text, open)
 }
 
 fn fates(imported: &Imported) -> Vec<(usize, Fate)> {
     let notes = imported.notes.iter().filter(|note| note.fate >= Fate::Different);
     notes.map(|note| (note.line, note.fate)).collect()
-}
-
-fn has(imported: &Imported, line: &str) {
-    assert!(imported.configuration.contains(line), "no {line} in {}", imported.configuration);
-}
-
-fn lacks(imported: &Imported, line: &str) {
-    assert!(!imported.configuration.contains(line), "{line} in {}", imported.configuration);
 }
 
 /// A server with this inside, on one address, with an upstream `app`.
@@ -211,12 +194,6 @@ fn route<'t>(imported: &'t Imported, path: &str) -> &'t str {
     let text = &imported.configuration;
     let (_, rest) = text.split_once(path).unwrap_or_else(|| panic!("no {path} in {text}"));
     rest.split("[[route]]").next().unwrap_or(rest)
-}
-
-/// The fate of the directive whose note begins like this.
-fn fate(imported: &Imported, directive: &str) -> Fate {
-    let found = imported.notes.iter().find(|note| note.directive.starts_with(directive));
-    found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes)).fate
 }
 
 #[test]

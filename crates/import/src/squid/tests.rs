@@ -1,38 +1,17 @@
 //! Files of Squid, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
+use crate::testing::{fate, has, lacks};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
-    let options = Options { open };
-    let mut read = |name: &str| match name {
-        "/domains" => Ok(vec![crate::Included {
-            name: name.to_owned(),
-            text: "# ours\n.example.net\n".to_owned(),
-        }]),
-        _ => Err(format!("{name} cannot be read")),
-    };
-    let imported = crate::import(Source::Squid, "squid.conf", text, options, &mut read);
-    let imported = imported.unwrap_or_else(|error| panic!("{error}"));
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plimsoll.toml");
-    std::fs::write(&file, &imported.configuration).unwrap();
-    let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
-    std::fs::write(dir.path().join("users"), format!("jo:{hash}\n")).unwrap();
-    if let Err(unusable) = config::Settings::read(&file) {
-        panic!("{unusable}\n{}", imported.configuration);
-    }
-    imported
+    crate::testing::imported(Source::Squid, "squid.conf", text, open)
 }
 
 /// Line, fate, and words of each note that is not `carried`.
 fn fates(imported: &Imported) -> Vec<(usize, Fate)> {
     let notes = imported.notes.iter().filter(|note| note.fate != Fate::Carried);
     notes.map(|note| (note.line, note.fate)).collect()
-}
-
-fn has(imported: &Imported, line: &str) {
-    assert!(imported.configuration.contains(line), "no {line} in {}", imported.configuration);
 }
 
 const DEBIAN: &str = "\
@@ -227,12 +206,6 @@ macro_rules! corpus {
     };
 }
 
-/// The fate of the directive whose note begins like this.
-fn fate(imported: &Imported, directive: &str) -> Fate {
-    let found = imported.notes.iter().find(|note| note.directive.starts_with(directive));
-    found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes)).fate
-}
-
 #[test]
 fn a_purge_needs_more_than_a_network() {
     for text in
@@ -290,10 +263,6 @@ fn what_keeps_requests_out_closes_the_proxy() {
     assert!(!senders.unwrap().contains("\"192.0.2."), "{senders:?}");
     assert!(senders.unwrap().contains("\"192.0.0.0/23\""), "{senders:?}");
     has(&imported(corpus!("reply_access"), false), "allow_from = []");
-}
-
-fn lacks(imported: &Imported, line: &str) {
-    assert!(!imported.configuration.contains(line), "{line} in {}", imported.configuration);
 }
 
 #[test]

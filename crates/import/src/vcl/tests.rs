@@ -1,28 +1,11 @@
 //! Files of VCL, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
+use crate::testing::{fate, has, lacks};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
-    let options = Options { open };
-    let mut read = |name: &str| Err(format!("{name} cannot be read"));
-    let imported = crate::import(Source::Vcl, "default.vcl", text, options, &mut read);
-    let imported = imported.unwrap_or_else(|error| panic!("{error}"));
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("plimsoll.toml");
-    std::fs::write(&file, &imported.configuration).unwrap();
-    if let Err(unusable) = config::Settings::read(&file) {
-        panic!("{unusable}\n{}", imported.configuration);
-    }
-    imported
-}
-
-fn has(imported: &Imported, line: &str) {
-    assert!(imported.configuration.contains(line), "no {line} in {}", imported.configuration);
-}
-
-fn lacks(imported: &Imported, line: &str) {
-    assert!(!imported.configuration.contains(line), "{line} in {}", imported.configuration);
+    crate::testing::imported(Source::Vcl, "default.vcl", text, open)
 }
 
 fn left(imported: &Imported) -> Vec<(usize, Fate)> {
@@ -210,12 +193,6 @@ macro_rules! corpus {
     ($name:literal) => {
         include_str!(concat!("../../../../fuzz/corpus/import_vcl/", $name))
     };
-}
-
-/// The fate of the statement whose note begins like this.
-fn fate(imported: &Imported, statement: &str) -> Fate {
-    let found = imported.notes.iter().find(|note| note.directive.starts_with(statement));
-    found.unwrap_or_else(|| panic!("no note of {statement}: {:#?}", imported.notes)).fate
 }
 
 /// The text of the route that has this, up to the next route.
