@@ -16,7 +16,7 @@ mod nginx;
 mod note;
 mod squid;
 #[cfg(test)]
-mod testing;
+mod tests;
 mod tree;
 mod vcl;
 

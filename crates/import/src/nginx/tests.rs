@@ -1,11 +1,11 @@
 //! Files of nginx, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::testing::{fate, has, lacks};
+use crate::tests::{fate, has, lacks};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
-    crate::testing::imported(Source::Nginx, "nginx.conf", text, open)
+    crate::tests::imported(Source::Nginx, "nginx.conf", text, open)
 }
 
 fn fates(imported: &Imported) -> Vec<(usize, Fate)> {

@@ -76,7 +76,7 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
             for dead in &rules[at + 1..] {
                 notes.nothing(&dead.line.at, &dead.line.shown(), "no request reaches this line");
             }
-            sets.finish();
+            sets.finish(rules, notes);
             return sets;
         }
     }
@@ -87,12 +87,12 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
         let text = "all other requests are allowed, as Squid does after a last line that denies";
         notes.different(&last.line.at, &last.line.shown(), text);
     }
-    sets.finish();
+    sets.finish(rules, notes);
     sets
 }
 
 impl Sets {
-    fn finish(&mut self) {
+    fn finish(&mut self, rules: &[Rule], notes: &mut Notes) {
         if let Some(shape) = self.shape.take() {
             if let Some(domains) = shape.domains {
                 self.allow_domains = Some(match self.allow_domains.take() {
@@ -108,7 +108,13 @@ impl Sets {
         }
         match self.let_in.networks(NETWORKS_MAX) {
             Some(networks) => self.clients = networks,
-            None => self.unprotected = true,
+            None => {
+                self.unprotected = true;
+                for rule in rules.iter().filter(|rule| rule.allow && !is_about_purge(rule)) {
+                    let text = format!("it is part of more than {NETWORKS_MAX} networks");
+                    notes.unprotected(&rule.line.at, &rule.line.shown(), text);
+                }
+            }
         }
     }
 

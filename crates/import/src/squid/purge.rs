@@ -82,6 +82,12 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
             }
         }
     }
-    let networks = from.networks(NETWORKS_MAX).unwrap_or_default();
+    let Some(networks) = from.networks(NETWORKS_MAX) else {
+        for rule in rules.iter().filter(|rule| rule.allow && is_about_purge(rule)) {
+            let text = format!("it is part of more than {NETWORKS_MAX} networks");
+            notes.left(&rule.line.at, &rule.line.shown(), text);
+        }
+        return Vec::new();
+    };
     networks.iter().map(ToString::to_string).collect()
 }

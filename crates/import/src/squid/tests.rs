@@ -1,11 +1,11 @@
 //! Files of Squid, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::testing::{fate, has, lacks};
+use crate::tests::{fate, has, lacks};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
-    crate::testing::imported(Source::Squid, "squid.conf", text, open)
+    crate::tests::imported(Source::Squid, "squid.conf", text, open)
 }
 
 /// Line, fate, and words of each note that is not `carried`.
@@ -309,5 +309,7 @@ fn long_lists_are_read_in_one_pass() {
     );
     // All addresses without these have more networks than a list may have: no client is let in.
     let everyone = text.replace("http_access allow a0\n", "http_access allow all\n");
-    has(&imported(&everyone, false), "allow_from = []");
+    let closed = imported(&everyone, false);
+    has(&closed, "allow_from = []");
+    assert_eq!(fate(&closed, "http_access allow all"), Fate::Unprotected);
 }

@@ -1,11 +1,11 @@
 //! Files of VCL, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::testing::{fate, has, lacks};
+use crate::tests::{fate, has, lacks};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
-    crate::testing::imported(Source::Vcl, "default.vcl", text, open)
+    crate::tests::imported(Source::Vcl, "default.vcl", text, open)
 }
 
 fn left(imported: &Imported) -> Vec<(usize, Fate)> {
