@@ -1,18 +1,22 @@
 //! The command-line flags. Each flag is declared once, with its help text. The command line, the
 //! man page, the completions and `docs/reference.md` are all generated from this file.
 
+mod check;
 mod dashboard;
 mod database;
 pub(crate) mod fleet;
+mod import;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use self::check::Check;
 pub(crate) use self::dashboard::Dashboard;
 pub(crate) use self::database::{FleetInit, Login, Ship, ShipTo};
 pub(crate) use self::fleet::Fleet;
+pub(crate) use self::import::{From, Import};
 use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
@@ -35,6 +39,8 @@ pub(crate) enum Verb {
     Serve(Serve),
     /// Check a configuration file and show what it would do
     Check(Check),
+    /// Write the configuration file of Squid, nginx or Varnish as ours, and list the rest
+    Import(Import),
     /// Make a running server reload its configuration
     Reload(Control),
     /// Replace a running server with a new process without dropping a connection
@@ -171,15 +177,6 @@ pub(crate) struct Serve {
     /// Run on this CPU (with --workers 1)
     #[arg(long, value_name = "CPU", hide = true)]
     pub(crate) cpu: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Check {
-    /// The configuration file
-    pub(crate) file: PathBuf,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// A call to a running server whose answer is printed as it is.

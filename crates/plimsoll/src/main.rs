@@ -21,6 +21,7 @@ mod explain;
 mod exports;
 #[cfg(feature = "extras")]
 mod fleet;
+mod import;
 mod join;
 mod load;
 mod locks;
@@ -68,6 +69,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Serve(flags) => serve::serve(&flags),
         Verb::Check(flags) => check::check(&flags),
+        Verb::Import(flags) => import::import(&flags),
         Verb::Reload(flags) => admin::post(flags.admin, "/reload"),
         Verb::Restart(flags) => admin::post(flags.admin, "/restart"),
         Verb::Explain(flags) => explain::explain(&flags),

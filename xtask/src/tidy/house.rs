@@ -15,7 +15,7 @@ const FLOORS: &[&[&str]] = &[
     &["dns", "metrics", "transport"],
     &["access_log"],
     &["config"],
-    &["core_io"],
+    &["core_io", "import"],
     &["upstream", "cache"],
     &["policy"],
     &["exchange"],
@@ -405,6 +405,21 @@ const PARSERS: &[Parser] = &[
         file: "crates/peering/src/digest.rs",
         function: "read",
         target: "fuzz/fuzz_targets/cache_digest.rs",
+    },
+    Parser {
+        file: "crates/import/src/squid/lines.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/import_squid.rs",
+    },
+    Parser {
+        file: "crates/import/src/nginx/blocks.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/import_nginx.rs",
+    },
+    Parser {
+        file: "crates/import/src/vcl/parser.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/import_vcl.rs",
     },
 ];
 

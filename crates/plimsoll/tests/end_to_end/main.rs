@@ -19,6 +19,7 @@ mod hierarchy;
 mod http2;
 mod http2_upstreams;
 mod http3;
+mod import;
 mod lab;
 mod load;
 mod peers;

@@ -18,8 +18,9 @@ use crate::support::{
 #[test]
 fn the_help_of_each_command_lists_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 16] = [
+    let verbs: [(&str, &[&str]); 17] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
+        ("import", &["--from", "--output", "--force", "--open", "--json", "vcl"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
         ("record", &["--pid", "--name", "--access-log", "--requests-from", "--redact", "Ctrl-C"]),
         ("top", &["[TRIAL]", "--pid", "--name", "--access-log", "--last", "--once", "--json"]),

@@ -1,0 +1,190 @@
+//! Configuration files of Squid, nginx and Varnish, written as ours.
+//!
+//! [`import`] takes a text and returns our file and a note for each directive: carried, carried
+//! with a difference, or not carried, with the reason. Each language is a module of the same
+//! shape: a parser that keeps lines, and a table from a directive to what becomes of it.
+//!
+//! The caller reads files, also those that are included. What never happens: a directive is
+//! dropped without a note; the imported file lets in a request that the original keeps out, unless
+//! [`Options::open`] is set; I/O, or a look at a clock.
+#![forbid(unsafe_code)]
+
+mod fields;
+mod input;
+pub mod limits;
+mod nginx;
+mod note;
+mod squid;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod vcl;
+
+use std::fmt;
+use std::rc::Rc;
+
+use serde::Serialize;
+
+use crate::input::Input;
+use crate::note::{Notes, Place};
+use crate::tree::{Section, Tree, Value};
+
+pub use crate::note::{Fate, Note};
+
+/// The language of a configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// `squid.conf`.
+    Squid,
+    /// `nginx.conf`.
+    Nginx,
+    /// VCL, for Varnish.
+    Vcl,
+}
+
+impl Source {
+    /// Guesses the language from the text.
+    #[must_use]
+    pub fn guess(text: &str) -> Option<Source> {
+        let words = |line: &str| {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            line.split_whitespace().next().map(|word| (word.to_owned(), line.to_owned()))
+        };
+        for (word, line) in text.lines().filter_map(words) {
+            match word.as_str() {
+                "vcl" | "backend" | "sub" => return Some(Source::Vcl),
+                "acl" if line.ends_with('{') => return Some(Source::Vcl),
+                "acl" | "http_access" | "http_port" | "cache_peer" | "refresh_pattern" => {
+                    return Some(Source::Squid);
+                }
+                "http" | "server" | "events" | "upstream" | "worker_processes" | "user" | "pid"
+                    if line.ends_with(['{', ';']) =>
+                {
+                    return Some(Source::Nginx);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The name of the program that reads it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Source::Squid => "squid",
+            Source::Nginx => "nginx",
+            Source::Vcl => "vcl",
+        }
+    }
+}
+
+/// An included file.
+#[derive(Clone, Debug)]
+pub struct Included {
+    /// Its name, for notes.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// How to import.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keep open what was protected by a rule that was not carried.
+    pub open: bool,
+}
+
+/// Our file, and what became of each directive of the original.
+#[derive(Clone, Debug, Serialize)]
+pub struct Imported {
+    /// The language of the original.
+    pub source: Source,
+    /// Our file.
+    pub configuration: String,
+    /// A note for each directive, by file and line.
+    pub notes: Vec<Note>,
+}
+
+impl Imported {
+    /// How many directives had this fate.
+    #[must_use]
+    pub fn count(&self, fate: Fate) -> usize {
+        self.notes.iter().filter(|note| note.fate == fate).count()
+    }
+
+    /// Whether some directive was not carried.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.notes.iter().any(|note| note.fate >= Fate::NotCarried)
+    }
+}
+
+/// A text that is not in the language, or exceeds a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl SyntaxError {
+    pub(crate) fn at(at: &Place, what: impl Into<String>) -> SyntaxError {
+        SyntaxError { file: at.file.to_string(), line: at.line, what: what.into() }
+    }
+}
+
+impl fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// Imports a text. `read` returns the files that a name or a pattern in an include stands for, or
+/// one line: why it cannot.
+///
+/// # Errors
+/// The text is not in the language, or exceeds a limit.
+pub fn import(
+    source: Source,
+    name: &str,
+    text: &str,
+    options: Options,
+    read: &mut dyn FnMut(&str) -> Result<Vec<Included>, String>,
+) -> Result<Imported, SyntaxError> {
+    let at = Place::new(&Rc::from(name), 1);
+    let mut input = Input::new(read);
+    input.count_file(&at, text)?;
+    let (mut tree, mut notes) = (Tree::default(), Notes::default());
+    match source {
+        Source::Squid => squid::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
+        Source::Nginx => nginx::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
+        Source::Vcl => vcl::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
+    }
+    needs_an_upstream(&mut tree);
+    let head = format!(
+        "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \
+         that it comes from.\n",
+        at.to_string().trim_end_matches(":1"),
+        source.name()
+    );
+    Ok(Imported { source, configuration: tree.text(&head), notes: notes.sorted() })
+}
+
+/// A reverse listener needs an upstream, also if all routes give answers themselves.
+fn needs_an_upstream(tree: &mut Tree) {
+    let role = |section: &Section| section.get("role").cloned();
+    let is_reverse = |section: &Section| role(section) != Some(Value::from("forward"));
+    let wanted = tree.all("listen").any(is_reverse) && tree.all("upstream").next().is_none();
+    if wanted {
+        let mut section = Section::new("upstream");
+        section.comment("No route uses this one. A reverse listener needs an upstream.");
+        section.set_for("name", "none", "no upstream was carried");
+        section.below("upstream.server").set_for("url", "http://127.0.0.1:9", "port of discard");
+        tree.add(section);
+    }
+}

@@ -1,0 +1,25 @@
+//! The limits of an import. A file beyond one of them is refused with a syntax error.
+
+/// Bytes of all files together, with those that are included.
+pub const INPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Files, with those that are included.
+pub const FILES_MAX: usize = 512;
+/// Files that include each other, one inside the other.
+pub const INCLUDE_DEPTH_MAX: usize = 16;
+/// Blocks inside blocks, and parentheses inside parentheses.
+pub const DEPTH_MAX: usize = 32;
+/// Directives, or statements, of all files together.
+pub const DIRECTIVES_MAX: usize = 100_000;
+/// Networks, ranges of ports, or domains of an access list whose sets are computed, which takes the
+/// product of two lists.
+pub const LIST_MAX: usize = 1024;
+/// Networks that a list of allowed clients may have after denied ones were cut out of it.
+pub const NETWORKS_MAX: usize = 4096;
+/// Routes that are written.
+pub const ROUTES_MAX: usize = 4096;
+
+const _: () = {
+    assert!(INCLUDE_DEPTH_MAX < FILES_MAX);
+    assert!(DIRECTIVES_MAX < INPUT_BYTES_MAX);
+    assert!(ROUTES_MAX < DIRECTIVES_MAX);
+};

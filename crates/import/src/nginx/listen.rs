@@ -1,0 +1,147 @@
+//! `listen`: where clients connect, and which servers are carried.
+//!
+//! Routes are the same on all our listeners, so servers are carried together only if they share
+//! their addresses. The addresses with the most servers are chosen, those with TLS first; the other
+//! servers are left out, and their addresses are not opened.
+
+use super::blocks::Directive;
+use crate::note::Place;
+
+/// An address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) at: Place,
+    pub(crate) address: String,
+    pub(crate) tls: bool,
+    pub(crate) http2: bool,
+    pub(crate) http3: bool,
+    pub(crate) proxy_header: bool,
+    pub(crate) default: bool,
+}
+
+/// Reads a `listen` directive.
+///
+/// # Errors
+/// One line: why it is not carried.
+pub(crate) fn read(directive: &Directive) -> Result<Listen, String> {
+    let text = directive.word(0);
+    let address = address(text).ok_or_else(|| {
+        format!("{text} is not an IP address and a port, so this address is not written")
+    })?;
+    let has = |word: &str| directive.words.iter().skip(1).any(|other| other == word);
+    Ok(Listen {
+        at: directive.at.clone(),
+        address,
+        tls: has("ssl") || has("quic"),
+        http2: has("http2"),
+        http3: has("quic"),
+        proxy_header: has("proxy_protocol"),
+        default: has("default_server") || has("default"),
+    })
+}
+
+/// The address of a server without `listen`.
+pub(crate) fn usual(at: &Place) -> Listen {
+    Listen {
+        at: at.clone(),
+        address: "0.0.0.0:80".to_owned(),
+        tls: false,
+        http2: false,
+        http3: false,
+        proxy_header: false,
+        default: false,
+    }
+}
+
+fn address(text: &str) -> Option<String> {
+    let text = text.replacen("localhost", "127.0.0.1", 1).replacen('*', "0.0.0.0", 1);
+    if let Ok(port) = text.parse::<u16>() {
+        return Some(format!("0.0.0.0:{port}"));
+    }
+    if let Ok(address) = text.parse::<std::net::SocketAddr>() {
+        return Some(address.to_string());
+    }
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&text);
+    let ip: std::net::IpAddr = inner.parse().ok()?;
+    Some(std::net::SocketAddr::new(ip, 80).to_string())
+}
+
+/// Of the addresses of each server, the servers that are carried, and their addresses.
+pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
+    let mut addresses: Vec<(&str, Vec<usize>, bool)> = Vec::new();
+    for (at, listens) in servers.iter().enumerate() {
+        for listen in listens {
+            match addresses.iter_mut().find(|(address, ..)| *address == listen.address) {
+                Some((_, users, tls)) => {
+                    if users.last() != Some(&at) {
+                        users.push(at);
+                    }
+                    *tls |= listen.tls;
+                }
+                None => addresses.push((&listen.address, vec![at], listen.tls)),
+            }
+        }
+    }
+    // Of equals, `max_by_key` takes the last, so it goes through them backwards.
+    let best = addresses.iter().rev().max_by_key(|(_, users, tls)| (users.len(), *tls));
+    let Some((_, users, _)) = best else { return (Vec::new(), Vec::new()) };
+    let mut listens: Vec<Listen> = Vec::new();
+    for (address, _, _) in addresses.iter().filter(|(_, other, _)| other == users) {
+        let all = servers.iter().flatten().filter(|listen| listen.address == *address);
+        // An address has TLS if one of its servers says so.
+        let merged = all.cloned().reduce(|one, other| Listen {
+            tls: one.tls || other.tls,
+            http2: one.http2 || other.http2,
+            http3: one.http3 || other.http3,
+            proxy_header: one.proxy_header || other.proxy_header,
+            ..one
+        });
+        listens.extend(merged);
+    }
+    (users.clone(), joined(listens))
+}
+
+/// All addresses of IPv6 include those of IPv4 here, and a port is of TCP and of UDP.
+fn joined(listens: Vec<Listen>) -> Vec<Listen> {
+    let both: Vec<String> = listens
+        .iter()
+        .filter_map(|listen| listen.address.strip_prefix("[::]:").map(str::to_owned))
+        .collect();
+    let covered = |listen: &Listen| {
+        listen.address.strip_prefix("0.0.0.0:").is_some_and(|port| both.iter().any(|b| b == port))
+    };
+    listens.into_iter().filter(|listen| !covered(listen)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        for (text, wanted) in [
+            ("80", "0.0.0.0:80"),
+            ("*:80", "0.0.0.0:80"),
+            ("[::]:80", "[::]:80"),
+            ("192.0.2.1", "192.0.2.1:80"),
+            ("localhost:8000", "127.0.0.1:8000"),
+        ] {
+            assert_eq!(address(text).as_deref(), Some(wanted), "{text}");
+        }
+        assert_eq!(address("unix:/run/x"), None);
+    }
+
+    #[test]
+    fn servers_are_together_if_they_share_their_addresses() {
+        let at = Place::new(&"f".into(), 1);
+        let on = |addresses: &[&str]| -> Vec<Listen> {
+            let listen = |a: &&str| Listen { address: (*a).to_owned(), ..usual(&at) };
+            addresses.iter().map(listen).collect()
+        };
+        let (four, six, other) = ("0.0.0.0:80", "[::]:80", "127.0.0.1:81");
+        let (servers, listens) = chosen(&[on(&[other]), on(&[four, six]), on(&[four, six])]);
+        assert_eq!(servers, [1, 2]);
+        assert_eq!(listens.iter().map(|l| l.address.as_str()).collect::<Vec<_>>(), [six]);
+        assert_eq!(chosen(&[on(&[other]), on(&[four])]).0, [0]);
+    }
+}

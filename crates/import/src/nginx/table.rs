@@ -1,0 +1,298 @@
+//! The table: from the name of a directive to what becomes of it.
+//!
+//! Blocks and actions (`server`, `location`, `return`, `proxy_pass`) are in other files. A
+//! directive that the server learns to do becomes a value that `routes` reads.
+
+use std::time::Duration;
+
+use super::blocks::Directive;
+use crate::note::{Fate, Notes};
+
+/// What becomes of a directive.
+enum Becomes {
+    /// A value that another file reads, without a difference.
+    Value,
+    /// The same, with its note written there.
+    Elsewhere,
+    /// A value that another file reads, with this difference.
+    Different(&'static str),
+    /// Nothing, for this reason.
+    Nothing(&'static str),
+    /// It is not carried, for this reason.
+    Left(&'static str),
+    /// The same, and it kept requests out.
+    Unprotected(&'static str),
+}
+
+use Becomes::{Different, Elsewhere, Left, Nothing, Unprotected, Value};
+
+const SYSTEM: &str = "the process has no such setting";
+const STREAMS: &str = "bodies are passed on as they come, within bounds";
+const LIFETIMES: &str =
+    "lifetimes are not imported: write [[route.lifetime]], as docs/keys.md says";
+const KEYS: &str = "the cache key is the URL, with the fields that Vary names; where another \
+                    variable is part of it, nothing is stored; docs/keys.md says how to add it";
+const RATES: &str = "limits of clients are not imported: write [[quota]], as docs/limits.md says";
+const CODING: &str = "codings are not imported: write [compression], as docs/compression.md says";
+const FILES: &str = "files are not served: put a file server behind as an upstream";
+const OTHER: &str = "this protocol is not spoken with upstreams";
+const CLIENTS: &str = "routes do not depend on clients";
+const VARIABLES: &str = "there are no variables";
+const CIPHERS: &str = "the cipher suites are those of TLS 1.2 and 1.3 that are considered safe";
+
+/// Names, with spaces between them.
+const TABLE: &[(&str, Becomes)] = &[
+    (
+        "server location upstream http listen server_name return rewrite proxy_pass grpc_pass \
+         proxy_set_header add_header if access_log log_format proxy_cache_path resolver \
+         keepalive_timeout client_header_timeout client_body_timeout send_timeout \
+         large_client_header_buffers user worker_processes ssl_verify_client real_ip_header",
+        Elsewhere,
+    ),
+    (
+        "proxy_cache proxy_hide_header proxy_connect_timeout proxy_read_timeout \
+         proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name ssl_certificate \
+         ssl_certificate_key ssl_client_certificate set_real_ip_from proxy_next_upstream_tries \
+         http2",
+        Value,
+    ),
+    ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
+    ("proxy_next_upstream", Different("a request that may be repeated goes to one other server")),
+    ("proxy_next_upstream_timeout", Left("attempts are bounded by upstream.timeouts.total")),
+    ("proxy_send_timeout", Different("the time between two pieces is one for both directions")),
+    ("proxy_http_version", Nothing("upstreams are sent HTTP/1.1")),
+    ("proxy_ssl_server_name", Nothing("the server name is always sent")),
+    ("proxy_ssl_session_reuse", Nothing("sessions are resumed")),
+    ("proxy_cache_lock", Nothing("requests are always collapsed")),
+    (
+        "proxy_cache_lock_timeout proxy_cache_lock_age",
+        Nothing("a collapsed request waits for the fetch"),
+    ),
+    ("proxy_cache_revalidate", Nothing("stale responses are always validated")),
+    (
+        "proxy_cache_use_stale",
+        Different(
+            "a stale response is served when no server can be reached, for up to a day, and \
+                   as stale-if-error and stale-while-revalidate allow",
+        ),
+    ),
+    ("proxy_cache_background_update", Different("done for responses with stale-while-revalidate")),
+    ("proxy_cache_key", Left(KEYS)),
+    ("proxy_cache_valid proxy_ignore_headers", Left(LIFETIMES)),
+    (
+        "proxy_cache_bypass",
+        Left("bypasses are not imported, so nothing is stored there; docs/keys.md has them"),
+    ),
+    (
+        "proxy_no_cache",
+        Left("no variable keeps a response out of the store, so nothing is stored there"),
+    ),
+    ("proxy_cache_min_uses", Left("a response is stored at its first request")),
+    ("proxy_cache_methods", Left("responses to GET are stored")),
+    ("proxy_cache_purge", Left("PURGE is allowed by purge.from")),
+    (
+        "proxy_pass_header",
+        Left("the fields of responses are passed on unless a route removes them"),
+    ),
+    ("proxy_redirect", Left("Location is passed on as it is")),
+    ("proxy_cookie_domain proxy_cookie_path", Left("cookies are passed on as they are")),
+    ("proxy_method", Left("the method is the client's")),
+    ("proxy_set_body", Left("the body is the client's")),
+    ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
+    ("proxy_intercept_errors", Left("errors of servers are passed on")),
+    (
+        "proxy_limit_rate limit_req limit_req_zone limit_req_status limit_conn limit_conn_zone \
+         limit_conn_status limit_rate limit_rate_after",
+        Left(RATES),
+    ),
+    ("proxy_bind", Left("the system chooses the address of a connection")),
+    (
+        "proxy_buffering proxy_request_buffering proxy_buffers proxy_buffer_size \
+         proxy_busy_buffers_size proxy_temp_path proxy_max_temp_file_size \
+         client_body_buffer_size client_body_temp_path fastcgi_temp_path uwsgi_temp_path \
+         scgi_temp_path",
+        Nothing(STREAMS),
+    ),
+    (
+        "proxy_headers_hash_max_size proxy_headers_hash_bucket_size proxy_socket_keepalive \
+         client_header_buffer_size http2_max_concurrent_streams tcp_nopush tcp_nodelay \
+         types_hash_max_size server_names_hash_bucket_size server_names_hash_max_size \
+         reset_timedout_connection pcre_jit variables_hash_max_size",
+        Nothing(SYSTEM),
+    ),
+    ("client_max_body_size", Left("the size of requests is not limited")),
+    (
+        "gzip gzip_vary gzip_proxied gzip_comp_level gzip_types gzip_min_length \
+         gzip_http_version gzip_disable",
+        Left(CODING),
+    ),
+    ("gzip_static root alias index try_files autoindex", Left(FILES)),
+    ("fastcgi_pass uwsgi_pass scgi_pass memcached_pass fastcgi_param", Left(OTHER)),
+    ("stream", Left("connections without HTTP are not proxied")),
+    ("mail", Left("mail is not proxied")),
+    ("allow deny satisfy", Unprotected(CLIENTS)),
+    ("auth_basic auth_basic_user_file", Unprotected("passwords are for forward listeners")),
+    ("auth_request", Unprotected("no other server is asked first")),
+    ("auth_jwt", Unprotected("tokens are not verified")),
+    ("internal", Unprotected("there are no internal requests")),
+    ("limit_except", Unprotected("routes do not depend on methods")),
+    ("valid_referers", Unprotected("routes do not depend on fields")),
+    ("secure_link", Unprotected("links are not verified")),
+    ("include", Unprotected("the file cannot be read")),
+    ("map geo split_clients set", Left(VARIABLES)),
+    ("expires", Left("Cache-Control is the upstream's")),
+    ("etag", Nothing("validators are the upstream's")),
+    ("if_modified_since", Nothing("conditions are evaluated as RFC 9110 says")),
+    ("error_page", Left("errors have one page, which names the reason")),
+    ("sub_filter", Left("bodies are not changed")),
+    ("mirror", Left("requests are not mirrored")),
+    ("stub_status", Left("the admin address has the metrics (server.admin)")),
+    ("ssl_ciphers", Different(CIPHERS)),
+    ("ssl_prefer_server_ciphers ssl_ecdh_curve ssl_dhparam", Nothing(CIPHERS)),
+    (
+        "ssl_session_cache ssl_session_timeout ssl_session_tickets",
+        Nothing("sessions are resumed by tickets"),
+    ),
+    ("ssl_stapling ssl_stapling_verify", Left("no OCSP response is stapled")),
+    ("ssl_early_data", Left("with HTTP/3, route.early_data")),
+    ("ssl_crl", Unprotected("revoked certificates are not known")),
+    ("keepalive_requests", Nothing("a connection is kept for any number of requests")),
+    ("sendfile", Nothing("long bodies are never copied where that is possible")),
+    ("types default_type charset", Nothing("the type is the upstream's")),
+    ("server_tokens", Nothing("no version is sent")),
+    (
+        "server_name_in_redirect absolute_redirect port_in_redirect",
+        Nothing("a redirect has the URL of its route"),
+    ),
+    ("merge_slashes", Nothing("paths are compared with slashes merged")),
+    ("underscores_in_headers", Nothing("all names of fields are passed on")),
+    ("ignore_invalid_headers", Nothing("invalid fields are refused")),
+    ("open_file_cache log_not_found", Nothing("files are not served")),
+    ("error_log", Nothing("messages go to stderr")),
+    ("pid", Nothing("a supervisor knows the process")),
+    ("daemon", Nothing("the process stays in the foreground")),
+    ("master_process", Nothing("there is one process")),
+    ("events", Nothing("connections are bounded by limits.connections_max")),
+    ("worker_rlimit_nofile", Nothing("the limit is the system's, and is respected")),
+    ("worker_shutdown_timeout", Nothing("limits.drain_timeout has a default")),
+    ("load_module", Left("there are no modules")),
+    ("resolver_timeout", Nothing("the time for a look-up is fixed")),
+];
+
+/// How the names of settings begin that are not carried and keep no request out. A directive that
+/// is neither here nor in the table could, so it closes.
+const HARMLESS: &str = "\
+    proxy_ fastcgi_ uwsgi_ scgi_ gzip_ brotli sub_filter_ open_file_cache_ http2_ http3 quic_ \
+    keepalive_ limit_ lua_ log_ map_ charset_ ssi random_index mp4 chunked_ aio directio \
+    output_buffers sendfile_ tcp_ worker_ thread_pool timer_resolution env lingering_ send_lowat \
+    msie_ postpone_output recursive_error_pages request_pool_size connection_pool_size";
+
+fn becomes(directive: &Directive) -> &'static Becomes {
+    let known = TABLE.iter().find(|(names, _)| names.split(' ').any(|name| name == directive.name));
+    match known.map(|(_, becomes)| becomes) {
+        // The defaults of these say that all is as usual.
+        Some(_) if is_usual(directive) => &Value,
+        Some(becomes) => becomes,
+        None if HARMLESS.split(' ').any(|start| directive.name.starts_with(start)) => {
+            &Left("there is no such setting")
+        }
+        None => &Unprotected("this directive is not known here"),
+    }
+}
+
+/// Whether a directive can keep requests out, itself or by what is inside.
+pub(crate) fn restricts(directive: &Directive) -> bool {
+    let refuses = directive.word(0).parse::<u64>().is_ok_and(|status| status >= 400);
+    matches!(becomes(directive), Unprotected(_))
+        || directive.name == "return" && refuses
+        || directive.inner().iter().any(restricts)
+}
+
+/// Writes the note of a setting, and of what is inside a block that is one. Returns whether it kept
+/// requests out and is not carried.
+pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
+    let (at, shown) = (&directive.at, directive.shown());
+    let becomes = becomes(directive);
+    match becomes {
+        Elsewhere => return false,
+        Value => notes.carried(at, &shown),
+        Different(why) => notes.different(at, &shown, *why),
+        Nothing(why) => notes.nothing(at, &shown, *why),
+        Left(why) => notes.left(at, &shown, *why),
+        Unprotected(why) => notes.unprotected(at, &shown, *why),
+    }
+    let fate = if matches!(becomes, Nothing(_)) { Fate::Nothing } else { Fate::NotCarried };
+    inside(directive, fate, "it is inside a block that is not carried", notes);
+    matches!(becomes, Unprotected(_))
+}
+
+/// Writes the same note for all that is inside a block.
+pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut Notes) {
+    for inner in directive.inner() {
+        notes.add(&inner.at, &inner.shown(), fate, why);
+        inside(inner, fate, why, notes);
+    }
+}
+
+/// Whether a directive asks for what is done anyway.
+fn is_usual(directive: &Directive) -> bool {
+    match (directive.name.as_str(), directive.word(0)) {
+        ("proxy_ignore_headers", "Set-Cookie") => directive.words.len() == 1,
+        ("proxy_cache_key", key) => matches!(
+            key,
+            "$scheme$proxy_host$request_uri"
+                | "$scheme$host$request_uri"
+                | "$scheme://$host$request_uri"
+                | "$host$request_uri"
+        ),
+        (
+            "gzip"
+            | "proxy_redirect"
+            | "expires"
+            | "auth_basic"
+            | "autoindex"
+            | "ssl_stapling"
+            | "proxy_intercept_errors",
+            "off",
+        )
+        | ("client_max_body_size", "0")
+        | ("proxy_pass_request_headers", "on")
+        | ("allow", "all") => true,
+        _ => false,
+    }
+}
+
+/// A time: `60`, `60s`, `1m 30s`, `500ms`.
+pub(crate) fn time(text: &str) -> Option<Duration> {
+    let mut total = Duration::ZERO;
+    for part in text.split_whitespace() {
+        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let number: u64 = part[..end].parse().ok()?;
+        let unit_ms = match &part[end..] {
+            "ms" => 1,
+            "" | "s" => 1000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return None,
+        };
+        let part = Duration::from_millis(number.checked_mul(unit_ms)?);
+        total = total.checked_add(part)?;
+    }
+    // A year: what is longer is no time-out.
+    (total <= Duration::from_secs(366 * 86_400)).then_some(total)
+}
+
+/// A size: `8k`, `10m`, `1g`, or bytes.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..end].parse().ok()?;
+    let shift = match text[end..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift).filter(|bytes| *bytes < 1 << 50)
+}

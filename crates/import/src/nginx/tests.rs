@@ -1,0 +1,370 @@
+//! Files of nginx, and what becomes of them. Each imported file is read by the server's own reader.
+
+use super::*;
+use crate::tests::{fate, has, lacks};
+use crate::{Fate, Imported, Source};
+
+fn imported(text: &str, open: bool) -> Imported {
+    crate::tests::imported(Source::Nginx, "nginx.conf", text, open)
+}
+
+fn fates(imported: &Imported) -> Vec<(usize, Fate)> {
+    let notes = imported.notes.iter().filter(|note| note.fate >= Fate::Different);
+    notes.map(|note| (note.line, note.fate)).collect()
+}
+
+/// A server with this inside, on one address, with an upstream `app`.
+fn one(inside: &str) -> String {
+    format!(
+        "http {{ upstream app {{ server 127.0.0.1:8001; server 127.0.0.1:8002 backup; }}\n\
+         server {{ listen 127.0.0.1:80; server_name a.example; {inside} }} }}\n"
+    )
+}
+
+#[test]
+fn hosts_paths_and_upstreams() {
+    let text = one("location / { proxy_pass http://app; }\n\
+                    location = /x { return 200 hello; }\n\
+                    location /api/ { proxy_cache z; proxy_ignore_headers Set-Cookie;\n\
+                    proxy_pass http://app/api/; }");
+    let imported = imported(&text, false);
+    assert_eq!(fates(&imported), []);
+    for line in [
+        "hosts = [\"a.example\"]",
+        "url = \"http://127.0.0.1:8002\"",
+        "backup = true",
+        "host = \"app\"",
+        "http2 = false",
+        "answer = \"hello\"",
+        "path = \"/api\"  # nginx.conf:4\nredirect = \"/api/\"",
+        "store = false  # without proxy_cache",
+    ] {
+        has(&imported, line);
+    }
+}
+
+#[test]
+fn a_url_that_would_be_rewritten_is_not_passed_on() {
+    let imported = imported(&one("location /api/ { proxy_pass http://app/; }"), false);
+    has(&imported, "prefix = \"/api/\"  # nginx.conf:2\nanswer = \"not imported\\n\"");
+    lacks(&imported, "upstream = ");
+    has(&imported, "name = \"none\"");
+    assert!(imported.has_left());
+}
+
+#[test]
+fn what_keeps_requests_out_stays_closed() {
+    for rule in [
+        "allow 10.0.0.0/8; deny all;",
+        "auth_basic x; auth_basic_user_file f;",
+        "if ($arg_x) { return 403; }",
+        "internal;",
+        "include missing.conf;",
+    ] {
+        let text = one(&format!("location / {{ {rule} proxy_pass http://app; }}"));
+        let closed = imported(&text, false);
+        lacks(&closed, "\nupstream = ");
+        has(&closed, "# upstream = \"app\"");
+        assert!(fates(&closed).iter().any(|(_, fate)| *fate == Fate::Unprotected), "{rule}");
+        has(&imported(&text, true), "\nupstream = \"app\"");
+    }
+    // Its requests would find the other location.
+    let text = one("location ~ /\\.ht { deny all; } location / { proxy_pass http://app; }");
+    lacks(&imported(&text, false), "\nupstream = ");
+    let text = one("location /adm { deny all; } location / { proxy_pass http://app; }");
+    lacks(&imported(&text, false), "\nupstream = ");
+    // This one is a route.
+    let text = one("location /adm/ { deny all; } location / { proxy_pass http://app; }");
+    let carried = imported(&text, false);
+    has(&carried, "answer = \"denied\\n\"");
+    has(&carried, "\nupstream = \"app\"");
+    assert!(!carried.has_left());
+}
+
+#[test]
+fn a_store_that_requests_divide_is_off() {
+    let one = |more: &str| {
+        one(&format!(
+            "location / {{ proxy_cache z; proxy_ignore_headers Set-Cookie; \
+                                   {more} proxy_pass http://app; }}"
+        ))
+    };
+    lacks(&imported(&one("proxy_cache_key $host$uri$is_args$args;"), false), "store = false");
+    for rule in [
+        "proxy_cache_bypass $cookie_a;",
+        "proxy_no_cache $cookie_a;",
+        "proxy_cache_key $uri$cookie_a;",
+    ] {
+        has(&imported(&one(rule), false), "store = false");
+        // `--open` is about access, not about who shares responses.
+        has(&imported(&one(rule), true), "store = false");
+    }
+}
+
+#[test]
+fn fields_are_inherited_only_by_levels_without_any() {
+    let text = one("proxy_set_header Host $http_host; proxy_set_header X-A a;\n\
+                    location / { proxy_pass http://app; }\n\
+                    location /b/ { proxy_set_header X-B b; proxy_pass http://app; }");
+    let imported = imported(&text, false);
+    let (_, second) = imported.configuration.split_once("prefix = \"/b/\"").unwrap();
+    assert!(second.contains("X-B") && !second.contains("X-A"), "{second}");
+    // Without Host at its level, the second has the default, the name in the URL.
+    has(&imported, "name = \"app-2\"");
+    assert_eq!(imported.configuration.matches("host = \"app\"").count(), 1);
+}
+
+#[test]
+fn servers_on_other_addresses_are_not_opened() {
+    let text = "http { server { listen 80; server_name a.example; return 301 \
+                https://$host$request_uri; }\nserver { listen 443 ssl; server_name a.example; \
+                ssl_certificate c; ssl_certificate_key k; return 404; } }";
+    let options = Options::default();
+    let mut read = |_: &str| Err(String::new());
+    let imported = crate::import(Source::Nginx, "f", text, options, &mut read).unwrap();
+    has(&imported, "address = \"0.0.0.0:443\"");
+    lacks(&imported, "0.0.0.0:80\"");
+    assert!(imported.has_left());
+}
+
+#[test]
+fn redirects() {
+    let text = one("return 301 https://$host$request_uri;");
+    // The only server is the default one, for any host.
+    assert!(imported(&text, false).has_left());
+    let two = "http { server { listen 127.0.0.1:80 default_server; return 444; }\n\
+               server { listen 127.0.0.1:80; server_name a.example; \
+               return 301 https://$host$request_uri; }\n\
+               server { listen 127.0.0.1:80; server_name b.example; \
+               rewrite ^/(.*)$ https://c.example/$1 permanent; }\n\
+               upstream u { server 127.0.0.1:1; }\n\
+               server { listen 127.0.0.1:80; server_name d.example; \
+               location / { proxy_pass http://u; } } }";
+    let imported = imported(two, false);
+    for part in [
+        "redirect = \"https://a.example\"  # nginx.conf:2\nwith_path = true",
+        "redirect = \"https://c.example\"  # nginx.conf:3\nwith_path = true",
+        "status = 403  # nginx.conf:1",
+    ] {
+        has(&imported, part);
+    }
+    assert_eq!(fates(&imported), [(1, Fate::Different)]);
+}
+
+#[test]
+fn settings() {
+    let text = "worker_processes 2;\n".to_owned()
+        + &one("keepalive_timeout 30s; proxy_connect_timeout 2s; proxy_read_timeout 1m;\n\
+                add_header X-Frame-Options DENY always; proxy_hide_header X-Powered-By;\n\
+                gzip on;\nno_such 1;\n\
+                location / { proxy_pass http://app; proxy_next_upstream off; }");
+    let imported = imported(&text, false);
+    for line in [
+        "workers = 2",
+        "idle_keep_alive = \"30s\"",
+        "connect = \"2s\"",
+        "first_byte = \"1m\"",
+        "add = \"X-Frame-Options\"",
+        "remove = \"X-Powered-By\"",
+        "max = 0",
+    ] {
+        has(&imported, line);
+    }
+    let left = [(5, Fate::NotCarried), (6, Fate::Unprotected)];
+    assert!(left.iter().all(|one| fates(&imported).contains(one)), "{:?}", imported.notes);
+}
+
+#[test]
+fn a_log_format_is_translated() {
+    let text = "http { log_format m '$remote_addr [$time_local] \"$request\" $status';\n\
+                access_log /var/log/x.log m;\nupstream u { server 127.0.0.1:1; }\n\
+                server { location / { proxy_pass http://u; } } }";
+    has(&imported(text, false), "format = \"apache:%h %t \\\"%r\\\" %>s\"");
+}
+
+/// A file of the fuzz target's corpus.
+macro_rules! corpus {
+    ($name:literal) => {
+        include_str!(concat!("../../../../fuzz/corpus/import_nginx/", $name))
+    };
+}
+
+/// The text of the route of this path, up to the next route.
+fn route<'t>(imported: &'t Imported, path: &str) -> &'t str {
+    let text = &imported.configuration;
+    let (_, rest) = text.split_once(path).unwrap_or_else(|| panic!("no {path} in {text}"));
+    rest.split("[[route]]").next().unwrap_or(rest)
+}
+
+#[test]
+fn a_field_that_is_replaced_is_not_the_clients() {
+    let text = corpus!("replaced_fields").replace("auth_ldap", "#").replace("access_by", "#");
+    let imported = imported(&text, false);
+    let root = route(&imported, "prefix = \"/\"");
+    for name in ["X-Real-IP", "X-Remote-User", "X-SSL-Client-S-DN", "X-Forwarded-For"] {
+        assert!(root.contains(&format!("remove = \"{name}\"")), "{name}: {root}");
+    }
+    // Our field would be appended to the client's.
+    lacks(&imported, "forwarded = ");
+    assert_eq!(fate(&imported, "proxy_set_header X-Remote-User"), Fate::NotCarried);
+    let own = one("location / { proxy_set_header X-A $http_x_a; proxy_pass http://app; }");
+    lacks(&self::imported(&own, false), "remove = ");
+    let rewritten = self::imported(corpus!("rewrites"), false);
+    lacks(&rewritten, "forwarded = ");
+    assert!(route(&rewritten, "prefix = \"/\"").contains("remove = \"X-Forwarded-Proto\""));
+}
+
+#[test]
+fn a_directive_that_is_not_known_closes() {
+    for unknown in [
+        "auth_ldap x;",
+        "auth_digest x;",
+        "modsecurity on;",
+        "access_by_lua_block { ngx.exit(403) }",
+        "if ($http_x_key != k) { rewrite ^ /denied last; }",
+        "if ($http_x) { set $denied 1; }",
+        "what_is_this { deny all; }",
+    ] {
+        for text in [
+            one(&format!("location / {{ {unknown} proxy_pass http://app; }}")),
+            one(&format!("{unknown} location / {{ proxy_pass http://app; }}")),
+        ] {
+            lacks(&imported(&text, false), "\nupstream = ");
+            has(&imported(&text, true), "\nupstream = ");
+        }
+    }
+    let known = one("location / { proxy_not_yet_known 1; proxy_pass http://app; }");
+    has(&imported(&known, false), "\nupstream = ");
+}
+
+#[test]
+fn what_an_expression_has_does_not_find_another_route() {
+    // The file without what closes the whole server.
+    let text: String = corpus!("expressions")
+        .lines()
+        .filter(|line| !line.contains("http_x_key") && !line.contains("secret"))
+        .map(|line| line.to_owned() + "\n")
+        .collect();
+    let text = text.replace("proxy_cache z;", "proxy_cache z; proxy_ignore_headers Set-Cookie;");
+    let cached = imported(&text, false);
+    let root = route(&cached, "prefix = \"/\"");
+    assert!(root.contains("store = false") && root.contains("\nupstream = "), "{root}");
+    assert_eq!(fate(&cached, "location ~ ^/(account|cart)"), Fate::NotCarried);
+    let other = text.replace("cart) { proxy_pass http://127.0.0.1:8081", "cart) { root /x");
+    let closed = imported(&other, false);
+    lacks(&closed, "prefix = \"/\"  # expressions:5\nupstream = ");
+    assert!(!route(&closed, "prefix = \"/\"").contains("\nupstream = "));
+    // Requests of these paths are none of the expression's.
+    assert!(route(&closed, "prefix = \"/up/\"").contains("\nupstream = "));
+    assert_eq!(fate(&closed, "location ~ ^/(account|cart)"), Fate::Unprotected);
+    for (pattern, start) in
+        [("^/a", "/a"), ("^/ab?", "/a"), ("/a", ""), ("^/a|^/b", ""), ("^/A(b|c)", "/ab /ac")]
+    {
+        assert_eq!(routes::starts(pattern).join(" "), start, "{pattern}");
+    }
+}
+
+#[test]
+fn what_refuses_inside_a_location_that_is_not_written_closes() {
+    for inside in ["location ~ secret { deny all; }", "limit_except GET { deny all; }"] {
+        let text = one(&format!(
+            "location / {{ proxy_pass http://app; }}\n\
+             location ~ ^/x {{ {inside} proxy_pass http://app; }}"
+        ));
+        let closed = imported(&text, false);
+        lacks(&closed, "\nupstream = ");
+        assert_eq!(fate(&closed, "deny all"), Fate::NotCarried);
+    }
+}
+
+#[test]
+fn hosts_of_an_expression_do_not_find_the_default_server() {
+    for text in [corpus!("server_names"), corpus!("replaced_fields")] {
+        let closed = imported(text, false);
+        assert_eq!(fate(&closed, "server_name ~^"), Fate::Unprotected);
+        // The last route is that of the default server for any host.
+        let default = closed.configuration.split("[[route]]").filter(|r| !r.contains("hosts ="));
+        for route in default.skip(1) {
+            assert!(!route.contains("\nupstream = "), "{route}");
+        }
+    }
+    has(&imported(corpus!("server_names"), false), "hosts = [\"a\"]");
+}
+
+#[test]
+fn of_two_servers_with_one_name_the_first_has_it() {
+    let imported = imported(corpus!("same_names"), false);
+    assert_eq!(imported.configuration.matches("hosts = [\"a\"]").count(), 1);
+    lacks(&imported, "\nupstream = ");
+}
+
+#[test]
+fn several_authorities_for_clients_close() {
+    let mut read = |_: &str| Err(String::new());
+    let text = corpus!("authorities");
+    let closed = crate::import(Source::Nginx, "f", text, Options::default(), &mut read).unwrap();
+    lacks(&closed, "\nupstream = ");
+    assert_eq!(fate(&closed, "ssl_client_certificate"), Fate::Unprotected);
+    // Both senders of PROXY headers are there, once.
+    has(&closed, "proxy_from = [\"10.0.0.0/8\", \"192.168.0.1\"]");
+    has(&closed, "hosts = [\"b.example\", \"example.org\", \"*.example.org\"]");
+    let one = text.replace("ca2.pem", "ca1.pem");
+    let open = crate::import(Source::Nginx, "f", &one, Options::default(), &mut read).unwrap();
+    has(&open, "\nupstream = ");
+}
+
+#[test]
+fn a_file_of_a_site_alone_is_read() {
+    let imported = imported(corpus!("site_alone"), false);
+    has(&imported, "answer = \"denied\\n\"");
+    has(&imported, "hosts = [\"a.example\"]");
+    assert_eq!(fates(&imported), []);
+    let mut read = |_: &str| Err(String::new());
+    let text = "location /x { deny all; }";
+    let part = crate::import(Source::Nginx, "f", text, Options::default(), &mut read).unwrap();
+    assert_eq!(fate(&part, "deny all"), Fate::NotCarried);
+}
+
+#[test]
+fn a_response_with_a_cookie_is_not_shared() {
+    let text = one("location / { proxy_cache z; proxy_pass http://app; }");
+    for open in [false, true] {
+        has(&imported(&text, open), "store = false");
+    }
+    assert_eq!(fate(&imported(&text, false), "proxy_cache z"), Fate::NotCarried);
+    let shared = text.replace("cache z;", "cache z; proxy_ignore_headers Set-Cookie;");
+    lacks(&imported(&shared, false), "store = false");
+    for text in
+        [corpus!("divided_store").to_owned(), corpus!("divided_store").replace("z;", "off;")]
+    {
+        has(&imported(&text, true), "store = false");
+    }
+}
+
+#[test]
+fn each_line_has_its_own_note() {
+    let imported = imported(corpus!("replaced_fields"), false);
+    for directive in [
+        "access_log off",
+        "client_body_timeout",
+        "resolver",
+        "rewrite ^ /y",
+        "proxy_pass http://127.0.0.1:8083",
+    ] {
+        assert_eq!(fate(&imported, directive), Fate::NotCarried);
+    }
+    let rewrites = self::imported(corpus!("rewrites"), false);
+    assert_eq!(fate(&rewrites, "rewrite ^ https://y"), Fate::NotCarried);
+    // A rewrite of a server that is not carried hides nothing.
+    let text = one("rewrite ^/old/ /new/ last; location /a/ { deny all; }");
+    assert_eq!(fate(&self::imported(&text, false), "location /a/"), Fate::NotCarried);
+}
+
+#[test]
+fn ports_and_families() {
+    let text = "http { upstream u { server 10.0.0.1; }\nserver { listen [::]:81;\n\
+                location / { proxy_pass https://u; } } }";
+    let imported = imported(text, false);
+    has(&imported, "url = \"https://10.0.0.1:80\"");
+    assert_eq!(fate(&imported, "listen"), Fate::Different);
+}

@@ -1,0 +1,225 @@
+//! `upstream` blocks, and the upstreams that locations use.
+//!
+//! In our file the host that servers see, time-outs and TLS belong to the upstream, so locations
+//! that differ in one of them get upstreams with different names.
+
+use super::blocks::Directive;
+use super::scope::Scope;
+use super::table::time;
+use crate::note::{Notes, Place};
+use crate::tree::{Section, Tree, Value};
+
+/// The upstreams that were written, each with what identifies it.
+#[derive(Debug, Default)]
+pub(crate) struct Upstreams {
+    /// Blocks by name.
+    blocks: Vec<(String, Directive)>,
+    written: Vec<(String, String)>,
+}
+
+/// What a location asks of its upstream.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted<'s> {
+    pub(crate) at: Place,
+    /// `http`, `https`, or `grpc` for HTTP/2 in the clear.
+    pub(crate) scheme: String,
+    pub(crate) authority: String,
+    /// `None`: the client's.
+    pub(crate) host: Option<String>,
+    pub(crate) forwarded: bool,
+    pub(crate) scope: &'s Scope,
+}
+
+const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
+
+impl Upstreams {
+    pub(crate) fn block(&mut self, directive: &Directive) {
+        self.blocks.push((directive.word(0).to_owned(), directive.clone()));
+    }
+
+    /// The name of an upstream that does what is wanted; written if there is none. `None`: its
+    /// servers are not carried.
+    pub(crate) fn name(
+        &mut self,
+        wanted: &Wanted<'_>,
+        tree: &mut Tree,
+        notes: &mut Notes,
+    ) -> Option<String> {
+        let name = wanted.authority.clone();
+        let mut section = Section::new("upstream");
+        section.set("name", name.clone(), &wanted.at);
+        if let Some(host) = &wanted.host {
+            section.set("host", host.clone(), &wanted.at);
+        }
+        if wanted.forwarded {
+            section.set_for("forwarded", "x_forwarded", "proxy_set_header");
+        }
+        if wanted.scheme.starts_with("grpc") {
+            let word = if wanted.scheme == "grpcs" { "h2" } else { "h2c" };
+            section.set("protocol", word, &wanted.at);
+        }
+        let scheme = match wanted.scheme.as_str() {
+            "https" | "grpcs" => "https",
+            _ => "http",
+        };
+        let block = self.blocks.iter().find(|(there, _)| *there == wanted.authority);
+        match block {
+            Some((_, block)) => servers(&mut section, block, scheme, notes),
+            None => {
+                let url = format!("{scheme}://{}", wanted.authority);
+                section.below("upstream.server").set("url", url, &wanted.at);
+            }
+        }
+        if !section.has_below("upstream.server") {
+            return None;
+        }
+        settings(&mut section, wanted.scope, scheme);
+        // Everything but the name and the lines identifies it.
+        let identity = format!("{:?}", (&wanted.authority, section.shape()));
+        if let Some((_, name)) = self.written.iter().find(|(there, _)| *there == identity) {
+            return Some(name.clone());
+        }
+        let taken = |name: &String| self.written.iter().any(|(_, other)| other == name);
+        let mut unique = name.clone();
+        for number in 2.. {
+            if !taken(&unique) {
+                break;
+            }
+            unique = format!("{name}-{number}");
+        }
+        section.set("name", unique.clone(), &wanted.at);
+        self.written.push((identity, unique.clone()));
+        tree.add(section);
+        Some(unique)
+    }
+}
+
+/// The servers of a block, and how requests are balanced.
+fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut Notes) {
+    let mut urls: Vec<String> = Vec::new();
+    for directive in block.inner() {
+        let (at, shown) = (&directive.at, directive.shown());
+        match (directive.name.as_str(), directive.word(0)) {
+            ("server", address) => {
+                // The port of a server in a block is 80, for any scheme.
+                let bare = address.rsplit(']').next().is_some_and(|end| !end.contains(':'));
+                let port = if bare { ":80" } else { "" };
+                let url = format!("{scheme}://{address}{port}");
+                if address.starts_with("unix:") || address.contains('$') {
+                    notes.left(at, &shown, "a server has a host and a port");
+                } else if urls.contains(&url) {
+                    notes.left(at, &shown, "another line has the same server already");
+                } else {
+                    urls.push(url.clone());
+                    server(section, directive, url, notes);
+                }
+            }
+            ("least_conn", _) => {
+                section.set("balance", "least_outstanding", at);
+                notes.carried(at, &shown);
+            }
+            ("hash", "$request_uri" | "$scheme$proxy_host$request_uri" | "$uri") => {
+                section.set("balance", "hash", at);
+                notes.carried(at, &shown);
+            }
+            ("hash" | "ip_hash" | "random" | "least_time", _) => {
+                let text = "requests are balanced in turn; other methods are by URL and by \
+                            requests in flight";
+                notes.left(at, &shown, text);
+            }
+            ("keepalive" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time", _) => {
+                notes.nothing(at, &shown, "idle connections are kept (limits.upstream_idle)");
+            }
+            ("zone", _) => notes.nothing(at, &shown, "all cores share the state of servers"),
+            _ => notes.left(at, &shown, "this directive is not known here"),
+        }
+    }
+    notes.carried(&block.at, &block.shown());
+}
+
+fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut Notes) {
+    let (at, shown) = (&directive.at, directive.shown());
+    if directive.words.iter().any(|word| word == "down") {
+        return notes.nothing(at, &shown, "a server that is down is left out");
+    }
+    let mut unknown = Vec::new();
+    let mut ejection: [Option<Value>; 2] = [None, None];
+    let server = section.below("upstream.server");
+    server.set("url", url, at);
+    for word in directive.words.iter().skip(1) {
+        let (option, value) = word.split_once('=').unwrap_or((word, ""));
+        let number = value.parse::<u64>().ok();
+        match (option, number) {
+            ("weight", Some(weight)) if (1..=1000).contains(&weight) => {
+                server.set("weight", Value::Count(weight), at);
+            }
+            ("backup", _) => server.set("backup", true, at),
+            ("max_conns", Some(max)) if (1..=1_000_000).contains(&max) => {
+                server.set("outstanding_max", Value::Count(max), at);
+            }
+            ("max_conns", Some(0)) | ("resolve", _) => {}
+            ("max_fails", Some(fails)) if fails <= 1_000_000 => {
+                ejection[0] = Some(Value::Count(fails));
+            }
+            ("fail_timeout", _) => match time(value).filter(|time| !time.is_zero() && *time <= DAY)
+            {
+                Some(time) => ejection[1] = Some(Value::Time(time)),
+                None => unknown.push(word.clone()),
+            },
+            _ => unknown.push(word.clone()),
+        }
+    }
+    let mut differs = false;
+    for (key, value) in ["failures", "base"].into_iter().zip(ejection) {
+        let Some(value) = value else { continue };
+        let there = section.below("upstream.ejection");
+        match there.get(key) {
+            None => there.set(key, value, at),
+            Some(other) => differs |= *other != value,
+        }
+    }
+    if !unknown.is_empty() {
+        notes.left(at, &shown, format!("without {}", unknown.join(", ")));
+    } else if differs {
+        notes.different(at, &shown, "one number of failures is for all servers of the upstream");
+    } else {
+        notes.carried(at, &shown);
+    }
+}
+
+/// Time-outs, retries and TLS.
+fn settings(section: &mut Section, scope: &Scope, scheme: &str) {
+    let time_of = |name: &str| {
+        let directive = scope.get(name)?;
+        let time = time(directive.word(0)).filter(|time| !time.is_zero() && *time <= DAY)?;
+        Some((Value::Time(time), directive.at.clone()))
+    };
+    for (name, keys) in [
+        ("proxy_connect_timeout", &["connect"][..]),
+        ("proxy_read_timeout", &["first_byte", "idle"]),
+    ] {
+        if let Some((time, at)) = time_of(name) {
+            for key in keys {
+                section.below("upstream.timeouts").set(key, time.clone(), &at);
+            }
+        }
+    }
+    let tries = scope.get("proxy_next_upstream_tries");
+    let tries = tries.and_then(|tries| Some((tries.word(0).parse::<u64>().ok()?, &tries.at)));
+    if let Some(next) = scope.get("proxy_next_upstream").filter(|next| next.word(0) == "off") {
+        section.below("upstream.retries").set("max", Value::Count(0), &next.at);
+    } else if let Some((tries, at)) = tries.filter(|(tries, _)| (1..=101).contains(tries)) {
+        section.below("upstream.retries").set("max", Value::Count(tries - 1), at);
+    }
+    if scheme == "https" {
+        let tls = section.below("upstream.tls");
+        if !scope.is("proxy_ssl_verify", "on") {
+            tls.set_for("verify", false, "nginx's default: proxy_ssl_verify off");
+        } else if let Some(ca) = scope.get("proxy_ssl_trusted_certificate") {
+            tls.set("ca", ca.word(0), &ca.at);
+        }
+        if let Some(name) = scope.get("proxy_ssl_name").filter(|name| !name.word(0).contains('$')) {
+            tls.set("server_name", name.word(0), &name.at);
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Ports with `accel`: origin servers and the rules that lead to them, as upstreams and routes.
+
+use super::Squid;
+use super::access::{Rule, is_everyone};
+use super::acl::{Set, both_domains};
+use super::lines::Line;
+use super::purge::is_about_purge;
+use crate::note::Notes;
+use crate::tree::{Section, Value};
+
+/// An origin server.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    line: Line,
+    name: String,
+    url: String,
+    round_robin: bool,
+    weight: Option<u64>,
+    outstanding_max: Option<u64>,
+    failures: Option<u64>,
+    host: Option<String>,
+    verify: bool,
+    rules: Vec<Rule>,
+    /// Options that are not carried.
+    unknown: Vec<String>,
+}
+
+/// Hosts: with all their subdomains, and alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Hosts {
+    below: Vec<String>,
+    alone: Vec<String>,
+}
+
+/// What `http_access` lets in at these ports.
+#[derive(Debug, Default)]
+struct Front {
+    /// `None`: any host.
+    hosts: Option<Hosts>,
+    denied: Hosts,
+    unprotected: bool,
+}
+
+/// `cache_peer HOST TYPE PORT ICP-PORT OPTIONS`
+pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
+    let shown = line.shown();
+    if !line.rest(4).iter().any(|word| word == "originserver") {
+        let text = "other caches as parents and siblings are not imported";
+        return squid.notes.left(&line.at, &shown, text);
+    }
+    let (host, port) = (line.word(0), line.word(2).parse::<u16>());
+    let Some(port) = port.ok().filter(|port| *port > 0 && !host.is_empty()) else {
+        return squid.notes.left(&line.at, &shown, "its port is not a number");
+    };
+    let mut peer = Peer {
+        line: line.clone(),
+        name: host.to_owned(),
+        url: String::new(),
+        round_robin: false,
+        weight: None,
+        outstanding_max: None,
+        failures: None,
+        host: None,
+        verify: true,
+        rules: Vec::new(),
+        unknown: Vec::new(),
+    };
+    let mut secure = false;
+    for word in line.rest(4) {
+        let (option, value) = word.split_once('=').unwrap_or((word, ""));
+        let number = value.parse::<u64>().ok().filter(|number| *number > 0);
+        match option {
+            "originserver" | "no-query" | "no-digest" | "no-netdb-exchange" | "default"
+            | "proxy-only" => {}
+            "name" => peer.name = value.to_owned(),
+            "round-robin" | "weighted-round-robin" => peer.round_robin = true,
+            "weight" => peer.weight = number.map(|weight| weight.min(1000)),
+            "max-conn" => peer.outstanding_max = number.filter(|number| *number <= 1_000_000),
+            "connect-fail-limit" => peer.failures = number.filter(|number| *number <= 1_000_000),
+            "forceddomain" => peer.host = Some(value.to_owned()),
+            "tls" | "ssl" => secure = true,
+            "sslflags" | "tls-flags" if value == "DONT_VERIFY_PEER" => peer.verify = false,
+            _ => peer.unknown.push(option.to_owned()),
+        }
+    }
+    let host = if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    };
+    peer.url = format!("{}://{host}:{port}", if secure { "https" } else { "http" });
+    squid.peers.push(peer);
+}
+
+/// `cache_peer_access NAME allow|deny LISTS`
+pub(crate) fn peer_access(squid: &mut Squid<'_>, line: &Line) {
+    let shown = line.shown();
+    let rule = squid.rule(line, 1);
+    let peer = squid.peers.iter_mut().find(|peer| peer.name == line.word(0));
+    let (Some(rule), Some(peer)) = (rule, peer) else {
+        return squid.notes.left(&line.at, &shown, "there is no such origin server here");
+    };
+    peer.rules.push(rule);
+}
+
+impl Squid<'_> {
+    /// Upstreams and routes.
+    pub(crate) fn accelerate(&mut self) {
+        let mut front = front(&self.rules, self.notes);
+        let peers = std::mem::take(&mut self.peers);
+        let host = self.ports.iter().find_map(|port| port.host.clone());
+        let mut routes = Vec::new();
+        let mut groups: Vec<Vec<&Peer>> = Vec::new();
+        for peer in &peers {
+            let same = |group: &&mut Vec<&Peer>| same_rules(&group[0].rules, &peer.rules);
+            match groups.iter_mut().find(same) {
+                Some(group) => group.push(peer),
+                None => groups.push(vec![peer]),
+            }
+        }
+        for group in &groups {
+            self.upstream(group, host.as_deref());
+            self.routes(group, &mut front, &mut routes);
+        }
+        if groups.is_empty() {
+            let text = "it has no origin server that is imported, so this port is not written";
+            let (left, kept) =
+                std::mem::take(&mut self.ports).into_iter().partition(|port| port.accel);
+            self.ports = kept;
+            let left: Vec<super::Port> = left;
+            for port in left {
+                self.notes.left(&port.line.at, &port.line.name, text);
+            }
+            return;
+        }
+        let denied = front.denied.texts();
+        if !denied.is_empty() {
+            routes.push(refusal(Some(denied), "http_access denies these hosts"));
+        }
+        if front.hosts.is_some() {
+            routes.push(refusal(None, "http_access allows no other host"));
+        }
+        let closed = front.unprotected && !self.options.open;
+        for mut route in routes {
+            if closed {
+                route.close();
+            }
+            self.tree.add(route);
+        }
+    }
+
+    fn upstream(&mut self, group: &[&Peer], host: Option<&str>) {
+        let first = group[0];
+        let mut section = Section::new("upstream");
+        section.set("name", first.name.clone(), &first.line.at);
+        if let Some(host) = first.host.as_deref().or(host) {
+            section.set("host", host, &first.line.at);
+        }
+        let word = match self.forwarded_for.as_ref().map_or("add", |(word, _)| word) {
+            "add" | "replace" => "x_forwarded",
+            _ => "none",
+        };
+        section.set_for("forwarded", word, "forwarded_for");
+        let mut urls = Vec::new();
+        for (at, peer) in group.iter().enumerate() {
+            if urls.contains(&peer.url) {
+                let text = "another line has the same server already";
+                self.notes.left(&peer.line.at, &peer.line.shown(), text);
+                continue;
+            }
+            urls.push(peer.url.clone());
+            if peer.unknown.is_empty() {
+                self.notes.carried(&peer.line.at, &peer.line.shown());
+            } else {
+                let text = format!("without its options {}", peer.unknown.join(", "));
+                self.notes.left(&peer.line.at, &peer.line.shown(), text);
+            }
+            let server = section.below("upstream.server");
+            server.set("url", peer.url.clone(), &peer.line.at);
+            if let Some(weight) = peer.weight {
+                server.set("weight", Value::Count(weight), &peer.line.at);
+            }
+            if let Some(max) = peer.outstanding_max {
+                server.set("outstanding_max", Value::Count(max), &peer.line.at);
+            }
+            if at > 0 && !group.iter().all(|peer| peer.round_robin) {
+                // Without round-robin, Squid uses the first server that is up.
+                server.set("backup", true, &peer.line.at);
+            }
+        }
+        if let Some(failures) = first.failures {
+            let ejection = section.below("upstream.ejection");
+            ejection.set("failures", Value::Count(failures), &first.line.at);
+        }
+        if group.iter().any(|peer| !peer.verify) {
+            section.below("upstream.tls").set("verify", false, &first.line.at);
+        }
+        self.tree.add(section);
+    }
+
+    fn routes(&mut self, group: &[&Peer], front: &mut Front, routes: &mut Vec<Section>) {
+        let rules = &group[0].rules;
+        let name = &group[0].name;
+        let (mut any, mut found) = (rules.is_empty(), Vec::new());
+        for rule in rules {
+            let (at, shown) = (&rule.line.at, rule.line.shown());
+            let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
+            match (rule.allow, &literals[..]) {
+                (true, []) => any = true,
+                (false, []) => {
+                    self.notes.carried(at, &shown);
+                    break;
+                }
+                (true, [(false, Set::Domains { below, alone })]) => {
+                    let hosts = Hosts { below: below.clone(), alone: alone.clone() };
+                    found.push((Some(hosts), None, at.clone()));
+                }
+                (true, [(false, Set::Paths(paths))]) => {
+                    for path in paths {
+                        found.push((None, Some(path.clone()), at.clone()));
+                    }
+                }
+                (
+                    true,
+                    [(false, Set::Domains { below, alone }), (false, Set::Paths(paths))]
+                    | [(false, Set::Paths(paths)), (false, Set::Domains { below, alone })],
+                ) => {
+                    let hosts = Hosts { below: below.clone(), alone: alone.clone() };
+                    for path in paths {
+                        found.push((Some(hosts.clone()), Some(path.clone()), at.clone()));
+                    }
+                }
+                // What it denies would find a route all the same.
+                _ => {
+                    front.unprotected = true;
+                    let text = "routes choose by host and by prefix of the path only";
+                    self.notes.unprotected(at, &shown, text);
+                    continue;
+                }
+            }
+            self.notes.carried(at, &shown);
+        }
+        if any {
+            found.push((None, None, group[0].line.at.clone()));
+        }
+        for (hosts, path, at) in found {
+            let hosts = match (&front.hosts, hosts) {
+                (None, hosts) => hosts,
+                (Some(hosts), None) => Some(hosts.clone()),
+                (Some(one), Some(other)) => Some(one.both(&other)),
+            };
+            let mut route = Section::new("route");
+            // A denied host must not find a route by its more exact name.
+            let texts = hosts.map(|hosts| hosts.texts());
+            let is_open = |text: &String| !front.denied.has(text);
+            match texts.map(|all| all.into_iter().filter(is_open).collect::<Vec<_>>()) {
+                // An empty list would be any host.
+                Some(texts) if texts.is_empty() => continue,
+                Some(texts) => route.set("hosts", texts, &at),
+                None => {}
+            }
+            route.set("prefix", path.unwrap_or_else(|| "/".to_owned()), &at);
+            route.set("upstream", name.clone(), &at);
+            routes.push(route);
+        }
+    }
+}
+
+fn same_rules(one: &[Rule], other: &[Rule]) -> bool {
+    let parts = |rule: &Rule| (rule.allow, rule.literals.clone());
+    one.len() == other.len() && one.iter().zip(other).all(|(a, b)| parts(a) == parts(b))
+}
+
+/// A route that refuses.
+fn refusal(hosts: Option<Vec<String>>, reason: &str) -> Section {
+    let mut route = Section::new("route");
+    if let Some(hosts) = hosts {
+        route.set_for("hosts", hosts, reason);
+    }
+    route.set_for("prefix", "/", reason);
+    route.set_for("answer", "access denied\n", reason);
+    route.set_for("status", Value::Count(403), reason);
+    route
+}
+
+/// Reads `http_access` for ports with `accel`.
+fn front(rules: &[Rule], notes: &mut Notes) -> Front {
+    let mut front = Front { hosts: Some(Hosts::default()), ..Front::default() };
+    let mut last_denies = false;
+    for (number, rule) in rules.iter().enumerate() {
+        last_denies = !rule.allow;
+        if is_about_purge(rule) {
+            continue;
+        }
+        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
+        let connect = Set::Methods(vec!["CONNECT".to_owned()]);
+        let is = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
+        let about_ports = literals.iter().any(|(_, set)| matches!(set, Set::Ports(_)));
+        match (rule.allow, &literals[..]) {
+            (allow, []) => {
+                notes.carried(at, &shown);
+                if allow {
+                    front.hosts = None;
+                }
+                for dead in &rules[number + 1..] {
+                    notes.nothing(
+                        &dead.line.at,
+                        &dead.line.shown(),
+                        "no request reaches this line",
+                    );
+                }
+                return front;
+            }
+            _ if is(&Set::Manager) => notes.nothing(at, &shown, "there are no such pages"),
+            (false, _) if is(&connect) || about_ports && literals.len() == 1 => {
+                notes.nothing(at, &shown, "clients of this port name no other server");
+            }
+            (true, [(false, Set::Domains { below, alone })]) => {
+                if let Some(hosts) = &mut front.hosts {
+                    hosts.below.extend(below.iter().cloned());
+                    hosts.alone.extend(alone.iter().cloned());
+                }
+                notes.carried(at, &shown);
+            }
+            (false, [(false, Set::Domains { below, alone })]) => {
+                front.denied.below.extend(below.iter().cloned());
+                front.denied.alone.extend(alone.iter().cloned());
+                notes.carried(at, &shown);
+            }
+            (true, _) => {
+                let text = "routes do not depend on clients; these requests stay refused";
+                notes.left(at, &shown, text);
+            }
+            (false, _) => {
+                front.unprotected = true;
+                let text = "routes do not depend on what this line looks at";
+                notes.unprotected(at, &shown, text);
+            }
+        }
+    }
+    if last_denies {
+        front.hosts = None;
+    }
+    front
+}
+
+impl Hosts {
+    /// As routes have them.
+    fn texts(&self) -> Vec<String> {
+        let below = self.below.iter().flat_map(|name| {
+            let is_address = name.parse::<std::net::IpAddr>().is_ok();
+            let all = (!is_address).then(|| format!("*.{name}"));
+            [Some(name.clone()), all].into_iter().flatten()
+        });
+        let mut texts: Vec<String> = below.chain(self.alone.iter().cloned()).collect();
+        texts.sort();
+        texts.dedup();
+        texts
+    }
+
+    /// Whether a name, or all names below it (`*.NAME`), are among them.
+    fn has(&self, text: &String) -> bool {
+        let name = text.strip_prefix("*.").unwrap_or(text);
+        let is_below = |above: &String| {
+            name == above || name.strip_suffix(above.as_str()).is_some_and(|n| n.ends_with('.'))
+        };
+        self.alone.contains(text) || self.below.iter().any(is_below)
+    }
+
+    /// The hosts that are in both.
+    fn both(&self, other: &Hosts) -> Hosts {
+        let mut alone: Vec<String> =
+            self.alone.iter().filter(|name| other.has(name)).cloned().collect();
+        alone.extend(other.alone.iter().filter(|name| self.has(name)).cloned());
+        Hosts { below: both_domains(&self.below, &other.below), alone }
+    }
+}

@@ -1,0 +1,281 @@
+//! `http_access` for clients that use the proxy: from rules of which the first that matches decides
+//! to the sets of `[forward]`.
+//!
+//! A rule that denies is carried if it is one set: networks, ports, domains, or clients
+//! without a password. It then also holds for clients that an earlier rule allows, which is
+//! stricter. A rule that allows is carried if all of them ask for the same besides the network;
+//! one that is not carried keeps its clients out. A rule that denies and is not carried closes the
+//! whole proxy.
+
+use ipnet::IpNet;
+
+use super::acl::{Addresses, Set, both_domains, both_ports, everyone, other_ports};
+use super::lines::Line;
+use super::purge::is_about_purge;
+use crate::limits::NETWORKS_MAX;
+use crate::note::Notes;
+
+/// A rule: whether it allows, and its lists with whether each is negated.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    pub(crate) line: Line,
+    pub(crate) allow: bool,
+    pub(crate) literals: Vec<(bool, Set)>,
+}
+
+/// What requests are let in for, as sets.
+#[derive(Debug)]
+pub(crate) struct Sets {
+    pub(crate) clients: Vec<IpNet>,
+    pub(crate) ports: Vec<(u16, u16)>,
+    pub(crate) connect_ports: Vec<(u16, u16)>,
+    /// `None`: all.
+    pub(crate) allow_domains: Option<Vec<String>>,
+    pub(crate) deny_domains: Vec<String>,
+    pub(crate) users: bool,
+    /// A rule that denies was not carried.
+    pub(crate) unprotected: bool,
+    let_in: Addresses,
+    denied: Addresses,
+    within: Addresses,
+    shape: Option<Shape>,
+    users_before: bool,
+}
+
+/// What a rule that allows asks for besides the client's network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Shape {
+    domains: Option<Vec<String>>,
+    ports: Option<Vec<(u16, u16)>>,
+    users: bool,
+}
+
+const ALL_PORTS: (u16, u16) = (1, 65_535);
+const STRICTER: &str = "it also holds for clients that an earlier line allows";
+const SUBDOMAINS: &str = "a domain without a leading dot is denied with its subdomains";
+
+/// Reads the rules in their order.
+pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
+    let mut sets = Sets {
+        clients: Vec::new(),
+        ports: vec![ALL_PORTS],
+        connect_ports: vec![ALL_PORTS],
+        allow_domains: None,
+        deny_domains: Vec::new(),
+        users: false,
+        unprotected: false,
+        let_in: Addresses::default(),
+        denied: Addresses::default(),
+        within: Addresses::everyone(),
+        shape: None,
+        users_before: false,
+    };
+    for (at, rule) in rules.iter().enumerate().filter(|(_, rule)| !is_about_purge(rule)) {
+        let done = if rule.allow { sets.allow(rule, notes) } else { sets.deny(rule, notes) };
+        if done {
+            for dead in &rules[at + 1..] {
+                notes.nothing(&dead.line.at, &dead.line.shown(), "no request reaches this line");
+            }
+            sets.finish(rules, notes);
+            return sets;
+        }
+    }
+    // Without a last rule for all, Squid does the opposite of its last rule.
+    if let Some(last) = rules.last().filter(|last| !last.allow) {
+        let everybody = Rule { line: last.line.clone(), allow: true, literals: Vec::new() };
+        sets.allow(&everybody, notes);
+        let text = "all other requests are allowed, as Squid does after a last line that denies";
+        notes.different(&last.line.at, &last.line.shown(), text);
+    }
+    sets.finish(rules, notes);
+    sets
+}
+
+impl Sets {
+    fn finish(&mut self, rules: &[Rule], notes: &mut Notes) {
+        if let Some(shape) = self.shape.take() {
+            if let Some(domains) = shape.domains {
+                self.allow_domains = Some(match self.allow_domains.take() {
+                    Some(before) => both_domains(&before, &domains),
+                    None => domains,
+                });
+            }
+            if let Some(ports) = shape.ports {
+                self.ports = both_ports(&self.ports, &ports);
+                self.connect_ports = both_ports(&self.connect_ports, &ports);
+            }
+            self.users |= shape.users;
+        }
+        match self.let_in.networks(NETWORKS_MAX) {
+            Some(networks) => self.clients = networks,
+            None => {
+                self.unprotected = true;
+                for rule in rules.iter().filter(|rule| rule.allow && !is_about_purge(rule)) {
+                    let text = format!("it is part of more than {NETWORKS_MAX} networks");
+                    notes.unprotected(&rule.line.at, &rule.line.shown(), text);
+                }
+            }
+        }
+    }
+
+    /// Takes a rule that denies. Returns whether it is for all requests.
+    fn deny(&mut self, rule: &Rule, notes: &mut Notes) -> bool {
+        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
+        if literals.iter().any(|(negated, set)| !negated && *set == Set::Manager) {
+            notes.nothing(at, &shown, "Plimsoll has no pages for managers on this address");
+            return false;
+        }
+        let globally = if self.let_in == Addresses::default() { "" } else { STRICTER };
+        let mut why = globally;
+        match &literals[..] {
+            [] => {
+                notes.carried(at, &shown);
+                return true;
+            }
+            [(false, Set::Clients(networks))] => {
+                self.denied.join(&Addresses::of(networks));
+                why = "";
+            }
+            [(true, Set::Clients(networks))] => {
+                self.within = self.within.both(&Addresses::of(networks));
+                why = "";
+            }
+            [(false, Set::Domains { below, alone })] => {
+                self.deny_domains.extend(below.iter().chain(alone).cloned());
+                if !alone.is_empty() {
+                    why = SUBDOMAINS;
+                }
+            }
+            [(true, Set::Domains { below, alone })] => {
+                let before = self.allow_domains.take();
+                let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
+                self.allow_domains = Some(now);
+                if !alone.is_empty() {
+                    why = ALONE;
+                }
+            }
+            [(negated, Set::Ports(ports))] => {
+                let allowed = if *negated { ports.clone() } else { other_ports(ports) };
+                self.ports = both_ports(&self.ports, &allowed);
+                self.connect_ports = both_ports(&self.connect_ports, &allowed);
+            }
+            [(false, Set::Methods(methods))] if methods == &["CONNECT"] => {
+                self.connect_ports.clear();
+            }
+            [(false, Set::Methods(methods)), (negated, Set::Ports(ports))]
+            | [(negated, Set::Ports(ports)), (false, Set::Methods(methods))]
+                if methods == &["CONNECT"] =>
+            {
+                let allowed = if *negated { ports.clone() } else { other_ports(ports) };
+                self.connect_ports = both_ports(&self.connect_ports, &allowed);
+            }
+            [(false, Set::Ourselves)] => why = "",
+            [(true, Set::Users)] => {
+                self.users_before = true;
+                self.users = true;
+            }
+            _ => {
+                self.unprotected = true;
+                notes.unprotected(at, &shown, cause(&literals));
+                return false;
+            }
+        }
+        if why.is_empty() {
+            notes.carried(at, &shown);
+        } else {
+            notes.different(at, &shown, why);
+        }
+        false
+    }
+
+    /// Takes a rule that allows. Returns whether it is for all requests.
+    fn allow(&mut self, rule: &Rule, notes: &mut Notes) -> bool {
+        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
+        let has = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
+        if has(&Set::Manager) {
+            notes.nothing(at, &shown, "the pages of managers are on the admin address");
+            return false;
+        }
+        let mut clients = self.within.without(&self.denied);
+        let (mut shape, mut why, mut excluded) = (Shape::default(), "", Vec::new());
+        for (negated, set) in literals.iter().map(|one| (one.0, &one.1)) {
+            match (negated, set) {
+                (false, Set::Clients(networks)) => clients = clients.both(&Addresses::of(networks)),
+                (true, Set::Clients(networks)) => {
+                    clients = clients.without(&Addresses::of(networks));
+                }
+                (false, Set::Domains { below, alone }) => {
+                    let before = shape.domains.take();
+                    let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
+                    shape.domains = Some(now);
+                    if !alone.is_empty() {
+                        why = ALONE;
+                    }
+                }
+                (true, Set::Domains { below, alone }) => {
+                    excluded.extend(below.iter().chain(alone).cloned());
+                    why = "these domains are denied to all clients, with their subdomains";
+                }
+                (false, Set::Ports(ports)) => {
+                    let before = shape.ports.take().unwrap_or_else(|| vec![ALL_PORTS]);
+                    shape.ports = Some(both_ports(&before, ports));
+                }
+                (false, Set::Users) => shape.users = true,
+                _ => {
+                    let text = format!("{}; these requests stay refused", cause(&literals));
+                    return left(notes, rule, &text);
+                }
+            }
+        }
+        if self.users_before {
+            shape.users = true;
+        }
+        match &mut self.shape {
+            None => self.shape = Some(shape.clone()),
+            Some(first) if *first == shape => {}
+            Some(first)
+                if Shape { users: false, ..first.clone() }
+                    == Shape { users: false, ..shape.clone() } =>
+            {
+                first.users = true;
+                why = "all clients need a password, also those that another line allows without";
+            }
+            Some(_) => {
+                let text = "one set of domains and ports is for all clients, and an earlier line \
+                            has another one; these requests stay refused";
+                return left(notes, rule, text);
+            }
+        }
+        self.let_in.join(&clients);
+        self.deny_domains.extend(excluded);
+        if why.is_empty() {
+            notes.carried(at, &shown);
+        } else {
+            notes.different(at, &shown, why);
+        }
+        literals.is_empty()
+    }
+}
+
+const ALONE: &str = "a domain without a leading dot would be allowed with its subdomains, so it is \
+                     left out";
+
+fn left(notes: &mut Notes, rule: &Rule, why: &str) -> bool {
+    notes.left(&rule.line.at, &rule.line.shown(), why);
+    false
+}
+
+pub(crate) fn is_everyone(literal: &(bool, Set)) -> bool {
+    !literal.0 && literal.1 == Set::Clients(everyone())
+}
+
+/// Why a rule is not carried.
+fn cause(literals: &[&(bool, Set)]) -> String {
+    let unknown = literals.iter().find_map(|(_, set)| match set {
+        Set::Unknown(why) => Some(why.clone()),
+        _ => None,
+    });
+    unknown.unwrap_or_else(|| "no rule of [forward] combines these lists".to_owned())
+}

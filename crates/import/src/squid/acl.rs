@@ -1,0 +1,420 @@
+//! Access lists: what a name in `http_access` stands for.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
+
+/// What an access list matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    /// Clients in these networks.
+    Clients(Vec<IpNet>),
+    /// Hosts: with all their subdomains, and alone.
+    Domains { below: Vec<String>, alone: Vec<String> },
+    /// Ports of servers.
+    Ports(Vec<(u16, u16)>),
+    /// Methods.
+    Methods(Vec<String>),
+    /// Paths that begin with a literal text.
+    Paths(Vec<String>),
+    /// Clients with a correct password.
+    Users,
+    /// The pages of Squid's cache manager.
+    Manager,
+    /// This machine, or link-local addresses, as the server.
+    Ourselves,
+    /// Not understood, and why.
+    Unknown(String),
+}
+
+impl Set {
+    /// The lists that Squid has without a line.
+    pub(crate) fn built_in(name: &str) -> Option<Set> {
+        Some(match name {
+            "all" => Set::Clients(everyone()),
+            "localhost" => Set::Clients(networks(["127.0.0.1/32", "::1/128"])),
+            "CONNECT" => Set::Methods(vec!["CONNECT".to_owned()]),
+            "manager" => Set::Manager,
+            "to_localhost" | "to_linklocal" => Set::Ourselves,
+            _ => return None,
+        })
+    }
+
+    /// Reads the values of an `acl` line of this type.
+    pub(crate) fn read(kind: &str, values: &[String]) -> Set {
+        let read = match kind {
+            "src" => clients(values),
+            "dstdomain" => domains(values),
+            "port" => ports(values),
+            "method" => Ok(Set::Methods(values.iter().map(|m| m.to_ascii_uppercase()).collect())),
+            "urlpath_regex" => paths(values),
+            "proxy_auth" if values == ["REQUIRED"] => Ok(Set::Users),
+            "proxy_auth" => Err("single users cannot be named".to_owned()),
+            "proto" if values.iter().all(|proto| proto == "cache_object") => Ok(Set::Manager),
+            _ => Err(format!("lists of the type {kind} are not known here")),
+        };
+        read.unwrap_or_else(Set::Unknown)
+    }
+
+    /// How many entries it has.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Set::Clients(all) => all.len(),
+            Set::Domains { below, alone } => below.len() + alone.len(),
+            Set::Ports(all) => all.len(),
+            Set::Methods(all) | Set::Paths(all) => all.len(),
+            Set::Users | Set::Manager | Set::Ourselves | Set::Unknown(_) => 1,
+        }
+    }
+
+    /// Adds the values of another line of the same list.
+    pub(crate) fn merge(&mut self, other: Set) {
+        match (&mut *self, other) {
+            (one, other) if *one == other => {}
+            (Set::Clients(all), Set::Clients(more)) => all.extend(more),
+            (Set::Ports(all), Set::Ports(more)) => all.extend(more),
+            (Set::Methods(all), Set::Methods(more)) | (Set::Paths(all), Set::Paths(more)) => {
+                all.extend(more);
+            }
+            (Set::Domains { below, alone }, Set::Domains { below: b, alone: a }) => {
+                below.extend(b);
+                alone.extend(a);
+            }
+            (Set::Unknown(_), _) => {}
+            (_, Set::Unknown(why)) => *self = Set::Unknown(why),
+            _ => *self = Set::Unknown("its lines have different types".to_owned()),
+        }
+    }
+}
+
+/// All addresses.
+pub(crate) fn everyone() -> Vec<IpNet> {
+    networks(["0.0.0.0/0", "::/0"])
+}
+
+fn networks<const N: usize>(texts: [&str; N]) -> Vec<IpNet> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn clients(values: &[String]) -> Result<Set, String> {
+    let mut all = Vec::new();
+    for value in values.iter().filter(|value| *value != "-n") {
+        match value.as_str() {
+            "all" => all.extend(everyone()),
+            "ipv4" => all.extend(networks(["0.0.0.0/0"])),
+            "ipv6" => all.extend(networks(["::/0"])),
+            value => all.extend(
+                addresses(value).ok_or_else(|| format!("{value} is not a network of addresses"))?,
+            ),
+        }
+    }
+    Ok(Set::Clients(all))
+}
+
+/// `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10.0.0.1-10.0.0.9`, or a single address.
+fn addresses(text: &str) -> Option<Vec<IpNet>> {
+    let (range, mask) = match text.split_once('/') {
+        Some((range, mask)) => (range, Some(mask)),
+        None => (text, None),
+    };
+    let Some((first, last)) = range.split_once('-') else {
+        let address: IpAddr = range.parse().ok()?;
+        let network = match mask {
+            None => IpNet::from(address),
+            Some(mask) => match mask.parse::<u8>() {
+                Ok(bits) => IpNet::new(address, bits).ok()?,
+                Err(_) => IpNet::with_netmask(address, mask.parse().ok()?).ok()?,
+            },
+        };
+        return Some(vec![network.trunc()]);
+    };
+    // A range of networks would need its mask applied to both ends.
+    if mask.is_some() {
+        return None;
+    }
+    match (first.parse().ok()?, last.parse().ok()?) {
+        (IpAddr::V4(first), IpAddr::V4(last)) if first <= last => {
+            Some(Ipv4Subnets::new(first, last, 0).map(IpNet::V4).collect())
+        }
+        (IpAddr::V6(first), IpAddr::V6(last)) if first <= last => {
+            Some(Ipv6Subnets::new(first, last, 0).map(IpNet::V6).collect())
+        }
+        _ => None,
+    }
+}
+
+fn domains(values: &[String]) -> Result<Set, String> {
+    let (mut below, mut alone) = (Vec::new(), Vec::new());
+    for value in values.iter().filter(|value| *value != "-n") {
+        let name = value.strip_prefix('.').unwrap_or(value).to_ascii_lowercase();
+        let label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+        };
+        if name.len() > 253 || !name.split('.').all(label) {
+            return Err(format!("{value} is not a domain"));
+        }
+        // A host that is an address has no subdomains, in either program.
+        if value.starts_with('.') || name.parse::<IpAddr>().is_ok() {
+            below.push(name);
+        } else {
+            alone.push(name);
+        }
+    }
+    Ok(Set::Domains { below, alone })
+}
+
+fn ports(values: &[String]) -> Result<Set, String> {
+    let range = |value: &String| {
+        let (first, last) = value.split_once('-').unwrap_or((value, value));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (0 < first && first <= last).then_some((first, last))
+    };
+    let all: Option<Vec<(u16, u16)>> = values.iter().map(range).collect();
+    all.map(Set::Ports).ok_or_else(|| "it has a value that is not a port".to_owned())
+}
+
+/// Of expressions, those that are `^/` and a literal text that ends with a slash.
+fn paths(values: &[String]) -> Result<Set, String> {
+    let literal = |value: &String| {
+        let path = value.strip_prefix('^').filter(|path| path.starts_with('/'))?;
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_".contains(&b);
+        (path.ends_with('/') && path.bytes().all(plain)).then(|| path.to_owned())
+    };
+    let all: Option<Vec<String>> = values.iter().map(literal).collect();
+    all.map(Set::Paths)
+        .ok_or_else(|| "of expressions only ^/TEXT/ is carried; routes have prefixes".to_owned())
+}
+
+/// Addresses of one family, from the first to the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Range {
+    is_six: bool,
+    first: u128,
+    last: u128,
+}
+
+/// A set of addresses: ranges that are sorted and apart. Each operation passes once over both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses(Vec<Range>);
+
+impl Addresses {
+    pub(crate) fn of(networks: &[IpNet]) -> Addresses {
+        let range = |network: &IpNet| match network {
+            IpNet::V4(net) => Range {
+                is_six: false,
+                first: u32::from(net.network()).into(),
+                last: u32::from(net.broadcast()).into(),
+            },
+            IpNet::V6(net) => {
+                Range { is_six: true, first: net.network().into(), last: net.broadcast().into() }
+            }
+        };
+        let mut set = Addresses(networks.iter().map(range).collect());
+        set.tidy();
+        set
+    }
+
+    pub(crate) fn everyone() -> Addresses {
+        Addresses::of(&everyone())
+    }
+
+    fn tidy(&mut self) {
+        self.0.sort_unstable();
+        self.0.dedup_by(|next, before| {
+            let touches =
+                next.is_six == before.is_six && next.first <= before.last.saturating_add(1);
+            if touches {
+                before.last = before.last.max(next.last);
+            }
+            touches
+        });
+    }
+
+    /// Adds the addresses of the other one.
+    pub(crate) fn join(&mut self, other: &Addresses) {
+        self.0.extend(&other.0);
+        self.tidy();
+    }
+
+    /// The addresses that are not in the other one.
+    pub(crate) fn without(&self, other: &Addresses) -> Addresses {
+        let (mut left, mut holes) = (Vec::new(), &other.0[..]);
+        for mine in &self.0 {
+            let before = |hole: &Range| (hole.is_six, hole.last) < (mine.is_six, mine.first);
+            while holes.first().is_some_and(before) {
+                holes = &holes[1..];
+            }
+            let mut next = Some(mine.first);
+            for hole in holes {
+                if hole.is_six != mine.is_six || hole.first > mine.last {
+                    break;
+                }
+                if let Some(first) = next.filter(|first| *first < hole.first) {
+                    left.push(Range { first, last: hole.first - 1, ..*mine });
+                }
+                next = hole.last.checked_add(1);
+            }
+            if let Some(first) = next.filter(|first| *first <= mine.last) {
+                left.push(Range { first, ..*mine });
+            }
+        }
+        Addresses(left)
+    }
+
+    /// The addresses that are in both.
+    pub(crate) fn both(&self, other: &Addresses) -> Addresses {
+        self.without(&self.without(other))
+    }
+
+    /// As networks; `None` if there are more than `max`.
+    pub(crate) fn networks(&self, max: usize) -> Option<Vec<IpNet>> {
+        let networks = self.0.iter().flat_map(|range| -> Box<dyn Iterator<Item = IpNet>> {
+            if range.is_six {
+                let (first, last) = (Ipv6Addr::from(range.first), Ipv6Addr::from(range.last));
+                return Box::new(Ipv6Subnets::new(first, last, 0).map(IpNet::V6));
+            }
+            // A range of this family is made of such addresses.
+            let four = |bits: u128| Ipv4Addr::from(bits as u32);
+            let (first, last) = (four(range.first), four(range.last));
+            Box::new(Ipv4Subnets::new(first, last, 0).map(IpNet::V4))
+        });
+        let networks: Vec<IpNet> = networks.take(max + 1).collect();
+        (networks.len() <= max).then_some(networks)
+    }
+}
+
+/// The ports that are in both.
+pub(crate) fn both_ports(one: &[(u16, u16)], other: &[(u16, u16)]) -> Vec<(u16, u16)> {
+    let mut all = Vec::new();
+    for a in one {
+        for b in other {
+            let (first, last) = (a.0.max(b.0), a.1.min(b.1));
+            if first <= last {
+                all.push((first, last));
+            }
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The ports that are not these.
+pub(crate) fn other_ports(these: &[(u16, u16)]) -> Vec<(u16, u16)> {
+    let mut sorted = these.to_vec();
+    sorted.sort_unstable();
+    let (mut all, mut next) = (Vec::new(), 1_u32);
+    for (first, last) in sorted {
+        if next < u32::from(first) {
+            all.push((next as u16, first - 1));
+        }
+        next = next.max(u32::from(last) + 1);
+    }
+    if next <= 65_535 {
+        all.push((next as u16, 65_535));
+    }
+    all
+}
+
+/// Of two lists of domains with all subdomains, the narrower of each pair.
+pub(crate) fn both_domains(one: &[String], other: &[String]) -> Vec<String> {
+    let within = |a: &str, b: &str| a == b || a.strip_suffix(b).is_some_and(|a| a.ends_with('.'));
+    let mut all = Vec::new();
+    for a in one {
+        for b in other {
+            if within(a, b) {
+                all.push(a.clone());
+            } else if within(b, a) {
+                all.push(b.clone());
+            }
+        }
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(kind: &str, values: &str) -> Set {
+        Set::read(kind, &values.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn values_of_each_type() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(
+            set("src", "10.0.0.0/255.0.0.0 192.0.2.1 10.1.0.0-10.1.0.2 fc00::/7"),
+            Set::Clients(nets(&[
+                "10.0.0.0/8",
+                "192.0.2.1/32",
+                "10.1.0.0/31",
+                "10.1.0.2/32",
+                "fc00::/7"
+            ]))
+        );
+        assert!(matches!(set("src", "host.example"), Set::Unknown(_)));
+        assert_eq!(
+            set("dstdomain", ".Example.com www.example.net 192.0.2.1"),
+            Set::Domains {
+                below: vec!["example.com".into(), "192.0.2.1".into()],
+                alone: vec!["www.example.net".into()]
+            }
+        );
+        assert_eq!(set("port", "80 1025-65535"), Set::Ports(vec![(80, 80), (1025, 65_535)]));
+        assert!(matches!(set("port", "http"), Set::Unknown(_)));
+        assert_eq!(set("urlpath_regex", "^/api/"), Set::Paths(vec!["/api/".into()]));
+        assert!(matches!(set("urlpath_regex", "^/api"), Set::Unknown(_)));
+        assert!(matches!(set("time", "MTWHF"), Set::Unknown(_)));
+    }
+
+    proptest! {
+        /// A small space of addresses: what remains is what is in one and not in the other.
+        #[test]
+        fn sets_of_networks(
+            one in prop::collection::vec((0_u32..256, 24_u8..=32), 0..4),
+            other in prop::collection::vec((0_u32..256, 24_u8..=32), 0..4),
+        ) {
+            let nets = |all: &[(u32, u8)]| -> Vec<IpNet> {
+                let net = |(last, bits): &(u32, u8)| {
+                    IpNet::new(IpAddr::from([10, 0, 0, *last as u8]), *bits).unwrap().trunc()
+                };
+                all.iter().map(net).collect()
+            };
+            let (one, other) = (nets(&one), nets(&other));
+            let sets = (Addresses::of(&one), Addresses::of(&other));
+            let nets = |set: Addresses| set.networks(1000).unwrap();
+            let (less, same) = (nets(sets.0.without(&sets.1)), nets(sets.0.both(&sets.1)));
+            for last in 0..=255_u8 {
+                let address = IpAddr::from([10, 0, 0, last]);
+                let is_in = |all: &[IpNet]| all.iter().any(|net| net.contains(&address));
+                prop_assert_eq!(is_in(&less), is_in(&one) && !is_in(&other));
+                prop_assert_eq!(is_in(&same), is_in(&one) && is_in(&other));
+            }
+        }
+
+        #[test]
+        fn sets_of_ports(
+            one in prop::collection::vec((1_u16..50, 0_u16..9), 0..4),
+            other in prop::collection::vec((1_u16..50, 0_u16..9), 0..4),
+        ) {
+            let ranges = |all: &[(u16, u16)]| -> Vec<(u16, u16)> {
+                all.iter().map(|(first, more)| (*first, first + more)).collect()
+            };
+            let (one, other) = (ranges(&one), ranges(&other));
+            let is_in = |all: &[(u16, u16)], port: u16| {
+                all.iter().any(|(first, last)| (*first..=*last).contains(&port))
+            };
+            for port in (1..64).chain([65_535]) {
+                prop_assert_eq!(is_in(&other_ports(&one), port), !is_in(&one, port));
+                let same = is_in(&one, port) && is_in(&other, port);
+                prop_assert_eq!(is_in(&both_ports(&one, &other), port), same);
+            }
+        }
+    }
+}

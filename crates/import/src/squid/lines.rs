@@ -1,0 +1,222 @@
+//! The lines of `squid.conf`: words, comments, continued lines, and included files.
+
+use std::rc::Rc;
+
+use crate::SyntaxError;
+use crate::input::Input;
+use crate::note::{Notes, Place};
+
+/// A directive: its name and its words.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) at: Place,
+    pub(crate) name: String,
+    pub(crate) words: Vec<String>,
+}
+
+impl Line {
+    /// The words after the first `skip`.
+    pub(crate) fn rest(&self, skip: usize) -> &[String] {
+        self.words.get(skip..).unwrap_or_default()
+    }
+
+    pub(crate) fn word(&self, at: usize) -> &str {
+        self.words.get(at).map_or("", String::as_str)
+    }
+
+    /// The directive as a note shows it.
+    pub(crate) fn shown(&self) -> String {
+        match self.name.as_str() {
+            "acl" | "http_access" | "refresh_pattern" | "cache_peer" | "cache_peer_access" => {
+                format!("{} {}", self.name, self.words.join(" "))
+            }
+            name => name.to_owned(),
+        }
+    }
+}
+
+/// The directives of a text and of the files that it includes.
+///
+/// # Errors
+/// A limit is exceeded, or a quote is not closed.
+pub(crate) fn parse(
+    file: &Rc<str>,
+    text: &str,
+    input: &mut Input<'_>,
+    notes: &mut Notes,
+) -> Result<Vec<Line>, SyntaxError> {
+    let mut lines = Vec::new();
+    let mut number = 0;
+    let mut rest = text.lines();
+    // How many `if` blocks are open, whose directives are not carried.
+    let mut conditions = 0_usize;
+    while let Some(first) = rest.next() {
+        number += 1;
+        let at = Place::new(file, number);
+        let mut whole = first.trim_end().to_owned();
+        while !first.trim_start().starts_with('#') && whole.ends_with('\\') {
+            whole.pop();
+            let Some(next) = rest.next() else { break };
+            number += 1;
+            whole.push_str(next.trim_end());
+        }
+        let mut words = words(&whole, &at)?;
+        if words.is_empty() {
+            continue;
+        }
+        input.count_directive(&at)?;
+        let name = words.remove(0);
+        let mut line = Line { at, name, words };
+        let shown = line.shown();
+        notes.directive(&mut line.at, &shown);
+        match line.name.as_str() {
+            "if" => {
+                // It stays as a line: the block may have rules that deny.
+                conditions += 1;
+                notes.unprotected(&line.at, "if", CONDITION);
+                lines.push(line);
+            }
+            "else" | "endif" if conditions > 0 => {
+                conditions -= usize::from(line.name == "endif");
+                notes.left(&line.at, &line.name, CONDITION);
+            }
+            _ if conditions > 0 => notes.unprotected(&line.at, &line.shown(), CONDITION),
+            "include" => include(&line, input, notes, &mut lines)?,
+            _ => lines.push(line),
+        }
+    }
+    Ok(lines)
+}
+
+const CONDITION: &str = "what depends on a condition is not carried; write the branch that applies \
+                         without its condition, and import again";
+
+fn include(
+    line: &Line,
+    input: &mut Input<'_>,
+    notes: &mut Notes,
+    lines: &mut Vec<Line>,
+) -> Result<(), SyntaxError> {
+    for name in &line.words {
+        match input.files(&line.at, name)? {
+            Ok(files) => {
+                notes.carried(&line.at, "include");
+                for (file, text) in files {
+                    let inner =
+                        input.nested(&line.at, |input| parse(&file, &text, input, notes))?;
+                    lines.extend(inner);
+                }
+            }
+            // It stays as a line: the file may have had rules that deny.
+            Err(why) => {
+                notes.unprotected(&line.at, "include", why);
+                lines.push(line.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Splits at spaces. Quotes keep spaces together, and stay: a quoted word can name a file.
+fn words(text: &str, at: &Place) -> Result<Vec<String>, SyntaxError> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() && !rest.starts_with('#') {
+        let end = if let Some(inner) = rest.strip_prefix('"') {
+            let close =
+                inner.find('"').ok_or_else(|| SyntaxError::at(at, "a quote is not closed"))?;
+            close + 2
+        } else {
+            rest.find(char::is_whitespace).unwrap_or(rest.len())
+        };
+        let (word, after) = rest.split_at(end);
+        words.push(word.to_owned());
+        rest = after.trim_start();
+    }
+    Ok(words)
+}
+
+/// The lines of a file that a quoted word names, or the word itself.
+pub(crate) fn values(
+    words: &[String],
+    at: &Place,
+    input: &mut Input<'_>,
+) -> Result<Result<Vec<String>, String>, SyntaxError> {
+    let mut values = Vec::new();
+    for word in words {
+        let Some(name) = word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+            values.push(word.clone());
+            continue;
+        };
+        match input.files(at, name)? {
+            Ok(files) => {
+                for (_, text) in files {
+                    for line in text.lines().map(str::trim) {
+                        if !line.is_empty() && !line.starts_with('#') {
+                            input.count_directive(at)?;
+                            let value = line.split(" #").next().unwrap_or(line);
+                            values.push(value.trim().to_owned());
+                        }
+                    }
+                }
+            }
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    Ok(Ok(values))
+}
+
+/// A time: a number and a unit, seconds if there is none.
+pub(crate) fn time(words: &[String]) -> Option<std::time::Duration> {
+    let number: f64 = words.first()?.parse().ok()?;
+    let unit = match words.get(1).map(|unit| unit.trim_end_matches('s')) {
+        None | Some("second") => 1.0,
+        Some("millisecond") => 0.001,
+        Some("minute") => 60.0,
+        Some("hour") => 3600.0,
+        Some("day") => 86_400.0,
+        Some("week") => 604_800.0,
+        Some(_) => return None,
+    };
+    let seconds = number * unit;
+    (0.0..=31_000_000.0).contains(&seconds).then(|| std::time::Duration::from_secs_f64(seconds))
+}
+
+/// A size: a number and a unit, bytes if there is none.
+pub(crate) fn size(words: &[String]) -> Option<u64> {
+    let number: f64 = words.first()?.parse().ok()?;
+    let shift = match words.get(1).map(|unit| unit.to_ascii_lowercase()).as_deref() {
+        None | Some("bytes" | "byte" | "b") => 0,
+        Some("kb") => 10,
+        Some("mb") => 20,
+        Some("gb") => 30,
+        Some(_) => return None,
+    };
+    let bytes = number * (1_u64 << shift) as f64;
+    (0.0..1e15).contains(&bytes).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_comments_and_continued_lines() {
+        let text = "# a comment \\\nacl a src \\\n  10.0.0.1   # why\n\nport 80 \"x y\" a#b\n";
+        let mut read = |_: &str| Err("no".to_owned());
+        let mut input = Input::new(&mut read);
+        let lines = parse(&Rc::from("f"), text, &mut input, &mut Notes::default()).unwrap();
+        assert_eq!(lines.len(), 2);
+        assert_eq!((lines[0].at.line, lines[0].shown()), (2, "acl a src 10.0.0.1".to_owned()));
+        assert_eq!((lines[1].at.line, lines[1].words.join("|")), (5, "80|\"x y\"|a#b".to_owned()));
+    }
+
+    #[test]
+    fn units() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(time(&words("2 minutes")), Some(std::time::Duration::from_secs(120)));
+        assert_eq!(time(&words("2 fortnights")), None);
+        assert_eq!(size(&words("256 MB")), Some(256 << 20));
+        assert_eq!(size(&words("-1 MB")), None);
+    }
+}

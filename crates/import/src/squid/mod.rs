@@ -1,0 +1,224 @@
+//! `squid.conf`: lines, access lists, and a table from each directive to what becomes of it.
+//!
+//! Rules are collected while the lines are read, because their order matters, and become sections
+//! at the end: `[forward]` for ports where clients name their server ([`access`]), upstreams and
+//! routes for ports with `accel` ([`accel`]).
+
+mod accel;
+mod access;
+mod acl;
+mod lines;
+mod ports;
+mod purge;
+mod table;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use self::accel::Peer;
+use self::access::Rule;
+use self::acl::{Addresses, Set};
+use self::lines::{Line, parse, values};
+use self::ports::Port;
+use crate::input::Input;
+use crate::limits::{LIST_MAX, NETWORKS_MAX};
+use crate::note::{Notes, Place};
+use crate::tree::{Section, Tree, Value};
+use crate::{Options, SyntaxError};
+
+/// What the lines have said so far.
+pub(crate) struct Squid<'t> {
+    tree: &'t mut Tree,
+    notes: &'t mut Notes,
+    options: Options,
+    lists: BTreeMap<String, Set>,
+    rules: Vec<Rule>,
+    ports: Vec<Port>,
+    peers: Vec<Peer>,
+    /// Formats of the log, by name.
+    formats: BTreeMap<String, String>,
+    /// Clients whose connections begin with a PROXY header, and those that an earlier line denies.
+    senders: Addresses,
+    not_senders: Addresses,
+    /// The treatment of X-Forwarded-For, and the line of it.
+    forwarded_for: Option<(&'static str, Place)>,
+    /// Sizes of objects: in memory, and in general.
+    object_max: [Option<(u64, Place)>; 2],
+    memory: u64,
+}
+
+/// The default of `cache_mem`.
+const MEMORY: u64 = 256 << 20;
+
+/// Imports a text.
+///
+/// # Errors
+/// The text is not in the language, or exceeds a limit.
+pub(crate) fn import(
+    file: &Rc<str>,
+    text: &str,
+    options: Options,
+    input: &mut Input<'_>,
+    tree: &mut Tree,
+    notes: &mut Notes,
+) -> Result<(), SyntaxError> {
+    let lines = parse(file, text, input, notes)?;
+    let mut squid = Squid {
+        tree,
+        notes,
+        options,
+        lists: BTreeMap::new(),
+        rules: Vec::new(),
+        ports: Vec::new(),
+        peers: Vec::new(),
+        formats: BTreeMap::new(),
+        senders: Addresses::default(),
+        not_senders: Addresses::default(),
+        forwarded_for: None,
+        object_max: [None, None],
+        memory: MEMORY,
+    };
+    for line in &lines {
+        match line.name.as_str() {
+            "acl" => squid.list(line, input)?,
+            _ => table::directive(&mut squid, line),
+        }
+    }
+    squid.finish();
+    Ok(())
+}
+
+impl Squid<'_> {
+    fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Result<(), SyntaxError> {
+        let (name, kind) = (line.word(0), line.word(1));
+        let set = match values(line.rest(2), &line.at, input)? {
+            Ok(values) => Set::read(kind, &values),
+            Err(why) => Set::Unknown(why),
+        };
+        match &set {
+            // Rules that use it have notes too.
+            Set::Unknown(why) => self.notes.left(&line.at, &line.shown(), why),
+            _ => self.notes.carried(&line.at, &line.shown()),
+        }
+        match self.lists.get_mut(name) {
+            Some(there) => there.merge(set),
+            // A line adds to a list that Squid has without one.
+            None => {
+                let mut whole = Set::built_in(name).unwrap_or_else(|| set.clone());
+                whole.merge(set);
+                self.lists.insert(name.to_owned(), whole);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rule in the words of a line after the first `skip`: `allow` or `deny`, then lists.
+    fn rule(&self, line: &Line, skip: usize) -> Option<Rule> {
+        let allow = match line.word(skip) {
+            "allow" => true,
+            "deny" => false,
+            _ => return None,
+        };
+        let literal = |word: &String| {
+            let (negated, name) = match word.strip_prefix('!') {
+                Some(name) => (true, name),
+                None => (false, word.as_str()),
+            };
+            let set = self.lists.get(name).cloned().or_else(|| Set::built_in(name));
+            let set = set.unwrap_or_else(|| Set::Unknown(format!("there is no list {name}")));
+            // Domains that are denied are only listed.
+            let listed = !allow && !negated && matches!(set, Set::Domains { .. });
+            match set.len() > LIST_MAX && !listed {
+                true => (negated, Set::Unknown(format!("it has more than {LIST_MAX} entries"))),
+                false => (negated, set),
+            }
+        };
+        let literals = line.rest(skip + 1).iter().map(literal).collect();
+        Some(Rule { line: line.clone(), allow, literals })
+    }
+
+    fn finish(&mut self) {
+        self.size_of_objects();
+        let has = |accel| self.ports.iter().any(|port: &Port| port.accel == accel);
+        let (forward, reverse) = (has(false), has(true));
+        let mut from = Vec::new();
+        if forward || reverse {
+            from = purge::purgers(&self.rules, self.notes);
+        }
+        let reason = "who may PURGE, by http_access; without a line Squid refuses it";
+        self.tree.section("purge").set_for("from", from, reason);
+        if forward {
+            self.forward();
+        }
+        if reverse {
+            self.accelerate();
+        }
+        for port in std::mem::take(&mut self.ports) {
+            let section = port.section(&self.senders.networks(NETWORKS_MAX).unwrap_or_default());
+            self.tree.add(section);
+        }
+    }
+
+    /// `[forward]`
+    fn forward(&mut self) {
+        let sets = access::sets(&self.rules, self.notes);
+        let closed = sets.unprotected && !self.options.open;
+        let texts = |ports: &[(u16, u16)]| -> Vec<String> {
+            let text = |(first, last): &(u16, u16)| match first == last {
+                true => first.to_string(),
+                false => format!("{first}-{last}"),
+            };
+            ports.iter().map(text).collect()
+        };
+        let clients: Vec<String> = sets.clients.iter().map(ToString::to_string).collect();
+        let from = "http_access";
+        let section = self.tree.section("forward");
+        if closed {
+            section.comment("A line that denies was not carried, so no client is let in.");
+            section.comment("When its purpose is served otherwise, replace allow_from by this:");
+            section.comment(Section::line_of("allow_from", &Value::Texts(clients)));
+            section.set_for("allow_from", Vec::new(), "closed: see the notes of the import");
+        } else {
+            section.set_for("allow_from", clients, from);
+        }
+        section.set_for("ports", texts(&sets.ports), from);
+        section.set_for("connect_ports", texts(&sets.connect_ports), from);
+        match sets.allow_domains {
+            // An empty list would allow all.
+            Some(domains) if domains.is_empty() => {
+                section.set_for("allow_from", Vec::new(), "no domain is allowed");
+            }
+            Some(domains) => section.set_for("allow_domains", domains, from),
+            None => {}
+        }
+        if !sets.deny_domains.is_empty() {
+            section.set_for("deny_domains", sets.deny_domains, from);
+        }
+        // Squid's own defaults, where ours differ.
+        let (word, from) = match &self.forwarded_for {
+            Some((word, at)) => (*word, at.to_string()),
+            None => ("add", "Squid's default".to_owned()),
+        };
+        section.set_for("x_forwarded_for", word, &from);
+        let users = section.get("users").is_some();
+        if users && !sets.users {
+            // A file of users alone asks for no password in Squid.
+            section.unset("users");
+        }
+        if sets.users && !users {
+            section.set_for("allow_from", Vec::new(), "closed: passwords need basic_ncsa_auth");
+        }
+    }
+
+    fn size_of_objects(&mut self) {
+        let has_disk = self.tree.section("store").get("path").is_some();
+        let [in_memory, in_general] = &self.object_max;
+        let chosen = if has_disk { in_general } else { in_memory };
+        let Some((bytes, at)) = chosen else { return };
+        let share = (self.memory / (*bytes).max(1)).clamp(1, 1 << 20);
+        self.tree.section("limits").set("object_share", Value::Count(share), at);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! Who may PURGE, by `http_access`: the one reading of it, for ports of both kinds.
+//!
+//! A PURGE here asks for the client's network and for nothing else. So a line that allows is
+//! carried if it names networks alone, and what any line before denies is cut out of it. A line
+//! before that denies by something else than networks (a password, a time) denies all.
+
+use super::access::{Rule, is_everyone};
+use super::acl::{Addresses, Set};
+use crate::limits::NETWORKS_MAX;
+use crate::note::Notes;
+
+const PURGE: &str = "PURGE";
+
+/// Whether a rule is for PURGE alone.
+pub(crate) fn is_about_purge(rule: &Rule) -> bool {
+    let names = |(negated, set): &(bool, Set)| match set {
+        Set::Methods(methods) => !negated && methods == &[PURGE],
+        _ => false,
+    };
+    rule.literals.iter().any(names)
+}
+
+/// The networks as `purge.from` has them. Writes the notes of rules about PURGE.
+pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
+    let (mut from, mut denied) = (Addresses::default(), Addresses::default());
+    for rule in rules {
+        // Whether each list of methods has PURGE.
+        let mut applies = true;
+        let mut others = Vec::new();
+        for one @ (negated, set) in rule.literals.iter().filter(|one| !is_everyone(one)) {
+            match set {
+                Set::Methods(methods) => {
+                    applies &= *negated != methods.iter().any(|method| method == PURGE);
+                }
+                _ => others.push(one),
+            }
+        }
+        if !applies {
+            continue;
+        }
+        let clients = others.iter().try_fold(Addresses::everyone(), |all, one| match one {
+            (negated, Set::Clients(networks)) => {
+                let these = Addresses::of(networks);
+                Some(if *negated { all.without(&these) } else { all.both(&these) })
+            }
+            _ => None,
+        });
+        let (at, shown) = (&rule.line.at, rule.line.shown());
+        match (rule.allow, clients) {
+            (true, _) if !is_about_purge(rule) => {}
+            (true, Some(clients)) => {
+                let more = clients.without(&denied);
+                if more == Addresses::default() {
+                    let text = "a line before it denies, or asks for more than the network";
+                    notes.left(at, &shown, text);
+                } else {
+                    notes.carried(at, &shown);
+                }
+                from.join(&more);
+            }
+            (true, None) => notes.left(at, &shown, "only networks can be allowed to purge"),
+            (false, clients) => {
+                // What is denied for its URL is not stored, so a PURGE of it does nothing.
+                let is_url = |set: &Set| {
+                    matches!(
+                        set,
+                        Set::Domains { .. }
+                            | Set::Ports(_)
+                            | Set::Paths(_)
+                            | Set::Manager
+                            | Set::Ourselves
+                    )
+                };
+                match (clients, &others[..]) {
+                    (Some(clients), _) => denied.join(&clients),
+                    (None, [(_, set)]) if is_url(set) => {}
+                    _ => denied = Addresses::everyone(),
+                }
+                if is_about_purge(rule) {
+                    notes.carried(at, &shown);
+                }
+            }
+        }
+    }
+    let Some(networks) = from.networks(NETWORKS_MAX) else {
+        for rule in rules.iter().filter(|rule| rule.allow && is_about_purge(rule)) {
+            let text = format!("it is part of more than {NETWORKS_MAX} networks");
+            notes.left(&rule.line.at, &rule.line.shown(), text);
+        }
+        return Vec::new();
+    };
+    networks.iter().map(ToString::to_string).collect()
+}

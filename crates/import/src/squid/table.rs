@@ -1,0 +1,559 @@
+//! The table: from the name of a directive to what becomes of it.
+//!
+//! A directive that another branch of the server learns to do becomes a function here.
+
+use super::acl::{Addresses, Set};
+use super::lines::{Line, size, time};
+use super::{Squid, accel, ports};
+use crate::tree::Value;
+
+/// What becomes of a directive.
+enum Becomes {
+    /// This function carries it, and writes its note.
+    By(fn(&mut Squid<'_>, &Line)),
+    /// Nothing, for this reason.
+    Nothing(&'static str),
+    /// It is not carried, for this reason.
+    Left(&'static str),
+    /// The same, and it kept requests out, unless its words are `allow all`.
+    Unprotected(&'static str),
+}
+
+use Becomes::{By, Left, Nothing, Unprotected};
+
+const FTP: &str = "FTP is not spoken";
+const PROCESS: &str = "the process has no such setting";
+const PARENTS: &str = "other caches are not imported: write [[peer]], as docs/peers.md says";
+const SHAPING: &str = "limits of clients are not imported: write [[quota]], as docs/limits.md says";
+const HELPER: &str = "helper programs are not run";
+const ADAPTATION: &str = "no other program looks at requests";
+const AGES: &str = "lifetimes are those of responses, as RFC 9111 says";
+
+/// Names, with spaces between them.
+const TABLE: &[(&str, Becomes)] = &[
+    ("http_port https_port", By(ports::port)),
+    ("http_access", By(http_access)),
+    ("proxy_protocol_access", By(senders)),
+    ("cache_peer", By(accel::peer)),
+    ("cache_peer_access", By(accel::peer_access)),
+    ("cache_mem", By(memory)),
+    ("maximum_object_size_in_memory maximum_object_size", By(object_size)),
+    ("cache_dir", By(cache_dir)),
+    ("refresh_pattern", By(refresh_pattern)),
+    ("logformat", By(log_format)),
+    ("access_log cache_access_log", By(access_log)),
+    ("visible_hostname unique_hostname", By(visible_hostname)),
+    ("via", By(via)),
+    ("forwarded_for", By(forwarded_for)),
+    ("dns_nameservers", By(name_servers)),
+    ("auth_param", By(auth_param)),
+    ("workers", By(workers)),
+    ("cache_effective_user cache_effective_group", By(user)),
+    (
+        "connect_timeout read_timeout write_timeout request_timeout client_idle_pconn_timeout \
+         persistent_request_timeout server_idle_pconn_timeout pconn_timeout shutdown_lifetime",
+        By(timeout),
+    ),
+    ("request_header_max_size", By(head_size)),
+    ("tls_outgoing_options", By(tls_outgoing)),
+    ("collapsed_forwarding", By(collapsed)),
+    ("request_header_access", By(header_access)),
+    ("never_direct always_direct", By(direct)),
+    ("http_reply_access", Unprotected("responses are not restricted by rules")),
+    ("icp_access", Nothing("no [icp] is written, so no cache is let in")),
+    ("htcp_access", Nothing("no [htcp] is written, so no cache is let in")),
+    ("snmp_access", Nothing("SNMP is not answered, so no client is let in")),
+    ("icp_port htcp_port digest_generation nonhierarchical_direct prefer_direct", Left(PARENTS)),
+    ("hierarchy_stoplist", Nothing("it has no effect without other caches")),
+    (
+        "delay_pools delay_class delay_access delay_parameters delay_initial_bucket_level \
+         client_delay_pools",
+        Left(SHAPING),
+    ),
+    ("client_ip_max_connections", Left(SHAPING)),
+    ("include", Unprotected("the file cannot be read")),
+    ("if", Unprotected("its block is not carried")),
+    ("miss_access", Unprotected("misses are not restricted apart from hits")),
+    ("adapted_http_access", Unprotected("there is no second list of rules")),
+    ("external_acl_type url_rewrite_access store_id_program", Left(HELPER)),
+    ("url_rewrite_program redirect_program", Unprotected(HELPER)),
+    ("icap_enable ecap_enable", By(adaptation)),
+    ("icap_service ecap_service adaptation_access", Unprotected(ADAPTATION)),
+    ("follow_x_forwarded_for", By(follow)),
+    ("ssl_bump", Left("TLS between client and server is never opened")),
+    ("sslproxy_cert_error", Left("certificates of servers are always verified")),
+    ("request_body_max_size", Left("the size of requests is not limited")),
+    ("reply_body_max_size", Unprotected("the size of responses is not limited")),
+    (
+        "request_header_add request_header_replace",
+        Left("requests of forward listeners are not changed"),
+    ),
+    (
+        "reply_header_access reply_header_add",
+        Left("responses to forward listeners are not changed"),
+    ),
+    ("deny_info error_directory", Left("refusals have one page, which names the rule")),
+    ("cache store_miss", Left("a forward listener stores everything that may be stored")),
+    ("send_hit", Left("a stored response is used when RFC 9111 allows it")),
+    ("minimum_object_size", Left("small responses are stored too")),
+    (
+        "cache_replacement_policy memory_replacement_policy",
+        Left("the store evicts by S3-FIFO, always"),
+    ),
+    ("negative_ttl minimum_expiry_time", Left(AGES)),
+    ("offline_mode", Left("stale responses are served only as caching.md says")),
+    ("max_stale", Left("without a directive, a stale response is served for up to a day")),
+    (
+        "quick_abort_min quick_abort_max quick_abort_pct",
+        Left("a fetch that its client left goes on if it is stored"),
+    ),
+    ("range_offset_limit", Left("parts are stored and combined; the whole is not fetched")),
+    ("tcp_outgoing_address", Left("the system chooses the address of a connection")),
+    ("tcp_outgoing_tos", Left("packets are not marked")),
+    ("hosts_file", Left("the file is /etc/hosts, always")),
+    ("append_domain", Left("names are looked up as they are")),
+    ("dns_v4_first", Left("addresses are tried in the order of the answer")),
+    ("dns_timeout", Left("the time for a look-up is fixed")),
+    ("positive_dns_ttl", Left("a name is kept for its TTL")),
+    ("negative_dns_ttl", Left("a failed look-up is kept for a fixed time")),
+    ("forward_timeout", Left("attempts are bounded by limits.connect_timeout each")),
+    ("forward_max_tries", Left("attempts are bounded by upstream.retries")),
+    ("client_lifetime", Left("a connection is ended when it is slow or silent, not by its age")),
+    ("authenticate_ttl", Left("a correct password is remembered for five minutes")),
+    ("cachemgr_passwd", Nothing("the admin address has the statistics")),
+    ("cache_mgr", Nothing("no page names an administrator")),
+    ("httpd_suppress_version_string", Nothing("no response names a version")),
+    ("coredump_dir", Nothing("it writes no core files there")),
+    ("cache_log debug_options", Nothing("messages go to stderr")),
+    ("cache_store_log", Nothing("the access log has what was stored")),
+    ("logfile_rotate", Nothing("SIGUSR1 reopens the log after another program renames it")),
+    ("logfile_daemon", Nothing("the log is written by a thread")),
+    ("buffered_logs", Nothing("the log is always buffered")),
+    ("log_mime_hdrs", Left("the log has fields that its format names")),
+    ("strip_query_terms", Left("the log has whole URLs; choose a format without the query")),
+    ("pid_filename", Nothing("a supervisor knows the process")),
+    ("max_filedescriptors", Nothing("the limit is the system's, and is respected")),
+    ("pinger_enable pinger_program netdb_filename", Nothing("no server is pinged")),
+    ("icon_directory mime_table", Nothing("no directory is listed")),
+    (
+        "memory_pools memory_pools_limit store_avg_object_size ipcache_size fqdncache_size",
+        Nothing(PROCESS),
+    ),
+    ("cache_swap_low cache_swap_high", Nothing("the store evicts when it is full")),
+    ("half_closed_clients", Nothing("a client may close its direction")),
+    ("pipeline_prefetch", Nothing("requests of a pipeline are answered in order")),
+    (
+        "client_persistent_connections server_persistent_connections",
+        Nothing("connections are kept"),
+    ),
+    ("detect_broken_pconn", Nothing("a connection with bytes left is never used again")),
+    ("ftp_user ftp_passive ftp_epsv", Nothing(FTP)),
+    ("ftp_port", Left(FTP)),
+    ("announce_host", Nothing("nothing is announced")),
+    ("check_hostnames", Nothing("names are always checked")),
+    ("unlinkd_program", Nothing("the store is a few files")),
+    ("global_internal_static", Nothing("there are no internal pages")),
+];
+
+/// Settings that are not carried, and keep no request out. A directive that is neither here nor
+/// above could, so it closes.
+const HARMLESS: &str = "\
+    acl_uses_indirect_client balance_on_multiple_ip cache_miss_revalidate chroot client_db \
+    client_dst_passthru client_request_buffer_max_size cpu_affinity_map dead_peer_timeout \
+    dns_children dns_defnames dns_multicast_local dns_packet_max dns_retransmit_interval \
+    email_err_data err_html_text err_page_stylesheet error_default_language error_log_languages \
+    eui_lookup httpd_accel_surrogate_id icp_query_timeout ignore_unknown_nameservers \
+    log_icp_queries mail_from mail_program max_open_disk_fds maximum_icp_query_timeout \
+    mcast_groups minimum_direct_hops minimum_direct_rtt minimum_icp_query_timeout netdb_high \
+    netdb_low netdb_ping_period peer_connect_timeout query_icmp read_ahead_gap refresh_all_ims \
+    relaxed_header_parser reload_into_ims reply_header_max_size request_entities retry_on_error \
+    shared_memory_locking short_icon_urls snmp_incoming_address snmp_outgoing_address snmp_port \
+    sslcrtd_children sslcrtd_program sslproxy_session_cache_size sslproxy_session_ttl \
+    store_dir_select_algorithm store_id_access store_id_bypass store_id_children \
+    store_objects_per_bucket tcp_recv_bufsize test_reachability udp_incoming_address \
+    udp_outgoing_address umask uri_whitespace url_rewrite_bypass url_rewrite_children \
+    url_rewrite_extras vary_ignore_expire windows_ipaddrchangemonitor";
+
+/// What becomes of this line.
+pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
+    let (at, shown) = (&line.at, line.shown());
+    match TABLE
+        .iter()
+        .find(|(names, _)| names.split(' ').any(|name| name == line.name))
+        .map(|(_, becomes)| becomes)
+    {
+        Some(By(carry)) => carry(squid, line),
+        Some(Nothing(why)) => squid.notes.nothing(at, &shown, *why),
+        Some(Left(why)) => squid.notes.left(at, &shown, *why),
+        // The last line of its kind: what no line before it denies is allowed.
+        Some(Unprotected(_)) if allows_all(line) => {
+            squid.notes.nothing(at, &shown, "all others are let in");
+        }
+        Some(Unprotected(why)) => squid.close(line, why),
+        None if HARMLESS.split(' ').any(|name| name == line.name) => {
+            squid.left(line, "there is no such setting");
+        }
+        None => squid.close(line, "this directive is not known here"),
+    }
+}
+
+fn allows_all(line: &Line) -> bool {
+    // Of adaptation, that is more than nothing.
+    line.words == ["allow", "all"] && !line.name.starts_with("adaptation")
+}
+
+impl Squid<'_> {
+    /// A restriction was not carried: no request is let in.
+    fn close(&mut self, line: &Line, why: &str) {
+        self.notes.unprotected(&line.at, &line.shown(), why);
+        let unknown = (false, Set::Unknown(why.to_owned()));
+        let (line, literals) = (line.clone(), vec![unknown]);
+        self.rules.insert(0, super::Rule { line, allow: false, literals });
+    }
+
+    fn carried(&mut self, line: &Line) {
+        self.notes.carried(&line.at, &line.shown());
+    }
+
+    fn left(&mut self, line: &Line, why: &str) {
+        self.notes.left(&line.at, &line.shown(), why);
+    }
+}
+
+/// The notes are written at the end, when the order of all rules is known.
+fn http_access(squid: &mut Squid<'_>, line: &Line) {
+    match squid.rule(line, 0) {
+        Some(rule) => squid.rules.push(rule),
+        None => squid.left(line, "a rule begins with allow or deny"),
+    }
+}
+
+fn adaptation(squid: &mut Squid<'_>, line: &Line) {
+    match line.word(0) {
+        "off" => squid.notes.nothing(&line.at, &line.shown(), ADAPTATION),
+        _ => squid.close(line, ADAPTATION),
+    }
+}
+
+/// The clients behind a proxy are those of later rules, so its own address must not be let in.
+fn follow(squid: &mut Squid<'_>, line: &Line) {
+    let why = "the client is the one that connects";
+    match line.word(0) {
+        "deny" => squid.notes.nothing(&line.at, &line.shown(), why),
+        _ => squid.close(line, why),
+    }
+}
+
+/// The first line that matches decides.
+fn senders(squid: &mut Squid<'_>, line: &Line) {
+    let rule = squid.rule(line, 0);
+    match rule.as_ref().map(|rule| (rule.allow, &rule.literals[..])) {
+        Some((true, [(false, Set::Clients(networks))])) => {
+            let more = Addresses::of(networks).without(&squid.not_senders);
+            squid.senders.join(&more);
+            squid.carried(line);
+        }
+        Some((false, [(false, Set::Clients(networks))])) => {
+            squid.not_senders.join(&Addresses::of(networks));
+            squid.carried(line);
+        }
+        Some((false, _)) => {
+            squid.not_senders = Addresses::everyone();
+            squid.left(line, "only networks are carried; senders of later lines stay refused");
+        }
+        _ => squid.left(line, "only networks are carried; other senders stay refused"),
+    }
+}
+
+fn memory(squid: &mut Squid<'_>, line: &Line) {
+    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+    squid.memory = bytes.max(1 << 20);
+    squid.tree.section("store").set("memory", Value::Bytes(squid.memory), &line.at);
+    squid.carried(line);
+}
+
+fn object_size(squid: &mut Squid<'_>, line: &Line) {
+    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+    let which = usize::from(line.name == "maximum_object_size");
+    squid.object_max[which] = Some((bytes, line.at.clone()));
+    let text = "as limits.object_share, a whole divisor of store.memory; with a store on disk \
+                maximum_object_size counts, otherwise that in memory";
+    squid.notes.different(&line.at, &line.shown(), text);
+}
+
+/// The smallest store on disk.
+const DISK_MIN: u64 = 32 << 20;
+
+fn cache_dir(squid: &mut Squid<'_>, line: &Line) {
+    let (kind, path) = (line.word(0), line.word(1));
+    let Some(bytes) = line.word(2).parse::<u64>().ok().filter(|mb| (1..1 << 30).contains(mb))
+    else {
+        return squid.left(line, "its size is not a number of megabytes");
+    };
+    if !matches!(kind, "ufs" | "aufs" | "diskd" | "rock") {
+        return squid.left(line, "this type of store is not known here");
+    }
+    let store = squid.tree.section("store");
+    if store.get("path").is_some() {
+        return squid.left(line, "there is one store on disk; make the first one larger");
+    }
+    store.set("path", format!("{}/plimsoll", path.trim_end_matches('/')), &line.at);
+    store.set("bytes", Value::Bytes((bytes << 20).max(DISK_MIN)), &line.at);
+    let text = "the store is empty at first, in a directory of this name in Squid's, and has at \
+                least 32 MiB";
+    squid.notes.different(&line.at, &line.shown(), text);
+}
+
+fn refresh_pattern(squid: &mut Squid<'_>, line: &Line) {
+    let words: Vec<&str> = line.words.iter().map(String::as_str).filter(|w| *w != "-i").collect();
+    match &words[..] {
+        ["^ftp:" | "^gopher:", ..] => {
+            squid.notes.nothing(&line.at, &line.shown(), "this protocol is not spoken");
+        }
+        [r"(/cgi-bin/|\?)", "0", "0%", "0"] => {
+            let text = "a response without a lifetime is fresh for a tenth of its age, also with a \
+                        query";
+            squid.notes.different(&line.at, &line.shown(), text);
+        }
+        [".", "0", "20%", "4320"] => {
+            let text = "a response without a lifetime is fresh for a tenth of its age, at most a \
+                        day";
+            squid.notes.different(&line.at, &line.shown(), text);
+        }
+        _ => squid.left(line, AGES),
+    }
+}
+
+fn log_format(squid: &mut Squid<'_>, line: &Line) {
+    let format = format!("squid:{}", line.rest(1).join(" "));
+    if format.parse::<access_log::LogFormat>().is_err() {
+        return squid.left(line, "it has a code that is not known here");
+    }
+    squid.formats.insert(line.word(0).to_owned(), format);
+    squid.carried(line);
+}
+
+fn access_log(squid: &mut Squid<'_>, line: &Line) {
+    let (module, path) = match line.word(0).split_once(':') {
+        Some((module, path)) => (module, path),
+        None => ("stdio", line.word(0)),
+    };
+    if line.word(0) == "none" {
+        return squid.notes.nothing(&line.at, &line.shown(), "without [log] there is no log");
+    }
+    if !matches!(module, "stdio" | "daemon") || !path.starts_with('/') {
+        return squid.left(line, "the log is a file");
+    }
+    if squid.tree.section("log").get("path").is_some() {
+        return squid.left(line, "there is one access log");
+    }
+    let (mut name, mut lists) = ("squid", false);
+    for word in line.rest(1) {
+        match word.split_once('=') {
+            Some(("logformat", format)) => name = format,
+            Some(_) => {}
+            None if name == "squid" && !lists && !squid.lists.contains_key(word.as_str()) => {
+                name = word;
+            }
+            None => lists = true,
+        }
+    }
+    let format = match name {
+        "squid" | "common" | "combined" => Some(name.to_owned()),
+        name => squid.formats.get(name).cloned(),
+    };
+    let log = squid.tree.section("log");
+    log.set("path", path, &line.at);
+    log.set("format", format.clone().unwrap_or_else(|| "squid".to_owned()), &line.at);
+    if lists {
+        squid.left(line, "all requests are logged, not only those of these lists");
+    } else if format.is_none() {
+        squid.left(line, "its format is not known here; the log is in the format squid");
+    } else {
+        squid.carried(line);
+    }
+}
+
+fn visible_hostname(squid: &mut Squid<'_>, line: &Line) {
+    let name = line.word(0);
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    if name.is_empty() || name.len() > 128 || !name.bytes().all(plain) {
+        return squid.left(line, "it is not a name for Via");
+    }
+    let via = squid.tree.section("via");
+    // The name that must be unique decides.
+    if line.name == "unique_hostname" || via.get("name").is_none() {
+        via.set("name", name, &line.at);
+    }
+    squid.carried(line);
+}
+
+fn via(squid: &mut Squid<'_>, line: &Line) {
+    let on = line.word(0) == "on";
+    let via = squid.tree.section("via");
+    via.set("requests", on, &line.at);
+    via.set("responses", on, &line.at);
+    squid.carried(line);
+}
+
+fn forwarded_for(squid: &mut Squid<'_>, line: &Line) {
+    let word = match line.word(0) {
+        "on" => "add",
+        "transparent" => "off",
+        "delete" | "off" => "delete",
+        "truncate" => "replace",
+        _ => return squid.left(line, "this value is not known here"),
+    };
+    squid.forwarded_for = Some((word, line.at.clone()));
+    if line.word(0) == "off" {
+        let text = "the field is removed, where Squid adds the word `unknown`";
+        squid.notes.different(&line.at, &line.shown(), text);
+    } else {
+        squid.carried(line);
+    }
+}
+
+/// Name servers that our resolver takes.
+const NAME_SERVERS_MAX: usize = 3;
+
+fn name_servers(squid: &mut Squid<'_>, line: &Line) {
+    let addresses: Option<Vec<std::net::IpAddr>> =
+        line.words.iter().map(|word| word.parse().ok()).collect();
+    let Some(addresses) = addresses.filter(|all| !all.is_empty()) else {
+        return squid.left(line, "a name server is an IP address");
+    };
+    let texts = addresses.iter().take(NAME_SERVERS_MAX);
+    let texts: Vec<String> =
+        texts.map(|ip| std::net::SocketAddr::new(*ip, 53).to_string()).collect();
+    squid.tree.section("dns").set("servers", texts, &line.at);
+    if addresses.len() > NAME_SERVERS_MAX {
+        squid.left(line, "only the first three are used");
+    } else {
+        squid.carried(line);
+    }
+}
+
+fn auth_param(squid: &mut Squid<'_>, line: &Line) {
+    let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
+    match &words[..] {
+        ["basic", "program", program, file] if program.ends_with("basic_ncsa_auth") => {
+            squid.tree.section("forward").set("users", *file, &line.at);
+            let text = "hashes must be bcrypt (htpasswd -B); `plimsoll check` names others";
+            squid.notes.different(&line.at, &line.shown(), text);
+        }
+        ["basic", "realm", realm @ ..] => {
+            let realm = realm.join(" ");
+            let plain = |b: u8| matches!(b, b' '..=b'~') && !matches!(b, b'"' | b'\\');
+            if realm.is_empty() || realm.len() > 128 || !realm.bytes().all(plain) {
+                return squid.left(line, "it is not a realm of plain characters");
+            }
+            squid.tree.section("forward").set("realm", realm, &line.at);
+            squid.carried(line);
+        }
+        ["basic", "children" | "credentialsttl" | "casesensitive" | "utf8", ..] => {
+            let text = "passwords are verified by threads, and a correct one is remembered for \
+                        five minutes";
+            squid.notes.nothing(&line.at, &line.shown(), text);
+        }
+        _ => squid.left(line, "only Basic authentication with basic_ncsa_auth is carried"),
+    }
+}
+
+fn workers(squid: &mut Squid<'_>, line: &Line) {
+    match line.word(0).parse::<u64>() {
+        Ok(count) if (1..=1024).contains(&count) => {
+            squid.tree.section("server").set("workers", Value::Count(count), &line.at);
+            squid.carried(line);
+        }
+        _ => squid.left(line, "it is not a number of threads"),
+    }
+}
+
+fn user(squid: &mut Squid<'_>, line: &Line) {
+    let key = if line.name == "cache_effective_user" { "user" } else { "group" };
+    let server = squid.tree.section("server");
+    if key == "group" && server.get("user").is_none() {
+        return squid.left(line, "a group needs a user");
+    }
+    server.set(key, line.word(0), &line.at);
+    squid.carried(line);
+}
+
+fn timeout(squid: &mut Squid<'_>, line: &Line) {
+    let Some(time) = time(&line.words) else { return squid.left(line, "it is not a time") };
+    let (key, zero) = match line.name.as_str() {
+        "connect_timeout" => ("connect_timeout", false),
+        "read_timeout" => ("upstream_timeout", false),
+        "write_timeout" => ("send_timeout", false),
+        "request_timeout" => ("head_timeout", false),
+        "server_idle_pconn_timeout" | "pconn_timeout" => ("upstream_idle", true),
+        "shutdown_lifetime" => ("drain_timeout", true),
+        _ => ("idle_keep_alive", false),
+    };
+    let day = std::time::Duration::from_secs(86_400);
+    if !zero && (time.is_zero() || time > day) {
+        return squid.left(line, "a time-out is from a millisecond to a day");
+    }
+    squid.tree.section("limits").set(key, Value::Time(time), &line.at);
+    squid.carried(line);
+}
+
+fn head_size(squid: &mut Squid<'_>, line: &Line) {
+    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+    let kept = bytes.clamp(1 << 10, 32 << 10);
+    squid.tree.section("limits").set("head_bytes_max", Value::Bytes(kept), &line.at);
+    if kept == bytes {
+        squid.carried(line);
+    } else {
+        squid.notes.different(&line.at, &line.shown(), "a head has 1 to 32 KiB");
+    }
+}
+
+fn tls_outgoing(squid: &mut Squid<'_>, line: &Line) {
+    let mut unknown = false;
+    for word in &line.words {
+        match word.split_once('=') {
+            Some(("cafile", file)) => squid.tree.section("https").set("ca", file, &line.at),
+            _ => unknown = true,
+        }
+    }
+    if unknown {
+        squid.left(line, "only cafile= is carried");
+    } else {
+        squid.carried(line);
+    }
+}
+
+fn collapsed(squid: &mut Squid<'_>, line: &Line) {
+    if line.word(0) == "on" {
+        squid.notes.nothing(&line.at, &line.shown(), "requests are always collapsed");
+    } else {
+        squid.notes.different(&line.at, &line.shown(), "requests are always collapsed");
+    }
+}
+
+fn header_access(squid: &mut Squid<'_>, line: &Line) {
+    match [line.word(0), line.word(1), line.word(2)] {
+        ["Via", "deny", "all"] => {
+            squid.tree.section("via").set("requests", false, &line.at);
+            squid.carried(line);
+        }
+        ["X-Forwarded-For", "deny", "all"] => {
+            squid.forwarded_for = Some(("delete", line.at.clone()));
+            squid.carried(line);
+        }
+        _ => squid.left(line, "requests of forward listeners are not changed"),
+    }
+}
+
+fn direct(squid: &mut Squid<'_>, line: &Line) {
+    let always = line.name == "always_direct";
+    match (always, line.word(0)) {
+        (true, "allow") | (false, "deny") => {
+            squid.notes.nothing(&line.at, &line.shown(), "servers are always asked directly");
+        }
+        // Past a parent that looks at requests, they would go out without a look.
+        (false, _) => squid.close(line, PARENTS),
+        _ => squid.left(line, PARENTS),
+    }
+}

@@ -1,0 +1,40 @@
+//! What the tests of all languages use.
+
+use crate::{Fate, Imported, Options, Source};
+
+/// Imports a text. The imported file is read by the server's own reader.
+pub(crate) fn imported(source: Source, name: &str, text: &str, open: bool) -> Imported {
+    let options = Options { open };
+    let mut read = |name: &str| match name {
+        "/domains" => Ok(vec![crate::Included {
+            name: name.to_owned(),
+            text: "# ours\n.example.net\n".to_owned(),
+        }]),
+        _ => Err(format!("{name} cannot be read")),
+    };
+    let imported = crate::import(source, name, text, options, &mut read);
+    let imported = imported.unwrap_or_else(|error| panic!("{error}"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plimsoll.toml");
+    std::fs::write(&file, &imported.configuration).unwrap();
+    let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
+    std::fs::write(dir.path().join("users"), format!("jo:{hash}\n")).unwrap();
+    if let Err(unusable) = config::Settings::read(&file) {
+        panic!("{unusable}\n{}", imported.configuration);
+    }
+    imported
+}
+
+pub(crate) fn has(imported: &Imported, line: &str) {
+    assert!(imported.configuration.contains(line), "no {line} in {}", imported.configuration);
+}
+
+pub(crate) fn lacks(imported: &Imported, line: &str) {
+    assert!(!imported.configuration.contains(line), "{line} in {}", imported.configuration);
+}
+
+/// The fate of the directive whose note begins like this.
+pub(crate) fn fate(imported: &Imported, directive: &str) -> Fate {
+    let found = imported.notes.iter().find(|note| note.directive.starts_with(directive));
+    found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes)).fate
+}

@@ -1,0 +1,340 @@
+//! The imported file: sections with keys, written as TOML with the line that each key comes from.
+//!
+//! Sections and keys are written through [`Section::new`] and [`Section::set`] only, by names that
+//! are in [`KEYS`]; a test compares that list with the keys of `config`. What never happens: a
+//! key that the server does not know is written.
+
+use std::time::Duration;
+
+use crate::note::Place;
+
+/// Sections, whether there can be several, and their keys.
+const KEYS: &[(&str, bool, &[&str])] = &[
+    ("server", false, &["workers", "user", "group"]),
+    ("listen", true, &["address", "role", "proxy_from", "http2", "http3"]),
+    ("listen.tls", false, &["client_ca", "client_optional", "only_tls13"]),
+    ("listen.tls.certificate", true, &["chain", "key"]),
+    ("upstream", true, &["name", "balance", "host", "forwarded", "protocol"]),
+    ("upstream.server", true, &["url", "weight", "backup", "outstanding_max"]),
+    ("upstream.timeouts", false, &["connect", "first_byte", "idle"]),
+    ("upstream.retries", false, &["max"]),
+    ("upstream.health", false, &["path", "host", "interval", "timeout", "rise", "fall"]),
+    ("upstream.tls", false, &["ca", "server_name", "verify"]),
+    ("upstream.ejection", false, &["failures", "base"]),
+    (
+        "route",
+        true,
+        &[
+            "hosts",
+            "path",
+            "prefix",
+            "upstream",
+            "redirect",
+            "answer",
+            "status",
+            "with_path",
+            "store",
+        ],
+    ),
+    ("route.request", true, &["set", "add", "remove", "value"]),
+    ("route.response", true, &["set", "add", "remove", "value"]),
+    (
+        "forward",
+        false,
+        &[
+            "allow_from",
+            "ports",
+            "connect_ports",
+            "allow_domains",
+            "deny_domains",
+            "users",
+            "realm",
+            "x_forwarded_for",
+        ],
+    ),
+    ("via", false, &["requests", "responses", "name"]),
+    ("store", false, &["memory", "path", "bytes"]),
+    ("purge", false, &["from"]),
+    ("dns", false, &["servers"]),
+    ("log", false, &["path", "format"]),
+    ("https", false, &["ca", "verify"]),
+    (
+        "limits",
+        false,
+        &[
+            "head_bytes_max",
+            "idle_keep_alive",
+            "head_timeout",
+            "body_timeout",
+            "send_timeout",
+            "connect_timeout",
+            "upstream_timeout",
+            "upstream_idle",
+            "object_share",
+            "tunnel_idle",
+            "drain_timeout",
+        ],
+    ),
+];
+
+/// A value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    Texts(Vec<String>),
+    Flag(bool),
+    Count(u64),
+    Bytes(u64),
+    Time(Duration),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<Vec<String>> for Value {
+    fn from(texts: Vec<String>) -> Value {
+        Value::Texts(texts)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Value {
+        Value::Flag(flag)
+    }
+}
+
+/// What a closed route answers.
+const CLOSED: &str = "closed by plimsoll import\n";
+
+/// A section of the file.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    name: &'static str,
+    many: bool,
+    known: &'static [&'static str],
+    keys: Vec<(&'static str, Value, String)>,
+    below: Vec<Section>,
+    /// Lines above it.
+    comments: Vec<String>,
+}
+
+impl Section {
+    /// An empty section of this name.
+    pub(crate) fn new(name: &'static str) -> Section {
+        let known = KEYS.iter().find(|(known, ..)| *known == name);
+        let (_, many, known) = known.expect("each section is in the list");
+        let (keys, below, comments) = (Vec::new(), Vec::new(), Vec::new());
+        Section { name, many: *many, known, keys, below, comments }
+    }
+
+    /// Sets a key, which came from this place.
+    pub(crate) fn set(&mut self, key: &'static str, value: impl Into<Value>, from: &Place) {
+        self.set_for(key, value, &from.to_string());
+    }
+
+    /// Sets a key, with a reason that is one line.
+    pub(crate) fn set_for(&mut self, key: &'static str, value: impl Into<Value>, reason: &str) {
+        assert!(self.known.contains(&key), "the key {key} of {} is not in the list", self.name);
+        let entry = (key, value.into(), reason.to_owned());
+        match self.keys.iter_mut().find(|(there, ..)| *there == key) {
+            Some(there) => *there = entry,
+            None => self.keys.push(entry),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.keys.iter().find(|(there, ..)| *there == key).map(|(_, value, _)| value)
+    }
+
+    pub(crate) fn unset(&mut self, key: &str) {
+        self.keys.retain(|(there, ..)| *there != key);
+    }
+
+    /// A section below it: the same one at each call if there can be only one.
+    pub(crate) fn below(&mut self, name: &'static str) -> &mut Section {
+        let section = Section::new(name);
+        let there = self.below.iter().position(|other| other.name == name && !section.many);
+        let at = there.unwrap_or_else(|| {
+            self.below.push(section);
+            self.below.len() - 1
+        });
+        &mut self.below[at]
+    }
+
+    /// Whether there is a section of this name below it.
+    pub(crate) fn has_below(&self, name: &str) -> bool {
+        self.below.iter().any(|section| section.name == name)
+    }
+
+    /// Closes a route that a rule protected which was not carried. The comment has what it was.
+    pub(crate) fn close(&mut self) {
+        if self.get("answer") == Some(&Value::from(CLOSED)) {
+            return;
+        }
+        self.comment("Something that protects this was not carried, so it is closed.");
+        for key in ["upstream", "redirect", "answer", "status", "with_path", "store"] {
+            if let Some(value) = self.get(key) {
+                let line = Section::line_of(key, value);
+                self.comment(line);
+                self.unset(key);
+            }
+        }
+        let reason = "closed: see the notes of the import";
+        self.set_for("answer", CLOSED, reason);
+        self.set_for("status", Value::Count(403), reason);
+    }
+
+    /// What it says, without its name and the lines that it comes from.
+    pub(crate) fn shape(&self) -> String {
+        let keys = self.keys.iter().filter(|(key, ..)| *key != "name");
+        let own: Vec<String> = keys.map(|(key, value, _)| Section::line_of(key, value)).collect();
+        let below: Vec<String> = self
+            .below
+            .iter()
+            .map(|section| format!("{} {}", section.name, section.shape()))
+            .collect();
+        format!("{own:?} {below:?}")
+    }
+
+    /// A line above the section.
+    pub(crate) fn comment(&mut self, text: impl Into<String>) {
+        self.comments.push(text.into());
+    }
+
+    /// The key as a line, to be shown in a comment.
+    pub(crate) fn line_of(key: &'static str, value: &Value) -> String {
+        format!("{key} = {}", shown(value))
+    }
+
+    fn write(&self, out: &mut String) {
+        out.push('\n');
+        for comment in &self.comments {
+            let plain: String = comment.chars().filter(|c| !c.is_control()).collect();
+            out.push_str(&format!("# {plain}\n"));
+        }
+        let (open, close) = if self.many { ("[[", "]]") } else { ("[", "]") };
+        out.push_str(&format!("{open}{}{close}\n", self.name));
+        for (key, value, from) in &self.keys {
+            let from: String = from.chars().filter(|c| !c.is_control()).collect();
+            out.push_str(&format!("{key} = {}  # {from}\n", shown(value)));
+        }
+        for section in &self.below {
+            section.write(out);
+        }
+    }
+}
+
+/// All sections.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    pub(crate) sections: Vec<Section>,
+}
+
+impl Tree {
+    /// The section of this name, of which there is only one.
+    pub(crate) fn section(&mut self, name: &'static str) -> &mut Section {
+        let section = Section::new(name);
+        assert!(!section.many, "there can be several of {name}");
+        let there = self.sections.iter().position(|other| other.name == name);
+        let at = there.unwrap_or_else(|| {
+            self.sections.push(section);
+            self.sections.len() - 1
+        });
+        &mut self.sections[at]
+    }
+
+    pub(crate) fn add(&mut self, section: Section) {
+        self.sections.push(section);
+    }
+
+    /// All of this name.
+    pub(crate) fn all<'t>(&'t self, name: &'t str) -> impl Iterator<Item = &'t Section> {
+        self.sections.iter().filter(move |section| section.name == name)
+    }
+
+    /// The text, in the order of [`KEYS`]. A section without keys is not written.
+    pub(crate) fn text(&self, head: &str) -> String {
+        let mut out = head.to_owned();
+        for (name, ..) in KEYS {
+            for section in self.all(name) {
+                if !section.keys.is_empty() {
+                    section.write(&mut out);
+                }
+            }
+        }
+        out
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Text(text) => quoted(text),
+        Value::Texts(texts) => {
+            let all: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+            format!("[{}]", all.join(", "))
+        }
+        Value::Flag(flag) => flag.to_string(),
+        Value::Count(count) => count.to_string(),
+        Value::Bytes(bytes) => quoted(&units::show_bytes(*bytes)),
+        Value::Time(time) => quoted(&units::show_duration(*time)),
+    }
+}
+
+/// The escapes of a text in JSON are escapes of TOML too; TOML also wants DEL escaped.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_one_of_the_server() {
+        let reference = config::markdown();
+        for (section, many, keys) in KEYS {
+            let (open, close) = if *many { ("[[", "]]") } else { ("[", "]") };
+            let title = format!("`{open}{section}{close}`\n");
+            let part = reference.split_once(&title).unwrap_or_else(|| panic!("no {title}")).1;
+            let part = part.split("\n#").next().unwrap();
+            for key in *keys {
+                assert!(part.contains(&format!("\n| `{key}` |")), "{section} has no {key}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_section_is_written_with_its_lines() {
+        let mut tree = Tree::default();
+        let at = Place::new(&"/etc/x\n.conf".into(), 7);
+        let mut route = Section::new("route");
+        route.set("hosts", vec!["a\"b".to_owned()], &at);
+        route.below("route.request").set("set", "X", &at);
+        route.below("route.request").set("remove", "Y", &at);
+        tree.add(route);
+        tree.section("store").set("memory", Value::Bytes(1 << 20), &at);
+        let text = tree.text("# head\n");
+        assert_eq!(
+            text,
+            "# head\n\n[[route]]\nhosts = [\"a\\\"b\"]  # x.conf:7\n\n[[route.request]]\n\
+             set = \"X\"  # x.conf:7\n\n[[route.request]]\nremove = \"Y\"  # x.conf:7\n\n\
+             [store]\nmemory = \"1MiB\"  # x.conf:7\n"
+        );
+    }
+
+    #[test]
+    #[should_panic = "is not in the list"]
+    fn an_unknown_key_is_not_written() {
+        let at = Place::new(&"x".into(), 1);
+        Section::new("store").set("bites", true, &at);
+    }
+}

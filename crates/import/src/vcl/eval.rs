@@ -1,0 +1,741 @@
+//! What the subroutines do with a request, by running them.
+//!
+//! Routes are chosen by host and path, whatever their order; VCL is a program. So the program is
+//! run for one request of each *cell*, a host and a path that its conditions name, and the result
+//! becomes the route of the cell. A condition on anything else is not known: nothing inside it is
+//! carried. If that kept requests out or sent them elsewhere, the cell is closed; if it kept
+//! responses out of the store, the cell stores nothing; if it changed a field of the request, the
+//! client's own field is removed. Statements behind a branch that is not known and can end the
+//! subroutine are in doubt: they are carried only as far as that opens nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::conditions::{comparisons, mentions, truth};
+use super::lexer::Word;
+use super::parser::{Arm, Kind, Program, Stmt};
+use crate::fields::{is_about_caching, is_free};
+use crate::note::Fate;
+
+/// Statements that are run for all cells together, at most.
+const STEPS_MAX: usize = 1_000_000;
+
+/// The path of a cell.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Path {
+    Prefix(String),
+    Exact(String),
+}
+
+/// A request: a cell, and a method.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// `None`: a host that no condition names.
+    pub(crate) host: Option<String>,
+    pub(crate) path: Path,
+    pub(crate) method: String,
+    /// Whether the client is in the access lists; `None`: not known.
+    pub(crate) client_inside: Option<bool>,
+}
+
+/// How a subroutine ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Hash,
+    Pass,
+    Pipe,
+    Purge,
+    /// A status and the words of its reason.
+    Synth(u64, Vec<Word>),
+    /// Another action, which goes on as usual.
+    Other,
+}
+
+/// What was done to a request and its response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Empty: one that is not known.
+    pub(crate) backend: Option<String>,
+    /// Changes to fields, by name: a value, or `None` if it is removed.
+    pub(crate) request: BTreeMap<String, Option<String>>,
+    pub(crate) response: BTreeMap<String, Option<String>>,
+    /// Fields of the request, and `req.url`, whose values are not known any more.
+    pub(crate) vague: BTreeSet<String>,
+    pub(crate) end: Option<End>,
+    /// The subroutine may have ended before.
+    in_doubt: bool,
+    /// Something that was not carried kept requests out, or sent them elsewhere.
+    pub(crate) unprotected: bool,
+    /// Something that was not carried kept responses out of the store.
+    pub(crate) store_unknown: bool,
+    /// Responses are never stored.
+    pub(crate) uncacheable: bool,
+    /// Access lists that a purge asked for.
+    pub(crate) lists: BTreeSet<String>,
+    /// The statements that were run.
+    pub(crate) ran: BTreeSet<usize>,
+}
+
+impl State {
+    /// Whether the client's field of this name is removed, and known to be.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        self.request.get(name) == Some(&None) && !self.vague.contains(name)
+    }
+
+    /// A field of the request gets a value that is not carried. The client's own must not pass for
+    /// it.
+    fn hide(&mut self, name: &str) {
+        self.vague.insert(name.to_owned());
+        if is_free(name) && !PRIVATE.contains(&name) {
+            self.request.insert(name.to_owned(), None);
+        }
+    }
+}
+
+/// Fields that say who the client is. Where it is not known whether they are removed, they are
+/// passed on, and nothing is stored.
+pub(crate) const PRIVATE: [&str; 2] = ["cookie", "authorization"];
+
+/// What a branch that is not known can do.
+#[derive(Debug, Default)]
+struct Doubts {
+    /// It answers, or sends requests elsewhere.
+    refuses: bool,
+    /// It keeps responses out of the store.
+    passes: bool,
+    /// It ends the subroutine.
+    ends: bool,
+    /// Fields of the request that it changes.
+    fields: BTreeSet<String>,
+}
+
+/// Runs subroutines, and remembers what became of each statement.
+pub(crate) struct Runner<'p> {
+    program: &'p Program,
+    fates: Vec<Option<(Fate, String)>>,
+    steps: usize,
+    depth: usize,
+    /// Statuses of `synth` that become redirects.
+    redirects: BTreeSet<u64>,
+    /// The upstreams.
+    names: Vec<String>,
+    /// Upstreams are sent X-Forwarded-For.
+    forwards: bool,
+    /// After `vcl_recv`, when no answer can be given any more.
+    is_late: bool,
+}
+
+const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
+const KEY: &str = "a key other than the URL is not imported, and nothing is stored; docs/keys.md \
+                   says how to write one";
+const AGES: &str = "lifetimes are not imported: write [[route.lifetime]], as docs/keys.md says";
+
+impl<'p> Runner<'p> {
+    pub(crate) fn new(
+        program: &'p Program,
+        redirects: BTreeSet<u64>,
+        names: &[String],
+        forwards: bool,
+    ) -> Runner<'p> {
+        let (fates, names) = (vec![None; program.statements], names.to_vec());
+        let (steps, depth, is_late) = (0, 0, false);
+        Runner { program, fates, steps, depth, redirects, names, forwards, is_late }
+    }
+
+    /// Whether too much was run.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.steps > STEPS_MAX
+    }
+
+    /// What became of a statement; `None`: it was never reached.
+    pub(crate) fn fate(&self, stmt: &Stmt) -> Option<&(Fate, String)> {
+        self.fates.get(stmt.id).and_then(Option::as_ref)
+    }
+
+    /// Runs the program for a request. The end is that of `vcl_recv`.
+    pub(crate) fn run(&mut self, request: &Request) -> State {
+        let mut state = State::default();
+        self.is_late = false;
+        self.sub("vcl_recv", request, &mut state);
+        let end = state.end.take();
+        self.is_late = true;
+        if !matches!(end, Some(End::Synth(..) | End::Purge)) {
+            for sub in ["vcl_hash", "vcl_pass", "vcl_miss", "vcl_hit", "vcl_backend_fetch"] {
+                self.sub(sub, request, &mut state);
+                state.uncacheable |= state.end.take() == Some(End::Pass);
+            }
+            let mut aside = state.clone();
+            let piped = if end == Some(End::Pipe) { &mut state } else { &mut aside };
+            self.sub("vcl_pipe", request, piped);
+            self.sub("vcl_backend_response", request, &mut state);
+            state.uncacheable |= state.end.take() == Some(End::Pass);
+        }
+        self.sub("vcl_deliver", request, &mut state);
+        state.end = end;
+        state
+    }
+
+    /// Runs a subroutine, if there is one.
+    fn sub(&mut self, name: &str, request: &Request, state: &mut State) {
+        state.in_doubt = false;
+        let program = self.program;
+        if let Some((_, body)) = program.subs.iter().find(|(there, _)| there == name) {
+            self.body(body, request, state);
+        }
+    }
+
+    /// Returns whether the subroutine has ended.
+    fn body(&mut self, body: &'p [Stmt], request: &Request, state: &mut State) -> bool {
+        for stmt in body {
+            self.steps += 1;
+            if self.is_exhausted() {
+                return true;
+            }
+            state.ran.insert(stmt.id);
+            if self.statement(stmt, request, state) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn note(&mut self, stmt: &Stmt, fate: Fate, why: &str) {
+        self.note_id(stmt.id, fate, why);
+    }
+
+    /// A statement has this fate, if it has no worse one.
+    pub(crate) fn note_id(&mut self, id: usize, fate: Fate, why: &str) {
+        let Some(there) = self.fates.get_mut(id) else { return };
+        if there.as_ref().is_none_or(|(other, _)| *other < fate) {
+            *there = Some((fate, why.to_owned()));
+        }
+    }
+
+    fn statement(&mut self, stmt: &'p Stmt, request: &Request, state: &mut State) -> bool {
+        match &stmt.kind {
+            Kind::If(arms) => self.branch(stmt, arms, request, state),
+            Kind::Call(name) => {
+                let found = self.program.subs.iter().find(|(there, _)| there == name);
+                let Some((_, body)) = found.filter(|_| self.depth < crate::limits::DEPTH_MAX)
+                else {
+                    state.unprotected = true;
+                    self.note(stmt, Fate::Unprotected, "there is no such subroutine");
+                    return false;
+                };
+                self.note(stmt, Fate::Carried, "");
+                self.depth += 1;
+                let ended = self.body(body, request, state);
+                self.depth -= 1;
+                ended
+            }
+            Kind::Return(words) => {
+                let end = self.end(stmt, words);
+                // What an unknown action would have done with the request is not known.
+                state.unprotected |= end.is_none();
+                state.end = Some(end.unwrap_or(End::Other));
+                true
+            }
+            Kind::Set(to, value) => {
+                self.set(stmt, to, value, state);
+                false
+            }
+            Kind::Unset(what) => {
+                self.unset(stmt, what, state);
+                false
+            }
+            Kind::Other(name, words) => {
+                self.other(stmt, name, words, state);
+                false
+            }
+        }
+    }
+
+    fn branch(
+        &mut self,
+        stmt: &'p Stmt,
+        arms: &'p [Arm],
+        request: &Request,
+        state: &mut State,
+    ) -> bool {
+        for (at, (condition, body)) in arms.iter().enumerate() {
+            self.steps += condition.as_ref().map_or(0, comparisons);
+            let truth = condition.as_ref().map_or(Some(true), |one| truth(one, request, state));
+            match truth {
+                Some(false) => self.note(stmt, Fate::Carried, ""),
+                Some(true) => {
+                    self.note(stmt, Fate::Carried, "");
+                    return self.body(body, request, state);
+                }
+                None => {
+                    // Only this arm and those after it are not known.
+                    let rest: Vec<&Stmt> = arms[at..].iter().flat_map(|(_, b)| b).collect();
+                    let is_sign = condition.as_ref().is_some_and(|c| mentions(c, "obj.hits"));
+                    if is_sign {
+                        let text = "every response has Cache-Status, which says this";
+                        self.note(stmt, Fate::Different, text);
+                        rest.iter().for_each(|one| self.mark(one, Fate::Different, text));
+                        return false;
+                    }
+                    let mut doubts = Doubts::default();
+                    self.doubts(&rest, &mut doubts);
+                    state.unprotected |= doubts.refuses;
+                    state.store_unknown |= doubts.passes;
+                    state.in_doubt |= doubts.ends;
+                    doubts.fields.iter().for_each(|name| state.hide(name));
+                    let fate = if doubts.refuses { Fate::Unprotected } else { Fate::NotCarried };
+                    let text = match doubts.passes && !doubts.refuses {
+                        true => format!("{UNKNOWN}; nothing is stored where it applied"),
+                        false => UNKNOWN.to_owned(),
+                    };
+                    self.note(stmt, fate, &text);
+                    rest.iter().for_each(|one| self.mark(one, Fate::NotCarried, UNKNOWN));
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
+    /// Gives a statement and all inside it a fate.
+    fn mark(&mut self, stmt: &Stmt, fate: Fate, why: &str) {
+        self.note(stmt, fate, why);
+        if let Kind::If(arms) = &stmt.kind {
+            arms.iter().flat_map(|(_, body)| body).for_each(|one| self.mark(one, fate, why));
+        }
+    }
+
+    /// What statements can do that may or may not be run.
+    fn doubts(&self, all: &[&Stmt], doubts: &mut Doubts) {
+        for stmt in all {
+            match &stmt.kind {
+                Kind::Return(words) => {
+                    doubts.ends = true;
+                    match words.first() {
+                        Some(Word::Name(name)) if name == "synth" => {
+                            let status = words.iter().find_map(|word| match word {
+                                Word::Name(number) => number.parse::<u64>().ok(),
+                                _ => None,
+                            });
+                            let sends =
+                                |status: u64| status < 400 || self.redirects.contains(&status);
+                            doubts.refuses |= !status.is_some_and(sends);
+                        }
+                        Some(Word::Name(name)) => match name.as_str() {
+                            "pass" | "pipe" | "abandon" | "retry" => doubts.passes = true,
+                            "hash" | "lookup" | "deliver" | "fetch" | "ok" | "miss" => {}
+                            _ => doubts.refuses = true,
+                        },
+                        _ => doubts.refuses = true,
+                    }
+                }
+                Kind::Set(to, value) => match to.as_str() {
+                    "req.backend_hint" | "bereq.backend" => doubts.refuses = true,
+                    "beresp.uncacheable" | "beresp.ttl" | "req.hash_always_miss" => {
+                        doubts.passes = true;
+                    }
+                    to if is_normalised_host(to, value) => {}
+                    to if to.starts_with("beresp.") || to.starts_with("resp.") => {}
+                    to => match request_field(to) {
+                        Some("x-forwarded-for") if self.forwards => {}
+                        Some("host") => doubts.refuses = true,
+                        Some(name) => {
+                            doubts.passes = true;
+                            doubts.fields.insert(name.to_owned());
+                        }
+                        None => doubts.refuses |= !SETTINGS.contains(&to),
+                    },
+                },
+                Kind::Unset(what) => {
+                    if let Some(name) = request_field(what) {
+                        doubts.passes = true;
+                        doubts.fields.insert(name.to_owned());
+                    }
+                }
+                Kind::Other(name, _) => {
+                    doubts.passes |= name == "hash_data";
+                    doubts.refuses |= name != "hash_data" && !is_harmless(name);
+                }
+                // Its content is looked at where it is called.
+                Kind::Call(_) => doubts.refuses = true,
+                Kind::If(arms) => {
+                    let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
+                    self.doubts(&inner, doubts);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, stmt: &Stmt, words: &[Word]) -> Option<End> {
+        let first = match words.first() {
+            Some(Word::Name(name)) => name.as_str(),
+            _ => "",
+        };
+        Some(match first {
+            "hash" | "lookup" => {
+                self.note(stmt, Fate::Carried, "");
+                End::Hash
+            }
+            "pass" => {
+                self.note(stmt, Fate::Carried, "");
+                End::Pass
+            }
+            "pipe" => {
+                let text = "the request is passed on without the store; its connection is not \
+                            handed over";
+                self.note(stmt, Fate::Different, text);
+                End::Pipe
+            }
+            "purge" if !self.is_late => {
+                self.note(stmt, Fate::Carried, "");
+                End::Purge
+            }
+            "synth" if !self.is_late => {
+                let inner = &words[1..];
+                let status = inner.iter().find_map(|word| match word {
+                    Word::Name(number) => number.parse::<u64>().ok(),
+                    _ => None,
+                });
+                let comma = inner.iter().position(|word| *word == Word::Sign(","));
+                let reason = comma.map_or(&[][..], |at| &inner[at + 1..]);
+                let reason = match reason {
+                    [inner @ .., Word::Sign(")")] => inner,
+                    all => all,
+                };
+                self.note(stmt, Fate::Carried, "");
+                End::Synth(status.unwrap_or(503), reason.to_vec())
+            }
+            "deliver" | "fetch" | "ok" | "miss" => {
+                self.note(stmt, Fate::Carried, "");
+                End::Other
+            }
+            _ => {
+                self.note(stmt, Fate::Unprotected, "this action is not known here, at this time");
+                return None;
+            }
+        })
+    }
+
+    fn set(&mut self, stmt: &Stmt, to: &str, value: &[Word], state: &mut State) {
+        let field = |prefixes: &[&str]| {
+            prefixes.iter().find_map(|prefix| to.strip_prefix(prefix)).map(str::to_owned)
+        };
+        if matches!(to, "req.backend_hint" | "bereq.backend") {
+            let name = match value {
+                [Word::Name(name)] => Some(name.as_str()),
+                [Word::Name(name), Word::Sign("("), .., Word::Sign(")")] => {
+                    name.strip_suffix(".backend")
+                }
+                _ => None,
+            };
+            let name = name.filter(|name| self.names.iter().any(|there| there == name));
+            state.backend = Some(name.unwrap_or_default().to_owned());
+            if state.in_doubt {
+                state.unprotected = true;
+                return self.note(stmt, Fate::Unprotected, IN_DOUBT);
+            }
+            return match name {
+                Some(_) => self.note(stmt, Fate::Carried, ""),
+                None => {
+                    let text = "it is no upstream here, so this is answered with 501";
+                    self.note(stmt, Fate::NotCarried, text);
+                }
+            };
+        }
+        let text = match value {
+            [Word::Text(text)] => Some(text.clone()),
+            _ => None,
+        };
+        if let Some(name) = request_field(to) {
+            return self.set_request(stmt, (to, name), value, state);
+        }
+        if let Some(name) = field(&["beresp.http.", "resp.http."]) {
+            return match text {
+                Some(text) if is_free(&name) && !text.is_empty() => {
+                    let late = to.starts_with("resp.");
+                    if late && is_about_caching(&name) {
+                        let text = "it would change stored responses, not only what clients see";
+                        return self.note(stmt, Fate::NotCarried, text);
+                    }
+                    state.response.insert(name, Some(text));
+                    self.note(stmt, Fate::Carried, "");
+                }
+                _ => self.note(stmt, Fate::NotCarried, "the value is not a fixed text"),
+            };
+        }
+        match to {
+            "req.url" | "bereq.url" => {
+                let mentions = |word: &Word| matches!(word, Word::Name(name) if name == to);
+                state.store_unknown = true;
+                state.vague.insert("req.url".to_owned());
+                let text = "URLs are passed on as they are, so nothing is stored";
+                // A URL that is replaced, and not only written otherwise, leads elsewhere.
+                let fate = match value.iter().any(mentions) {
+                    true => Fate::NotCarried,
+                    false => Fate::Unprotected,
+                };
+                state.unprotected |= fate == Fate::Unprotected;
+                self.note(stmt, fate, text);
+            }
+            "beresp.uncacheable" => {
+                if value != [Word::Name("true".to_owned())] {
+                    return self.note(stmt, Fate::NotCarried, AGES);
+                }
+                state.uncacheable = true;
+                self.note(stmt, Fate::Carried, "");
+            }
+            "beresp.ttl" if is_zero(value) => {
+                state.uncacheable = true;
+                self.note(stmt, Fate::Carried, "");
+            }
+            "beresp.ttl" | "beresp.grace" | "beresp.keep" | "req.grace" | "req.ttl" => {
+                self.note(stmt, Fate::NotCarried, AGES);
+            }
+            "beresp.do_gzip" | "beresp.do_gunzip" => {
+                self.note(
+                    stmt,
+                    Fate::NotCarried,
+                    "codings are not imported: write [compression], as docs/compression.md says",
+                );
+            }
+            "beresp.do_stream" => self.note(stmt, Fate::Nothing, "bodies are always streamed"),
+            "beresp.do_esi" => self.note(stmt, Fate::NotCarried, "ESI is not processed"),
+            "resp.reason" | "resp.status" => {
+                self.note(stmt, Fate::NotCarried, "the status is the upstream's");
+            }
+            "req.hash_always_miss" | "req.hash_ignore_busy" => {
+                self.note(stmt, Fate::NotCarried, "requests are always collapsed");
+            }
+            _ if SETTINGS.contains(&to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
+                self.note(stmt, Fate::NotCarried, "there is no such setting");
+            }
+            _ => {
+                state.unprotected = true;
+                self.note(stmt, Fate::Unprotected, "this variable is not known here");
+            }
+        }
+    }
+
+    /// A field of the request is set.
+    fn set_request(
+        &mut self,
+        stmt: &Stmt,
+        (to, name): (&str, &str),
+        value: &[Word],
+        state: &mut State,
+    ) {
+        match value {
+            _ if is_normalised_host(to, value) => {
+                let text = "hosts are compared in lower case and without ports";
+                self.note(stmt, Fate::Nothing, text);
+            }
+            _ if name == "host" => {
+                state.hide("host");
+                state.unprotected = true;
+                let text = "the client's Host is sent; see .host_header of backends";
+                self.note(stmt, Fate::Unprotected, text);
+            }
+            _ if name == "x-forwarded-for" && self.forwards => {
+                let text = "X-Forwarded-For is sent by upstream.forwarded";
+                self.note(stmt, Fate::Different, text);
+            }
+            [Word::Text(text)] if is_free(name) && !text.is_empty() && !state.in_doubt => {
+                state.request.insert(name.to_owned(), Some(text.clone()));
+                state.vague.remove(name);
+                self.note(stmt, Fate::Carried, "");
+            }
+            _ => {
+                let mentions = |word: &Word| match word {
+                    Word::Name(name) => name.eq_ignore_ascii_case(to),
+                    _ => false,
+                };
+                state.hide(name);
+                let is_filtered = value.iter().any(mentions) || state.in_doubt;
+                if PRIVATE.contains(&name) && !is_filtered {
+                    state.request.insert(name.to_owned(), None);
+                }
+                // Another value can change who gets a response.
+                let text = match name {
+                    "x-real-ip" | "x-forwarded-for" => {
+                        "the value is not a fixed text, so the client's field is removed"
+                    }
+                    _ => {
+                        state.store_unknown = true;
+                        "it is not a fixed text for all requests, so the client's field is removed \
+                         (a Cookie is left), and nothing is stored"
+                    }
+                };
+                self.note(stmt, Fate::NotCarried, text);
+            }
+        }
+    }
+
+    fn unset(&mut self, stmt: &Stmt, what: &str, state: &mut State) {
+        let of = |prefixes: [&str; 2]| {
+            prefixes.iter().find_map(|prefix| what.strip_prefix(prefix)).map(str::to_owned)
+        };
+        if let Some(name) = request_field(what) {
+            if PRIVATE.contains(&name) && state.in_doubt {
+                state.vague.insert(name.to_owned());
+                state.store_unknown = true;
+                return self.note(stmt, Fate::NotCarried, IN_DOUBT);
+            }
+            if is_free(name) {
+                state.request.insert(name.to_owned(), None);
+                state.vague.remove(name);
+                return self.note(stmt, Fate::Carried, "");
+            }
+            return self.note(stmt, Fate::Nothing, "fields of one connection are never passed on");
+        }
+        if let Some(name) = of(["beresp.http.", "resp.http."]) {
+            return match name.as_str() {
+                "x-varnish" => self.note(stmt, Fate::Nothing, "there is no such field"),
+                "via" => {
+                    state.response.insert(name, None);
+                    self.note(stmt, Fate::Carried, "");
+                }
+                "age" => self.note(stmt, Fate::NotCarried, "a stored response has its Age"),
+                name if is_about_caching(name) && what.starts_with("resp.") => {
+                    let text = "it would change stored responses, not only what clients see";
+                    self.note(stmt, Fate::NotCarried, text);
+                }
+                "set-cookie" if state.in_doubt => self.note(stmt, Fate::NotCarried, IN_DOUBT),
+                name if is_free(name) => {
+                    state.response.insert(name.to_owned(), None);
+                    self.note(stmt, Fate::Carried, "");
+                }
+                _ => self.note(stmt, Fate::NotCarried, "this field cannot be changed"),
+            };
+        }
+        self.note(stmt, Fate::NotCarried, "this variable is not known here");
+    }
+
+    fn other(&mut self, stmt: &Stmt, name: &str, words: &[Word], state: &mut State) {
+        let only = match words {
+            [Word::Sign("("), Word::Name(name), Word::Sign(")")] => name.to_ascii_lowercase(),
+            _ => String::new(),
+        };
+        match name {
+            "hash_data" => match only.as_str() {
+                "req.url" | "req.http.host" | "server.ip" => {
+                    self.note(stmt, Fate::Carried, "");
+                }
+                _ => {
+                    state.store_unknown = true;
+                    self.note(stmt, Fate::NotCarried, KEY);
+                }
+            },
+            "std.log" | "std.syslog" | "std.collect" => {
+                self.note(stmt, Fate::Nothing, "the access log is by request");
+            }
+            "synthetic" => {
+                self.note(stmt, Fate::Different, "the body of an answer is its reason");
+            }
+            "ban" | "std.ban" => {
+                self.note(stmt, Fate::NotCarried, "use `plimsoll purge` with a prefix or a tag");
+            }
+            _ if is_harmless(name) => {
+                state.store_unknown = true;
+                let text = "this function is not known here, so nothing is stored";
+                self.note(stmt, Fate::NotCarried, text);
+            }
+            _ => {
+                state.unprotected = true;
+                self.note(stmt, Fate::Unprotected, "this function is not known here");
+            }
+        }
+    }
+}
+
+const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
+
+/// Variables that are not carried, and keep no request out.
+const SETTINGS: [&str; 12] = [
+    "req.url",
+    "bereq.url",
+    "req.esi",
+    "req.esi_level",
+    "req.grace",
+    "req.ttl",
+    "req.hash_always_miss",
+    "req.hash_ignore_busy",
+    "client.identity",
+    "bereq.connect_timeout",
+    "bereq.first_byte_timeout",
+    "bereq.between_bytes_timeout",
+];
+
+/// Functions that keep no request out. Any other could.
+fn is_harmless(name: &str) -> bool {
+    let known = ["synthetic", "ban", "std.log", "std.syslog", "std.collect", "std.cache_req_body"];
+    known.contains(&name) || name.starts_with("cookie.") || name.starts_with("header.")
+}
+
+/// The field of the request that a variable is.
+pub(crate) fn request_field(variable: &str) -> Option<&str> {
+    ["req.http.", "bereq.http."].iter().find_map(|prefix| variable.strip_prefix(prefix))
+}
+
+/// The client's Host in lower case, or without its port.
+fn is_normalised_host(to: &str, value: &[Word]) -> bool {
+    let is_host = |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(to));
+    if request_field(to) != Some("host") {
+        return false;
+    }
+    match value {
+        [Word::Name(lower), Word::Sign("("), host, Word::Sign(")")] => {
+            lower == "std.tolower" && is_host(host)
+        }
+        [
+            Word::Name(regsub),
+            Word::Sign("("),
+            host,
+            Word::Sign(","),
+            Word::Text(pattern),
+            Word::Sign(","),
+            Word::Text(empty),
+            Word::Sign(")"),
+        ] => {
+            let ports = [":[0-9]+", ":[0-9]+$", r":\d+", r":\d+$"];
+            let is_port = ports.contains(&pattern.as_str()) && empty.is_empty();
+            regsub == "regsub" && is_host(host) && is_port
+        }
+        _ => false,
+    }
+}
+
+/// Whether the program replaces X-Forwarded-For, instead of adding to it as Varnish does.
+pub(crate) fn replaces_forwarded(program: &Program) -> bool {
+    fn in_body(body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| match &stmt.kind {
+            Kind::Set(to, value) => is_forwarded(to) && !adds(value),
+            Kind::Unset(what) => is_forwarded(what),
+            // In one arm it is added to, and in the other there is none.
+            Kind::If(arms) => {
+                let added = |stmt: &Stmt| match &stmt.kind {
+                    Kind::Set(to, value) => is_forwarded(to) && adds(value),
+                    _ => false,
+                };
+                !arms.iter().any(|(_, body)| body.iter().any(added))
+                    && arms.iter().any(|(_, body)| in_body(body))
+            }
+            _ => false,
+        })
+    }
+    program.subs.iter().any(|(_, body)| in_body(body))
+}
+
+fn is_forwarded(variable: &str) -> bool {
+    request_field(variable) == Some("x-forwarded-for")
+}
+
+fn adds(value: &[Word]) -> bool {
+    let is =
+        |word: &Word| matches!(word, Word::Name(name) if is_forwarded(&name.to_ascii_lowercase()));
+    value.iter().any(is)
+}
+
+fn is_zero(value: &[Word]) -> bool {
+    match value {
+        [Word::Name(number)] => number.trim_end_matches(|c: char| c.is_ascii_alphabetic()) == "0",
+        _ => false,
+    }
+}

@@ -1,0 +1,571 @@
+//! VCL: a program, which is run for each host and path that it names; see [`eval`].
+
+mod backends;
+mod conditions;
+mod eval;
+mod lexer;
+mod parser;
+pub(crate) mod pattern;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use self::conditions::{Named, named};
+use self::eval::{End, PRIVATE, Path, Request, Runner, State};
+use self::lexer::Word;
+use self::parser::{Kind, Program, Stmt, parse};
+use crate::input::Input;
+use crate::limits::ROUTES_MAX;
+use crate::note::{Fate, Notes, Place};
+use crate::tree::{Section, Tree, Value};
+use crate::{Options, SyntaxError};
+
+/// Where the listener is put: VCL does not say, and other machines must not reach it by mistake.
+const ADDRESS: &str = "127.0.0.1:6081";
+
+/// Imports a text.
+///
+/// # Errors
+/// The text is not in the language, or exceeds a limit.
+pub(crate) fn import(
+    file: &Rc<str>,
+    text: &str,
+    options: Options,
+    input: &mut Input<'_>,
+    tree: &mut Tree,
+    notes: &mut Notes,
+) -> Result<(), SyntaxError> {
+    let mut program = Program::default();
+    parse(file, text, input, notes, &mut program)?;
+    let at = Place::new(file, 1);
+    let forwards = !eval::replaces_forwarded(&program);
+    let names = backends::upstreams(&program, forwards, tree, notes);
+    backends::init_notes(&program, &names, notes);
+    let mut listen = Section::new("listen");
+    listen.set_for("address", ADDRESS, "not in VCL: see -a of varnishd");
+    tree.add(listen);
+    let text = "addresses and sizes are flags of varnishd (-a, -s): write them into [[listen]] \
+                and [store]; the listener is on loopback only";
+    notes.different(&at, "varnishd", text);
+    let redirects = redirects(&program);
+    let named = named(&program);
+    let mut methods = named.methods.clone();
+    methods.extend(["HEAD", "POST", "DELETE"].map(str::to_owned));
+    // These are orders to Varnish; what the program does with them is not what clients see.
+    for order in ["GET", "PURGE", "BAN", "REFRESH"] {
+        methods.remove(order);
+    }
+    let mut run = Run {
+        program: &program,
+        runner: Runner::new(&program, redirects.keys().copied().collect(), &names, forwards),
+        forwards,
+        redirects,
+        methods,
+        names,
+        with_queries: BTreeSet::new(),
+        by_cookies: false,
+        open: options.open,
+        at: at.clone(),
+    };
+    let Named { hosts, mut paths, .. } = named;
+    let root = Path::Prefix("/".to_owned());
+    paths.remove(&root);
+    if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
+        let text = format!("hosts and paths make more than {ROUTES_MAX} routes");
+        return Err(SyntaxError::at(&at, text));
+    }
+    let hosts: Vec<Option<String>> =
+        [None].into_iter().chain(hosts.into_iter().map(Some)).collect();
+    let paths: Vec<Path> = [root].into_iter().chain(paths).collect();
+    for route in run.routes(&hosts, &paths, &at)? {
+        tree.add(route);
+    }
+    let from = run.purgers(&hosts, &paths, notes);
+    tree.section("purge").set_for("from", from, "who may PURGE, by vcl_recv");
+    if run.removes_via() {
+        tree.section("via").set_for("responses", false, "unset resp.http.Via");
+    }
+    run.notes(notes);
+    Ok(())
+}
+
+struct Run<'p> {
+    program: &'p Program,
+    runner: Runner<'p>,
+    /// Statuses of `synth` that `vcl_synth` makes redirects of, and the status that is sent.
+    redirects: BTreeMap<u64, (u64, Vec<usize>)>,
+    /// Methods that are tried besides GET.
+    methods: BTreeSet<String>,
+    names: Vec<String>,
+    /// Upstreams are sent X-Forwarded-For.
+    forwards: bool,
+    /// Paths that are open without a query, and refused with one.
+    with_queries: BTreeSet<String>,
+    /// Some responses would be stored if they had no Set-Cookie.
+    by_cookies: bool,
+    open: bool,
+    at: Place,
+}
+
+/// What a cell becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cell {
+    action: Action,
+    store: bool,
+    request: BTreeMap<String, Option<String>>,
+    response: BTreeMap<String, Option<String>>,
+    closed: bool,
+}
+
+impl Cell {
+    fn refuses(&self) -> bool {
+        matches!(self.action, Action::Answer { status, .. } if status >= 400)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Action {
+    Backend(String),
+    Redirect { status: u64, location: String, with_path: bool },
+    Answer { status: u64, body: String },
+}
+
+impl Run<'_> {
+    /// The routes of all cells that differ from the cell that their requests would find otherwise.
+    fn routes(
+        &mut self,
+        hosts: &[Option<String>],
+        paths: &[Path],
+        at: &Place,
+    ) -> Result<Vec<Section>, SyntaxError> {
+        let mut routes = Vec::new();
+        let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
+        for host in hosts {
+            let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
+            for path in paths {
+                let mut cell = self.cell(host.as_deref(), path);
+                // The program compares a path with its query: with one, it is not this path.
+                if let Path::Exact(text) = path
+                    && above(&of_host, path).is_some_and(Cell::refuses)
+                    && !cell.refuses()
+                {
+                    cell.closed |= !self.open;
+                    self.with_queries.insert(text.clone());
+                }
+                of_host.insert(path.clone(), cell);
+            }
+            if self.runner.is_exhausted() {
+                return Err(SyntaxError::at(at, "the program has too many cases"));
+            }
+            // Without a difference the requests of this host go to the routes for any host.
+            if host.is_none() || of_host != of_any {
+                for (path, cell) in &of_host {
+                    if *path == paths[0] || above(&of_host, path) != Some(cell) {
+                        routes.push(self.route(host.as_deref(), path, cell));
+                    }
+                }
+            }
+            if host.is_none() {
+                of_any = of_host;
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Runs the program for a request of each method. A route has all methods, so where they differ
+    /// it does what opens and stores the least.
+    fn cell(&mut self, host: Option<&str>, path: &Path) -> Cell {
+        let request = |method: &str| Request {
+            host: host.map(str::to_owned),
+            path: path.clone(),
+            method: method.to_owned(),
+            client_inside: None,
+        };
+        let mut state = self.runner.run(&request("GET"));
+        let answers = |state: &State| matches!(state.end, Some(End::Synth(..) | End::Purge));
+        for method in self.methods.clone() {
+            let other = self.runner.run(&request(&method));
+            let mut differs = None;
+            let mut close = |text| differs = Some((Fate::Unprotected, text));
+            if answers(&state) {
+                // All methods get this answer.
+            } else if answers(&other) {
+                close("requests of some methods are answered here, and routes have all methods");
+            } else if self.backend(&other) != self.backend(&state) {
+                close("requests of some methods go elsewhere, and routes have all methods");
+            } else if method == "HEAD" && passes(&other) && !passes(&state) {
+                state.uncacheable = true;
+                differs = Some((Fate::NotCarried, METHODS));
+            }
+            if !answers(&state) && !answers(&other) {
+                for name in different(&state.request, &other.request) {
+                    differs = differs.or(Some((Fate::NotCarried, METHODS)));
+                    state.store_unknown = true;
+                    match PRIVATE.contains(&name.as_str()) {
+                        true => state.request.remove(&name),
+                        false => state.request.insert(name, None),
+                    };
+                }
+                for name in different(&state.response, &other.response) {
+                    differs = differs.or(Some((Fate::NotCarried, METHODS)));
+                    state.response.remove(&name);
+                }
+            }
+            if let Some((fate, why)) = differs {
+                state.unprotected |= fate == Fate::Unprotected;
+                for id in state.ran.symmetric_difference(&other.ran) {
+                    self.runner.note_id(*id, fate, why);
+                }
+            }
+            state.unprotected |= other.unprotected;
+        }
+        // Varnish passes a request that has one of these, unless the program says otherwise.
+        let is_anonymous = PRIVATE.iter().all(|name| state.lacks(name));
+        let explicit = state.end == Some(End::Hash);
+        let mut store = (explicit || is_anonymous) && !state.store_unknown && !passes(&state);
+        if store && state.response.get("set-cookie") != Some(&None) {
+            self.by_cookies = true;
+            store = false;
+        }
+        if !self.forwards {
+            state.request.insert("x-forwarded-for".to_owned(), None);
+        }
+        Cell {
+            action: self.action(&state, host),
+            store,
+            request: state.request,
+            response: state.response,
+            closed: (state.unprotected || self.program.unreadable) && !self.open,
+        }
+    }
+
+    /// The upstream of a request, if it is one.
+    fn backend(&self, state: &State) -> Option<String> {
+        let mut declared = self.program.blocks.iter().filter(|block| block.kind == "backend");
+        let first = declared.clone().next();
+        let usual = declared.find(|block| block.name == "default").or(first);
+        let name = state.backend.as_ref().or(usual.map(|block| &block.name))?;
+        self.names.contains(name).then(|| name.clone())
+    }
+
+    /// The answer that the program gives itself, or the upstream.
+    fn action(&self, state: &State, host: Option<&str>) -> Action {
+        let not_imported = || Action::Answer { status: 501, body: "not imported\n".to_owned() };
+        let Some(End::Synth(status, reason)) = &state.end else {
+            return self.backend(state).map_or_else(not_imported, Action::Backend);
+        };
+        if let Some((sent, _)) = self.redirects.get(status) {
+            return location(*sent, reason, host).unwrap_or_else(not_imported);
+        }
+        if !(200..=599).contains(status) || matches!(status, 204 | 304) {
+            return not_imported();
+        }
+        let text = match &reason[..] {
+            [Word::Text(text)] if !text.is_empty() => text.clone(),
+            _ => status.to_string(),
+        };
+        Action::Answer { status: *status, body: text + "\n" }
+    }
+
+    fn route(&self, host: Option<&str>, path: &Path, cell: &Cell) -> Section {
+        let mut route = Section::new("route");
+        let from = "vcl_recv";
+        if let Some(host) = host {
+            route.set_for("hosts", vec![host.to_owned()], from);
+        }
+        match path {
+            Path::Exact(path) => route.set_for("path", path.clone(), from),
+            Path::Prefix(path) => route.set_for("prefix", path.clone(), from),
+        }
+        match &cell.action {
+            Action::Backend(name) => {
+                route.set_for("upstream", name.clone(), from);
+                if !cell.store {
+                    route.set_for("store", false, "passed, or not known to be safe");
+                }
+                for (name, value) in &cell.request {
+                    change(route.below("route.request"), name, value.as_deref());
+                }
+                for (name, value) in cell.response.iter().filter(|(name, _)| *name != "via") {
+                    change(route.below("route.response"), name, value.as_deref());
+                }
+            }
+            Action::Redirect { status, location, with_path } => {
+                route.set_for("redirect", location.clone(), from);
+                route.set_for("status", Value::Count(*status), from);
+                if *with_path {
+                    route.set_for("with_path", true, from);
+                }
+            }
+            Action::Answer { status, body } => {
+                route.set_for("answer", body.clone(), from);
+                route.set_for("status", Value::Count(*status), from);
+            }
+        }
+        if cell.closed {
+            route.close();
+        }
+        route
+    }
+
+    /// The networks that may purge: those of the access list that decides about it, if all cells
+    /// agree and nothing else decides.
+    fn purgers(
+        &mut self,
+        hosts: &[Option<String>],
+        paths: &[Path],
+        notes: &mut Notes,
+    ) -> Vec<String> {
+        let mut agreed: Option<Purgers> = None;
+        let mut known = !self.program.unreadable;
+        for (host, path) in hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)))
+        {
+            let mut run = |inside| {
+                let (host, path) = (host.clone(), path.clone());
+                let method = "PURGE".to_owned();
+                self.runner.run(&Request { host, path, method, client_inside: Some(inside) })
+            };
+            let (inside, outside) = (run(true), run(false));
+            let purges = |state: &State| state.end == Some(End::Purge);
+            let lists: Vec<&String> = inside.lists.union(&outside.lists).collect();
+            let of_cell = match (purges(&inside), purges(&outside), &lists[..]) {
+                (false, false, _) => Purgers::None,
+                (true, true, _) => Purgers::Everyone,
+                (true, false, [list]) => Purgers::List((*list).clone()),
+                _ => Purgers::Unknown,
+            };
+            known &= !inside.unprotected && !outside.unprotected && !self.runner.is_exhausted();
+            known &= agreed.as_ref().is_none_or(|agreed| *agreed == of_cell);
+            // The first that allows something is kept, for the note.
+            agreed = agreed.filter(|agreed| *agreed != Purgers::None).or(Some(of_cell));
+        }
+        let agreed = agreed.unwrap_or(Purgers::None);
+        if agreed != Purgers::None && (!known || agreed == Purgers::Unknown) {
+            let text = "not only one list of networks decides who may, so no client may";
+            notes.unprotected(&self.at, "PURGE", text);
+            return Vec::new();
+        }
+        let from = match &agreed {
+            Purgers::Everyone => vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()],
+            Purgers::List(name) => self.networks(name, notes),
+            Purgers::None | Purgers::Unknown => Vec::new(),
+        };
+        for parser::List { at, name, .. } in &self.program.lists {
+            if agreed != Purgers::List(name.clone()) {
+                let text = "networks decide only about PURGE here";
+                notes.left(at, &format!("acl {name}"), text);
+            }
+        }
+        from
+    }
+
+    fn networks(&self, name: &str, notes: &mut Notes) -> Vec<String> {
+        let mut from = Vec::new();
+        let found = self.program.lists.iter().find(|list| list.name == name);
+        let Some(parser::List { at, name, entries }) = found else { return from };
+        let mut left = Vec::new();
+        let negated = entries.iter().any(|(negated, _)| *negated);
+        for (_, entry) in entries {
+            match entry.as_str() {
+                "localhost" => from.extend(["127.0.0.0/8".to_owned(), "::1/128".to_owned()]),
+                entry if is_network(entry) => from.push(entry.to_owned()),
+                entry => left.push(entry.to_owned()),
+            }
+        }
+        let shown = format!("acl {name}");
+        if negated {
+            notes.left(at, &shown, "it has an entry with `!`, so no client may PURGE");
+            return Vec::new();
+        }
+        match left.is_empty() {
+            true => notes.carried(at, &shown),
+            false => notes.left(at, &shown, format!("without {}", left.join(", "))),
+        }
+        from
+    }
+
+    fn removes_via(&mut self) -> bool {
+        let root = Path::Prefix("/".to_owned());
+        let request =
+            Request { host: None, path: root, method: "GET".to_owned(), client_inside: None };
+        self.runner.run(&request).response.get("via") == Some(&None)
+    }
+
+    /// One note for each statement.
+    fn notes(&self, notes: &mut Notes) {
+        for (name, body) in self.program.subs.iter().filter(|(name, _)| name != "vcl_init") {
+            for stmt in body {
+                self.note(stmt, name, notes);
+            }
+        }
+        for path in &self.with_queries {
+            let text = "the path with a query is refused, and routes do not look at queries";
+            notes.unprotected(&self.at, &format!("req.url {path}"), text);
+        }
+        let unset = |field: &str| {
+            let is = |stmt: &Stmt| matches!(&stmt.kind, Kind::Unset(what) if what == field);
+            self.program.subs.iter().any(|(_, body)| body.iter().any(is))
+        };
+        if !unset("req.http.cookie") || !unset("req.http.authorization") {
+            let text = "Varnish passes requests with Cookie or Authorization, and routes do not: \
+                        where they are not removed, and there is no `return (hash)`, nothing is \
+                        stored";
+            notes.left(&self.at, "builtin vcl_recv", text);
+        }
+        if self.by_cookies {
+            let text = "Varnish stores no response with Set-Cookie, and routes do not look at \
+                        that: where `unset beresp.http.Set-Cookie` does not remove it, nothing is \
+                        stored";
+            notes.left(&self.at, "builtin vcl_backend_response", text);
+        }
+    }
+
+    fn note(&self, stmt: &Stmt, sub: &str, notes: &mut Notes) {
+        let is_redirect = self.redirects.values().any(|(_, ids)| ids.contains(&stmt.id));
+        match self.runner.fate(stmt) {
+            _ if is_redirect => notes.carried(&stmt.at, &stmt.shown),
+            Some((fate, why)) => notes.add(&stmt.at, &stmt.shown, *fate, why.clone()),
+            None if sub == "vcl_synth" || sub == "vcl_backend_error" => {
+                let text = "an answer of a route has its reason as plain text";
+                notes.left(&stmt.at, &stmt.shown, text);
+            }
+            None => {
+                let text = "no request that was tried reaches this";
+                notes.left(&stmt.at, &stmt.shown, text);
+            }
+        }
+        if let Kind::If(arms) = &stmt.kind {
+            for inner in arms.iter().flat_map(|(_, body)| body) {
+                self.note(inner, sub, notes);
+            }
+        }
+    }
+}
+
+/// Who may purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Purgers {
+    None,
+    Everyone,
+    /// The networks of this list.
+    List(String),
+    Unknown,
+}
+
+const METHODS: &str = "requests of some methods differ here, and routes have all methods; the \
+                       difference is left out, or the field removed, and nothing is stored";
+
+fn passes(state: &State) -> bool {
+    state.uncacheable
+        || matches!(state.end, Some(End::Pass | End::Pipe | End::Purge | End::Synth(..)))
+}
+
+/// The names that do not have the same value in both.
+fn different(
+    one: &BTreeMap<String, Option<String>>,
+    other: &BTreeMap<String, Option<String>>,
+) -> Vec<String> {
+    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    names.into_iter().filter(|name| one.get(*name) != other.get(*name)).cloned().collect()
+}
+
+/// The cell that requests of a path find if it has no route.
+fn above<'c>(cells: &'c BTreeMap<Path, Cell>, path: &Path) -> Option<&'c Cell> {
+    let (Path::Exact(own) | Path::Prefix(own)) = path;
+    let shorter = |(other, cell): (&'c Path, &'c Cell)| match other {
+        Path::Prefix(prefix) if other != path && own.starts_with(prefix.as_str()) => {
+            Some((prefix.len(), cell))
+        }
+        _ => None,
+    };
+    cells.iter().filter_map(shorter).max_by_key(|(length, _)| *length).map(|(_, cell)| cell)
+}
+
+fn change(rule: &mut Section, name: &str, value: Option<&str>) {
+    match value {
+        Some(value) => {
+            rule.set_for("set", name, "VCL");
+            rule.set_for("value", value, "VCL");
+        }
+        None => rule.set_for("remove", name, "VCL"),
+    }
+}
+
+fn is_network(text: &str) -> bool {
+    text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// A redirect whose URL is the words of a reason: texts, the host, and the URL at the end.
+fn location(status: u64, reason: &[Word], host: Option<&str>) -> Option<Action> {
+    let mut location = String::new();
+    let mut with_path = false;
+    for word in reason.iter().filter(|word| **word != Word::Sign("+")) {
+        match word {
+            _ if with_path => return None,
+            Word::Text(text) => location.push_str(text),
+            Word::Name(name) if name.eq_ignore_ascii_case("req.http.host") => {
+                location.push_str(host?);
+            }
+            Word::Name(name) if name == "req.url" => with_path = true,
+            _ => return None,
+        }
+    }
+    let fits = matches!(status, 301 | 302 | 303 | 307 | 308);
+    let plain = !location.is_empty() && location.bytes().all(|b| b.is_ascii_graphic());
+    (fits && plain).then_some(Action::Redirect { status, location, with_path })
+}
+
+/// In `vcl_synth`: `if (resp.status == N) { set resp.http.Location = resp.reason; … }`.
+fn redirects(program: &Program) -> BTreeMap<u64, (u64, Vec<usize>)> {
+    let mut found = BTreeMap::new();
+    let subs = program.subs.iter().filter(|(name, _)| name == "vcl_synth");
+    for stmt in subs.flat_map(|(_, body)| body) {
+        let Kind::If(arms) = &stmt.kind else { continue };
+        for (condition, body) in arms {
+            let Some(statuses) = condition.as_ref().and_then(statuses) else { continue };
+            let mut sets_location = false;
+            let (mut sent, mut known) = (None, true);
+            let mut ids = vec![stmt.id];
+            for inner in body {
+                ids.push(inner.id);
+                match &inner.kind {
+                    Kind::Set(to, value) if to == "resp.http.location" => {
+                        sets_location = *value == [Word::Name("resp.reason".to_owned())];
+                    }
+                    Kind::Set(to, value) if to == "resp.status" => match &value[..] {
+                        [Word::Name(number)] => sent = number.parse::<u64>().ok(),
+                        _ => known = false,
+                    },
+                    Kind::Set(to, _) if to == "resp.reason" => {}
+                    Kind::Return(_) => {}
+                    _ => known = false,
+                }
+            }
+            if sets_location && known {
+                for status in statuses {
+                    found.insert(status, (sent.unwrap_or(status), ids.clone()));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The statuses of `resp.status == N || …`.
+fn statuses(condition: &parser::Expr) -> Option<Vec<u64>> {
+    use parser::Expr;
+    match condition {
+        Expr::Or(all) => {
+            let each: Option<Vec<Vec<u64>>> = all.iter().map(statuses).collect();
+            each.map(|all| all.concat())
+        }
+        Expr::And(all) if all.len() == 1 => statuses(&all[0]),
+        Expr::Compare(left, "==", Word::Name(number)) if left == "resp.status" => {
+            Some(vec![number.parse().ok()?])
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,473 @@
+//! The declarations and statements of VCL.
+
+use std::rc::Rc;
+
+use super::lexer::{Token, Word, shown, tokens};
+use crate::SyntaxError;
+use crate::input::Input;
+use crate::limits::DEPTH_MAX;
+use crate::note::{Notes, Place};
+
+/// A file with all that it includes.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    /// Backends and probes: kind, name, fields.
+    pub(crate) blocks: Vec<Block>,
+    /// Access lists.
+    pub(crate) lists: Vec<List>,
+    /// Subroutines, in order; those with one name are one after the other.
+    pub(crate) subs: Vec<(String, Vec<Stmt>)>,
+    /// How many statements there are.
+    pub(crate) statements: usize,
+    /// An included file cannot be read.
+    pub(crate) unreadable: bool,
+}
+
+/// `backend NAME { … }` or `probe NAME { … }`.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) at: Place,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    pub(crate) fields: Vec<Field>,
+}
+
+/// `acl NAME { … }`, with whether each entry is negated.
+#[derive(Clone, Debug)]
+pub(crate) struct List {
+    pub(crate) at: Place,
+    pub(crate) name: String,
+    pub(crate) entries: Vec<(bool, String)>,
+}
+
+/// `.name = value;`, or a block of fields.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) at: Place,
+    pub(crate) name: String,
+    pub(crate) value: String,
+    pub(crate) inner: Vec<Field>,
+}
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Stmt {
+    pub(crate) id: usize,
+    pub(crate) at: Place,
+    pub(crate) shown: String,
+    pub(crate) kind: Kind,
+}
+
+/// What a statement does.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Set(String, Vec<Word>),
+    Unset(String),
+    Return(Vec<Word>),
+    Call(String),
+    /// Conditions with their bodies; the last may have none.
+    If(Vec<Arm>),
+    /// A call of a function: its name and its words.
+    Other(String, Vec<Word>),
+}
+
+/// A condition, if there is one, and its body.
+pub(crate) type Arm = (Option<Expr>, Vec<Stmt>);
+
+/// A condition.
+#[derive(Clone, Debug)]
+pub(crate) enum Expr {
+    Or(Vec<Expr>),
+    And(Vec<Expr>),
+    Not(Box<Expr>),
+    /// Left side, operator, right side.
+    Compare(String, &'static str, Word),
+    /// A name that has a value, or is true.
+    Is(String),
+    Unknown,
+}
+
+/// Reads a text and the files that it includes.
+///
+/// # Errors
+/// The text is not in the language, or exceeds a limit.
+pub(crate) fn parse(
+    file: &Rc<str>,
+    text: &str,
+    input: &mut Input<'_>,
+    notes: &mut Notes,
+    program: &mut Program,
+) -> Result<(), SyntaxError> {
+    let all = tokens(file, text)?;
+    let end = Place::new(file, text.lines().count().max(1));
+    let mut reader = Reader { all: &all, at: 0, end, statements: program.statements };
+    while reader.peek().is_some() {
+        reader.declaration(input, notes, program)?;
+    }
+    Ok(())
+}
+
+struct Reader<'t> {
+    all: &'t [Token],
+    at: usize,
+    end: Place,
+    statements: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<&Word> {
+        self.all.get(self.at).map(|token| &token.word)
+    }
+
+    fn place(&self) -> Place {
+        self.all.get(self.at).map_or_else(|| self.end.clone(), |token| token.at.clone())
+    }
+
+    fn error<T>(&self, what: impl Into<String>) -> Result<T, SyntaxError> {
+        Err(SyntaxError::at(&self.place(), what))
+    }
+
+    fn has(&mut self, sign: &str) -> bool {
+        let found = matches!(self.peek(), Some(Word::Sign(there)) if *there == sign);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, sign: &str) -> Result<(), SyntaxError> {
+        if self.has(sign) { Ok(()) } else { self.error(format!("there is no {sign}")) }
+    }
+
+    fn name(&mut self) -> Result<String, SyntaxError> {
+        match self.peek() {
+            Some(Word::Name(name)) => {
+                let name = name.clone();
+                self.at += 1;
+                Ok(name)
+            }
+            _ => self.error("a name is missing"),
+        }
+    }
+
+    fn declaration(
+        &mut self,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+        program: &mut Program,
+    ) -> Result<(), SyntaxError> {
+        let mut at = self.place();
+        input.count_directive(&at)?;
+        let first = self.name()?;
+        // The statements of a subroutine have notes instead.
+        if first != "sub" {
+            notes.directive(&mut at, &first);
+        }
+        match first.as_str() {
+            word @ ("vcl" | "import") => {
+                self.until_semicolon()?;
+                notes.nothing(&at, word, "nothing depends on it");
+            }
+            "include" => {
+                let words = self.until_semicolon()?;
+                let Some(Word::Text(name)) = words.first() else {
+                    return self.error("include has no name of a file");
+                };
+                self.include(&at, name, input, notes, program)?;
+            }
+            kind @ ("backend" | "probe") => {
+                let (kind, name) = (kind.to_owned(), self.name()?);
+                let fields = match self.has("{") {
+                    true => self.fields(0, notes)?,
+                    false => {
+                        self.until_semicolon()?;
+                        Vec::new()
+                    }
+                };
+                program.blocks.push(Block { at, kind, name, fields });
+            }
+            "acl" => {
+                let name = self.name()?;
+                while !self.has("{") {
+                    // Flags of the list.
+                    if self.peek().is_none() {
+                        return self.error("there is no {");
+                    }
+                    self.at += 1;
+                }
+                let entries = self.entries()?;
+                program.lists.push(List { at, name, entries });
+            }
+            "sub" => {
+                let name = self.name()?;
+                self.expect("{")?;
+                let body = self.body(0, input, notes)?;
+                program.statements = self.statements;
+                match program.subs.iter_mut().find(|(there, _)| *there == name) {
+                    Some((_, all)) => all.extend(body),
+                    None => program.subs.push((name, body)),
+                }
+            }
+            other => {
+                let text = format!("{other} begins no declaration");
+                return Err(SyntaxError::at(&at, text));
+            }
+        }
+        Ok(())
+    }
+
+    fn include(
+        &mut self,
+        at: &Place,
+        name: &str,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+        program: &mut Program,
+    ) -> Result<(), SyntaxError> {
+        match input.files(at, name)? {
+            Ok(files) => {
+                notes.carried(at, "include");
+                for (file, text) in files {
+                    input.nested(at, |input| parse(&file, &text, input, notes, program))?;
+                }
+                self.statements = program.statements;
+            }
+            Err(why) => {
+                program.unreadable = true;
+                notes.unprotected(at, "include", why);
+            }
+        }
+        Ok(())
+    }
+
+    fn until_semicolon(&mut self) -> Result<Vec<Word>, SyntaxError> {
+        let mut words = Vec::new();
+        while !self.has(";") {
+            match self.peek() {
+                Some(Word::Sign("{" | "}")) | None => return self.error("there is no ;"),
+                Some(word) => words.push(word.clone()),
+            }
+            self.at += 1;
+        }
+        Ok(words)
+    }
+
+    /// Fields of a backend, up to the closing brace.
+    fn fields(&mut self, depth: usize, notes: &mut Notes) -> Result<Vec<Field>, SyntaxError> {
+        if depth > DEPTH_MAX {
+            return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
+        }
+        let mut fields = Vec::new();
+        while !self.has("}") {
+            let mut at = self.place();
+            let name = self.name()?.trim_start_matches('.').to_owned();
+            notes.directive(&mut at, &format!(".{name}"));
+            self.expect("=")?;
+            let (mut value, mut inner) = (String::new(), Vec::new());
+            if self.has("{") {
+                inner = self.fields(depth + 1, notes)?;
+                self.has(";");
+            } else {
+                for word in self.until_semicolon()? {
+                    match word {
+                        Word::Name(text) | Word::Text(text) => value.push_str(&text),
+                        Word::Sign(sign) => value.push_str(sign),
+                    }
+                }
+            }
+            fields.push(Field { at, name, value, inner });
+        }
+        Ok(fields)
+    }
+
+    /// Entries of an access list, up to the closing brace.
+    fn entries(&mut self) -> Result<Vec<(bool, String)>, SyntaxError> {
+        let mut entries = Vec::new();
+        while !self.has("}") {
+            let mut entry = String::new();
+            let mut negated = false;
+            for word in self.until_semicolon()? {
+                match word {
+                    Word::Name(text) | Word::Text(text) => entry.push_str(&text),
+                    Word::Sign("!") => negated = true,
+                    Word::Sign("/") => entry.push('/'),
+                    Word::Sign(_) => {}
+                }
+            }
+            entries.push((negated, entry));
+        }
+        Ok(entries)
+    }
+
+    /// Statements, up to the closing brace.
+    fn body(
+        &mut self,
+        depth: usize,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+    ) -> Result<Vec<Stmt>, SyntaxError> {
+        if depth > DEPTH_MAX {
+            return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
+        }
+        let mut all = Vec::new();
+        while !self.has("}") {
+            if self.has(";") {
+                continue;
+            }
+            all.push(self.statement(depth, input, notes)?);
+        }
+        Ok(all)
+    }
+
+    fn statement(
+        &mut self,
+        depth: usize,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+    ) -> Result<Stmt, SyntaxError> {
+        let (mut at, first) = (self.place(), self.at);
+        input.count_directive(&at)?;
+        let id = self.statements;
+        self.statements += 1;
+        let name = self.name()?;
+        if name == "if" {
+            let (arms, shown) = self.arms(depth, input, notes)?;
+            notes.directive(&mut at, &shown);
+            return Ok(Stmt { id, at, shown, kind: Kind::If(arms) });
+        }
+        let words = self.until_semicolon()?;
+        let shown = shown(&self.all[first..self.at]);
+        notes.directive(&mut at, &shown);
+        let kind = match (name.as_str(), &words[..]) {
+            ("set", [Word::Name(to), Word::Sign("="), value @ ..]) => {
+                Kind::Set(to.to_ascii_lowercase(), value.to_vec())
+            }
+            ("unset" | "remove", [Word::Name(what)]) => Kind::Unset(what.to_ascii_lowercase()),
+            ("return", [Word::Sign("("), inner @ .., Word::Sign(")")]) => {
+                Kind::Return(inner.to_vec())
+            }
+            ("return", _) => Kind::Return(words),
+            ("call", [Word::Name(sub)]) => Kind::Call(sub.clone()),
+            _ => Kind::Other(name, words),
+        };
+        Ok(Stmt { id, at, shown, kind })
+    }
+
+    /// Conditions and bodies, after the word `if`.
+    fn arms(
+        &mut self,
+        depth: usize,
+        input: &mut Input<'_>,
+        notes: &mut Notes,
+    ) -> Result<(Vec<Arm>, String), SyntaxError> {
+        let (mut arms, first) = (Vec::new(), self.at);
+        self.expect("(")?;
+        let condition = self.or(0)?;
+        self.expect(")")?;
+        let text = format!("if {}", shown(&self.all[first..self.at]));
+        self.expect("{")?;
+        arms.push((Some(condition), self.body(depth + 1, input, notes)?));
+        while let Some(Word::Name(next)) = self.peek() {
+            let chained = match next.as_str() {
+                "elsif" | "elseif" | "elif" => true,
+                "else" => {
+                    let after = self.all.get(self.at + 1).map(|token| &token.word);
+                    let is_if = matches!(after, Some(Word::Name(name)) if name == "if");
+                    self.at += usize::from(is_if);
+                    is_if
+                }
+                _ => break,
+            };
+            self.at += 1;
+            if chained {
+                self.expect("(")?;
+                let condition = self.or(0)?;
+                self.expect(")")?;
+                self.expect("{")?;
+                arms.push((Some(condition), self.body(depth + 1, input, notes)?));
+            } else {
+                self.expect("{")?;
+                arms.push((None, self.body(depth + 1, input, notes)?));
+                break;
+            }
+        }
+        Ok((arms, text))
+    }
+
+    fn or(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
+        let mut all = vec![self.and(depth)?];
+        while self.has("||") {
+            all.push(self.and(depth)?);
+        }
+        Ok(Expr::Or(all))
+    }
+
+    fn and(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
+        let mut all = vec![self.single(depth)?];
+        while self.has("&&") {
+            all.push(self.single(depth)?);
+        }
+        Ok(Expr::And(all))
+    }
+
+    fn single(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
+        if depth > DEPTH_MAX {
+            return self.error(format!("conditions are nested more than {DEPTH_MAX} deep"));
+        }
+        if self.has("!") {
+            return Ok(Expr::Not(Box::new(self.single(depth + 1)?)));
+        }
+        if self.has("(") {
+            let inner = self.or(depth + 1)?;
+            self.expect(")")?;
+            return Ok(inner);
+        }
+        self.comparison()
+    }
+
+    fn comparison(&mut self) -> Result<Expr, SyntaxError> {
+        let Some(Word::Name(left)) = self.peek().cloned() else {
+            self.skip_operand()?;
+            return Ok(Expr::Unknown);
+        };
+        self.at += 1;
+        let left = left.to_ascii_lowercase();
+        for sign in ["==", "!=", "!~", "~", "<=", ">=", "<", ">"] {
+            if self.has(sign) {
+                let right = self.peek().cloned();
+                self.at += usize::from(right.is_some());
+                let ends = matches!(self.peek(), Some(Word::Sign(")" | "&&" | "||")));
+                return match right {
+                    Some(right @ (Word::Name(_) | Word::Text(_))) if ends => {
+                        Ok(Expr::Compare(left, sign, right))
+                    }
+                    _ => {
+                        self.skip_operand()?;
+                        Ok(Expr::Unknown)
+                    }
+                };
+            }
+        }
+        if matches!(self.peek(), Some(Word::Sign(")" | "&&" | "||"))) {
+            return Ok(Expr::Is(left));
+        }
+        self.skip_operand()?;
+        Ok(Expr::Unknown)
+    }
+
+    /// Passes what is not understood, up to the end of the operand.
+    fn skip_operand(&mut self) -> Result<(), SyntaxError> {
+        let mut open = 0_usize;
+        loop {
+            match self.peek() {
+                Some(Word::Sign(")")) if open == 0 => return Ok(()),
+                Some(Word::Sign("&&" | "||")) if open == 0 => return Ok(()),
+                Some(Word::Sign("(")) => open += 1,
+                Some(Word::Sign(")")) => open -= 1,
+                Some(Word::Sign("{" | "}" | ";")) | None => {
+                    return self.error("a condition is not closed");
+                }
+                Some(_) => {}
+            }
+            self.at += 1;
+        }
+    }
+}

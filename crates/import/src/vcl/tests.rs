@@ -1,0 +1,382 @@
+//! Files of VCL, and what becomes of them. Each imported file is read by the server's own reader.
+
+use super::*;
+use crate::tests::{fate, has, lacks};
+use crate::{Fate, Imported, Source};
+
+fn imported(text: &str, open: bool) -> Imported {
+    crate::tests::imported(Source::Vcl, "default.vcl", text, open)
+}
+
+fn left(imported: &Imported) -> Vec<(usize, Fate)> {
+    let notes = imported.notes.iter().filter(|note| note.fate >= Fate::NotCarried);
+    notes.map(|note| (note.line, note.fate)).collect()
+}
+
+/// Two backends, and this in `vcl_recv`, after what names a client is removed.
+fn recv(inside: &str) -> String {
+    format!(
+        "vcl 4.1; backend default {{ .host = \"127.0.0.1\"; .port = \"8001\"; }}\n\
+         backend api {{ .host = \"127.0.0.1\"; .port = \"8002\"; }}\n\
+         sub vcl_backend_response {{ unset beresp.http.Set-Cookie; }} \
+         sub vcl_recv {{ unset req.http.Cookie; unset req.http.Authorization; {inside} }}\n"
+    )
+}
+
+#[test]
+fn hosts_and_paths_become_routes() {
+    let text = recv(
+        "if (req.http.host ~ \"^(www\\.)?a\\.example$\") { set req.backend_hint = api; }\n\
+         elsif (req.url ~ \"^/api/\") { set req.backend_hint = api; }\n\
+         if (req.url ~ \"^/(x|y)/\") { return (pass); }",
+    );
+    let imported = imported(&text, false);
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+    for part in [
+        "prefix = \"/\"  # vcl_recv\nupstream = \"default\"",
+        "prefix = \"/api/\"  # vcl_recv\nupstream = \"api\"",
+        "prefix = \"/x/\"  # vcl_recv\nupstream = \"default\"  # vcl_recv\nstore = false",
+        "hosts = [\"www.a.example\"]  # vcl_recv\nprefix = \"/\"  # vcl_recv\nupstream = \"api\"",
+        "remove = \"cookie\"",
+        "from = []",
+    ] {
+        has(&imported, part);
+    }
+}
+
+#[test]
+fn what_keeps_requests_out_stays_closed() {
+    for rule in [
+        "if (client.ip !~ inside) { return (synth(403, \"no\")); }",
+        "if (req.http.User-Agent ~ \"bot\") { return (synth(403)); }",
+        "if (req.method == \"POST\") { return (synth(405)); }",
+        "call missing;",
+        "if (req.method == \"PUT\") { return (synth(405)); }",
+        "if (req.url ~ \"(?i)^/admin/\") { return (synth(403)); }",
+        "if (!req.http.Authorization) { return (synth(401)); }",
+        "return (vcl(other));",
+    ] {
+        let text = recv(rule) + "acl inside { \"10.0.0.0\"/8; }\n";
+        let text = text.replace("unset req.http.Authorization; ", "");
+        let closed = imported(&text, false);
+        lacks(&closed, "\nupstream = ");
+        has(&closed, "# upstream = \"default\"");
+        has(&imported(&text, true), "\nupstream = \"default\"");
+    }
+    // A redirect refuses nothing.
+    let text = recv("if (req.http.X-Proto == \"http\") { return (synth(301, \"https://a\")); }");
+    has(&imported(&text, false), "\nupstream = \"default\"");
+    // A query makes another URL of this path.
+    let text = recv("if (req.url != \"/open\") { return (synth(403)); }");
+    lacks(&imported(&text, false), "\nupstream = ");
+    // A path is a route.
+    let text = recv("if (req.url ~ \"^/admin/\") { return (synth(403, \"no\")); }");
+    has(&imported(&text, false), "answer = \"no\\n\"");
+}
+
+#[test]
+fn what_is_not_known_to_be_shared_is_not_stored() {
+    let stores = |text: &str, open| {
+        let imported = imported(text, open);
+        !imported.configuration.contains("store = false")
+    };
+    assert!(stores(&recv(""), false));
+    for text in [
+        recv("").replace("unset req.http.Cookie;", ""),
+        recv("if (req.http.X-Key) { return (pass); }"),
+        recv("") + "sub vcl_hash { hash_data(req.http.X-Key); }\n",
+        recv("")
+            + "sub vcl_backend_response { if (beresp.status == 200) { \
+                    set beresp.uncacheable = true; } }\n",
+        recv("set req.url = regsub(req.url, \"a\", \"b\");"),
+    ] {
+        // `--open` is about access, not about who shares responses.
+        assert!(!stores(&text, false) && !stores(&text, true), "{text}");
+    }
+    assert!(!stores(&recv("return (pass);"), true));
+}
+
+#[test]
+fn a_purge_needs_its_list() {
+    let text = "if (req.method == \"PURGE\") { if (!client.ip ~ purgers) { \
+                return (synth(405, \"no\")); } return (purge); }";
+    let text = recv(text) + "acl purgers { \"localhost\"; \"192.0.2.0\"/24; }\n";
+    let imported = imported(&text, false);
+    has(&imported, "from = [\"127.0.0.0/8\", \"::1/128\", \"192.0.2.0/24\"]");
+    has(&imported, "\nupstream = \"default\"");
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+}
+
+#[test]
+fn redirects_and_answers() {
+    let text = recv(
+        "if (req.http.host == \"old.example\") {\n\
+         return (synth(301, \"https://new.example\" + req.url)); }\n\
+         if (req.url == \"/health\") { return (synth(200, \"well\")); }",
+    ) + "sub vcl_synth { if (resp.status == 301) { set resp.http.Location = resp.reason; \
+         set resp.reason = \"Moved\"; return (deliver); } }\n";
+    let imported = imported(&text, false);
+    has(&imported, "redirect = \"https://new.example\"");
+    has(&imported, "with_path = true");
+    has(&imported, "path = \"/health\"  # vcl_recv\nanswer = \"well\\n\"");
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+}
+
+#[test]
+fn responses_and_lifetimes() {
+    let text = recv("")
+        + "sub vcl_backend_response {\nunset beresp.http.Set-Cookie;\nset beresp.ttl = 1h;\n\
+           set beresp.http.X-A = \"a\";\nreturn (deliver); }\n\
+           sub vcl_deliver { if (obj.hits > 0) { set resp.http.X-Cache = \"HIT\"; }\n\
+           unset resp.http.Via; unset resp.http.X-Varnish; unset resp.http.Server; }\n";
+    let imported = imported(&text, false);
+    for part in
+        ["remove = \"set-cookie\"", "set = \"x-a\"", "responses = false", "remove = \"server\""]
+    {
+        has(&imported, part);
+    }
+    lacks(&imported, "X-Cache");
+    assert_eq!(left(&imported), [(6, Fate::NotCarried)], "{:#?}", imported.notes);
+}
+
+#[test]
+fn directors_and_probes() {
+    let text = "vcl 4.0;\nimport directors;\nprobe p { .url = \"/up\"; .interval = 5s; \
+                .window = 5; .threshold = 3; }\n\
+                backend a { .host = \"127.0.0.1\"; .port = \"1\"; .probe = p; \
+                .connect_timeout = 1s; }\n\
+                backend b { .host = \"127.0.0.1\"; .port = \"2\"; }\n\
+                sub vcl_init { new d = directors.fallback(); d.add_backend(a); \
+                d.add_backend(b); }\n\
+                sub vcl_recv { unset req.http.Cookie; unset req.http.Authorization; \
+                set req.backend_hint = d.backend(); }\n\
+                sub vcl_backend_response { unset beresp.http.Set-Cookie; }\n";
+    let imported = imported(text, false);
+    for part in
+        ["backup = true", "path = \"/up\"", "rise = 3", "connect = \"1s\"", "upstream = \"d\""]
+    {
+        has(&imported, part);
+    }
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+}
+
+#[test]
+fn the_program_of_debian_stores_nothing_without_a_word() {
+    let text = "vcl 4.1;\nbackend default { .host = \"127.0.0.1\"; .port = \"8080\"; }\n\
+                sub vcl_recv { }\nsub vcl_backend_response { }\nsub vcl_deliver { }\n";
+    let closed = imported(text, false);
+    has(&closed, "store = false");
+    assert_eq!(left(&closed), [(1, Fate::NotCarried)]);
+    has(&imported(text, true), "store = false");
+}
+
+#[test]
+fn errors_have_lines() {
+    let mut read = |_: &str| Err(String::new());
+    for (text, line) in [
+        ("vcl 4.1;\nsub a { if (x { } }", 2),
+        ("backend a {\n.host = \"x\"", 2),
+        ("sub a {\n\"x\" }", 2),
+        ("# \n\"x", 2),
+        ("nothing a;", 1),
+    ] {
+        let error = crate::import(Source::Vcl, "f", text, Options::default(), &mut read);
+        assert_eq!(error.map_err(|error| error.line).unwrap_err(), line, "{text}");
+    }
+    let deep = format!("sub a {{ {}", "if (x) { ".repeat(99));
+    let error = crate::import(Source::Vcl, "f", &deep, Options::default(), &mut read);
+    assert!(error.unwrap_err().what.contains("nested"));
+}
+
+/// A file of the fuzz target's corpus.
+macro_rules! corpus {
+    ($name:literal) => {
+        include_str!(concat!("../../../../fuzz/corpus/import_vcl/", $name))
+    };
+}
+
+/// The text of the route that has this, up to the next route.
+fn route<'t>(imported: &'t Imported, has: &str) -> &'t str {
+    let text = &imported.configuration;
+    let (_, rest) = text.split_once(has).unwrap_or_else(|| panic!("no {has} in {text}"));
+    rest.split("[[route]]").next().unwrap_or(rest)
+}
+
+#[test]
+fn a_purge_that_something_else_guards_is_closed() {
+    let texts =
+        [corpus!("purge_behind_field"), corpus!("purge_behind_key"), corpus!("purge_and_key")];
+    for text in texts {
+        for open in [false, true] {
+            let imported = imported(text, open);
+            has(&imported, "[purge]\nfrom = []");
+            assert_eq!(fate(&imported, "PURGE"), Fate::Unprotected);
+        }
+    }
+    // One path refuses it.
+    let text = "if (req.method == \"PURGE\") { if (req.url ~ \"^/protected/\") { \
+                return (synth(405)); } return (purge); }";
+    has(&imported(&recv(text), false), "[purge]\nfrom = []");
+}
+
+#[test]
+fn a_field_that_is_replaced_is_not_the_clients() {
+    let of = |text: &str| imported(text, false);
+    let removed = |imported: &Imported, name: &str| {
+        has(imported, &format!("remove = \"{name}\""));
+    };
+    removed(&of(corpus!("late_answers")), "x-real-ip");
+    removed(&of(&corpus!("passed").replace("synth(401)", "pass")), "x-remote-user");
+    let branch = of(&recv("if (req.http.X-A ~ \"b\") { set req.http.X-Role = \"admin\"; }"));
+    removed(&branch, "x-role");
+    let twice = of(&recv("set req.http.X-A = req.http.X-B; if (!req.http.X-A) { return (pass); }"));
+    assert_eq!(fate(&twice, "if (! req.http.X-A)"), Fate::NotCarried);
+    // Ours would be appended to the client's.
+    let replaced = of(&recv("set req.http.X-Forwarded-For = client.ip;"));
+    removed(&replaced, "x-forwarded-for");
+    lacks(&replaced, "forwarded = ");
+    let added = of(&recv(
+        "if (req.http.X-Forwarded-For) { \
+         set req.http.X-Forwarded-For = req.http.X-Forwarded-For + \", \" + client.ip; } \
+         else { set req.http.X-Forwarded-For = client.ip; }",
+    ));
+    has(&added, "forwarded = ");
+    lacks(&added, "x-forwarded-for");
+    lacks(&added, "store = false");
+}
+
+#[test]
+fn what_is_part_of_the_key_is_exactly_one_name() {
+    let text = corpus!("keys_and_methods").replace("if (req.http.Auth", "if (req.http.X-Auth");
+    let imported = imported(&text, false);
+    has(&imported, "store = false");
+    assert_eq!(fate(&imported, "hash_data(req.url +"), Fate::NotCarried);
+    let key = |text: &str| recv("") + &format!("sub vcl_hash {{ hash_data({text}); }}\n");
+    has(&self::imported(&key("req.http.host + req.http.Cookie"), false), "store = false");
+    lacks(&self::imported(&key("req.http.host"), false), "store = false");
+}
+
+#[test]
+fn a_route_does_what_is_safe_for_all_methods() {
+    // Requests of one method go to another backend.
+    let closed = imported(corpus!("keys_and_methods"), false);
+    lacks(&closed, "\nupstream = ");
+    assert_eq!(fate(&closed, "set req.backend_hint = write"), Fate::Unprotected);
+    // Cookies are removed from those of some methods.
+    let early = "if (req.method != \"GET\" && req.method != \"HEAD\") { return (pass); }";
+    let program =
+        recv("").replace("{ unset req.http.Cookie;", &format!("{{ {early} unset req.http.Cookie;"));
+    let some = imported(&program, false);
+    lacks(&some, "remove = \"cookie\"");
+    has(&some, "store = false");
+    assert_eq!(fate(&some, "unset req.http.Cookie"), Fate::NotCarried);
+    // Those of all: the usual program in the other order.
+    let all = imported(&recv(early), false);
+    has(&all, "remove = \"cookie\"");
+    lacks(&all, "store = false");
+    for rule in [
+        "if (req.method == \"POST\") { return (synth(200, \"ok\")); }",
+        "if (req.method == \"HEAD\") { return (pass); }",
+    ] {
+        let imported = imported(&recv(rule), false);
+        let route = route(&imported, "prefix = \"/\"");
+        assert!(route.contains("store = false") || !route.contains("\nupstream = "), "{route}");
+    }
+    // A field of the client that only some methods keep.
+    let field = "if (req.method != \"POST\") { unset req.http.X-Role; }";
+    has(&imported(&recv(field), false), "remove = \"x-role\"");
+}
+
+#[test]
+fn what_comes_after_an_unknown_end_is_in_doubt() {
+    let text = corpus!("unknown_director");
+    let imported = imported(text, false);
+    lacks(&imported, "remove = \"cookie\"");
+    has(&imported, "store = false");
+    assert_eq!(fate(&imported, "unset req.http.Cookie"), Fate::NotCarried);
+    let end = "if (req.http.X ~ \"y\") { return (hash); }";
+    let backend = self::imported(&recv(&format!("{end} set req.backend_hint = api;")), false);
+    lacks(&backend, "\nupstream = ");
+    let field = self::imported(&recv(&format!("{end} set req.http.X-Role = \"user\";")), false);
+    has(&field, "remove = \"x-role\"");
+    let branch = "if (req.http.X ~ \"y\") { set req.backend_hint = api; }";
+    lacks(&self::imported(&recv(branch), false), "\nupstream = ");
+}
+
+#[test]
+fn responses_to_authorized_requests_are_not_shared() {
+    let text = recv("").replace("unset req.http.Authorization; ", "");
+    for rule in ["if (req.http.Authorization) { return (pass); }", ""] {
+        let text =
+            text.replace("unset req.http.Cookie;", &format!("unset req.http.Cookie; {rule}"));
+        has(&imported(&text, false), "store = false");
+    }
+    lacks(&imported(&recv(""), false), "store = false");
+}
+
+#[test]
+fn a_response_with_a_cookie_is_not_shared() {
+    let text = recv("").replace("unset beresp.http.Set-Cookie;", "");
+    for open in [false, true] {
+        let imported = imported(&text, open);
+        has(&imported, "store = false");
+        assert_eq!(fate(&imported, "builtin vcl_backend_response"), Fate::NotCarried);
+    }
+}
+
+#[test]
+fn a_late_answer_closes() {
+    for text in [corpus!("late_answers"), corpus!("passed")] {
+        let imported = imported(text, false);
+        lacks(&imported, "prefix = \"/private/\"  # vcl_recv\nupstream = ");
+        assert!(imported.notes.iter().any(|note| note.fate == Fate::Unprotected));
+    }
+    let late = imported(corpus!("late_answers"), false);
+    for path in ["/private/", "/nomiss/"] {
+        let route = route(&late, &format!("prefix = \"{path}\""));
+        assert!(!route.contains("\nupstream = "), "{route}");
+    }
+    for sub in ["vcl_pass", "vcl_miss", "vcl_hit", "vcl_hash", "vcl_deliver"] {
+        let text = recv("") + &format!("sub {sub} {{ return (synth(403)); }}\n");
+        lacks(&imported(&text, false), "\nupstream = ");
+    }
+}
+
+#[test]
+fn a_backend_that_is_no_upstream_is_not_replaced() {
+    let none = imported(corpus!("late_answers"), false);
+    let any = none.configuration.split("[[route]]").find(|part| !part.contains("hosts = "));
+    assert!(any.is_some() && !none.configuration.contains("\"default\""));
+    assert!(route(&none, "[[route]]\nprefix = \"/\"").contains("status = 501"));
+    let unknown = imported(corpus!("unknown_director"), false);
+    assert!(route(&unknown, "hosts = [\"api.example.org\"]").contains("status = 501"));
+    assert_eq!(fate(&unknown, "set req.backend_hint = d.backend("), Fate::NotCarried);
+}
+
+#[test]
+fn what_is_not_known_here_closes() {
+    for rule in [
+        "jwt.verify(req.http.X);",
+        "set req.method = \"GET\";",
+        "set req.url = \"/denied\";",
+        "set req.http.Host = \"other.example\";",
+        "if (req.http.X) { jwt.verify(req.http.X); }",
+        "if (req.http.X) { return (restart); }",
+    ] {
+        lacks(&imported(&recv(rule), false), "\nupstream = ");
+    }
+    for rule in [
+        "std.log(\"x\");",
+        "set req.grace = 1h;",
+        "set req.http.Host = regsub(req.http.Host, \":[0-9]+\", \"\");",
+        "set req.http.host = std.tolower(req.http.host);",
+    ] {
+        let imported = imported(&recv(rule), false);
+        has(&imported, "\nupstream = ");
+        lacks(&imported, "store = false");
+    }
+    // A path that was written otherwise is not compared.
+    let text = "set req.url = regsub(req.url, \"a\", \"b\"); \
+                if (req.url ~ \"^/admin/\") { return (synth(403)); }";
+    lacks(&imported(&recv(text), false), "\nupstream = ");
+}

@@ -1,0 +1,193 @@
+//! `plimsoll import`: another server's configuration file, written as ours.
+//!
+//! Here files are read and written; [`import`] does the rest. Our file goes to stdout or to a
+//! file, and the notes go to stderr, so that a pipe gets only the file.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ::import::{Fate, Imported, Included, Options, Source, limits};
+use command::failure::{Failure, misuse};
+use command::output::{self, Pending};
+use serde_json::json;
+
+use crate::cli;
+
+/// Imports a file. Fails with [`Failure::CheckFailed`] if a directive was not carried.
+pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
+    if let Some(output) = &flags.output
+        && output.exists()
+        && !flags.force
+    {
+        let text = format!("{} exists: choose another name, or add --force", output.display());
+        return Err(misuse(text));
+    }
+    let (name, base) = match flags.file.to_str() {
+        Some("-") => ("stdin".to_owned(), PathBuf::from(".")),
+        _ => {
+            let parent = flags.file.parent().unwrap_or(Path::new(""));
+            (flags.file.display().to_string(), parent.to_path_buf())
+        }
+    };
+    let text = text_of(&flags.file).map_err(|why| misuse(format!("{name}: {why}")))?;
+    let source = source(flags, &name, &text)?;
+    let options = Options { open: flags.open };
+    let mut read = |pattern: &str| included(&base, pattern);
+    let imported = ::import::import(source, &name, &text, options, &mut read);
+    let imported = imported.map_err(misuse)?;
+    match &flags.output {
+        Some(output) => Pending::new(output)?.write(&imported.configuration)?,
+        None if !flags.json => output::print(&imported.configuration)?,
+        None => {}
+    }
+    if flags.json {
+        output::print_json(&with_counts(&imported))?;
+    } else {
+        let shown = imported.notes.iter().filter(|note| note.fate >= Fate::Different);
+        shown.for_each(|note| eprintln!("{note}"));
+        eprintln!("plimsoll: {}", summary(&imported));
+    }
+    if imported.has_left() {
+        let count = imported.count(Fate::NotCarried) + imported.count(Fate::Unprotected);
+        return Err(Failure::CheckFailed(format!("{count} of the directives were not carried")));
+    }
+    Ok(())
+}
+
+/// The language, as given or guessed. A guess is reported.
+fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure> {
+    match flags.from {
+        Some(cli::From::Squid) => Ok(Source::Squid),
+        Some(cli::From::Nginx) => Ok(Source::Nginx),
+        Some(cli::From::Vcl) => Ok(Source::Vcl),
+        None => {
+            let guess = Source::guess(text).ok_or_else(|| {
+                misuse(format!(
+                    "cannot guess whose configuration {name} is: add --from squid, nginx or vcl"
+                ))
+            })?;
+            eprintln!("plimsoll: {name} looks like a configuration of {}", guess.name());
+            Ok(guess)
+        }
+    }
+}
+
+fn text_of(file: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let bound = limits::INPUT_BYTES_MAX as u64 + 1;
+    let read = if file.as_os_str() == "-" {
+        std::io::stdin().lock().take(bound).read_to_end(&mut bytes)
+    } else {
+        fs::File::open(file).and_then(|file| file.take(bound).read_to_end(&mut bytes))
+    };
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+}
+
+/// The files that a name in an include stands for, in the order of their names. In the last part
+/// of the path, `*` is any text that does not begin with a dot.
+fn included(base: &Path, pattern: &str) -> Result<Vec<Included>, String> {
+    let path = base.join(pattern);
+    let last = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let directory = path.parent().unwrap_or(Path::new(""));
+    if directory.to_string_lossy().contains('*') {
+        return Err(format!("{pattern}: a pattern is only read in the last part of a path"));
+    }
+    let mut paths = Vec::new();
+    if last.contains('*') {
+        paths = matching(directory, &last).map_err(|why| format!("{pattern}: {why}"))?;
+    } else {
+        paths.push(path);
+    }
+    let read = |path: PathBuf| {
+        let name = path.display().to_string();
+        match text_of(&path) {
+            Ok(text) => Ok(Included { name, text }),
+            Err(why) => Err(format!("{name} {why}")),
+        }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// The files of a directory whose names fit. One that cannot be read may have rules that deny, so
+/// it is an error; one that does not exist has no files.
+fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+    let unreadable = |error: std::io::Error| format!("it cannot be read: {error}");
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(unreadable)?;
+        let name = entry.file_name();
+        let name = name.to_str().ok_or("the name of a file is not UTF-8 text")?;
+        if !name.starts_with('.') && fits(pattern, name) {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// Whether a name fits a pattern with `*`.
+fn fits(pattern: &str, name: &str) -> bool {
+    let parts: Vec<&str> = pattern.split('*').collect();
+    let (first, last) = (parts[0], parts[parts.len() - 1]);
+    let Some(inner) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+        return false;
+    };
+    let mut rest = inner;
+    parts[1..parts.len() - 1].iter().all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+fn summary(imported: &Imported) -> String {
+    let count = |fate| imported.count(fate);
+    format!(
+        "{} directives: {} carried, {} with a difference, {} without a need, {} not carried",
+        imported.notes.len(),
+        count(Fate::Carried),
+        count(Fate::Different),
+        count(Fate::Nothing),
+        count(Fate::NotCarried) + count(Fate::Unprotected)
+    )
+}
+
+fn with_counts(imported: &Imported) -> serde_json::Value {
+    let count = |fate| imported.count(fate);
+    json!({
+        "source": imported.source,
+        "configuration": imported.configuration,
+        "carried": count(Fate::Carried),
+        "different": count(Fate::Different),
+        "nothing": count(Fate::Nothing),
+        "not_carried": count(Fate::NotCarried) + count(Fate::Unprotected),
+        "notes": imported.notes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, wanted) in [
+            ("*.conf", "a.conf", true),
+            ("*", "a", true),
+            ("a*b*c", "axbxc", true),
+            ("a*b*c", "axc", false),
+            ("*.conf", "a.conf.bak", false),
+            ("ab*b", "ab", false),
+        ] {
+            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
+        }
+    }
+}

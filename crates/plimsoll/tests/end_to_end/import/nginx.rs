@@ -1,0 +1,193 @@
+//! Debian's nginx, in front of two applications.
+
+use std::net::SocketAddr;
+
+use super::{Allowed, Answer, Pair, REQUESTS, Request};
+use super::{imported, imported_in_part, origin, ours, pushing};
+use crate::support::{Home, free_port, nginx};
+
+fn hit(answer: &Answer) -> bool {
+    matches!(answer.field("x-cache").as_str(), "HIT" | "REVALIDATED")
+}
+
+const ALLOWED: &[Allowed] = &[Allowed {
+    why: "the type of what `return` sends is default_type in nginx; ours has its charset",
+    applies: |request, theirs, ours| {
+        request.target == "/status" && theirs.body == ours.body && theirs.status == ours.status
+    },
+}];
+
+#[test]
+fn nginx_and_its_imported_file_answer_alike() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let (theirs, mine) = (free_port(), free_port());
+    let at = home.path().display();
+    let http = format!(
+        "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m inactive=1h;
+proxy_cache_key $scheme$proxy_host$request_uri;
+proxy_cache_lock on;
+proxy_http_version 1.1;
+proxy_connect_timeout 5s;
+proxy_read_timeout 1m;
+keepalive_timeout 65;
+server_tokens off;
+upstream app {{ server {} weight=2; keepalive 8; }}
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name _;
+  return 404;
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name old.example;
+  return 301 http://www.example$request_uri;
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name www.example;
+  proxy_set_header Host $http_host;
+  proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+  proxy_set_header Connection \"\";
+  proxy_hide_header X-Powered-By;
+  add_header X-Cache $upstream_cache_status always;
+  location / {{ proxy_pass http://app; }}
+  location /fresh/ {{
+    proxy_cache pages;
+    proxy_ignore_headers Set-Cookie;
+    proxy_pass http://app;
+  }}
+  location = /status {{ return 200 \"well\\n\"; }}
+  location /internal/ {{ deny all; }}
+  location /gone/ {{ return 410; }}
+  location /files/ {{ proxy_set_header Host files.example; proxy_pass http://{}; }}
+}}
+",
+        app.address, files.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    let file = imported(&home, "nginx/nginx.conf", &[], |text| {
+        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
+        text.replace("bytes = \"64MiB\"", "bytes = \"32MiB\"")
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let pair = Pair {
+        theirs: address(theirs),
+        ours: address(mine),
+        hit,
+        fields: &["x-seen-host", "x-seen-for", "x-powered-by"],
+        allowed: ALLOWED,
+    };
+    pair.compare(&requests());
+}
+
+/// Rules that are not carried. Where they are, ours is closed or stores nothing.
+#[test]
+fn what_nginx_keeps_is_kept() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let (theirs, mine) = (free_port(), free_port());
+    let at = home.path().display();
+    let users = home.write("users", "jo:{PLAIN}x\n");
+    let http = format!(
+        "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m;
+upstream app {{ server {}; }}
+upstream files {{ server {}; }}
+add_header X-Cache $upstream_cache_status always;
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name a.example;
+  proxy_set_header X-Remote-User $remote_user;
+  proxy_set_header X-Forwarded-For $remote_addr;
+  location / {{ proxy_pass http://app; }}
+  location /session/ {{ proxy_cache pages; proxy_pass http://app; }}
+  location /shop/ {{
+    proxy_cache pages; proxy_ignore_headers Set-Cookie; proxy_pass http://app;
+  }}
+  location ~ ^/shop/(account|cart) {{ proxy_pass http://app; }}
+  location /fresh/ {{ proxy_cache pages; proxy_no_cache $cookie_session; proxy_pass http://app; }}
+  location /files/ {{ limit_except GET {{ deny all; }} proxy_pass http://files; }}
+  location /secret/ {{
+    auth_basic x; auth_basic_user_file {users}; proxy_pass http://app;
+  }}
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name ~^internal\\.;
+  return 403;
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name b.example;
+  location / {{ proxy_pass http://app; }}
+  location ~ \\.php$ {{ proxy_pass http://files; }}
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name c.example;
+  if ($http_x_key != k) {{ rewrite ^ /denied last; }}
+  location / {{ proxy_pass http://app; }}
+  location = /denied {{ return 403; }}
+}}
+server {{
+  listen 127.0.0.1:{theirs};
+  server_name d.example;
+  location / {{ proxy_pass http://app; }}
+  location ~ ^/public/ {{ location ~ secret {{ deny all; }} proxy_pass http://app; }}
+}}
+",
+        app.address, files.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    let file = imported_in_part(&home, "nginx/nginx.conf", |text| {
+        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
+        text.replace("bytes = \"64MiB\"", "bytes = \"32MiB\"")
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let (theirs, ours) = (address(theirs), address(mine));
+    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let of_first = ["/", "/session/1", "/shop/account", "/fresh/1", "/files/1", "/secret/1"];
+    let mut requests = pushing(&["a.example"], &of_first);
+    requests.truncate(120);
+    let hosts = ["internal.a.example", "b.example", "c.example", "d.example"];
+    requests.extend(pushing(&hosts, &["/public/secret", "/x.php", "/"]));
+    requests.truncate(REQUESTS);
+    pair.is_no_opener(&requests);
+}
+
+fn requests() -> Vec<Request> {
+    let to = |path: String| Request::get(path, "www.example");
+    let mut all: Vec<Request> = (0..30).map(|at| to(format!("/fresh/{at}"))).collect();
+    for at in 0.. {
+        let stored = to(format!("/fresh/{}", at % 30));
+        all.push(match at % 17 {
+            0..5 => stored,
+            5 => stored.with("Range: bytes=5-20\r\n"),
+            6 => stored.with("If-None-Match: \"8\"\r\n"),
+            7 => to(format!("/private/{}", at % 3)),
+            8 => to(format!("/other/{}", at % 3)),
+            9 => to(format!("/missing/{}", at % 3)),
+            10 => to(format!("/form/{at}")).method("POST", "name=value"),
+            11 => stored.method("HEAD", ""),
+            12 => to("/internal/x".to_owned()),
+            13 => to("/status".to_owned()),
+            14 => to(format!("/gone/{at}")),
+            15 => Request::get(format!("/a/{at}?q=1"), "old.example"),
+            _ => match at % 3 {
+                0 => Request::get("/fresh/1", "unknown.example"),
+                1 => to("/files".to_owned()),
+                _ => to(format!("/files/{at}")),
+            },
+        });
+        if all.len() == REQUESTS {
+            break;
+        }
+    }
+    all
+}

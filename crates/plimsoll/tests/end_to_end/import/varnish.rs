@@ -1,0 +1,201 @@
+//! Debian's Varnish, in front of two applications.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use super::{Allowed, Answer, Pair, REQUESTS, Request};
+use super::{imported, imported_in_part, origin, ours, pushing};
+use crate::support::{Home, Running, SOON, free_port, output_file, program, wait_for};
+
+/// A hit has the number of the request that it was fetched for, besides its own.
+fn hit(answer: &Answer) -> bool {
+    answer.field("x-varnish").split(' ').count() == 2
+}
+
+const ALLOWED: &[Allowed] = &[
+    Allowed {
+        why: "the answer of `synth` is a page of Varnish that contains the reason; ours is the \
+              reason",
+        applies: |request, theirs, ours| {
+            let reason = String::from_utf8_lossy(&ours.body).trim().to_owned();
+            let page = String::from_utf8_lossy(&theirs.body).into_owned();
+            request.target == "/status" && page.contains(&reason) && !reason.is_empty()
+        },
+    },
+    Allowed {
+        why: "the answer to a PURGE is a page of Varnish; ours is JSON that has the URL",
+        applies: |request, theirs, ours| {
+            let own = String::from_utf8_lossy(&ours.body).into_owned();
+            request.method == "PURGE" && theirs.status == ours.status && own.contains("purged")
+        },
+    },
+];
+
+#[test]
+fn varnish_and_its_imported_file_answer_alike() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let (theirs, mine) = (free_port(), free_port());
+    let text = format!(
+        "vcl 4.1;
+import std;
+backend default {{ .host = \"127.0.0.1\"; .port = \"{}\"; .connect_timeout = 5s; }}
+backend files {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+acl purgers {{ \"localhost\"; }}
+sub vcl_recv {{
+  if (req.method == \"PURGE\") {{
+    if (!client.ip ~ purgers) {{ return (synth(405, \"not allowed\")); }}
+    return (purge);
+  }}
+  if (req.http.host == \"old.example\") {{
+    return (synth(301, \"http://www.example\" + req.url));
+  }}
+  if (req.http.host != \"www.example\") {{ return (synth(404, \"no such host\")); }}
+  if (req.url == \"/status\") {{ return (synth(200, \"well\")); }}
+  if (req.url ~ \"^/internal/\") {{ return (synth(403, \"no\")); }}
+  if (req.url ~ \"^/files/\") {{ set req.backend_hint = files; }}
+  unset req.http.Cookie;
+  unset req.http.Authorization;
+  if (req.method != \"GET\" && req.method != \"HEAD\") {{ return (pass); }}
+  if (req.url ~ \"^/(private|account)/\") {{ return (pass); }}
+}}
+sub vcl_backend_response {{
+  if (bereq.url ~ \"^/files/\") {{ set beresp.http.X-Files = \"yes\"; }}
+  unset beresp.http.Set-Cookie;
+  unset beresp.http.X-Powered-By;
+}}
+sub vcl_deliver {{
+  if (obj.hits > 0) {{ set resp.http.X-Cache = \"HIT\"; }}
+  else {{ set resp.http.X-Cache = \"MISS\"; }}
+  set resp.http.X-Frame-Options = \"DENY\";
+  unset resp.http.Via;
+}}
+sub vcl_synth {{
+  if (resp.status == 301) {{
+    set resp.http.Location = resp.reason;
+    set resp.reason = \"Moved\";
+    return (deliver);
+  }}
+}}
+",
+        app.address.port(),
+        files.address.port()
+    );
+    let vcl = home.write("default.vcl", text);
+    let _server = varnish(&home, theirs, &vcl);
+    let file = imported(&home, "default.vcl", &[], |text| {
+        text.replace("127.0.0.1:6081", &format!("127.0.0.1:{mine}"))
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let pair = Pair {
+        theirs: address(theirs),
+        ours: address(mine),
+        hit,
+        fields: &[
+            "x-seen-host",
+            "x-seen-for",
+            "x-seen-cookie",
+            "x-powered-by",
+            "x-frame-options",
+            "via",
+        ],
+        allowed: ALLOWED,
+    };
+    pair.compare(&requests());
+}
+
+/// Debian's Varnish on this program.
+fn varnish(home: &Home, port: u16, vcl: &str) -> Running {
+    let varnishd = program("varnishd", "varnish");
+    let mut server = Running::start(
+        Command::new(varnishd)
+            .args(["-F", "-n", &home.at("varnish"), "-f", vcl, "-s", "default,32m"])
+            .args(["-a", &format!("127.0.0.1:{port}"), "-j", "none"])
+            .stdout(Stdio::null())
+            .stderr(output_file(home, "varnish.err")),
+    );
+    wait_for("varnish", SOON * 2, || {
+        assert!(!server.has_ended(), "{}", home.read("varnish.err"));
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    server
+}
+
+/// Rules that are not carried. Where they are, ours is closed or stores nothing.
+#[test]
+fn what_varnish_keeps_is_kept() {
+    let home = Home::new();
+    let (app, files) = (origin("app"), origin("files"));
+    let (theirs, mine) = (free_port(), free_port());
+    let text = format!(
+        "vcl 4.1;
+backend default none;
+backend app {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+backend files {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+sub vcl_recv {{
+  if (req.method == \"PURGE\") {{
+    if (req.http.X-Key != \"k\") {{ return (synth(403, \"no\")); }}
+    return (purge);
+  }}
+  if (req.http.host ~ \"^(a|b|c)\\.example$\") {{ set req.backend_hint = app; }}
+  set req.http.X-Remote-User = client.identity;
+  set req.http.X-Forwarded-For = client.ip;
+  if (req.http.host == \"b.example\" && req.method == \"POST\") {{
+    set req.backend_hint = files;
+  }}
+  if (req.method != \"GET\" && req.method != \"HEAD\") {{ return (pass); }}
+  if (req.http.host == \"c.example\" && req.http.Authorization) {{ return (pass); }}
+  if (req.http.Cookie ~ \"session=\") {{ return (pass); }}
+  unset req.http.Cookie;
+}}
+sub vcl_hash {{ hash_data(req.url + req.http.X-Device); }}
+sub vcl_deliver {{
+  if (req.url ~ \"^/private/\") {{ return (synth(403, \"private\")); }}
+}}
+",
+        app.address.port(),
+        files.address.port()
+    );
+    let vcl = home.write("default.vcl", text);
+    let _server = varnish(&home, theirs, &vcl);
+    let file = imported_in_part(&home, "default.vcl", |text| {
+        text.replace("127.0.0.1:6081", &format!("127.0.0.1:{mine}"))
+    });
+    let _ours = ours(&file);
+    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let (theirs, ours) = (address(theirs), address(mine));
+    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let paths = ["/public/1", "/session/1", "/private/1", "/fresh/1"];
+    let mut requests = pushing(&["a.example", "b.example", "c.example", "d.example"], &paths);
+    requests.truncate(REQUESTS);
+    pair.is_no_opener(&requests);
+}
+
+fn requests() -> Vec<Request> {
+    let to = |path: String| Request::get(path, "www.example");
+    let mut all: Vec<Request> = (0..30).map(|at| to(format!("/fresh/{at}"))).collect();
+    for at in 0.. {
+        let stored = to(format!("/fresh/{}", at % 30));
+        all.push(match at % 17 {
+            0..4 => stored,
+            4 => stored.with("Cookie: a=b\r\n"),
+            5 => stored.with("Range: bytes=5-20\r\n"),
+            6 => stored.with("If-None-Match: \"8\"\r\n"),
+            7 => to(format!("/private/{}", at % 3)).with("Cookie: a=b\r\n"),
+            8 => to(format!("/files/{}", at % 9)),
+            9 => to(format!("/missing/{}", at % 3)),
+            10 => to(format!("/form/{at}")).method("POST", "name=value"),
+            11 => stored.method("HEAD", ""),
+            12 => to("/internal/x".to_owned()),
+            13 => to("/status".to_owned()),
+            14 => to(format!("/fresh/{}", at % 60)).method("PURGE", ""),
+            15 => Request::get(format!("/a/{at}?q=1"), "old.example"),
+            _ => Request::get("/fresh/1", "unknown.example"),
+        });
+        if all.len() == REQUESTS {
+            break;
+        }
+    }
+    all
+}
