@@ -39,7 +39,7 @@ pub struct Jobs {
     refused: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
-    busy_us: AtomicU64,
+    busy_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl Default for Jobs {
             refused: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
-            busy_us: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
         }
     }
 }
@@ -103,10 +103,10 @@ impl Jobs {
     /// The current figures, in the order of [`FIGURES`].
     pub(crate) fn figures(&self) -> [u64; 7] {
         let waiting = self.state().waiting.len() as u64;
-        let Jobs { made, declined, refused, bytes_in, bytes_out, busy_us, .. } = self;
+        let Jobs { made, declined, refused, bytes_in, bytes_out, busy_ns, .. } = self;
         let of = |count: &AtomicU64| count.load(Relaxed);
         let [made, declined, refused] = [made, declined, refused].map(of);
-        [made, declined, refused, of(bytes_in), of(bytes_out), of(busy_us), waiting]
+        [made, declined, refused, of(bytes_in), of(bytes_out), of(busy_ns), waiting]
     }
 }
 
@@ -124,8 +124,8 @@ pub const FIGURES: &[Described] = &[
     Described::counter("forms_in_bytes", "Bytes of the bodies that forms were made of"),
     Described::counter("forms_out_bytes", "Bytes of the bodies of the forms that were made"),
     Described::counter(
-        "forms_busy_microseconds",
-        "Microseconds that making forms took, with the wait for a thread",
+        "forms_busy_seconds",
+        "Time that making forms took, with the wait for a thread",
     ),
     Described::gauge("forms_waiting", "Forms that wait to be made"),
 ];
@@ -232,7 +232,7 @@ impl Job {
         let guarded =
             move || catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Failed::Malformed));
         let result = runtime::fs::unblock(move || guarded().map(Piece::from)).await;
-        cache.jobs.busy_us.fetch_add(began.elapsed().as_micros() as u64, Relaxed);
+        cache.jobs.busy_ns.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
         let made = match result {
             Ok(body) => {
                 cache.jobs.bytes_in.fetch_add(bytes, Relaxed);
