@@ -21,6 +21,7 @@ use policy::overload::Overload;
 use policy::quota::{Counted, TooMany};
 use readiness::Token;
 use slab::Slab;
+use std::collections::HashMap;
 use upstream::Upstreams;
 
 use crate::listener::ListenerContext;
@@ -55,6 +56,9 @@ pub struct Worker {
     pub verifying: Verifying,
     /// Whether it has more requests than it can answer.
     pub overload: Overload,
+    /// The connections that quotas count. Beside the connections, so that a silent one is no larger
+    /// for it.
+    counted: RefCell<HashMap<Token, Vec<Counted>>>,
 }
 
 impl std::fmt::Debug for Worker {
@@ -86,6 +90,7 @@ impl Worker {
             verifying: Verifying::default(),
             shared,
             snapshot: RefCell::new(Rc::new(snapshot)),
+            counted: RefCell::default(),
         })
     }
 
@@ -136,23 +141,22 @@ pub struct Slot {
     pub worker: Rc<Worker>,
     /// Its place.
     pub slot: Token,
-    /// The quotas that count it. Boxed, so that a connection without them pays one word.
-    #[allow(clippy::box_collection)]
-    counted: Option<Box<Vec<Counted>>>,
 }
 
 impl Slot {
     /// The place of a connection that has entered the table.
     pub fn new(worker: Rc<Worker>, slot: Token) -> Slot {
-        Slot { worker, slot, counted: None }
+        Slot { worker, slot }
     }
 
     /// Counts the connection by the quotas. False if its client has as many as it may have.
     #[must_use]
-    pub fn is_within_quotas(&mut self, listener: &ListenerContext, peer: IpAddr) -> bool {
+    pub fn is_within_quotas(&self, listener: &ListenerContext, peer: IpAddr) -> bool {
         match self.worker.count_connection(listener, peer) {
             Ok(counted) => {
-                self.counted = (!counted.is_empty()).then(|| Box::new(counted));
+                if !counted.is_empty() {
+                    self.worker.counted.borrow_mut().insert(self.slot, counted);
+                }
                 true
             }
             Err(TooMany) => false,
@@ -162,6 +166,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        let counted = &self.worker.counted;
+        if !counted.borrow().is_empty() {
+            counted.borrow_mut().remove(&self.slot);
+        }
         self.worker.io.leave(self.slot);
     }
 }

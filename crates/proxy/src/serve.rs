@@ -31,10 +31,9 @@ pub fn serve(
             worker.io.make_room();
             return;
         };
-        let mut slot = Slot::new(worker, slot);
+        let slot = Slot::new(worker, slot);
         // Before the costs of TLS, if the client is known.
-        let has_header = listener.setup.as_ref().is_some_and(|setup| setup.proxies.is_some());
-        if !has_header && !slot.is_within_quotas(&listener, peer.ip()) {
+        if !has_header(&listener) && !slot.is_within_quotas(&listener, accepted.peer.ip()) {
             return;
         }
         if let Some(setup) = &listener.setup {
@@ -43,7 +42,7 @@ pub fn serve(
                 None => return,
             }
         }
-        if has_header && !slot.is_within_quotas(&listener, accepted.peer.ip()) {
+        if has_header(&listener) && !slot.is_within_quotas(&listener, accepted.peer.ip()) {
             return;
         }
         let read = match accepted.stream.speaks_http2() {
@@ -58,6 +57,11 @@ pub fn serve(
         };
         Box::pin(h2::serve(slot, listener, accepted, *read)).await;
     }
+}
+
+/// Whether connections begin with a PROXY header, which names the client.
+fn has_header(listener: &ListenerContext) -> bool {
+    listener.setup.as_ref().is_some_and(|setup| setup.proxies.is_some())
 }
 
 #[cfg(test)]

@@ -304,8 +304,10 @@ fn a_rotated_log_is_reopened() {
 #[test]
 fn metrics_are_those_of_the_reference() {
     let home = Home::new();
-    // The metrics of quotas have samples if there is one.
-    let (server, _origin) = limited(&home, "[[quota]]\nname = \"q\"\nconnections = 100\n");
+    // The metrics of quotas and of peers have samples if there is one.
+    let quota = "[[quota]]\nname = \"q\"\nconnections = 100\n";
+    let peer = "[[peer]]\nurl = \"http://127.0.0.1:9\"\nkind = \"sibling\"\nicp = 9\n";
+    let (server, _origin) = limited(&home, &[quota, peer].concat());
     for _ in 0..3 {
         get(server.address(), "/obj/1?size=10&cc=max-age%3D60");
     }
