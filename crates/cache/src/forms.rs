@@ -2,10 +2,10 @@
 //! not.
 //!
 //! One entry of the store has the response as the origin sent it, and beside it the forms that were
-//! made of it. Each form is a [`Stored`] with its own head and body, serialised like any other, so
-//! that sending it costs what any hit costs. All that decides whether a response may be used
-//! (freshness, purges, changes, eviction) is decided by the entry, and the entry accounts for the
-//! bytes of all its forms.
+//! made of it. Each form is a [`Stored`](crate::stored::Stored) with its own head and body,
+//! serialised like any other, so that sending it costs what any hit costs. All that decides whether
+//! a response may be used (freshness, purges, changes, eviction) is decided by the entry, and the
+//! entry accounts for the bytes of all its forms.
 //!
 //! Like every stored response an entry is immutable: a new form makes a new entry that shares the
 //! body (`form_heads`). After a 304 the entry has a new head, and each form gets one made
