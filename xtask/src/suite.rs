@@ -201,6 +201,7 @@ fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
 fn documented(root: &Path) -> io::Result<Output> {
     let mut cargo = in_background(super::cargo().get_program().as_ref());
     cargo.current_dir(root).args(["test", "--workspace", "--doc", "--locked", "--quiet"]);
+    cargo.arg("--no-fail-fast");
     cargo.env("RUSTDOC", std::env::current_exe()?).env(DOCUMENTATION, root.join("target/doc"));
     cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1).output()
 }

@@ -1,6 +1,6 @@
 //! Configuration files of Squid, nginx and Varnish, written as ours.
 //!
-//! [`import`] takes a text and returns our file and a note for each directive: carried, carried
+//! [`import()`] takes a text and returns our file and a note for each directive: carried, carried
 //! with a difference, or not carried, with the reason. Each language is a module of the same
 //! shape: a parser that keeps lines, and a table from a directive to what becomes of it.
 //!

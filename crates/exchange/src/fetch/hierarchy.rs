@@ -39,7 +39,7 @@ use crate::course::Course;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
-/// Fetches a response for the store: from a peer that has it, or else as [`exchange`].
+/// Fetches a response for the store: from a peer that has it, or else as [`exchange()`].
 pub(super) async fn fetch(
     forwarding: &Forwarding<'_>,
     ask: &Ask,
