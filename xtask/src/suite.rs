@@ -9,14 +9,15 @@
 //! if anything else runs, even at a lower priority. Their names begin with `alone_`. The other
 //! end-to-end tests and the studies spend most of their time waiting, and their assertions hold on
 //! a busy machine. So first the studies and then these tests run beside all other test programs,
-//! which run one after another. The simulation and the documentation run at the same time, at the
-//! lowest priority.
+//! of which two run at a time: some of them wait, too, or use one thread. The simulation and the
+//! documentation run at the same time, at the lowest priority.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::thread;
+use std::sync::Mutex;
 use std::time::Instant;
+use std::{iter, slice, thread};
 
 /// Makes every warning an error, in the form that `cargo clippy` passes to its compiler.
 const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
@@ -79,16 +80,19 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let mut totals = Totals::default();
     totals.add(END_TO_END, end_to_end.run(&[ALONE, "--test-threads=1"]));
     report_time("tests that run alone", since);
+    let queue = Mutex::new(programs.iter());
+    let lane = || queued(&queue);
     thread::scope(|scope| {
         let together = ["--skip", ALONE, "--test-threads", END_TO_END_THREADS];
         // Not at the same time: the studies measure, too.
         let waiting = scope.spawn(move || (studies.run(&[]), end_to_end.run(&together)));
         let simulated = scope.spawn(|| simulated(root, &simulation));
         let documented = scope.spawn(|| documented(root));
-        for program in &programs {
-            totals.add(&program.name, program.run(&[]));
-        }
+        let other = scope.spawn(lane);
         let join = "the thread only waits for a process";
+        for (name, result) in lane().into_iter().chain(other.join().expect(join)) {
+            totals.add(name, result);
+        }
         let (studies, end_to_end) = waiting.join().expect(join);
         totals.add(STUDIES, studies);
         totals.add(END_TO_END, end_to_end);
@@ -97,6 +101,12 @@ fn tested(root: &Path) -> io::Result<Totals> {
     });
     report_time("all tests", since);
     Ok(totals)
+}
+
+/// Runs the programs that are left until there are none.
+fn queued<'p>(left: &Mutex<slice::Iter<'p, Program>>) -> Vec<(&'p str, io::Result<Output>)> {
+    let next = || left.lock().expect("nothing panics with it").next();
+    iter::from_fn(next).map(|program| (&*program.name, program.run(&[]))).collect()
 }
 
 /// Takes the program of that name out of the list.
