@@ -16,9 +16,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::changes::{Changes, Made};
+use cache::changes::Changes;
 use cache::disk::swap_in::swap_in;
 use cache::key::StoredUri;
+use cache::paths::Paths;
 use cache::realm::Realm;
 use cache::stored::{Stored, Wire};
 use cache::{Look, Lookup};
@@ -249,30 +250,27 @@ impl<'w> Server<'w> {
     fn clear(&self, url: &[u8]) -> htcp::Cleared {
         let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
         let (cache, routes) = (&self.worker.cache, Arc::clone(&self.worker.snapshot().routes));
-        // As it was requested, and as its route stores it.
         let stored = routes.stored_path(authority, path);
-        let stored = (*stored != *path).then_some(&*stored);
+        let paths = Paths::new(path, &stored);
         let mut was_there = false;
-        for path in [path].into_iter().chain(stored) {
-            let uri = |role| StoredUri::new(Realm { role, scheme }, authority, path);
-            was_there |= [Role::Forward, Role::Reverse].into_iter().any(|role| {
-                let key = cache.uri_key(uri(role));
+        for role in [Role::Forward, Role::Reverse] {
+            let realm = Realm { role, scheme };
+            was_there |= paths.each().any(|path| {
+                let key = cache.uri_key(StoredUri::new(realm, authority, path));
                 let on_disk = || cache.disk().is_some_and(|disk| disk.contains(&key));
                 cache.store.peek(&key).is_some() || on_disk()
             });
-            for role in [Role::Forward, Role::Reverse] {
-                self.make_durable(cache.invalidate(uri(role), None, false));
-            }
+            self.make_durable(cache.invalidate_url(realm, authority, paths, None, false));
         }
         if was_there { htcp::Cleared::Gone } else { htcp::Cleared::Absent }
     }
 
     /// Who sends a CLR does not wait until it would survive a crash. One task does, for all.
-    fn make_durable(&self, made: Made) {
+    fn make_durable(&self, made: Changes) {
         if let Some(purges) = &mut *self.purges.borrow_mut() {
-            return purges.push(made);
+            return purges.append(made);
         }
-        *self.purges.borrow_mut() = Some(Changes::of(made));
+        *self.purges.borrow_mut() = Some(made);
         let (purges, cache) = (Rc::clone(&self.purges), Arc::clone(&self.worker.cache));
         let waiting = async move {
             loop {

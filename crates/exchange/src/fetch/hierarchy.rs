@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use cache::realm::Realm;
 use cache::stored::Wire;
-use config::PeerKind;
+use config::{PeerKind, Role};
 use http1::{Method, Name, ResponseHead, Scheme, Target};
 use outcome::{Fault, Hierarchy, Refusal};
 use policy::peers::Allowed;
@@ -69,42 +69,41 @@ pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
 }
 
 /// The URL as peers are asked for it.
-pub(crate) fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
+fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
     let authority = cache::realm::normal_authority(realm, authority);
     [realm.scheme.name().as_bytes(), b"://", &authority, path].concat()
 }
 
 /// Notifies the peers that a URL was purged here. It has no scheme: it was purged in both.
-pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, authority: &[u8], path: &[u8]) {
     for scheme in [Scheme::Http, Scheme::Https] {
-        let url = [scheme.name().as_bytes(), b"://", url].concat();
-        clear(worker, snapshot, &url).await;
+        let realm = Realm { role: Role::Forward, scheme };
+        clear(worker, snapshot, realm, (authority, path)).await;
     }
 }
 
 /// Notifies the peers that this URL was purged or changed here. They learn of no URL that they
 /// would never be asked for.
-pub(super) async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
-    if let Some(peers) = &snapshot.peers
-        && host_of(url).is_some_and(|host| peers.allowed(host, b"GET") != Allowed::Direct)
-    {
-        worker.upstreams.asker.clear(&peers.asked, url).await;
+pub(super) async fn clear(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    realm: Realm,
+    (authority, path): (&[u8], &[u8]),
+) {
+    let Some(peers) = &snapshot.peers else { return };
+    let Ok(parsed) = http1::parse_authority(authority) else { return };
+    let host = std::str::from_utf8(parsed.host);
+    if host.is_ok_and(|host| peers.allowed(host, b"GET") != Allowed::Direct) {
+        let url = asked_url(realm, authority, path);
+        worker.upstreams.asker.clear(&peers.asked, &url).await;
     }
-}
-
-/// The host of an absolute URL.
-fn host_of(url: &[u8]) -> Option<&str> {
-    let at = url.windows(3).position(|three| three == b"://")?;
-    let rest = &url[at + 3..];
-    let authority = &rest[..rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len())];
-    std::str::from_utf8(http1::parse_authority(authority).ok()?.host).ok()
 }
 
 /// The response from the first peer that says that it has it.
 async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> Option<Answer> {
     let Forwarding { worker, to, head, .. } = forwarding;
     let peers = &course.peers;
-    let url = asked_url(to.realm, to.authority, to.path);
+    let url = asked_url(to.realm, to.authority, &to.stored_path);
     let request = forwarding.request_to_peer(ask);
     let fields = query_fields(&request);
     let asking = worker.upstreams.asker.ask(&peers.asked, (&url, &fields), peers.query_timeout);
@@ -114,7 +113,7 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
         PeerKind::Parent => (b"", Hierarchy::ParentHit),
     };
     let absolute = match head.target {
-        Target::Absolute { .. } => head.target_bytes,
+        Target::Absolute { .. } if *to.stored_path == *to.path => head.target_bytes,
         _ => &url,
     };
     let through = request.with_lines(worker.io.buffer(), Some(absolute), lines);
@@ -248,7 +247,7 @@ fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
     if !doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
         return false;
     }
-    let url = to.neighbour(to.path).url();
+    let url = to.uri().url();
     doubts.hold(&url, time::wall_ms()) && !planted::is(planted::Bug::DoubtIgnored)
 }
 
