@@ -31,11 +31,13 @@ use outcome::{Fault, Hierarchy, Refusal};
 use policy::peers::Allowed;
 use runtime::time;
 use transport::tls::TlsPeer;
+use upstream::peers::{By, Found};
 use upstream::{Answer, Request, Reuse, To, Upstream};
 
 use super::Forwarding;
 use crate::ask::{Ask, What};
 use crate::course::Course;
+use crate::destination::Destination;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -68,7 +70,12 @@ pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
     is_for_all && !in_doubt(forwarding)
 }
 
-/// The URL as peers are asked for it.
+/// The URL for which peers are asked on behalf of a request.
+pub(crate) fn url_for_peers(to: &Destination<'_>) -> Vec<u8> {
+    asked_url(to.realm, to.authority, &to.stored_path)
+}
+
+/// A URL as peers are asked for it.
 fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
     let authority = cache::realm::normal_authority(realm, authority);
     [realm.scheme.name().as_bytes(), b"://", &authority, path].concat()
@@ -103,14 +110,15 @@ pub(super) async fn clear(
 async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> Option<Answer> {
     let Forwarding { worker, to, head, .. } = forwarding;
     let peers = &course.peers;
-    let url = asked_url(to.realm, to.authority, &to.stored_path);
+    let url = url_for_peers(to);
     let request = forwarding.request_to_peer(ask);
     let fields = query_fields(&request);
     let asking = worker.upstreams.asker.ask(&peers.asked, (&url, &fields), peers.query_timeout);
-    let peer = &peers.asked[asking.await?];
-    let (lines, hierarchy): (&[u8], _) = match peer.kind {
-        PeerKind::Sibling => (b"Cache-Control: only-if-cached\r\n", Hierarchy::SiblingHit),
-        PeerKind::Parent => (b"", Hierarchy::ParentHit),
+    let Found { at, by } = asking.await?;
+    let peer = &peers.asked[at];
+    let lines: &[u8] = match peer.kind {
+        PeerKind::Sibling => b"Cache-Control: only-if-cached\r\n",
+        PeerKind::Parent => b"",
     };
     let absolute = match head.target {
         Target::Absolute { .. } if *to.stored_path == *to.path => head.target_bytes,
@@ -129,12 +137,18 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
     let status = answer.head.head().status;
     if peer.kind == PeerKind::Sibling && !matches!(status, 200..=399 | 404 | 410) {
         tracing::debug!(peer = peer.name, status, "a false hit");
-        peer.note_false_hit();
+        peer.note_false_hit(by);
         // The connection can be used again if all of the refusal is here.
         let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
         return None;
     }
-    course.used.set(hierarchy);
+    peer.note_true_hit(by);
+    course.used.set(match (by, peer.kind) {
+        (By::Query, PeerKind::Sibling) => Hierarchy::SiblingHit,
+        (By::Query, PeerKind::Parent) => Hierarchy::ParentHit,
+        (By::Digest, PeerKind::Sibling) => Hierarchy::DigestSiblingHit,
+        (By::Digest, PeerKind::Parent) => Hierarchy::DigestParentHit,
+    });
     Some(answer)
 }
 
