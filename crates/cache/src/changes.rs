@@ -117,6 +117,11 @@ impl Changes {
         self.0.push(made);
     }
 
+    /// Adds these changes.
+    pub fn append(&mut self, mut others: Changes) {
+        self.0.append(&mut others.0);
+    }
+
     /// Waits, for a bounded time, until no crash brings the old state back and no other process
     /// serves it. Returns whether the changes are durable on a disk.
     pub async fn durable(self, shared: &Cache) -> bool {

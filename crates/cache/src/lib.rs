@@ -2,10 +2,10 @@
 //!
 //! [`Cache`] is shared by all cores. [`key`] is what makes a key; [`stored`], [`partial`] and
 //! [`variants`] are the entries of the store; [`flight`] is collapsed forwarding; [`purge`],
-//! [`changes`], [`watch`] and [`doubts`] keep changed responses from being served; [`forms`] are
-//! the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is below the memory;
-//! [`sizing`] forecasts other sizes. The crate `caching` decides whether a response may be stored
-//! or reused.
+//! [`paths`], [`changes`], [`watch`] and [`doubts`] keep changed responses from being served;
+//! [`forms`] are the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is
+//! below the memory; [`sizing`] forecasts other sizes. The crate `caching` decides whether a
+//! response may be stored or reused.
 //!
 //! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
 //! acknowledged change is served after it.
@@ -24,6 +24,7 @@ pub mod key;
 pub mod limits;
 mod lookup;
 pub mod partial;
+pub mod paths;
 pub mod pressure;
 pub mod purge;
 pub mod ranges;

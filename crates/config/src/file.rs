@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use super::Path as RoutePath;
 use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
-use super::peer_keys::{HtcpSection, IcpSection};
+use super::peer_keys::{DigestSection, HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
 use super::table::{Here, Reader, at_restart, read_table};
 use super::tls_keys;
@@ -123,6 +123,7 @@ impl Root {
             hierarchy,
             icp: self.icp.as_ref().and_then(IcpSection::server),
             htcp: self.htcp.as_ref().and_then(HtcpSection::server),
+            digest: self.digest.as_ref().map(DigestSection::server),
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),
             via: self.via.clone(),

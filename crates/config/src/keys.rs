@@ -13,7 +13,7 @@ use toml::de::DeValue;
 
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
-use super::peer_keys::{HierarchySection, HtcpSection, IcpSection, PeerTable};
+use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
@@ -45,6 +45,7 @@ pub(crate) struct Root {
     pub(crate) hierarchy: HierarchySection,
     pub(crate) icp: Option<IcpSection>,
     pub(crate) htcp: Option<HtcpSection>,
+    pub(crate) digest: Option<DigestSection>,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
     pub(crate) via: Via,
@@ -72,6 +73,7 @@ impl Table for Root {
         [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
         (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";
         (htcp): htcp, "Answers to the queries of other caches, and their purges (HTCP, RFC 2756).";
+        (digest): digest, "Our cache digest, which other caches may fetch (Squid's format).";
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its response and in the log.";
         [upgrade]: upgrade, "Connections that switch to another protocol.";

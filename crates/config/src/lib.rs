@@ -46,7 +46,9 @@ pub use file::{Process, Settings};
 pub use key_settings::{
     CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
 };
-pub use peers::{AskedPeer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer};
+pub use peers::{
+    AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
+};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use quota::{By, Counts, Over, Quota, Rate};
@@ -111,6 +113,8 @@ pub struct Config {
     pub icp: Option<QueryServer>,
     /// The same by HTCP.
     pub htcp: Option<QueryServer>,
+    /// Our cache digest, if there is one.
+    pub digest: Option<DigestServer>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -161,6 +165,7 @@ impl Config {
             hierarchy: None,
             icp: None,
             htcp: None,
+            digest: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),
@@ -207,11 +212,32 @@ impl Config {
         let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
         let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
         let found = of_listeners.chain(of_servers).chain(of_https);
-        let found = found.chain(of_compression).chain(no_via);
+        let found = found.chain(of_compression).chain(no_via).chain(self.in_the_clear());
         let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();
         found
+    }
+
+    /// Requests for `https` URLs that would go to a peer without TLS, and not over loopback.
+    fn in_the_clear(&self) -> impl Iterator<Item = String> {
+        let is_forward = |listener: &Listener| listener.role == Role::Forward;
+        let forward = self.https.is_some() && self.listeners.iter().any(is_forward);
+        let by_routes = self.routes.iter().any(|route| route.peers)
+            && self.listeners.iter().any(|one| one.role == Role::Reverse && one.tls.is_some());
+        let of_parents = self.hierarchy.iter().filter(move |_| forward).flat_map(|of| &of.parents);
+        let of_asked = self.hierarchy.iter().filter(move |_| forward || by_routes);
+        let groups = of_parents.chain(of_asked.flat_map(|of| &of.asked).map(|peer| &peer.group));
+        let is_loopback = |origin: &Origin| {
+            let is_it = |address: &SocketAddr| address.ip().is_loopback();
+            !origin.addresses.is_empty() && origin.addresses.iter().all(is_it)
+        };
+        let origins = groups.flat_map(|group| &group.servers).map(|server| &server.origin);
+        let plain = origins.filter(move |origin| origin.tls.is_none() && !is_loopback(origin));
+        plain.map(|origin| {
+            let peer = &origin.authority;
+            format!("peer {peer}: requests for https URLs would go there in the clear")
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::keys::MANY;
 use super::peers::{
-    AskedPeer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
+    AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
 };
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, understood, words};
@@ -42,6 +42,7 @@ pub(crate) struct PeerTable {
     outstanding_max: Option<u32>,
     icp: Option<u16>,
     htcp: Option<u16>,
+    digest: bool,
     login: Option<Login>,
 }
 
@@ -55,6 +56,7 @@ impl Default for PeerTable {
             outstanding_max: None,
             icp: None,
             htcp: None,
+            digest: false,
             login: None,
         }
     }
@@ -76,10 +78,13 @@ impl Table for PeerTable {
         icp: Kind::Count(1, 65_535), icp,
             "The UDP port at which it answers queries (ICP). A request that misses is preceded by \
              a query to each peer with this key, and goes to the first that has the response. \
-             Default: it is not asked; a sibling needs this or htcp.", example "3130";
+             Default: it is not asked; a sibling needs this, htcp or digest.", example "3130";
         htcp: Kind::Count(1, 65_535), htcp,
             "The same with HTCP, whose queries have the fields of the request. Purges of URLs are \
              sent there, too.", example "4827";
+        digest: Kind::Flag, digest,
+            "Whether its cache digest is fetched (Squid's format). While there is a useful one, \
+             the peer is not asked: a request goes to it if the digest has its URL.";
         login: Kind::Path, login,
             "File with one line, NAME:PASSWORD, which is sent to this peer as \
              Proxy-Authorization (Basic). Read again at each reload. Default: none.",
@@ -92,8 +97,9 @@ impl Table for PeerTable {
             here.mistake_of(key, "this is for parents: a sibling is not chosen, but asked");
         }
         match (self.icp, self.htcp) {
-            (None, None) if self.kind == PeerKind::Sibling => {
-                here.mistake_of("kind", "a sibling is asked what it has: write icp or htcp");
+            (None, None) if self.kind == PeerKind::Sibling && !self.digest => {
+                let text = "a sibling is asked what it has: write icp or htcp, or digest";
+                here.mistake_of("kind", text);
             }
             (Some(_), Some(_)) => {
                 here.mistake_of("htcp", "a peer is asked by one protocol: leave out icp or htcp");
@@ -112,6 +118,7 @@ pub(crate) struct HierarchySection {
     always_direct_methods: Vec<String>,
     never_direct: Vec<DirectRule>,
     query_timeout: Duration,
+    hit_timeout: Duration,
     doubt_time: Duration,
     clear_changed: bool,
     timeouts: Timeouts,
@@ -131,6 +138,7 @@ impl Default for HierarchySection {
             always_direct_methods: Vec::new(),
             never_direct: Vec::new(),
             query_timeout: Duration::from_millis(500),
+            hit_timeout: Duration::from_secs(2),
             doubt_time: Duration::from_secs(7 * 24 * 3600),
             clear_changed: false,
             timeouts: Timeouts::default(),
@@ -169,6 +177,10 @@ impl Table for HierarchySection {
         query_timeout: super::value::TIMEOUT, query_timeout,
             "How long a request waits for the answers of peers to its query. A peer that has left \
              a query unanswered is waited for again after its next answer.";
+        hit_timeout: super::value::TIMEOUT, hit_timeout,
+            "How long a sibling that says that it has the response may take to accept a \
+             connection, and then until the first byte of the response. After that the request \
+             goes on without it.";
         doubt_time: super::value::WHILE, doubt_time,
             "How long peers may have an old response of a URL that was purged or changed here. For \
              this time siblings are not asked for it, and parents have to ask its origin.";
@@ -227,8 +239,9 @@ impl HierarchySection {
             let name = server.origin.authority.clone();
             let group = Group { name, ..self.group(vec![server]) };
             let by_icp = peer.icp.map(Queries::Icp);
-            let queries = by_icp.or(peer.htcp.map(Queries::Htcp))?;
-            Some(AskedPeer::new(peer.kind, group, queries))
+            let queries = by_icp.or(peer.htcp.map(Queries::Htcp));
+            let asked = AskedPeer::new(peer.kind, group, queries, self.hit_timeout);
+            (queries.is_some() || peer.digest).then_some(AskedPeer { digest: peer.digest, ..asked })
         });
         Some(Hierarchy {
             asked: asked.collect(),
@@ -323,5 +336,35 @@ impl HtcpSection {
     pub(crate) fn server(&self) -> Option<QueryServer> {
         let (allow_from, clear_from) = (self.allow_from.clone(), self.clear_from.clone());
         Some(QueryServer { listen: self.listen?, allow_from, clear_from })
+    }
+}
+
+/// `[digest]`
+#[derive(Debug)]
+pub(crate) struct DigestSection {
+    allow_from: Vec<IpNet>,
+    interval: Duration,
+}
+
+impl Default for DigestSection {
+    fn default() -> DigestSection {
+        DigestSection { allow_from: Vec::new(), interval: Duration::from_secs(3600) }
+    }
+}
+
+impl Table for DigestSection {
+    const KEYS: &'static [Key<DigestSection>] = keys![DigestSection;
+        allow_from: Kind::Networks, allow_from,
+            "Networks that may fetch the digest, from any listener, at the path \
+             /squid-internal-periodic/store_digest. Others get 403.",
+            example "[\"10.0.0.0/8\"]";
+        interval: super::value::PERIOD, interval,
+            "How often the digest is made. It has what will be fresh for at least as long.";
+    ];
+}
+
+impl DigestSection {
+    pub(crate) fn server(&self) -> DigestServer {
+        DigestServer { allow_from: self.allow_from.clone(), interval: self.interval }
     }
 }

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ipnet::IpNet;
 
-use super::{Domain, Ejection, Group, Queue};
+use super::{Domain, Ejection, Group, Queue, Timeouts};
 use crate::limits::LOGIN_FILE_BYTES_MAX;
 
 /// The name of the group of parents in logs and metrics.
@@ -67,7 +67,7 @@ impl fmt::Display for DirectRule {
     }
 }
 
-/// A peer that answers queries.
+/// A peer that answers queries, or whose digest is fetched.
 #[derive(Clone, Debug)]
 pub struct AskedPeer {
     /// How it is used.
@@ -75,13 +75,21 @@ pub struct AskedPeer {
     /// The peer as a server for requests: a group of one, with its name.
     pub group: Group,
     /// The protocol of the queries, and its UDP port.
-    pub queries: Queries,
+    pub queries: Option<Queries>,
+    /// Its cache digest is fetched. While there is a useful one, no query is sent.
+    pub digest: bool,
 }
 
 impl AskedPeer {
     /// A peer as a group of one. What it fails to do, the origin can do: so one failure is enough
-    /// to leave it alone for a while, and no request waits for a place.
-    pub fn new(kind: PeerKind, group: Group, queries: Queries) -> AskedPeer {
+    /// to leave it alone for a while, and no request waits for a place. A sibling can send a stored
+    /// response at once: it has `hit_timeout` for that.
+    pub fn new(
+        kind: PeerKind,
+        group: Group,
+        queries: Option<Queries>,
+        hit_timeout: Duration,
+    ) -> AskedPeer {
         let ejection = Ejection {
             failures: 1,
             share_percent_max: 100,
@@ -89,7 +97,19 @@ impl AskedPeer {
             ..group.ejection
         };
         let queue = Queue { length_max: 0, ..group.queue };
-        AskedPeer { kind, group: Group { ejection, queue, ..group }, queries }
+        let within = |limit: Option<Duration>| {
+            Some(limit.map_or(hit_timeout, |limit| limit.min(hit_timeout)))
+        };
+        let timeouts = match kind {
+            PeerKind::Parent => group.timeouts,
+            PeerKind::Sibling => Timeouts {
+                connect: within(group.timeouts.connect),
+                first_byte: within(group.timeouts.first_byte),
+                ..group.timeouts
+            },
+        };
+        let group = Group { ejection, queue, timeouts, ..group };
+        AskedPeer { kind, group, queries, digest: false }
     }
 }
 
@@ -131,6 +151,22 @@ impl QueryServer {
     /// Whether this address may purge.
     pub fn allows_clearing(&self, from: IpAddr) -> bool {
         holds(&self.clear_from, from)
+    }
+}
+
+/// Our cache digest for other caches.
+#[derive(Clone, Debug)]
+pub struct DigestServer {
+    /// Networks that may fetch it.
+    pub allow_from: Vec<IpNet>,
+    /// How often it is made.
+    pub interval: Duration,
+}
+
+impl DigestServer {
+    /// Whether this address may fetch it.
+    pub fn allows(&self, from: IpAddr) -> bool {
+        holds(&self.allow_from, from)
     }
 }
 

@@ -49,11 +49,6 @@ impl Destination<'_> {
         StoredUri::new(self.realm, self.authority, &self.stored_path)
     }
 
-    /// Another URI of the same origin, as it is stored.
-    pub(crate) fn neighbour<'p>(&'p self, stored_path: &'p [u8]) -> StoredUri<'p> {
-        StoredUri::new(self.realm, self.authority, stored_path)
-    }
-
     /// The path and query that the upstream gets instead of the requested ones.
     pub(crate) fn path_sent(&self) -> Option<&[u8]> {
         (self.is_keyed && *self.stored_path != *self.path).then_some(&*self.stored_path)

@@ -9,9 +9,9 @@
 //! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
 //! joins other requests' fetches, [`fetch`] asks the origin or a peer, [`coded`] chooses the form
 //! of a response, [`in_form`], [`serve`] and [`from_disk`] send. [`quota`] takes each request from
-//! its quotas, and paces its body. [`explain`] describes what an exchange would do. [`hit`] looks
-//! for a fresh hit, for connections that answer it without an exchange. `INSIDE` in
-//! `xtask/src/tidy/imports.rs` has the floors below them.
+//! its quotas, and paces its body. [`our_digest`] is what other caches fetch. [`explain`] describes
+//! what an exchange would do. [`hit`] looks for a fresh hit, for connections that answer it without
+//! an exchange. `INSIDE` in `xtask/src/tidy/imports.rs` has the floors below them.
 //!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
 //! bytes grow memory beyond a limit of [`limits`].
@@ -25,6 +25,7 @@ mod collapse;
 mod connect;
 mod course;
 mod destination;
+mod digest_answer;
 pub mod explain;
 mod fetch;
 mod from_disk;
@@ -33,6 +34,7 @@ mod in_form;
 pub mod limits;
 pub mod listener;
 pub mod logged;
+pub mod our_digest;
 mod plan;
 mod purge_method;
 pub mod quota;

@@ -31,6 +31,9 @@ const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
 /// Decoding goes before all encodings that wait, but not before those that have begun.
 pub const DECODED_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// Between the first bytes of our digest and the others.
+pub const DIGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// A paced body is sent in so many pieces for each second ...
 pub const PACED_PIECES_PER_SECOND: u64 = 8;
 /// ... of at least so many bytes ...

@@ -1,12 +1,12 @@
 //! The method `PURGE`.
 
-use cache::changes::Changes;
 use cache::key::StoredUri;
+use cache::paths::Paths;
+use cache::realm::normal_authority;
 use cache::stored::Wire;
 use caching::FieldSource;
 use outcome::{Outcome, Refusal};
 use runtime::time;
-use store::Concerns;
 
 use super::Exchange;
 use super::fetch::hierarchy;
@@ -20,24 +20,18 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
     // Not only on reverse listeners: a purge is of all roles.
     let stored = exchange.context.snapshot.routes.stored_path(authority, path);
-    let url = StoredUri::new(realm, authority, path).url();
     let fields = Wire(exchange.context.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
     let cache = &exchange.context.worker.cache;
-    let (mut mark, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
-    let mut changes = Changes::of(made);
-    if *stored != *path && !planted::is(planted::Bug::PurgeAsRequested) {
-        // A response may also be stored as it was requested, from before a change of the settings.
-        let url = StoredUri::new(realm, authority, &stored).url();
-        let (later, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
-        changes.push(made);
-        mark = later;
-    }
+    let host = normal_authority(realm, authority);
+    let paths = Paths::new(path, &stored);
+    let (mark, changes) = cache.purge_url(&host, paths, soft, time::wall_ms());
     changes.durable(cache).await;
     let RequestContext { worker, snapshot, .. } = &exchange.context;
     if snapshot.peers.is_some() && !soft {
-        Box::pin(hierarchy::clear_purged(worker, snapshot, &url)).await;
+        Box::pin(hierarchy::clear_purged(worker, snapshot, &host, path)).await;
     }
+    let url = StoredUri::new(realm, authority, path).url();
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),

@@ -14,7 +14,7 @@ use cache::key::KeyParts;
 use cache::realm::Realm;
 use cache::stored::Wire;
 use caching::cache_status::Forward;
-use config::Role;
+use config::{DigestServer, Role};
 use http1::{RequestHead, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
@@ -31,6 +31,7 @@ use super::fetch::Forwarding;
 use super::fetch::hierarchy::{addresses, tls_peer};
 use super::step::Step;
 use crate::listener::ListenerContext;
+use crate::our_digest;
 use crate::request::{Class, RequestedUri, has_content, requested_uri};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
@@ -101,6 +102,11 @@ impl<'x> RequestContext<'x> {
             Class::Bypass(why) => (None, Some(why)),
             Class::Cacheable => (None, None),
         };
+        if let Some(rules) = &snapshot.config.digest
+            && our_digest::is_requested(self.head)
+        {
+            return self.digest(rules);
+        }
         let RequestedUri { realm, authority, path } = self.uri()?;
         let mut stored_path = Cow::Borrowed(path);
         let mut sends_key = true;
@@ -168,6 +174,16 @@ impl<'x> RequestContext<'x> {
             }
             Some(why) => Ok(Step::Pass(to, why)),
         }
+    }
+
+    /// The answer to another cache that fetches our digest, by whatever name of this proxy.
+    #[cold]
+    fn digest<'d>(&self, rules: &DigestServer) -> Result<Step<'d>, Refusal> {
+        if !rules.allows(self.peer.ip()) {
+            return Err(Refusal::DigestFrom);
+        }
+        let made = self.worker.shared.digest.get().ok_or(Refusal::DigestNone)?;
+        Ok(Step::AnswerWithDigest(made))
     }
 
     /// Whether a replay of the request does no harm, if its route says so (RFC 8470 section 4).

@@ -1,7 +1,7 @@
 //! The state machine of an exchange: the one place that branches.
 //!
 //! ```text
-//!   route --> Purge | AnswerByRoute | Refuse ------------------------> End
+//!   route --> Purge | AnswerByRoute | AnswerWithDigest | Refuse -----> End
 //!     |-----> Connect | Upgrade -----------------------------(tunnel)-> End
 //!     |-----> Pass ----------------------------------------------------> End
 //!     '-----> LookUp <------------------------------------------.
@@ -36,7 +36,7 @@ use super::destination::Destination;
 use super::fetch::{background, pass};
 use super::routing::Place;
 use super::step::{Ending, FromStore, Provenance, Serving, Step};
-use super::{Exchange, connect, purge_method, route_answer, upgrade};
+use super::{Exchange, connect, digest_answer, purge_method, route_answer, upgrade};
 use crate::client::Client;
 use crate::limits::BODIES_LOST_MAX;
 
@@ -97,6 +97,9 @@ impl<'x, C: Client> Exchange<'x, C> {
                 Step::Purge => return purge_method::purge(self).await,
                 Step::AnswerByRoute(action) => {
                     return Ok(route_answer::answer(self, &action).await);
+                }
+                Step::AnswerWithDigest(made) => {
+                    return Ok(Box::pin(digest_answer::answer(self, &made)).await);
                 }
                 Step::Refuse(refusal) => return Err(refusal),
                 Step::Connect => {

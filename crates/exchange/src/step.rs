@@ -20,6 +20,7 @@ use super::ask::{Ask, Held};
 use super::destination::Destination;
 use crate::cache_status::CacheStatus;
 use crate::client::Gone;
+use crate::our_digest::Made;
 
 /// What an exchange does next. Each step is carried out by one function, which returns the next.
 pub(crate) enum Step<'d> {
@@ -29,6 +30,8 @@ pub(crate) enum Step<'d> {
     Connect,
     /// Answers as the route says.
     AnswerByRoute(Box<Action>),
+    /// Answers with our cache digest.
+    AnswerWithDigest(Arc<Made>),
     /// Answers with an error.
     Refuse(Refusal),
     /// Passes on a request to switch to one of these protocols.

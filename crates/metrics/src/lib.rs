@@ -179,6 +179,8 @@ counters! {
     connections_closed_for_room: Counter, "Idle client connections closed because no descriptor \
         was left";
     held_bytes as "client_held_bytes": Gauge, "Bytes of responses that clients have not read yet";
+    clears_ignored as "htcp_clears_ignored": Counter,
+        "Purges of other caches (CLR) that came too often, and were ignored";
     upstream_connects: Counter, "Connections opened to upstreams";
     upstream_reuses: Counter, "Requests sent on a pooled upstream connection";
     upstream_retries: Counter, "Requests repeated because a pooled connection was closed";

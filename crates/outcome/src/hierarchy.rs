@@ -16,6 +16,10 @@ pub enum Hierarchy {
     SiblingHit,
     /// A parent that said so.
     ParentHit,
+    /// A sibling whose digest has the URL.
+    DigestSiblingHit,
+    /// A parent whose digest has the URL.
+    DigestParentHit,
     /// A parent, by the Cache Array Routing Protocol.
     Carp,
 }
@@ -30,6 +34,8 @@ impl Hierarchy {
             Hierarchy::AnyParent => "ANY_OLD_PARENT",
             Hierarchy::SiblingHit => "SIBLING_HIT",
             Hierarchy::ParentHit => "PARENT_HIT",
+            Hierarchy::DigestSiblingHit => "CD_SIBLING_HIT",
+            Hierarchy::DigestParentHit => "CD_PARENT_HIT",
             Hierarchy::Carp => "CARP",
         }
     }

@@ -21,7 +21,7 @@ pub enum Outcome {
     Pass,
     /// A tunnel: CONNECT, or an upgraded connection.
     Tunnel,
-    /// Answered by the proxy itself: a purge.
+    /// Answered by the proxy itself: a purge, or our cache digest.
     Own,
     /// Answered with an error from the proxy.
     Refused,

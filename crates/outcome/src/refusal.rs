@@ -185,6 +185,10 @@ refusals! {
         "the method PURGE is taken from this machine, or from the networks that the configuration \
          names";
     PurgeTarget = 400, Request, Keep, "purge-target", "PURGE takes the URL that is to be purged";
+    DigestFrom = 403, Access, Keep, "digest-from",
+        "this client's address is in no network of digest.allow_from; the operator can add it";
+    DigestNone = 404, State, Keep, "digest-none",
+        "no cache digest has been made yet: ask again later";
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
     NoParent = 503, State, Keep, "no-parent",
         "no parent is usable, and this request must not go to its origin (never_direct)";

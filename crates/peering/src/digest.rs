@@ -1,9 +1,9 @@
 //! Cache digests in Squid's format, version 5: what another cache probably has.
 //!
 //! A digest is a Bloom filter over the keys of stored responses. A cache fetches the digests of its
-//! siblings by HTTP, from `/squid-internal-periodic/store_digest` with the type
-//! `application/cache-digest`, and then knows without a query which sibling to ask. A digest has no
-//! false misses for what was stored when it was made, and has false hits.
+//! siblings by HTTP, from [`PATH`] with the type [`CONTENT_TYPE`], and then knows without a query
+//! which sibling to ask. A digest has no false misses for what was stored when it was made, and has
+//! false hits.
 //!
 //! ```text
 //!   0  version (2 bytes), lowest version of readers (2 bytes)
@@ -36,6 +36,12 @@ use md5::{Digest as _, Md5};
 
 use crate::bytes::{Malformed, Problem, Reader, malformed};
 use crate::limits::{DIGEST_BYTES_MAX, DIGEST_CAPACITY_MAX, PERCENT_SET_MAX};
+
+/// The path of a digest.
+pub const PATH: &[u8] = b"/squid-internal-periodic/store_digest";
+
+/// The media type of a digest.
+pub const CONTENT_TYPE: &str = "application/cache-digest";
 
 /// The bytes before the mask.
 pub const HEADER_BYTES: usize = 128;

@@ -160,6 +160,9 @@ fn asked(out: &mut String, request: &Request) {
     if !request.asks.is_empty() {
         row(out, "asks first", &request.asks.join(", "));
     }
+    if let Some(peer) = &request.digest {
+        row(out, "digest of", peer);
+    }
     if let Some(rule) = &request.hierarchy {
         row(out, "hierarchy", rule);
     }

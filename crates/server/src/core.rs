@@ -13,6 +13,8 @@ use crate::change::Change;
 use crate::core_task::CoreTask;
 use crate::listening::Listening;
 use crate::log_to::LogTo;
+use crate::our_digest;
+use crate::peer_digests;
 use crate::process::{DiskUser, Process};
 use crate::queries::{self, Protocol};
 use config::{Config, Listener};
@@ -109,6 +111,11 @@ impl Core {
             [Protocol::Icp, Protocol::Htcp]
                 .map(|of| runtime::spawn(queries::answer(Rc::clone(&worker), of)))
         });
+        // It also makes our digest, and fetches those of others.
+        let keeping = is_first.then(|| {
+            let ours = runtime::spawn(our_digest::keep(Rc::clone(&worker)));
+            [ours, runtime::spawn(peer_digests::keep(Rc::clone(&worker)))]
+        });
         let admin = admin.map(|listener| {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
@@ -119,8 +126,8 @@ impl Core {
         if let Some(attending) = attending {
             attending.abort();
         }
-        for answering in answering.into_iter().flatten() {
-            answering.abort();
+        for task in answering.into_iter().flatten().chain(keeping.into_iter().flatten()) {
+            task.abort();
         }
         if let Some(admin) = admin {
             admin.abort();

@@ -24,6 +24,8 @@ mod listening;
 mod locks;
 mod log_to;
 mod metrics_text;
+mod our_digest;
+mod peer_digests;
 mod process;
 mod purge_api;
 mod queries;

@@ -13,13 +13,39 @@ pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
 pub(crate) const QUERIES_PER_TURN_MAX: usize = 32;
 /// Answers per second to queries from addresses that may not ask. The others get none.
 pub(crate) const DENIALS_PER_SECOND_MAX: u32 = 10;
-/// Purges per second that other caches may send. The others are ignored, as if lost on the way.
+/// Purges per second that one other cache may send. The others are ignored, as if lost on the way.
 pub(crate) const CLEARS_PER_SECOND_MAX: u32 = 100;
+/// Caches whose purges are counted at a time. Those of more in one second are ignored.
+pub(crate) const CLEARING_MAX: usize = 64;
+/// How often it is logged at most that such purges were ignored.
+pub(crate) const IGNORED_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// Slots of the store in memory that one slice of making a digest visits ...
+pub(crate) const DIGEST_SLOTS_PER_SLICE: usize = 256;
+/// ... or records that it reads from the disk. Each is at most one block.
+pub(crate) const DIGEST_READS_PER_SLICE: usize = 2;
+/// The pause between two slices.
+pub(crate) const DIGEST_SLICE_EVERY: Duration = Duration::from_millis(10);
+/// URLs for which a digest has room besides those that were stored when it was begun, and an eighth
+/// of these.
+pub(crate) const DIGEST_SPARE_URLS: usize = 64;
+/// When the second digest is made at the latest. The time doubles until it is that of the
+/// configuration.
+pub(crate) const DIGEST_FIRST_AFTER: Duration = Duration::from_secs(60);
+/// The digest of a peer is fetched at most so often ...
+pub(crate) const DIGEST_EVERY_MIN: Duration = Duration::from_secs(60);
+/// ... and at least so often, whatever the peer says.
+pub(crate) const DIGEST_EVERY_MAX: Duration = Duration::from_secs(3600);
+/// How long the fetch of a digest may take.
+pub(crate) const DIGEST_FETCH_MAX: Duration = Duration::from_secs(60);
 /// The largest body of a call to the admin address, in bytes.
 pub(crate) const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Pages of the dashboard that may be open at once.
 pub(crate) const PAGES_MAX: usize = 16;
 /// The longest measurement of the locks for one call, in seconds.
 pub(crate) const LOCKS_SECONDS_MAX: u64 = 60;
+const _: () = assert!(DIGEST_EVERY_MIN.as_secs() < DIGEST_EVERY_MAX.as_secs());
+const _: () = assert!(DIGEST_FETCH_MAX.as_secs() <= DIGEST_EVERY_MIN.as_secs());
+
 /// How long a change waits for the successor's reply. The successor waits as long for its disk.
 pub(crate) const TAKEN_IN_WAIT_MAX: Duration = Duration::from_secs(20);

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
+use store::{Concerns, Mark, PURGE_PREFIX_BYTES_MAX};
 
 use crate::call::{Call, Reply};
 use cache::changes::Changes;
+use cache::paths::Paths;
 use exchange::Worker;
-use policy::routes::Routes;
 use runtime::time;
 
 /// What is asked for.
@@ -60,39 +60,38 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
         Err(text) => return Reply::error(400, text),
     };
     let now_ms = time::wall_ms();
-    let stored = match &purged {
-        Target::Url(url) => stored_url(&routes, url),
-        _ => None,
-    };
     let mut changes = Changes::default();
-    let mut one = |what| {
-        let (mark, made) = cache.purge(what, soft, now_ms);
-        changes.push(made);
+    let mut add = |(mark, made): (Mark, Changes)| {
+        changes.append(made);
         mark.generation
+    };
+    let one = |what| {
+        let (mark, made) = cache.purge(what, soft, now_ms);
+        (mark, Changes::of(made))
     };
     let generation = match &purged {
         Target::Url(url) => {
-            // As it was requested, and as its route stores it.
-            let requested = one(Concerns::Url(url.as_bytes()));
-            stored.as_ref().map_or(requested, |stored| one(Concerns::Url(stored)))
+            let (authority, path) = split(url);
+            let stored = routes.stored_path(authority, path);
+            let paths = Paths::new(path, &stored);
+            add(cache.purge_url(authority, paths, soft, now_ms))
         }
-        Target::Prefix(prefix) => one(Concerns::Prefix(prefix.as_bytes())),
-        Target::Tags(tags) => tags.iter().fold(0, |_, tag| one(Concerns::Tag(tag.as_bytes()))),
-        Target::All => one(Concerns::All),
+        Target::Prefix(prefix) => add(one(Concerns::Prefix(prefix.as_bytes()))),
+        Target::Tags(tags) => tags.iter().fold(0, |_, tag| add(one(Concerns::Tag(tag.as_bytes())))),
+        Target::All => add(one(Concerns::All)),
     };
     let durable = changes.durable(cache).await;
     if let (Target::Url(url), false) = (&purged, soft) {
-        exchange::clear_purged(worker, &worker.snapshot(), url.as_bytes()).await;
+        let (authority, path) = split(url);
+        exchange::clear_purged(worker, &worker.snapshot(), authority, path).await;
     }
     let durable = cache.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })
 }
 
-/// A URL as it is stored, if settings of its route change it.
-fn stored_url(routes: &Routes, url: &str) -> Option<Vec<u8>> {
-    let (authority, path) = url.split_at(url.find('/')?);
-    let stored = routes.stored_path(authority.as_bytes(), path.as_bytes());
-    (*stored != *path.as_bytes()).then(|| [authority.as_bytes(), &stored].concat())
+/// The authority of a URL as purges use it, and its path and query.
+fn split(url: &str) -> (&[u8], &[u8]) {
+    url.as_bytes().split_at(url.find('/').unwrap_or(url.len()))
 }
 
 fn order(call: &Call) -> Result<Order, String> {

@@ -4,26 +4,29 @@
 //! with HTCP a request with its fields. One core answers, from memory, or from the disk if the
 //! response is there. The queries of strangers are refused at a bounded rate, and otherwise not
 //! answered; such an answer is not longer than its question. A CLR of HTCP purges a URL, if its
-//! sender may and not too many have come in this second: the address of a sender can be forged. It
-//! is not passed on, so that it cannot go in circles.
+//! sender may and has not sent too many in this second: its address can be forged. It is not passed
+//! on, so that it cannot go in circles.
 //!
 //! What never happens: a query makes us fetch anything; a stale response is announced; a flood of
 //! queries keeps the core from its other work, or makes more than one task.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::changes::{Changes, Made};
+use cache::changes::Changes;
 use cache::disk::swap_in::swap_in;
 use cache::key::StoredUri;
+use cache::paths::Paths;
 use cache::realm::Realm;
 use cache::stored::{Stored, Wire};
 use cache::{Look, Lookup};
 use config::{Config, QueryServer, Role};
 use exchange::Worker;
+use exchange::snapshot::Snapshot;
 use http1::{OwnedRequest, Scheme, Scratch};
 use peering::htcp;
 use peering::icp::{Kind, Message};
@@ -32,7 +35,10 @@ use policy::routes::Choice;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
 
-use crate::limits::{CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX, QUERIES_PER_TURN_MAX};
+use crate::limits::{
+    CLEARING_MAX, CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX, IGNORED_LOGGED_EVERY,
+    QUERIES_PER_TURN_MAX,
+};
 
 /// How often the configuration is looked at, and a bind that failed is tried again: the process
 /// that this one replaces holds the address until it ends.
@@ -80,7 +86,7 @@ pub(crate) async fn answer(worker: Rc<Worker>, protocol: Protocol) {
 }
 
 /// HTTP/1.0 has no required field.
-const PLAIN: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
+pub(crate) const PLAIN: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
 struct Server<'w> {
     worker: &'w Rc<Worker>,
@@ -89,7 +95,7 @@ struct Server<'w> {
     /// A request without fields.
     plain: OwnedRequest,
     denials: Rate,
-    clears: Rate,
+    clears: Clears,
     /// The purges that are not durable yet, while a task makes them so.
     purges: Rc<RefCell<Option<Changes>>>,
 }
@@ -116,10 +122,37 @@ impl Rate {
     }
 }
 
+/// The purges of each sender in this second.
+#[derive(Default)]
+struct Clears {
+    senders: HashMap<IpAddr, Rate>,
+    /// When it was last logged that some were ignored.
+    logged: Option<Instant>,
+}
+
+impl Clears {
+    /// Whether this sender may send one more.
+    fn allow(&mut self, from: IpAddr) -> bool {
+        let now = time::now();
+        if self.senders.len() >= CLEARING_MAX && !self.senders.contains_key(&from) {
+            self.senders.retain(|_, rate| now.since(rate.since) < Duration::from_secs(1));
+        }
+        let has_place = self.senders.len() < CLEARING_MAX || self.senders.contains_key(&from);
+        let allows = has_place
+            && self.senders.entry(from).or_insert_with(Rate::new).allows(CLEARS_PER_SECOND_MAX);
+        let was_logged = self.logged.is_some_and(|at| now.since(at) < IGNORED_LOGGED_EVERY);
+        if !allows && !was_logged {
+            tracing::warn!(%from, "purges of a peer come too often, and some are ignored");
+            self.logged = Some(now);
+        }
+        allows
+    }
+}
+
 impl<'w> Server<'w> {
     fn new(worker: &'w Rc<Worker>, socket: UdpSocket, protocol: Protocol) -> Server<'w> {
         let plain = parsed(PLAIN).expect("a whole request");
-        let (denials, clears) = (Rate::new(), Rate::new());
+        let (denials, clears) = (Rate::new(), Clears::default());
         Server { worker, socket, protocol, plain, denials, clears, purges: Rc::default() }
     }
 
@@ -225,7 +258,9 @@ impl<'w> Server<'w> {
                 }
                 None => htcp::Response::Absent { cache_fields: b"" },
             },
-            htcp::Request::Clear { .. } if !self.clears.allows(CLEARS_PER_SECOND_MAX) => return,
+            htcp::Request::Clear { .. } if !self.clears.allow(from.ip()) => {
+                return self.worker.io.counters.clears_ignored.add(1);
+            }
             htcp::Request::Clear { specifier, .. } => {
                 htcp::Response::Cleared(self.clear(specifier.uri))
             }
@@ -249,30 +284,27 @@ impl<'w> Server<'w> {
     fn clear(&self, url: &[u8]) -> htcp::Cleared {
         let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
         let (cache, routes) = (&self.worker.cache, Arc::clone(&self.worker.snapshot().routes));
-        // As it was requested, and as its route stores it.
         let stored = routes.stored_path(authority, path);
-        let stored = (*stored != *path).then_some(&*stored);
+        let paths = Paths::new(path, &stored);
         let mut was_there = false;
-        for path in [path].into_iter().chain(stored) {
-            let uri = |role| StoredUri::new(Realm { role, scheme }, authority, path);
-            was_there |= [Role::Forward, Role::Reverse].into_iter().any(|role| {
-                let key = cache.uri_key(uri(role));
+        for role in [Role::Forward, Role::Reverse] {
+            let realm = Realm { role, scheme };
+            was_there |= paths.each().any(|path| {
+                let key = cache.uri_key(StoredUri::new(realm, authority, path));
                 let on_disk = || cache.disk().is_some_and(|disk| disk.contains(&key));
                 cache.store.peek(&key).is_some() || on_disk()
             });
-            for role in [Role::Forward, Role::Reverse] {
-                self.make_durable(cache.invalidate(uri(role), None, false));
-            }
+            self.make_durable(cache.invalidate_url(realm, authority, paths, None, false));
         }
         if was_there { htcp::Cleared::Gone } else { htcp::Cleared::Absent }
     }
 
     /// Who sends a CLR does not wait until it would survive a crash. One task does, for all.
-    fn make_durable(&self, made: Made) {
+    fn make_durable(&self, made: Changes) {
         if let Some(purges) = &mut *self.purges.borrow_mut() {
-            return purges.push(made);
+            return purges.append(made);
         }
-        *self.purges.borrow_mut() = Some(Changes::of(made));
+        *self.purges.borrow_mut() = Some(made);
         let (purges, cache) = (Rc::clone(&self.purges), Arc::clone(&self.worker.cache));
         let waiting = async move {
             loop {
@@ -300,17 +332,11 @@ impl<'w> Server<'w> {
         let cache = &self.worker.cache;
         let snapshot = self.worker.snapshot();
         for role in [Role::Forward, Role::Reverse] {
-            let serves = snapshot.config.listeners.iter().any(|listener| {
-                let speaks =
-                    role == Role::Forward || listener.tls.is_some() == (scheme == Scheme::Https);
-                listener.role == role && speaks
-            });
-            // With settings for its key, a response is not that of a URL alone.
-            let plain = || matches!(snapshot.routes.choose(authority, path), Choice::Plain);
-            if !serves || (role == Role::Reverse && !plain()) {
+            let realm = Realm { role, scheme };
+            if !is_served(&snapshot, realm, authority, path) {
                 continue;
             }
-            let key = cache.uri_key(StoredUri::new(Realm { role, scheme }, authority, path));
+            let key = cache.uri_key(StoredUri::new(realm, authority, path));
             let head = request.head();
             let wire = Wire(head.fields);
             if cache.disk().is_some() {
@@ -327,7 +353,23 @@ impl<'w> Server<'w> {
     }
 }
 
-fn parsed(bytes: &[u8]) -> Option<OwnedRequest> {
+/// Whether a listener would serve the URL from the store.
+pub(crate) fn is_served(
+    snapshot: &Snapshot,
+    Realm { role, scheme }: Realm,
+    authority: &[u8],
+    path: &[u8],
+) -> bool {
+    let serves = snapshot.config.listeners.iter().any(|listener| {
+        let speaks = role == Role::Forward || listener.tls.is_some() == (scheme == Scheme::Https);
+        listener.role == role && speaks
+    });
+    // With settings for its key, a response is not that of a URL alone.
+    let plain = || matches!(snapshot.routes.choose(authority, path), Choice::Plain);
+    serves && (role == Role::Forward || plain())
+}
+
+pub(crate) fn parsed(bytes: &[u8]) -> Option<OwnedRequest> {
     let (mut scratch, limits) = (Scratch::new(), http1::Limits::DEFAULT);
     let head = http1::parse_request(bytes, &mut scratch, &limits).ok().flatten()?;
     Some(head.detach())

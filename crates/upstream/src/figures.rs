@@ -115,6 +115,33 @@ figures! { PEER, PEER_FIGURES: Peer, &["peer"];
     false_hits = "peer_false_hits", Counter,
         "Hits of the peer whose response it did not have after all",
         |peer| peer.state.figures.false_hits.load(Relaxed);
+    rests = "peer_rests", Counter,
+        "Times that the peer was left alone for a while after false hits",
+        |peer| peer.state.figures.rests.load(Relaxed);
+    digest_hits = "peer_digest_hits", Counter,
+        "Requests that the peer answered because its digest had their URL",
+        |peer| peer.state.digest.figures.hits.load(Relaxed);
+    digest_false_hits = "peer_digest_false_hits", Counter,
+        "Requests sent to the peer because its digest had their URL, which it did not have",
+        |peer| peer.state.digest.figures.false_hits.load(Relaxed);
+    digest_fetches = "peer_digest_fetches", Counter,
+        "Digests of the peer that were fetched or confirmed",
+        |peer| peer.state.digest.figures.fetches.load(Relaxed);
+    digest_failures = "peer_digest_failures", Counter,
+        "Times that the digest of the peer could not be fetched",
+        |peer| peer.state.digest.figures.failures.load(Relaxed);
+    digest_usable = "peer_digest_usable", Gauge,
+        "1 if requests go by the digest of the peer, 0 if there is none, or it is too old or full",
+        |peer| u64::from(peer.digest().is_some());
+    digest_age_ns = "peer_digest_age_seconds", Gauge,
+        "Time since the digest of the peer was fetched or confirmed",
+        |peer| peer.fetched().map_or(0, |of| time::now().since(of.at).as_nanos() as u64);
+    digest_bytes = "peer_digest_bytes", Gauge,
+        "Size of the digest of the peer",
+        |peer| peer.fetched().map_or(0, |of| of.bytes as u64);
+    digest_set_ppm = "peer_digest_set_ratio", Gauge,
+        "Share of bits that are set in the digest of the peer",
+        |peer| peer.fetched().map_or(0, |of| u64::from(of.percent_set) * 10_000);
     clears = "peer_clears", Counter,
         "Purges that the peer was notified of",
         |peer| peer.state.figures.clears.load(Relaxed);

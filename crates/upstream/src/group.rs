@@ -91,8 +91,11 @@ pub(super) struct Member {
 pub struct Registry {
     groups: Mutex<HashMap<String, Weak<GroupState>>>,
     servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
-    peers: Mutex<HashMap<(String, Queries), Weak<PeerState>>>,
+    peers: Mutex<HashMap<PeerId, Weak<PeerState>>>,
 }
+
+/// The name of a peer, and how it is asked.
+type PeerId = (String, Option<Queries>);
 
 /// The server that a request would go to.
 pub struct Predicted {
@@ -150,6 +153,7 @@ impl Registry {
             kind: peer.kind,
             group: Arc::clone(group),
             queries: peer.queries,
+            fetches_digest: peer.digest,
             state: kept(&self.peers, (peer.group.name.clone(), peer.queries), PeerState::default),
         };
         asked.iter().zip(groups).map(one).collect()

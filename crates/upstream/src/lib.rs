@@ -19,6 +19,7 @@
 mod balance;
 mod budget;
 pub mod dial;
+pub mod digests;
 pub mod figures;
 pub mod group;
 mod h1;

@@ -42,6 +42,18 @@ pub(crate) const RESENDS_MAX: u32 = 100;
 pub(crate) const QUERIES_MAX: usize = 4096;
 /// How often a peer that does not answer is asked again.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(1);
+/// A peer is left alone after so many false hits in a row ...
+pub(crate) const FALSE_HITS_IN_ROW: u32 = 10;
+/// ... for so long the first time, doubled each time ...
+pub(crate) const REST_MIN: Duration = Duration::from_secs(10);
+/// ... and at most for so long.
+pub(crate) const REST_MAX: Duration = Duration::from_secs(600);
+/// How long the digest of a peer is used after its time, while it is fetched again.
+pub(crate) const DIGEST_GRACE: Duration = Duration::from_secs(60);
+/// How long a failed fetch of a digest waits the first time, doubled each time ...
+pub(crate) const DIGEST_RETRY_MIN: Duration = Duration::from_secs(10);
+/// ... and at most.
+pub(crate) const DIGEST_RETRY_MAX: Duration = Duration::from_secs(3600);
 
 /// The limits of an HTTP/2 connection. The upstream is configured, so that its rates are limited
 /// less than those of a client.

@@ -1,8 +1,9 @@
-//! Asking peers by ICP or HTCP whether they have a response (RFC 2186, RFC 2756), and notifying
-//! them of purges (CLR of HTCP).
+//! Asking peers whether they have a response, by ICP or HTCP (RFC 2186, RFC 2756) or by their
+//! digests ([`super::digests`]), and notifying them of purges (CLR of HTCP).
 //!
 //! ```text
-//!   a request that misses --> a query to each peer that answers --> the first hit, or a miss from
+//!   a request that misses --> a peer whose digest has it, or else
+//!                        |--> a query to each peer that answers --> the first hit, or a miss from
 //!                        |                                          all, or the time-out
 //!                        '--> a query to each peer that does not, from time to time: no one waits
 //! ```
@@ -10,7 +11,8 @@
 //! A peer that has left one query unanswered is *silent*. It is asked again by queries that no
 //! request waits for, and its next answer in time ends the silence. So a peer that has died, or has
 //! become too slow, costs the requests that were waiting at that moment their time-out, and no
-//! others. A peer is not asked while requests to it fail either.
+//! others. A peer is not asked while requests to it fail either, nor for a while after
+//! [`FALSE_HITS_IN_ROW`] hits in a row that were false.
 //!
 //! Each core has a socket for each family, at a port that the system chooses. A query has a random
 //! number. An answer counts if it has the number of an outstanding query and comes from the address
@@ -29,7 +31,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -41,8 +43,9 @@ use peering::limits::ICP_BYTES_MAX;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
 
+use crate::digests::{self, DigestState};
 use crate::group::Group;
-use crate::limits::{PROBE_EVERY, QUERIES_MAX};
+use crate::limits::{FALSE_HITS_IN_ROW, PROBE_EVERY, QUERIES_MAX, REST_MAX, REST_MIN};
 
 /// A peer that is asked before a request is sent.
 #[derive(Debug)]
@@ -53,8 +56,27 @@ pub struct Peer {
     pub kind: PeerKind,
     /// The peer as a server for requests.
     pub group: Arc<Group>,
-    pub(super) queries: Queries,
+    pub(super) queries: Option<Queries>,
+    pub(super) fetches_digest: bool,
     pub(super) state: Arc<PeerState>,
+}
+
+/// A peer that has a response, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its index.
+    pub at: usize,
+    /// How it is known.
+    pub by: By,
+}
+
+/// How it is known what a peer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The peer said so.
+    Query,
+    /// Its digest has the URL.
+    Digest,
 }
 
 /// The state of a peer, which all cores share and which outlives a reload.
@@ -64,7 +86,11 @@ pub(super) struct PeerState {
     silent: AtomicBool,
     /// When it was last asked in the background, in nanoseconds of the clock.
     probed_at: AtomicU64,
+    false_in_row: AtomicU32,
+    /// Until when it is left alone after false hits, in nanoseconds of the clock.
+    rests_until: AtomicU64,
     pub(super) figures: PeerFigures,
+    pub(super) digest: DigestState,
 }
 
 /// The counters of a peer.
@@ -76,6 +102,7 @@ pub(super) struct PeerFigures {
     pub(super) refused: AtomicU64,
     pub(super) unanswered: AtomicU64,
     pub(super) false_hits: AtomicU64,
+    pub(super) rests: AtomicU64,
     pub(super) clears: AtomicU64,
 }
 
@@ -85,14 +112,47 @@ impl Peer {
         self.state.silent.load(Relaxed)
     }
 
-    /// Its hit was false: it has no such response after all.
-    pub fn note_false_hit(&self) {
-        self.state.figures.false_hits.fetch_add(1, Relaxed);
+    /// Whether it is asked by queries: not if there is a digest to go by.
+    pub fn is_asked(&self) -> bool {
+        self.queries.is_some() && self.digest().is_none()
+    }
+
+    /// Whether requests may go to it now.
+    pub(super) fn is_usable(&self, now: Instant) -> bool {
+        let rests_until = Instant::from_ns(self.state.rests_until.load(Relaxed));
+        now >= rests_until && self.group.is_usable()
+    }
+
+    /// It had the response.
+    pub fn note_true_hit(&self, by: By) {
+        self.state.false_in_row.store(0, Relaxed);
+        if by == By::Digest {
+            self.state.digest.figures.hits.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Its hit was false: it has no such response after all. After many in a row it is left alone.
+    pub fn note_false_hit(&self, by: By) {
+        let state = &self.state;
+        match by {
+            By::Query => state.figures.false_hits.fetch_add(1, Relaxed),
+            By::Digest => state.digest.figures.false_hits.fetch_add(1, Relaxed),
+        };
+        let in_row = state.false_in_row.fetch_add(1, Relaxed).saturating_add(1);
+        if !in_row.is_multiple_of(FALSE_HITS_IN_ROW) {
+            return;
+        }
+        let doublings = (in_row / FALSE_HITS_IN_ROW - 1).min(16);
+        let rest = (REST_MIN * (1 << doublings)).min(REST_MAX);
+        state.rests_until.store((time::now() + rest).as_ns(), Relaxed);
+        state.figures.rests.fetch_add(1, Relaxed);
+        let (peer, rest_s) = (&self.name, rest.as_secs());
+        tracing::warn!(peer, in_row, rest_s, "a peer has not what it says, and is left alone");
     }
 
     fn address(&self) -> Option<SocketAddr> {
         let addresses = self.group.members.first()?.state.addresses();
-        Some(SocketAddr::new(addresses.first()?.ip(), self.queries.port()))
+        Some(SocketAddr::new(addresses.first()?.ip(), self.queries?.port()))
     }
 
     /// Whether a silent peer should be asked again now.
@@ -145,21 +205,24 @@ struct Round {
 }
 
 impl Asker {
-    /// Asks these peers for a URL, for a request with these fields. Returns the index of the first
-    /// that has a response.
+    /// Asks these peers for a URL, for a request with these fields. Returns the first that has a
+    /// response.
     pub async fn ask(
         &self,
         peers: &[Peer],
         what: (&[u8], &[u8]),
         limit: Duration,
-    ) -> Option<usize> {
+    ) -> Option<Found> {
+        if let Some(at) = digests::having(peers, what.0) {
+            return Some(Found { at, by: By::Digest });
+        }
         let inner = &self.0;
         let round = Rc::new(Round::default());
         let mut waiting = Waiting { inner, sent: Vec::new() };
         let now = time::now();
         for (at, peer) in peers.iter().enumerate() {
             let waits = match peer.is_silent() {
-                _ if !peer.group.is_usable() => continue,
+                _ if !peer.is_usable(now) || !peer.is_asked() => continue,
                 false => Some((at, Rc::clone(&round))),
                 true if peer.is_due(now) => None,
                 true => continue,
@@ -186,12 +249,12 @@ impl Asker {
                 peers[*at].note_unanswered();
             }
         }
-        round.hit.get()
+        round.hit.get().map(|at| Found { at, by: By::Query })
     }
 
     /// Notifies these peers that a URL was purged. What is lost on the way is not sent again.
     pub async fn clear(&self, peers: &[Peer], url: &[u8]) {
-        for peer in peers.iter().filter(|peer| matches!(peer.queries, Queries::Htcp(_))) {
+        for peer in peers.iter().filter(|peer| matches!(peer.queries, Some(Queries::Htcp(_)))) {
             let Some(to) = peer.address() else { continue };
             let specifier =
                 htcp::Specifier { method: b"GET", uri: url, version: HTTP, fields: b"" };
@@ -236,7 +299,7 @@ impl Inner {
         let now = time::now();
         let id = self.draw();
         let mut bytes = Vec::with_capacity(url.len() + fields.len() + 64);
-        let written = match peer.queries {
+        let written = match peer.queries? {
             Queries::Icp(_) => Message::query(id, url).write(&mut bytes),
             Queries::Htcp(_) => {
                 let specifier = htcp::Specifier { method: b"GET", uri: url, version: HTTP, fields };
@@ -398,14 +461,21 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digests::{Fetched, having};
     use crate::group::Registry;
+    use crate::limits::DIGEST_GRACE;
     use config::{AskedPeer, Origin};
+    use peering::digest::{Digest, Key};
+
+    fn sibling(group: config::Group, queries: Option<Queries>) -> AskedPeer {
+        AskedPeer::new(PeerKind::Sibling, group, queries, Duration::from_secs(2))
+    }
 
     #[test]
     fn a_core_has_a_bounded_number_of_queries_and_old_ones_in_the_background_make_room() {
         let at = SocketAddr::from(([10, 0, 0, 1], 3128));
         let group = config::Group::of("peer", [Origin::at(at)]);
-        let asked = [AskedPeer::new(PeerKind::Sibling, group, Queries::Icp(3130))];
+        let asked = [sibling(group, Some(Queries::Icp(3130)))];
         let registry = Registry::default();
         let groups = registry.groups([&asked[0].group]);
         let peer = &registry.peers(&asked, &groups)[0];
@@ -434,5 +504,84 @@ mod tests {
         asker.0.received(&answer, probe.1);
         assert_eq!(round.hit.get(), Some(0));
         assert!(query(long, false).is_some() && query(long, false).is_none());
+    }
+
+    /// A sibling that is not asked and whose digest is fetched.
+    fn with_digest() -> Arc<[Peer]> {
+        let at = SocketAddr::from(([10, 0, 0, 1], 3128));
+        let asked = sibling(config::Group::of("peer", [Origin::at(at)]), None);
+        let asked = [AskedPeer { digest: true, ..asked }];
+        let registry = Registry::default();
+        registry.peers(&asked, &registry.groups([&asked[0].group]))
+    }
+
+    fn fetched(urls: &[&[u8]], percent_set: u32, lifetime: Duration) -> Fetched {
+        let mut digest = Digest::new(10);
+        urls.iter().for_each(|url| digest.add(&Key::of_get(url)));
+        let (digest, at) = (Arc::new(digest), time::now());
+        Fetched { digest, percent_set, bytes: 0, validators: Vec::new(), at, lifetime }
+    }
+
+    #[test]
+    fn a_digest_is_consulted_in_its_time_and_if_it_is_useful() {
+        let (peers, hour) = (with_digest(), Duration::from_secs(3600));
+        let fetching = peers[0].begin_fetch().expect("it is due");
+        assert!(peers[0].begin_fetch().is_none(), "one at a time");
+        drop(fetching);
+        assert_eq!(having(&peers, b"http://h/"), None);
+        peers[0].hold_digest(fetched(&[b"http://h/"], 65, hour));
+        assert_eq!((having(&peers, b"http://h/"), having(&peers, b"http://i/")), (Some(0), None));
+        assert!(peers[0].begin_fetch().is_none(), "it is not due");
+        peers[0].hold_digest(fetched(&[b"http://h/"], 66, hour));
+        assert_eq!(having(&peers, b"http://h/"), None, "too many bits are set");
+        let old = Fetched { at: Instant::from_ns(0), ..fetched(&[b"http://h/"], 1, hour) };
+        assert!(old.is_usable(old.at + hour) && !old.is_usable(old.at + hour + DIGEST_GRACE));
+    }
+
+    #[test]
+    fn a_failed_fetch_is_not_repeated_at_once_and_leaves_the_digest() {
+        let peers = with_digest();
+        peers[0].hold_digest(fetched(&[b"http://h/"], 1, Duration::ZERO));
+        assert!(peers[0].begin_fetch().is_some(), "it is due at once");
+        peers[0].note_no_digest("404");
+        assert!(peers[0].begin_fetch().is_none());
+        assert_eq!(having(&peers, b"http://h/"), Some(0));
+    }
+
+    #[test]
+    fn a_reload_keeps_the_digest() {
+        let at = SocketAddr::from(([10, 0, 0, 1], 3128));
+        let asked = sibling(config::Group::of("peer", [Origin::at(at)]), None);
+        let registry = Registry::default();
+        let of = |digest: bool| {
+            let asked = [AskedPeer { digest, ..asked.clone() }];
+            registry.peers(&asked, &registry.groups([&asked[0].group]))
+        };
+        let before = of(true);
+        before[0].hold_digest(fetched(&[b"http://h/"], 1, Duration::from_secs(3600)));
+        let after = of(true);
+        assert_eq!(having(&after, b"http://h/"), Some(0));
+        assert!(after[0].begin_fetch().is_none(), "it is not due");
+        assert_eq!(having(&of(false), b"http://h/"), None, "it is configured no more");
+    }
+
+    #[test]
+    fn many_false_hits_in_a_row_are_a_reason_to_leave_a_peer_alone() {
+        let peers = with_digest();
+        let now = time::now();
+        for _ in 1..FALSE_HITS_IN_ROW {
+            peers[0].note_false_hit(By::Digest);
+        }
+        peers[0].note_true_hit(By::Digest);
+        assert!(peers[0].is_usable(now));
+        for round in 0..3 {
+            for _ in 0..FALSE_HITS_IN_ROW {
+                peers[0].note_false_hit(By::Query);
+            }
+            assert_eq!(peers[0].state.figures.rests.load(Relaxed), round + 1);
+        }
+        // The third rest is four times as long as the first.
+        assert!(!peers[0].is_usable(now + REST_MIN * 4));
+        assert!(peers[0].is_usable(time::now() + REST_MIN * 4));
     }
 }

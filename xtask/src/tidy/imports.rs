@@ -29,7 +29,8 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "exchange",
         &[
-            &["limits", "listener", "cache_status", "shared", "websocket"],
+            &["limits", "listener", "cache_status", "our_digest", "websocket"],
+            &["shared"],
             &["snapshot", "request", "client", "logged"],
             &["coded", "worker", "tunnel", "course"],
             &["hit", "destination", "rules"],
@@ -43,6 +44,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
                 "from_disk",
                 "collapse",
                 "connect",
+                "digest_answer",
                 "purge_method",
                 "quota",
                 "route_answer",
@@ -58,6 +60,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         &[
             &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
             &["listening", "locks", "metrics_text", "purge_api", "queries", "sockets"],
+            &["our_digest", "peer_digests"],
             &["core_task", "process"],
             &["dashboard"],
             &["admin", "handover"],

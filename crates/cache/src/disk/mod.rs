@@ -19,6 +19,7 @@
 //! - A disk failure fails a request whose response has not begun.
 
 mod codec;
+pub mod listed;
 pub mod swap_in;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

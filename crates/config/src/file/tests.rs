@@ -376,6 +376,43 @@ fn the_documents_are_what_the_list_of_keys_says() {
 }
 
 #[test]
+fn a_sibling_has_a_digest_and_little_time() {
+    let text = "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n\
+         [[peer]]\nurl = \"http://127.0.0.1:1\"\nkind = \"sibling\"\ndigest = true\n\
+         [[peer]]\nurl = \"http://127.0.0.2:1\"\nicp = 3130\n\
+         [hierarchy.timeouts]\nfirst_byte = \"90s\"\nconnect = \"1s\"\n\
+         [hierarchy]\nhit_timeout = \"3s\"\n\
+         [digest]\nallow_from = [\"10.0.0.0/8\"]\n";
+    let config = Settings::parse(text, Path::new("")).unwrap().config;
+    let asked = config.hierarchy.unwrap().asked;
+    let seconds = |n| Some(Duration::from_secs(n));
+    let of = |at: usize| {
+        let timeouts = asked[at].group.timeouts;
+        (asked[at].digest, asked[at].queries.is_some(), timeouts.connect, timeouts.first_byte)
+    };
+    assert_eq!(of(0), (true, false, seconds(1), seconds(3)));
+    assert_eq!(of(1), (false, true, seconds(1), seconds(90)), "a parent may fetch");
+    let digest = config.digest.unwrap();
+    assert_eq!(digest.interval, Duration::from_secs(3600));
+    let allows = |from: &str| digest.allows(from.parse().unwrap());
+    assert!(allows("10.1.2.3") && allows("::ffff:10.1.2.3") && !allows("192.0.2.1"));
+}
+
+#[test]
+fn a_peer_without_tls_is_no_place_for_https() {
+    let warns = |more: &str| {
+        let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n{more}");
+        let config = Settings::parse(&text, Path::new("")).unwrap().config;
+        config.warnings().iter().filter(|text| text.contains("in the clear")).count()
+    };
+    let sibling = "kind = \"sibling\"\nicp = 1\n";
+    assert_eq!(warns("[[peer]]\nurl = \"http://192.0.2.1:3128\"\n"), 1);
+    assert_eq!(warns(&format!("[[peer]]\nurl = \"http://192.0.2.1:3128\"\n{sibling}")), 1);
+    assert_eq!(warns("[[peer]]\nurl = \"http://127.0.0.1:3128\"\n"), 0, "on this machine");
+    assert_eq!(warns(""), 0);
+}
+
+#[test]
 fn peers_are_parents_with_their_rules() {
     let login = std::env::temp_dir().join(format!("plimsoll-login-{}", std::process::id()));
     std::fs::write(&login, "jo:secret\n").unwrap();

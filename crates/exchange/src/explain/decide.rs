@@ -19,6 +19,7 @@ use policy::quota::figures::Judged;
 use runtime::time;
 use store::Key;
 use upstream::To;
+use upstream::digests;
 
 use super::keyed::Keyed;
 use super::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
@@ -189,6 +190,10 @@ impl<'t> Explanator<'t> {
                     self.out.decision.text += &format!(": to {location}");
                 }
             }
+            Step::AnswerWithDigest(_) => {
+                self.does("answer", rules::DIGEST);
+                self.own_answer(200);
+            }
             Step::Refuse(refusal) => self.refuses(refusal, rule),
             Step::Upgrade(to, protocols) => {
                 self.does("tunnel", rules::UPGRADE);
@@ -348,11 +353,18 @@ impl<'t> Explanator<'t> {
         let asks = forwarding.to.course.as_ref().filter(|course| {
             !background && ask.what == What::Whole && hierarchy::may_ask(forwarding, course)
         });
-        let asks = asks.map_or_else(Vec::new, |course| {
-            course.peers.asked.iter().map(|peer| peer.name.clone()).collect()
+        let (digest, asks) = asks.map_or_else(Default::default, |course| {
+            let peers = &course.peers.asked;
+            match digests::having(peers, &hierarchy::url_for_peers(forwarding.to)) {
+                Some(at) => (Some(peers[at].name.clone()), Vec::new()),
+                None => {
+                    let asked = peers.iter().filter(|peer| peer.is_asked());
+                    (None, asked.map(|peer| peer.name.clone()).collect())
+                }
+            }
         });
         if let Some(request) = &mut self.out.request {
-            *request = Request { asks, in_flight, background, ..std::mem::take(request) };
+            *request = Request { asks, digest, in_flight, background, ..std::mem::take(request) };
         }
     }
 

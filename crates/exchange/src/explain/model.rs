@@ -126,6 +126,9 @@ pub struct Request {
     /// The peers that would be asked before, by name.
     #[serde(default)]
     pub asks: Vec<String>,
+    /// The peer whose digest has the URL: the request would be sent there first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// The rule of the hierarchy; none without peers.
     #[serde(default)]
     pub hierarchy: Option<String>,

@@ -25,17 +25,19 @@ use std::sync::Arc;
 
 use cache::realm::Realm;
 use cache::stored::Wire;
-use config::PeerKind;
+use config::{PeerKind, Role};
 use http1::{Method, Name, ResponseHead, Scheme, Target};
 use outcome::{Fault, Hierarchy, Refusal};
 use policy::peers::Allowed;
 use runtime::time;
 use transport::tls::TlsPeer;
+use upstream::peers::{By, Found};
 use upstream::{Answer, Request, Reuse, To, Upstream};
 
 use super::Forwarding;
 use crate::ask::{Ask, What};
 use crate::course::Course;
+use crate::destination::Destination;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -68,53 +70,58 @@ pub(crate) fn may_ask(forwarding: &Forwarding<'_>, course: &Course) -> bool {
     is_for_all && !in_doubt(forwarding)
 }
 
-/// The URL as peers are asked for it.
-pub(crate) fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
+/// The URL for which peers are asked on behalf of a request.
+pub(crate) fn url_for_peers(to: &Destination<'_>) -> Vec<u8> {
+    asked_url(to.realm, to.authority, &to.stored_path)
+}
+
+/// A URL as peers are asked for it.
+fn asked_url(realm: Realm, authority: &[u8], path: &[u8]) -> Vec<u8> {
     let authority = cache::realm::normal_authority(realm, authority);
     [realm.scheme.name().as_bytes(), b"://", &authority, path].concat()
 }
 
 /// Notifies the peers that a URL was purged here. It has no scheme: it was purged in both.
-pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
+pub async fn clear_purged(worker: &Worker, snapshot: &Snapshot, authority: &[u8], path: &[u8]) {
     for scheme in [Scheme::Http, Scheme::Https] {
-        let url = [scheme.name().as_bytes(), b"://", url].concat();
-        clear(worker, snapshot, &url).await;
+        let realm = Realm { role: Role::Forward, scheme };
+        clear(worker, snapshot, realm, (authority, path)).await;
     }
 }
 
 /// Notifies the peers that this URL was purged or changed here. They learn of no URL that they
 /// would never be asked for.
-pub(super) async fn clear(worker: &Worker, snapshot: &Snapshot, url: &[u8]) {
-    if let Some(peers) = &snapshot.peers
-        && host_of(url).is_some_and(|host| peers.allowed(host, b"GET") != Allowed::Direct)
-    {
-        worker.upstreams.asker.clear(&peers.asked, url).await;
+pub(super) async fn clear(
+    worker: &Worker,
+    snapshot: &Snapshot,
+    realm: Realm,
+    (authority, path): (&[u8], &[u8]),
+) {
+    let Some(peers) = &snapshot.peers else { return };
+    let Ok(parsed) = http1::parse_authority(authority) else { return };
+    let host = std::str::from_utf8(parsed.host);
+    if host.is_ok_and(|host| peers.allowed(host, b"GET") != Allowed::Direct) {
+        let url = asked_url(realm, authority, path);
+        worker.upstreams.asker.clear(&peers.asked, &url).await;
     }
-}
-
-/// The host of an absolute URL.
-fn host_of(url: &[u8]) -> Option<&str> {
-    let at = url.windows(3).position(|three| three == b"://")?;
-    let rest = &url[at + 3..];
-    let authority = &rest[..rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len())];
-    std::str::from_utf8(http1::parse_authority(authority).ok()?.host).ok()
 }
 
 /// The response from the first peer that says that it has it.
 async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> Option<Answer> {
     let Forwarding { worker, to, head, .. } = forwarding;
     let peers = &course.peers;
-    let url = asked_url(to.realm, to.authority, to.path);
+    let url = url_for_peers(to);
     let request = forwarding.request_to_peer(ask);
     let fields = query_fields(&request);
     let asking = worker.upstreams.asker.ask(&peers.asked, (&url, &fields), peers.query_timeout);
-    let peer = &peers.asked[asking.await?];
-    let (lines, hierarchy): (&[u8], _) = match peer.kind {
-        PeerKind::Sibling => (b"Cache-Control: only-if-cached\r\n", Hierarchy::SiblingHit),
-        PeerKind::Parent => (b"", Hierarchy::ParentHit),
+    let Found { at, by } = asking.await?;
+    let peer = &peers.asked[at];
+    let lines: &[u8] = match peer.kind {
+        PeerKind::Sibling => b"Cache-Control: only-if-cached\r\n",
+        PeerKind::Parent => b"",
     };
     let absolute = match head.target {
-        Target::Absolute { .. } => head.target_bytes,
+        Target::Absolute { .. } if *to.stored_path == *to.path => head.target_bytes,
         _ => &url,
     };
     let through = request.with_lines(worker.io.buffer(), Some(absolute), lines);
@@ -130,12 +137,18 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
     let status = answer.head.head().status;
     if peer.kind == PeerKind::Sibling && !matches!(status, 200..=399 | 404 | 410) {
         tracing::debug!(peer = peer.name, status, "a false hit");
-        peer.note_false_hit();
+        peer.note_false_hit(by);
         // The connection can be used again if all of the refusal is here.
         let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
         return None;
     }
-    course.used.set(hierarchy);
+    peer.note_true_hit(by);
+    course.used.set(match (by, peer.kind) {
+        (By::Query, PeerKind::Sibling) => Hierarchy::SiblingHit,
+        (By::Query, PeerKind::Parent) => Hierarchy::ParentHit,
+        (By::Digest, PeerKind::Sibling) => Hierarchy::DigestSiblingHit,
+        (By::Digest, PeerKind::Parent) => Hierarchy::DigestParentHit,
+    });
     Some(answer)
 }
 
@@ -248,7 +261,7 @@ fn in_doubt(forwarding: &Forwarding<'_>) -> bool {
     if !doubts.is_any() || !matches!(head.method, Method::Get | Method::Head) {
         return false;
     }
-    let url = to.neighbour(to.path).url();
+    let url = to.uri().url();
     doubts.hold(&url, time::wall_ms()) && !planted::is(planted::Bug::DoubtIgnored)
 }
 

@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use cache::changes::Changes;
+use cache::paths::Paths;
 use cache::stored::{Head, Wire};
 use cache::watch::Watch;
 use caching::cache_status::Forward;
@@ -217,18 +217,15 @@ async fn invalidate<C: Client>(
     }
     let cache = &exchange.context.worker.cache;
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
-    let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut(), peers_know));
-    // A response may also be stored as it was requested, from before a change of the settings.
-    if *to.stored_path != *to.path {
-        changes.push(cache.invalidate(to.neighbour(to.path), None, false));
-    }
+    let change = |requested: &[u8], stored: &[u8], own: Option<&mut Watch>, peers_know| {
+        let paths = Paths::new(requested, stored);
+        cache.invalidate_url(to.realm, to.authority, paths, own, peers_know)
+    };
+    let mut changes = change(to.path, &to.stored_path, own.as_mut(), peers_know);
     let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
     for path in &locations {
         let stored = exchange.context.stored_path(to.authority, path);
-        changes.push(cache.invalidate(to.neighbour(&stored), None, false));
-        if *stored != **path {
-            changes.push(cache.invalidate(to.neighbour(path), None, false));
-        }
+        changes.append(change(path, &stored, None, false));
     }
     changes.durable(cache).await;
     let snapshot = &exchange.context.snapshot;
@@ -236,8 +233,8 @@ async fn invalidate<C: Client>(
     // Without a course, no peer is asked for what the request changed.
     if clears && to.course.is_some() {
         for path in [to.path].into_iter().chain(locations.iter().map(Vec::as_slice)) {
-            let url = hierarchy::asked_url(to.realm, to.authority, path);
-            Box::pin(hierarchy::clear(exchange.context.worker, snapshot, &url)).await;
+            let worker = exchange.context.worker;
+            Box::pin(hierarchy::clear(worker, snapshot, to.realm, (to.authority, path))).await;
         }
     }
     own

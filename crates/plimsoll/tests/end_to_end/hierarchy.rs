@@ -5,25 +5,27 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::{
     Home, OurServer, Running, SOON, am_root, free_port, get, id, output_file, program, wait_for,
 };
 
 /// Objects of each measurement. For a long one, set `PLIMSOLL_HIERARCHY_REQUESTS=10000`.
-const FEW: usize = 40;
+pub(crate) const FEW: usize = 40;
 
 /// A running Squid. It has another address than ours, because it ignores datagrams from its own.
-struct Squid {
-    _child: Running,
-    http: SocketAddr,
+pub(crate) struct Squid {
+    pub(crate) child: Running,
+    pub(crate) http: SocketAddr,
     icp: u16,
     htcp: u16,
     name: &'static str,
 }
 
 impl Squid {
-    fn start(home: &Home, name: &'static str, more: &str) -> Squid {
+    /// `{at}` is its directory.
+    pub(crate) fn start(home: &Home, name: &'static str, more: &str) -> Squid {
         let squid = program("squid", "squid");
         let own = home.path().join(name);
         fs::create_dir(&own).unwrap();
@@ -35,6 +37,7 @@ impl Squid {
             ""
         };
         let (at, port) = (own.display(), free_port());
+        let more = more.replace("{at}", &at.to_string());
         let (icp, htcp) = (free_port(), free_port());
         let conf = home.write(
             &format!("{name}.conf"),
@@ -64,6 +67,10 @@ max_filedescriptors 4096
 "
             ),
         );
+        if more.contains("cache_dir") {
+            let made = Command::new(&squid).args(["-N", "-z", "-f", &conf]).output().unwrap();
+            assert!(made.status.success(), "{made:?}");
+        }
         let mut child = Running::start(
             Command::new(squid)
                 .args(["-N", "-f", &conf])
@@ -75,25 +82,25 @@ max_filedescriptors 4096
             assert!(!child.has_ended(), "{}", home.read(&format!("{name}.err")));
             TcpStream::connect(http).ok()
         });
-        Squid { _child: child, http, icp, htcp, name }
+        Squid { child, http, icp, htcp, name }
     }
 
     /// The lines of its log that contain all of these words.
-    fn count(&self, home: &Home, words: &[&str]) -> usize {
+    pub(crate) fn count(&self, home: &Home, words: &[&str]) -> usize {
         lines(&home.read(&format!("{}/access.log", self.name)), words)
     }
 }
 
 /// Objects that are not counted.
-const WARM: &str = "/obj/9000000";
+pub(crate) const WARM: &str = "/obj/9000000";
 
-fn lines(log: &str, words: &[&str]) -> usize {
+pub(crate) fn lines(log: &str, words: &[&str]) -> usize {
     let counts = |line: &&str| !line.contains(WARM);
     log.lines().filter(counts).filter(|line| words.iter().all(|word| line.contains(word))).count()
 }
 
 /// Our forward proxy with its log.
-fn ours(home: &Home, name: &str, more: &str) -> OurServer {
+pub(crate) fn ours(home: &Home, name: &str, more: &str) -> OurServer {
     let log = home.at(&format!("{name}.log"));
     let text = format!(
         "[server]\nworkers = 1\nadmin = \"127.0.0.1:0\"\n\
@@ -105,10 +112,10 @@ fn ours(home: &Home, name: &str, more: &str) -> OurServer {
 }
 
 /// Requests over one connection, each of which must be answered with 200.
-struct Client(TcpStream);
+pub(crate) struct Client(TcpStream);
 
 impl Client {
-    fn to(address: SocketAddr) -> Client {
+    pub(crate) fn to(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -116,7 +123,7 @@ impl Client {
     }
 
     /// The head of the response.
-    fn get(&mut self, url: &str) -> String {
+    pub(crate) fn get(&mut self, url: &str) -> String {
         let request = format!("GET {url} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
         self.0.write_all(request.as_bytes()).unwrap();
         let (mut got, mut piece) = (Vec::new(), [0; 16 * 1024]);
@@ -136,12 +143,12 @@ impl Client {
     }
 }
 
-fn urls(origin: &OurServer, count: usize) -> Vec<String> {
+pub(crate) fn urls(origin: &OurServer, count: usize) -> Vec<String> {
     (0..count).map(|at| format!("{}/obj/{at}", origin.url())).collect()
 }
 
 /// Asks for each once.
-fn fetch(address: SocketAddr, urls: &[String]) {
+pub(crate) fn fetch(address: SocketAddr, urls: &[String]) {
     let mut client = Client::to(address);
     for url in urls {
         client.get(url);
@@ -149,7 +156,7 @@ fn fetch(address: SocketAddr, urls: &[String]) {
 }
 
 /// Waits until a log has as many such lines.
-fn logged(what: &str, expected: usize, count: impl Fn() -> usize) {
+pub(crate) fn logged(what: &str, expected: usize, count: impl Fn() -> usize) {
     wait_for(what, SOON, || (count() >= expected).then_some(()));
     assert_eq!(count(), expected, "{what}");
 }
@@ -198,10 +205,15 @@ fn squid_is_a_parent() {
     assert!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
 }
 
+/// How many objects a measurement takes.
+pub(crate) fn objects() -> usize {
+    let count = std::env::var("PLIMSOLL_HIERARCHY_REQUESTS").ok();
+    count.map_or(FEW, |count| count.parse().unwrap())
+}
+
 #[test]
 fn squid_is_a_sibling_both_ways() {
-    let count = std::env::var("PLIMSOLL_HIERARCHY_REQUESTS").ok();
-    let count = count.map_or(FEW, |count| count.parse().unwrap());
+    let count = objects();
     for protocol in ["icp", "htcp"] {
         across(&Home::new(), count, protocol);
     }
@@ -315,4 +327,46 @@ fn a_reload_keeps_what_is_known_of_a_dead_sibling() {
     });
     fetch(ours.address(), &urls[3..]);
     assert!(unanswered(1), "{}", metrics());
+}
+
+/// Each client waits for it at most once, and no request fails.
+#[test]
+fn a_sibling_that_is_killed_fails_no_request() {
+    const CLIENTS: usize = 4;
+    const EACH: usize = 60;
+    let home = Home::new();
+    let origin = OurServer::origin();
+    let squid = Squid::start(&home, "sibling", "");
+    let peer = format!(
+        "[[peer]]\nurl = \"http://{}\"\nkind = \"sibling\"\nicp = {}\n",
+        squid.http, squid.icp
+    );
+    let ours = ours(&home, "ours", &peer);
+    let urls = urls(&origin, CLIENTS * EACH);
+    // Squid has all of them, so that it is in use when it dies.
+    fetch(squid.http, &urls);
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for of_client in urls.chunks(EACH) {
+            let (done, address) = (&done, ours.address());
+            scope.spawn(move || {
+                let mut client = Client::to(address);
+                for url in of_client {
+                    client.get(url);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while done.load(Ordering::Relaxed) < CLIENTS * EACH / 4 {
+            std::thread::yield_now();
+        }
+        squid.child.signal("KILL");
+    });
+    let log = || home.read("ours.log");
+    logged("all requests", CLIENTS * EACH, || lines(&log(), &["TCP_MISS/200"]));
+    assert!(lines(&log(), &[" SIBLING_HIT/127.0.0.2 "]) >= CLIENTS * EACH / 4, "{}", log());
+    let metrics = get(ours.admin(), "/metrics");
+    let start = format!("plimsoll_peer_unanswered_total{{peer=\"{}\"}} ", squid.http);
+    let unanswered = metrics.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+    assert!(unanswered.parse::<usize>().unwrap() <= CLIENTS, "{unanswered}");
 }

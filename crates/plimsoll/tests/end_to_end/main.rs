@@ -13,6 +13,7 @@ mod collector;
 mod compression;
 mod dashboard;
 mod demo;
+mod digests;
 mod disk;
 mod fleet;
 mod hierarchy;

@@ -13,6 +13,7 @@ mod client_proxy_header;
 mod coding_forms;
 mod collapsing;
 mod datagrams;
+mod digests;
 mod disk;
 mod dns;
 mod explaining;

@@ -18,16 +18,16 @@ use crate::common::Response;
 use crate::origin::expected;
 use crate::parents::{Neighbour, hierarchy, log_of};
 use crate::tunnels::{Peer, open};
-use crate::world::{ADMIN, Client, World, address, each_way, reverse, run, with};
+use crate::world::{ADMIN, Client, World, address, each_way, each_way_tcp, reverse, run, with};
 
-const SIBLING: &str = "10.0.0.8:3128";
+pub(crate) const SIBLING: &str = "10.0.0.8:3128";
 const SIBLING_ICP: &str = "10.0.0.8:3130";
 const OUR_ICP: &str = "10.0.0.1:3130";
 const SECOND: Duration = Duration::from_secs(1);
 
 fn sibling_of(at: &str) -> AskedPeer {
     let group = Group::of(at, [OriginUrl::at(address(at))]);
-    AskedPeer::new(PeerKind::Sibling, group, Queries::Icp(3130))
+    AskedPeer::new(PeerKind::Sibling, group, Some(Queries::Icp(3130)), 2 * SECOND)
 }
 
 fn icp(listen: &str) -> Option<QueryServer> {
@@ -59,7 +59,7 @@ fn sibling() -> Neighbour {
     Neighbour::start(SIBLING, config)
 }
 
-async fn get(at: &str, path: &str, fields: &str) -> Response {
+pub(crate) async fn get(at: &str, path: &str, fields: &str) -> Response {
     let target = format!("http://10.0.0.2{path}");
     if at == SIBLING {
         let mut client = Client::over(crate::world::Version::Http1, at).await.unwrap();
@@ -68,10 +68,10 @@ async fn get(at: &str, path: &str, fields: &str) -> Response {
     Client::new().await.get(&target, fields).await
 }
 
-const HERE: &str = crate::world::PROXY;
+pub(crate) const HERE: &str = crate::world::PROXY;
 
 /// The figures of the peer, as the admin address shows them.
-async fn figure(name: &str) -> u64 {
+pub(crate) async fn figure(name: &str) -> u64 {
     let request = b"GET /upstreams HTTP/1.1\r\nHost: a\r\n\r\n";
     let got = Client::to(ADMIN).await.unwrap().ask(request).await;
     let shown: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
@@ -167,7 +167,7 @@ fn a_purge_by_tag_removes_what_a_sibling_sent_without_its_tags() {
 fn a_sibling_gets_nothing_that_the_route_adds_and_a_query_has_no_cookie() {
     let config = with(reverse_beside, |config| {
         config.routes[0].request = vec![FieldRule::Set("X-Key".into(), "secret".into())];
-        config.hierarchy.as_mut().unwrap().asked[0].queries = Queries::Htcp(4827);
+        config.hierarchy.as_mut().unwrap().asked[0].queries = Some(Queries::Htcp(4827));
     });
     each_way(config, async |world: Rc<World>| {
         let queries = UdpSocket::bind(address(SIBLING_HTCP)).unwrap();
@@ -310,6 +310,49 @@ fn a_sibling_that_answers_queries_and_no_requests_costs_one_time_out() {
         let waited = began.elapsed();
         assert!((2 * SECOND..4 * SECOND).contains(&waited), "{waited:?}");
         assert_eq!(queries.get(), 1);
+    });
+}
+
+/// What a sibling has stored it can send at once: it has less time than an origin.
+#[test]
+fn a_sibling_that_hangs_costs_requests_at_the_same_time_one_short_time_out() {
+    each_way(beside, async |_: Rc<World>| {
+        let queries = answering(SIBLING_ICP, Kind::Hit);
+        let _hangs = TcpListener::bind(address(SIBLING), &ListenOptions::default()).unwrap();
+        let began = now();
+        let tasks: Vec<_> = (0..20)
+            .map(|at| {
+                runtime::spawn(async move {
+                    let path = format!("/t{at}?size=30&cc=max-age=60");
+                    assert_eq!(get(HERE, &path, "").await.body, expected(&path, None));
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        // Time is simulated: all else is far below a second.
+        let waited = began.elapsed();
+        assert!((2 * SECOND..4 * SECOND).contains(&waited), "{waited:?}");
+        assert_eq!(queries.get(), 20);
+    });
+}
+
+/// A sibling that announces everything and has nothing is asked less and less.
+#[test]
+fn false_hits_in_a_row_end_the_queries_for_a_while() {
+    // On networks that lose no query.
+    each_way_tcp(beside, async |_: Rc<World>| {
+        let _sibling = Neighbour::start(SIBLING, open());
+        let queries = answering(SIBLING_ICP, Kind::Hit);
+        for at in 0..40 {
+            let path = format!("/r{at}?size=30&cc=max-age=60");
+            assert_eq!(get(HERE, &path, "").await.body, expected(&path, None));
+            sleep(SECOND).await;
+        }
+        // Ten, then none for ten seconds, then ten, then none for twenty.
+        assert_eq!((figure("false_hits").await, figure("rests").await), (20, 2));
+        assert_eq!(queries.get(), 20);
     });
 }
 
@@ -503,7 +546,7 @@ const SIBLING_HTCP: &str = "10.0.0.8:4827";
 /// A proxy that asks the sibling by HTCP.
 fn beside_by_htcp() -> Config {
     let mut config = beside();
-    config.hierarchy.as_mut().unwrap().asked[0].queries = Queries::Htcp(4827);
+    config.hierarchy.as_mut().unwrap().asked[0].queries = Some(Queries::Htcp(4827));
     config.htcp = icp(OUR_HTCP);
     config
 }
@@ -662,6 +705,7 @@ fn purges_by_datagram_have_a_rate() {
             answers += 1;
         }
         assert!((1..=200).contains(&answers), "{answers} of 400");
+        assert!(world.counter("htcp_clears_ignored") >= 200, "they are counted");
         let request = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
         let metrics = Client::to(ADMIN).await.unwrap().ask(request).await.body;
         let metrics = String::from_utf8(metrics).unwrap();
@@ -674,6 +718,40 @@ fn purges_by_datagram_have_a_rate() {
         }
         get(HERE, path, "").await;
         assert_eq!(world.origin.count(path), 2);
+    });
+}
+
+#[test]
+fn one_sender_of_purges_does_not_use_up_the_rate_of_another() {
+    let config = with(beside_by_htcp, |config| {
+        let server = config.htcp.as_mut().unwrap();
+        server.clear_from = server.allow_from.clone();
+    });
+    each_way(config, async |world: Rc<World>| {
+        let clear = |uri: &str| {
+            let (method, version): (&[u8], &[u8]) = (b"GET", b"HTTP/1.1");
+            let specifier = htcp::Specifier { method, uri: uri.as_bytes(), version, fields: b"" };
+            let request = htcp::Request::Clear { reason: 0, specifier };
+            let mut out = Vec::new();
+            htcp::Message::request(9, request, true).write(&mut out).unwrap();
+            out
+        };
+        let path = "/mine?size=30&cc=max-age=600";
+        get(HERE, path, "").await;
+        let often = UdpSocket::bind(address("10.0.0.9:4000")).unwrap();
+        let other = UdpSocket::bind(address("10.0.0.10:4000")).unwrap();
+        for _ in 0..5 {
+            for at in 0..150 {
+                let datagram = clear(&format!("http://10.0.0.2/none{at}"));
+                often.send_to(&datagram, address(OUR_HTCP)).await.unwrap();
+            }
+            let datagram = clear(&format!("http://10.0.0.2{path}"));
+            other.send_to(&datagram, address(OUR_HTCP)).await.unwrap();
+            sleep(SECOND / 2).await;
+        }
+        get(HERE, path, "").await;
+        assert_eq!(world.origin.count(path), 2);
+        assert!(world.counter("htcp_clears_ignored") > 0);
     });
 }
 

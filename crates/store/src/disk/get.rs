@@ -62,7 +62,7 @@ impl std::error::Error for Broken {}
 
 /// Why a block cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+pub(super) enum Fault {
     /// Its segment was reclaimed meanwhile.
     Overtaken,
     Bad,
@@ -217,7 +217,7 @@ impl Drop for Held {
 
 impl Inner {
     /// Reads and verifies a block of a record, with one read; from memory if it is not written yet.
-    async fn block(&self, found: &Found, number: u32) -> Result<Piece, Fault> {
+    pub(super) async fn block(&self, found: &Found, number: u32) -> Result<Piece, Fault> {
         let range = self.blocks.range(number, found.len);
         let len = (range.end - range.start) as usize;
         let place = found.place;

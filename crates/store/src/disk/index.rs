@@ -353,6 +353,13 @@ impl Index {
         }
     }
 
+    /// The fingerprints of the objects in a shard.
+    pub(super) fn objects(&self, shard: usize) -> Option<Vec<u64>> {
+        let shard = lock(self.shards.get(shard)?);
+        let objects = shard.table.iter().filter(|entry| entry.flags & CHUNK == 0);
+        Some(objects.map(Entry::print).collect())
+    }
+
     pub(super) fn shards(&self) -> usize {
         self.shards.len()
     }

@@ -29,6 +29,7 @@ mod ghosts;
 mod index;
 mod journal;
 mod limits;
+mod list;
 mod put;
 mod reclaim;
 mod record;
@@ -66,6 +67,7 @@ pub use get::{Body, Broken, Hit, Piece, Version};
 pub use index::ENTRY_BYTES;
 pub use journal::NotDurable;
 pub use limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, META_BYTES_MAX, SEGMENTS_MAX, SEGMENTS_MIN};
+pub use list::{Fingerprint, Listed};
 pub use put::{About, Refused, Writer};
 pub use recover::{OpenError, Start};
 

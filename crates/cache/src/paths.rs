@@ -1,0 +1,112 @@
+//! Purging and invalidating a URL in both forms that a response to it may be stored under.
+//!
+//! The settings of a route change the path and query under which a response is stored
+//! ([`crate::key`]). A response can also be stored as it was requested, from before a change of the
+//! settings. So whatever removes a URL removes both.
+
+use store::{Concerns, Mark};
+
+use crate::Cache;
+use crate::changes::Changes;
+use crate::key::StoredUri;
+use crate::realm::Realm;
+use crate::watch::Watch;
+
+/// The path and query of a URL as its route stores it and, if that is another, as it was requested.
+#[derive(Clone, Copy, Debug)]
+pub struct Paths<'p> {
+    stored: &'p [u8],
+    requested: Option<&'p [u8]>,
+}
+
+impl<'p> Paths<'p> {
+    /// Of one URL.
+    pub fn new(requested: &'p [u8], stored: &'p [u8]) -> Paths<'p> {
+        Paths { stored, requested: (requested != stored).then_some(requested) }
+    }
+
+    /// Each of them.
+    pub fn each(self) -> impl Iterator<Item = &'p [u8]> {
+        [self.stored].into_iter().chain(self.requested)
+    }
+}
+
+impl Cache {
+    /// [`Cache::purge`] of a URL. Its authority is as in keys. Returns the mark of the last purge.
+    pub fn purge_url(
+        &self,
+        authority: &[u8],
+        paths: Paths<'_>,
+        soft: bool,
+        now_ms: u64,
+    ) -> (Mark, Changes) {
+        let paths = match paths.requested {
+            Some(only) if planted::is(planted::Bug::PurgeAsRequested) => Paths::new(only, only),
+            _ => paths,
+        };
+        let purge = |path| {
+            let url = [authority, path].concat();
+            self.purge(Concerns::Url(&url), soft, now_ms)
+        };
+        let (mut mark, made) = purge(paths.stored);
+        let mut changes = Changes::of(made);
+        if let Some(requested) = paths.requested {
+            let (later, made) = purge(requested);
+            changes.push(made);
+            mark = later;
+        }
+        (mark, changes)
+    }
+
+    /// [`Cache::invalidate`] of a URL. `own` is a watch of it as it is stored.
+    pub fn invalidate_url(
+        &self,
+        realm: Realm,
+        authority: &[u8],
+        paths: Paths<'_>,
+        mut own: Option<&mut Watch>,
+        peers_know: bool,
+    ) -> Changes {
+        let mut changes = Changes::default();
+        for path in paths.each() {
+            let uri = StoredUri::new(realm, authority, path);
+            changes.push(self.invalidate(uri, own.take(), peers_know));
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Role;
+    use http1::Scheme;
+
+    use super::*;
+    use crate::stored::Entry;
+
+    #[test]
+    fn a_change_removes_both_forms_and_no_other() {
+        let config = config::Config::reverse(Vec::<config::Origin>::new(), &[]);
+        let cache = Cache::new(&config, 1, None);
+        let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
+        let key = |path: &[u8]| cache.uri_key(StoredUri::new(realm, b"h", path));
+        let entry = Entry::Uncacheable { until_ms: u64::MAX, since: 0 };
+        let paths: [&[u8]; 3] = [b"/?b&a", b"/?a&b", b"/"];
+        for path in paths {
+            let key = key(path);
+            cache.insert_read(&cache.watches.watch(key), key, entry.clone());
+        }
+        let mut own = cache.watches.watch(key(paths[1]));
+        let other = cache.watches.watch(key(paths[0]));
+        let both = Paths::new(paths[0], paths[1]);
+        drop(cache.invalidate_url(realm, b"H", both, Some(&mut own), true));
+        assert!(!own.is_overtaken() && other.is_overtaken());
+        let there = paths.map(|path| cache.store.peek(&key(path)).is_some());
+        assert_eq!(there, [false, false, true]);
+        let before = cache.purges.now();
+        let (mark, _) = cache.purge_url(b"h", both, false, 1);
+        assert_eq!((mark.generation, cache.purges.now()), (before + 2, before + 2));
+        let (mark, _) = cache.purge_url(b"h", Paths::new(b"/", b"/"), false, 1);
+        assert_eq!(mark.generation, before + 3);
+    }
+}
