@@ -11,6 +11,7 @@ use store::disk::Verify;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::cluster::ClusterSection;
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
 use super::peer_keys::{HierarchySection, HtcpSection, IcpSection, PeerTable};
@@ -45,6 +46,7 @@ pub(crate) struct Root {
     pub(crate) hierarchy: HierarchySection,
     pub(crate) icp: Option<IcpSection>,
     pub(crate) htcp: Option<HtcpSection>,
+    pub(crate) cluster: ClusterSection,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
     pub(crate) via: Via,
@@ -72,6 +74,8 @@ impl Table for Root {
         [hierarchy]: hierarchy, "Which requests go to peers, and how parents are chosen.";
         (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";
         (htcp): htcp, "Answers to the queries of other caches, and their purges (HTCP, RFC 2756).";
+        [cluster]: cluster, "Other servers of this program, with which this one works as one \
+            cache.";
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its response and in the log.";
         [upgrade]: upgrade, "Connections that switch to another protocol.";

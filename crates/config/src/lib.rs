@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod captures;
+mod cluster;
 mod compression;
 mod file;
 mod forward;
@@ -42,6 +43,7 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use captures::{PathPattern, Piece, Segment, pieces};
+pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
 pub use key_settings::{
     CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
@@ -111,6 +113,8 @@ pub struct Config {
     pub icp: Option<QueryServer>,
     /// The same by HTCP.
     pub htcp: Option<QueryServer>,
+    /// The cluster that this server is a member of, if it is one.
+    pub cluster: Option<Cluster>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -161,6 +165,7 @@ impl Config {
             hierarchy: None,
             icp: None,
             htcp: None,
+            cluster: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),
@@ -234,13 +239,16 @@ pub struct Listener {
     pub http3: bool,
     /// What responses over HTTP/1 and HTTP/2 say about it, in place of the usual.
     pub alt_svc: Option<String>,
+    /// It is for the other members of the cluster.
+    pub cluster: bool,
 }
 
 impl Listener {
     /// HTTP/1 and HTTP/2 in the clear, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
         let (http2, http3, alt_svc) = (true, false, None);
-        Listener { address, role, tls: None, proxies: None, http2, http3, alt_svc }
+        let cluster = false;
+        Listener { address, role, tls: None, proxies: None, http2, http3, alt_svc, cluster }
     }
 }
 

@@ -6,6 +6,7 @@ use cache::stored::Wire;
 use caching::FieldSource;
 use outcome::{Outcome, Refusal};
 use runtime::time;
+use serde_json::json;
 use store::Concerns;
 
 use super::Exchange;
@@ -14,6 +15,7 @@ use super::routing::RequestContext;
 use super::step::Ending;
 use crate::client::{Client, Own};
 use crate::request::{RequestedUri, requested_uri};
+use crate::spread::{self, Spread};
 
 /// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
@@ -33,18 +35,21 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
         changes.push(made);
         mark = later;
     }
+    let notices = changes.notices();
     changes.durable(cache).await;
     let RequestContext { worker, snapshot, .. } = &exchange.context;
+    let spread = Box::pin(spread::purge(worker, snapshot, notices)).await;
     if snapshot.peers.is_some() && !soft {
         Box::pin(hierarchy::clear_purged(worker, snapshot, &url)).await;
     }
     let text = format!(
-        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
+        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),
-        mark.generation
+        mark.generation,
+        spread.as_ref().map(|of| format!(",\"cluster\":{}", json!(of))).unwrap_or_default()
     );
     let own = Own {
-        status: 200,
+        status: spread.as_ref().map_or(200, Spread::status),
         lines: b"Content-Type: application/json\r\n",
         content_length: Some(text.len() as u64),
         more_lines: b"Cache-Control: no-store\r\n",

@@ -12,6 +12,8 @@ use policy::{quota, via};
 use store::disk::DiskStore;
 use upstream::group::Registry;
 
+use crate::cluster::State;
+
 /// Shared by all cores of one server. Code that uses one of these is given that one alone.
 #[derive(Debug)]
 pub struct Shared {
@@ -33,6 +35,8 @@ pub struct Shared {
     pub resolver: Arc<Resolver>,
     /// The state of upstream servers, which outlives a reload.
     pub upstreams: Registry,
+    /// The state of the cluster, which outlives a reload.
+    pub cluster: Arc<State>,
     /// The state of quotas, which outlives a reload.
     pub quotas: quota::Registry,
     /// Seeds what is otherwise random; `None`: it is random.
@@ -55,6 +59,7 @@ impl Shared {
             passwords: Known::default(),
             pseudonym: via::pseudonym(&cache.hasher),
             upstreams: Registry::default(),
+            cluster: Arc::default(),
             quotas: quota::Registry::default(),
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,

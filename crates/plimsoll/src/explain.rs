@@ -160,6 +160,9 @@ fn asked(out: &mut String, request: &Request) {
     if !request.asks.is_empty() {
         row(out, "asks first", &request.asks.join(", "));
     }
+    if let Some(owner) = &request.owner {
+        row(out, "owner", owner);
+    }
     if let Some(rule) = &request.hierarchy {
         row(out, "hierarchy", rule);
     }
