@@ -13,6 +13,7 @@
 //! A change by an unsafe method is spread once, to the members that work. What is lost is counted.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cache::changes::Notice;
@@ -178,7 +179,7 @@ pub async fn attend(worker: Rc<Worker>) {
 
 /// The resolver answers from its cache while the entry is valid. Old members are used until there
 /// are new ones.
-async fn look_up(worker: &Worker, cluster: &Cluster) {
+async fn look_up(worker: &Worker, cluster: &Arc<Cluster>) {
     let Some((host, port)) = &cluster.config.name else { return };
     let found = match worker.shared.resolver.resolve(host, *port).await {
         Ok(found) if !found.is_empty() => found,
@@ -191,7 +192,10 @@ async fn look_up(worker: &Worker, cluster: &Cluster) {
     let is_known = |address| members.all().iter().any(|member| member.address == address);
     let is_same = found.iter().all(|address| is_known(*address))
         && members.all().iter().all(|member| found.contains(&member.address));
-    if !is_same {
+    // A reload may have come meanwhile.
+    let snapshot = worker.snapshot();
+    let is_in_force = snapshot.cluster.as_ref().is_some_and(|now| Arc::ptr_eq(now, cluster));
+    if !is_same && is_in_force {
         tracing::info!(host, members = ?found, "the cluster has other members");
         cluster.set_members(&found, &worker.shared.upstreams);
     }
