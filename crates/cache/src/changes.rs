@@ -122,6 +122,13 @@ impl Changes {
         self.0.append(&mut others.0);
     }
 
+    /// What was changed, in the form that another process applies ([`Cache::apply_all`]).
+    pub fn notices(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.0.iter().for_each(|made| made.notice.encode(&mut out));
+        out
+    }
+
     /// Waits, for a bounded time, until no crash brings the old state back and no other process
     /// serves it. Returns whether the changes are durable on a disk.
     pub async fn durable(self, shared: &Cache) -> bool {

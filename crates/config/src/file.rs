@@ -116,7 +116,8 @@ impl Root {
         let https = tls_keys::https(&listeners, &self.https, here);
         let hierarchy = self.hierarchy.hierarchy(&self.peer, here);
         let routes: Vec<Route> = self.route.iter().filter_map(RouteTable::route).collect();
-        let config = Config {
+        let cluster = self.cluster.cluster(&listeners, here);
+        let mut config = Config {
             listeners,
             groups,
             routes,
@@ -124,6 +125,7 @@ impl Root {
             icp: self.icp.as_ref().and_then(IcpSection::server),
             htcp: self.htcp.as_ref().and_then(HtcpSection::server),
             digest: self.digest.as_ref().map(DigestSection::server),
+            cluster,
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),
             via: self.via.clone(),
@@ -143,6 +145,9 @@ impl Root {
             hash_seed: None,
             dashboard_token: self.server.dashboard_token.as_ref().map(|file| file.token.clone()),
         };
+        if let (Some(cluster), Some(first)) = (&config.cluster, config.listeners.first()) {
+            config.listeners.push(cluster.listener(first.role));
+        }
         if here.is_well() {
             self.check_whole(&config, here);
         }

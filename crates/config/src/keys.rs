@@ -11,6 +11,7 @@ use store::disk::Verify;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::cluster::ClusterSection;
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
@@ -46,6 +47,7 @@ pub(crate) struct Root {
     pub(crate) icp: Option<IcpSection>,
     pub(crate) htcp: Option<HtcpSection>,
     pub(crate) digest: Option<DigestSection>,
+    pub(crate) cluster: ClusterSection,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
     pub(crate) via: Via,
@@ -74,6 +76,8 @@ impl Table for Root {
         (icp): icp, "Answers to the queries of other caches (ICP, RFC 2186).";
         (htcp): htcp, "Answers to the queries of other caches, and their purges (HTCP, RFC 2756).";
         (digest): digest, "Our cache digest, which other caches may fetch (Squid's format).";
+        [cluster]: cluster, "Other servers of this program, with which this one works as one \
+            cache.";
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its response and in the log.";
         [upgrade]: upgrade, "Connections that switch to another protocol.";

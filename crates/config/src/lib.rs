@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod captures;
+mod cluster;
 mod compression;
 mod file;
 mod forward;
@@ -42,6 +43,7 @@ use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use captures::{PathPattern, Piece, Segment, pieces};
+pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
 pub use key_settings::{
     CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
@@ -115,6 +117,8 @@ pub struct Config {
     pub htcp: Option<QueryServer>,
     /// Our cache digest, if there is one.
     pub digest: Option<DigestServer>,
+    /// The cluster that this server is a member of, if it is one.
+    pub cluster: Option<Cluster>,
     /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
@@ -166,6 +170,7 @@ impl Config {
             icp: None,
             htcp: None,
             digest: None,
+            cluster: None,
             name_servers: NameServers::default(),
             forward: Forward::default(),
             via: Via::default(),
@@ -260,13 +265,16 @@ pub struct Listener {
     pub http3: bool,
     /// What responses over HTTP/1 and HTTP/2 say about it, in place of the usual.
     pub alt_svc: Option<String>,
+    /// It is for the other members of the cluster.
+    pub cluster: bool,
 }
 
 impl Listener {
     /// HTTP/1 and HTTP/2 in the clear, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
         let (http2, http3, alt_svc) = (true, false, None);
-        Listener { address, role, tls: None, proxies: None, http2, http3, alt_svc }
+        let cluster = false;
+        Listener { address, role, tls: None, proxies: None, http2, http3, alt_svc, cluster }
     }
 }
 

@@ -7,6 +7,7 @@ use cache::realm::Realm;
 use outcome::Hierarchy;
 use upstream::To;
 
+use crate::cluster::{Share, Used};
 use crate::course::Course;
 
 /// Where a request goes.
@@ -28,6 +29,8 @@ pub(crate) struct Destination<'x> {
     pub(crate) to: To,
     /// How it may be answered by peers; `None`: by none.
     pub(crate) course: Option<Course>,
+    /// How it may be answered by other members of the cluster; `None`: by none.
+    pub(crate) share: Option<Share>,
 }
 
 /// A destination that outlives its request.
@@ -41,6 +44,7 @@ pub(crate) struct OwnedDestination {
     stores_as_sent: bool,
     to: To,
     course: Option<Course>,
+    share: Option<Share>,
 }
 
 impl Destination<'_> {
@@ -64,7 +68,14 @@ impl Destination<'_> {
 
     /// What the server of the response was.
     pub(crate) fn hierarchy(&self) -> Hierarchy {
-        self.course.as_ref().map_or(Hierarchy::Direct, |course| course.used.get())
+        let of_member = self.share.as_ref().and_then(Share::hierarchy);
+        let of_peers = || self.course.as_ref().map(|course| course.used.get());
+        of_member.or_else(of_peers).unwrap_or(Hierarchy::Direct)
+    }
+
+    /// Whether another member of the cluster has answered.
+    pub(crate) fn is_from_member(&self) -> bool {
+        self.share.as_ref().is_some_and(|share| share.used.get() == Used::Member)
     }
 
     pub(crate) fn detach(&self) -> OwnedDestination {
@@ -77,6 +88,7 @@ impl Destination<'_> {
             stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
             course: self.course.clone(),
+            share: self.share.clone(),
         }
     }
 }
@@ -92,6 +104,7 @@ impl OwnedDestination {
             stores_as_sent: self.stores_as_sent,
             to: self.to.clone(),
             course: self.course.clone(),
+            share: self.share.clone(),
         }
     }
 }

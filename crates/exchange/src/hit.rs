@@ -44,7 +44,10 @@ pub fn fresh_hit(
             Choice::Barred => return None,
             Choice::By(settings) => Some(settings),
         },
-        Role::Forward if !snapshot.forward.admits_hit(peer, uri.authority) => return None,
+        // The member that the client has asked has judged it.
+        Role::Forward if !snapshot.forward.admits_hit(peer, uri.authority) && !listener.cluster => {
+            return None;
+        }
         Role::Forward => None,
     };
     let wire = Wire(head.fields);

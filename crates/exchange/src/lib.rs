@@ -20,6 +20,7 @@
 mod ask;
 pub mod cache_status;
 pub mod client;
+pub mod cluster;
 mod coded;
 mod collapse;
 mod connect;
@@ -30,10 +31,12 @@ pub mod explain;
 mod fetch;
 mod from_disk;
 pub mod hit;
+mod hot;
 mod in_form;
 pub mod limits;
 pub mod listener;
 pub mod logged;
+mod member_calls;
 pub mod our_digest;
 mod plan;
 mod purge_method;
@@ -46,6 +49,7 @@ mod run;
 mod serve;
 mod shared;
 pub mod snapshot;
+pub mod spread;
 pub mod step;
 mod tunnel;
 mod upgrade;
@@ -181,6 +185,9 @@ impl<'x, C: Client> Exchange<'x, C> {
         if refusal == Refusal::Overload {
             let seconds = worker.overload.retry_after();
             lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
+        }
+        if self.context.listener.cluster {
+            lines.extend_from_slice(format!("{}: 1\r\n", cluster::REFUSED).as_bytes());
         }
         if refusal == Refusal::Quota {
             text = self.quota_refusal(&mut lines);

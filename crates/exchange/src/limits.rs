@@ -40,3 +40,23 @@ pub const PACED_PIECES_PER_SECOND: u64 = 8;
 pub const PACED_BYTES_MIN: u64 = 512;
 /// ... and at most so many.
 pub const PACED_BYTES_MAX: u64 = 16 * 1024;
+
+/// Members of a cluster that are asked for a response, one after the other. Then this member asks
+/// its origin: a client should not pay for each failure of the others.
+pub const MEMBER_TRIES_MAX: usize = 2;
+/// Purges that wait for one member to acknowledge them. Beyond it everything is purged there.
+pub const BACKLOG_MAX: usize = 1024;
+/// Bytes of purges in one message to a member, apart from one that is longer by itself.
+pub const PURGE_MESSAGE_BYTES: usize = 64 * 1024;
+/// Bytes of a message that is read. One purge has at most a URL as it is stored and as it was
+/// requested, or the tags of one call.
+pub const PURGE_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// How long a member may take to acknowledge a purge, which it may have to write to its disk.
+pub const PURGE_ACKNOWLEDGED_MAX: Duration = Duration::from_secs(12);
+/// How long a client's request that has changed a URL waits for the other members.
+pub const CHANGE_ACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+/// How often waiting purges are sent again, and the name of the members is looked up.
+pub const MEMBERS_ATTENDED: Duration = Duration::from_secs(1);
+
+const _: () = assert!(PURGE_ACKNOWLEDGED_MAX.as_secs() > cache::limits::DURABLE_WAIT_MAX.as_secs());
+const _: () = assert!(PURGE_MESSAGE_BYTES <= PURGE_MESSAGE_BYTES_MAX);

@@ -5,9 +5,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Listener, Role};
-use http1::Scheme;
+use http1::{RequestHead, Scheme};
 use ipnet::IpNet;
 use transport::tls::ServerTls;
+
+use crate::cluster::client;
 
 /// The listener of a connection.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub struct ListenerContext {
     /// Whether clients may speak HTTP/2: without TLS, by prior knowledge. With TLS the handshake
     /// decides, and [`Transport::speaks_http2`](transport::Transport::speaks_http2) has its result.
     pub http2: bool,
+    /// It is for the other members of the cluster.
+    pub cluster: bool,
     /// What comes before the first request, if anything does.
     pub setup: Option<Box<Setup>>,
 }
@@ -51,8 +55,8 @@ impl ListenerContext {
     /// The same with nothing before the first request.
     pub fn without_setup(listener: &Listener) -> ListenerContext {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let Listener { address, role, http2, .. } = *listener;
-        ListenerContext { address, role, scheme, http2, setup: None }
+        let Listener { address, role, http2, cluster, .. } = *listener;
+        ListenerContext { address, role, scheme, http2, cluster, setup: None }
     }
 
     /// Field lines of this listener's responses over HTTP/1 and HTTP/2.
@@ -62,6 +66,13 @@ impl ListenerContext {
             None => b"",
             Some(setup) => &setup.alt_svc,
         }
+    }
+
+    /// The client of a request that came from this address. A member names the one for which it
+    /// asks.
+    #[inline]
+    pub fn client(&self, peer: SocketAddr, head: &RequestHead<'_>) -> SocketAddr {
+        if self.cluster { client(head).unwrap_or(peer) } else { peer }
     }
 
     /// The part that the log shows: the address, and the scheme of requests in origin-form.

@@ -7,6 +7,7 @@ use cache::stored::Wire;
 use caching::FieldSource;
 use outcome::{Outcome, Refusal};
 use runtime::time;
+use serde_json::json;
 
 use super::Exchange;
 use super::fetch::hierarchy;
@@ -14,6 +15,7 @@ use super::routing::RequestContext;
 use super::step::Ending;
 use crate::client::{Client, Own};
 use crate::request::{RequestedUri, requested_uri};
+use crate::spread::{self, Spread};
 
 /// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
@@ -26,19 +28,22 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let host = normal_authority(realm, authority);
     let paths = Paths::new(path, &stored);
     let (mark, changes) = cache.purge_url(&host, paths, soft, time::wall_ms());
+    let notices = changes.notices();
     changes.durable(cache).await;
     let RequestContext { worker, snapshot, .. } = &exchange.context;
+    let spread = Box::pin(spread::purge(worker, snapshot, notices)).await;
     if snapshot.peers.is_some() && !soft {
         Box::pin(hierarchy::clear_purged(worker, snapshot, &host, path)).await;
     }
     let url = StoredUri::new(realm, authority, path).url();
     let text = format!(
-        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
+        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),
-        mark.generation
+        mark.generation,
+        spread.as_ref().map(|of| format!(",\"cluster\":{}", json!(of))).unwrap_or_default()
     );
     let own = Own {
-        status: 200,
+        status: spread.as_ref().map_or(200, Spread::status),
         lines: b"Content-Type: application/json\r\n",
         content_length: Some(text.len() as u64),
         more_lines: b"Cache-Control: no-store\r\n",

@@ -42,7 +42,8 @@ pub fn admits_hit(
 ) -> bool {
     match &snapshot.quotas {
         None => true,
-        Some(quotas) if !quotas.has(Stage::Head) => true,
+        // The member that the client has asked has taken it.
+        Some(quotas) if !quotas.has(Stage::Head) || listener.cluster => true,
         Some(quotas) => takes_hit(quotas, &who(snapshot, listener, peer, None, head)),
     }
 }
@@ -176,7 +177,8 @@ impl<C: Client> Exchange<'_, C> {
     /// Whether a quota takes requests at this stage.
     #[inline]
     pub(crate) fn is_taken_at(&self, stage: Stage) -> bool {
-        self.context.snapshot.quotas.as_ref().is_some_and(|quotas| quotas.has(stage))
+        let quotas = self.context.snapshot.quotas.as_ref();
+        quotas.is_some_and(|quotas| quotas.has(stage) && !self.context.listener.cluster)
     }
 
     /// Takes the request from the quotas of this stage, and waits if they say so.

@@ -183,8 +183,9 @@ pub(crate) fn requested_uri<'h>(
         (_, Target::Absolute { scheme, authority, path_and_query }) => {
             let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
             let scheme = Scheme::of(scheme)?;
-            // A reverse listener answers only for the scheme that it speaks (RFC 9110, 7.4).
-            let is_served = role == Role::Forward || scheme == listener.scheme;
+            // A reverse listener answers only for the scheme that it speaks (RFC 9110, 7.4), and a
+            // member for that of the client.
+            let is_served = role == Role::Forward || scheme == listener.scheme || listener.cluster;
             is_served.then_some(RequestedUri { realm: Realm { role, scheme }, authority, path })
         }
         _ => None,

@@ -25,6 +25,7 @@ use transport::tls::TlsFacts;
 use upstream::group::Group;
 use upstream::{Preface, To};
 
+use super::cluster::Share;
 use super::course::Course;
 use super::destination::Destination;
 use super::fetch::Forwarding;
@@ -80,7 +81,7 @@ impl<'x> RequestContext<'x> {
         if self.is_early && !self.may_be_early(&class) {
             return Err(Refusal::TooEarly);
         }
-        if role == Role::Forward && class != Class::Purge {
+        if role == Role::Forward && class != Class::Purge && !self.listener.cluster {
             routed.user = Box::pin(self.admit()).await?;
         }
         Ok(class)
@@ -151,6 +152,9 @@ impl<'x> RequestContext<'x> {
             },
         };
         let is_keyed = stores && bypass.is_none() && protocols.is_none();
+        let cluster = snapshot.cluster.as_ref().filter(|_| is_keyed && !self.is_from_member());
+        let uri = (realm, authority);
+        let share = cluster.and_then(|cluster| Share::of(cluster, uri, &stored_path));
         let stores_as_sent = stores && sends_key;
         let destination = Destination {
             realm,
@@ -161,6 +165,7 @@ impl<'x> RequestContext<'x> {
             stores_as_sent,
             to,
             course,
+            share,
         };
         let to = place.get_or_init(|| destination);
         if let Some(protocols) = protocols {
@@ -184,6 +189,11 @@ impl<'x> RequestContext<'x> {
         }
         let made = self.worker.shared.digest.get().ok_or(Refusal::DigestNone)?;
         Ok(Step::AnswerWithDigest(made))
+    }
+
+    /// Whether it came from a member of the cluster, so that it goes to none.
+    fn is_from_member(&self) -> bool {
+        self.listener.cluster && !planted::is(planted::Bug::SecondMember)
     }
 
     /// Whether a replay of the request does no harm, if its route says so (RFC 8470 section 4).

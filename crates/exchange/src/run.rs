@@ -33,10 +33,10 @@ use policy::quota::Stage;
 
 use super::ask::Held;
 use super::destination::Destination;
-use super::fetch::{background, pass};
+use super::fetch::{background, member, pass};
 use super::routing::Place;
 use super::step::{Ending, FromStore, Provenance, Serving, Step};
-use super::{Exchange, connect, digest_answer, purge_method, route_answer, upgrade};
+use super::{Exchange, connect, digest_answer, member_calls, purge_method, route_answer, upgrade};
 use crate::client::Client;
 use crate::limits::BODIES_LOST_MAX;
 
@@ -55,6 +55,11 @@ struct Tries {
 impl<'x, C: Client> Exchange<'x, C> {
     /// Serves the request to its end.
     pub async fn serve_request(mut self, body: &mut C::Body) -> Ending {
+        if self.context.listener.cluster
+            && let Some(ending) = Box::pin(member_calls::answer(&mut self, body)).await
+        {
+            return ending;
+        }
         let place = Place::new();
         let ending = match self.run(&place, body).await {
             Ok(ending) => ending,
@@ -92,6 +97,9 @@ impl<'x, C: Client> Exchange<'x, C> {
                 if self.is_taken_at(Stage::Fetch) {
                     Box::pin(self.take(Stage::Fetch)).await?;
                 }
+            }
+            if self.context.snapshot.cluster.is_some() {
+                step = Box::pin(member::passed_on(self, step)).await;
             }
             step = match step {
                 Step::Purge => return purge_method::purge(self).await,

@@ -12,6 +12,7 @@ use policy::{quota, via};
 use store::disk::DiskStore;
 use upstream::group::Registry;
 
+use crate::cluster::State;
 use crate::our_digest::OurDigest;
 
 /// Shared by all cores of one server. Code that uses one of these is given that one alone.
@@ -37,6 +38,8 @@ pub struct Shared {
     pub upstreams: Registry,
     /// Our cache digest.
     pub digest: OurDigest,
+    /// The state of the cluster, which outlives a reload.
+    pub cluster: Arc<State>,
     /// The state of quotas, which outlives a reload.
     pub quotas: quota::Registry,
     /// Seeds what is otherwise random; `None`: it is random.
@@ -60,6 +63,7 @@ impl Shared {
             pseudonym: via::pseudonym(&cache.hasher),
             upstreams: Registry::default(),
             digest: OurDigest::default(),
+            cluster: Arc::default(),
             quotas: quota::Registry::default(),
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,

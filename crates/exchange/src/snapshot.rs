@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::Cluster;
 use crate::limits::Limits;
 use crate::shared::Shared;
 use config::{Config, Role};
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub forward: Arc<Rules>,
     /// The peers of forward mode, if there are any.
     pub peers: Option<Arc<Peers>>,
+    /// The cluster that this server is a member of, if it is one.
+    pub cluster: Option<Arc<Cluster>>,
     /// The names that `Via` carries.
     pub via: ViaNames,
     /// The quotas, if there are any.
@@ -54,10 +57,13 @@ impl Snapshot {
         let routes = Arc::new(Routes::new(&config.routes, of_routes));
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
+        let cluster = config.cluster.as_ref();
+        let cluster = cluster.map(|of| Arc::new(Cluster::new(of, &shared.cluster, registry)));
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, &shared.pseudonym);
         let quotas = shared.quotas.quotas(&config.quotas, &routes, &shared.cache.hasher);
-        Snapshot { groups, routes, forward, peers, via, quotas, config: Arc::new(config) }
+        let config = Arc::new(config);
+        Snapshot { groups, routes, forward, peers, cluster, via, quotas, config }
     }
 
     /// Whether clients of such a listener see the fields that carry cache tags.
@@ -69,6 +75,14 @@ impl Snapshot {
     pub fn asked(&self) -> Arc<[Peer]> {
         let asked = self.peers.as_ref().map(|peers| Arc::clone(&peers.asked));
         asked.unwrap_or_else(|| Arc::new([]))
+    }
+
+    /// The groups, and the other members of the cluster, each of which is one.
+    pub fn all_groups(&self) -> Arc<[Arc<Group>]> {
+        match &self.cluster {
+            None => Arc::clone(&self.groups),
+            Some(cluster) => self.groups.iter().cloned().chain(cluster.groups()).collect(),
+        }
     }
 
     /// The limits of the configuration.

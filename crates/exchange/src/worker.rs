@@ -116,6 +116,7 @@ impl Worker {
         peer: IpAddr,
     ) -> Result<Vec<Counted>, TooMany> {
         match &self.snapshot.borrow().quotas {
+            Some(_) if listener.cluster => Ok(Vec::new()),
             None => Ok(Vec::new()),
             Some(quotas) => quotas.connect(peer, listener.role),
         }

@@ -185,6 +185,16 @@ counters! {
     upstream_reuses: Counter, "Requests sent on a pooled upstream connection";
     upstream_retries: Counter, "Requests repeated because a pooled connection was closed";
     upstream_idle: Gauge, "Idle upstream connections in the pool now";
+    cluster_passed: Counter, "Requests passed on to another member of the cluster";
+    cluster_kept: Counter, "Responses that other members gave for our store: what is requested \
+        often, or has become stale here";
+    cluster_failed: Counter, "Requests that another member of the cluster did not answer";
+    cluster_purges_waiting: Counter, "Purges that a member of the cluster did not acknowledge at \
+        once";
+    cluster_changes_lost: Counter, "Changes by unsafe methods that did not reach a member of the \
+        cluster";
+    cluster_strangers: Counter, "Connections closed because they came from no member of the \
+        cluster";
     tunnels: Counter, "Tunnels opened: CONNECT, and upgraded connections";
     tunnels_open: Gauge, "Tunnels open now";
     tunnel_bytes_sent: Counter, "Bytes written to clients through tunnels";

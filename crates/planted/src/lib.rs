@@ -89,6 +89,10 @@ bugs! {
         "twin: faults::an_unsolicited_response_reaches_no_client";
     UnsafeRepeated = "unsafe-repeated", "a request that must not be repeated is repeated",
         "twin: faults::a_request_that_may_not_be_repeated_is_not";
+    SecondMember = "second-member", "a request that came from a member goes to another one",
+        "twin: cluster::members_that_disagree_pass_a_request_on_once";
+    PurgeOnce = "purge-once", "members of a cluster purge once only",
+        "twin: cluster::what_a_member_gave_away_during_a_purge_is_purged_too";
     DoubtIgnored = "doubt-ignored", "peers are trusted with what was purged here",
         "twin: parents::a_purge_is_not_undone_by_the_parent";
     ForgedHitTaken = "forged-hit", "an answer to a query counts from any sender",

@@ -36,7 +36,7 @@ pub(crate) fn call(
     let status: u16 = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(unexpected)?;
     let value: serde_json::Value = serde_json::from_str(body).map_err(|_| unexpected())?;
     match (status, value.get("error").and_then(|error| error.as_str())) {
-        (200, _) => Ok(value),
+        (200 | 202, _) => Ok(value),
         (_, Some(error)) => Err(misuse(error)),
         (_, None) => Err(unexpected()),
     }

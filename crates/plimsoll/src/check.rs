@@ -31,6 +31,12 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             for (protocol, address) in query_servers(&settings.config) {
                 text.push_str(&format!("it would answer queries at {address} ({protocol})\n"));
             }
+            if let Some(cluster) = &settings.config.cluster {
+                for member in &cluster.members {
+                    let own = if cluster.is_own(*member) { ", which is this server" } else { "" };
+                    text.push_str(&format!("it would share its store with {member}{own}\n"));
+                }
+            }
             if let Some((name, uid, gid)) = user {
                 text.push_str(&format!("it would run as {name} (user {uid}, group {gid})\n"));
             }
@@ -77,6 +83,13 @@ fn asked(config: &Config) -> impl Iterator<Item = &str> {
     asked.map(|peer| peer.group.name.as_str())
 }
 
+/// The members of the cluster.
+fn cluster(config: &Config) -> Option<serde_json::Value> {
+    let cluster = config.cluster.as_ref()?;
+    let own = cluster.members.iter().find(|member| cluster.is_own(**member));
+    Some(json!({ "listen": cluster.listen, "members": cluster.members, "self": own }))
+}
+
 /// Where queries of other caches are answered.
 fn query_servers(config: &Config) -> impl Iterator<Item = (&'static str, String)> {
     let servers = [("icp", &config.icp), ("htcp", &config.htcp)].into_iter();
@@ -95,6 +108,7 @@ fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
         "upstreams": settings.config.groups.iter().map(|group| &group.name).collect::<Vec<_>>(),
         "parents": parents(&settings.config).collect::<Vec<_>>(),
         "peers_asked": asked(&settings.config).collect::<Vec<_>>(),
+        "cluster": cluster(&settings.config),
         "queries": query_servers(&settings.config)
             .map(|(protocol, address)| json!({ "protocol": protocol, "address": address }))
             .collect::<Vec<_>>(),

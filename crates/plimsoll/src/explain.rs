@@ -163,6 +163,9 @@ fn asked(out: &mut String, request: &Request) {
     if let Some(peer) = &request.digest {
         row(out, "digest of", peer);
     }
+    if let Some(owner) = &request.owner {
+        row(out, "owner", owner);
+    }
     if let Some(rule) = &request.hierarchy {
         row(out, "hierarchy", rule);
     }

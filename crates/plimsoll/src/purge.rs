@@ -20,7 +20,20 @@ pub(crate) fn purge(flags: &cli::Purge) -> Result<(), Failure> {
     output::show(flags.call.json, &answer, |answer| {
         let done = if flags.soft { "marked stale" } else { "purged" };
         format!("{done}: {}\n", purged(&answer["purged"]))
-    })
+    })?;
+    match waiting(&answer)[..] {
+        [] => Ok(()),
+        ref members => Err(Failure::CheckFailed(format!(
+            "not acknowledged by {}: it is sent there again until it is",
+            members.join(", ")
+        ))),
+    }
+}
+
+/// The members of a cluster that have not purged.
+fn waiting(answer: &Value) -> Vec<&str> {
+    let members = answer["cluster"]["waiting"].as_array();
+    members.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// What was purged, in words.

@@ -240,7 +240,11 @@ impl Admin {
 
     fn upstreams(&self) -> serde_json::Value {
         let snapshot = self.task.worker.snapshot();
-        figures::json(&snapshot.groups, &snapshot.asked())
+        let mut shown = figures::json(&snapshot.groups, &snapshot.asked());
+        if let Some(cluster) = &snapshot.cluster {
+            shown["cluster"] = cluster.json();
+        }
+        shown
     }
 
     /// Why the page, or its events, are not sent.
@@ -265,7 +269,7 @@ impl Admin {
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.process);
         let snapshot = self.task.worker.snapshot();
-        let upstreams = UpstreamFigures(Arc::clone(&snapshot.groups), snapshot.asked());
+        let upstreams = UpstreamFigures(snapshot.all_groups(), snapshot.asked());
         let quotas = QuotaFigures(snapshot.quotas.clone());
         AllCores::new(self.cores.clone(), shared).text(upstreams, quotas)
     }

@@ -20,6 +20,7 @@ use crate::queries::{self, Protocol};
 use config::{Config, Listener};
 use exchange::Worker;
 use exchange::snapshot::Snapshot;
+use exchange::spread;
 use metrics::Counters;
 use upstream::health;
 
@@ -90,10 +91,12 @@ impl Core {
             let resolver = Arc::clone(&worker.shared.resolver);
             let groups = {
                 let worker = Rc::clone(&worker);
-                move || Arc::clone(&worker.snapshot().groups)
+                move || worker.snapshot().all_groups()
             };
             runtime::spawn(health::attend(Rc::clone(&worker.upstreams), resolver, groups))
         });
+        let attending_members =
+            is_first.then(|| runtime::spawn(spread::attend(Rc::clone(&worker))));
         // And one runs the disk.
         let cache = Arc::clone(&worker.cache);
         let task = CoreTask::new(Rc::clone(&worker));
@@ -124,6 +127,9 @@ impl Core {
         Rc::clone(&task).run(listening, changes, stop).await;
         drop(serving);
         if let Some(attending) = attending {
+            attending.abort();
+        }
+        if let Some(attending) = attending_members {
             attending.abort();
         }
         for task in answering.into_iter().flatten().chain(keeping.into_iter().flatten()) {

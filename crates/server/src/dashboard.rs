@@ -277,7 +277,7 @@ impl Dashboard {
             snapshot.memory = Some(memory(&shared.cache.sizing.forecasts()));
             // A core may have the table just now: then the page keeps the last one.
             snapshot.urls = shared.urls.top(URLS_SHOWN).map(|top| urls(&top));
-            snapshot.upstreams = Some(upstreams(&self.task.worker.snapshot().groups));
+            snapshot.upstreams = Some(upstreams(&self.task.worker.snapshot().all_groups()));
         }
         self.feed.borrow_mut().push(snapshot);
         self.changed.notify_all();

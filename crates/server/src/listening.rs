@@ -159,6 +159,17 @@ fn is_closed(worker: &Worker) -> bool {
     worker.overload.is_closed() || worker.cache.pressure.is_closed()
 }
 
+/// Whether a connection may be that of a member of the cluster.
+#[cold]
+fn is_member(worker: &Worker, peer: SocketAddr) -> bool {
+    let snapshot = worker.snapshot();
+    let is_one = snapshot.cluster.as_ref().is_some_and(|cluster| cluster.admits(peer.ip()));
+    if !is_one {
+        tracing::debug!(%peer, "a stranger connected where members of the cluster do");
+    }
+    is_one
+}
+
 /// Accepts from one socket, for ever.
 async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, context: CurrentContext) {
     loop {
@@ -196,6 +207,10 @@ fn start(worker: &Rc<Worker>, context: &Rc<ListenerContext>, stream: TcpStream, 
     worker.io.counters.connections_accepted.add(1);
     if is_closed(worker) {
         worker.io.counters.connections_shed.add(1);
+        return;
+    }
+    if context.cluster && !is_member(worker, peer) {
+        worker.io.counters.cluster_strangers.add(1);
         return;
     }
     let stream = Transport::Plain(stream);

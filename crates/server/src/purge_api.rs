@@ -2,7 +2,8 @@
 //!
 //! The query or a JSON body names what to purge: exactly one of `url`, `prefix`, `tag` (one,
 //! or several separated by spaces or commas) and `all`, and perhaps `soft`. The answer says what
-//! was done in the words that purges know it by.
+//! was done in the words that purges know it by. In a cluster it names the members that have purged
+//! and those that have not, and has the status 202 while there are any of the latter.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::call::{Call, Reply};
 use cache::changes::Changes;
 use cache::paths::Paths;
 use exchange::Worker;
+use exchange::spread::{self, Spread};
 use runtime::time;
 
 /// What is asked for.
@@ -49,6 +51,9 @@ struct Done {
     /// Whether it would survive a crash, of a server with a store on disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     durable: Option<bool>,
+    /// The other members of a cluster, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Spread>,
 }
 
 /// Carries out a call.
@@ -80,13 +85,16 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
         Target::Tags(tags) => tags.iter().fold(0, |_, tag| add(one(Concerns::Tag(tag.as_bytes())))),
         Target::All => add(one(Concerns::All)),
     };
+    let notices = changes.notices();
     let durable = changes.durable(cache).await;
+    let cluster = spread::purge(worker, &worker.snapshot(), notices).await;
     if let (Target::Url(url), false) = (&purged, soft) {
         let (authority, path) = split(url);
         exchange::clear_purged(worker, &worker.snapshot(), authority, path).await;
     }
     let durable = cache.disk.is_some().then_some(durable);
-    Reply::json(200, &Done { purged, soft, generation, durable })
+    let status = cluster.as_ref().map_or(200, Spread::status);
+    Reply::json(status, &Done { purged, soft, generation, durable, cluster })
 }
 
 /// The authority of a URL as purges use it, and its path and query.

@@ -26,6 +26,7 @@ mod h1;
 mod h2;
 pub mod health;
 mod limits;
+pub mod members;
 pub mod peers;
 mod pool;
 mod preface;

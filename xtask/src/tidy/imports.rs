@@ -29,11 +29,12 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "exchange",
         &[
-            &["limits", "listener", "cache_status", "our_digest", "websocket"],
-            &["shared"],
+            &["limits", "cache_status", "hot", "our_digest", "websocket"],
+            &["cluster"],
+            &["listener", "shared"],
             &["snapshot", "request", "client", "logged"],
             &["coded", "worker", "tunnel", "course"],
-            &["hit", "destination", "rules"],
+            &["hit", "destination", "rules", "spread"],
             &["ask"],
             &["step"],
             &["plan", "fetch"],
@@ -42,6 +43,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
                 "serve",
                 "in_form",
                 "from_disk",
+                "member_calls",
                 "collapse",
                 "connect",
                 "digest_answer",

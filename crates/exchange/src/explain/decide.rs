@@ -27,6 +27,7 @@ use super::question::Question;
 use super::{stored, text};
 use crate::ask::{Ask, Held, What};
 use crate::cache_status::{CacheStatus, proxy_status};
+use crate::cluster::Share;
 use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
@@ -418,7 +419,8 @@ fn shown(addresses: &[SocketAddr]) -> Vec<String> {
 /// Where a request would go.
 fn goes_to(to: &Destination<'_>) -> Request {
     let hierarchy = to.course.as_ref().map(|course| course.rule.to_owned());
-    Request { hierarchy, ..sent_to(&to.to) }
+    let owner = to.share.as_ref().map(Share::owner);
+    Request { hierarchy, owner, ..sent_to(&to.to) }
 }
 
 fn sent_to(to: &To) -> Request {

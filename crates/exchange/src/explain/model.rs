@@ -132,6 +132,9 @@ pub struct Request {
     /// The rule of the hierarchy; none without peers.
     #[serde(default)]
     pub hierarchy: Option<String>,
+    /// The member of the cluster that would be asked first; none without a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Why no server could be used.
     pub fault: Option<String>,
     /// The head, line by line, as it would be sent; other bytes than ASCII are escaped.

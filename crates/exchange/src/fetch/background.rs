@@ -11,7 +11,7 @@ use config::Role;
 use http1::OwnedRequest;
 
 use super::response::handle;
-use super::{Forwarding, Purpose, hierarchy, unanswered};
+use super::{Forwarding, Purpose, member, unanswered};
 use crate::Exchange;
 use crate::ask::Ask;
 use crate::client::Client;
@@ -60,7 +60,7 @@ impl Revalidation {
             to: &to,
         };
         let request = forwarding.request(Purpose::Store(&ask));
-        match hierarchy::exchange(&forwarding, &request, &mut |_| {}).await {
+        match member::exchange(&forwarding, &ask, &request, &mut |_| {}).await {
             Err(fault) => {
                 let _ = unanswered(&self.worker.io, fault);
                 lead.settle(Settled::Failed(fault));

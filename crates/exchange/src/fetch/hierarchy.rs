@@ -36,6 +36,7 @@ use upstream::{Answer, Request, Reuse, To, Upstream};
 
 use super::Forwarding;
 use crate::ask::{Ask, What};
+use crate::cluster::Used;
 use crate::course::Course;
 use crate::destination::Destination;
 use crate::snapshot::Snapshot;
@@ -171,6 +172,7 @@ pub(crate) async fn exchange(
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Result<Answer, Fault> {
     let to = forwarding.to;
+    to.share.iter().for_each(|share| share.used.set(Used::Origin));
     to.course.iter().for_each(|course| course.begin(&to.to));
     match to.course.as_ref().filter(|course| course.to_parents) {
         None => upstream::exchange(&forwarding.worker.upstreams, &to.to, request, interim).await,

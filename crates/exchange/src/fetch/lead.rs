@@ -6,7 +6,7 @@ use http1::ResponseHead;
 use outcome::{Fault, Refusal};
 
 use super::response::handle;
-use super::{Purpose, hierarchy, unanswered};
+use super::{Purpose, member, unanswered};
 use crate::Exchange;
 use crate::ask::{Ask, Held};
 use crate::cache_status::CacheStatus;
@@ -35,7 +35,7 @@ impl<C: Client> Exchange<'_, C> {
         let client = &mut self.client;
         let mut interim = |head: &ResponseHead<'_>| client.interim(head);
         let worker = self.context.worker;
-        match hierarchy::fetch(&forwarding, &ask, &request, &mut interim).await {
+        match member::fetch(&forwarding, &ask, &request, &mut interim).await {
             Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {
                 lead.settle(Settled::Failed(fault));

@@ -3,13 +3,15 @@
 //! [`lead`] asks on behalf of a flight and answers the request that leads it; [`background`] does
 //! the same with no request to answer; [`response`] decides what an answer means for the store and
 //! for those who wait; [`fill`] fetches a body;
-//! [`hierarchy`] sends a request to a parent or to its origin; [`pass`] passes a request through.
+//! [`hierarchy`] sends a request to a parent or to its origin, [`member`] to another member of the
+//! cluster; [`pass`] passes a request through.
 
 pub(crate) mod background;
 mod coding;
 mod fill;
 pub(crate) mod hierarchy;
 mod lead;
+pub(crate) mod member;
 pub(crate) mod pass;
 mod response;
 
@@ -102,6 +104,10 @@ impl Forwarding<'_> {
 
     /// Changes the head of an answer as the route says.
     fn ruled(&self, mut answer: Answer) -> Answer {
+        if self.to.is_from_member() {
+            // It has the same rules.
+            return answer;
+        }
         let changed = |route: &Route| {
             let rules = &route.config.response;
             match (!rules.is_empty()).then(|| self.captured(route)).flatten() {

@@ -33,6 +33,7 @@ use crate::course::Course;
 use crate::destination::Destination;
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
+use crate::spread;
 use crate::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
 
 /// Passes a request through, whatever it is, and its response back.
@@ -229,6 +230,11 @@ async fn invalidate<C: Client>(
     }
     changes.durable(cache).await;
     let snapshot = &exchange.context.snapshot;
+    if snapshot.cluster.is_some() {
+        let worker = exchange.context.worker;
+        let paths = [to.path].into_iter().chain(locations.iter().map(Vec::as_slice));
+        Box::pin(spread::changed(worker, snapshot, (to.realm, to.authority), paths)).await;
+    }
     let clears = snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed);
     // Without a course, no peer is asked for what the request changed.
     if clears && to.course.is_some() {

@@ -359,13 +359,15 @@ pub(super) fn prepare(
 }
 
 /// Whether a peer may have left out the tags: reverse listeners do not show them to clients, and we
-/// are one to a peer.
+/// are one to a peer. A member of the cluster shows them as this one does.
 fn lacks_tags(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
     let is_of_peer =
         matches!(forwarding.to.hierarchy(), Hierarchy::SiblingHit | Hierarchy::ParentHit);
-    is_of_peer
-        && forwarding.role == Role::Reverse
-        && !head.fields.iter().any(|(name, _)| is_tag_field(name))
+    let is_hidden = match forwarding.to.is_from_member() {
+        true => !forwarding.tags(),
+        false => is_of_peer && forwarding.role == Role::Reverse,
+    };
+    is_hidden && !head.fields.iter().any(|(name, _)| is_tag_field(name))
 }
 
 /// When the answer was asked for and when it came.

@@ -9,6 +9,7 @@ mod admin_calls;
 mod bad_input;
 mod boost;
 mod clickhouse;
+mod cluster;
 mod collector;
 mod compression;
 mod dashboard;

@@ -141,7 +141,7 @@ async fn exchange(
         worker,
         snapshot: worker.snapshot(),
         listener,
-        peer: accepted.peer,
+        peer: listener.client(accepted.peer, &head),
         original_destination: accepted.original_destination.as_deref().copied(),
         stream: Some(stream),
         tls: stream.tls(),

@@ -10,6 +10,7 @@ mod caching_rules;
 mod changes;
 mod classifying;
 mod client_proxy_header;
+mod cluster;
 mod coding_forms;
 mod collapsing;
 mod datagrams;

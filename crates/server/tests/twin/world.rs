@@ -263,7 +263,7 @@ impl World {
 }
 
 /// The socket for HTTP/3 beside a listener, which may be without TLS here.
-fn http3(listener: &Listener) -> Option<(DatagramSocket, Listener)> {
+pub(crate) fn http3(listener: &Listener) -> Option<(DatagramSocket, Listener)> {
     let tls = Some(Arc::clone(&SIGNED_HTTP3));
     let socket = DatagramSocket::bind(listener.address).unwrap();
     // Neither TLS nor HTTP/3 has a PROXY header.

@@ -1,0 +1,180 @@
+//! Asking another member of the cluster for a response that is not stored here.
+//!
+//! Each URL has one member that is responsible for it, its owner, so that the members' memories
+//! are one. A request that misses here goes to the owner as the client sent it, and its answer goes
+//! to the client as it comes. Only what is requested here again and again ([`crate::hot`]), or is
+//! stored here already and has become stale, is fetched on behalf of our own store.
+//!
+//! The owner applies the route and the settings for keys: what it gets has nothing that they add or
+//! remove. Its answer has been through the rules on responses. If it does not answer, the next
+//! member is asked and then the origin, as if there were no cluster. All of this concerns GET and
+//! HEAD alone, which may be repeated.
+
+use http1::{Method, Name, ResponseHead, Target, write};
+use outcome::Fault;
+use upstream::{Answer, BodyLength, Request, To};
+
+use super::{Forwarding, Purpose, hierarchy};
+use crate::Exchange;
+use crate::ask::{Ask, What};
+use crate::client::Client;
+use crate::cluster::{CLIENT, REFUSED, Share, Used};
+use crate::step::Step;
+
+/// The step that follows, if another member answers in place of the origin and nothing is stored
+/// here: its answer. Otherwise the given step.
+#[cold]
+pub(crate) async fn passed_on<'d, C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    step: Step<'d>,
+) -> Step<'d> {
+    let (to, why, ask) = match &step {
+        Step::Fetch(to, ask) => (*to, ask.why, Some(ask)),
+        Step::Pass(to, why) => (*to, *why, None),
+        _ => return step,
+    };
+    let Some(share) = to.share.as_ref().filter(|share| share.used.get() == Used::None) else {
+        return step;
+    };
+    let worker = exchange.context.worker;
+    if share.asked(&share.cluster.members()).next().is_none() {
+        return step;
+    }
+    if let Some(ask) = ask {
+        let is_hot = || share.is_hot(ask.uri, || worker.cache.store.len());
+        let is_kept = ask.held.is_some() || (ask.what == What::Whole && is_hot());
+        if is_kept {
+            return step;
+        }
+    }
+    worker.io.counters.cluster_passed.add(1);
+    let forwarding = exchange.forwarding(to);
+    let client = &mut exchange.client;
+    let mut interim = |head: &ResponseHead<'_>| client.interim(head);
+    let purpose = Purpose::Pass(BodyLength::None);
+    match answer(&forwarding, share, purpose, &mut interim).await {
+        Some(answer) => Step::Relay(Box::new(answer), why, Some(RULE)),
+        None => step,
+    }
+}
+
+/// The detail in `Cache-Status`.
+const RULE: &str = "cluster";
+
+/// Fetches a response for the store, from another member if one is responsible.
+pub(super) async fn fetch(
+    forwarding: &Forwarding<'_>,
+    ask: &Ask,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    match for_store(forwarding, ask, interim).await {
+        Some(answer) => Ok(answer),
+        None => hierarchy::fetch(forwarding, ask, request, interim).await,
+    }
+}
+
+/// The same without peers that are asked for what they have stored.
+pub(super) async fn exchange(
+    forwarding: &Forwarding<'_>,
+    ask: &Ask,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Answer, Fault> {
+    match for_store(forwarding, ask, interim).await {
+        Some(answer) => Ok(answer),
+        None => hierarchy::exchange(forwarding, request, interim).await,
+    }
+}
+
+async fn for_store(
+    forwarding: &Forwarding<'_>,
+    ask: &Ask,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Option<Answer> {
+    let share = forwarding.to.share.as_ref()?;
+    let is_asked = share.asked(&share.cluster.members()).next().is_some();
+    if !is_asked || share.used.get() != Used::None {
+        return None;
+    }
+    let answered = Box::pin(answer(forwarding, share, Purpose::Store(ask), interim)).await;
+    forwarding.worker.io.counters.cluster_kept.add(u64::from(answered.is_some()));
+    answered
+}
+
+/// The answer of another member, or `None` if the origin is to be asked from here.
+async fn answer(
+    forwarding: &Forwarding<'_>,
+    share: &Share,
+    purpose: Purpose<'_>,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Option<Answer> {
+    let Forwarding { worker, .. } = forwarding;
+    let members = share.cluster.members();
+    let request = request(forwarding, purpose);
+    for member in share.asked(&members) {
+        let to = To::Group(member.group.clone(), 0, None);
+        match upstream::exchange(&worker.upstreams, &to, &request, interim).await {
+            Ok(mut answer) if is_refusal(&answer) => {
+                tracing::debug!(member = %member.address, "a member refused a request");
+                // The connection can be used again if all of the refusal is here.
+                let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
+            }
+            Ok(answer) => {
+                share.used.set(Used::Member);
+                return Some(answer);
+            }
+            Err(fault) => {
+                tracing::debug!(member = %member.address, %fault, "a member did not answer");
+                worker.io.counters.cluster_failed.add(1);
+                // The request has waited for a whole time-out, or there is no descriptor for more.
+                if matches!(fault, Fault::Timeout | Fault::NoDescriptor) {
+                    break;
+                }
+            }
+        }
+    }
+    share.used.set(Used::Origin);
+    None
+}
+
+/// Whether a member could not, or would not, carry out the request itself.
+fn is_refusal(answer: &Answer) -> bool {
+    let head = answer.head.head();
+    head.status == 503 && head.fields.values(REFUSED.as_bytes()).next().is_some()
+}
+
+/// The request as another member is to see it: with its URL, and as the client has sent it. It has
+/// no `Via` from us: the cluster is one proxy, and its members may have one name.
+pub(crate) fn request(forwarding: &Forwarding<'_>, purpose: Purpose<'_>) -> Request {
+    let Forwarding { worker, head, to, peer, .. } = forwarding;
+    let for_store = matches!(purpose, Purpose::Store(_));
+    let for_identity = for_store && forwarding.asks_for_identity(purpose);
+    let method = match for_store {
+        true => (Method::Get, &b"GET"[..]),
+        false => (head.method, head.method_bytes),
+    };
+    let target = Target::Origin { path_and_query: to.path };
+    let mut request = Request::new(worker.io.buffer(), method, &target, to.authority);
+    let out = request.lines();
+    write::end_to_end(out, &head.fields, |field| {
+        let left_out = match field.id() {
+            Name::Host | Name::ContentLength | Name::ProxyAuthorization => true,
+            Name::AcceptEncoding if for_identity => true,
+            // What a client writes there means nothing.
+            _ if field.name().eq_ignore_ascii_case(CLIENT.as_bytes()) => true,
+            _ => for_store && caching::is_condition_or_range(field.name()),
+        };
+        !left_out
+    });
+    if let Purpose::Store(ask) = purpose {
+        forwarding.append_conditions(out, ask);
+    }
+    if for_identity {
+        out.extend_from_slice(b"Accept-Encoding: identity\r\n");
+    }
+    out.extend_from_slice(format!("Connection: {CLIENT}\r\n{CLIENT}: {peer}\r\n").as_bytes());
+    request.end(BodyLength::None);
+    let url = [to.realm.scheme.name().as_bytes(), b"://", to.authority, to.path].concat();
+    request.with_lines(worker.io.buffer(), Some(&url), b"")
+}

@@ -1,0 +1,448 @@
+//! A cluster: several proxies in one simulated network, as one cache in front of the origin.
+//!
+//! The proxy of [`World`] takes no part. Each member is one host in `10.0.1.0/24`, where it
+//! serves clients at port 80, other members at 7000 and its operator at 9090.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use config::{Cluster, ForwardedFields};
+use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::stop::StopSource;
+use runtime::time::sleep;
+use server::explain::Explained;
+use server::{Config, Core, Listener, LogTo};
+use upstream::group::Registry;
+use upstream::members::{Members, url_number};
+
+use crate::common::Response;
+use crate::origin::expected;
+use crate::tunnels::{Peer, open};
+use crate::world::{Client, Version, World, each_way, each_way_http1, http3, reverse, scheme};
+
+const SECOND: Duration = Duration::from_secs(1);
+const ALL: [u8; 3] = [1, 2, 3];
+
+fn at(host: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 1, host], port))
+}
+
+fn cluster(host: u8, hosts: &[u8]) -> Cluster {
+    let cluster = Cluster::new(at(host, 7000), hosts.iter().map(|host| at(*host, 7000)).collect());
+    // On this network all connections come from there.
+    Cluster { allow_from: vec!["127.0.0.0/8".parse().unwrap()], ..cluster }
+}
+
+/// A member.
+struct Node {
+    host: u8,
+    core: Core,
+    members: Listener,
+    log: Arc<Mutex<Vec<u8>>>,
+    stop: StopSource,
+}
+
+impl Node {
+    fn start(host: u8, hosts: &[u8]) -> Node {
+        let node = Node::deaf(host, hosts, reverse());
+        node.listens();
+        node
+    }
+
+    /// One that members cannot connect to yet.
+    fn deaf(host: u8, hosts: &[u8], config: Config) -> Node {
+        Node::of(host, cluster(host, hosts), config)
+    }
+
+    fn of(host: u8, cluster: Cluster, mut config: Config) -> Node {
+        let role = config.listeners[0].role;
+        let (clients, members) = (Listener::plain(at(host, 80), role), cluster.listener(role));
+        config.listeners = vec![clients.clone(), members.clone()];
+        config.cluster = Some(cluster);
+        // Its name in Via comes from this.
+        config.hash_seed = Some([host.into(), 77]);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let core = Core::of(config, 1, &LogTo::Memory(Arc::clone(&log))).pop().unwrap();
+        let stop = StopSource::new();
+        let datagrams = http3(&clients).into_iter().collect();
+        let sockets = vec![(bind(at(host, 80)), clients)];
+        let admin = Some(bind(at(host, 9090)));
+        runtime::spawn(core.clone().run(sockets, datagrams, admin, stop.token())).detach();
+        Node { host, core, members, log, stop }
+    }
+
+    /// Members can connect from now on.
+    fn listens(&self) {
+        let sockets = vec![(bind(at(self.host, 7000)), self.members.clone())];
+        let serving = self.core.clone().run(sockets, Vec::new(), None, self.stop.token());
+        runtime::spawn(serving).detach();
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let counters = self.core.counters();
+        counters.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    async fn log(&self) -> String {
+        sleep(SECOND).await;
+        String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
+    }
+
+    async fn get(&self, target: &str, fields: &str) -> Response {
+        self.client().await.get(target, fields).await
+    }
+
+    async fn client(&self) -> Client {
+        Client::to(&at(self.host, 80).to_string()).await.unwrap()
+    }
+
+    async fn admin(&self, request: &str) -> Response {
+        let admin = at(self.host, 9090).to_string();
+        let mut client = Client::over(Version::Http1, &admin).await.unwrap();
+        client.ask(format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await
+    }
+
+    async fn purge(&self, what: &str) -> (u16, serde_json::Value) {
+        let answer = self.admin(&format!("POST /purge?{what}")).await;
+        (answer.status, serde_json::from_slice(&answer.body).unwrap())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+fn bind(at: SocketAddr) -> TcpListener {
+    TcpListener::bind(at, &ListenOptions::default()).unwrap()
+}
+
+/// The host that is responsible for a path of `site`, as seen by members with these hosts.
+fn owner(hosts: &[u8], path: &str) -> u8 {
+    let addresses: Vec<SocketAddr> = hosts.iter().map(|host| at(*host, 7000)).collect();
+    // As seen from outside.
+    let members = Members::new(&cluster(99, hosts), &addresses, &Registry::default());
+    let owner = members.rank(url_number(b"site", path.as_bytes())).next().unwrap().unwrap();
+    hosts[addresses.iter().position(|address| *address == owner.address).unwrap()]
+}
+
+/// A path that passes a test.
+fn path_of(query: &str, test: impl Fn(&str) -> bool) -> String {
+    let mut paths = (0..).map(|number| format!("/{number}?{query}"));
+    paths.find(|path| test(path)).unwrap()
+}
+
+fn owned_by(host: u8, hosts: &[u8]) -> String {
+    path_of("size=300&cc=max-age=600&etag=a", |path| owner(hosts, path) == host)
+}
+
+#[test]
+fn the_owner_fetches_once_for_all_members() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| Node::start(host, &ALL));
+        let path = owned_by(2, &ALL);
+        for node in [&nodes[0], &nodes[2], &nodes[1], &nodes[0]] {
+            let got = node.get(&path, "").await;
+            assert_eq!((got.status, got.body), (200, expected(&path, None)));
+        }
+        assert_eq!(world.origin.count(&path), 1);
+        let got = nodes[0].get(&path, "").await;
+        let caches = got.all("cache-status").join(", ");
+        assert!(caches.starts_with("plimsoll; hit, plimsoll; fwd="), "{caches}");
+        assert!(caches.contains("detail=cluster") && got.field("age").is_some(), "{caches}");
+        let seen = world.origin.last();
+        assert!(seen.field("plimsoll-client").is_none(), "{seen:?}");
+        assert_eq!(seen.fields.iter().filter(|(name, _)| name == "via").count(), 1);
+        assert_eq!((nodes[0].counter("hits"), nodes[0].counter("cluster_passed")), (0, 3));
+        assert_eq!(nodes[1].counter("cluster_passed"), 0);
+        assert!(nodes[0].log().await.contains(" CARP/10.0.1.2 "));
+    });
+}
+
+#[test]
+fn conditions_ranges_and_head_are_answered_by_the_owner() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| Node::start(host, &ALL));
+        let path = owned_by(2, &ALL);
+        let first = nodes[0].get(&path, "").await;
+        let tag = first.field("etag").unwrap();
+        let not_modified = nodes[2].get(&path, &format!("If-None-Match: {tag}\r\n")).await;
+        assert_eq!(not_modified.status, 304);
+        let part = nodes[2].get(&path, "Range: bytes=10-19\r\n").await;
+        assert_eq!((part.status, part.body), (206, expected(&path, None)[10..20].to_vec()));
+        let head = nodes[2].client().await.head(&path, "").await;
+        assert_eq!((head.status, head.field("content-length")), (200, Some("300")));
+        assert_eq!(world.origin.count(&path), 1);
+    });
+}
+
+#[test]
+fn forward_listeners_are_a_cluster_too() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| {
+            let node = Node::deaf(host, &ALL, open());
+            node.listens();
+            node
+        });
+        let target = "http://10.0.0.2/f?size=300&cc=max-age=600";
+        for node in &nodes {
+            assert_eq!(node.get(target, "").await.body, expected(target, None));
+        }
+        assert_eq!(world.origin.count("/f?size=300&cc=max-age=600"), 1);
+    });
+}
+
+/// The first takes the second for the owner, and the second takes the third.
+#[test]
+fn members_that_disagree_pass_a_request_on_once() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = [(1, [1, 2]), (2, [2, 3]), (3, [3, 1])];
+        let path = path_of("size=30&cc=max-age=600", |path| {
+            nodes[..2].iter().all(|(host, hosts)| owner(hosts, path) != *host)
+        });
+        let nodes = nodes.map(|(host, hosts)| Node::start(host, &hosts));
+        assert_eq!(nodes[0].get(&path, "").await.body, expected(&path, None));
+        assert_eq!(world.origin.count(&path), 1);
+        let requests = [&nodes[0], &nodes[1], &nodes[2]].map(|node| node.counter("requests"));
+        assert_eq!(requests, [1, 1, 0]);
+        // It is stored there, whatever its own list says.
+        nodes[0].get(&path, "").await;
+        assert_eq!(world.origin.count(&path), 1);
+    });
+}
+
+#[test]
+fn a_member_that_is_gone_costs_no_request_and_is_used_when_it_is_back() {
+    each_way(reverse, async |world: Rc<World>| {
+        let one = Node::start(1, &ALL[..2]);
+        let path = owned_by(2, &ALL[..2]);
+        for _ in 0..3 {
+            assert_eq!(one.get(&path, "").await.body, expected(&path, None));
+        }
+        assert_eq!(world.origin.count(&path), 1, "this member took its place, and stored it");
+        assert_eq!(one.counter("cluster_failed"), 1, "it is left alone");
+        let two = Node::start(2, &ALL[..2]);
+        sleep(60 * SECOND).await;
+        let path = path_of("size=40&cc=max-age=600", |path| owner(&ALL[..2], path) == 2);
+        one.get(&path, "").await;
+        assert_eq!((two.counter("misses"), one.counter("misses")), (1, 1));
+    });
+}
+
+/// A member that dies with the request.
+#[test]
+fn a_request_in_flight_at_a_member_that_dies_goes_on_from_here() {
+    each_way(reverse, async |world: Rc<World>| {
+        let one = Node::start(1, &ALL[..2]);
+        let dying = Peer::start("10.0.1.2:7000", async |peer, stream| {
+            let head = head_of(&stream).await.unwrap_or_default();
+            peer.got.borrow_mut().extend_from_slice(head.as_bytes());
+        });
+        let path = owned_by(2, &ALL[..2]);
+        assert_eq!(one.get(&path, "X-Color: red\r\n").await.body, expected(&path, None));
+        assert_eq!(world.origin.count(&path), 1);
+        let got = String::from_utf8(dying.got.borrow().clone()).unwrap();
+        let line = format!("GET {}://site{path} HTTP/1.1\r\nHost: site\r\n", scheme());
+        assert!(got.contains(&line) && got.contains("Plimsoll-Client: 127.0.0.1:"), "{got}");
+    });
+}
+
+#[test]
+fn what_is_requested_often_is_kept_by_each_member() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| Node::start(host, &ALL));
+        let path = owned_by(2, &ALL);
+        for _ in 0..40 {
+            assert_eq!(nodes[0].get(&path, "").await.body, expected(&path, None));
+        }
+        assert_eq!(world.origin.count(&path), 1);
+        assert_eq!(nodes[0].counter("cluster_kept"), 1);
+        assert!(nodes[0].counter("hits") > 20 && nodes[1].counter("requests") < 20);
+        // It is validated with its owner.
+        let got = nodes[0].get(&path, "Cache-Control: no-cache\r\n").await;
+        assert_eq!((got.status, got.body), (200, expected(&path, None)));
+        assert_eq!(nodes[0].counter("cluster_kept"), 2);
+        assert_eq!(world.origin.last().field("if-none-match").map(|_| ()), Some(()));
+    });
+}
+
+#[test]
+fn a_purge_is_acknowledged_by_all_members() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| Node::start(host, &ALL));
+        let path = path_of("size=30&cc=max-age=600&key=news", |path| owner(&ALL, path) == 2);
+        let url = format!("url=http://site{}", path.replace('&', "%26").replace('?', "%3F"));
+        for (round, what) in [&url, "prefix=http://site/", "tag=news", "all", "soft&tag=news"]
+            .into_iter()
+            .enumerate()
+        {
+            for _ in 0..30 {
+                nodes[0].get(&path, "").await;
+            }
+            assert_eq!(world.origin.count(&path), round + 1);
+            let (status, said) = nodes[2].purge(what).await;
+            assert_eq!((status, said["cluster"]["waiting"].as_array().unwrap().len()), (200, 0));
+            let acknowledged = said["cluster"]["acknowledged"].as_array().unwrap();
+            assert_eq!(acknowledged, &["10.0.1.1:7000", "10.0.1.2:7000"], "{said}");
+        }
+        nodes[0].get(&path, "").await;
+        assert_eq!(world.origin.count(&path), 6);
+        // The method does the same.
+        let request = format!("PURGE {path} HTTP/1.1\r\nHost: site\r\n\r\n");
+        let answer = nodes[0].client().await.ask(request.as_bytes()).await;
+        assert_eq!(answer.status, 200);
+        assert!(String::from_utf8(answer.body).unwrap().contains("10.0.1.3:7000"));
+        nodes[2].get(&path, "").await;
+        assert_eq!(world.origin.count(&path), 7);
+    });
+}
+
+#[test]
+fn a_purge_that_a_member_misses_is_sent_again_and_until_then_it_is_not_asked() {
+    each_way(reverse, async |world: Rc<World>| {
+        let (one, two) = (Node::start(1, &ALL), Node::start(2, &ALL));
+        let three = Node::deaf(3, &ALL, reverse());
+        let path = owned_by(3, &ALL);
+        three.get(&path, "").await;
+        let (status, said) = one.purge("all").await;
+        assert_eq!(status, 202);
+        assert_eq!(said["cluster"]["acknowledged"], serde_json::json!(["10.0.1.2:7000"]));
+        assert_eq!(said["cluster"]["waiting"], serde_json::json!(["10.0.1.3:7000"]));
+        three.listens();
+        let waiting = async || {
+            let shown = one.admin("GET /upstreams").await.body;
+            let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+            shown["cluster"]["members"][2]["purges_waiting"].as_u64().unwrap()
+        };
+        assert_eq!(waiting().await, 1);
+        one.get(&path, "").await;
+        assert_eq!(world.origin.count(&path), 2, "it would have given the old response");
+        sleep(60 * SECOND).await;
+        assert_eq!(waiting().await, 0);
+        three.get(&path, "").await;
+        assert_eq!(world.origin.count(&path), 3);
+        two.get(&path, "").await;
+        assert_eq!((world.origin.count(&path), three.counter("hits")), (3, 1));
+    });
+}
+
+/// A member that is slow to purge, and gives its old response to one that has purged already.
+#[test]
+fn what_a_member_gave_away_during_a_purge_is_purged_too() {
+    each_way(reverse, async |_: Rc<World>| {
+        let one = Node::start(1, &ALL[..2]);
+        let purges = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&purges);
+        let _slow = Peer::start("10.0.1.2:7000", async move |_, stream| {
+            while let Some(head) = head_of(&stream).await {
+                if head.starts_with("PUT ") {
+                    // The body of a purge of everything.
+                    let mut body = [0; 9];
+                    stream.read_exact(&mut body).await.unwrap();
+                    sleep(2 * SECOND).await;
+                    counted.set(counted.get() + 1);
+                }
+                let content = if counted.get() == 0 { "old" } else { "new" };
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\n\
+                     Content-Length: 3\r\n\r\n{content}"
+                );
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let path = owned_by(2, &ALL[..2]);
+        for _ in 0..30 {
+            assert_eq!(one.get(&path, "").await.body, b"old");
+        }
+        let meanwhile = async {
+            sleep(SECOND).await;
+            one.get(&path, "").await.body
+        };
+        let ((status, _), got) = runtime::join(one.purge("all"), meanwhile).await;
+        assert_eq!((status, got), (200, b"old".to_vec()), "it asked before the purge ended");
+        assert_eq!(one.get(&path, "").await.body, b"new");
+    });
+}
+
+async fn head_of(stream: &TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte).await {
+            Ok(1) => head.push(byte[0]),
+            _ => return None,
+        }
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
+#[test]
+fn a_change_by_a_client_is_seen_at_every_member() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = ALL.map(|host| Node::start(host, &ALL));
+        let path = owned_by(2, &ALL);
+        for _ in 0..30 {
+            nodes[0].get(&path, "").await;
+        }
+        let post = format!("POST {path} HTTP/1.1\r\nHost: site\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(nodes[2].client().await.ask(post.as_bytes()).await.status, 200);
+        for node in &nodes {
+            node.get(&path, "").await;
+        }
+        assert_eq!(world.origin.count(&path), 3, "GET, POST and GET");
+        assert_eq!(nodes[2].counter("cluster_changes_lost"), 0);
+    });
+}
+
+#[test]
+fn a_stranger_is_no_member_whatever_it_says() {
+    each_way_http1(reverse, async |world: Rc<World>| {
+        let forwards = || {
+            let mut config = reverse();
+            config.groups[0].forwarded = ForwardedFields::XForwarded;
+            config
+        };
+        let nodes = [1, 2].map(|host| Node::deaf(host, &ALL[..2], forwards()));
+        nodes.iter().for_each(Node::listens);
+        let path = owned_by(2, &ALL[..2]);
+        let forged = "Plimsoll-Client: 9.9.9.9:9\r\nPlimsoll-Refused: 1\r\n";
+        for (node, target) in [(&nodes[0], path.clone()), (&nodes[1], format!("{path}&b=c"))] {
+            assert_eq!(node.get(&target, forged).await.status, 200);
+            let client = world.origin.last();
+            assert_eq!(client.field("x-forwarded-for"), Some("127.0.0.1"), "{client:?}");
+        }
+        let closed = cluster(4, &[4, 5]);
+        let allow_from = vec!["10.0.1.0/24".parse().unwrap()];
+        let four = Node::of(4, Cluster { allow_from, ..closed }, reverse());
+        four.listens();
+        let mut stranger = Client::over(Version::Http1, "10.0.1.4:7000").await.unwrap();
+        stranger.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.ok();
+        assert!(stranger.response().await.is_err());
+        assert_eq!(four.counter("cluster_strangers"), 1);
+        // The calls of members are nothing where clients connect.
+        let put =
+            b"PUT /purge HTTP/1.1\r\nHost: site\r\nContent-Length: 9\r\n\r\n\0\0\0\0\0\0\0\0\0";
+        nodes[0].client().await.ask(put).await;
+        assert_eq!(world.origin.last().target, "/purge");
+    });
+}
+
+#[test]
+fn an_explanation_names_the_owner() {
+    each_way(reverse, async |_: Rc<World>| {
+        let nodes = ALL.map(|host| Node::start(host, &ALL));
+        for (owner, said) in [(1, "this member"), (2, "10.0.1.2:7000")] {
+            let path = owned_by(owner, &ALL).replace('&', "%26").replace('?', "%3F");
+            let answer = nodes[0].admin(&format!("GET /explain?url=http://site{path}")).await;
+            let explained: Explained = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(explained.request.unwrap().owner.as_deref(), Some(said));
+        }
+        assert_eq!(nodes[0].counter("cluster_passed"), 0);
+    });
+}
