@@ -25,7 +25,7 @@ use super::destination::Destination;
 use super::fetch::{Purpose, hierarchy};
 use super::step::{Ending, Step, Summary, Torn};
 use crate::client::{Client, Gone};
-use crate::limits::BLOCKS_SENT_MAX;
+use crate::limits::{BLOCKS_SENT_MAX, PACED_BLOCKS_MAX};
 use crate::worker::Worker;
 
 /// A body on the disk whose beginning has been read.
@@ -125,11 +125,7 @@ impl<C: Client> Exchange<'_, C> {
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
                     *at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
                     match self.is_paced() {
-                        true => {
-                            for slice in slices {
-                                Box::pin(self.send_paced(slice)).await?;
-                            }
-                        }
+                        true => Box::pin(self.send_held(&slices)).await?,
                         false => self.client.send(&slices, next.is_some()).await?,
                     }
                     next
@@ -143,7 +139,8 @@ impl<C: Client> Exchange<'_, C> {
                 continue;
             }
             let mut pieces = Vec::new();
-            while pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
+            let most = if self.is_paced() { PACED_BLOCKS_MAX } else { BLOCKS_SENT_MAX };
+            while pieces.len() < most && ended.is_none() {
                 match rest.next().await {
                     Ok(Some(piece)) => pieces.push(piece),
                     Ok(None) => ended = Some(Ok(())),
@@ -190,7 +187,7 @@ impl<C: Client> Exchange<'_, C> {
         loop {
             left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
             match self.is_paced() {
-                true => Box::pin(self.send_paced(&data)).await?,
+                true => Box::pin(self.send_held(&[&data[..]])).await?,
                 false => self.client.offer(&data),
             }
             self.client.flush().await?;

@@ -1,4 +1,4 @@
-//! Exact counts: of open connections, and of requests in progress.
+//! Exact counts: of open connections, of requests in progress, and of those that are delayed.
 //!
 //! A key has an entry while its count is above zero. So there are never more entries than there are
 //! connections or requests in progress, which have their own limits.
