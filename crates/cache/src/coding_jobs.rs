@@ -4,11 +4,15 @@
 //! that starts a job awaits the thread that does the work, then takes the next job,
 //! so that at most [`Rules::jobs_max`] threads of the runtime's pool are taken from the disk.
 //!
+//! A form that is being made is a body that arrives: its bytes count as those do, and what would
+//! exceed their limit (`limits.arriving_share`) is not made now.
+//!
 //! ```text
-//!   ask --> refused (the queue is full)
+//!   ask --> refused (the queue is full, or the memory for bodies that arrive)
 //!    '----> waiting --> gone (the entry has changed)
 //!              '------> encoding or decoding --> added to the entry
 //!                                          '---> declined (no shorter, malformed, too long)
+//!                                          '---> refused (the memory for bodies that arrive)
 //! ```
 
 use std::collections::VecDeque;
@@ -18,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, PoisonError};
 
 use coding::rules::Target;
-use coding::{Failed, Rules, TagRule};
+use coding::{Bound, Failed, Rules, TagRule};
 use metrics::Described;
 use runtime::sync::{Guard, Lock, LockKind};
 use runtime::time;
@@ -119,7 +123,8 @@ pub const FIGURES: &[Described] = &[
     ),
     Described::counter(
         "forms_refused",
-        "Requests whose form was not made for later ones because the queue was full",
+        "Requests whose form was not made for later ones because the queue or the memory for \
+         bodies that arrive was full",
     ),
     Described::counter("forms_in_bytes", "Bytes of the bodies that forms were made of"),
     Described::counter("forms_out_bytes", "Bytes of the bodies of the forms that were made"),
@@ -129,6 +134,31 @@ pub const FIGURES: &[Described] = &[
     ),
     Described::gauge("forms_waiting", "Forms that wait to be made"),
 ];
+
+/// The memory of a form while it is made.
+struct Memory {
+    cache: Arc<Cache>,
+    taken: u64,
+    bytes_max: u64,
+}
+
+impl Bound for Memory {
+    fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    fn takes(&mut self, bytes: u64) -> bool {
+        let fits = self.cache.take_arriving(bytes);
+        self.taken += if fits { bytes } else { 0 };
+        fits
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.cache.give_arriving(self.taken);
+    }
+}
 
 /// A task that takes jobs. It is counted until it finds none, or is dropped with its core.
 struct Running {
@@ -172,8 +202,8 @@ impl Drop for Running {
 }
 
 impl Cache {
-    /// Has a form of a stored response made, for later requests, unless it is being made or the
-    /// queue is full. Returns whether it is being made.
+    /// Has a form of a stored response made, for later requests, unless it is being made or there
+    /// is no room. Returns whether it is being made.
     #[cold]
     pub fn ask_for_form(
         self: &Arc<Cache>,
@@ -186,7 +216,8 @@ impl Cache {
         if forms.is_being_made(target) {
             return true;
         }
-        let Some(room) = self.jobs.room(rules) else {
+        let has_memory = self.has_room_for(stored.body_bytes);
+        let Some(room) = self.jobs.room(rules).filter(|_| has_memory) else {
             self.jobs.refused.fetch_add(1, Relaxed);
             return false;
         };
@@ -211,7 +242,7 @@ impl Cache {
 }
 
 impl Job {
-    async fn run(self, cache: &Cache) {
+    async fn run(self, cache: &Arc<Cache>) {
         let target = self.started.target;
         let Some(Entry::Response(stored)) = cache.store.peek(&self.key) else { return };
         let Some(forms) = stored.forms().filter(|forms| self.started.is_of(forms)) else { return };
@@ -220,28 +251,45 @@ impl Job {
         }
         let source = forms.source().coding();
         let (pieces, bytes) = (stored.pieces.clone(), stored.body_bytes);
-        let (level, decoded_bytes_max) = (self.level, cache.memory_object_bytes_max());
-        let work = move || match (target.0, source) {
+        let bytes_max = match target.0 {
             // A form that is no shorter is not worthwhile.
-            (Some(coding), _) => coding::encode(coding, level, &pieces, bytes.saturating_sub(1)),
-            (None, Some(coding)) => coding::decode(coding, &pieces, decoded_bytes_max),
-            (None, None) => Err(Failed::Malformed),
+            Some(_) => bytes.saturating_sub(1),
+            None => cache.memory_object_bytes_max(),
+        };
+        let mut memory = Memory { cache: Arc::clone(cache), taken: 0, bytes_max };
+        let level = self.level;
+        let work = move || {
+            let body = match (target.0, source) {
+                (Some(coding), _) => coding::encode(coding, level, &pieces, &mut memory)?,
+                (None, Some(coding)) => coding::decode(coding, &pieces, &mut memory)?,
+                (None, None) => return Err(Failed::Malformed),
+            };
+            // It is copied to where it stays.
+            let is_room = memory.takes(body.len() as u64);
+            is_room.then(|| (Piece::from(body), memory)).ok_or(Failed::NoRoom)
         };
         let began = time::now();
         // A codec that panics must not take the core with it.
         let guarded =
             move || catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Failed::Malformed));
-        let result = runtime::fs::unblock(move || guarded().map(Piece::from)).await;
+        let result = runtime::fs::unblock(guarded).await;
         cache.jobs.busy_ns.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
-        let made = match result {
-            Ok(body) => {
+        // Its memory is taken until it is in the store, and accounted for there.
+        let (made, _memory) = match result {
+            Ok((body, memory)) => {
                 cache.jobs.bytes_in.fetch_add(bytes, Relaxed);
                 cache.jobs.bytes_out.fetch_add(body.len() as u64, Relaxed);
-                Made::Form(Arc::new(stored.form(target, self.tag, body)), self.tag)
+                let form = Arc::new(stored.form(target, self.tag, body));
+                (Made::Form(form, self.tag), Some(memory))
+            }
+            // It may be asked for again.
+            Err(Failed::NoRoom) => {
+                cache.jobs.refused.fetch_add(1, Relaxed);
+                return;
             }
             Err(why) => {
                 tracing::debug!(form = target.name(), %why, "a form is not made");
-                Made::Declined
+                (Made::Declined, None)
             }
         };
         let is_form = matches!(made, Made::Form(..));

@@ -32,6 +32,11 @@ impl Cache {
         fits
     }
 
+    /// Whether a body of this length would have room now.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.arriving_bytes.load(Ordering::Relaxed) + bytes <= self.arriving_bytes_max
+    }
+
     /// Releases the reservation.
     pub fn give_arriving(&self, bytes: u64) {
         self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -2,33 +2,49 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use crate::codec::Failed;
+use crate::codec::{Bound, Failed};
 use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX, PIECE_BYTES};
 
 /// Output that ends at a bound.
-pub(crate) struct Bounded {
+pub(crate) struct Bounded<B> {
     out: Vec<u8>,
-    bytes_max: u64,
-    overrun: bool,
+    bound: B,
+    failed: Option<Failed>,
 }
 
-impl Bounded {
-    pub(crate) fn new(bytes_max: u64) -> Bounded {
-        Bounded { out: Vec::new(), bytes_max, overrun: false }
+impl<B: Bound> Bounded<B> {
+    pub(crate) fn new(bound: B) -> Bounded<B> {
+        Bounded { out: Vec::new(), bound, failed: None }
     }
 
     pub(crate) fn finish(self) -> Result<Vec<u8>, Failed> {
-        if self.overrun { Err(Failed::TooLong) } else { Ok(self.out) }
+        self.failed.map_or(Ok(self.out), Err)
+    }
+
+    fn append(&mut self, data: &[u8]) -> Result<(), Failed> {
+        let (total, before) = (self.out.len() + data.len(), self.out.capacity());
+        let most = usize::try_from(self.bound.bytes_max()).unwrap_or(usize::MAX);
+        if total > most {
+            return Err(Failed::TooLong);
+        }
+        if total > before {
+            let after = before.saturating_mul(2).max(PIECE_BYTES).min(most).max(total);
+            if !self.bound.takes((after - before) as u64) {
+                return Err(Failed::NoRoom);
+            }
+            self.out.reserve_exact(after - self.out.len());
+        }
+        self.out.extend_from_slice(data);
+        Ok(())
     }
 }
 
-impl Write for Bounded {
+impl<B: Bound> Write for Bounded<B> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if (self.out.len() + data.len()) as u64 > self.bytes_max {
-            self.overrun = true;
-            return Err(io::Error::other("beyond the bound"));
+        if let Err(why) = self.append(data) {
+            self.failed = Some(why);
+            return Err(io::Error::other(why.to_string()));
         }
-        self.out.extend_from_slice(data);
         Ok(data.len())
     }
 
@@ -81,25 +97,22 @@ impl<P: AsRef<[u8]>> Read for Input<'_, P> {
 pub(crate) fn read_all(
     decoder: &mut impl Read,
     coded_bytes: u64,
-    bytes_max: u64,
+    bound: impl Bound,
 ) -> Result<Vec<u8>, Failed> {
     let in_proportion = coded_bytes.saturating_mul(DECODED_RATIO_MAX).max(DECODED_FREE_BYTES);
-    let mut out = Vec::new();
+    let mut output = Bounded::new(bound);
     let mut piece = [0; PIECE_BYTES];
     loop {
         let bytes = match decoder.read(&mut piece) {
-            Ok(0) => return Ok(out),
+            Ok(0) => return output.finish(),
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return Err(Failed::Malformed),
         };
-        let total = (out.len() + bytes) as u64;
-        if total > bytes_max {
-            return Err(Failed::TooLong);
-        }
-        if total > in_proportion {
+        let total = (output.out.len() + bytes) as u64;
+        if total > in_proportion && total <= output.bound.bytes_max() {
             return Err(Failed::Bomb);
         }
-        out.extend_from_slice(&piece[..bytes]);
+        output.append(&piece[..bytes])?;
     }
 }

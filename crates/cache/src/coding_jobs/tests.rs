@@ -1,4 +1,4 @@
-//! The queue of forms, without the tasks that take from it.
+//! The queue of forms, without the tasks that take from it; and the memory of their jobs.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Wake, Waker};
@@ -33,6 +33,10 @@ fn rules(jobs_max: usize, queue_max: usize) -> Rules {
 }
 
 fn stored() -> Arc<Stored> {
+    stored_as(Source::Identity, vec![b'x'; 900])
+}
+
+fn stored_as(source: Source, body: Vec<u8>) -> Arc<Stored> {
     let fields: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60")];
     let response = Response { status: 200, fields };
     let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
@@ -42,8 +46,8 @@ fn stored() -> Arc<Stored> {
     let (text, mut scratch) = (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", http1::Scratch::new());
     let asked = http1::parse_request(text, &mut scratch, &http1::Limits::default());
     let request = Wire(asked.unwrap().unwrap().fields);
-    let head = head.in_several_forms(Source::Identity, &request);
-    Arc::new(Stored::new(Arc::new(head), vec![Piece::from(vec![b'x'; 900])]))
+    let head = head.in_several_forms(source, &request);
+    Arc::new(Stored::new(Arc::new(head), vec![Piece::from(body)]))
 }
 
 /// A cache whose only task is busy, so that all jobs wait.
@@ -88,6 +92,48 @@ fn a_form_to_decode_does_not_wait_for_those_to_encode() {
     let state = cache.jobs.state();
     let order: Vec<_> = state.waiting.iter().map(|job| job.started.target).collect();
     assert_eq!(order, [Target(None), GZIP, BROTLI, GZIP]);
+}
+
+const GZIPPED: Source = Source::Coded(Coding::Gzip);
+
+/// The form of the stored response, after all jobs have been run in a cache that has so many bytes
+/// for bodies that arrive, and how many forms were refused.
+fn made_with(room: u64, source: Source, body: Vec<u8>, target: Target) -> (Made<Stored>, u64) {
+    let config = Config { memory_bytes: 16 << 20, ..Config::forward(&[]) };
+    let cache = Arc::new(Cache::new(&config, 1, None));
+    let used = cache.arriving_bytes_max - room;
+    assert!(cache.take_arriving(used));
+    let key = cache.uri_key(StoredUri::new(REALM, b"h", b"/"));
+    let one = stored_as(source, body);
+    cache.store.insert(key, Entry::Response(Arc::clone(&one)), 1000).unwrap();
+    let mut runtime = runtime::Runtime::simulated(runtime::sim::Options::new(1));
+    runtime.block_on(async {
+        cache.ask_for_form(key, &one, target, &rules(1, 0));
+        one.forms().unwrap().making().ended(target).await;
+    });
+    assert_eq!(cache.arriving_bytes.load(Relaxed), used, "all of it is given back");
+    let Some(Entry::Response(now)) = cache.store.peek(&key) else { panic!("it is gone") };
+    (now.forms().unwrap().get(target).clone(), refused(&cache))
+}
+
+#[test]
+fn a_form_takes_no_memory_beyond_that_of_bodies_that_arrive() {
+    let zeros = vec![0; 100_000];
+    let coded = coding::encode(Coding::Gzip, 9, &[&zeros], 1000).unwrap();
+    assert!(coded.len() < 500);
+    // It is as long as two copies of the body, at most, while it is made.
+    let (made, refused) = made_with(250_000, GZIPPED, coded.clone(), Target(None));
+    assert!(matches!(&made, Made::Form(form, _) if form.body_bytes == 100_000), "{made:?}");
+    assert_eq!(refused, 0);
+    // There is room for some of it, or for the whole and no copy. It may be asked for again.
+    for room in [50_000, 150_000] {
+        let (made, refused) = made_with(room, GZIPPED, coded.clone(), Target(None));
+        assert!(matches!((&made, refused), (Made::Not, 1)), "{room}: {made:?}, {refused}");
+    }
+    let (made, refused) = made_with(100_000, Source::Identity, zeros.clone(), GZIP);
+    assert!(matches!((&made, refused), (Made::Form(..), 0)), "{made:?}, {refused}");
+    let (made, refused) = made_with(50_000, Source::Identity, zeros, GZIP);
+    assert!(matches!((&made, refused), (Made::Not, 1)), "{made:?}, {refused}");
 }
 
 struct Flag(AtomicBool);

@@ -43,6 +43,46 @@ fn the_output_is_bounded() {
     }
 }
 
+/// Memory for an output.
+struct Memory {
+    left: u64,
+    taken: u64,
+}
+
+impl Bound for Memory {
+    fn bytes_max(&self) -> u64 {
+        MAX
+    }
+
+    fn takes(&mut self, bytes: u64) -> bool {
+        let fits = bytes <= self.left;
+        if fits {
+            (self.left, self.taken) = (self.left - bytes, self.taken + bytes);
+        }
+        fits
+    }
+}
+
+#[test]
+fn the_memory_of_the_output_is_taken_before_it_is_used() {
+    let body = text(300_000);
+    for coding in Coding::ALL {
+        let coded = encode(coding, 1, &[&body], MAX).unwrap();
+        let mut much = Memory { left: MAX, taken: 0 };
+        assert_eq!(encode(coding, 1, &[&body], &mut much).as_ref(), Ok(&coded), "{coding:?}");
+        assert!(much.taken >= coded.len() as u64, "{coding:?}: {}", much.taken);
+        let mut much = Memory { left: MAX, taken: 0 };
+        let decoded = decode(coding, &[&coded], &mut much).unwrap();
+        assert!(much.taken >= decoded.capacity() as u64, "{coding:?}: {}", much.taken);
+        for part in [1, 4, 20] {
+            let few = || Memory { left: much.taken / part - 1, taken: 0 };
+            assert_eq!(decode(coding, &[&coded], few()), Err(Failed::NoRoom), "{coding:?} {part}");
+        }
+        let none = Memory { left: 99, taken: 0 };
+        assert_eq!(encode(coding, 1, &[&body], none), Err(Failed::NoRoom), "{coding:?}");
+    }
+}
+
 #[test]
 fn a_bomb_is_not_decoded() {
     let zeros = vec![0; 8 << 20];
