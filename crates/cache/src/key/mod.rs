@@ -22,7 +22,7 @@ mod query;
 
 use std::borrow::Cow;
 
-use config::CookiesSent;
+use config::{CookiesSent, DEVICE_FIELD};
 use http1::{Fields, Name};
 
 pub use device::Class as DeviceClass;
@@ -165,6 +165,16 @@ impl KeySettings {
         names.any(|name| http1::is_hop_by_hop(name, connection()))
     }
 
+    /// Whether a field has the name of a field for the key, but for `_` in place of `-` or the
+    /// other way round. Where an upstream makes variables of fields, as CGI does (RFC 3875,
+    /// 4.1.18), it takes one for the other, so it must not get what is not in the key.
+    pub fn resembles(&self, name: &[u8]) -> bool {
+        let device = self.device.then_some(DEVICE_FIELD.as_bytes());
+        let own = || self.fields.iter().map(|field| &**field).chain(device);
+        own().any(|field| are_one_variable(field, name))
+            && !own().any(|field| field.eq_ignore_ascii_case(name))
+    }
+
     /// Whether the upstream gets fewer cookies than the client sent.
     #[inline]
     pub fn sends_key_cookies(&self) -> bool {
@@ -229,6 +239,10 @@ impl KeySettings {
         for (setting, path) in self.query.iter().flat_map(|rules| rules.acting(requested)) {
             add(setting, format!("the URI is stored as {}", text(&path)));
         }
+        for field in fields.fields().filter(|field| self.resembles(field.name())) {
+            let setting = if self.fields.is_empty() { "device" } else { "key_fields" };
+            add(setting, format!("not sent: {}, which is not the field", text(field.name())));
+        }
         let mut name = Vec::new();
         let Some(parts) = self.parts() else { return };
         parts.feed(fields, |part, piece| match part {
@@ -288,6 +302,12 @@ impl KeyParts<'_> {
             sink(piece);
         });
     }
+}
+
+/// Whether CGI makes the same variable of two names of fields.
+fn are_one_variable(one: &[u8], other: &[u8]) -> bool {
+    let letter = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    one.iter().map(letter).eq(other.iter().map(letter))
 }
 
 /// Whether `is_wanted` is true for a cookie with one of these names, as `name=value` (RFC 6265,

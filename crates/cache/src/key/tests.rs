@@ -38,6 +38,21 @@ fn nothing_configured_is_no_settings() {
 }
 
 #[test]
+fn a_field_with_an_underscore_resembles_one_of_the_key() {
+    let some = settings(|config| {
+        config.fields = vec!["X-Country".into(), "A_B".into(), "A-B".into(), "C_D".into()];
+        config.device = true;
+    });
+    for name in ["X_Country", "x_country", "X_Device-Class", "x_device_class", "C-D", "c-d"] {
+        assert!(some.resembles(name.as_bytes()), "{name}");
+    }
+    for name in ["X-Country", "x-COUNTRY", "X-Device-Class", "A_B", "a-b", "C_D", "X_Countr", "XX"]
+    {
+        assert!(!some.resembles(name.as_bytes()), "{name}");
+    }
+}
+
+#[test]
 fn cookies_fields_and_device_are_in_the_key() {
     let some = settings(|config| {
         config.cookies = patterns(&["lang", "ab_*"]);
