@@ -2,36 +2,35 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use crate::codec::{Bound, Failed};
-use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX, PIECE_BYTES};
+use crate::codec::{Failed, decoded_bytes_max};
+use crate::limits::PIECE_BYTES;
 
 /// Output that ends at a bound.
-pub(crate) struct Bounded<B> {
+pub(crate) struct Bounded {
     out: Vec<u8>,
-    bound: B,
-    failed: Option<Failed>,
+    bytes_max: u64,
+    overrun: bool,
 }
 
-impl<B: Bound> Bounded<B> {
-    pub(crate) fn new(bound: B) -> Bounded<B> {
-        Bounded { out: Vec::new(), bound, failed: None }
+impl Bounded {
+    pub(crate) fn new(bytes_max: u64) -> Bounded {
+        Bounded { out: Vec::new(), bytes_max, overrun: false }
     }
 
     pub(crate) fn finish(self) -> Result<Vec<u8>, Failed> {
-        self.failed.map_or(Ok(self.out), Err)
+        if self.overrun { Err(Failed::TooLong) } else { Ok(self.out) }
     }
 
     fn append(&mut self, data: &[u8]) -> Result<(), Failed> {
         let (total, before) = (self.out.len() + data.len(), self.out.capacity());
-        let most = usize::try_from(self.bound.bytes_max()).unwrap_or(usize::MAX);
+        let most = usize::try_from(self.bytes_max).unwrap_or(usize::MAX);
         if total > most {
+            self.overrun = true;
             return Err(Failed::TooLong);
         }
         if total > before {
+            // Twice as much, as vectors do, but never more than the caller has memory for.
             let after = before.saturating_mul(2).max(PIECE_BYTES).min(most).max(total);
-            if !self.bound.takes((after - before) as u64) {
-                return Err(Failed::NoRoom);
-            }
             self.out.reserve_exact(after - self.out.len());
         }
         self.out.extend_from_slice(data);
@@ -39,12 +38,9 @@ impl<B: Bound> Bounded<B> {
     }
 }
 
-impl<B: Bound> Write for Bounded<B> {
+impl Write for Bounded {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if let Err(why) = self.append(data) {
-            self.failed = Some(why);
-            return Err(io::Error::other(why.to_string()));
-        }
+        self.append(data).map_err(|why| io::Error::other(why.to_string()))?;
         Ok(data.len())
     }
 
@@ -97,10 +93,10 @@ impl<P: AsRef<[u8]>> Read for Input<'_, P> {
 pub(crate) fn read_all(
     decoder: &mut impl Read,
     coded_bytes: u64,
-    bound: impl Bound,
+    bytes_max: u64,
 ) -> Result<Vec<u8>, Failed> {
-    let in_proportion = coded_bytes.saturating_mul(DECODED_RATIO_MAX).max(DECODED_FREE_BYTES);
-    let mut output = Bounded::new(bound);
+    let most = decoded_bytes_max(coded_bytes).min(bytes_max);
+    let mut output = Bounded::new(most);
     let mut piece = [0; PIECE_BYTES];
     loop {
         let bytes = match decoder.read(&mut piece) {
@@ -110,7 +106,7 @@ pub(crate) fn read_all(
             Err(_) => return Err(Failed::Malformed),
         };
         let total = (output.out.len() + bytes) as u64;
-        if total > in_proportion && total <= output.bound.bytes_max() {
+        if total > most && total <= bytes_max {
             return Err(Failed::Bomb);
         }
         output.append(&piece[..bytes])?;

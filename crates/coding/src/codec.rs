@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::Coding;
+use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
 
 /// Why there is no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +17,6 @@ pub enum Failed {
     /// The output would be more than [`DECODED_RATIO_MAX`](crate::limits::DECODED_RATIO_MAX) times
     /// as long as the input.
     Bomb,
-    /// There is no memory for the output now.
-    NoRoom,
     /// The input is not of this coding, or is truncated.
     Malformed,
     /// This build has no codecs.
@@ -28,7 +27,6 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Failed::TooLong => "the output exceeds its limit",
-            Failed::NoRoom => "there is no room for the output",
             Failed::Bomb => "the output is out of proportion to the input",
             Failed::Malformed => "the input is malformed or truncated",
             Failed::Unavailable => "this build has no codecs",
@@ -36,50 +34,21 @@ impl fmt::Display for Failed {
     }
 }
 
-/// How long an output may be, and the memory for it. A number is the first alone.
-pub trait Bound {
-    /// The most bytes of the output.
-    fn bytes_max(&self) -> u64;
-
-    /// Whether there is memory for so many more bytes. If there is, they have been taken.
-    fn takes(&mut self, bytes: u64) -> bool;
-}
-
-impl Bound for u64 {
-    fn bytes_max(&self) -> u64 {
-        *self
-    }
-
-    fn takes(&mut self, _: u64) -> bool {
-        true
-    }
-}
-
-impl<B: Bound> Bound for &mut B {
-    fn bytes_max(&self) -> u64 {
-        (**self).bytes_max()
-    }
-
-    fn takes(&mut self, bytes: u64) -> bool {
-        (**self).takes(bytes)
-    }
-}
-
 /// Codes a body.
 ///
 /// # Errors
-/// The output is longer than its bound, or there is no memory for it.
+/// The output is longer than `bytes_max`.
 pub fn encode<P: AsRef<[u8]>>(
     coding: Coding,
     level: u8,
     pieces: &[P],
-    bound: impl Bound,
+    bytes_max: u64,
 ) -> Result<Vec<u8>, Failed> {
     #[cfg(feature = "codecs")]
-    return with_codecs::encode(coding, level, pieces, bound);
+    return with_codecs::encode(coding, level, pieces, bytes_max);
     #[cfg(not(feature = "codecs"))]
     {
-        let _ = (coding, level, pieces, bound.bytes_max());
+        let _ = (coding, level, pieces, bytes_max);
         Err(Failed::Unavailable)
     }
 }
@@ -87,27 +56,32 @@ pub fn encode<P: AsRef<[u8]>>(
 /// Decodes a body.
 ///
 /// # Errors
-/// The input is malformed, the output is longer than its bound or out of proportion, or there is no
-/// memory for it.
+/// The input is malformed, or the output is longer than `bytes_max` or out of proportion.
 pub fn decode<P: AsRef<[u8]>>(
     coding: Coding,
     pieces: &[P],
-    bound: impl Bound,
+    bytes_max: u64,
 ) -> Result<Vec<u8>, Failed> {
     #[cfg(feature = "codecs")]
-    return with_codecs::decode(coding, pieces, bound);
+    return with_codecs::decode(coding, pieces, bytes_max);
     #[cfg(not(feature = "codecs"))]
     {
-        let _ = (coding, pieces, bound.bytes_max());
+        let _ = (coding, pieces, bytes_max);
         Err(Failed::Unavailable)
     }
+}
+
+/// The most bytes that a body of this length is decoded to.
+#[must_use]
+pub fn decoded_bytes_max(coded_bytes: u64) -> u64 {
+    coded_bytes.saturating_mul(DECODED_RATIO_MAX).max(DECODED_FREE_BYTES)
 }
 
 #[cfg(feature = "codecs")]
 mod with_codecs {
     use std::io::Write;
 
-    use super::{Bound, Failed};
+    use super::Failed;
     use crate::Coding;
     use crate::bounded::{Bounded, Input, read_all};
     use crate::limits::{BROTLI_WINDOW_LOG, PIECE_BYTES, ZSTD_LEVEL_MAX, ZSTD_WINDOW_LOG_MAX};
@@ -116,15 +90,15 @@ mod with_codecs {
         coding: Coding,
         level: u8,
         pieces: &[P],
-        bound: impl Bound,
+        bytes_max: u64,
     ) -> Result<Vec<u8>, Failed> {
-        let mut output = Bounded::new(bound);
-        let out = &mut output;
+        let out = Bounded::new(bytes_max);
+        // A writer in memory fails only at its bound.
         let encoded = match coding {
             Coding::Gzip => {
                 let level = flate2::Compression::new(u32::from(level.min(9)));
                 let mut encoder = flate2::write::GzEncoder::new(out, level);
-                write_all(&mut encoder, pieces).and_then(|()| encoder.finish()).map(|_| ())
+                write_all(&mut encoder, pieces).and_then(|()| encoder.finish())
             }
             Coding::Brotli => {
                 let level = u32::from(level.min(11));
@@ -132,7 +106,7 @@ mod with_codecs {
                     brotli::CompressorWriter::new(out, PIECE_BYTES, level, BROTLI_WINDOW_LOG);
                 let written = write_all(&mut encoder, pieces).and_then(|()| encoder.flush());
                 // The end is written here; a write that fails shows as an overrun.
-                written.map(|()| encoder.into_inner()).map(|_| ())
+                written.map(|()| encoder.into_inner())
             }
             Coding::Zstd => {
                 let level = i32::from(level.clamp(1, ZSTD_LEVEL_MAX));
@@ -140,13 +114,11 @@ mod with_codecs {
                 zstd::stream::write::Encoder::new(out, level).and_then(|mut encoder| {
                     encoder.set_pledged_src_size(Some(total))?;
                     write_all(&mut encoder, pieces)?;
-                    encoder.finish().map(|_| ())
+                    encoder.finish()
                 })
             }
         };
-        // A writer in memory fails only at its bound, which it knows.
-        let body = output.finish()?;
-        encoded.map_or(Err(Failed::TooLong), |()| Ok(body))
+        encoded.map_err(|_| Failed::TooLong)?.finish()
     }
 
     fn write_all<P: AsRef<[u8]>>(to: &mut impl Write, pieces: &[P]) -> std::io::Result<()> {
@@ -156,25 +128,25 @@ mod with_codecs {
     pub(super) fn decode<P: AsRef<[u8]>>(
         coding: Coding,
         pieces: &[P],
-        bound: impl Bound,
+        bytes_max: u64,
     ) -> Result<Vec<u8>, Failed> {
         let input = Input::new(pieces);
         let coded_bytes = input.bytes();
         match coding {
             Coding::Gzip => {
                 let mut decoder = flate2::bufread::MultiGzDecoder::new(input);
-                read_all(&mut decoder, coded_bytes, bound)
+                read_all(&mut decoder, coded_bytes, bytes_max)
             }
             Coding::Brotli => {
                 let mut decoder = brotli::Decompressor::new(input, PIECE_BYTES);
-                read_all(&mut decoder, coded_bytes, bound)
+                read_all(&mut decoder, coded_bytes, bytes_max)
             }
             Coding::Zstd => {
                 let decoder = zstd::stream::read::Decoder::with_buffer(input);
                 let mut decoder = decoder.map_err(|_| Failed::Malformed)?;
                 let bounded = decoder.window_log_max(ZSTD_WINDOW_LOG_MAX);
                 bounded.map_err(|_| Failed::Malformed)?;
-                read_all(&mut decoder, coded_bytes, bound)
+                read_all(&mut decoder, coded_bytes, bytes_max)
             }
         }
     }

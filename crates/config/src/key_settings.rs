@@ -144,7 +144,7 @@ const OF_ONE_CLIENT: &[(u16, &str)] = &[
 
 /// These say what is wrong with one request or one connection, and not with its URL: stored, one
 /// such request would close the URL to all clients.
-const OF_ONE_REQUEST: &[u16] = &[400, 408, 411, 413, 415, 416, 417, 421, 425, 426];
+const OF_ONE_REQUEST: &[u16] = &[400, 406, 408, 411, 413, 415, 416, 417, 421, 422, 425, 426];
 
 impl StatusPattern {
     /// Whether it matches a status.
@@ -433,11 +433,11 @@ mod tests {
         assert!(status("2xx").unwrap().matches(206) && !status("2xx").unwrap().matches(404));
         assert!(status("4xx").unwrap().matches(403) && !status("4xx").unwrap().matches(401));
         assert!(status("404").unwrap().matches(404) && !status("404").unwrap().matches(410));
-        for one in [400, 401, 407, 408, 413, 421, 425, 428, 429, 431, 511] {
+        for one in [400, 401, 406, 407, 408, 413, 421, 422, 425, 428, 429, 431, 511] {
             let class = if one < 500 { "4xx" } else { "5xx" };
             assert!(!status(class).unwrap().matches(one), "{one}");
         }
-        for named in ["400", "408", "421", "425"] {
+        for named in ["400", "406", "408", "421", "422", "425"] {
             assert!(status(named).unwrap().matches(named.parse().unwrap()), "{named}");
         }
         for forbidden in ["428", "429", "431", "511"] {

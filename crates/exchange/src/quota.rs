@@ -9,7 +9,8 @@
 //! counts requests in progress or adds fields. Otherwise it takes an exchange, which decides again.
 //!
 //! What never happens: a body is sent faster than its pools allow; more than one read of it, from
-//! the upstream or from the disk, is held while it waits, or is not counted as held.
+//! the upstream or from the disk, is held while it waits, or is not counted as held; while clients
+//! hold too much, such a read is longer than `PRESSED_BYTES`, unless it was made before.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -96,44 +96,114 @@ fn a_form_to_decode_does_not_wait_for_those_to_encode() {
 
 const GZIPPED: Source = Source::Coded(Coding::Gzip);
 
-/// The form of the stored response, after all jobs have been run in a cache that has so many bytes
-/// for bodies that arrive, and how many forms were refused.
-fn made_with(room: u64, source: Source, body: Vec<u8>, target: Target) -> (Made<Stored>, u64) {
+/// A cache that has this response.
+fn with(one: &Arc<Stored>) -> (Arc<Cache>, Key) {
     let config = Config { memory_bytes: 16 << 20, ..Config::forward(&[]) };
     let cache = Arc::new(Cache::new(&config, 1, None));
-    let used = cache.arriving_bytes_max - room;
-    assert!(cache.take_arriving(used));
     let key = cache.uri_key(StoredUri::new(REALM, b"h", b"/"));
-    let one = stored_as(source, body);
-    cache.store.insert(key, Entry::Response(Arc::clone(&one)), 1000).unwrap();
-    let mut runtime = runtime::Runtime::simulated(runtime::sim::Options::new(1));
-    runtime.block_on(async {
-        cache.ask_for_form(key, &one, target, &rules(1, 0));
-        one.forms().unwrap().making().ended(target).await;
-    });
-    assert_eq!(cache.arriving_bytes.load(Relaxed), used, "all of it is given back");
+    cache.store.insert(key, Entry::Response(Arc::clone(one)), 1000).unwrap();
+    (cache, key)
+}
+
+fn now(cache: &Cache, key: Key, target: Target) -> Made<Stored> {
     let Some(Entry::Response(now)) = cache.store.peek(&key) else { panic!("it is gone") };
-    (now.forms().unwrap().get(target).clone(), refused(&cache))
+    now.forms().unwrap().get(target).clone()
+}
+
+fn reserved(cache: &Cache) -> u64 {
+    cache.jobs.reserved_bytes.load(Relaxed)
 }
 
 #[test]
-fn a_form_takes_no_memory_beyond_that_of_bodies_that_arrive() {
+fn forms_and_bodies_that_arrive_take_no_memory_from_each_other() {
     let zeros = vec![0; 100_000];
     let coded = coding::encode(Coding::Gzip, 9, &[&zeros], 1000).unwrap();
-    assert!(coded.len() < 500);
-    // It is as long as two copies of the body, at most, while it is made.
-    let (made, refused) = made_with(250_000, GZIPPED, coded.clone(), Target(None));
-    assert!(matches!(&made, Made::Form(form, _) if form.body_bytes == 100_000), "{made:?}");
-    assert_eq!(refused, 0);
-    // There is room for some of it, or for the whole and no copy. It may be asked for again.
-    for room in [50_000, 150_000] {
-        let (made, refused) = made_with(room, GZIPPED, coded.clone(), Target(None));
-        assert!(matches!((&made, refused), (Made::Not, 1)), "{room}: {made:?}, {refused}");
+    for (source, body, target) in
+        [(GZIPPED, coded, Target(None)), (Source::Identity, zeros.clone(), GZIP)]
+    {
+        let one = stored_as(source, body);
+        let (cache, key) = with(&one);
+        assert!(cache.take_arriving(cache.arriving_bytes_max) && !cache.take_arriving(1));
+        runtime::Runtime::simulated(runtime::sim::Options::new(1)).block_on(async {
+            assert!(cache.ask_for_form(key, &one, target, &rules(1, 0)));
+            one.forms().unwrap().making().ended(target).await;
+            time::sleep(std::time::Duration::from_secs(1)).await;
+        });
+        assert!(matches!(now(&cache, key, target), Made::Form(..)), "{target:?}");
+        assert_eq!((refused(&cache), reserved(&cache)), (0, 0), "all of it is given back");
+        cache.give_arriving(cache.arriving_bytes_max);
+        let _all = Memory::reserve(&cache, cache.memory_object_bytes_max()).unwrap();
+        assert!(Memory::reserve(&cache, 1).is_none(), "two bodies of the greatest length");
+        assert!(cache.take_arriving(cache.arriving_bytes_max));
     }
-    let (made, refused) = made_with(100_000, Source::Identity, zeros.clone(), GZIP);
-    assert!(matches!((&made, refused), (Made::Form(..), 0)), "{made:?}, {refused}");
-    let (made, refused) = made_with(50_000, Source::Identity, zeros, GZIP);
-    assert!(matches!((&made, refused), (Made::Not, 1)), "{made:?}, {refused}");
+}
+
+/// Nothing is made before there is memory for all of it, however often it is asked for.
+#[test]
+fn a_form_without_memory_waits_and_is_made_once() {
+    let one = stored_as(Source::Identity, vec![0; 100_000]);
+    let (cache, key) = with(&one);
+    let figures = || cache.jobs.figures();
+    // A job of another core runs and has taken all but a part of what this one needs.
+    cache.jobs.state().running = 1;
+    let room = FORM_COPIES * 99_999 - 1;
+    let other = Memory::reserve(&cache, cache.memory_object_bytes_max() - room.div_ceil(2));
+    assert!(other.is_some());
+    runtime::Runtime::simulated(runtime::sim::Options::new(1)).block_on(async {
+        let pause = async || time::sleep(std::time::Duration::from_secs(1)).await;
+        let _some = Memory::reserve(&cache, 1).unwrap();
+        for _ in 0..3 {
+            assert!(cache.ask_for_form(key, &one, GZIP, &rules(2, 9)));
+            pause().await;
+            assert_eq!(figures()[..6], [0; 6], "no codec has run");
+            assert_eq!((figures()[6], cache.jobs.state().running), (1, 1));
+        }
+        // The other job ends, and its task takes this one.
+        drop(other);
+        runtime::spawn(Running { cache: Arc::clone(&cache), is_counted: true }.run()).detach();
+        one.forms().unwrap().making().ended(GZIP).await;
+        pause().await;
+    });
+    assert!(matches!(now(&cache, key, GZIP), Made::Form(..)));
+    assert_eq!((figures()[0], figures()[2], figures()[6], reserved(&cache)), (1, 0, 0, 0));
+}
+
+/// A core has ended whose codec still runs on a thread of the pool: no task is left that would take
+/// the job when it ends.
+#[test]
+fn a_form_without_memory_does_not_wait_for_ever() {
+    let one = stored();
+    let (cache, key) = with(&one);
+    let _all = Memory::reserve(&cache, cache.memory_object_bytes_max()).unwrap();
+    runtime::Runtime::simulated(runtime::sim::Options::new(1)).block_on(async {
+        assert!(cache.ask_for_form(key, &one, GZIP, &rules(1, 9)));
+        one.forms().unwrap().making().ended(GZIP).await;
+        time::sleep(std::time::Duration::from_secs(1)).await;
+    });
+    assert!(matches!(now(&cache, key, GZIP), Made::Not), "it may be asked for again");
+    assert_eq!((refused(&cache), cache.jobs.state().running), (1, 0));
+}
+
+/// The larger one is refused all the while, and takes nothing meanwhile.
+#[test]
+fn a_body_that_does_not_fit_takes_no_room_from_another() {
+    let (cache, _) = busy();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                assert!(!cache.take_arriving(cache.arriving_bytes_max + 1));
+            }
+        });
+        let fits = |_| {
+            let fits = cache.take_arriving(9);
+            cache.give_arriving(if fits { 9 } else { 0 });
+            fits
+        };
+        let all_fit = (0..1_000_000).all(fits);
+        done.store(true, Relaxed);
+        assert!(all_fit);
+    });
 }
 
 struct Flag(AtomicBool);

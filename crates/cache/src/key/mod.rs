@@ -165,14 +165,16 @@ impl KeySettings {
         names.any(|name| http1::is_hop_by_hop(name, connection()))
     }
 
-    /// Whether a field has the name of a field for the key, but for `_` in place of `-` or the
-    /// other way round. Where an upstream makes variables of fields, as CGI does (RFC 3875,
-    /// 4.1.18), it takes one for the other, so it must not get what is not in the key.
-    pub fn resembles(&self, name: &[u8]) -> bool {
-        let device = self.device.then_some(DEVICE_FIELD.as_bytes());
-        let own = || self.fields.iter().map(|field| &**field).chain(device);
-        own().any(|field| are_one_variable(field, name))
-            && !own().any(|field| field.eq_ignore_ascii_case(name))
+    /// The setting with a field whose name differs from this one only in bytes that are no letters
+    /// or digits, if this field is not in the key itself. Where an upstream makes variables of
+    /// fields, as CGI does (RFC 3875, 4.1.18), it takes one for the other, so it must not get what
+    /// is not in the key.
+    pub fn resembles(&self, name: &[u8]) -> Option<&'static str> {
+        let device = self.device.then_some(("device", DEVICE_FIELD.as_bytes()));
+        let own = || self.fields.iter().map(|field| ("key_fields", &**field)).chain(device);
+        let (setting, _) = own().find(|(_, field)| are_one_variable(field, name))?;
+        let is_own = own().any(|(_, field)| field.eq_ignore_ascii_case(name));
+        (!is_own).then_some(setting)
     }
 
     /// Whether the upstream gets fewer cookies than the client sent.
@@ -225,6 +227,12 @@ impl KeySettings {
             }
             None => self.made(requested, fields, &mut add),
         }
+        // Also if the store is not used.
+        for name in fields.fields().map(|field| field.name()) {
+            if let Some(setting) = self.resembles(name) {
+                add(setting, format!("not sent: {}, which is not the field", name.escape_ascii()));
+            }
+        }
         applied
     }
 
@@ -238,10 +246,6 @@ impl KeySettings {
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
         for (setting, path) in self.query.iter().flat_map(|rules| rules.acting(requested)) {
             add(setting, format!("the URI is stored as {}", text(&path)));
-        }
-        for field in fields.fields().filter(|field| self.resembles(field.name())) {
-            let setting = if self.fields.is_empty() { "device" } else { "key_fields" };
-            add(setting, format!("not sent: {}, which is not the field", text(field.name())));
         }
         let mut name = Vec::new();
         let Some(parts) = self.parts() else { return };
@@ -304,9 +308,11 @@ impl KeyParts<'_> {
     }
 }
 
-/// Whether CGI makes the same variable of two names of fields.
+/// Whether a server makes the same variable of two names of fields. CGI makes `_` of `-`, and some
+/// servers make it of every byte that no name of a variable has, such as `.`.
 fn are_one_variable(one: &[u8], other: &[u8]) -> bool {
-    let letter = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let letter =
+        |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
     one.iter().map(letter).eq(other.iter().map(letter))
 }
 

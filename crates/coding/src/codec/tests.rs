@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
 
 const MAX: u64 = 1 << 30;
 
@@ -43,43 +42,25 @@ fn the_output_is_bounded() {
     }
 }
 
-/// Memory for an output.
-struct Memory {
-    left: u64,
-    taken: u64,
-}
-
-impl Bound for Memory {
-    fn bytes_max(&self) -> u64 {
-        MAX
-    }
-
-    fn takes(&mut self, bytes: u64) -> bool {
-        let fits = bytes <= self.left;
-        if fits {
-            (self.left, self.taken) = (self.left - bytes, self.taken + bytes);
-        }
-        fits
-    }
-}
-
+/// The caller has reserved memory for its bound, and for no more.
 #[test]
-fn the_memory_of_the_output_is_taken_before_it_is_used() {
-    let body = text(300_000);
+fn the_buffer_of_the_output_is_no_larger_than_its_bound() {
+    let body = text(100_000);
     for coding in Coding::ALL {
-        let coded = encode(coding, 1, &[&body], MAX).unwrap();
-        let mut much = Memory { left: MAX, taken: 0 };
-        assert_eq!(encode(coding, 1, &[&body], &mut much).as_ref(), Ok(&coded), "{coding:?}");
-        assert!(much.taken >= coded.len() as u64, "{coding:?}: {}", much.taken);
-        let mut much = Memory { left: MAX, taken: 0 };
-        let decoded = decode(coding, &[&coded], &mut much).unwrap();
-        assert!(much.taken >= decoded.capacity() as u64, "{coding:?}: {}", much.taken);
-        for part in [1, 4, 20] {
-            let few = || Memory { left: much.taken / part - 1, taken: 0 };
-            assert_eq!(decode(coding, &[&coded], few()), Err(Failed::NoRoom), "{coding:?} {part}");
+        for more in [0, 1, 3_000] {
+            let coded = encode(coding, 1, &[&body], MAX).unwrap();
+            let most = coded.len() + more;
+            let coded = encode(coding, 1, &[&body], most as u64).unwrap();
+            assert!(coded.capacity() <= most, "{coding:?} {more}: {}", coded.capacity());
+            let most = body.len() + more;
+            let decoded = decode(coding, &[&coded], most as u64).unwrap();
+            assert!(decoded.capacity() <= most, "{coding:?} {more}: {}", decoded.capacity());
         }
-        let none = Memory { left: 99, taken: 0 };
-        assert_eq!(encode(coding, 1, &[&body], none), Err(Failed::NoRoom), "{coding:?}");
+        let zeros = vec![0; DECODED_FREE_BYTES as usize - 9];
+        let coded = encode(coding, 9, &[&zeros], MAX).unwrap();
+        let decoded = decode(coding, &[&coded], MAX).unwrap();
+        let most = decoded_bytes_max(coded.len() as u64) as usize;
+        assert!(decoded.capacity() <= most, "{coding:?}: {}", decoded.capacity());
     }
 }
 

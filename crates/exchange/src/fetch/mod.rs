@@ -284,7 +284,7 @@ impl<'s> OwnFields<'s> {
     fn replaces(&self, name: &[u8]) -> bool {
         (self.cookies.is_some() && name.eq_ignore_ascii_case(b"cookie"))
             || (self.device.is_some() && name.eq_ignore_ascii_case(DEVICE_FIELD.as_bytes()))
-            || self.settings.resembles(name)
+            || self.settings.resembles(name).is_some()
     }
 
     /// Appends what the route does not set or remove. All values were parsed from fields, so they

@@ -2,7 +2,9 @@
 //! or refused change.
 //!
 //! Each core has a list. If there were one for all, the cores would wait for each other just when
-//! requests are refused by the thousand, which is what quotas are for.
+//! requests are refused by the thousand, which is what quotas are for. For the same client they
+//! still do where a quota counts exactly, for a few instructions: its connections, its requests in
+//! progress, and those that are delayed ([`super::counts`]).
 
 use std::sync::PoisonError;
 

@@ -10,8 +10,8 @@
 //! what was spent; tables of another size begin empty.
 //!
 //! What never happens: memory grows with the number of clients, except for the counts of open
-//! connections and of requests in progress; a request that is answered within its turn takes a
-//! lock that other cores take, unless a quota refuses it.
+//! connections and of requests in progress; a request that is admitted at once takes a lock
+//! that other cores take, unless the quota counts requests in progress.
 
 mod busiest;
 mod counts;
@@ -444,11 +444,15 @@ impl Quota {
 
     /// Whether another request of a client may wait. A client may have as many places as are free
     /// (dynamic thresholds, Choudhury and Hahne, 1998): one alone gets about half of them, and each
-    /// of n that want more gets one of n + 1 parts.
+    /// of n that want more gets one of n + 1 parts, once those that had more have been served. With
+    /// `by = "all"` or `"route"`, clients have one key, and nothing is divided.
     fn has_room(&self, key: u64) -> bool {
         let waiting = &self.state.waiting;
         let free = u64::from(self.config.waiting_max).saturating_sub(waiting.all());
-        let is_shared = self.config.by != By::All;
+        let is_shared = match self.config.by {
+            By::Network | By::User | By::Field(_) => true,
+            By::All | By::Route => false,
+        };
         free > 0 && (!is_shared || u64::from(waiting.of(key)) <= free)
     }
 

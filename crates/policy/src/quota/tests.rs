@@ -139,8 +139,9 @@ fn a_client_that_is_delayed_does_not_fill_the_places_of_others() {
     assert_eq!(after.all[0].state.waiting.all(), 8);
     drop(first);
     assert_eq!(of(&wait(&after, 5)), 3, "five places are free, of which it may have half");
-    // All clients together are one.
+    // All clients together are one, and so are those of a route.
     assert_eq!(of(&wait(&with(1 << 12, By::All), 0)), 8);
+    assert_eq!(of(&wait(&with(1 << 12, By::Route), 1)), 8);
 }
 
 #[test]

@@ -524,6 +524,43 @@ fn a_paced_body_from_the_disk_holds_one_block_and_it_is_counted() {
     });
 }
 
+/// Each of two clients is read for while the other one waits.
+#[test]
+fn paced_clients_of_a_pressed_core_hold_small_parts_of_blocks() {
+    let pool = limited(|quota| {
+        quota.bytes = Some("5000/s".parse().unwrap());
+        quota.bytes_burst = Some(1024);
+    });
+    let config = with(pool, |config| {
+        config.limits.held_bytes_max = 0;
+        *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
+        let disk = config.disk.as_mut().unwrap();
+        disk.geometry.block_bytes = 16 << 10;
+    });
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
+            let target = "/disk?size=50000&cc=max-age=6000";
+            assert_eq!(Client::new().await.get(target, "").await.body, expected(target, None));
+            let reads = async |name: &str, after_ms: u64| {
+                sleep(Duration::from_millis(after_ms)).await;
+                let mut client = Client::new().await;
+                let got = client.get(target, &format!("X-Client: {name}\r\n")).await;
+                assert_eq!(got.body, expected(target, None));
+            };
+            let looks = async {
+                // The first blocks were read before clients held anything.
+                sleep(Duration::from_millis(4200)).await;
+                for _ in 0..10 {
+                    sleep(Duration::from_millis(430)).await;
+                    let held = world.counter("client_held_bytes");
+                    assert!((1..=2 * (4096 + 1024)).contains(&held), "{held} bytes");
+                }
+            };
+            runtime::join(runtime::join(reads("a", 0), reads("b", 400)), looks).await;
+        });
+    });
+}
+
 /// Two pools as Squid's class 2 has: one for all, one for each client.
 #[test]
 fn a_pool_for_all_is_shared() {
