@@ -63,79 +63,88 @@ struct Type {
     /// How many requests, and how many responses with status 304, each of them causes at the
     /// origin.
     at_origin: (u64, u64),
-    /// Whether it is counted on a server that codes responses.
-    coded: bool,
+    /// What its server is configured with in addition.
+    more: &'static str,
     send: fn(&mut Clients, u32) -> io::Result<()>,
 }
 
-/// What such a server has in addition.
+/// A server that codes responses.
 const CODED: &str = "\n[compression]\ncodings = [\"gzip\"]\n";
+/// A server with a quota by network, which is never exhausted.
+const QUOTA: &str = "\n[[quota]]\nname = \"clients\"\nrequests = \"1000000/s\"\n";
 
 const TYPES: &[Type] = &[
     Type {
         name: "hit of 1 KB",
         at_origin: (0, 0),
-        coded: false,
+        more: "",
         send: |clients, _| clients.get("/obj/1"),
     },
     Type {
         name: "hit, 304 to the client",
         at_origin: (0, 0),
-        coded: false,
+        more: "",
         send: |clients, _| clients.not_modified(),
     },
     Type {
         name: "hit over HTTP/2",
         at_origin: (0, 0),
-        coded: false,
+        more: "",
         send: |clients, _| clients.http2.get(),
     },
     Type {
         name: "miss passed on",
         at_origin: (1, 0),
-        coded: false,
+        more: "",
         send: |clients, _| clients.get("/obj/2?cc=no-store"),
     },
     Type {
         name: "miss passed on, 64 KB",
         at_origin: (1, 0),
-        coded: false,
+        more: "",
         send: |clients, _| clients.get("/obj/3?cc=no-store&size=65536"),
     },
     Type {
         name: "miss stored",
         at_origin: (1, 0),
-        coded: false,
+        more: "",
         send: |clients, number| clients.get(&format!("/obj/{}", 1000 + number)),
     },
     Type {
         name: "revalidation",
         at_origin: (1, 1),
-        coded: false,
+        more: "",
         send: |clients, _| clients.get("/obj/4?cc=no-cache"),
     },
     Type {
         name: "compressed hit",
         at_origin: (0, 0),
-        coded: true,
+        more: CODED,
         send: |clients, _| clients.compressed(),
     },
     Type {
         name: "hit of the compressed size",
         at_origin: (0, 0),
-        coded: true,
+        more: CODED,
         send: |clients, _| clients.of_the_compressed_size(),
     },
     Type {
-        name: "POST of 1 KB",
-        at_origin: (1, 0),
-        coded: false,
-        send: |clients, _| clients.post(),
+        name: "hit with a quota",
+        at_origin: (0, 0),
+        more: QUOTA,
+        send: |clients, _| clients.get("/obj/1"),
     },
+    Type {
+        name: "hit over HTTP/2 with a quota",
+        at_origin: (0, 0),
+        more: QUOTA,
+        send: |clients, _| clients.http2.get(),
+    },
+    Type { name: "POST of 1 KB", at_origin: (1, 0), more: "", send: |clients, _| clients.post() },
     Type {
         name: "round trip in a tunnel",
         at_origin: (1, 0),
-        coded: false,
+        more: "",
         send: |clients, _| clients.tunnel.get("/obj/5").map(drop),
     },
 ];
@@ -188,20 +197,24 @@ fn count(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Counts, String> {
     let mut counts = Counts::new();
-    for coded in [false, true] {
-        let wanted = |of: &&Type| of.coded == coded && is_wanted(of.name);
+    for (name, more) in [("plain", ""), ("coded", CODED), ("quota", QUOTA)] {
+        let wanted = |of: &&Type| of.more == more && is_wanted(of.name);
         let types: Vec<&Type> = TYPES.iter().filter(wanted).collect();
-        let dir = dir.join(if coded { "coded" } else { "plain" });
+        let dir = dir.join(name);
         if !types.is_empty() {
-            counts.extend(count_on(program, requests, &dir, &types)?);
+            counts.extend(count_on(program, requests, &dir, (&types, more))?);
         }
     }
     Ok(counts)
 }
 
 /// The same for types of one server.
-fn count_on(program: &Path, requests: u32, dir: &Path, types: &[&Type]) -> Result<Counts, String> {
-    let more = if types.iter().any(|of| of.coded) { CODED } else { "" };
+fn count_on(
+    program: &Path,
+    requests: u32,
+    dir: &Path,
+    (types, more): (&[&Type], &str),
+) -> Result<Counts, String> {
     let origin = OriginThread::start(None)?;
     let (addr, forward) = (free_address()?, free_address()?);
     let mut server = Counted::start(program, [addr, forward], origin.address(), dir, more)?;

@@ -4,12 +4,19 @@
 //! that starts a job awaits the thread that does the work, then takes the next job,
 //! so that at most [`Rules::jobs_max`] threads of the runtime's pool are taken from the disk.
 //!
+//! The most that a form may take is reserved before the work begins, from memory that only forms
+//! use: they keep no body that arrives from being stored, and no work is done for a form that has
+//! no room. A job for which there is no memory waits for those that run.
+//!
 //! ```text
 //!   ask --> refused (the queue is full)
 //!    '----> waiting --> gone (the entry has changed)
 //!              '------> encoding or decoding --> added to the entry
 //!                                          '---> declined (no shorter, malformed, too long)
 //! ```
+//!
+//! What never happens: forms that are being made take more memory than two bodies of the greatest
+//! length; a form is made and then dropped because there is no memory for it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +33,8 @@ use store::Key;
 
 use crate::Cache;
 use crate::forms::{Made, Started};
+use crate::limits::FORM_COPIES;
+use crate::lookup::take;
 use crate::stored::{Entry, Piece, Stored};
 
 /// The jobs of all cores.
@@ -34,6 +43,8 @@ pub struct Jobs {
     state: Lock<State>,
     /// Jobs that have begun or wait.
     unfinished: Arc<AtomicUsize>,
+    /// Memory that is reserved for those that have begun.
+    pub(crate) reserved_bytes: AtomicU64,
     made: AtomicU64,
     declined: AtomicU64,
     refused: AtomicU64,
@@ -56,6 +67,8 @@ struct Job {
     started: Started,
     level: u8,
     tag: TagRule,
+    /// The most that its form may have.
+    bytes_max: u64,
     _room: Room,
 }
 
@@ -77,6 +90,7 @@ impl Default for Jobs {
         Jobs {
             state: Lock::new(&JOBS, State::default()),
             unfinished: Arc::default(),
+            reserved_bytes: AtomicU64::new(0),
             made: AtomicU64::new(0),
             declined: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -101,12 +115,13 @@ impl Jobs {
     }
 
     /// The current figures, in the order of [`FIGURES`].
-    pub(crate) fn figures(&self) -> [u64; 7] {
+    pub(crate) fn figures(&self) -> [u64; 8] {
         let waiting = self.state().waiting.len() as u64;
         let Jobs { made, declined, refused, bytes_in, bytes_out, busy_ns, .. } = self;
         let of = |count: &AtomicU64| count.load(Relaxed);
         let [made, declined, refused] = [made, declined, refused].map(of);
-        [made, declined, refused, of(bytes_in), of(bytes_out), of(busy_ns), waiting]
+        let reserved = of(&self.reserved_bytes);
+        [made, declined, refused, of(bytes_in), of(bytes_out), of(busy_ns), waiting, reserved]
     }
 }
 
@@ -128,7 +143,30 @@ pub const FIGURES: &[Described] = &[
         "Time that making forms took, with the wait for a thread",
     ),
     Described::gauge("forms_waiting", "Forms that wait to be made"),
+    Described::gauge("forms_reserved_bytes", "Memory reserved for forms that are being made"),
 ];
+
+/// The memory of a form while it is made.
+struct Memory {
+    cache: Arc<Cache>,
+    bytes: u64,
+}
+
+impl Memory {
+    /// For a form of this length. A form that memory may store fits while no other is made.
+    fn reserve(cache: &Arc<Cache>, form_bytes: u64) -> Option<Memory> {
+        let bytes = form_bytes * FORM_COPIES;
+        let most = cache.memory_object_bytes_max() * FORM_COPIES;
+        let is_room = take(&cache.jobs.reserved_bytes, bytes, most);
+        is_room.then(|| Memory { cache: Arc::clone(cache), bytes })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.cache.jobs.reserved_bytes.fetch_sub(self.bytes, Relaxed);
+    }
+}
 
 /// A task that takes jobs. It is counted until it finds none, or is dropped with its core.
 struct Running {
@@ -138,20 +176,33 @@ struct Running {
 
 impl Running {
     async fn run(mut self) {
-        while let Some(job) = self.next() {
-            job.run(&self.cache).await;
+        while let Some((job, memory)) = self.next() {
+            job.run(&self.cache, memory).await;
         }
     }
 
-    fn next(&mut self) -> Option<Job> {
-        let mut state = self.cache.jobs.state();
-        let job = state.waiting.pop_front();
-        if job.is_none() {
-            // Under the lock: a job that comes now starts another task.
-            state.running -= 1;
-            self.is_counted = false;
+    /// The next job, with its memory.
+    fn next(&mut self) -> Option<(Job, Memory)> {
+        loop {
+            let mut state = self.cache.jobs.state();
+            let wanted = state.waiting.front().map(|job| job.bytes_max);
+            let memory = wanted.and_then(|bytes| Memory::reserve(&self.cache, bytes));
+            // Without memory it is left to the tasks that run. The memory of a core that has ended
+            // may come back later than they do: then the last of them drops the job.
+            let is_left = memory.is_none() && state.running > 1;
+            let Some(job) = (if is_left { None } else { state.waiting.pop_front() }) else {
+                // Under the lock: a job that comes now starts another task, and those that run give
+                // their memory back before they come here.
+                state.running -= 1;
+                self.is_counted = false;
+                return None;
+            };
+            drop(state);
+            if let Some(memory) = memory {
+                return Some((job, memory));
+            }
+            self.cache.jobs.refused.fetch_add(1, Relaxed);
         }
-        job
     }
 }
 
@@ -172,8 +223,8 @@ impl Drop for Running {
 }
 
 impl Cache {
-    /// Has a form of a stored response made, for later requests, unless it is being made or the
-    /// queue is full. Returns whether it is being made.
+    /// Has a form of a stored response made, for later requests, unless it is being made or there
+    /// is no room. Returns whether it is being made.
     #[cold]
     pub fn ask_for_form(
         self: &Arc<Cache>,
@@ -193,8 +244,15 @@ impl Cache {
         let Some(started) = forms.start(target) else { return true };
         let level = rules.codings.iter().find(|level| Some(level.coding) == target.0);
         let level = level.map_or(0, |level| level.level);
+        let bytes = stored.body_bytes;
+        let bytes_max = match target.0 {
+            // A form that is no shorter is not worthwhile.
+            Some(_) => bytes.saturating_sub(1),
+            None => coding::decoded_bytes_max(bytes),
+        };
+        let bytes_max = bytes_max.min(self.memory_object_bytes_max());
+        let job = Job { key, started, level, tag: rules.tag, bytes_max, _room: room };
         let mut state = self.jobs.state();
-        let job = Job { key, started, level, tag: rules.tag, _room: room };
         match target.0 {
             // A client waits for it, and decoding is quick.
             None => state.waiting.push_front(job),
@@ -211,7 +269,7 @@ impl Cache {
 }
 
 impl Job {
-    async fn run(self, cache: &Cache) {
+    async fn run(self, cache: &Arc<Cache>, memory: Memory) {
         let target = self.started.target;
         let Some(Entry::Response(stored)) = cache.store.peek(&self.key) else { return };
         let Some(forms) = stored.forms().filter(|forms| self.started.is_of(forms)) else { return };
@@ -220,28 +278,33 @@ impl Job {
         }
         let source = forms.source().coding();
         let (pieces, bytes) = (stored.pieces.clone(), stored.body_bytes);
-        let (level, decoded_bytes_max) = (self.level, cache.memory_object_bytes_max());
-        let work = move || match (target.0, source) {
-            // A form that is no shorter is not worthwhile.
-            (Some(coding), _) => coding::encode(coding, level, &pieces, bytes.saturating_sub(1)),
-            (None, Some(coding)) => coding::decode(coding, &pieces, decoded_bytes_max),
-            (None, None) => Err(Failed::Malformed),
+        let (level, bytes_max) = (self.level, self.bytes_max);
+        let work = move || {
+            let body = match (target.0, source) {
+                (Some(coding), _) => coding::encode(coding, level, &pieces, bytes_max)?,
+                (None, Some(coding)) => coding::decode(coding, &pieces, bytes_max)?,
+                (None, None) => return Err(Failed::Malformed),
+            };
+            // It is copied to where it stays.
+            Ok((Piece::from(body), memory))
         };
         let began = time::now();
         // A codec that panics must not take the core with it.
         let guarded =
             move || catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(Failed::Malformed));
-        let result = runtime::fs::unblock(move || guarded().map(Piece::from)).await;
+        let result = runtime::fs::unblock(guarded).await;
         cache.jobs.busy_ns.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
-        let made = match result {
-            Ok(body) => {
+        // Its memory is reserved until it is in the store, and accounted for there.
+        let (made, _memory) = match result {
+            Ok((body, memory)) => {
                 cache.jobs.bytes_in.fetch_add(bytes, Relaxed);
                 cache.jobs.bytes_out.fetch_add(body.len() as u64, Relaxed);
-                Made::Form(Arc::new(stored.form(target, self.tag, body)), self.tag)
+                let form = Arc::new(stored.form(target, self.tag, body));
+                (Made::Form(form, self.tag), Some(memory))
             }
             Err(why) => {
                 tracing::debug!(form = target.name(), %why, "a form is not made");
-                Made::Declined
+                (Made::Declined, None)
             }
         };
         let is_form = matches!(made, Made::Form(..));

@@ -40,6 +40,10 @@ pub const DOUBT_PREFIXES_MAX: usize = 256;
 pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
 /// And slots per lock of a shard.
 pub const PURGE_SWEEP_SLOTS_PER_LOCK: usize = 64;
+/// Memory that is reserved for a form while it is made, as a multiple of its greatest length: for
+/// the buffer, and for the copy that stays. All forms together have as much as one of the length
+/// [`Cache::memory_object_bytes_max`](crate::Cache::memory_object_bytes_max).
+pub const FORM_COPIES: u64 = 2;
 /// How often a new form is added again after its entry was replaced meanwhile.
 pub const FORM_ADDED_TRIES_MAX: usize = 8;
 /// Maximum requests that wait for one decoded form.

@@ -1,7 +1,7 @@
 //! Look-ups, insertions and invalidations.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use config::limits::Limits;
@@ -24,12 +24,7 @@ use crate::{Cache, Look, Lookup};
 impl Cache {
     /// Reserves room for bytes of a body that is arriving; false if there is none.
     pub fn take_arriving(&self, bytes: u64) -> bool {
-        let before = self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= self.arriving_bytes_max;
-        if !fits {
-            self.give_arriving(bytes);
-        }
-        fits
+        take(&self.arriving_bytes, bytes, self.arriving_bytes_max)
     }
 
     /// Releases the reservation.
@@ -334,6 +329,13 @@ impl Cache {
         };
         [of(|size| size.hit_ratio), of(|size| size.byte_hit_ratio)]
     }
+}
+
+/// Takes bytes from a limit, if there are as many. The sum never exceeds it, so no other finds less
+/// than there is.
+pub(crate) fn take(taken: &AtomicU64, bytes: u64, most: u64) -> bool {
+    let more = |before: u64| before.checked_add(bytes).filter(|after| *after <= most);
+    taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 /// The metrics of [`Cache::figures`], in order.

@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use crate::codec::Failed;
-use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX, PIECE_BYTES};
+use crate::codec::{Failed, decoded_bytes_max};
+use crate::limits::PIECE_BYTES;
 
 /// Output that ends at a bound.
 pub(crate) struct Bounded {
@@ -20,15 +20,27 @@ impl Bounded {
     pub(crate) fn finish(self) -> Result<Vec<u8>, Failed> {
         if self.overrun { Err(Failed::TooLong) } else { Ok(self.out) }
     }
+
+    fn append(&mut self, data: &[u8]) -> Result<(), Failed> {
+        let (total, before) = (self.out.len() + data.len(), self.out.capacity());
+        let most = usize::try_from(self.bytes_max).unwrap_or(usize::MAX);
+        if total > most {
+            self.overrun = true;
+            return Err(Failed::TooLong);
+        }
+        if total > before {
+            // Twice as much, as vectors do, but never more than the caller has memory for.
+            let after = before.saturating_mul(2).max(PIECE_BYTES).min(most).max(total);
+            self.out.reserve_exact(after - self.out.len());
+        }
+        self.out.extend_from_slice(data);
+        Ok(())
+    }
 }
 
 impl Write for Bounded {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if (self.out.len() + data.len()) as u64 > self.bytes_max {
-            self.overrun = true;
-            return Err(io::Error::other("beyond the bound"));
-        }
-        self.out.extend_from_slice(data);
+        self.append(data).map_err(|why| io::Error::other(why.to_string()))?;
         Ok(data.len())
     }
 
@@ -83,23 +95,20 @@ pub(crate) fn read_all(
     coded_bytes: u64,
     bytes_max: u64,
 ) -> Result<Vec<u8>, Failed> {
-    let in_proportion = coded_bytes.saturating_mul(DECODED_RATIO_MAX).max(DECODED_FREE_BYTES);
-    let mut out = Vec::new();
+    let most = decoded_bytes_max(coded_bytes).min(bytes_max);
+    let mut output = Bounded::new(most);
     let mut piece = [0; PIECE_BYTES];
     loop {
         let bytes = match decoder.read(&mut piece) {
-            Ok(0) => return Ok(out),
+            Ok(0) => return output.finish(),
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return Err(Failed::Malformed),
         };
-        let total = (out.len() + bytes) as u64;
-        if total > bytes_max {
-            return Err(Failed::TooLong);
-        }
-        if total > in_proportion {
+        let total = (output.out.len() + bytes) as u64;
+        if total > most && total <= bytes_max {
             return Err(Failed::Bomb);
         }
-        out.extend_from_slice(&piece[..bytes]);
+        output.append(&piece[..bytes])?;
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::Coding;
+use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
 
 /// Why there is no output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,12 @@ pub fn decode<P: AsRef<[u8]>>(
         let _ = (coding, pieces, bytes_max);
         Err(Failed::Unavailable)
     }
+}
+
+/// The most bytes that a body of this length is decoded to.
+#[must_use]
+pub fn decoded_bytes_max(coded_bytes: u64) -> u64 {
+    coded_bytes.saturating_mul(DECODED_RATIO_MAX).max(DECODED_FREE_BYTES)
 }
 
 #[cfg(feature = "codecs")]

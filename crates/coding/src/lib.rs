@@ -18,7 +18,7 @@ pub mod limits;
 pub mod rules;
 
 pub use accept::Accept;
-pub use codec::{Failed, decode, encode};
+pub use codec::{Failed, decode, decoded_bytes_max, encode};
 pub use fields::TagRule;
 pub use rules::{Level, Rules, Types};
 

@@ -132,8 +132,19 @@ pub enum StatusPattern {
     Class(u16),
 }
 
-/// These ask one client for a password.
-const OF_ONE_CLIENT: [u16; 2] = [401, 407];
+/// These are answers to one client, and no cache may store them.
+const OF_ONE_CLIENT: &[(u16, &str)] = &[
+    (401, "it asks one client for a password"),
+    (407, "it asks one client for a password"),
+    (428, "RFC 6585 forbids storing it"),
+    (429, "RFC 6585 forbids storing it"),
+    (431, "RFC 6585 forbids storing it"),
+    (511, "RFC 6585 forbids storing it"),
+];
+
+/// These say what is wrong with one request or one connection, and not with its URL: stored, one
+/// such request would close the URL to all clients.
+const OF_ONE_REQUEST: &[u16] = &[400, 406, 408, 411, 413, 415, 416, 417, 421, 422, 425, 426];
 
 impl StatusPattern {
     /// Whether it matches a status.
@@ -141,7 +152,8 @@ impl StatusPattern {
         match self {
             StatusPattern::One(one) => status == one,
             StatusPattern::Class(class) => {
-                status / 100 == class && !OF_ONE_CLIENT.contains(&status)
+                let is_of_client = OF_ONE_CLIENT.iter().any(|(of, _)| *of == status);
+                status / 100 == class && !is_of_client && !OF_ONE_REQUEST.contains(&status)
             }
         }
     }
@@ -153,6 +165,7 @@ impl FromStr for StatusPattern {
     fn from_str(text: &str) -> Result<StatusPattern, String> {
         let class = text.strip_suffix("xx").and_then(|class| class.parse().ok());
         let is_plain = text.len() == 3 && text.bytes().all(|byte| byte != b'+');
+        let of_one_client = |one: u16| OF_ONE_CLIENT.iter().find(|(of, _)| *of == one);
         match (class.filter(|_| is_plain), text.parse()) {
             (Some(class @ 2..=5), _) => Ok(StatusPattern::Class(class)),
             _ if !is_plain => Err(format!("{text:?} is not a status such as 404 or \"2xx\"")),
@@ -160,10 +173,10 @@ impl FromStr for StatusPattern {
                                  name the status of the stored response"
                 .to_owned()),
             (_, Ok(206)) => Err("a part has the lifetime of the whole: name 200".to_owned()),
-            (_, Ok(one)) if OF_ONE_CLIENT.contains(&one) => {
-                Err(format!("{one} asks one client for a password: it has no lifetime"))
-            }
-            (_, Ok(one @ 200..=599)) => Ok(StatusPattern::One(one)),
+            (_, Ok(one @ 200..=599)) => match of_one_client(one) {
+                Some((_, why)) => Err(format!("{one} has no lifetime: {why}")),
+                None => Ok(StatusPattern::One(one)),
+            },
             _ => Err(format!("{text:?} is not a status such as 404 or \"2xx\"")),
         }
     }
@@ -230,7 +243,8 @@ understood!(TypePattern);
 impl Table for Lifetime {
     const KEYS: &'static [Key<Lifetime>] = keys![Lifetime;
         status: Kind::Texts, status,
-            "Statuses: `404` or `\"5xx\"`. Default: 200, 203, 204, 300, 301 and 308.",
+            "Statuses: `404` or `\"5xx\"`, which leaves out those of one client or one request, \
+             such as 400 and 429. Default: 200, 203, 204, 300, 301 and 308.",
             example "[404, \"5xx\"]";
         content_type: Kind::Texts, content_type,
             "Content types: `text/html` or `image/*`. Default: any, and none at all.",
@@ -374,6 +388,17 @@ impl KeySettings {
     }
 }
 
+/// What is dangerous about the lifetimes of a route.
+pub(crate) fn lifetime_warnings(lifetimes: &[Lifetime]) -> impl Iterator<Item = String> {
+    let statuses = lifetimes.iter().flat_map(|one| &one.status);
+    statuses.filter_map(|status| match status {
+        StatusPattern::One(one) if OF_ONE_REQUEST.contains(one) => Some(format!(
+            "lifetime: {one} concerns one request: stored, it answers those of all clients"
+        )),
+        StatusPattern::One(_) | StatusPattern::Class(_) => None,
+    })
+}
+
 /// Checks the lifetimes of a route.
 pub(crate) fn check_lifetimes(lifetimes: &[Lifetime]) -> Result<(), String> {
     if lifetimes.len() > LIFETIMES_MAX {
@@ -408,6 +433,16 @@ mod tests {
         assert!(status("2xx").unwrap().matches(206) && !status("2xx").unwrap().matches(404));
         assert!(status("4xx").unwrap().matches(403) && !status("4xx").unwrap().matches(401));
         assert!(status("404").unwrap().matches(404) && !status("404").unwrap().matches(410));
+        for one in [400, 401, 406, 407, 408, 413, 421, 422, 425, 428, 429, 431, 511] {
+            let class = if one < 500 { "4xx" } else { "5xx" };
+            assert!(!status(class).unwrap().matches(one), "{one}");
+        }
+        for named in ["400", "406", "408", "421", "422", "425"] {
+            assert!(status(named).unwrap().matches(named.parse().unwrap()), "{named}");
+        }
+        for forbidden in ["428", "429", "431", "511"] {
+            assert!(status(forbidden).unwrap_err().contains("RFC 6585"), "{forbidden}");
+        }
         for wrong in ["1xx", "6xx", "xx", "99", "600", "304", "206", "401", "407", "2x", "+2xx", ""]
         {
             assert!(status(wrong).is_err(), "{wrong}");
@@ -421,6 +456,18 @@ mod tests {
         for wrong in ["html", "*/html", "image/", "/a", "a/b/c", "a/*b", "a b/c"] {
             assert!(wrong.parse::<TypePattern>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_status_of_one_request_is_warned_of() {
+        let mut route = crate::Route::to("site");
+        let status = ["4xx", "404", "421"].map(|one| one.parse().unwrap()).into();
+        route.lifetimes = vec![Lifetime { status, ..Lifetime::default() }];
+        let routes = vec![crate::Route::to("site"), route];
+        let warnings = crate::Config { routes, ..crate::Config::forward(&[]) }.warnings();
+        let text = "route[1].lifetime: 421 concerns one request: stored, it answers those of all \
+                    clients";
+        assert_eq!(warnings, [text]);
     }
 
     #[test]

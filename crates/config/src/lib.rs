@@ -45,6 +45,7 @@ use transport::tls::{ClientTls, ServerTls, TlsPeer};
 pub use captures::{PathPattern, Piece, Segment, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
+use key_settings::lifetime_warnings;
 pub use key_settings::{
     CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
 };
@@ -214,10 +215,14 @@ impl Config {
             };
             Some(format!("compression: nothing is coded: {why}"))
         });
+        let of_lifetimes = self.routes.iter().enumerate().flat_map(|(at, route)| {
+            lifetime_warnings(&route.lifetimes).map(move |text| format!("route[{at}].{text}"))
+        });
         let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
         let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
         let found = of_listeners.chain(of_servers).chain(of_https);
-        let found = found.chain(of_compression).chain(no_via).chain(self.in_the_clear());
+        let found = found.chain(of_compression).chain(of_lifetimes).chain(no_via);
+        let found = found.chain(self.in_the_clear());
         let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();

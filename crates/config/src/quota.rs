@@ -292,7 +292,9 @@ impl Table for Quota {
         delay_max: TIMEOUT, delay_max,
             "With over = \"delay\": a request that would wait longer is answered 429.";
         waiting_max: Kind::Count(1, 1_000_000), waiting_max,
-            "With over = \"delay\": how many requests may wait at the same time.";
+            "With over = \"delay\": how many requests may wait at the same time. With by = \
+             \"network\", \"user\" or \"field:NAME\", one client gets about half of these places \
+             at most.";
         counts: Kind::Word(&["all", "fetches"]), counts,
             "Which requests count: all, or those that need an upstream.";
         role: Kind::Word(&["reverse", "forward"]), role,

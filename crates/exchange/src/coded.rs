@@ -201,6 +201,25 @@ fn accepted(head: &RequestHead<'_>) -> Accept {
     }
 }
 
+/// What answers a request at once.
+#[derive(Debug)]
+pub struct Hit {
+    /// What is sent: the stored response, or another form of it.
+    pub stored: Arc<Stored>,
+    /// Its key in the store.
+    pub key: Key,
+    /// The entry of the store, if another form of it is sent.
+    pub(crate) form_of: Option<Arc<Stored>>,
+}
+
+impl Hit {
+    /// The entry of the store. Its size does not depend on the form that is sent.
+    #[inline]
+    pub fn entry(&self) -> &Stored {
+        self.form_of.as_ref().unwrap_or(&self.stored)
+    }
+}
+
 /// The fast path for a fresh stored response that is not plain: the form for this request, or
 /// `None` if it needs an exchange. The request has no condition, no `Range` and no `Cache-Control`.
 #[inline(never)]
@@ -212,21 +231,24 @@ pub(crate) fn hit(
     stored: Arc<Stored>,
     key: Key,
     look: Look,
-) -> Option<(Arc<Stored>, Key)> {
+) -> Option<Hit> {
     if stored.place_away().is_some() {
         return None;
     }
     let wish = Wish::of(snapshot, uri.realm.role, (uri.authority, uri.path), head);
     match wish.choose(&stored) {
-        Chosen::AsItIs => Some((stored, key)),
-        Chosen::Form(form) => Some((form, key)),
+        Chosen::AsItIs => Some(Hit { stored, key, form_of: None }),
+        Chosen::Form(form) => Some(Hit { stored: form, key, form_of: Some(stored) }),
         Chosen::Wanting(coding, meanwhile) => {
             if look == Look::Use
                 && let Some(rules) = wish.rules
             {
                 cache.ask_for_form(key, &stored, Target(Some(coding)), rules);
             }
-            Some((meanwhile.unwrap_or(stored), key))
+            Some(match meanwhile {
+                Some(form) => Hit { stored: form, key, form_of: Some(stored) },
+                None => Hit { stored, key, form_of: None },
+            })
         }
         Chosen::NotModified(_) | Chosen::Decoding | Chosen::Unreadable => None,
     }

@@ -25,7 +25,7 @@ use super::destination::Destination;
 use super::fetch::{Purpose, hierarchy};
 use super::step::{Ending, Step, Summary, Torn};
 use crate::client::{Client, Gone};
-use crate::limits::BLOCKS_SENT_MAX;
+use crate::limits::{BLOCKS_SENT_MAX, PACED_BLOCKS_MAX, PRESSED_BYTES};
 use crate::worker::Worker;
 
 /// A body on the disk whose beginning has been read.
@@ -78,7 +78,7 @@ impl<C: Client> Exchange<'_, C> {
         }
         let first = match rest.next_shared().await {
             Some(pages) => Part::Shared(pages),
-            None => Part::Read(rest.next().await.ok()?.into_iter().collect()),
+            None => Part::Read(self.next_piece(&mut rest).await.ok()?.into_iter().collect()),
         };
         Some(Opened { first, rest })
     }
@@ -125,11 +125,7 @@ impl<C: Client> Exchange<'_, C> {
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
                     *at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
                     match self.is_paced() {
-                        true => {
-                            for slice in slices {
-                                Box::pin(self.send_paced(slice)).await?;
-                            }
-                        }
+                        true => Box::pin(self.send_held(&slices)).await?,
                         false => self.client.send(&slices, next.is_some()).await?,
                     }
                     next
@@ -143,8 +139,9 @@ impl<C: Client> Exchange<'_, C> {
                 continue;
             }
             let mut pieces = Vec::new();
-            while pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
-                match rest.next().await {
+            let most = if self.is_paced() { PACED_BLOCKS_MAX } else { BLOCKS_SENT_MAX };
+            while pieces.len() < most && ended.is_none() {
+                match self.next_piece(&mut rest).await {
                     Ok(Some(piece)) => pieces.push(piece),
                     Ok(None) => ended = Some(Ok(())),
                     Err(broken) => ended = Some(Err(broken)),
@@ -152,6 +149,16 @@ impl<C: Client> Exchange<'_, C> {
             }
             part = Part::Read(pieces);
         }
+    }
+
+    /// The next bytes of a body. While clients hold too much, a paced one gets a small part of a
+    /// block, and the rest is read again.
+    async fn next_piece(&self, rest: &mut Body) -> Result<Option<Piece>, Broken> {
+        let is_small = self.is_paced() && self.context.worker.io.is_pressed();
+        Ok(match rest.next().await? {
+            Some(piece) if is_small => Some(rest.keep(piece, PRESSED_BYTES)),
+            piece => piece,
+        })
     }
 
     /// Asks the origin for the rest of a body that broke off, and sends it.
@@ -190,7 +197,7 @@ impl<C: Client> Exchange<'_, C> {
         loop {
             left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
             match self.is_paced() {
-                true => Box::pin(self.send_paced(&data)).await?,
+                true => Box::pin(self.send_held(&[&data[..]])).await?,
                 false => self.client.offer(&data),
             }
             self.client.flush().await?;

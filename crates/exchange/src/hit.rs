@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cache::key::{KeySettings, PathBuffer, StoredUri};
-use cache::stored::{Stored, Wire};
+use cache::stored::Wire;
 use cache::{Cache, Look, Lookup};
 use config::Role;
 use http1::RequestHead;
 use policy::routes::Choice;
-use store::Key;
 
 use crate::coded;
+pub use crate::coded::Hit;
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, hints, requested_uri};
 use crate::snapshot::Snapshot;
@@ -32,7 +32,7 @@ pub fn fresh_hit(
     head: &RequestHead<'_>,
     look: Look,
     now_ms: u64,
-) -> Option<(Arc<Stored>, Key)> {
+) -> Option<Hit> {
     let class = Class::of(head, listener.role, &snapshot.via, &snapshot.config.upgrades);
     if class != Class::Cacheable {
         return None;
@@ -63,7 +63,7 @@ pub fn fresh_hit(
     };
     let fresh = hints(head).is_plain() && stored.is_fresh(now_ms);
     if stored.is_plain() || !fresh {
-        return fresh.then_some((stored, key));
+        return fresh.then_some(Hit { stored, key, form_of: None });
     }
     coded::hit(cache, snapshot, &uri, head, stored, key, look)
 }

@@ -13,6 +13,8 @@ pub const COALESCE_BYTES_MAX: usize = 4 * 1024;
 
 /// Verified blocks of such a body that are collected before they are sent in one call.
 pub const BLOCKS_SENT_MAX: usize = 4;
+/// The same for a paced body: its blocks are held for as long as its client waits.
+pub const PACED_BLOCKS_MAX: usize = 1;
 /// How often a request starts over because its body was no longer on the disk.
 pub const BODIES_LOST_MAX: usize = 2;
 /// Bytes that one read of a tunnel takes, and so what a direction buffers when its far side does
@@ -23,6 +25,7 @@ pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;
 /// that. It is smaller than the largest head.
 pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
 
+const _: () = assert!(PACED_BLOCKS_MAX <= BLOCKS_SENT_MAX);
 const _: () = assert!(COALESCE_BYTES_MAX < core_io::limits::OUTPUT_BYTES_MAX);
 const _: () = assert!(BODY_HELD_BYTES_MAX <= READ_BUFFER_BYTES as u64 / 2);
 const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);

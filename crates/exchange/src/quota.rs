@@ -8,8 +8,9 @@
 //! A fresh hit is answered in its turn if all its quotas admit it at once and none paces bodies,
 //! counts requests in progress or adds fields. Otherwise it takes an exchange, which decides again.
 //!
-//! What never happens: a body is sent faster than its pools allow; more than one piece of it is
-//! buffered while it waits.
+//! What never happens: a body is sent faster than its pools allow; more than one read of it, from
+//! the upstream or from the disk, is held while it waits, or is not counted as held; while clients
+//! hold too much, such a read is longer than `PRESSED_BYTES`, unless it was made before.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use http1::{RequestHead, Target};
 use outcome::Refusal;
 pub use policy::quota::Counted;
 use policy::quota::figures::Judged;
-use policy::quota::{Quota, Quotas, Stage, TooMany, Waiting, Who, fields};
+use policy::quota::{Quota, Quotas, Stage, TooMany, Who, fields};
 use runtime::{Either, time};
 use upstream::UpstreamBody;
 
@@ -207,7 +208,7 @@ impl<C: Client> Exchange<'_, C> {
         &mut self,
         quotas: &Quotas,
         stage: Stage,
-    ) -> Result<(Duration, Vec<Waiting>), Refusal> {
+    ) -> Result<(Duration, Vec<Counted>), Refusal> {
         let now_ns = time::now().as_ns();
         let (snapshot, listener) = (&self.context.snapshot, self.context.listener);
         let user = self.routed.user.as_deref();
@@ -234,7 +235,7 @@ impl<C: Client> Exchange<'_, C> {
         for (quota, key) in &of {
             let after = quota.take(*key, now_ns).map_err(|after| refuse(quota, *key, after))?;
             if !after.is_zero() {
-                waiting.push(quota.wait(*key, &who));
+                waiting.extend(quota.wait(*key, &who));
                 wait = wait.max(after);
             }
         }
@@ -324,6 +325,16 @@ impl<C: Client> Exchange<'_, C> {
         Ok(())
     }
 
+    /// The same for content that is in memory for this response alone.
+    pub(crate) async fn send_held(&mut self, content: &[&[u8]]) -> Result<(), Gone> {
+        let worker = self.context.worker;
+        let _held = worker.io.held(content.iter().map(|part| part.len()).sum());
+        for part in content {
+            self.send_paced(part).await?;
+        }
+        Ok(())
+    }
+
     /// Notes once that the response waits for a pool.
     fn note_delay(&mut self, pool: &Quota, key: u64) {
         if !self.taken().is_delayed {
@@ -349,10 +360,7 @@ impl<C: Client> Exchange<'_, C> {
                 io.counters.upstream_errors.add(1);
                 Gone
             })?;
-            {
-                let _held = io.held(read.len());
-                self.send_paced(&read).await?;
-            }
+            self.send_held(&[&read[..]]).await?;
             if is_complete {
                 return Ok(());
             }

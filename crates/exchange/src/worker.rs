@@ -153,14 +153,14 @@ impl Slot {
     /// Counts the connection by the quotas. False if its client has as many as it may have.
     #[must_use]
     pub fn is_within_quotas(&self, listener: &ListenerContext, peer: IpAddr) -> bool {
-        match self.worker.count_connection(listener, peer) {
-            Ok(counted) => {
-                if !counted.is_empty() {
-                    self.worker.counted.borrow_mut().insert(self.slot, counted);
-                }
-                true
-            }
-            Err(TooMany) => false,
+        let counted = self.worker.count_connection(listener, peer);
+        counted.map(|counted| self.keep(counted)).is_ok()
+    }
+
+    /// Keeps what quotas count of the connection until its end.
+    pub fn keep(&self, counted: Vec<Counted>) {
+        if !counted.is_empty() {
+            self.worker.counted.borrow_mut().insert(self.slot, counted);
         }
     }
 }

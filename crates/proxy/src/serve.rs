@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use transport::Transport;
 
@@ -26,16 +26,7 @@ pub fn serve(
     let mut accepted = h1::Accepted { stream, peer, original_destination: None };
     async move {
         let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        let Some(slot) = worker.io.enter(waker) else {
-            worker.io.counters.connections_refused.add(1);
-            worker.io.make_room();
-            return;
-        };
-        let slot = Slot::new(worker, slot);
-        // Before the costs of TLS, if the client is known.
-        if !has_header(&listener) && !slot.is_within_quotas(&listener, accepted.peer.ip()) {
-            return;
-        }
+        let Some(slot) = enter(worker, &listener, &accepted, waker) else { return };
         if let Some(setup) = &listener.setup {
             match Box::pin(h1::set_up(&slot.worker.io, setup, &listener, accepted)).await {
                 Some(passed) => accepted = passed,
@@ -57,6 +48,28 @@ pub fn serve(
         };
         Box::pin(h2::serve(slot, listener, accepted, *read)).await;
     }
+}
+
+/// Gives the connection a place in the table. If the client is known, its quotas come first: what
+/// they refuse must neither close the idle connections of others nor cost a TLS handshake.
+fn enter(
+    worker: Rc<Worker>,
+    listener: &ListenerContext,
+    accepted: &h1::Accepted,
+    waker: Waker,
+) -> Option<Slot> {
+    let counted = match has_header(listener) {
+        true => Vec::new(),
+        false => worker.count_connection(listener, accepted.peer.ip()).ok()?,
+    };
+    let Some(slot) = worker.io.enter(waker) else {
+        worker.io.counters.connections_refused.add(1);
+        worker.io.make_room();
+        return None;
+    };
+    let slot = Slot::new(worker, slot);
+    slot.keep(counted);
+    Some(slot)
 }
 
 /// Whether connections begin with a PROXY header, which names the client.

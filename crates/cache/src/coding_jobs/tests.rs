@@ -1,4 +1,4 @@
-//! The queue of forms, without the tasks that take from it.
+//! The queue of forms, without the tasks that take from it; and the memory of their jobs.
 
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Wake, Waker};
@@ -33,6 +33,10 @@ fn rules(jobs_max: usize, queue_max: usize) -> Rules {
 }
 
 fn stored() -> Arc<Stored> {
+    stored_as(Source::Identity, vec![b'x'; 900])
+}
+
+fn stored_as(source: Source, body: Vec<u8>) -> Arc<Stored> {
     let fields: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60")];
     let response = Response { status: 200, fields };
     let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
@@ -42,8 +46,8 @@ fn stored() -> Arc<Stored> {
     let (text, mut scratch) = (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", http1::Scratch::new());
     let asked = http1::parse_request(text, &mut scratch, &http1::Limits::default());
     let request = Wire(asked.unwrap().unwrap().fields);
-    let head = head.in_several_forms(Source::Identity, &request);
-    Arc::new(Stored::new(Arc::new(head), vec![Piece::from(vec![b'x'; 900])]))
+    let head = head.in_several_forms(source, &request);
+    Arc::new(Stored::new(Arc::new(head), vec![Piece::from(body)]))
 }
 
 /// A cache whose only task is busy, so that all jobs wait.
@@ -88,6 +92,118 @@ fn a_form_to_decode_does_not_wait_for_those_to_encode() {
     let state = cache.jobs.state();
     let order: Vec<_> = state.waiting.iter().map(|job| job.started.target).collect();
     assert_eq!(order, [Target(None), GZIP, BROTLI, GZIP]);
+}
+
+const GZIPPED: Source = Source::Coded(Coding::Gzip);
+
+/// A cache that has this response.
+fn with(one: &Arc<Stored>) -> (Arc<Cache>, Key) {
+    let config = Config { memory_bytes: 16 << 20, ..Config::forward(&[]) };
+    let cache = Arc::new(Cache::new(&config, 1, None));
+    let key = cache.uri_key(StoredUri::new(REALM, b"h", b"/"));
+    cache.store.insert(key, Entry::Response(Arc::clone(one)), 1000).unwrap();
+    (cache, key)
+}
+
+fn now(cache: &Cache, key: Key, target: Target) -> Made<Stored> {
+    let Some(Entry::Response(now)) = cache.store.peek(&key) else { panic!("it is gone") };
+    now.forms().unwrap().get(target).clone()
+}
+
+fn reserved(cache: &Cache) -> u64 {
+    cache.jobs.reserved_bytes.load(Relaxed)
+}
+
+#[test]
+fn forms_and_bodies_that_arrive_take_no_memory_from_each_other() {
+    let zeros = vec![0; 100_000];
+    let coded = coding::encode(Coding::Gzip, 9, &[&zeros], 1000).unwrap();
+    for (source, body, target) in
+        [(GZIPPED, coded, Target(None)), (Source::Identity, zeros.clone(), GZIP)]
+    {
+        let one = stored_as(source, body);
+        let (cache, key) = with(&one);
+        assert!(cache.take_arriving(cache.arriving_bytes_max) && !cache.take_arriving(1));
+        runtime::Runtime::simulated(runtime::sim::Options::new(1)).block_on(async {
+            assert!(cache.ask_for_form(key, &one, target, &rules(1, 0)));
+            one.forms().unwrap().making().ended(target).await;
+            time::sleep(std::time::Duration::from_secs(1)).await;
+        });
+        assert!(matches!(now(&cache, key, target), Made::Form(..)), "{target:?}");
+        assert_eq!((refused(&cache), reserved(&cache)), (0, 0), "all of it is given back");
+        cache.give_arriving(cache.arriving_bytes_max);
+        let _all = Memory::reserve(&cache, cache.memory_object_bytes_max()).unwrap();
+        assert!(Memory::reserve(&cache, 1).is_none(), "two bodies of the greatest length");
+        assert!(cache.take_arriving(cache.arriving_bytes_max));
+    }
+}
+
+/// Nothing is made before there is memory for all of it, however often it is asked for.
+#[test]
+fn a_form_without_memory_waits_and_is_made_once() {
+    let one = stored_as(Source::Identity, vec![0; 100_000]);
+    let (cache, key) = with(&one);
+    let figures = || cache.jobs.figures();
+    // A job of another core runs and has taken all but a part of what this one needs.
+    cache.jobs.state().running = 1;
+    let room = FORM_COPIES * 99_999 - 1;
+    let other = Memory::reserve(&cache, cache.memory_object_bytes_max() - room.div_ceil(2));
+    assert!(other.is_some());
+    runtime::Runtime::simulated(runtime::sim::Options::new(1)).block_on(async {
+        let pause = async || time::sleep(std::time::Duration::from_secs(1)).await;
+        let _some = Memory::reserve(&cache, 1).unwrap();
+        for _ in 0..3 {
+            assert!(cache.ask_for_form(key, &one, GZIP, &rules(2, 9)));
+            pause().await;
+            assert_eq!(figures()[..6], [0; 6], "no codec has run");
+            assert_eq!((figures()[6], cache.jobs.state().running), (1, 1));
+        }
+        // The other job ends, and its task takes this one.
+        drop(other);
+        runtime::spawn(Running { cache: Arc::clone(&cache), is_counted: true }.run()).detach();
+        one.forms().unwrap().making().ended(GZIP).await;
+        pause().await;
+    });
+    assert!(matches!(now(&cache, key, GZIP), Made::Form(..)));
+    assert_eq!((figures()[0], figures()[2], figures()[6], reserved(&cache)), (1, 0, 0, 0));
+}
+
+/// A core has ended whose codec still runs on a thread of the pool: no task is left that would take
+/// the job when it ends.
+#[test]
+fn a_form_without_memory_does_not_wait_for_ever() {
+    let one = stored();
+    let (cache, key) = with(&one);
+    let _all = Memory::reserve(&cache, cache.memory_object_bytes_max()).unwrap();
+    runtime::Runtime::simulated(runtime::sim::Options::new(1)).block_on(async {
+        assert!(cache.ask_for_form(key, &one, GZIP, &rules(1, 9)));
+        one.forms().unwrap().making().ended(GZIP).await;
+        time::sleep(std::time::Duration::from_secs(1)).await;
+    });
+    assert!(matches!(now(&cache, key, GZIP), Made::Not), "it may be asked for again");
+    assert_eq!((refused(&cache), cache.jobs.state().running), (1, 0));
+}
+
+/// The larger one is refused all the while, and takes nothing meanwhile.
+#[test]
+fn a_body_that_does_not_fit_takes_no_room_from_another() {
+    let (cache, _) = busy();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                assert!(!cache.take_arriving(cache.arriving_bytes_max + 1));
+            }
+        });
+        let fits = |_| {
+            let fits = cache.take_arriving(9);
+            cache.give_arriving(if fits { 9 } else { 0 });
+            fits
+        };
+        let all_fit = (0..1_000_000).all(fits);
+        done.store(true, Relaxed);
+        assert!(all_fit);
+    });
 }
 
 struct Flag(AtomicBool);

@@ -22,7 +22,7 @@ mod query;
 
 use std::borrow::Cow;
 
-use config::CookiesSent;
+use config::{CookiesSent, DEVICE_FIELD};
 use http1::{Fields, Name};
 
 pub use device::Class as DeviceClass;
@@ -165,6 +165,18 @@ impl KeySettings {
         names.any(|name| http1::is_hop_by_hop(name, connection()))
     }
 
+    /// The setting with a field whose name differs from this one only in bytes that are no letters
+    /// or digits, if this field is not in the key itself. Where an upstream makes variables of
+    /// fields, as CGI does (RFC 3875, 4.1.18), it takes one for the other, so it must not get what
+    /// is not in the key.
+    pub fn resembles(&self, name: &[u8]) -> Option<&'static str> {
+        let device = self.device.then_some(("device", DEVICE_FIELD.as_bytes()));
+        let own = || self.fields.iter().map(|field| ("key_fields", &**field)).chain(device);
+        let (setting, _) = own().find(|(_, field)| are_one_variable(field, name))?;
+        let is_own = own().any(|(_, field)| field.eq_ignore_ascii_case(name));
+        (!is_own).then_some(setting)
+    }
+
     /// Whether the upstream gets fewer cookies than the client sent.
     #[inline]
     pub fn sends_key_cookies(&self) -> bool {
@@ -214,6 +226,12 @@ impl KeySettings {
                 }
             }
             None => self.made(requested, fields, &mut add),
+        }
+        // Also if the store is not used.
+        for name in fields.fields().map(|field| field.name()) {
+            if let Some(setting) = self.resembles(name) {
+                add(setting, format!("not sent: {}, which is not the field", name.escape_ascii()));
+            }
         }
         applied
     }
@@ -288,6 +306,14 @@ impl KeyParts<'_> {
             sink(piece);
         });
     }
+}
+
+/// Whether a server makes the same variable of two names of fields. CGI makes `_` of `-`, and some
+/// servers make it of every byte that no name of a variable has, such as `.`.
+fn are_one_variable(one: &[u8], other: &[u8]) -> bool {
+    let letter =
+        |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
+    one.iter().map(letter).eq(other.iter().map(letter))
 }
 
 /// Whether `is_wanted` is true for a cookie with one of these names, as `name=value` (RFC 6265,

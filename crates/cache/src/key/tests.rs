@@ -38,6 +38,24 @@ fn nothing_configured_is_no_settings() {
 }
 
 #[test]
+fn a_field_that_is_the_same_variable_resembles_one_of_the_key() {
+    let some = settings(|config| {
+        config.fields = vec!["X-Country".into(), "A_B".into(), "A-B".into(), "C_D".into()];
+        config.device = true;
+    });
+    for name in ["X_Country", "x_country", "X.Country", "X+Country", "X!Country", "C-D", "c-d"] {
+        assert_eq!(some.resembles(name.as_bytes()), Some("key_fields"), "{name}");
+    }
+    for name in ["X_Device-Class", "x_device_class", "x.device~class"] {
+        assert_eq!(some.resembles(name.as_bytes()), Some("device"), "{name}");
+    }
+    for name in ["X-Country", "x-COUNTRY", "X-Device-Class", "A_B", "a-b", "C_D", "X_Countr", "XX"]
+    {
+        assert_eq!(some.resembles(name.as_bytes()), None, "{name}");
+    }
+}
+
+#[test]
 fn cookies_fields_and_device_are_in_the_key() {
     let some = settings(|config| {
         config.cookies = patterns(&["lang", "ab_*"]);
@@ -108,6 +126,27 @@ fn an_explanation_names_each_setting_that_acts() {
     let long = format!("Cookie: lang={}\r\n", "a".repeat(KEY_PARTS_BYTES_MAX));
     let effect = format!("more than {KEY_PARTS_BYTES_MAX} bytes in the key: the store is not used");
     assert_eq!(named("/a", &long), [("key_cookies", effect)]);
+}
+
+/// Whatever else acts, and with the setting that it is because of.
+#[test]
+fn an_explanation_names_each_field_that_is_not_sent() {
+    let some = settings(|config| {
+        config.fields = vec!["X-Country".into()];
+        config.bypass_cookies = patterns(&["session*"]);
+        config.device = true;
+    });
+    let not_sent = [
+        ("device", "not sent: X_Device_Class, which is not the field".to_owned()),
+        ("key_fields", "not sent: X.Country, which is not the field".to_owned()),
+    ];
+    let fields = "X_Device_Class: tablet\r\nX.Country: FR\r\n";
+    for more in ["", "Cookie: session=1\r\n", "Connection: x-country\r\n"] {
+        let applied = with(&format!("{fields}{more}"), |fields| some.applied(b"/", fields));
+        let applied = applied.into_iter().map(|one| (one.setting, one.effect));
+        let named: Vec<_> = applied.filter(|(_, effect)| effect.starts_with("not sent")).collect();
+        assert_eq!(named, not_sent, "{more}");
+    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
 
 const MAX: u64 = 1 << 30;
 
@@ -40,6 +39,28 @@ fn the_output_is_bounded() {
         assert_eq!(encode(coding, 5, &[&body], 0), Err(Failed::TooLong), "{coding:?}");
         assert_eq!(decode(coding, &[&coded], 10_000).map(|body| body.len()), Ok(10_000));
         assert_eq!(decode(coding, &[&coded], 9_999), Err(Failed::TooLong), "{coding:?}");
+    }
+}
+
+/// The caller has reserved memory for its bound, and for no more.
+#[test]
+fn the_buffer_of_the_output_is_no_larger_than_its_bound() {
+    let body = text(100_000);
+    for coding in Coding::ALL {
+        for more in [0, 1, 3_000] {
+            let coded = encode(coding, 1, &[&body], MAX).unwrap();
+            let most = coded.len() + more;
+            let coded = encode(coding, 1, &[&body], most as u64).unwrap();
+            assert!(coded.capacity() <= most, "{coding:?} {more}: {}", coded.capacity());
+            let most = body.len() + more;
+            let decoded = decode(coding, &[&coded], most as u64).unwrap();
+            assert!(decoded.capacity() <= most, "{coding:?} {more}: {}", decoded.capacity());
+        }
+        let zeros = vec![0; DECODED_FREE_BYTES as usize - 9];
+        let coded = encode(coding, 9, &[&zeros], MAX).unwrap();
+        let decoded = decode(coding, &[&coded], MAX).unwrap();
+        let most = decoded_bytes_max(coded.len() as u64) as usize;
+        assert!(decoded.capacity() <= most, "{coding:?}: {}", decoded.capacity());
     }
 }
 

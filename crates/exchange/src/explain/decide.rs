@@ -32,7 +32,7 @@ use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
 use crate::fetch::{Forwarding, Purpose, hierarchy};
-use crate::hit::fresh_hit;
+use crate::hit::{Hit, fresh_hit};
 use crate::plan::{Form, Planner};
 use crate::purge_method::purged_uri;
 use crate::quota::judged;
@@ -77,8 +77,8 @@ pub(super) async fn explained(
     }
     let snapshot = &context.snapshot;
     let hit = fresh_hit(cache, snapshot, listener, peer, &head, Look::Peek, now_ms);
-    if let Some((found, key)) = hit {
-        explanation.serves(&Held::Whole(found), key, &CacheStatus::HIT, rules::FRESH);
+    if let Some(Hit { stored, key, .. }) = hit {
+        explanation.serves(&Held::Whole(stored), key, &CacheStatus::HIT, rules::FRESH);
         return explanation.out;
     }
     let (place, mut routed) = (Place::new(), Routed::default());

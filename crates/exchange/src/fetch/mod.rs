@@ -272,14 +272,16 @@ impl Forwarding<'_> {
 }
 
 /// The fields that the settings for keys replace in a request.
-struct OwnFields {
+struct OwnFields<'s> {
+    settings: &'s KeySettings,
     cookies: Option<Vec<u8>>,
     device: Option<&'static str>,
 }
 
-impl OwnFields {
-    fn of(settings: &KeySettings, to: &Destination<'_>, fields: Fields<'_>) -> OwnFields {
+impl<'s> OwnFields<'s> {
+    fn of(settings: &'s KeySettings, to: &Destination<'_>, fields: Fields<'_>) -> OwnFields<'s> {
         OwnFields {
+            settings,
             cookies: to.is_keyed.then(|| settings.cookies_sent(fields)).flatten(),
             device: settings.device(fields).map(DeviceClass::name),
         }
@@ -288,6 +290,7 @@ impl OwnFields {
     fn replaces(&self, name: &[u8]) -> bool {
         (self.cookies.is_some() && name.eq_ignore_ascii_case(b"cookie"))
             || (self.device.is_some() && name.eq_ignore_ascii_case(DEVICE_FIELD.as_bytes()))
+            || self.settings.resembles(name).is_some()
     }
 
     /// Appends what the route does not set or remove. All values were parsed from fields, so they

@@ -1,7 +1,10 @@
-//! Exact counts: of open connections, and of requests in progress.
+//! Exact counts: of open connections, of requests in progress, and of those that are delayed.
 //!
 //! A key has an entry while its count is above zero. So there are never more entries than there are
 //! connections or requests in progress, which have their own limits.
+//!
+//! A key belongs to one of [`COUNT_SHARDS`] locks, which all cores take to count or to refuse: a
+//! client that is refused by the thousand is counted by one core at a time.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

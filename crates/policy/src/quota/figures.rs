@@ -16,7 +16,7 @@ use super::table::Table;
 use super::{Quota, Quotas};
 
 /// Cores that add to a [`Spread`] without disturbing each other.
-const PARTS: usize = 16;
+pub(super) const PARTS: usize = 16;
 
 /// A counter that many cores add to. Each core has a cache line.
 #[derive(Debug, Default)]
@@ -32,10 +32,16 @@ thread_local! {
     static PART: usize = THREADS.fetch_add(1, Relaxed) % PARTS;
 }
 
+/// The part of this core.
+#[inline]
+pub(super) fn own_part() -> usize {
+    PART.with(|part| *part)
+}
+
 impl Spread {
     #[inline]
     pub(super) fn add(&self, count: u64) {
-        self.0[PART.with(|part| *part)].0.fetch_add(count, Relaxed);
+        self.0[own_part()].0.fetch_add(count, Relaxed);
     }
 
     fn get(&self) -> u64 {
@@ -71,16 +77,16 @@ figures! {
         |quota| quota.state.allowed.get();
     delayed = "quota_delayed", Counter,
         "Requests that a quota delayed, and responses that it paced",
-        |quota| quota.state.delayed.load(Relaxed);
+        |quota| quota.state.delayed.get();
     refused = "quota_refused", Counter,
         "Requests that a quota refused",
-        |quota| quota.state.refused.load(Relaxed);
+        |quota| quota.state.refused.get();
     connections_refused = "quota_connections_refused", Counter,
         "Connections that a quota closed at once",
-        |quota| quota.state.connections_refused.load(Relaxed);
+        |quota| quota.state.connections_refused.get();
     waiting = "quota_waiting", Gauge,
         "Requests that a quota delays now",
-        |quota| quota.state.waiting.load(Relaxed).into();
+        |quota| quota.state.waiting.all();
     connections = "quota_connections", Gauge,
         "Open connections that a quota counts",
         |quota| quota.state.connections.all();

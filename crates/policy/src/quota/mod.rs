@@ -10,8 +10,8 @@
 //! what was spent; tables of another size begin empty.
 //!
 //! What never happens: memory grows with the number of clients, except for the counts of open
-//! connections and of requests in progress; a request that is answered within its turn takes a
-//! lock, unless a quota refuses it.
+//! connections and of requests in progress; a request that is admitted at once takes a lock
+//! that other cores take, unless the quota counts requests in progress.
 
 mod busiest;
 mod counts;
@@ -20,8 +20,8 @@ pub mod figures;
 pub mod table;
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -77,15 +77,15 @@ pub(crate) struct State {
     connections: Arc<Counts>,
     concurrency: Arc<Counts>,
     /// Requests that are delayed now.
-    waiting: AtomicU32,
+    waiting: Arc<Counts>,
     /// When it was last swept, in nanoseconds of the monotonic clock.
     swept_ns: AtomicU64,
     /// When the numbers of the busiest were last halved.
     halved_ns: AtomicU64,
     allowed: Spread,
-    delayed: AtomicU64,
-    refused: AtomicU64,
-    connections_refused: AtomicU64,
+    delayed: Spread,
+    refused: Spread,
+    connections_refused: Spread,
     paced_bytes: Spread,
     busiest: Busiest,
 }
@@ -215,13 +215,13 @@ impl State {
             bytes: table(rates[1]),
             connections: Counts::new(),
             concurrency: Counts::new(),
-            waiting: AtomicU32::new(0),
+            waiting: Counts::new(),
             swept_ns: AtomicU64::new(0),
             halved_ns: AtomicU64::new(time::now().as_ns()),
             allowed: Spread::default(),
-            delayed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            connections_refused: AtomicU64::new(0),
+            delayed: Spread::default(),
+            refused: Spread::default(),
+            connections_refused: Spread::default(),
             paced_bytes: Spread::default(),
             busiest: Busiest::default(),
         }
@@ -242,6 +242,7 @@ impl State {
         }
         new.connections = Arc::clone(&old.connections);
         new.concurrency = Arc::clone(&old.concurrency);
+        new.waiting = Arc::clone(&old.waiting);
         new
     }
 }
@@ -327,12 +328,11 @@ impl Quotas {
             match quota.state.connections.enter(key, max) {
                 Some(one) => counted.push(one),
                 None => {
-                    quota.state.connections_refused.fetch_add(1, Relaxed);
-                    let name = match quota.config.by {
+                    quota.state.connections_refused.add(1);
+                    quota.state.busiest.note(key, || match quota.config.by {
                         By::Network => quota.network(peer).to_string(),
                         _ => "all".to_owned(),
-                    };
-                    quota.state.busiest.note(key, name);
+                    });
                     return Err(TooMany);
                 }
             }
@@ -358,16 +358,6 @@ impl Quotas {
                 }
             }
         }
-    }
-}
-
-/// One of the requests that are delayed, until it is dropped.
-#[derive(Debug)]
-pub struct Waiting(Arc<State>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
     }
 }
 
@@ -417,7 +407,7 @@ impl Quota {
         }
         let Some(table) = &self.state.requests else { return Ok(Duration::ZERO) };
         let wait = table.wait_for(key, 1, now_ns);
-        if wait.is_zero() || (wait <= self.delay_max() && self.has_room()) {
+        if wait.is_zero() || (wait <= self.delay_max() && self.has_room(key)) {
             return Ok(wait);
         }
         Err(wait)
@@ -452,27 +442,37 @@ impl Quota {
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.state.waiting.load(Relaxed) < self.config.waiting_max
+    /// Whether another request of a client may wait. A client may have as many places as are free
+    /// (dynamic thresholds, Choudhury and Hahne, 1998): one alone gets about half of them, and each
+    /// of n that want more gets one of n + 1 parts, once those that had more have been served. With
+    /// `by = "all"` or `"route"`, clients have one key, and nothing is divided.
+    fn has_room(&self, key: u64) -> bool {
+        let waiting = &self.state.waiting;
+        let free = u64::from(self.config.waiting_max).saturating_sub(waiting.all());
+        let is_shared = match self.config.by {
+            By::Network | By::User | By::Field(_) => true,
+            By::All | By::Route => false,
+        };
+        free > 0 && (!is_shared || u64::from(waiting.of(key)) <= free)
     }
 
-    /// Counts a request that is delayed.
-    pub fn wait(&self, key: u64, who: &Who<'_>) -> Waiting {
-        self.state.waiting.fetch_add(1, Relaxed);
+    /// Counts a request that is delayed until what is returned is dropped.
+    pub fn wait(&self, key: u64, who: &Who<'_>) -> Option<Counted> {
         self.delay(key, who);
-        Waiting(Arc::clone(&self.state))
+        // Whether there is room has been judged.
+        self.state.waiting.enter(key, u32::MAX)
     }
 
     /// Notes that a request, or its response, is delayed.
     pub fn delay(&self, key: u64, who: &Who<'_>) {
-        self.state.delayed.fetch_add(1, Relaxed);
-        self.state.busiest.note(key, self.name_of(key, who));
+        self.state.delayed.add(1);
+        self.state.busiest.note(key, || self.name_of(key, who));
     }
 
     /// Counts a request that is refused.
     pub fn refuse(&self, key: u64, who: &Who<'_>) {
-        self.state.refused.fetch_add(1, Relaxed);
-        self.state.busiest.note(key, self.name_of(key, who));
+        self.state.refused.add(1);
+        self.state.busiest.note(key, || self.name_of(key, who));
     }
 
     /// Counts a request until what is returned is dropped.

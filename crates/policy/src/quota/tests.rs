@@ -106,6 +106,44 @@ fn a_reload_keeps_the_connections_that_are_open() {
     assert!(after.connect(peer, Role::Reverse).is_ok());
 }
 
+/// One client asks for more than all places; the others find some, each as many as are free.
+#[test]
+fn a_client_that_is_delayed_does_not_fill_the_places_of_others() {
+    let registry = Registry::default();
+    let with = |memory, by| {
+        quotas(&registry, |quota| {
+            (quota.requests, quota.burst) = (Some("1/h".parse().unwrap()), Some(1));
+            (quota.over, quota.delay_max) = (Over::Delay, Duration::from_secs(90 * 3600));
+            (quota.waiting_max, quota.memory, quota.by) = (8, memory, by);
+        })
+    };
+    let now_ns = time::now().as_ns();
+    // As many as may wait of a client that asks ten times.
+    let wait = |quotas: &Quotas, key| {
+        let quota = &quotas.all[0];
+        let mut waiting = Vec::new();
+        for _ in 0..10 {
+            if quota.judge(key, now_ns).is_ok() && quota.take(key, now_ns) != Ok(Duration::ZERO) {
+                waiting.extend(quota.state.waiting.enter(key, u32::MAX));
+            }
+        }
+        waiting
+    };
+    let by_network = with(1 << 12, By::Network);
+    let first = wait(&by_network, 1);
+    let others: Vec<_> = (2..5).map(|key| wait(&by_network, key)).collect();
+    let of = |list: &Vec<Counted>| list.len();
+    assert_eq!((of(&first), others.iter().map(of).collect::<Vec<_>>()), (5, vec![2, 1, 0]));
+    // What waits is counted after a reload, too.
+    let after = with(1 << 13, By::Network);
+    assert_eq!(after.all[0].state.waiting.all(), 8);
+    drop(first);
+    assert_eq!(of(&wait(&after, 5)), 3, "five places are free, of which it may have half");
+    // All clients together are one, and so are those of a route.
+    assert_eq!(of(&wait(&with(1 << 12, By::All), 0)), 8);
+    assert_eq!(of(&wait(&with(1 << 12, By::Route), 1)), 8);
+}
+
 #[test]
 fn larger_tables_do_not_forget_what_is_in_progress() {
     let registry = Registry::default();

@@ -566,14 +566,14 @@ impl Turn<'_> {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
         let (peer, now_ms) = (peer.ip(), self.now_ms);
         let found = fresh_hit(cache, &snapshot, listener, peer, head, Look::Use, now_ms);
-        let Some((stored, key)) = found else {
+        let Some(found) = found else {
             return Answered::Later(self.worker.io.incoming(head));
         };
         if !admits_hit(&snapshot, listener, peer, head) {
             return Answered::Later(self.worker.io.incoming(head));
         }
-        self.worker.sizing.hit(key, &stored);
-        self.hit(head, stored, output)
+        self.worker.sizing.hit(found.key, found.entry());
+        self.hit(head, found.stored, output)
     }
 
     #[inline]

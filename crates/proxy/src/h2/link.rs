@@ -454,7 +454,8 @@ impl Link {
         let (peer, now_ms) = (self.accepted.peer, time::wall_ms());
         let look = Look::Use;
         let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
-        let Some((stored, key)) = found else { return false };
+        let Some(found) = found else { return false };
+        let stored = &found.stored;
         let mut state = self.state.borrow_mut();
         let State { http2, out, .. } = &mut *state;
         let capacity = http2.send_data_capacity(stream).min(COALESCE_BYTES_MAX) as u64;
@@ -464,7 +465,7 @@ impl Link {
         if !admits_hit(&snapshot, &self.listener, peer.ip(), head) {
             return false;
         }
-        self.worker.sizing.hit(key, &stored);
+        self.worker.sizing.hit(found.key, found.entry());
         let use_ = Use {
             cache_status: HIT,
             now_ms: Some(now_ms),
@@ -474,7 +475,7 @@ impl Link {
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
         let mut left = body_bytes;
         let mut heads = self.worker.encoded_heads.borrow_mut();
-        let block = heads.encode(&stored, &use_);
+        let block = heads.encode(stored, &use_);
         // The stream was opened by this request, and its windows are large enough.
         let mut sent = http2.send_encoded_response(stream, block, left == 0, out);
         for piece in stored.pieces.iter().take_while(|_| body_bytes > 0) {
@@ -483,7 +484,7 @@ impl Link {
             sent = sent.and(was_sent);
         }
         debug_assert_eq!(sent, Ok(()));
-        self.origin().answered_at_once(&self.worker.io, head, &stored, &use_, body_bytes);
+        self.origin().answered_at_once(&self.worker.io, head, stored, &use_, body_bytes);
         true
     }
 

@@ -565,7 +565,8 @@ impl Link {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
         let (peer, now_ms, look) = (self.peer, time::wall_ms(), Look::Use);
         let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
-        let Some((stored, key)) = found else { return false };
+        let Some(found) = found else { return false };
+        let stored = &found.stored;
         let holds_much = || self.state.borrow().pending() >= self.held_max();
         if stored.body_bytes > COALESCE_BYTES_MAX as u64 || holds_much() {
             return false;
@@ -573,7 +574,7 @@ impl Link {
         if !admits_hit(&snapshot, &self.listener, peer.ip(), head) {
             return false;
         }
-        self.worker.sizing.hit(key, &stored);
+        self.worker.sizing.hit(found.key, found.entry());
         let use_ = Use {
             cache_status: HIT,
             now_ms: Some(now_ms),
@@ -582,13 +583,13 @@ impl Link {
         };
         let body_bytes = if head.method == Method::Get { stored.body_bytes } else { 0 };
         let mut response = Vec::with_capacity(512 + body_bytes as usize);
-        write::encoded(self.worker.http3_heads.borrow_mut().encode(&stored, &use_), &mut response);
+        write::encoded(self.worker.http3_heads.borrow_mut().encode(stored, &use_), &mut response);
         if body_bytes > 0 {
             write::data(body_bytes, &mut response);
             stored.pieces.iter().for_each(|piece| response.extend_from_slice(piece));
         }
         self.send_whole(id, response);
-        self.origin().answered_at_once(&self.worker.io, head, &stored, &use_, body_bytes);
+        self.origin().answered_at_once(&self.worker.io, head, stored, &use_, body_bytes);
         true
     }
 

@@ -29,7 +29,7 @@ fn rules() -> Rules {
     }
 }
 
-fn coded() -> Config {
+pub(crate) fn coded() -> Config {
     Config { compression: Some(rules()), ..reverse() }
 }
 

@@ -241,6 +241,39 @@ fn a_part_of_the_key_is_not_kept_from_the_origin() {
     });
 }
 
+/// An origin that makes variables of fields takes `X_Country` for `X-Country`. The first would not
+/// be in the key, and so the answer to it would be everyone's.
+#[test]
+fn a_field_that_resembles_one_of_the_key_is_not_sent() {
+    let target = "/u?cc=max-age=600&size=90";
+    each_way(by_parts, async |world: Rc<World>| {
+        let fields = "X_Country: FR\r\nx_device-class: tablet\r\nX_Other: 1\r\n\
+                      X.Country: FR\r\nX+Country: FR\r\nX!Country: FR\r\n";
+        assert!(!is_hit(&get(target, fields).await));
+        let sent = world.origin.last();
+        let names = ["x_country", "x-country", "x.country", "x+country", "x!country"];
+        assert_eq!(names.map(|name| sent.field(name)), [None; 5]);
+        assert_eq!((sent.field("x_device-class"), sent.field("x_other")), (None, Some("1")));
+        assert_eq!(sent.field("x-device-class"), Some("desktop"));
+        assert!(is_hit(&get(target, "").await));
+        // Not with what is passed on, either; and the field itself is sent.
+        let post = format!(
+            "POST {target} HTTP/1.1\r\nHost: site\r\nX_Country: FR\r\nX-Country: DE\r\n\
+             Content-Length: 2\r\n\r\nhi"
+        );
+        Client::new().await.ask(post.as_bytes()).await;
+        let sent = world.origin.last();
+        assert_eq!((sent.field("x_country"), sent.field("x-country")), (None, Some("DE")));
+        let Some(explained) = explain(target, "&header=X_Country:FR").await else { return };
+        let effect = |setting: &str| {
+            let of = explained.settings.iter().find(|of| of.key.ends_with(setting));
+            of.map(|of| of.effect.clone())
+        };
+        let not_sent = "not sent: X_Country, which is not the field";
+        assert_eq!(effect("key_fields").as_deref(), Some(not_sent));
+    });
+}
+
 #[test]
 fn requests_with_different_keys_share_no_fetch() {
     each_way(by_parts, async |world: Rc<World>| {
@@ -432,6 +465,22 @@ fn a_lifetime_applies_where_the_origin_says_nothing() {
         get(authorized, "Authorization: Basic x\r\n").await;
         get(authorized, "").await;
         assert_eq!(world.origin.count(authorized), 2);
+    });
+}
+
+#[test]
+fn a_class_of_statuses_stores_no_answer_to_one_client() {
+    let config = || with(|route| route.lifetimes = vec![lifetime(&["4xx", "5xx"], &[], 60, true)]);
+    each_way(config, async |world: Rc<World>| {
+        for (status, asked) in
+            [(403, 1), (503, 1), (400, 2), (406, 2), (429, 2), (431, 2), (511, 2)]
+        {
+            let target = &*format!("/{status}?size=9&status={status}");
+            for _ in 0..2 {
+                assert_eq!(get(target, "").await.status, status);
+            }
+            assert_eq!(world.origin.count(target), asked, "{status}");
+        }
     });
 }
 

@@ -13,7 +13,7 @@ use crate::http3_client::knock;
 use crate::origin::expected;
 use crate::world::{
     ADMIN, Client, PROXY, Version, World, address, each_version, each_way, each_way_http1,
-    each_way_tcp, forward, over, reverse, run, with,
+    each_way_tcp, forward, on_disk, over, reverse, run, with,
 };
 
 /// Reverse mode with one quota, by the field `X-Client`: the twin's clients have one address.
@@ -188,6 +188,41 @@ fn only_so_many_requests_wait() {
                 refused += u32::from(client.response().await.unwrap().status == 429);
             }
             assert_eq!(refused, 3);
+        });
+    });
+}
+
+#[test]
+fn a_client_that_is_delayed_leaves_places_for_others() {
+    let config = limited(|quota| {
+        quota.requests = Some("6/m".parse().unwrap());
+        quota.burst = Some(1);
+        quota.over = Over::Delay;
+        quota.delay_max = Duration::from_secs(3600);
+        quota.waiting_max = 6;
+    });
+    let send = async |name: &str| {
+        let client = Client::new().await;
+        let request = format!("GET {HIT} HTTP/1.1\r\nHost: s\r\nX-Client: {name}\r\n\r\n");
+        client.send(request.as_bytes()).await.unwrap();
+        client
+    };
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |_: Rc<World>| {
+            let mut loud = Vec::new();
+            for _ in 0..12 {
+                loud.push(send("loud").await);
+            }
+            sleep(Duration::from_secs(2)).await;
+            assert_eq!(admin("/quotas").await["quotas"][0]["waiting"], 4);
+            for mut client in [send("quiet").await, send("quiet").await] {
+                assert_eq!(client.response().await.unwrap().status, 200);
+            }
+            let mut passed = 0;
+            for mut client in loud {
+                passed += u32::from(client.response().await.unwrap().status == 200);
+            }
+            assert_eq!(passed, 5, "one at once, and as many as may wait of one client");
         });
     });
 }
@@ -454,6 +489,78 @@ fn clients_that_go_away_do_not_close_the_pool_for_others() {
     });
 }
 
+/// The body is larger than memory takes, and has a dozen blocks on the disk.
+#[test]
+fn a_paced_body_from_the_disk_holds_one_block_and_it_is_counted() {
+    let pool = limited(|quota| {
+        quota.bytes = Some("5000/s".parse().unwrap());
+        quota.bytes_burst = Some(1024);
+    });
+    let config = with(pool, |config| {
+        *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
+    });
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
+            let target = "/disk?size=50000&cc=max-age=6000";
+            assert_eq!(Client::new().await.get(target, "").await.body, expected(target, None));
+            let mut client = Client::new().await;
+            let reads = async {
+                let got = client.get(target, "X-Client: a\r\n").await;
+                assert_eq!(got.body, expected(target, None));
+            };
+            let looks = async {
+                for _ in 0..8 {
+                    sleep(Duration::from_secs(1)).await;
+                    let held = world.counter("client_held_bytes");
+                    // A piece that QUIC has sent is held until it is acknowledged.
+                    assert!((1..=4096 + 1024).contains(&held), "{held} bytes");
+                }
+            };
+            runtime::join(reads, looks).await;
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(world.counter("client_held_bytes"), 0);
+            assert_eq!(world.origin.count(target), 1);
+        });
+    });
+}
+
+/// Each of two clients is read for while the other one waits.
+#[test]
+fn paced_clients_of_a_pressed_core_hold_small_parts_of_blocks() {
+    let pool = limited(|quota| {
+        quota.bytes = Some("5000/s".parse().unwrap());
+        quota.bytes_burst = Some(1024);
+    });
+    let config = with(pool, |config| {
+        config.limits.held_bytes_max = 0;
+        *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
+        let disk = config.disk.as_mut().unwrap();
+        disk.geometry.block_bytes = 16 << 10;
+    });
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
+            let target = "/disk?size=50000&cc=max-age=6000";
+            assert_eq!(Client::new().await.get(target, "").await.body, expected(target, None));
+            let reads = async |name: &str, after_ms: u64| {
+                sleep(Duration::from_millis(after_ms)).await;
+                let mut client = Client::new().await;
+                let got = client.get(target, &format!("X-Client: {name}\r\n")).await;
+                assert_eq!(got.body, expected(target, None));
+            };
+            let looks = async {
+                // The first blocks were read before clients held anything.
+                sleep(Duration::from_millis(4200)).await;
+                for _ in 0..10 {
+                    sleep(Duration::from_millis(430)).await;
+                    let held = world.counter("client_held_bytes");
+                    assert!((1..=2 * (4096 + 1024)).contains(&held), "{held} bytes");
+                }
+            };
+            runtime::join(runtime::join(reads("a", 0), reads("b", 400)), looks).await;
+        });
+    });
+}
+
 /// Two pools as Squid's class 2 has: one for all, one for each client.
 #[test]
 fn a_pool_for_all_is_shared() {
@@ -507,6 +614,37 @@ fn one_connection_too_many_is_closed() {
             assert_eq!(Client::new().await.get(HIT, "").await.status, 200);
         });
     });
+}
+
+/// The table of connections is full of idle ones, which would be closed for one more.
+#[test]
+fn a_connection_that_a_quota_refuses_takes_the_place_of_no_other() {
+    let config =
+        with(limited(|quota| (quota.by, quota.connections) = (By::Network, Some(2))), |config| {
+            config.limits.connections_max = 2;
+        });
+    for version in [Version::Http1, Version::Http2] {
+        let config = config();
+        over(version, || {
+            run(sim::Options::new(1), config, async |world: Rc<World>| {
+                let mut idle = [Client::new().await, Client::new().await];
+                for client in &mut idle {
+                    assert_eq!(client.get(HIT, "").await.status, 200);
+                }
+                sleep(Duration::from_secs(3)).await;
+                for _ in 0..3 {
+                    drop(Client::to(PROXY).await);
+                    sleep(Duration::from_secs(1)).await;
+                }
+                let quotas = admin("/quotas").await;
+                assert_eq!(quotas["quotas"][0]["connections_refused"], 3);
+                assert_eq!(world.counter("connections_closed_for_room"), 0);
+                for client in &mut idle {
+                    assert_eq!(client.get(HIT, "").await.status, 200);
+                }
+            });
+        });
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use runtime::time::sleep;
 use server::WhatIfReport;
 
+use crate::coding_forms::coded;
 use crate::world::{ADMIN, Client, World, each_way, reverse};
 
 async fn report() -> WhatIfReport {
@@ -40,5 +41,23 @@ fn each_hit_and_each_stored_response_is_an_access() {
         let known = after.sizes.iter().any(|size| size.hit_ratio.is_some());
         assert!(!known, "so few objects are no sample: {after:?}");
         assert!(after.sampled_objects < 20, "{after:?}");
+    });
+}
+
+/// A form is shorter than its response, which is what has to fit into memory.
+#[test]
+fn a_coded_hit_counts_as_its_response_does() {
+    each_way(coded, async |_world: Rc<World>| {
+        let mut client = Client::new().await;
+        for hit in 0..5 {
+            let target = "/c?size=3000&text=1&cc=max-age=600";
+            let got = client.get(target, "Accept-Encoding: gzip\r\n").await;
+            let is_coded = got.field("content-encoding") == Some("gzip");
+            assert!(is_coded || hit < 2, "{hit}");
+            sleep(Duration::from_secs(1)).await;
+        }
+        let real = report().await.real;
+        let (hits, bytes) = (real.hit_ratio.unwrap(), real.byte_hit_ratio.unwrap());
+        assert!(hits > 0.5 && (hits - bytes).abs() < 1e-6, "{real:?}");
     });
 }

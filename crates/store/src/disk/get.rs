@@ -84,15 +84,18 @@ enum First {
     Read(Piece),
     /// An earlier reader left the header and metadata. The page has been watched since.
     Known(Arc<Verified>),
+    /// It is not needed any more, and its memory is free.
+    Past,
 }
 
 impl First {
-    /// The part of the payload that is in memory: the whole first block if it was read, otherwise
-    /// everything before the body.
+    /// The part of the payload that is in memory: the whole first block if it was read, or
+    /// everything before the body, or nothing.
     fn bytes(&self) -> &[u8] {
         match self {
             First::Read(piece) => piece,
             First::Known(verified) => verified.beginning(),
+            First::Past => &[],
         }
     }
 }
@@ -455,7 +458,22 @@ impl Body {
             _ => self.next_of_whole().await?,
         };
         self.at += piece.len() as u64;
+        if !self.zero_copy {
+            // The reader has all of it that it wants. A slow client must not hold it.
+            self.record.first = First::Past;
+        }
         Ok(Some(piece))
+    }
+
+    /// Keeps no more than the beginning of the piece that was returned last, in memory for it
+    /// alone. The rest is read again.
+    #[must_use]
+    pub fn keep(&mut self, piece: Piece, bytes_max: usize) -> Piece {
+        let Some(over) = piece.len().checked_sub(bytes_max).filter(|over| *over > 0) else {
+            return piece;
+        };
+        (self.at, self.watch) = (self.at - over as u64, None);
+        Piece { bytes: Arc::new(piece[..bytes_max].to_vec()), range: 0..bytes_max }
     }
 
     /// The same body, for a reader that also calls [`Body::next_shared`].

@@ -225,6 +225,47 @@ fn eviction_keeps_requested_objects_and_write_amplification_within_two() {
     });
 }
 
+/// One record, of which the look-up has read the first block, and one in chunks.
+#[test]
+fn a_body_that_is_read_holds_no_block_that_was_returned() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        for (number, len) in [(0, 2000), (1, 12_000), (2, 60_000)] {
+            store.put(&key(number), ABOUT, b"m", &body(number, len)).unwrap();
+            store.flush().await.unwrap();
+            let mut rest = store.get(&key(number)).await.unwrap().body();
+            while rest.next().await.unwrap().is_some() {
+                let shown = format!("{rest:?}");
+                assert!(shown.contains("first: Past"), "{len}: {shown}");
+            }
+        }
+        running.close().await;
+    });
+}
+
+#[test]
+fn a_reader_that_keeps_a_part_of_each_block_gets_all_of_the_body() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        for (number, len) in [(1, 12_000), (2, 60_000)] {
+            let all = body(number, len);
+            store.put(&key(number), ABOUT, b"m", &all).unwrap();
+            store.flush().await.unwrap();
+            let (mut rest, mut got) = (store.get(&key(number)).await.unwrap().body(), Vec::new());
+            while let Some(piece) = rest.next().await.unwrap() {
+                let piece = rest.keep(piece, 700);
+                assert!((1..=700).contains(&piece.len()));
+                got.extend_from_slice(&piece);
+                assert_eq!(rest.left() as usize, all.len() - got.len());
+            }
+            assert!(got == all, "{len}");
+        }
+        running.close().await;
+    });
+}
+
 /// A slow client, while the store is overwritten several times: a body in chunks and one in a
 /// single record are read to their ends.
 #[test]
