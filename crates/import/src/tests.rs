@@ -19,6 +19,7 @@ pub(crate) fn imported(source: Source, name: &str, text: &str, open: bool) -> Im
     std::fs::write(&file, &imported.configuration).unwrap();
     let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
     std::fs::write(dir.path().join("users"), format!("jo:{hash}\n")).unwrap();
+    std::fs::write(dir.path().join("a.login"), "jo:secret\n").unwrap();
     if let Err(unusable) = config::Settings::read(&file) {
         panic!("{unusable}\n{}", imported.configuration);
     }

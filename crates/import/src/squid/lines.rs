@@ -73,14 +73,14 @@ pub(crate) fn parse(
             "if" => {
                 // It stays as a line: the block may have rules that deny.
                 conditions += 1;
-                notes.unprotected(&line.at, "if", CONDITION);
+                notes.unprotected(&line.at, CONDITION);
                 lines.push(line);
             }
             "else" | "endif" if conditions > 0 => {
                 conditions -= usize::from(line.name == "endif");
-                notes.left(&line.at, &line.name, CONDITION);
+                notes.left(&line.at, CONDITION);
             }
-            _ if conditions > 0 => notes.unprotected(&line.at, &line.shown(), CONDITION),
+            _ if conditions > 0 => notes.unprotected(&line.at, CONDITION),
             "include" => include(&line, input, notes, &mut lines)?,
             _ => lines.push(line),
         }
@@ -100,7 +100,7 @@ fn include(
     for name in &line.words {
         match input.files(&line.at, name)? {
             Ok(files) => {
-                notes.carried(&line.at, "include");
+                notes.carried(&line.at);
                 for (file, text) in files {
                     let inner =
                         input.nested(&line.at, |input| parse(&file, &text, input, notes))?;
@@ -109,7 +109,7 @@ fn include(
             }
             // It stays as a line: the file may have had rules that deny.
             Err(why) => {
-                notes.unprotected(&line.at, "include", why);
+                notes.unprotected(&line.at, why);
                 lines.push(line.clone());
             }
         }

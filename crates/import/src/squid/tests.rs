@@ -230,7 +230,7 @@ fn a_purge_needs_more_than_a_network() {
 
 #[test]
 fn what_keeps_requests_out_closes_the_proxy() {
-    let all = corpus!("restrictions");
+    let all = &corpus!("restrictions").replace("parent.example", "192.0.2.1");
     let rules = "acl localnet src 10.0.0.0/8\nacl ok src 10.0.0.1\nacl lb src 10.0.0.2\n\
                  http_port 3128\nhttp_access allow localnet\nhttp_access deny all\n";
     for line in [
@@ -312,4 +312,88 @@ fn long_lists_are_read_in_one_pass() {
     let closed = imported(&everyone, false);
     has(&closed, "allow_from = []");
     assert_eq!(fate(&closed, "http_access allow all"), Fate::Unprotected);
+}
+
+#[test]
+fn other_caches_and_who_may_ask() {
+    let text = format!(
+        "{DEBIAN}cache_peer 10.0.0.1 parent 3128 3130 weight=2 login=jo:secret name=a\n\
+         cache_peer 10.0.0.2 parent 3128 0 no-query round-robin\n\
+         cache_peer 10.0.0.3 sibling 3128 4827 htcp proxy-only\n\
+         acl corp dstdomain .corp.example\nalways_direct allow corp\nnever_direct allow all\n\
+         icp_port 3130\nicp_access allow localnet\nhtcp_port 4827\nhtcp_clr_access deny all\n"
+    );
+    let imported = imported(&text, false);
+    for part in [
+        "url = \"http://10.0.0.1:3128\"",
+        "icp = 3130",
+        "login = \"a.login\"",
+        "kind = \"sibling\"",
+        "htcp = 4827",
+        "balance = \"round_robin\"",
+        "always_direct = [\"corp.example\"]",
+        "never_direct = [\"*\"]",
+        "[icp]\nlisten = \"[::]:3130\"",
+        "[htcp]\nlisten = \"[::]:4827\"",
+        "clear_from = []",
+    ] {
+        has(&imported, part);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    // A parent with rules is not written, and then nothing can go to it alone.
+    let rules = text.replace("icp_port", "cache_peer_access a deny corp\nicp_port");
+    let rules = rules.replace("round-robin", "multicast-responder");
+    let closed = self::imported(&rules, false);
+    assert_eq!(fate(&closed, "never_direct"), Fate::Unprotected);
+    has(&closed, "allow_from = []");
+    // Without never_direct, other methods than GET go to no parent.
+    let usual = self::imported(&text.replace("never_direct allow all\n", ""), false);
+    has(&usual, "always_direct_methods = [\"POST\"");
+}
+
+#[test]
+fn pools_and_connections_are_quotas() {
+    let text = format!(
+        "{}delay_pools 1\ndelay_class 1 2\ndelay_parameters 1 -1/-1 64000/128000\n\
+         delay_access 1 allow localnet\ndelay_access 1 deny all\n",
+        DEBIAN.replace("http_access deny manager", "acl m maxconn 8\nhttp_access deny m")
+    );
+    let imported = imported(&text, false);
+    for part in [
+        "connections = 8",
+        "name = \"pool-1-host\"",
+        "bytes = \"64000/s\"",
+        "bytes_burst = \"125KiB\"",
+        "counts = \"fetches\"",
+    ] {
+        has(&imported, part);
+    }
+    let except = imported.configuration.split("except_from = ").nth(1).unwrap().lines().next();
+    assert!(except.unwrap().contains("\"11.0.0.0/8\"") && !except.unwrap().contains("\"10."));
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    let by_name = text.replace("allow localnet\ndelay", "allow SSL_ports\ndelay");
+    assert_eq!(fate(&self::imported(&by_name, false), "delay_access"), Fate::NotCarried);
+}
+
+#[test]
+fn what_an_accelerator_stores() {
+    let text = "http_port 127.0.0.1:80 accel defaultsite=a.example\n\
+                cache_peer 127.0.0.1 parent 8001 0 originserver\n\
+                acl private urlpath_regex ^/private/\nacl sid req_header Cookie (^|;\\s*)sid=\n\
+                cache deny private\ncache deny sid\nnegative_ttl 1 minute\n\
+                refresh_pattern . 60 0% 60\nhttp_access allow all\n";
+    let imported = imported(text, false);
+    for part in [
+        "prefix = \"/private/\"  # cache deny\nupstream = \"127.0.0.1\"  # squid.conf:2\n\
+         store = false",
+        "bypass_cookies = [\"sid\"]",
+        "status = [\"400\", \"403\", \"404\"",
+        "ttl = \"1h\"",
+    ] {
+        has(&imported, part);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    let other = self::imported(&text.replace("cache deny private", "cache deny !private"), false);
+    lacks(&other, "bypass_cookies");
+    has(&other, "store = false");
 }

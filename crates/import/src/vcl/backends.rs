@@ -24,7 +24,6 @@ pub(crate) fn upstreams(
 ) -> Vec<String> {
     let mut names = Vec::new();
     for block in &program.blocks {
-        let shown = format!("{} {}", block.kind, block.name);
         match block.kind.as_str() {
             "backend" if block.fields.iter().any(|field| field.name == "host") => {
                 names.push(block.name.clone());
@@ -34,10 +33,10 @@ pub(crate) fn upstreams(
                 settings(&mut section, block, program, notes);
                 usual(&mut section, forwards);
                 tree.add(section);
-                notes.carried(&block.at, &shown);
+                notes.carried(&block.at);
             }
-            "backend" => notes.left(&block.at, &shown, "it has no host and port"),
-            _ => notes.carried(&block.at, &shown),
+            "backend" => notes.left(&block.at, "it has no host and port"),
+            _ => notes.carried(&block.at),
         }
     }
     for (name, director) in directors(program) {
@@ -83,7 +82,7 @@ fn server(
 ) {
     let value = |name: &str| block.fields.iter().find(|field| field.name == name);
     for field in ["host", "port", "max_connections"].iter().filter_map(|name| value(name)) {
-        notes.carried(&field.at, &format!(".{}", field.name));
+        notes.carried(&field.at);
     }
     let Some(host) = value("host") else { return };
     let port = value("port").map_or("80", |port| port.value.as_str());
@@ -105,12 +104,11 @@ fn server(
 
 fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut Notes) {
     for field in &block.fields {
-        let shown = format!(".{}", field.name);
         match field.name.as_str() {
             "host" | "port" | "max_connections" => {}
             "host_header" => {
                 section.set("host", field.value.clone(), &field.at);
-                notes.carried(&field.at, &shown);
+                notes.carried(&field.at);
             }
             "connect_timeout" | "first_byte_timeout" | "between_bytes_timeout" => {
                 let key = match field.name.as_str() {
@@ -121,9 +119,9 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
                 match timeout(&field.value) {
                     Some(time) => {
                         section.below("upstream.timeouts").set(key, time, &field.at);
-                        notes.carried(&field.at, &shown);
+                        notes.carried(&field.at);
                     }
-                    None => notes.left(&field.at, &shown, "it is not a time-out"),
+                    None => notes.left(&field.at, "it is not a time-out"),
                 }
             }
             "probe" => {
@@ -134,7 +132,7 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
                 let fields = named.map_or(&field.inner, |probe| &probe.fields);
                 probe(section, field, fields, notes);
             }
-            _ => notes.left(&field.at, &shown, "this field is not known here"),
+            _ => notes.left(&field.at, "this field is not known here"),
         }
     }
 }
@@ -162,16 +160,13 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
         health.set("fall", Value::Count(fall.clamp(1, 1000)), &at.at);
     }
     for field in fields {
-        let shown = format!(".{}", field.name);
         match field.name.as_str() {
-            "url" | "interval" | "timeout" | "window" | "threshold" => {
-                notes.carried(&field.at, &shown);
-            }
-            _ => notes.left(&field.at, &shown, "a check is a GET of a path"),
+            "url" | "interval" | "timeout" | "window" | "threshold" => notes.carried(&field.at),
+            _ => notes.left(&field.at, "a check is a GET of a path"),
         }
     }
     let text = "consecutive checks count, instead of a window; a status from 200 to 399 is well";
-    notes.different(&at.at, ".probe", text);
+    notes.different(&at.at, text);
 }
 
 /// A time-out, from a millisecond to a day.
@@ -218,29 +213,26 @@ fn init(program: &Program) -> impl Iterator<Item = &super::parser::Stmt> {
 /// The notes of `vcl_init`.
 pub(crate) fn init_notes(program: &Program, names: &[String], notes: &mut Notes) {
     for stmt in init(program) {
-        let (at, shown) = (&stmt.at, &stmt.shown);
+        let at = &stmt.at;
         match &stmt.kind {
             Kind::Other(name, words) if name == "new" => match &words[..] {
                 [Word::Name(own), _, Word::Name(kind), ..] if names.contains(own) => {
                     match kind.trim_start_matches("directors.") {
-                        "round_robin" | "fallback" => notes.carried(at, shown),
-                        "random" => {
-                            notes.different(at, shown, "requests are balanced in turn, by weight");
-                        }
+                        "round_robin" | "fallback" => notes.carried(at),
+                        "random" => notes.different(at, "requests are balanced in turn, by weight"),
                         "hash" | "shard" => {
-                            notes.different(at, shown, "requests are balanced by their URL");
+                            notes.different(at, "requests are balanced by their URL");
                         }
                         _ => {
-                            let text = "requests are balanced in turn";
-                            notes.left(at, shown, text);
+                            notes.left(at, "requests are balanced in turn");
                         }
                     }
                 }
-                _ => notes.left(at, shown, "this object is not known here"),
+                _ => notes.left(at, "this object is not known here"),
             },
-            Kind::Other(name, _) if name.ends_with(".add_backend") => notes.carried(at, shown),
-            Kind::Return(_) => notes.carried(at, shown),
-            _ => notes.left(at, shown, "this is not known here"),
+            Kind::Other(name, _) if name.ends_with(".add_backend") => notes.carried(at),
+            Kind::Return(_) => notes.carried(at),
+            _ => notes.left(at, "this is not known here"),
         }
     }
 }

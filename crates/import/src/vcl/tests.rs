@@ -84,7 +84,7 @@ fn what_is_not_known_to_be_shared_is_not_stored() {
     for text in [
         recv("").replace("unset req.http.Cookie;", ""),
         recv("if (req.http.X-Key) { return (pass); }"),
-        recv("") + "sub vcl_hash { hash_data(req.http.X-Key); }\n",
+        recv("") + "sub vcl_hash { hash_data(req.http.Authorization); }\n",
         recv("")
             + "sub vcl_backend_response { if (beresp.status == 200) { \
                     set beresp.uncacheable = true; } }\n",
@@ -136,7 +136,8 @@ fn responses_and_lifetimes() {
         has(&imported, part);
     }
     lacks(&imported, "X-Cache");
-    assert_eq!(left(&imported), [(6, Fate::NotCarried)], "{:#?}", imported.notes);
+    has(&imported, "ttl = \"1h\"  # VCL\noverrule = true");
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
 }
 
 #[test]
@@ -289,8 +290,8 @@ fn a_route_does_what_is_safe_for_all_methods() {
 
 #[test]
 fn what_comes_after_an_unknown_end_is_in_doubt() {
-    let text = corpus!("unknown_director");
-    let imported = imported(text, false);
+    let text = corpus!("unknown_director").replace("Cookie ~", "X ~");
+    let imported = imported(&text, false);
     lacks(&imported, "remove = \"cookie\"");
     has(&imported, "store = false");
     assert_eq!(fate(&imported, "unset req.http.Cookie"), Fate::NotCarried);
@@ -379,4 +380,84 @@ fn what_is_not_known_here_closes() {
     let text = "set req.url = regsub(req.url, \"a\", \"b\"); \
                 if (req.url ~ \"^/admin/\") { return (synth(403)); }";
     lacks(&imported(&recv(text), false), "\nupstream = ");
+}
+
+#[test]
+fn keys_lifetimes_and_bypasses() {
+    let text = "vcl 4.1; import std; import cookie;\n\
+                backend default { .host = \"127.0.0.1\"; .port = \"1\"; }\n\
+                sub vcl_recv { unset req.http.Authorization;\n\
+                cookie.parse(req.http.Cookie);\n\
+                set req.http.X-Currency = cookie.get(\"currency\");\n\
+                if (req.http.Cookie ~ \"(^|;\\s*)session[^=]*=\") { return (pass); }\n\
+                unset req.http.Cookie;\n\
+                set req.url = \
+                regsuball(req.url, \"([?&])(utm_[^=&]*|fbclid)(=[^&]*)?\", \"\\1\");\n\
+                set req.url = regsuball(req.url, \"&&+\", \"&\");\n\
+                set req.url = std.querysort(req.url);\n\
+                if (req.http.User-Agent ~ \"iPad|Tablet\" || (req.http.User-Agent ~ \"Android\" \
+                && req.http.User-Agent !~ \"Mobi\")) \
+                { set req.http.X-Device-Class = \"tablet\"; }\n\
+                elsif (req.http.User-Agent ~ \"Mobi\") \
+                { set req.http.X-Device-Class = \"mobile\"; }\n\
+                else { set req.http.X-Device-Class = \"desktop\"; } }\n\
+                sub vcl_hash { hash_data(req.http.X-Currency); hash_data(req.http.X-Country);\n\
+                hash_data(req.http.X-Device-Class); }\n\
+                sub vcl_backend_response { unset beresp.http.Set-Cookie;\n\
+                set beresp.do_gzip = true; set beresp.grace = 1h;\n\
+                if (beresp.http.Content-Type ~ \"^(image/|text/css)\") { set beresp.ttl = 1d; }\n\
+                elsif (beresp.status == 404 || beresp.status == 410) { set beresp.ttl = 10s; }\n\
+                if (bereq.url ~ \"^/news/\") { set beresp.ttl = 1m; } }\n";
+    let imported = imported(text, false);
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+    let root = route(&imported, "prefix = \"/\"");
+    for part in [
+        "query = \"sort\"",
+        "query_drop = [\"utm_*\", \"fbclid\"]",
+        "key_cookies = [\"currency\"]",
+        "cookies_sent = \"key\"",
+        "key_fields = [\"x-country\"]",
+        "device = true",
+        "bypass_cookies = [\"session*\"]",
+        "content_type = [\"image/*\", \"text/css\"]  # VCL\nttl = \"24h\"  # VCL\ngrace = \"1h\"",
+        "status = [\"404\", \"410\"]  # VCL\nttl = \"10s\"",
+    ] {
+        assert!(root.contains(part), "{part}: {root}");
+    }
+    assert_eq!(route(&imported, "prefix = \"/news/\"").matches("ttl = \"1m\"").count(), 3);
+    has(&imported, "codings = [\"gzip\"]");
+    // A class that is not ours, and a value of a cookie that is not one cookie's.
+    for other in [text.replace("\"Mobi\"", "\"Phone\""), text.replace("session[^=]*=", "a|b")] {
+        has(&self::imported(&other, false), "store = false");
+    }
+}
+
+#[test]
+fn rates_are_quotas_if_all_requests_have_them() {
+    let rule = "if (vsthrottle.is_denied(client.identity, 15, 10s)) { return (synth(429)); }";
+    let all = imported(&recv(rule), false);
+    has(&all, "requests = \"90/m\"  # vsthrottle\nburst = 15");
+    assert_eq!(left(&all), [], "{:#?}", all.notes);
+    let some = imported(&recv(&format!("if (req.url ~ \"^/a/\") {{ {rule} }}")), false);
+    lacks(&some, "[[quota]]");
+    assert!(!route(&some, "prefix = \"/a/\"").contains("\nupstream = "));
+}
+
+#[test]
+fn captures_of_hosts_and_paths() {
+    let text = recv(
+        "if (req.http.Host ~ \"^([^.]+)\\.old\\.example$\" && req.url ~ \"^/([^/]+)/shop/\") {\n\
+         return (synth(751, \"https://\" + regsub(req.http.Host, \"\\..*\", \"\") + \".example/\" + \
+         regsub(req.url, \"^/[^/]+/shop/\", \"\") + \"?l=\" + \
+         regsub(req.url, \"^/([^/]+)/.*\", \"\\1\"))); }\n\
+         if (req.url ~ \"^/([^/]+)/api/\") {\n\
+         set req.http.X-L = regsub(req.url, \"^/([^/]+)/.*\", \"\\1\"); }",
+    ) + "sub vcl_synth { if (resp.status == 751) { set resp.http.Location = resp.reason; \
+         set resp.status = 301; return (deliver); } }\n";
+    let imported = imported(&text, false);
+    has(&imported, "redirect = \"https://{h}.example/{*}?l={c1}\"");
+    assert!(route(&imported, "path = \"/{c1}/api/*\"").contains("value = \"{c1}\""));
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+    let host = text.replace("\"https://\" + regsub(req.http.Host", "\"//\" + regsub(req.http.Host");
+    lacks(&self::imported(&host, false), "redirect = ");
 }

@@ -14,16 +14,16 @@ use crate::support::{
 const FEW: usize = 40;
 
 /// A running Squid. It has another address than ours, because it ignores datagrams from its own.
-struct Squid {
+pub(crate) struct Squid {
     _child: Running,
-    http: SocketAddr,
-    icp: u16,
+    pub(crate) http: SocketAddr,
+    pub(crate) icp: u16,
     htcp: u16,
     name: &'static str,
 }
 
 impl Squid {
-    fn start(home: &Home, name: &'static str, more: &str) -> Squid {
+    pub(crate) fn start(home: &Home, name: &'static str, more: &str) -> Squid {
         let squid = program("squid", "squid");
         let own = home.path().join(name);
         fs::create_dir(&own).unwrap();
