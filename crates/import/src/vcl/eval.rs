@@ -429,6 +429,11 @@ impl<'p> Runner<'p> {
                 _ => self.note(stmt, Fate::NotCarried, "the value is not a fixed text"),
             };
         }
+        self.set_variable(stmt, to, value, state);
+    }
+
+    /// A variable that is no field and no backend is set.
+    fn set_variable(&mut self, stmt: &Stmt, to: &str, value: &[Word], state: &mut State) {
         match to {
             "req.url" if !state.in_doubt && store::query(value, state) => {
                 self.note(stmt, Fate::Carried, "");
