@@ -220,6 +220,9 @@ const COOKIE_STARTS: [&str; 8] = [
     r"(^|\s*;\s*)",
 ];
 
+/// How a bypass differs whose expression could also match in the value of a cookie.
+pub(crate) const COOKIE_NAMES: &str = "the names of cookies count, and not their values";
+
 /// Patterns for the cookies of which an expression needs one, and whether they are exactly these.
 /// Without the start of a cookie (`session=`), they are those whose names end so.
 pub(crate) fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
@@ -284,30 +287,6 @@ pub(crate) fn types(pattern: &str) -> Option<Vec<String>> {
         _ => None,
     };
     all.iter().map(kind).collect()
-}
-
-/// Words of User-Agent that decide the class of a device here (docs/keys.md).
-const DEVICE_WORDS: [&str; 4] = ["iPad", "Tablet", "Android", "Mobi"];
-
-/// Whether a classification is ours: `class` is what it says for the words that a User-Agent has.
-pub(crate) fn is_our_device(class: impl Fn(&[&str]) -> Option<String>) -> bool {
-    (0..1 << DEVICE_WORDS.len()).all(|bits| {
-        let has = |at: usize| bits >> at & 1 == 1;
-        let words: Vec<&str> = (0..4).filter(|at| has(*at)).map(|at| DEVICE_WORDS[at]).collect();
-        let ours = match (has(0) || has(1) || has(2) && !has(3), has(3)) {
-            (true, _) => "tablet",
-            (false, true) => "mobile",
-            (false, false) => "desktop",
-        };
-        class(&words).as_deref() == Some(ours)
-    })
-}
-
-/// Whether one of the words of an expression (`iPad|Tablet`) is there; `None`: it has others.
-pub(crate) fn has_word(pattern: &str, words: &[&str]) -> Option<bool> {
-    let inner = pattern.strip_prefix('(').and_then(|p| p.strip_suffix(')')).unwrap_or(pattern);
-    let known = inner.split('|').all(|word| DEVICE_WORDS.contains(&word));
-    known.then(|| inner.split('|').any(|word| words.contains(&word)))
 }
 
 #[cfg(test)]

@@ -42,10 +42,14 @@ impl Path {
         let (one, another) = (self.start(), other.start());
         let is_free = |part: &str| part.starts_with(['{', '*']);
         let same = |(a, b): (&str, &str)| a == b || is_free(a) || is_free(b);
-        // The last segment of a prefix may be the start of one.
-        let shorter = self.text().split('/').count().min(other.text().split('/').count());
-        let mut both = self.text().split('/').zip(other.text().split('/')).take(shorter - 1);
-        (one.starts_with(another) || another.starts_with(one)) && both.all(same)
+        // What follows is free. The last segment of a prefix may be the start of one.
+        let is_open = |path: &Path| matches!(path, Path::Prefix(_)) || path.text().ends_with('*');
+        let parts = |path: &Path| path.text().split('/').count() - usize::from(is_open(path));
+        let (mine, others) = (parts(self), parts(other));
+        let fits = (mine >= others || is_open(self)) && (others >= mine || is_open(other));
+        let both = self.text().split('/').zip(other.text().split('/'));
+        let mut both = both.take(mine.min(others));
+        (one.starts_with(another) || another.starts_with(one)) && fits && both.all(same)
     }
 
     /// Whether all requests of both come to this one.
@@ -119,6 +123,10 @@ impl Action {
     }
 }
 
+/// How texts with captures differ.
+pub(crate) const CAPTURES: &str = "what is captured is percent-encoded, and the query is not \
+                                   repeated";
+
 /// What belongs to a key, and for how long responses are fresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keys {
@@ -130,7 +138,6 @@ pub(crate) struct Keys {
     /// Upstreams get only the cookies of the key with requests that the store may answer.
     pub(crate) only_key_cookies: bool,
     pub(crate) fields: Vec<String>,
-    pub(crate) device: bool,
     pub(crate) bypass: Vec<String>,
     pub(crate) lifetimes: Vec<Lifetime>,
 }
@@ -179,9 +186,6 @@ impl Keys {
         if self.only_key_cookies {
             route.set_for("cookies_sent", "key", from);
         }
-        if self.device {
-            route.set_for("device", true, from);
-        }
         for one in &self.lifetimes {
             let section = route.below("route.lifetime");
             for (key, list) in [("status", &one.status), ("content_type", &one.types)] {
@@ -189,7 +193,10 @@ impl Keys {
                     section.set_for(key, list.clone(), from);
                 }
             }
-            let times = [("ttl", one.ttl), ("grace", one.grace), ("error_grace", one.error_grace)];
+            // What is never fresh is never used stale, though others are.
+            let stale = one.ttl.filter(Duration::is_zero);
+            let (grace, error_grace) = (stale.or(one.grace), stale.or(one.error_grace));
+            let times = [("ttl", one.ttl), ("grace", grace), ("error_grace", error_grace)];
             for (key, time) in times {
                 if let Some(time) = time {
                     section.set_for(key, Value::Time(time), from);

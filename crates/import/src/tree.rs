@@ -25,17 +25,13 @@ const KEYS: &[(&str, bool, &str)] = &[
         "route",
         true,
         "hosts path prefix upstream redirect answer status with_path store compression query \
-         query_drop query_keep key_cookies cookies_sent key_fields device bypass_cookies",
+         query_drop query_keep key_cookies cookies_sent key_fields bypass_cookies",
     ),
     ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
     ("route.request", true, "set add remove value"),
     ("route.response", true, "set add remove value"),
     ("peer", true, "url kind weight backup outstanding_max icp htcp login"),
-    (
-        "hierarchy",
-        false,
-        "balance always_direct always_direct_methods never_direct clear_changed query_timeout",
-    ),
+    ("hierarchy", false, "balance always_direct always_direct_methods never_direct"),
     ("icp", false, "listen allow_from"),
     ("htcp", false, "listen allow_from clear_from"),
     (

@@ -11,16 +11,17 @@ use super::routes::Server;
 use super::scope::Scope;
 use super::table::size;
 use crate::limits::QUOTAS_MAX;
-use crate::note::Notes;
+use crate::note::{Notes, Place};
 use crate::route::{Path, quota, rate};
 use crate::tree::{Section, Tree, Value};
 
 /// A location whose requests can be limited.
 pub(crate) struct Limited {
-    /// The line of its server.
-    server: usize,
-    /// Its hosts; `None`: those of no server.
-    hosts: Option<Vec<String>>,
+    /// Its server.
+    server: Place,
+    hosts: Vec<String>,
+    /// Its server also has the requests for other hosts.
+    default: bool,
     path: Path,
     /// The limits that apply.
     limits: Vec<Directive>,
@@ -29,12 +30,15 @@ pub(crate) struct Limited {
 
 impl Limited {
     pub(crate) fn new(server: &Server<'_>, path: &Path, scope: &Scope) -> Limited {
-        let lists = ["limit_req", "limit_conn"].iter().flat_map(|name| scope.all(name));
+        // In a dry run nothing is refused.
+        let is_on = |name: &&&str| !scope.is(&format!("{name}_dry_run"), "on");
+        let lists = ["limit_req", "limit_conn"];
+        let lists = lists.iter().filter(is_on).flat_map(|name| scope.all(name));
         let rate = scope.get("limit_rate").filter(|rate| size(rate.word(0)) != Some(0));
-        let hosts = (!server.default).then(|| server.hosts.clone());
         Limited {
-            server: server.directive.at.line,
-            hosts,
+            server: server.directive.at.clone(),
+            hosts: server.hosts.clone(),
+            default: server.default,
             path: path.clone(),
             limits: lists.chain(rate).cloned().collect(),
             after: scope.get("limit_rate_after").cloned(),
@@ -67,7 +71,8 @@ pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes
             if tree.all("quota").count() + places.len() > QUOTAS_MAX {
                 return Err(format!("there are at most {QUOTAS_MAX} quotas"));
             }
-            match by_all && places.iter().any(|(hosts, _)| hosts.is_empty()) {
+            let is_several = all.iter().any(|one| one.server != all[0].server);
+            match by_all && is_several && places.iter().any(|(hosts, _)| hosts.is_empty()) {
                 true => Err("each server has its own, and this is for several".to_owned()),
                 false => Ok((section, why, places)),
             }
@@ -92,11 +97,18 @@ pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes
             }
             tree.add(section);
         }
-        let several = if places.len() > 1 { "; each place counts by itself" } else { "" };
-        match (why, several) {
-            ("", "") => notes.carried(&limit.at),
-            _ => notes.different(&limit.at, format!("{why}{several}")),
-        }
+        let shares = |other: &Directive| {
+            other.name == limit.name && other.at != limit.at && zone_of(other) == zone_of(limit)
+        };
+        let is_shared = all.iter().flat_map(|one| &one.limits).any(shares);
+        let is_several = places.len() > 1 || is_shared && limit.name != "limit_rate";
+        let several = if is_several { "; each place counts by itself" } else { "" };
+        let is_default = |one: &Limited| one.default && one.has(limit);
+        let hosts = match places.iter().any(|(hosts, _)| !hosts.is_empty()) {
+            true if all.iter().any(is_default) => "; requests for hosts of no server have no limit",
+            _ => "",
+        };
+        notes.different(&limit.at, format!("{why}{several}{hosts}"));
         let zone = zones.get(&zone_of(limit));
         zone.into_iter().copied().chain(after).for_each(|one| notes.carried(&one.at));
     }
@@ -122,13 +134,12 @@ fn places(limit: &Directive, all: &[Limited]) -> Result<Vec<(Vec<String>, String
     }
     let mut places = Vec::new();
     for one in all.iter().filter(|one| one.has(limit)) {
-        let hosts = one.hosts.clone().filter(|hosts| !hosts.iter().any(|h| h.contains('{')));
-        let hosts = match hosts {
-            Some(hosts) => hosts,
-            // Of one server alone, the host does not matter.
-            None if all.iter().all(|other| other.server == one.server) => Vec::new(),
-            None => return Err("a quota is for hosts that are named".to_owned()),
-        };
+        // Of one server alone, the host does not matter.
+        let is_any = one.default && all.iter().all(|other| other.server == one.server);
+        let hosts = if is_any { Vec::new() } else { one.hosts.clone() };
+        if !is_any && (hosts.is_empty() || hosts.iter().any(|host| host.contains('{'))) {
+            return Err("a quota is for hosts that are named".to_owned());
+        }
         let mut same = all.iter().filter(|other| other.server == one.server);
         if same.clone().all(|other| other.has(limit)) {
             if !places.contains(&(hosts.clone(), "/".to_owned())) {

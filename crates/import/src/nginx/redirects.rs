@@ -4,7 +4,7 @@ use super::blocks::Directive;
 use super::table;
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
-use crate::route::{Action, Path};
+use crate::route::{Action, CAPTURES, Path};
 
 /// What texts can repeat of the host and the path of a request.
 pub(crate) struct Names<'n> {
@@ -77,10 +77,6 @@ pub(crate) fn action(
     }
     Some(answer.unwrap_or(Action::NotCarried))
 }
-
-/// How redirects with captures differ.
-pub(crate) const CAPTURES: &str = "what is captured is percent-encoded, and the query is not \
-                                   repeated";
 
 fn returned(directive: &Directive, names: &Names<'_>) -> Result<Action, String> {
     let (status, text) = match directive.word(0).parse::<u64>() {

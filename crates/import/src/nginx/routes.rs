@@ -16,7 +16,7 @@ use crate::fields;
 use crate::limits::{DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::pattern::{host_of, literal, path_of, repeated};
-use crate::route::{Action, Keys, Path, change};
+use crate::route::{Action, CAPTURES, Keys, Path, change};
 use crate::tree::{Section, Tree};
 
 /// Where routes are written.
@@ -104,7 +104,7 @@ pub(crate) fn server(
             true => "",
             false => "; a location with a longer path comes first",
         };
-        writer.notes.different(&one.at, format!("{}{more}", redirects::CAPTURES));
+        writer.notes.different(&one.at, format!("{CAPTURES}{more}"));
         found.routes.push(Route::plain(&one.at, path, action, &server.scope));
     }
     let rest: Vec<Directive> = answers.cloned().collect();
@@ -313,14 +313,20 @@ fn does(inner: &[Directive], scope: &Scope) -> String {
         one.name.ends_with("_pass") || matches!(one.name.as_str(), "return" | "rewrite")
     };
     let all = inner.iter().filter(is_action).chain(scope.all("proxy_set_header"));
+    let all = all.chain(scope.all("proxy_hide_header"));
     all.map(|one| one.shown() + ";").collect()
 }
 
 /// What decides what a location stores; `None`: nothing.
 fn stores(scope: &Scope) -> Option<String> {
     let cache = store::cache(scope)?;
-    let single = ["proxy_cache_key", "proxy_ignore_headers"];
-    let lists = ["proxy_cache_bypass", "proxy_no_cache"];
+    let single = [
+        "proxy_cache_key",
+        "proxy_ignore_headers",
+        "proxy_cache_use_stale",
+        "proxy_cache_background_update",
+    ];
+    let lists = ["proxy_cache_bypass", "proxy_no_cache", "proxy_cache_valid"];
     let more = single.iter().filter_map(|name| scope.get(name));
     let more = more.chain(lists.iter().flat_map(|name| scope.all(name)));
     Some([cache].into_iter().chain(more).map(|one| one.shown() + ";").collect())
@@ -452,8 +458,7 @@ fn write(
             }
             None => section.set_for("store", false, "see the notes of the import"),
         }
-        let device = route.keys.as_ref().is_some_and(|keys| keys.device);
-        fields(&mut section, scope, device, writer.notes);
+        fields(&mut section, scope, writer.notes);
         writer.limited.push(Limited::new(server, &route.path, scope));
     }
     if !is_denied && (closed || route.closed || scope.unprotected) && !writer.open {
@@ -473,13 +478,12 @@ fn write(
 }
 
 /// Changes to fields. Their notes are those of [`header_notes`].
-fn fields(section: &mut Section, scope: &Scope, device: bool, notes: &mut Notes) {
+fn fields(section: &mut Section, scope: &Scope, notes: &mut Notes) {
     let (_, forwarded) = sent(scope, "");
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
         let is_sent = forwarded && is_forwarded(name) && value.starts_with('$');
-        let is_class = device && is_class(name, value);
-        if fields::is_free(name) && !is_sent && !is_own(name, value) && !is_class {
+        if fields::is_free(name) && !is_sent && !is_own(name, value) {
             let new = fixed(value, &scope.groups);
             if new.is_none() && value.contains('$') {
                 notes.left(&header.at, "there are no variables, so the client's field is removed");
@@ -515,11 +519,6 @@ fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
         false if !groups.is_empty() && value.contains('{') => None,
         false => Some(value.to_owned()).filter(|value| !value.is_empty()),
     }
-}
-
-/// Whether the server itself sends this field, the class of the device.
-fn is_class(name: &str, value: &str) -> bool {
-    name.eq_ignore_ascii_case("X-Device-Class") && value.starts_with('$')
 }
 
 /// Whether a value is the client's own field of this name.
@@ -572,10 +571,7 @@ pub(crate) fn header_notes(all: &[Directive], groups: &[(String, String)], notes
                     && !fields::is_about_caching(name)
                     && fixed(value, groups).is_some() =>
             {
-                notes.different(at, "what is captured is percent-encoded");
-            }
-            ("proxy_set_header", name) if is_class(name, value) => {
-                notes.different(at, "it is the class of docs/keys.md, where the key has it");
+                notes.different(at, CAPTURES);
             }
             ("proxy_set_header", _) if value.contains('$') => {
                 notes.left(at, "there are no variables, so the client's field is removed");

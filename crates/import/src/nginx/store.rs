@@ -7,24 +7,15 @@ use super::blocks::Directive;
 use super::scope::Scope;
 use super::table::{size, time};
 use crate::note::Notes;
-use crate::pattern::{cookies, has_word, is_our_device};
+use crate::pattern::cookies;
 use crate::route::{Keys, Lifetime, add};
 use crate::tree::{Section, Tree, Value};
 
-/// What a `map` says that ours can say.
-#[derive(Clone, Debug)]
-pub(crate) enum Map {
-    /// Whether the request has one of these cookies.
-    Cookies(Vec<String>),
-    /// The class of the device, exactly as here.
-    Device,
-}
-
-/// Maps by variable, without `$`.
-pub(crate) type Maps = BTreeMap<String, Map>;
+/// Names of cookies that a `map` asks for, by its variable without `$`.
+pub(crate) type Maps = BTreeMap<String, Vec<String>>;
 
 /// A `map` block, with its variable; `None`: ours cannot say it.
-pub(crate) fn map(block: &Directive) -> Option<(String, Map)> {
+pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
     let variable = block.word(1).strip_prefix('$')?.to_owned();
     let is_off = |text: &str| matches!(text, "" | "0");
     let (default, others): (Vec<&Directive>, Vec<&Directive>) =
@@ -36,23 +27,12 @@ pub(crate) fn map(block: &Directive) -> Option<(String, Map)> {
             for one in others.iter().filter(|one| !is_off(one.word(0))) {
                 all.extend(cookies(one.name.strip_prefix('~')?).filter(|(_, exact)| *exact)?.0);
             }
-            Some((variable, Map::Cookies(all)))
-        }
-        "$http_user_agent" => {
-            let class = |words: &[&str]| {
-                for one in &others {
-                    if has_word(one.name.strip_prefix('~')?, words)? {
-                        return Some(one.word(0).to_owned());
-                    }
-                }
-                Some(default.to_owned())
-            };
-            is_our_device(class).then_some((variable, Map::Device))
+            Some((variable, all))
         }
         name => {
             let name = name.strip_prefix("$cookie_")?;
             let exact = others.len() == 1 && is_off(others[0].word(0)) && others[0].name.is_empty();
-            (exact && !is_off(default)).then(|| (variable, Map::Cookies(vec![name.to_owned()])))
+            (exact && !is_off(default)).then(|| (variable, vec![name.to_owned()]))
         }
     }
 }
@@ -78,7 +58,7 @@ pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys
     let mut keys = Keys::default();
     let mut known = true;
     if let Some(key) = scope.get("proxy_cache_key") {
-        match of_key(key, maps, &mut keys) {
+        match of_key(key, &mut keys) {
             Ok("") => notes.carried(&key.at),
             Ok(text) => notes.different(&key.at, text),
             Err(why) => {
@@ -91,10 +71,7 @@ pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys
     for one in lists.iter().copied().flatten() {
         let of = |word: &String| match word.strip_prefix("$cookie_") {
             Some(name) => Some(vec![name.to_owned()]),
-            None => match maps.get(word.strip_prefix('$')?) {
-                Some(Map::Cookies(names)) => Some(names.clone()),
-                _ => None,
-            },
+            None => maps.get(word.strip_prefix('$')?).cloned(),
         };
         match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
             Some(names) => {
@@ -134,7 +111,7 @@ pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys
 }
 
 /// Reads a key. Returns how ours differs, or why it is not carried.
-fn of_key(key: &Directive, maps: &Maps, keys: &mut Keys) -> Result<&'static str, String> {
+fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
     let text = key.words.join(" ").replace(['{', '}'], "");
     let (mut has_path, mut has_query) = (false, false);
     for part in text.split('$').skip(1) {
@@ -155,8 +132,10 @@ fn of_key(key: &Directive, maps: &Maps, keys: &mut Keys) -> Result<&'static str,
             (_, Some(("http", name))) if !name.starts_with("if_") => {
                 add(&mut keys.fields, field(name));
             }
-            _ if matches!(maps.get(name), Some(Map::Device)) => keys.device = true,
-            _ => return Err(format!("${name} is not in any of our keys")),
+            _ => {
+                let text = "is in none of our keys (a class of devices is `device = true`)";
+                return Err(format!("${name} {text}"));
+            }
         }
     }
     if !has_path {
@@ -164,7 +143,7 @@ fn of_key(key: &Directive, maps: &Maps, keys: &mut Keys) -> Result<&'static str,
     }
     if has_query {
         keys.keep.clear();
-        return Ok(if keys.device { "Sec-CH-UA-Mobile decides the class first" } else { "" });
+        return Ok("");
     }
     if keys.keep.is_empty() {
         keys.query = Some("none");

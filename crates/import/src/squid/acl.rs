@@ -21,8 +21,8 @@ pub(crate) enum Set {
     Paths(Vec<String>),
     /// Clients that have more connections.
     Connections(u64),
-    /// Requests that have one of these cookies.
-    Cookies(Vec<String>),
+    /// Requests that have one of these cookies, and whether the names alone decide.
+    Cookies(Vec<String>, bool),
     /// Clients with a correct password.
     Users,
     /// The pages of Squid's cache manager.
@@ -61,7 +61,7 @@ impl Set {
                 _ => Err("it is not a number of connections".to_owned()),
             },
             "req_header" if values.len() == 2 && values[0].eq_ignore_ascii_case("cookie") => {
-                let found = cookies(&values[1]).map(|(names, _)| Set::Cookies(names));
+                let found = cookies(&values[1]).map(|(names, exact)| Set::Cookies(names, exact));
                 found.ok_or_else(|| "the expression is more than the name of a cookie".to_owned())
             }
             "proto" if values.iter().all(|proto| proto == "cache_object") => Ok(Set::Manager),
@@ -76,7 +76,7 @@ impl Set {
             Set::Clients(all) => all.len(),
             Set::Domains { below, alone } => below.len() + alone.len(),
             Set::Ports(all) => all.len(),
-            Set::Methods(all) | Set::Paths(all) | Set::Cookies(all) => all.len(),
+            Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
             Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
         }
     }

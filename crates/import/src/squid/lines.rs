@@ -28,10 +28,19 @@ impl Line {
     pub(crate) fn shown(&self) -> String {
         match self.name.as_str() {
             "acl" | "http_access" | "refresh_pattern" | "cache_peer" | "cache_peer_access" => {
-                format!("{} {}", self.name, self.words.join(" "))
+                let words: Vec<&str> = self.words.iter().map(|word| public(word)).collect();
+                format!("{} {}", self.name, words.join(" "))
             }
             name => name.to_owned(),
         }
+    }
+}
+
+/// A word as notes show it: without a password.
+pub(crate) fn public(word: &str) -> &str {
+    match word.strip_prefix("login=") {
+        Some(value) if !value.bytes().all(|b| b.is_ascii_uppercase()) => "login=...",
+        _ => word,
     }
 }
 

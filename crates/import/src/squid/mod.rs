@@ -49,8 +49,6 @@ pub(crate) struct Squid<'t> {
     stored: Stored,
     /// Rules about who may send something, by their name.
     senders: BTreeMap<String, Senders>,
-    /// The address of UDP.
-    udp_address: Option<String>,
     /// The treatment of X-Forwarded-For, and the line of it.
     forwarded_for: Option<(&'static str, Place)>,
     /// Sizes of objects: in memory, and in general.
@@ -87,16 +85,17 @@ pub(crate) fn import(
         pools: Pools::default(),
         stored: Stored::default(),
         senders: BTreeMap::new(),
-        udp_address: None,
         forwarded_for: None,
         object_max: [None, None],
         memory: MEMORY,
     };
-    for line in &lines {
-        match line.name.as_str() {
-            "acl" => squid.list(line, input)?,
-            _ => table::directive(&mut squid, line),
-        }
+    // A rule has its lists with what later lines add to them.
+    let is_list = |line: &&Line| line.name == "acl";
+    for line in lines.iter().filter(is_list) {
+        squid.list(line, input)?;
+    }
+    for line in lines.iter().filter(|line| !is_list(line)) {
+        table::directive(&mut squid, line);
     }
     squid.finish();
     Ok(())
@@ -155,9 +154,9 @@ impl Squid<'_> {
         self.size_of_objects();
         let has = |accel| self.ports.iter().any(|port: &Port| port.accel == accel);
         let (forward, reverse) = (has(false), has(true));
+        self.queries();
         // Before the rules: it can close the proxy.
         self.peers(forward);
-        self.queries();
         let mut from = Vec::new();
         if forward || reverse {
             from = purge::purgers(&self.rules, self.notes);

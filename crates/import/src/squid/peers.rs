@@ -3,10 +3,10 @@
 use super::Squid;
 use super::accel::authority;
 use super::acl::{Addresses, Set};
-use super::lines::Line;
+use super::lines::{Line, public};
 use crate::limits::NETWORKS_MAX;
 use crate::route::add;
-use crate::tree::{Section, Value};
+use crate::tree::Section;
 
 /// What the lines have said about other caches.
 #[derive(Debug, Default)]
@@ -14,11 +14,16 @@ pub(crate) struct Caches {
     peers: Vec<Cache>,
     always: Vec<String>,
     always_methods: Vec<String>,
+    /// A line of `always_direct` denies: it comes before those after it.
+    always_ended: bool,
     never: Vec<String>,
     /// The lines of `never_direct` that allow.
     never_lines: Vec<Line>,
     /// `nonhierarchical_direct off`: requests with other methods than GET go to parents, too.
     all_to_parents: bool,
+    /// The address of UDP, and the ports of `[icp]` and `[htcp]`.
+    address: Option<Line>,
+    ports: Vec<(&'static str, u16, Line)>,
 }
 
 #[derive(Debug)]
@@ -79,7 +84,7 @@ pub(crate) fn cache(squid: &mut Squid<'_>, line: &Line) {
             }
             ("proxy-only", _) => why.push("its responses are stored here too"),
             ("no-digest" | "no-netdb-exchange" | "allow-miss" | "background-ping", _) => {}
-            _ => unknown.push(option),
+            _ => unknown.push(public(word)),
         }
     }
     let scheme = if tls { "https" } else { "http" };
@@ -142,6 +147,10 @@ pub(crate) fn direct(squid: &mut Squid<'_>, line: &Line) {
     if rule.allow && !is_always {
         caches.never_lines.push(line.clone());
     }
+    if is_always && caches.always_ended {
+        return squid.notes.left(&line.at, "an earlier line that denies is asked first");
+    }
+    caches.always_ended |= is_always && !rule.allow;
     match (rule.allow, &literals[..]) {
         (false, []) => squid.notes.nothing(&line.at, "it is so without a rule"),
         (true, []) => {
@@ -178,10 +187,8 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
     match line.word(0).parse::<u16>() {
         Ok(0) => squid.notes.nothing(&line.at, "it is off"),
         Ok(port) => {
-            let at = squid.udp_address.clone().unwrap_or_else(|| "[::]".to_owned());
             let name = if line.name == "icp_port" { "icp" } else { "htcp" };
-            let section = squid.tree.section(name);
-            section.set("listen", format!("{at}:{port}"), &line.at);
+            squid.caches.ports.push((name, port, line.clone()));
             squid.notes.carried(&line.at);
         }
         Err(_) => squid.notes.left(&line.at, "it is not a number"),
@@ -192,8 +199,17 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
 const DIRECT_METHODS: [&str; 6] = ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT"];
 
 impl Squid<'_> {
-    /// Writes `[icp]` and `[htcp]`: who may ask.
+    /// Writes `[icp]` and `[htcp]`: where, and who may ask.
     pub(crate) fn queries(&mut self) {
+        let address = self.caches.address.take();
+        let at = address.as_ref().map_or("[::]".to_owned(), |line| authority(line.word(0)));
+        let ports = std::mem::take(&mut self.caches.ports);
+        if let Some(line) = address.filter(|_| ports.is_empty()) {
+            self.notes.nothing(&line.at, "no port of ICP or HTCP is open");
+        }
+        for (name, port, line) in ports {
+            self.tree.section(name).set("listen", format!("{at}:{port}"), &line.at);
+        }
         for (section, key, rules) in [
             ("icp", "allow_from", "icp_access"),
             ("htcp", "allow_from", "htcp_access"),
@@ -318,13 +334,6 @@ pub(crate) fn udp_address(squid: &mut Squid<'_>, line: &Line) {
     if line.word(0).parse::<std::net::IpAddr>().is_err() {
         return squid.notes.left(&line.at, "it is not an address");
     }
-    let address = authority(line.word(0));
-    for name in ["icp", "htcp"] {
-        if let Some(Value::Text(there)) = squid.tree.section(name).get("listen").cloned() {
-            let port = there.rsplit(':').next().unwrap_or_default();
-            squid.tree.section(name).set("listen", format!("{address}:{port}"), &line.at);
-        }
-    }
-    squid.udp_address = Some(address);
+    squid.caches.address = Some(line.clone());
     squid.notes.carried(&line.at);
 }

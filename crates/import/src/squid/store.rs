@@ -8,6 +8,7 @@ use super::access::is_everyone;
 use super::acl::Set;
 use super::lines::{Line, time};
 use crate::note::Fate;
+use crate::pattern::COOKIE_NAMES;
 use crate::route::{Keys, Lifetime, add};
 use crate::tree::{Section, Value};
 
@@ -17,6 +18,8 @@ pub(crate) struct Stored {
     keys: Keys,
     /// Prefixes of paths that are not stored.
     without: Vec<String>,
+    /// A pattern was not carried. It decides before those after it.
+    hidden: bool,
     /// Lines that only ports with `accel` have, with what becomes of them there.
     lines: Vec<(Line, Fate, &'static str)>,
 }
@@ -47,6 +50,7 @@ pub(crate) fn refresh_pattern(squid: &mut Squid<'_>, line: &Line) {
             squid.notes.nothing(&line.at, "this protocol is not spoken");
         }
         ([r"(/cgi-bin/|\?)", "0", "0%", "0"], _) => {
+            squid.stored.hidden = true;
             let text = "a response without a lifetime is fresh for a tenth of its age, also with a \
                         query";
             squid.notes.different(&line.at, text);
@@ -55,6 +59,9 @@ pub(crate) fn refresh_pattern(squid: &mut Squid<'_>, line: &Line) {
             let text = "a response without a lifetime is fresh for a tenth of its age, at most a \
                         day";
             squid.notes.different(&line.at, text);
+        }
+        ([".", ..], _) if squid.stored.hidden => {
+            squid.notes.left(&line.at, "an earlier pattern that is not carried is asked first");
         }
         ([".", _, _, _, options @ ..], Some(minutes @ 1..=500_000))
             if without_percent && options.iter().all(|one| *one == "override-expire") =>
@@ -68,33 +75,37 @@ pub(crate) fn refresh_pattern(squid: &mut Squid<'_>, line: &Line) {
             };
             squid.stored.lines.push((line.clone(), fate, why));
         }
-        _ => squid.notes.left(
-            &line.at,
-            "lifetimes are by status and by content type, and are no share of an age",
-        ),
+        _ => {
+            squid.stored.hidden = true;
+            let text = "lifetimes are by status and by content type, and are no share of an age";
+            squid.notes.left(&line.at, text);
+        }
     }
 }
 
-/// `cache deny LISTS`
+/// `cache`, `store_miss` and `send_hit`: what is denied is not stored.
 pub(crate) fn cache(squid: &mut Squid<'_>, line: &Line) {
     let Some(rule) = squid.rule(line, 0) else {
         return squid.notes.left(&line.at, "a rule begins with allow or deny");
     };
     let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
     let stored = &mut squid.stored;
-    let mut carried = |why| stored.lines.push((line.clone(), Fate::Carried, why));
+    let mut carried = |fate, why| stored.lines.push((line.clone(), fate, why));
     match (rule.allow, &literals[..]) {
         (true, []) => squid.notes.nothing(&line.at, "it is so without a line"),
         (false, []) => {
-            carried("");
+            carried(Fate::Carried, "");
             add(&mut stored.without, "/");
         }
         (false, [(false, Set::Paths(paths))]) => {
-            carried("");
+            carried(Fate::Carried, "");
             paths.iter().for_each(|path| add(&mut stored.without, path.as_str()));
         }
-        (false, [(false, Set::Cookies(names))]) => {
-            carried("");
+        (false, [(false, Set::Cookies(names, exact))]) => {
+            match exact {
+                true => carried(Fate::Carried, ""),
+                false => carried(Fate::Different, COOKIE_NAMES),
+            }
             names.iter().for_each(|name| add(&mut stored.keys.bypass, name.as_str()));
         }
         // It would be stored here.

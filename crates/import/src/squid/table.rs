@@ -39,7 +39,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("cache_dir", By(cache_dir)),
     ("refresh_pattern", By(store::refresh_pattern)),
     ("negative_ttl", By(store::negative)),
-    ("cache", By(store::cache)),
+    ("cache store_miss send_hit", By(store::cache)),
     ("logformat", By(log_format)),
     ("access_log cache_access_log", By(access_log)),
     ("visible_hostname unique_hostname", By(visible_hostname)),
@@ -71,7 +71,8 @@ const TABLE: &[(&str, Becomes)] = &[
     ("snmp_access", Nothing("SNMP is not answered, so no client is let in")),
     ("digest_generation", Nothing("no digest of the store is made")),
     ("prefer_direct", Left("a usable parent is always used, unless always_direct says otherwise")),
-    ("hierarchy_stoplist", Nothing("it has no effect without other caches")),
+    ("hierarchy_stoplist", Left("such requests go to parents too; see always_direct")),
+    ("icp_query_timeout", Left("hierarchy.query_timeout is this time")),
     ("include", Unprotected("the file cannot be read")),
     ("if", Unprotected("its block is not carried")),
     ("miss_access", Unprotected("misses are not restricted apart from hits")),
@@ -94,8 +95,6 @@ const TABLE: &[(&str, Becomes)] = &[
         Left("responses to forward listeners are not changed"),
     ),
     ("deny_info error_directory", Left("refusals have one page, which names the rule")),
-    ("store_miss", Left("a forward listener stores everything that may be stored")),
-    ("send_hit", Left("a stored response is used when RFC 9111 allows it")),
     ("minimum_object_size", Left("small responses are stored too")),
     (
         "cache_replacement_policy memory_replacement_policy",
@@ -163,7 +162,7 @@ const HARMLESS: &str = "\
     client_dst_passthru client_request_buffer_max_size cpu_affinity_map dead_peer_timeout \
     dns_children dns_defnames dns_multicast_local dns_packet_max dns_retransmit_interval \
     email_err_data err_html_text err_page_stylesheet error_default_language error_log_languages \
-    eui_lookup httpd_accel_surrogate_id icp_query_timeout ignore_unknown_nameservers \
+    eui_lookup httpd_accel_surrogate_id ignore_unknown_nameservers \
     log_icp_queries mail_from mail_program max_open_disk_fds maximum_icp_query_timeout \
     mcast_groups minimum_direct_hops minimum_direct_rtt minimum_icp_query_timeout netdb_high \
     netdb_low netdb_ping_period peer_connect_timeout query_icmp read_ahead_gap refresh_all_ims \

@@ -24,8 +24,8 @@ pub(crate) fn mentions(expr: &Expr, name: &str) -> bool {
     match expr {
         Expr::Or(all) | Expr::And(all) => all.iter().any(|one| mentions(one, name)),
         Expr::Not(inner) => mentions(inner, name),
-        Expr::Compare(left, ..) | Expr::Is(left) => left == name,
-        Expr::Call(..) | Expr::Unknown => false,
+        Expr::Compare(left, ..) | Expr::Is(left) | Expr::Call(left) => left == name,
+        Expr::Unknown => false,
     }
 }
 

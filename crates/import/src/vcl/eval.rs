@@ -8,7 +8,7 @@
 //! client's own field is removed. Statements behind a branch that is not known and can end the
 //! subroutine are in doubt: they are carried only as far as that opens nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::conditions::{comparisons, mentions, truth};
 use super::doubts::Doubts;
@@ -19,7 +19,8 @@ use super::store;
 use super::texts::text_of;
 use crate::fields::{is_about_caching, is_free};
 use crate::note::Fate;
-use crate::route::{Lifetime, add};
+use crate::pattern::COOKIE_NAMES;
+use crate::route::{CAPTURES, Lifetime, add};
 
 /// Statements that are run for all cells together, at most.
 const STEPS_MAX: usize = 1_000_000;
@@ -38,14 +39,11 @@ pub(crate) struct Runner<'p> {
     pub(super) forwards: bool,
     /// After `vcl_recv`, when no answer can be given any more.
     is_late: bool,
-    /// Quotas, by statement: what has one, the rate, and the burst.
-    pub(crate) quotas: BTreeMap<usize, (String, String, u64)>,
-    /// Not all requests have the same quotas, so there are none.
-    pub(crate) without_quotas: bool,
 }
 
 const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
-const KEY: &str = "none of our keys has this, so nothing is stored";
+const KEY: &str = "none of our keys has this, so nothing is stored (a class of devices is \
+                   `device = true`)";
 const AGES: &str = "lifetimes are by status and by content type";
 
 impl<'p> Runner<'p> {
@@ -57,19 +55,7 @@ impl<'p> Runner<'p> {
     ) -> Runner<'p> {
         let (fates, names) = (vec![None; program.statements], names.to_vec());
         let (steps, depth, is_late) = (0, 0, false);
-        let (quotas, without_quotas) = (BTreeMap::new(), false);
-        Runner {
-            program,
-            fates,
-            steps,
-            depth,
-            redirects,
-            names,
-            forwards,
-            is_late,
-            quotas,
-            without_quotas,
-        }
+        Runner { program, fates, steps, depth, redirects, names, forwards, is_late }
     }
 
     /// Whether too much was run.
@@ -159,7 +145,7 @@ impl<'p> Runner<'p> {
                 ended
             }
             Kind::Return(words) => {
-                let end = self.end(stmt, words);
+                let end = self.end(stmt, words, request);
                 // What an unknown action would have done with the request is not known.
                 state.unprotected |= end.is_none();
                 state.end = Some(end.unwrap_or(End::Other));
@@ -214,11 +200,16 @@ impl<'p> Runner<'p> {
                     state.in_doubt |= doubts.ends;
                     doubts.fields.iter().for_each(|name| state.hide(name));
                     let fate = if doubts.refuses { Fate::Unprotected } else { Fate::NotCarried };
-                    let text = match doubts.passes && !doubts.refuses {
-                        true => format!("{UNKNOWN}; nothing is stored where it applied"),
-                        false => UNKNOWN.to_owned(),
+                    let has = |name| condition.as_ref().is_some_and(|c| mentions(c, name));
+                    let ours = match () {
+                        () if has("vsthrottle.is_denied") => "; [[quota]] limits rates",
+                        () if has("req.http.user-agent") => "; `device = true` is for devices",
+                        () if doubts.passes && !doubts.refuses => {
+                            "; nothing is stored where it applied"
+                        }
+                        () => "",
                     };
-                    self.note(stmt, fate, &text);
+                    self.note(stmt, fate, &format!("{UNKNOWN}{ours}"));
                     rest.iter().for_each(|one| self.mark(one, Fate::NotCarried, UNKNOWN));
                     return false;
                 }
@@ -240,10 +231,7 @@ impl<'p> Runner<'p> {
         if state.in_doubt {
             return false;
         }
-        let why = if !self.is_late && store::is_device(arms) {
-            state.keys.device = true;
-            "Sec-CH-UA-Mobile decides the class first"
-        } else if self.is_late {
+        let why = if self.is_late {
             match self.lifetimes(arms, state) {
                 Some(why) => why,
                 None => return false,
@@ -253,17 +241,10 @@ impl<'p> Runner<'p> {
             && let Some(part) = store::residue(condition, request, state)
         {
             let is_own = !state.vague.contains("cookie") && !state.request.contains_key("cookie");
-            match (words.first(), store::bypass(part), store::throttle(part)) {
-                (Some(Word::Name(pass)), Some((names, exact)), _) if pass == "pass" && is_own => {
+            match (words.first(), store::bypass(part)) {
+                (Some(Word::Name(pass)), Some((names, exact))) if pass == "pass" && is_own => {
                     names.into_iter().for_each(|name| add(&mut state.keys.bypass, name));
-                    if exact { "" } else { "the names of cookies count, and not their values" }
-                }
-                (Some(Word::Name(synth)), _, Some(quota))
-                    if synth == "synth" && !self.without_quotas =>
-                {
-                    state.throttles.insert(stmt.id);
-                    self.quotas.insert(stmt.id, quota);
-                    "what is above the limit is answered 429"
+                    if exact { "" } else { COOKIE_NAMES }
                 }
                 _ => return false,
             }
@@ -322,7 +303,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    fn end(&mut self, stmt: &Stmt, words: &[Word]) -> Option<End> {
+    fn end(&mut self, stmt: &Stmt, words: &[Word], request: &Request) -> Option<End> {
         let first = match words.first() {
             Some(Word::Name(name)) => name.as_str(),
             _ => "",
@@ -358,8 +339,13 @@ impl<'p> Runner<'p> {
                     [inner @ .., Word::Sign(")")] => inner,
                     all => all,
                 };
-                self.note(stmt, Fate::Carried, "");
-                End::Synth(status.unwrap_or(503), reason.to_vec())
+                let status = status.unwrap_or(503);
+                let target = text_of(reason, request).filter(|_| self.redirects.contains(&status));
+                match target.is_some_and(|(target, _)| target.contains('{')) {
+                    true => self.note(stmt, Fate::Different, CAPTURES),
+                    false => self.note(stmt, Fate::Carried, ""),
+                }
+                End::Synth(status, reason.to_vec())
             }
             "deliver" | "fetch" | "ok" | "miss" => {
                 self.note(stmt, Fate::Carried, "");
@@ -435,10 +421,12 @@ impl<'p> Runner<'p> {
     /// A variable that is no field and no backend is set.
     fn set_variable(&mut self, stmt: &Stmt, to: &str, value: &[Word], state: &mut State) {
         match to {
-            "req.url" if !state.in_doubt && store::query(value, state) => {
-                self.note(stmt, Fate::Carried, "");
-            }
             "req.url" | "bereq.url" => {
+                let is_known = to == "req.url" && !state.in_doubt;
+                if let Some(why) = is_known.then(|| store::query(value, state)).flatten() {
+                    let fate = if why.is_empty() { Fate::Carried } else { Fate::Different };
+                    return self.note(stmt, fate, why);
+                }
                 let mentions = |word: &Word| matches!(word, Word::Name(name) if name == to);
                 state.store_unknown = true;
                 state.vague.insert("req.url".to_owned());
@@ -661,8 +649,6 @@ fn hashed(only: &str, words: &[Word], state: &mut State) -> bool {
     let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     match cookie.or_else(|| state.cookies.get(name).cloned()) {
         Some(cookie) => add(&mut state.keys.cookies, cookie),
-        // It is in the key already.
-        None if name == "x-device-class" && state.keys.device => {}
         None if is_free(name)
             && !PRIVATE.contains(&name)
             && !changed
@@ -684,7 +670,6 @@ fn is_usual(one: &Lifetime) -> bool {
     one.types.is_empty() && one.status.len() == 4
 }
 
-const CAPTURES: &str = "what is captured is percent-encoded";
 const GZIP: &str = "only stored responses are coded, for each client that accepts it";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
 

@@ -19,9 +19,9 @@ use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{End, PRIVATE, Request, State};
 use crate::input::Input;
-use crate::limits::{QUOTAS_MAX, ROUTES_MAX};
+use crate::limits::ROUTES_MAX;
 use crate::note::{Fate, Notes, Place};
-use crate::route::{Action, Keys, Path, add, change, quota};
+use crate::route::{Action, Keys, Path, add, change};
 use crate::tree::{Section, Tree, Value};
 use crate::{Options, SyntaxError};
 
@@ -71,7 +71,6 @@ pub(crate) fn import(
         by_cookies: false,
         open: options.open,
         codes: None,
-        throttles: BTreeSet::new(),
         at: at.clone(),
     };
     let Named { hosts, mut paths, .. } = named;
@@ -84,10 +83,9 @@ pub(crate) fn import(
     let hosts: Vec<Option<String>> =
         [None].into_iter().chain(hosts.into_iter().map(Some)).collect();
     let paths: Vec<Path> = [root].into_iter().chain(paths).collect();
-    for route in run.all_routes(&hosts, &paths, &at)? {
+    for route in run.routes(&hosts, &paths, &at)? {
         tree.add(route);
     }
-    run.quotas(tree);
     run.compression(tree);
     let from = run.purgers(&hosts, &paths, notes);
     tree.section("purge").set_for("from", from, "who may PURGE, by vcl_recv");
@@ -115,8 +113,6 @@ struct Run<'p> {
     open: bool,
     /// Types of responses that are coded, if some are; empty: all that can be.
     codes: Option<Vec<String>>,
-    /// The statements that limit the rates of each cell that has an upstream.
-    throttles: BTreeSet<BTreeSet<usize>>,
     at: Place,
 }
 
@@ -139,33 +135,6 @@ impl Cell {
 }
 
 impl Run<'_> {
-    /// The routes, with quotas if all requests have the same.
-    fn all_routes(
-        &mut self,
-        hosts: &[Option<String>],
-        paths: &[Path],
-        at: &Place,
-    ) -> Result<Vec<Section>, SyntaxError> {
-        let routes = self.routes(hosts, paths, at)?;
-        let count = self.runner.quotas.len();
-        let fits = self.throttles.len() < 2 && count <= QUOTAS_MAX;
-        if fits && self.throttles.iter().all(|ids| ids.len() == count) {
-            return Ok(routes);
-        }
-        self.runner.without_quotas = true;
-        self.runner.quotas.clear();
-        self.routes(hosts, paths, at)
-    }
-
-    fn quotas(&self, tree: &mut Tree) {
-        for (by, rate, burst) in self.runner.quotas.values() {
-            let mut section = quota(tree, "vsthrottle", by, "vsthrottle");
-            section.set_for("requests", rate.as_str(), "vsthrottle");
-            section.set_for("burst", *burst, "vsthrottle");
-            tree.add(section);
-        }
-    }
-
     fn compression(&self, tree: &mut Tree) {
         if let Some(types) = &self.codes {
             let section = tree.section("compression");
@@ -187,7 +156,6 @@ impl Run<'_> {
     ) -> Result<Vec<Section>, SyntaxError> {
         let mut routes = Vec::new();
         let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
-        self.throttles.clear();
         let mut found: Vec<(Option<String>, BTreeMap<Path, Cell>)> = Vec::new();
         for host in hosts {
             let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
@@ -291,9 +259,6 @@ impl Run<'_> {
             state.request.insert("x-forwarded-for".to_owned(), None);
         }
         let action = self.action(&state, &request("GET"));
-        if let Action::Upstream(_) = action {
-            self.throttles.insert(state.throttles);
-        }
         if let Some(types) = state.codes.as_ref().filter(|_| store) {
             let all = self.codes.get_or_insert_with(|| types.clone());
             // An empty list is all types.
@@ -356,12 +321,7 @@ impl Run<'_> {
         if let Action::Upstream(_) = cell.action {
             match cell.store {
                 true => cell.keys.write(&mut route, "VCL"),
-                false => {
-                    route.set_for("store", false, "passed, or not known to be safe");
-                    if cell.keys.device {
-                        route.set_for("device", true, from);
-                    }
-                }
+                false => route.set_for("store", false, "passed, or not known to be safe"),
             }
             if self.codes.is_some() && cell.store && !cell.codes {
                 route.set_for("compression", false, "without beresp.do_gzip");

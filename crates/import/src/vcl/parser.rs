@@ -83,8 +83,8 @@ pub(crate) enum Expr {
     Compare(String, &'static str, Word),
     /// A name that has a value, or is true.
     Is(String),
-    /// A function, with its arguments.
-    Call(String, Vec<Word>),
+    /// A function.
+    Call(String),
     Unknown,
 }
 
@@ -436,12 +436,10 @@ impl Reader<'_> {
         self.at += 1;
         let left = left.to_ascii_lowercase();
         if self.has("(") {
-            let first = self.at;
             self.skip_operand()?;
-            let words = self.all[first..self.at].iter().map(|token| token.word.clone()).collect();
             self.expect(")")?;
             if matches!(self.peek(), Some(Word::Sign(")" | "&&" | "||"))) {
-                return Ok(Expr::Call(left, words));
+                return Ok(Expr::Call(left));
             }
             self.skip_operand()?;
             return Ok(Expr::Unknown);

@@ -58,8 +58,6 @@ pub(crate) struct State {
     pub(super) cookies: BTreeMap<String, String>,
     /// Responses of these types are coded; empty: of all that can be.
     pub(crate) codes: Option<Vec<String>>,
-    /// Statements that limit the rate of requests.
-    pub(crate) throttles: BTreeSet<usize>,
 }
 
 impl State {

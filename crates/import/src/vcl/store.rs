@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use super::conditions::truth;
 use super::lexer::Word;
-use super::parser::{Arm, Expr, Kind};
+use super::parser::{Expr, Kind};
 use super::state::{Request, State};
-use crate::pattern::{cookies, has_word, is_our_device, parameters, types};
-use crate::route::{Lifetime, add, rate};
+use crate::pattern::{cookies, parameters, types};
+use crate::route::{Lifetime, add};
 
-/// A change of the URL that is one of the query: whether it was understood.
-pub(crate) fn query(value: &[Word], state: &mut State) -> bool {
+const WIDE: &str = "every parameter that our patterns match is left out of the key";
+
+/// A change of the URL that is one of the query: how ours differs; `None`: it is another one.
+pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
     let keys = &mut state.keys;
     match value {
         [Word::Name(name), Word::Sign("("), Word::Name(url), Word::Sign(")")] => {
@@ -18,7 +20,7 @@ pub(crate) fn query(value: &[Word], state: &mut State) -> bool {
             if sorts {
                 keys.query = Some("sort");
             }
-            sorts
+            sorts.then_some("")
         }
         [
             Word::Name(name),
@@ -37,14 +39,16 @@ pub(crate) fn query(value: &[Word], state: &mut State) -> bool {
                 | (r"\?&" | r"(\?&)" | r"\?&+", "?")
                 | (r"[?&]+$" | r"\?$" | r"(\?|&)$" | "&$" | r"\?&?$", "") => {}
                 (from, "" | "?" | r"\1" | "&") if keys.query != Some("none") => {
-                    let Some(names) = parameters(from) else { return false };
-                    names.into_iter().for_each(|name| add(&mut keys.drop, name));
+                    parameters(from)?.into_iter().for_each(|name| add(&mut keys.drop, name));
+                    let is_wide =
+                        name == "regsub" || from.contains("[a-z]+") || from.contains(r"\w+");
+                    return Some(if is_wide { WIDE } else { "" });
                 }
-                _ => return false,
+                _ => return None,
             }
-            true
+            Some("")
         }
-        _ => false,
+        _ => None,
     }
 }
 
@@ -86,40 +90,6 @@ pub(crate) fn bypass(expr: &Expr) -> Option<(Vec<String>, bool)> {
         Expr::Is(name) if name == "req.http.cookie" => Some((vec!["*".to_owned()], true)),
         Expr::Compare(left, "~", Word::Text(pattern)) if left == "req.http.cookie" => {
             cookies(pattern)
-        }
-        _ => None,
-    }
-}
-
-/// Whether arms set `X-Device-Class` exactly as the server does.
-pub(crate) fn is_device(arms: &[Arm]) -> bool {
-    is_our_device(|words| {
-        for (condition, body) in arms {
-            let [stmt] = &body[..] else { return None };
-            let Kind::Set(to, value) = &stmt.kind else { return None };
-            let [Word::Text(class)] = &value[..] else { return None };
-            if to != "req.http.x-device-class" {
-                return None;
-            }
-            if condition.as_ref().map_or(Some(true), |one| of_agent(one, words))? {
-                return Some(class.clone());
-            }
-        }
-        None
-    })
-}
-
-/// Whether a condition on User-Agent holds for these words.
-fn of_agent(expr: &Expr, words: &[&str]) -> Option<bool> {
-    let each =
-        |all: &[Expr]| all.iter().map(|one| of_agent(one, words)).collect::<Option<Vec<_>>>();
-    match expr {
-        Expr::Or(all) => each(all).map(|all| all.contains(&true)),
-        Expr::And(all) => each(all).map(|all| !all.contains(&false)),
-        Expr::Not(inner) => of_agent(inner, words).map(|is| !is),
-        Expr::Compare(left, sign, Word::Text(pattern)) if left == "req.http.user-agent" => {
-            let has = has_word(pattern, words)?;
-            matches!(*sign, "~" | "!~").then_some(has == (*sign == "~"))
         }
         _ => None,
     }
@@ -209,38 +179,4 @@ pub(crate) fn are_apart(one: &Lifetime, other: &Lifetime) -> bool {
         a == b || a[..1] == b[..1] && (a.ends_with("xx") || b.ends_with("xx"))
     };
     !one.status.iter().any(|a| other.status.iter().any(|b| meets(a, b)))
-}
-
-/// `vsthrottle.is_denied(KEY, LIMIT, PERIOD)`: what has a quota, its rate, and its burst.
-pub(crate) fn throttle(expr: &Expr) -> Option<(String, String, u64)> {
-    let Expr::Call(name, words) = expr else { return None };
-    if name != "vsthrottle.is_denied" {
-        return None;
-    }
-    let (key, limit, period) = match &words[..] {
-        [
-            Word::Name(key),
-            Word::Sign(","),
-            Word::Name(limit),
-            Word::Sign(","),
-            Word::Name(period),
-        ]
-        | [
-            Word::Text(_),
-            Word::Sign("+"),
-            Word::Name(key),
-            Word::Sign(","),
-            Word::Name(limit),
-            Word::Sign(","),
-            Word::Name(period),
-        ] => (key.to_ascii_lowercase(), limit, period),
-        _ => return None,
-    };
-    let by = match key.as_str() {
-        "client.identity" | "client.ip" => "network".to_owned(),
-        key => format!("field:{}", key.strip_prefix("req.http.")?),
-    };
-    let limit = limit.parse::<u64>().ok().filter(|limit| (1..1 << 20).contains(limit))?;
-    let period = units::duration(period).ok().filter(|period| period.subsec_nanos() == 0)?;
-    Some((by, rate(limit, period.as_secs())?, limit))
 }

@@ -1,7 +1,7 @@
 //! Files of VCL, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::tests::{fate, has, lacks};
+use crate::tests::{fate, has, lacks, why};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
@@ -394,15 +394,8 @@ fn keys_lifetimes_and_bypasses() {
                 set req.url = \
                 regsuball(req.url, \"([?&])(utm_[^=&]*|fbclid)(=[^&]*)?\", \"\\1\");\n\
                 set req.url = regsuball(req.url, \"&&+\", \"&\");\n\
-                set req.url = std.querysort(req.url);\n\
-                if (req.http.User-Agent ~ \"iPad|Tablet\" || (req.http.User-Agent ~ \"Android\" \
-                && req.http.User-Agent !~ \"Mobi\")) \
-                { set req.http.X-Device-Class = \"tablet\"; }\n\
-                elsif (req.http.User-Agent ~ \"Mobi\") \
-                { set req.http.X-Device-Class = \"mobile\"; }\n\
-                else { set req.http.X-Device-Class = \"desktop\"; } }\n\
-                sub vcl_hash { hash_data(req.http.X-Currency); hash_data(req.http.X-Country);\n\
-                hash_data(req.http.X-Device-Class); }\n\
+                set req.url = std.querysort(req.url); }\n\
+                sub vcl_hash { hash_data(req.http.X-Currency); hash_data(req.http.X-Country); }\n\
                 sub vcl_backend_response { unset beresp.http.Set-Cookie;\n\
                 set beresp.do_gzip = true; set beresp.grace = 1h;\n\
                 if (beresp.http.Content-Type ~ \"^(image/|text/css)\") { set beresp.ttl = 1d; }\n\
@@ -417,7 +410,6 @@ fn keys_lifetimes_and_bypasses() {
         "key_cookies = [\"currency\"]",
         "cookies_sent = \"key\"",
         "key_fields = [\"x-country\"]",
-        "device = true",
         "bypass_cookies = [\"session*\"]",
         "content_type = [\"image/*\", \"text/css\"]  # VCL\nttl = \"24h\"  # VCL\ngrace = \"1h\"",
         "status = [\"404\", \"410\"]  # VCL\nttl = \"10s\"",
@@ -426,21 +418,50 @@ fn keys_lifetimes_and_bypasses() {
     }
     assert_eq!(route(&imported, "prefix = \"/news/\"").matches("ttl = \"1m\"").count(), 3);
     has(&imported, "codings = [\"gzip\"]");
-    // A class that is not ours, and a value of a cookie that is not one cookie's.
-    for other in [text.replace("\"Mobi\"", "\"Phone\""), text.replace("session[^=]*=", "a|b")] {
+    // Devices, and a value of a cookie that is not one cookie's.
+    let device = "if (req.http.User-Agent ~ \"Mobi\") { set req.http.X-Device = \"m\"; }";
+    for other in [
+        text.replace("set req.url = std.query", &format!("{device} set req.url = std.query")),
+        text.replace("session[^=]*=", "a|b"),
+    ] {
         has(&self::imported(&other, false), "store = false");
     }
 }
 
 #[test]
-fn rates_are_quotas_if_all_requests_have_them() {
+fn a_rate_that_is_not_carried_closes() {
     let rule = "if (vsthrottle.is_denied(client.identity, 15, 10s)) { return (synth(429)); }";
-    let all = imported(&recv(rule), false);
-    has(&all, "requests = \"90/m\"  # vsthrottle\nburst = 15");
-    assert_eq!(left(&all), [], "{:#?}", all.notes);
     let some = imported(&recv(&format!("if (req.url ~ \"^/a/\") {{ {rule} }}")), false);
     lacks(&some, "[[quota]]");
     assert!(!route(&some, "prefix = \"/a/\"").contains("\nupstream = "));
+    assert!(why(&some, "if (vsthrottle").contains("[[quota]]"));
+}
+
+#[test]
+fn what_is_never_fresh_is_never_served_stale() {
+    let respond = |inside: &str| recv("").replace("Set-Cookie;", &format!("Set-Cookie; {inside}"));
+    for inside in [
+        "set beresp.grace = 1h; if (beresp.status >= 500) { set beresp.uncacheable = true; }",
+        "set beresp.grace = 1h; if (beresp.status == 404) { set beresp.ttl = 0s; }",
+        "if (beresp.status >= 500) { set beresp.ttl = 0s; } set beresp.grace = 1h;",
+    ] {
+        let imported = imported(&respond(inside), false);
+        let part = "ttl = \"0s\"  # VCL\ngrace = \"0s\"  # VCL\nerror_grace = \"0s\"";
+        has(&imported, part);
+        has(&imported, "grace = \"1h\"");
+    }
+}
+
+#[test]
+fn a_redirect_with_captures_differs_by_its_query() {
+    let text = recv(
+        "if (req.url ~ \"^/old/(.*)\") {\n\
+         return (synth(720, \"/new/\" + regsub(req.url, \"^/old/(.*)\", \"\\1\"))); }",
+    ) + "sub vcl_synth { if (resp.status == 720) { set resp.http.Location = resp.reason; \
+         set resp.status = 301; return (deliver); } }\n";
+    let imported = imported(&text, false);
+    has(&imported, "redirect = \"/new/{*}\"");
+    assert_eq!(fate(&imported, "return(synth(720"), Fate::Different);
 }
 
 #[test]
@@ -460,4 +481,17 @@ fn captures_of_hosts_and_paths() {
     assert_eq!(left(&imported), [], "{:#?}", imported.notes);
     let host = text.replace("\"https://\" + regsub(req.http.Host", "\"//\" + regsub(req.http.Host");
     lacks(&self::imported(&host, false), "redirect = ");
+}
+
+#[test]
+fn a_parameter_that_is_left_out_by_a_wider_pattern_is_a_difference() {
+    let of = |function: &str, name: &str| {
+        let value = format!("{function}(req.url, \"([?&])({name})=[^&]*\", \"\\1\")");
+        let imported = imported(&recv(&format!("set req.url = {value};")), false);
+        has(&imported, "query_drop = [");
+        fate(&imported, "set req.url")
+    };
+    assert_eq!(of("regsuball", "gclid"), Fate::Carried);
+    assert_eq!(of("regsub", "gclid"), Fate::Different);
+    assert_eq!(of("regsuball", "utm_[a-z]+"), Fate::Different);
 }
