@@ -66,7 +66,7 @@ impl fmt::Display for Note {
 }
 
 /// A line of a file, and which directive of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: Rc<str>,
     pub(crate) line: usize,

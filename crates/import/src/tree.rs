@@ -215,6 +215,32 @@ impl Section {
     }
 }
 
+/// A time-out as the server takes it: from a millisecond to a day.
+pub(crate) fn timeout(time: Option<Duration>) -> Option<Value> {
+    let day = Duration::from_secs(86_400);
+    time.filter(|time| time.as_millis() > 0 && *time <= day).map(Value::Time)
+}
+
+/// Writes a server of an upstream.
+pub(crate) fn server(
+    upstream: &mut Section,
+    url: String,
+    (weight, outstanding_max): (Option<u64>, Option<u64>),
+    is_backup: bool,
+    from: &Place,
+) {
+    let server = upstream.below("upstream.server");
+    server.set("url", url, from);
+    for (key, number) in [("weight", weight), ("outstanding_max", outstanding_max)] {
+        if let Some(number) = number {
+            server.set(key, number, from);
+        }
+    }
+    if is_backup {
+        server.set("backup", true, from);
+    }
+}
+
 /// All sections.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {

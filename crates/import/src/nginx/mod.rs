@@ -23,7 +23,7 @@ use self::upstreams::Upstreams;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
 use crate::pattern::host_of;
-use crate::tree::{Section, Tree, Value};
+use crate::tree::{Section, Tree, Value, timeout};
 use crate::{Options, SyntaxError};
 
 /// Imports a text.
@@ -366,18 +366,16 @@ fn global(
 
 fn limit(directive: &Directive, key: &'static str, tree: &mut Tree, notes: &mut Notes) {
     let at = &directive.at;
-    let day = std::time::Duration::from_secs(86_400);
-    let time = time(directive.word(0)).filter(|time| !time.is_zero() && *time <= day);
-    let Some(time) = time else {
+    let Some(time) = timeout(time(directive.word(0))) else {
         return notes.left(at, "a time-out is from a millisecond to a day");
     };
     let section = tree.section("limits");
     match section.get(key) {
-        Some(other) if *other != Value::Time(time) => {
+        Some(other) if *other != time => {
             notes.left(at, "there is one value for all servers, and another line has it");
         }
         _ => {
-            section.set(key, Value::Time(time), at);
+            section.set(key, time, at);
             notes.carried(at);
         }
     }

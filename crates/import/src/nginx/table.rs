@@ -57,7 +57,6 @@ const TABLE: &[(&str, Becomes)] = &[
     ),
     ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
     ("proxy_next_upstream", Different("a request that may be repeated goes to one other server")),
-    ("proxy_next_upstream_timeout", Left("attempts are bounded by upstream.timeouts.total")),
     ("proxy_send_timeout", Different("the time between two pieces is one for both directions")),
     ("proxy_http_version", Nothing("upstreams are sent HTTP/1.1")),
     ("proxy_ssl_server_name", Nothing("the server name is always sent")),
@@ -85,14 +84,10 @@ const TABLE: &[(&str, Becomes)] = &[
     ),
     ("proxy_redirect", Left("Location is passed on as it is")),
     ("proxy_cookie_domain proxy_cookie_path", Left("cookies are passed on as they are")),
-    ("proxy_method", Left("the method is the client's")),
-    ("proxy_set_body", Left("the body is the client's")),
     ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
     ("proxy_intercept_errors", Left("errors of servers are passed on")),
-    ("proxy_limit_rate", Left("quotas pace responses to clients")),
     ("limit_req_status limit_conn_status", Different("what is above a limit is answered 429")),
     ("limit_req_log_level limit_conn_log_level", Nothing("the access log has refusals")),
-    ("proxy_bind", Left("the system chooses the address of a connection")),
     (
         "proxy_buffering proxy_request_buffering proxy_buffers proxy_buffer_size \
          proxy_busy_buffers_size proxy_temp_path proxy_max_temp_file_size \

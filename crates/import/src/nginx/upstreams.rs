@@ -7,7 +7,7 @@ use super::blocks::Directive;
 use super::scope::Scope;
 use super::table::time;
 use crate::note::{Notes, Place};
-use crate::tree::{Section, Tree, Value};
+use crate::tree::{Section, Tree, Value, timeout};
 
 /// The upstreams that were written, each with what identifies it.
 #[derive(Debug, Default)]
@@ -29,8 +29,6 @@ pub(crate) struct Wanted<'s> {
     pub(crate) forwarded: bool,
     pub(crate) scope: &'s Scope,
 }
-
-const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 impl Upstreams {
     pub(crate) fn block(&mut self, directive: &Directive) {
@@ -161,9 +159,8 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
             ("max_fails", Some(fails)) if fails <= 1_000_000 => {
                 ejection[0] = Some(Value::Count(fails));
             }
-            ("fail_timeout", _) => match time(value).filter(|time| !time.is_zero() && *time <= DAY)
-            {
-                Some(time) => ejection[1] = Some(Value::Time(time)),
+            ("fail_timeout", _) => match timeout(time(value)) {
+                Some(time) => ejection[1] = Some(time),
                 None => unknown.push(word.clone()),
             },
             _ => unknown.push(word.clone()),
@@ -191,8 +188,7 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
 fn settings(section: &mut Section, scope: &Scope, scheme: &str) {
     let time_of = |name: &str| {
         let directive = scope.get(name)?;
-        let time = time(directive.word(0)).filter(|time| !time.is_zero() && *time <= DAY)?;
-        Some((Value::Time(time), directive.at.clone()))
+        Some((timeout(time(directive.word(0)))?, directive.at.clone()))
     };
     for (name, keys) in [
         ("proxy_connect_timeout", &["connect"][..]),

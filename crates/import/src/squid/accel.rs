@@ -7,7 +7,7 @@ use super::lines::Line;
 use super::peers;
 use super::purge::is_about_purge;
 use crate::note::Notes;
-use crate::tree::{Section, Value};
+use crate::tree::{self, Section, Value};
 
 /// An origin server.
 #[derive(Debug)]
@@ -180,18 +180,10 @@ impl Squid<'_> {
                 let text = format!("without its options {}", peer.unknown.join(", "));
                 self.notes.left(&peer.line.at, text);
             }
-            let server = section.below("upstream.server");
-            server.set("url", peer.url.clone(), &peer.line.at);
-            if let Some(weight) = peer.weight {
-                server.set("weight", Value::Count(weight), &peer.line.at);
-            }
-            if let Some(max) = peer.outstanding_max {
-                server.set("outstanding_max", Value::Count(max), &peer.line.at);
-            }
-            if at > 0 && !group.iter().all(|peer| peer.round_robin) {
-                // Without round-robin, Squid uses the first server that is up.
-                server.set("backup", true, &peer.line.at);
-            }
+            // Without round-robin, Squid uses the first server that is up.
+            let is_backup = at > 0 && !group.iter().all(|peer| peer.round_robin);
+            let numbers = (peer.weight, peer.outstanding_max);
+            tree::server(&mut section, peer.url.clone(), numbers, is_backup, &peer.line.at);
         }
         if let Some(failures) = first.failures {
             let ejection = section.below("upstream.ejection");

@@ -5,7 +5,7 @@
 use super::acl::Set;
 use super::lines::{Line, size, time};
 use super::{Squid, accel, peers, ports, shaping, store};
-use crate::tree::Value;
+use crate::tree::{Value, timeout as timeout_of};
 
 /// What becomes of a directive.
 enum Becomes {
@@ -65,7 +65,6 @@ const TABLE: &[(&str, Becomes)] = &[
     ("delay_class delay_parameters delay_access", By(shaping::pool)),
     ("client_ip_max_connections", By(shaping::connections_of)),
     ("delay_pools", Nothing("the pools are those that have a class")),
-    ("delay_initial_bucket_level", Left("a bucket is full at first")),
     ("client_delay_pools client_delay_parameters client_delay_access", Left(SHAPING)),
     ("http_reply_access", Unprotected("responses are not restricted by rules")),
     ("snmp_access", Nothing("SNMP is not answered, so no client is let in")),
@@ -95,7 +94,6 @@ const TABLE: &[(&str, Becomes)] = &[
         Left("responses to forward listeners are not changed"),
     ),
     ("deny_info error_directory", Left("refusals have one page, which names the rule")),
-    ("minimum_object_size", Left("small responses are stored too")),
     (
         "cache_replacement_policy memory_replacement_policy",
         Left("the store evicts by S3-FIFO, always"),
@@ -108,17 +106,8 @@ const TABLE: &[(&str, Becomes)] = &[
         Left("a fetch that its client left goes on if it is stored"),
     ),
     ("range_offset_limit", Left("parts are stored and combined; the whole is not fetched")),
-    ("tcp_outgoing_address", Left("the system chooses the address of a connection")),
-    ("tcp_outgoing_tos", Left("packets are not marked")),
-    ("hosts_file", Left("the file is /etc/hosts, always")),
-    ("append_domain", Left("names are looked up as they are")),
-    ("dns_v4_first", Left("addresses are tried in the order of the answer")),
-    ("dns_timeout", Left("the time for a look-up is fixed")),
-    ("positive_dns_ttl", Left("a name is kept for its TTL")),
-    ("negative_dns_ttl", Left("a failed look-up is kept for a fixed time")),
     ("forward_timeout", Left("attempts are bounded by limits.connect_timeout each")),
     ("forward_max_tries", Left("attempts are bounded by upstream.retries")),
-    ("client_lifetime", Left("a connection is ended when it is slow or silent, not by its age")),
     ("authenticate_ttl", Left("a correct password is remembered for five minutes")),
     ("cachemgr_passwd", Nothing("the admin address has the statistics")),
     ("cache_mgr", Nothing("no page names an administrator")),
@@ -129,7 +118,6 @@ const TABLE: &[(&str, Becomes)] = &[
     ("logfile_rotate", Nothing("SIGUSR1 reopens the log after another program renames it")),
     ("logfile_daemon", Nothing("the log is written by a thread")),
     ("buffered_logs", Nothing("the log is always buffered")),
-    ("log_mime_hdrs", Left("the log has fields that its format names")),
     ("strip_query_terms", Left("the log has whole URLs; choose a format without the query")),
     ("pid_filename", Nothing("a supervisor knows the process")),
     ("max_filedescriptors", Nothing("the limit is the system's, and is respected")),
@@ -158,20 +146,22 @@ const TABLE: &[(&str, Becomes)] = &[
 /// Settings that are not carried, and keep no request out. A directive that is neither here nor
 /// above could, so it closes.
 const HARMLESS: &str = "\
-    acl_uses_indirect_client balance_on_multiple_ip cache_miss_revalidate chroot client_db \
-    client_dst_passthru client_request_buffer_max_size cpu_affinity_map dead_peer_timeout \
-    dns_children dns_defnames dns_multicast_local dns_packet_max dns_retransmit_interval \
-    email_err_data err_html_text err_page_stylesheet error_default_language error_log_languages \
-    eui_lookup httpd_accel_surrogate_id ignore_unknown_nameservers \
-    log_icp_queries mail_from mail_program max_open_disk_fds maximum_icp_query_timeout \
-    mcast_groups minimum_direct_hops minimum_direct_rtt minimum_icp_query_timeout netdb_high \
-    netdb_low netdb_ping_period peer_connect_timeout query_icmp read_ahead_gap refresh_all_ims \
-    relaxed_header_parser reload_into_ims reply_header_max_size request_entities retry_on_error \
-    shared_memory_locking short_icon_urls snmp_incoming_address snmp_outgoing_address snmp_port \
-    sslcrtd_children sslcrtd_program sslproxy_session_cache_size sslproxy_session_ttl \
-    store_dir_select_algorithm store_id_access store_id_bypass store_id_children \
-    store_objects_per_bucket tcp_recv_bufsize test_reachability udp_outgoing_address umask \
-    uri_whitespace url_rewrite_bypass url_rewrite_children url_rewrite_extras vary_ignore_expire \
+    acl_uses_indirect_client append_domain balance_on_multiple_ip cache_miss_revalidate chroot \
+    client_db client_dst_passthru client_lifetime client_request_buffer_max_size cpu_affinity_map \
+    dead_peer_timeout delay_initial_bucket_level dns_children dns_defnames dns_multicast_local \
+    dns_packet_max dns_retransmit_interval dns_timeout dns_v4_first email_err_data err_html_text \
+    err_page_stylesheet error_default_language error_log_languages eui_lookup hosts_file \
+    httpd_accel_surrogate_id ignore_unknown_nameservers log_icp_queries log_mime_hdrs mail_from \
+    mail_program max_open_disk_fds maximum_icp_query_timeout mcast_groups minimum_direct_hops \
+    minimum_direct_rtt minimum_icp_query_timeout minimum_object_size negative_dns_ttl netdb_high \
+    netdb_low netdb_ping_period peer_connect_timeout positive_dns_ttl query_icmp read_ahead_gap \
+    refresh_all_ims relaxed_header_parser reload_into_ims reply_header_max_size request_entities \
+    retry_on_error shared_memory_locking short_icon_urls snmp_incoming_address \
+    snmp_outgoing_address snmp_port sslcrtd_children sslcrtd_program sslproxy_session_cache_size \
+    sslproxy_session_ttl store_dir_select_algorithm store_id_access store_id_bypass \
+    store_id_children store_objects_per_bucket tcp_outgoing_address tcp_outgoing_tos \
+    tcp_recv_bufsize test_reachability udp_outgoing_address umask uri_whitespace \
+    url_rewrite_bypass url_rewrite_children url_rewrite_extras vary_ignore_expire \
     windows_ipaddrchangemonitor";
 
 /// What becomes of this line.
@@ -440,7 +430,7 @@ fn user(squid: &mut Squid<'_>, line: &Line) {
 
 fn timeout(squid: &mut Squid<'_>, line: &Line) {
     let Some(time) = time(&line.words) else { return squid.left(line, "it is not a time") };
-    let (key, zero) = match line.name.as_str() {
+    let (key, may_be_zero) = match line.name.as_str() {
         "connect_timeout" => ("connect_timeout", false),
         "read_timeout" => ("upstream_timeout", false),
         "write_timeout" => ("send_timeout", false),
@@ -449,12 +439,13 @@ fn timeout(squid: &mut Squid<'_>, line: &Line) {
         "shutdown_lifetime" => ("drain_timeout", true),
         _ => ("idle_keep_alive", false),
     };
-    let day = std::time::Duration::from_secs(86_400);
-    if !zero && (time.is_zero() || time > day) {
-        return squid.left(line, "a time-out is from a millisecond to a day");
+    match timeout_of(Some(time)).or(may_be_zero.then_some(Value::Time(time))) {
+        Some(time) => {
+            squid.tree.section("limits").set(key, time, &line.at);
+            squid.carried(line);
+        }
+        None => squid.left(line, "a time-out is from a millisecond to a day"),
     }
-    squid.tree.section("limits").set(key, Value::Time(time), &line.at);
-    squid.carried(line);
 }
 
 fn head_size(squid: &mut Squid<'_>, line: &Line) {

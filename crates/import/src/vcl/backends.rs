@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lexer::Word;
 use super::parser::{Block, Field, Kind, Program};
 use crate::note::{Notes, Place};
-use crate::tree::{Section, Tree, Value};
+use crate::tree::{self, Section, Tree, Value, timeout};
 
 /// A group of backends.
 struct Director {
@@ -88,18 +88,10 @@ fn server(
     let port = value("port").map_or("80", |port| port.value.as_str());
     let host =
         if host.value.contains(':') { format!("[{}]", host.value) } else { host.value.clone() };
-    let server = section.below("upstream.server");
-    server.set("url", format!("http://{host}:{port}"), &block.at);
-    if let Some(weight) = weight {
-        server.set("weight", Value::Count(weight.clamp(1, 1000)), &block.at);
-    }
-    if backup {
-        server.set("backup", true, &block.at);
-    }
     let max = value("max_connections").and_then(|field| field.value.parse::<u64>().ok());
-    if let Some(max) = max.filter(|max| (1..=1_000_000).contains(max)) {
-        server.set("outstanding_max", Value::Count(max), &block.at);
-    }
+    let max = max.filter(|max| (1..=1_000_000).contains(max));
+    let numbers = (weight.map(|weight| weight.clamp(1, 1000)), max);
+    tree::server(section, format!("http://{host}:{port}"), numbers, backup, &block.at);
 }
 
 fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut Notes) {
@@ -116,7 +108,7 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
                     "first_byte_timeout" => "first_byte",
                     _ => "idle",
                 };
-                match timeout(&field.value) {
+                match timeout(units::duration(&field.value).ok()) {
                     Some(time) => {
                         section.below("upstream.timeouts").set(key, time, &field.at);
                         notes.carried(&field.at);
@@ -147,8 +139,8 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
     }
     for name in ["interval", "timeout"] {
         let key = if name == "interval" { "interval" } else { "timeout" };
-        if let Some((time, field)) =
-            value(name).and_then(|field| Some((timeout(&field.value)?, field)))
+        if let Some((time, field)) = value(name)
+            .and_then(|field| Some((timeout(units::duration(&field.value).ok())?, field)))
         {
             health.set(key, time, &field.at);
         }
@@ -167,13 +159,6 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
     }
     let text = "consecutive checks count, instead of a window; a status from 200 to 399 is well";
     notes.different(&at.at, text);
-}
-
-/// A time-out, from a millisecond to a day.
-fn timeout(text: &str) -> Option<Value> {
-    let time = units::duration(text).ok()?;
-    let day = std::time::Duration::from_secs(86_400);
-    (!time.is_zero() && time.as_millis() > 0 && time <= day).then_some(Value::Time(time))
 }
 
 /// The directors that `vcl_init` makes. Its notes are written here.
