@@ -14,6 +14,8 @@ mod input;
 pub mod limits;
 mod nginx;
 mod note;
+mod pattern;
+mod route;
 mod squid;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,10 @@ pub const DIRECTIVES_MAX: usize = 100_000;
 pub const LIST_MAX: usize = 1024;
 /// Networks that a list of allowed clients may have after denied ones were cut out of it.
 pub const NETWORKS_MAX: usize = 4096;
+/// Quotas that are written: as many as the server takes.
+pub const QUOTAS_MAX: usize = 32;
+/// Entries of a list of patterns that are written: as many as the server takes.
+pub const PATTERNS_MAX: usize = 64;
 /// Routes that are written.
 pub const ROUTES_MAX: usize = 4096;
 

@@ -66,7 +66,7 @@ impl fmt::Display for Note {
 }
 
 /// A line of a file, and which directive of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: Rc<str>,
     pub(crate) line: usize,
@@ -93,11 +93,8 @@ impl fmt::Display for Place {
 /// has none at the end was not carried.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    all: Vec<Note>,
-    /// All directives, by their number less one, with where the note is.
-    directives: Vec<(Place, String, Option<usize>)>,
-    /// Where the notes are that are about no directive.
-    others: Vec<usize>,
+    /// All directives, by their number less one, with their notes.
+    directives: Vec<(Place, String, Option<Note>)>,
 }
 
 /// The note of a directive that has no other.
@@ -110,73 +107,63 @@ impl Notes {
         at.id = self.directives.len();
     }
 
-    pub(crate) fn add(&mut self, at: &Place, directive: &str, fate: Fate, why: impl Into<String>) {
-        let note = Note::new(at, directive, fate, &why.into());
-        let next = self.all.len();
-        let there = match at.id.checked_sub(1) {
-            Some(id) => {
-                let slot = &mut self.directives[id].2;
-                let there = *slot;
-                *slot = there.or(Some(next));
-                there
-            }
-            None => {
-                let same = |other: &&usize| {
-                    let other = &self.all[**other];
-                    other.line == note.line && other.directive == note.directive
-                };
-                let there = self.others.iter().find(same).copied();
-                self.others.extend(there.is_none().then_some(next));
-                there
-            }
-        };
-        match there.map(|there| &mut self.all[there]) {
+    /// Gives a directive a fate.
+    pub(crate) fn add(&mut self, at: &Place, fate: Fate, why: impl Into<String>) {
+        let Some(id) = at.id.checked_sub(1) else { return };
+        let (place, shown, there) = &mut self.directives[id];
+        let note = Note::new(place, shown, fate, &why.into());
+        match there.as_mut() {
             Some(other) if other.fate >= note.fate => {
                 if other.fate == note.fate && !other.why.contains(&note.why) {
                     other.why = format!("{}; {}", other.why, note.why);
                 }
             }
-            Some(other) => *other = note,
-            None => self.all.push(note),
+            _ => *there = Some(note),
         }
     }
 
-    pub(crate) fn carried(&mut self, at: &Place, directive: &str) {
-        self.add(at, directive, Fate::Carried, "");
+    /// A note that is about no directive.
+    pub(crate) fn other(&mut self, at: &Place, what: &str, fate: Fate, why: impl Into<String>) {
+        let mut at = at.clone();
+        self.directive(&mut at, what);
+        self.add(&at, fate, why);
     }
 
-    pub(crate) fn nothing(&mut self, at: &Place, directive: &str, why: impl Into<String>) {
-        self.add(at, directive, Fate::Nothing, why);
+    pub(crate) fn carried(&mut self, at: &Place) {
+        self.add(at, Fate::Carried, "");
     }
 
-    pub(crate) fn different(&mut self, at: &Place, directive: &str, why: impl Into<String>) {
-        self.add(at, directive, Fate::Different, why);
+    pub(crate) fn nothing(&mut self, at: &Place, why: impl Into<String>) {
+        self.add(at, Fate::Nothing, why);
     }
 
-    pub(crate) fn left(&mut self, at: &Place, directive: &str, why: impl Into<String>) {
-        self.add(at, directive, Fate::NotCarried, why);
+    pub(crate) fn different(&mut self, at: &Place, why: impl Into<String>) {
+        self.add(at, Fate::Different, why);
     }
 
-    pub(crate) fn unprotected(&mut self, at: &Place, directive: &str, why: impl Into<String>) {
-        self.add(at, directive, Fate::Unprotected, why);
+    pub(crate) fn left(&mut self, at: &Place, why: impl Into<String>) {
+        self.add(at, Fate::NotCarried, why);
+    }
+
+    pub(crate) fn unprotected(&mut self, at: &Place, why: impl Into<String>) {
+        self.add(at, Fate::Unprotected, why);
     }
 
     /// All notes, by file in the order of their first lines, and by line.
-    pub(crate) fn sorted(mut self) -> Vec<Note> {
-        for (at, shown, note) in std::mem::take(&mut self.directives) {
-            if note.is_none() {
-                self.all.push(Note::new(&at, &shown, Fate::NotCarried, UNUSED));
-            }
-        }
+    pub(crate) fn sorted(self) -> Vec<Note> {
+        let unused = |at: &Place, shown: &str| Note::new(at, shown, Fate::NotCarried, UNUSED);
+        let all = self.directives.into_iter();
+        let mut all: Vec<Note> =
+            all.map(|(at, shown, note)| note.unwrap_or_else(|| unused(&at, &shown))).collect();
         let mut files: Vec<String> = Vec::new();
-        for note in &self.all {
+        for note in &all {
             if !files.contains(&note.file) {
                 files.push(note.file.clone());
             }
         }
         let place = |file: &String| files.iter().position(|other| other == file);
-        self.all.sort_by_cached_key(|note| (place(&note.file), note.line));
-        self.all
+        all.sort_by_cached_key(|note| (place(&note.file), note.line));
+        all
     }
 }
 
@@ -185,25 +172,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_notes_on_a_directive_the_worse_is_kept() {
-        let mut notes = Notes::default();
-        let at = Place::new(&"a.conf".into(), 3);
-        notes.carried(&at, "listen");
-        notes.left(&at, "listen", "no");
-        notes.carried(&at, "listen");
-        let all = notes.sorted();
-        assert_eq!(all.len(), 1);
-        assert_eq!(all[0].to_string(), "a.conf:3: listen: not carried: no");
-    }
-
-    #[test]
-    fn a_directive_without_a_note_was_not_carried() {
+    fn of_two_notes_the_worse_is_kept_and_none_is_not_carried() {
         let mut notes = Notes::default();
         let mut places = [1, 1, 2].map(|line| Place::new(&"a.conf".into(), line));
         places.iter_mut().for_each(|at| notes.directive(at, "same"));
-        notes.carried(&places[1], "same");
-        let all: Vec<(usize, Fate)> =
-            notes.sorted().iter().map(|note| (note.line, note.fate)).collect();
-        assert_eq!(all, [(1, Fate::Carried), (1, Fate::NotCarried), (2, Fate::NotCarried)]);
+        notes.carried(&places[1]);
+        notes.different(&places[1], "nearly");
+        notes.carried(&places[1]);
+        notes.other(&places[2], "more", Fate::Nothing, "no");
+        let all: Vec<String> = notes.sorted().iter().map(Note::to_string).collect();
+        let left = format!("not carried: {UNUSED}");
+        let texts = [
+            format!("a.conf:1: same: {left}"),
+            "a.conf:1: same: carried with a difference: nearly".to_owned(),
+            format!("a.conf:2: same: {left}"),
+            "a.conf:2: more: nothing to carry: no".to_owned(),
+        ];
+        assert_eq!(all, texts);
     }
 }

@@ -1,6 +1,6 @@
 //! What the tests of all languages use.
 
-use crate::{Fate, Imported, Options, Source};
+use crate::{Fate, Imported, Note, Options, Source};
 
 /// Imports a text. The imported file is read by the server's own reader.
 pub(crate) fn imported(source: Source, name: &str, text: &str, open: bool) -> Imported {
@@ -19,6 +19,7 @@ pub(crate) fn imported(source: Source, name: &str, text: &str, open: bool) -> Im
     std::fs::write(&file, &imported.configuration).unwrap();
     let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
     std::fs::write(dir.path().join("users"), format!("jo:{hash}\n")).unwrap();
+    std::fs::write(dir.path().join("a.login"), "jo:secret\n").unwrap();
     if let Err(unusable) = config::Settings::read(&file) {
         panic!("{unusable}\n{}", imported.configuration);
     }
@@ -35,6 +36,15 @@ pub(crate) fn lacks(imported: &Imported, line: &str) {
 
 /// The fate of the directive whose note begins like this.
 pub(crate) fn fate(imported: &Imported, directive: &str) -> Fate {
+    note(imported, directive).fate
+}
+
+/// The reason of its note.
+pub(crate) fn why<'i>(imported: &'i Imported, directive: &str) -> &'i str {
+    &note(imported, directive).why
+}
+
+fn note<'i>(imported: &'i Imported, directive: &str) -> &'i Note {
     let found = imported.notes.iter().find(|note| note.directive.starts_with(directive));
-    found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes)).fate
+    found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes))
 }

@@ -9,71 +9,54 @@ use std::time::Duration;
 use crate::note::Place;
 
 /// Sections, whether there can be several, and their keys.
-const KEYS: &[(&str, bool, &[&str])] = &[
-    ("server", false, &["workers", "user", "group"]),
-    ("listen", true, &["address", "role", "proxy_from", "http2", "http3"]),
-    ("listen.tls", false, &["client_ca", "client_optional", "only_tls13"]),
-    ("listen.tls.certificate", true, &["chain", "key"]),
-    ("upstream", true, &["name", "balance", "host", "forwarded", "protocol"]),
-    ("upstream.server", true, &["url", "weight", "backup", "outstanding_max"]),
-    ("upstream.timeouts", false, &["connect", "first_byte", "idle"]),
-    ("upstream.retries", false, &["max"]),
-    ("upstream.health", false, &["path", "host", "interval", "timeout", "rise", "fall"]),
-    ("upstream.tls", false, &["ca", "server_name", "verify"]),
-    ("upstream.ejection", false, &["failures", "base"]),
+const KEYS: &[(&str, bool, &str)] = &[
+    ("server", false, "workers user group"),
+    ("listen", true, "address role proxy_from http2 http3"),
+    ("listen.tls", false, "client_ca client_optional only_tls13"),
+    ("listen.tls.certificate", true, "chain key"),
+    ("upstream", true, "name balance host forwarded protocol"),
+    ("upstream.server", true, "url weight backup outstanding_max"),
+    ("upstream.timeouts", false, "connect first_byte idle"),
+    ("upstream.retries", false, "max"),
+    ("upstream.health", false, "path host interval timeout rise fall"),
+    ("upstream.tls", false, "ca server_name verify"),
+    ("upstream.ejection", false, "failures base"),
     (
         "route",
         true,
-        &[
-            "hosts",
-            "path",
-            "prefix",
-            "upstream",
-            "redirect",
-            "answer",
-            "status",
-            "with_path",
-            "store",
-        ],
+        "hosts path prefix upstream redirect answer status with_path store compression query \
+         query_drop query_keep key_cookies cookies_sent key_fields bypass_cookies",
     ),
-    ("route.request", true, &["set", "add", "remove", "value"]),
-    ("route.response", true, &["set", "add", "remove", "value"]),
+    ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
+    ("route.request", true, "set add remove value"),
+    ("route.response", true, "set add remove value"),
+    ("peer", true, "url kind weight backup outstanding_max icp htcp login"),
+    ("hierarchy", false, "balance always_direct always_direct_methods never_direct"),
+    ("icp", false, "listen allow_from"),
+    ("htcp", false, "listen allow_from clear_from"),
     (
         "forward",
         false,
-        &[
-            "allow_from",
-            "ports",
-            "connect_ports",
-            "allow_domains",
-            "deny_domains",
-            "users",
-            "realm",
-            "x_forwarded_for",
-        ],
+        "allow_from ports connect_ports allow_domains deny_domains users realm x_forwarded_for",
     ),
-    ("via", false, &["requests", "responses", "name"]),
-    ("store", false, &["memory", "path", "bytes"]),
-    ("purge", false, &["from"]),
-    ("dns", false, &["servers"]),
-    ("log", false, &["path", "format"]),
-    ("https", false, &["ca", "verify"]),
+    ("via", false, "requests responses name"),
+    ("store", false, "memory path bytes"),
+    ("purge", false, "from"),
+    (
+        "quota",
+        true,
+        "name by v4_prefix v6_prefix requests burst bytes bytes_burst connections concurrency \
+         over delay_max counts role hosts prefix except_from",
+    ),
+    ("compression", false, "codings gzip_level br_level types bytes_min"),
+    ("dns", false, "servers"),
+    ("log", false, "path format"),
+    ("https", false, "ca verify"),
     (
         "limits",
         false,
-        &[
-            "head_bytes_max",
-            "idle_keep_alive",
-            "head_timeout",
-            "body_timeout",
-            "send_timeout",
-            "connect_timeout",
-            "upstream_timeout",
-            "upstream_idle",
-            "object_share",
-            "tunnel_idle",
-            "drain_timeout",
-        ],
+        "head_bytes_max idle_keep_alive head_timeout body_timeout send_timeout connect_timeout \
+         upstream_timeout upstream_idle object_share tunnel_idle drain_timeout",
     ),
 ];
 
@@ -94,23 +77,18 @@ impl From<&str> for Value {
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
-    }
+/// A value of each type of Rust that has one.
+macro_rules! values {
+    ($($kind:ident: $type:ty),*) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Value {
+                Value::$kind(value)
+            }
+        }
+    )*};
 }
 
-impl From<Vec<String>> for Value {
-    fn from(texts: Vec<String>) -> Value {
-        Value::Texts(texts)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Value {
-        Value::Flag(flag)
-    }
-}
+values!(Text: String, Texts: Vec<String>, Flag: bool, Count: u64, Time: Duration);
 
 /// What a closed route answers.
 const CLOSED: &str = "closed by plimsoll import\n";
@@ -120,7 +98,7 @@ const CLOSED: &str = "closed by plimsoll import\n";
 pub(crate) struct Section {
     name: &'static str,
     many: bool,
-    known: &'static [&'static str],
+    known: &'static str,
     keys: Vec<(&'static str, Value, String)>,
     below: Vec<Section>,
     /// Lines above it.
@@ -143,7 +121,11 @@ impl Section {
 
     /// Sets a key, with a reason that is one line.
     pub(crate) fn set_for(&mut self, key: &'static str, value: impl Into<Value>, reason: &str) {
-        assert!(self.known.contains(&key), "the key {key} of {} is not in the list", self.name);
+        assert!(
+            self.known.split(' ').any(|known| known == key),
+            "the key {key} of {} is not in the list",
+            self.name
+        );
         let entry = (key, value.into(), reason.to_owned());
         match self.keys.iter_mut().find(|(there, ..)| *there == key) {
             Some(there) => *there = entry,
@@ -181,13 +163,13 @@ impl Section {
             return;
         }
         self.comment("Something that protects this was not carried, so it is closed.");
-        for key in ["upstream", "redirect", "answer", "status", "with_path", "store"] {
-            if let Some(value) = self.get(key) {
-                let line = Section::line_of(key, value);
-                self.comment(line);
-                self.unset(key);
-            }
-        }
+        let place = ["hosts", "path", "prefix"];
+        let (kept, closed) =
+            std::mem::take(&mut self.keys).into_iter().partition(|(key, ..)| place.contains(key));
+        self.keys = kept;
+        let closed: Vec<(&str, Value, String)> = closed;
+        closed.iter().for_each(|(key, value, _)| self.comment(Section::line_of(key, value)));
+        self.below.retain(|section| section.name != "route.lifetime");
         let reason = "closed: see the notes of the import";
         self.set_for("answer", CLOSED, reason);
         self.set_for("status", Value::Count(403), reason);
@@ -230,6 +212,32 @@ impl Section {
         for section in &self.below {
             section.write(out);
         }
+    }
+}
+
+/// A time-out as the server takes it: from a millisecond to a day.
+pub(crate) fn timeout(time: Option<Duration>) -> Option<Value> {
+    let day = Duration::from_secs(86_400);
+    time.filter(|time| time.as_millis() > 0 && *time <= day).map(Value::Time)
+}
+
+/// Writes a server of an upstream.
+pub(crate) fn server(
+    upstream: &mut Section,
+    url: String,
+    (weight, outstanding_max): (Option<u64>, Option<u64>),
+    is_backup: bool,
+    from: &Place,
+) {
+    let server = upstream.below("upstream.server");
+    server.set("url", url, from);
+    for (key, number) in [("weight", weight), ("outstanding_max", outstanding_max)] {
+        if let Some(number) = number {
+            server.set(key, number, from);
+        }
+    }
+    if is_backup {
+        server.set("backup", true, from);
     }
 }
 
@@ -306,7 +314,7 @@ mod tests {
             let title = format!("`{open}{section}{close}`\n");
             let part = reference.split_once(&title).unwrap_or_else(|| panic!("no {title}")).1;
             let part = part.split("\n#").next().unwrap();
-            for key in *keys {
+            for key in keys.split(' ') {
                 assert!(part.contains(&format!("\n| `{key}` |")), "{section} has no {key}");
             }
         }

@@ -246,14 +246,14 @@ fn include(
     let at = directive.at.clone();
     match input.files(&at, directive.word(0))? {
         Ok(files) => {
-            notes.carried(&at, &directive.shown());
+            notes.carried(&at);
             for (file, text) in files {
                 all.extend(input.nested(&at, |input| parse(&file, &text, input, notes))?);
             }
         }
         // It stays as a directive: it may have had rules that keep requests out.
         Err(why) => {
-            notes.unprotected(&at, &directive.shown(), why);
+            notes.unprotected(&at, why);
             all.push(directive);
         }
     }

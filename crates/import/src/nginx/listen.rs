@@ -8,7 +8,7 @@ use super::blocks::Directive;
 use crate::note::Place;
 
 /// An address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) at: Place,
     pub(crate) address: String,
@@ -42,15 +42,7 @@ pub(crate) fn read(directive: &Directive) -> Result<Listen, String> {
 
 /// The address of a server without `listen`.
 pub(crate) fn usual(at: &Place) -> Listen {
-    Listen {
-        at: at.clone(),
-        address: "0.0.0.0:80".to_owned(),
-        tls: false,
-        http2: false,
-        http3: false,
-        proxy_header: false,
-        default: false,
-    }
+    Listen { at: at.clone(), address: "0.0.0.0:80".to_owned(), ..Listen::default() }
 }
 
 fn address(text: &str) -> Option<String> {

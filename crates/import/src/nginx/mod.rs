@@ -2,10 +2,12 @@
 //! it.
 
 mod blocks;
+mod limits;
 mod listen;
 mod redirects;
 mod routes;
 mod scope;
+mod store;
 mod table;
 mod upstreams;
 
@@ -20,7 +22,8 @@ use self::table::{size, time};
 use self::upstreams::Upstreams;
 use crate::input::Input;
 use crate::note::{Fate, Notes};
-use crate::tree::{Section, Tree, Value};
+use crate::pattern::host_of;
+use crate::tree::{Section, Tree, Value, timeout};
 use crate::{Options, SyntaxError};
 
 /// Imports a text.
@@ -36,13 +39,13 @@ pub(crate) fn import(
     notes: &mut Notes,
 ) -> Result<(), SyntaxError> {
     let all = parse(file, text, input, notes)?;
-    routes::header_notes(&all, notes);
+    routes::header_notes(&all, &[], notes);
     let mut formats = BTreeMap::new();
     let main = Scope::default().inside(&all, notes);
     global(&all, tree, notes, &mut formats);
     let mut blocks: Vec<&[Directive]> = Vec::new();
     for http in all.iter().filter(|directive| directive.name == "http") {
-        notes.carried(&http.at, "http");
+        notes.carried(&http.at);
         blocks.push(http.inner());
     }
     // A file that is included in `http`, such as those of sites, has its content alone.
@@ -59,8 +62,18 @@ pub(crate) fn import(
         for block in inner.iter().filter(|directive| directive.name == "upstream") {
             upstreams.block(block);
         }
-        let mut writer = Writer { tree, notes, upstreams: &mut upstreams, open: options.open };
+        let mut writer = Writer {
+            tree,
+            notes,
+            upstreams: &mut upstreams,
+            maps: inner.iter().filter(|one| one.name == "map").filter_map(store::map).collect(),
+            codes: store::codes(inner),
+            limited: Vec::new(),
+            open: options.open,
+        };
         servers(inner, &scope, &mut writer, &mut formats);
+        let Writer { limited, .. } = writer;
+        limits::quotas(&limited, inner, tree, notes);
     }
     let reason = "nginx has no PURGE";
     tree.section("purge").set_for("from", Vec::new(), reason);
@@ -90,7 +103,7 @@ fn servers(
             let text = "it listens elsewhere than the servers that are carried, and routes are \
                         the same for all listeners, so its address is not opened; import a file \
                         with only this server, for another process";
-            writer.notes.left(&block.at, "server", text);
+            writer.notes.left(&block.at, text);
             table::inside(block, Fate::NotCarried, "its server is not carried", writer.notes);
             continue;
         }
@@ -106,29 +119,27 @@ fn servers(
                 && !listens[at].iter().any(|other| other.address.starts_with("0.0.0.0:"));
             match addresses.iter().any(covered) {
                 true if six => {
-                    let text = "it is for clients of IPv4 too";
-                    writer.notes.different(&listen.at, "listen", text);
+                    writer.notes.different(&listen.at, "it is for clients of IPv4 too");
                 }
-                true => writer.notes.carried(&listen.at, "listen"),
+                true => writer.notes.carried(&listen.at),
                 false => {
                     let text = "not all servers that are carried have this address, so it is not \
                                 opened";
-                    writer.notes.left(&listen.at, "listen", text);
+                    writer.notes.left(&listen.at, text);
                 }
             }
         }
-        let own = scope.inside(block.inner(), writer.notes);
+        let mut own = scope.inside(block.inner(), writer.notes);
         global(block.inner(), writer.tree, writer.notes, formats);
         let default = default == Some(at);
-        let (hosts, all) = hosts(block, default, &mut taken, writer.notes);
+        let (hosts, all) = hosts(block, default, &mut own, &mut taken, writer.notes);
         default_closed |= !all;
         if hosts.is_empty() && !default {
-            let text = "no name of it is carried";
-            writer.notes.left(&block.at, "server", text);
-            table::inside(block, Fate::NotCarried, text, writer.notes);
+            writer.notes.left(&block.at, "no name of it is carried");
+            table::inside(block, Fate::NotCarried, "no name of it is carried", writer.notes);
             continue;
         }
-        writer.notes.carried(&block.at, "server");
+        writer.notes.carried(&block.at);
         carried.push(Server { directive: block, scope: own, hosts, default });
     }
     let closed = several_authorities(&carried, writer.notes);
@@ -151,7 +162,7 @@ fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
     for directive in all {
         match listen::read(directive) {
             Ok(listen) => found.push(listen),
-            Err(why) => notes.left(&directive.at, "listen", why),
+            Err(why) => notes.left(&directive.at, why),
         }
     }
     found
@@ -162,11 +173,15 @@ fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
 fn hosts(
     block: &Directive,
     default: bool,
+    scope: &mut Scope,
     taken: &mut Vec<String>,
     notes: &mut Notes,
 ) -> (Vec<String>, bool) {
     let (mut hosts, mut all) = (Vec::new(), true);
-    for directive in block.inner().iter().filter(|one| one.name == "server_name") {
+    let names = block.inner().iter().filter(|one| one.name == "server_name");
+    // A route that captures the host has no other hosts.
+    let is_alone = !default && names.clone().map(|one| one.words.len()).sum::<usize>() == 1;
+    for directive in names {
         let mut left = Vec::new();
         for name in &directive.words {
             let bare = name.strip_prefix("*.").unwrap_or(name);
@@ -176,7 +191,11 @@ fn hosts(
                 continue;
             }
             let ends = bare.starts_with('.') || bare.ends_with('.') || bare.is_empty();
-            if !bare.bytes().all(plain) || ends {
+            let captured = name.strip_prefix('~').filter(|_| is_alone).and_then(host_of);
+            if let Some(captured) = captured {
+                hosts.push(captured.text);
+                scope.groups = captured.groups;
+            } else if !bare.bytes().all(plain) || ends {
                 left.push(name.clone());
             } else if name.starts_with("*.") {
                 hosts.push(format!("*.{bare}"));
@@ -189,12 +208,12 @@ fn hosts(
         }
         let text = format!("without {}: a host is a name, or all below one", left.join(", "));
         match (left.is_empty(), default) {
-            (true, _) => notes.carried(&directive.at, &directive.shown()),
-            (false, true) => notes.left(&directive.at, &directive.shown(), text),
+            (true, _) => notes.carried(&directive.at),
+            (false, true) => notes.left(&directive.at, text),
             (false, false) => {
                 all = false;
                 let text = format!("{text}; the default server would answer, so it is closed");
-                notes.unprotected(&directive.at, &directive.shown(), text);
+                notes.unprotected(&directive.at, text);
             }
         }
     }
@@ -218,7 +237,7 @@ fn several_authorities(servers: &[Server<'_>], notes: &mut Notes) -> bool {
     for one in all.iter().filter(|_| several) {
         let text = "a listener has one authority for certificates of clients, and these servers \
                     have several";
-        notes.unprotected(&one.at, &one.shown(), text);
+        notes.unprotected(&one.at, text);
     }
     several
 }
@@ -231,28 +250,24 @@ fn listener(listen: &Listen, servers: &[Server<'_>], writer: &mut Writer<'_>) {
     section.set("http2", http2, &listen.at);
     if listen.proxy_header {
         let mut senders: Vec<String> = Vec::new();
-        for sender in servers.iter().flat_map(|server| &server.scope.senders) {
+        for sender in servers.iter().flat_map(|server| server.scope.all("set_real_ip_from")) {
             let word = sender.word(0);
             if word.parse::<ipnet::IpNet>().is_err() && word.parse::<std::net::IpAddr>().is_err() {
-                writer.notes.left(&sender.at, &sender.shown(), "it is not a network");
+                writer.notes.left(&sender.at, "it is not a network");
             } else if !senders.iter().any(|there| there == word) {
                 senders.push(word.to_owned());
             }
         }
         section.set_for("proxy_from", senders, "set_real_ip_from");
-        let text = "PROXY headers are accepted from set_real_ip_from only";
-        writer.notes.different(&listen.at, "listen", text);
+        writer.notes.different(&listen.at, "PROXY headers are accepted from set_real_ip_from only");
     }
     if listen.tls {
         let mut any = false;
         let mut pairs: Vec<(&str, &str)> = Vec::new();
         for server in servers {
-            let files = |name: &str| -> Vec<&Directive> {
-                let all = server.scope.certificates.iter();
-                all.filter(|one| one.name == name).collect()
-            };
-            let (chains, keys) = (files("ssl_certificate"), files("ssl_certificate_key"));
-            for (chain, key) in chains.iter().zip(&keys) {
+            let scope = &server.scope;
+            let chains = scope.all("ssl_certificate").iter();
+            for (chain, key) in chains.zip(scope.all("ssl_certificate_key")) {
                 if pairs.contains(&(chain.word(0), key.word(0))) {
                     continue;
                 }
@@ -265,7 +280,7 @@ fn listener(listen: &Listen, servers: &[Server<'_>], writer: &mut Writer<'_>) {
         }
         if !any {
             let text = "no server has a certificate, so this address is not written";
-            return writer.notes.left(&listen.at, "listen", text);
+            return writer.notes.left(&listen.at, text);
         }
         section.set("http3", listen.http3, &listen.at);
         client_certificates(&mut section, servers, writer.notes);
@@ -295,11 +310,10 @@ fn client_certificates(section: &mut Section, servers: &[Server<'_>], notes: &mu
                 } else if !optional {
                     tls.set("client_optional", false, &verify.at);
                 }
-                let text = "it holds for all servers of this address";
-                notes.different(&verify.at, &verify.shown(), text);
+                notes.different(&verify.at, "it holds for all servers of this address");
             }
-            ("off", _) => notes.carried(&verify.at, &verify.shown()),
-            _ => notes.left(&verify.at, &verify.shown(), "it needs ssl_client_certificate"),
+            ("off", _) => notes.carried(&verify.at),
+            _ => notes.left(&verify.at, "it needs ssl_client_certificate"),
         }
     }
 }
@@ -312,21 +326,21 @@ fn global(
     formats: &mut BTreeMap<String, String>,
 ) {
     for directive in all {
-        let (at, shown) = (&directive.at, directive.shown());
+        let at = &directive.at;
         match directive.name.as_str() {
             "user" => {
                 tree.section("server").set("user", directive.word(0), at);
                 if directive.words.len() > 1 {
                     tree.section("server").set("group", directive.word(1), at);
                 }
-                notes.carried(at, &shown);
+                notes.carried(at);
             }
             "worker_processes" => match directive.word(0).parse::<u64>() {
                 Ok(count) if (1..=1024).contains(&count) => {
                     tree.section("server").set("workers", Value::Count(count), at);
-                    notes.carried(at, &shown);
+                    notes.carried(at);
                 }
-                _ => notes.nothing(at, &shown, "one thread per CPU is the default"),
+                _ => notes.nothing(at, "one thread per CPU is the default"),
             },
             "keepalive_timeout" => limit(directive, "idle_keep_alive", tree, notes),
             "client_header_timeout" => limit(directive, "head_timeout", tree, notes),
@@ -335,17 +349,15 @@ fn global(
             "large_client_header_buffers" => {
                 let bytes = size(directive.word(1)).unwrap_or(8 << 10).clamp(1 << 10, 32 << 10);
                 tree.section("limits").set("head_bytes_max", Value::Bytes(bytes), at);
-                notes.different(at, &shown, "the whole head has this size, at most 32 KiB");
+                notes.different(at, "the whole head has this size, at most 32 KiB");
             }
             "resolver" => resolver(directive, tree, notes),
             "proxy_cache_path" => cache_path(directive, tree, notes),
             "log_format" => log_format(directive, formats, notes),
             "access_log" => access_log(directive, tree, formats, notes),
-            "real_ip_header" if directive.word(0) == "proxy_protocol" => {
-                notes.carried(at, &shown);
-            }
+            "real_ip_header" if directive.word(0) == "proxy_protocol" => notes.carried(at),
             "real_ip_header" => {
-                notes.left(at, &shown, "the client is the connection's, or the PROXY header's");
+                notes.left(at, "the client is the connection's, or the PROXY header's");
             }
             _ => {}
         }
@@ -353,20 +365,18 @@ fn global(
 }
 
 fn limit(directive: &Directive, key: &'static str, tree: &mut Tree, notes: &mut Notes) {
-    let (at, shown) = (&directive.at, directive.shown());
-    let day = std::time::Duration::from_secs(86_400);
-    let time = time(directive.word(0)).filter(|time| !time.is_zero() && *time <= day);
-    let Some(time) = time else {
-        return notes.left(at, &shown, "a time-out is from a millisecond to a day");
+    let at = &directive.at;
+    let Some(time) = timeout(time(directive.word(0))) else {
+        return notes.left(at, "a time-out is from a millisecond to a day");
     };
     let section = tree.section("limits");
     match section.get(key) {
-        Some(other) if *other != Value::Time(time) => {
-            notes.left(at, &shown, "there is one value for all servers, and another line has it");
+        Some(other) if *other != time => {
+            notes.left(at, "there is one value for all servers, and another line has it");
         }
         _ => {
-            section.set(key, Value::Time(time), at);
-            notes.carried(at, &shown);
+            section.set(key, time, at);
+            notes.carried(at);
         }
     }
 }
@@ -379,19 +389,19 @@ fn resolver(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
         address.or_else(|| word.parse().ok()).map(|address| address.to_string())
     };
     let servers: Vec<String> = directive.words.iter().filter_map(server).take(3).collect();
-    let (at, shown) = (&directive.at, directive.shown());
+    let at = &directive.at;
     if servers.is_empty() {
-        return notes.left(at, &shown, "a name server is an IP address");
+        return notes.left(at, "a name server is an IP address");
     }
     tree.section("dns").set("servers", servers, at);
-    notes.different(at, &shown, "up to three name servers; a name is kept for its TTL");
+    notes.different(at, "up to three name servers; a name is kept for its TTL");
 }
 
 fn cache_path(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
-    let (at, shown) = (&directive.at, directive.shown());
+    let at = &directive.at;
     let store = tree.section("store");
     if store.get("path").is_some() {
-        return notes.left(at, &shown, "there is one store on disk; make the first one larger");
+        return notes.left(at, "there is one store on disk; make the first one larger");
     }
     let option = |name: &str| {
         let with = |word: &String| word.strip_prefix(name)?.strip_prefix('=').and_then(size);
@@ -402,7 +412,7 @@ fn cache_path(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
     store.set("bytes", Value::Bytes(bytes), at);
     let text = "the store is empty at first, in a directory of this name in nginx's; without \
                 max_size it has 1 GiB; responses are evicted when it is full, not by `inactive`";
-    notes.different(at, &shown, text);
+    notes.different(at, text);
 }
 
 /// Variables of a log format, and the codes of Apache's for them.
@@ -424,7 +434,7 @@ const CODES: &[(&str, &str)] = &[
 ];
 
 fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, notes: &mut Notes) {
-    let (at, shown) = (&directive.at, format!("log_format {}", directive.word(0)));
+    let at = &directive.at;
     let texts = directive.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
     let mut text: String = texts.map(String::as_str).collect();
     for (variable, code) in CODES {
@@ -432,10 +442,10 @@ fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, not
     }
     let format = format!("apache:{text}");
     if text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
-        return notes.left(at, &shown, "it has a variable that has no code here");
+        return notes.left(at, "it has a variable that has no code here");
     }
     formats.insert(directive.word(0).to_owned(), format);
-    notes.carried(at, &shown);
+    notes.carried(at);
 }
 
 fn access_log(
@@ -444,17 +454,17 @@ fn access_log(
     formats: &BTreeMap<String, String>,
     notes: &mut Notes,
 ) {
-    let (at, shown) = (&directive.at, directive.shown());
+    let at = &directive.at;
     let path = directive.word(0);
     if path == "off" {
-        return notes.nothing(at, &shown, "without [log] there is no log");
+        return notes.nothing(at, "without [log] there is no log");
     }
     if path.contains('$') || path.starts_with("syslog:") {
-        return notes.left(at, &shown, "the log is a file");
+        return notes.left(at, "the log is a file");
     }
     let log = tree.section("log");
     if log.get("path").is_some_and(|there| *there != Value::from(path)) {
-        return notes.left(at, &shown, "there is one access log");
+        return notes.left(at, "there is one access log");
     }
     let format = match directive.word(1) {
         "" | "combined" => Some("combined".to_owned()),
@@ -463,9 +473,9 @@ fn access_log(
     log.set("path", path, at);
     log.set("format", format.clone().unwrap_or_else(|| "combined".to_owned()), at);
     match (format, directive.words.iter().any(|word| word.starts_with("if="))) {
-        (_, true) => notes.left(at, &shown, "all requests are logged"),
-        (None, _) => notes.left(at, &shown, "its format is not carried; the log is `combined`"),
-        _ => notes.carried(at, &shown),
+        (_, true) => notes.left(at, "all requests are logged"),
+        (None, _) => notes.left(at, "its format is not carried; the log is `combined`"),
+        _ => notes.carried(at),
     }
 }
 

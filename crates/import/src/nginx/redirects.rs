@@ -2,141 +2,131 @@
 
 use super::blocks::Directive;
 use super::table;
-use crate::note::{Fate, Notes, Place};
-use crate::tree::{Section, Value};
+use crate::note::{Fate, Notes};
+use crate::pattern::{path_of, repeated};
+use crate::route::{Action, CAPTURES, Path};
 
-/// An answer without an upstream.
-#[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) at: Place,
-    pub(crate) status: u64,
-    pub(crate) location: Option<String>,
-    pub(crate) with_path: bool,
-    pub(crate) body: Option<String>,
+/// What texts can repeat of the host and the path of a request.
+pub(crate) struct Names<'n> {
+    /// The hosts of the server, if it has no others.
+    pub(crate) hosts: &'n [String],
+    pub(crate) groups: &'n [(String, String)],
 }
 
-impl Answer {
-    pub(crate) fn write(&self, section: &mut Section) {
-        match &self.location {
-            Some(location) => {
-                section.set("redirect", location.clone(), &self.at);
-                if self.with_path {
-                    section.set("with_path", true, &self.at);
-                }
-            }
-            None => {
-                let body = self.body.clone().unwrap_or_else(|| format!("{}\n", self.status));
-                section.set("answer", body, &self.at);
-            }
+impl Names<'_> {
+    /// The only host, with its capture if it has one.
+    fn host(&self) -> Option<&String> {
+        self.hosts.first().filter(|host| self.hosts.len() == 1 && !host.starts_with("*."))
+    }
+
+    /// A redirect to a URL that is fixed except for captures, perhaps with the path of the request.
+    fn redirect(&self, status: u64, target: &str) -> Result<Action, String> {
+        let (target, with_path) = match target.strip_suffix("$request_uri") {
+            Some(start) => (start, true),
+            None => (target, false),
+        };
+        let own = ["$host", "$server_name", "$http_host"].iter().find(|own| target.contains(**own));
+        let mut groups = self.groups.to_vec();
+        if let Some(own) = own {
+            let text = "a redirect has a fixed host, and this server has not one name alone";
+            let host = self.host().ok_or_else(|| text.to_owned())?;
+            groups.push((own[1..].to_owned(), host.clone()));
         }
-        section.set("status", Value::Count(self.status), &self.at);
+        let text = repeated(target, '$', &groups);
+        let label = self.host().filter(|host| host.starts_with('{'));
+        let label = label.and_then(|host| host.split('.').next()).unwrap_or_default();
+        text.and_then(|text| Action::redirect(status, text, with_path, label)).ok_or_else(|| {
+            "a redirect has a fixed URL, except for parts of the path and the host".to_owned()
+        })
     }
 }
 
-/// The answer of the first `return` or `rewrite` at this level. `None` if there is none; the inner
-/// value is `None` if it is not carried.
+/// Whether a directive answers itself.
+pub(crate) fn is_answer(directive: &Directive) -> bool {
+    matches!(directive.name.as_str(), "return" | "rewrite")
+}
+
+/// The answer of the first `return` or `rewrite` at this level, if there is one. `within` is the
+/// path of its location.
 pub(crate) fn action(
     all: &[Directive],
-    hosts: &[String],
-    default: bool,
+    names: &Names<'_>,
+    within: &mut Path,
     notes: &mut Notes,
-) -> Option<Option<Answer>> {
-    let first = all.iter().find(|one| matches!(one.name.as_str(), "return" | "rewrite"))?;
-    let (at, shown) = (&first.at, first.shown());
+) -> Option<Action> {
+    let first = all.iter().find(|one| is_answer(one))?;
+    let at = &first.at;
     let answer = match first.name.as_str() {
-        "return" => returned(first, hosts, default),
-        _ => rewritten(first, hosts, default),
-    };
-    match answer {
-        Ok(answer) => {
-            match first.word(0) {
-                "444" => {
-                    notes.different(at, &shown, "the answer is 403 instead of a closed connection");
-                }
-                _ => notes.carried(at, &shown),
+        "return" => returned(first, names),
+        _ if is_for_all(first) => rewritten(first, names),
+        _ => match pattern(first, names) {
+            Some((path, action)) if path.text() == format!("{}*", within.text()) => {
+                *within = path;
+                Ok(action)
             }
-            Some(Some(answer))
+            _ => Err("only a redirect of all requests of its location is carried".to_owned()),
+        },
+    };
+    match &answer {
+        Ok(_) if first.word(0) == "444" => {
+            notes.different(at, "the answer is 403 instead of a closed connection");
         }
-        Err(why) => {
-            notes.left(at, &shown, format!("{why}; this is answered with 501"));
-            Some(None)
-        }
+        Ok(Action::Redirect { to, .. }) if to.contains('{') => notes.different(at, CAPTURES),
+        Ok(_) => notes.carried(at),
+        Err(why) => notes.left(at, format!("{why}; this is answered with 501")),
     }
+    Some(answer.unwrap_or(Action::NotCarried))
 }
 
-fn returned(directive: &Directive, hosts: &[String], default: bool) -> Result<Answer, String> {
-    let at = directive.at.clone();
+fn returned(directive: &Directive, names: &Names<'_>) -> Result<Action, String> {
     let (status, text) = match directive.word(0).parse::<u64>() {
         Ok(status) => (status, directive.word(1)),
         Err(_) => (302, directive.word(0)),
     };
     match status {
-        301 | 302 | 303 | 307 | 308 => redirect(at, status, text, hosts, default),
-        444 => Ok(Answer { at, status: 403, location: None, with_path: false, body: None }),
+        301 | 302 | 303 | 307 | 308 => names.redirect(status, text),
+        444 => Ok(Action::Answer { status: 403, body: "403\n".to_owned() }),
         204 | 304 => Err("an answer has a body".to_owned()),
-        200..=599 if text.contains('$') => Err("there are no variables".to_owned()),
-        200..=599 => {
-            let body = (!text.is_empty()).then(|| text.to_owned());
-            Ok(Answer { at, status, location: None, with_path: false, body })
-        }
+        200..=599 if text.contains('$') => Err("an answer has a fixed text".to_owned()),
+        200..=599 if text.is_empty() => Ok(Action::Answer { status, body: format!("{status}\n") }),
+        200..=599 => Ok(Action::Answer { status, body: text.to_owned() }),
         _ => Err("this is not the status of an answer".to_owned()),
     }
 }
 
-/// `rewrite ^ URL permanent` and `rewrite ^/path$ URL redirect`.
-fn rewritten(directive: &Directive, hosts: &[String], default: bool) -> Result<Answer, String> {
-    let (pattern, target) = (directive.word(0), directive.word(1));
-    let status = match directive.word(2) {
-        "permanent" => 301,
-        "redirect" => 302,
-        _ => return Err("URLs are passed on as they are".to_owned()),
-    };
-    match pattern {
-        "^" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" => {
-            let target = match pattern.contains("/(") {
-                true => target.replace("/$1", "$request_uri"),
-                false => target.replace("$1", "$request_uri"),
-            };
-            redirect(directive.at.clone(), status, &target, hosts, default)
-        }
-        _ => Err("routes have no expressions".to_owned()),
-    }
+/// Whether a rewrite is for all paths.
+fn is_for_all(rewrite: &Directive) -> bool {
+    matches!(rewrite.word(0), "^" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)")
 }
 
-/// A redirect to a fixed URL, or to a fixed scheme and host with the path of the request.
-fn redirect(
-    at: Place,
-    status: u64,
-    target: &str,
-    hosts: &[String],
-    default: bool,
-) -> Result<Answer, String> {
-    let (target, with_path) = match target.strip_suffix("$request_uri") {
-        Some(start) => (start, true),
-        None => (target, false),
+fn status_of(rewrite: &Directive) -> Option<u64> {
+    let statuses = [("permanent", 301), ("redirect", 302)];
+    statuses.iter().find(|(flag, _)| *flag == rewrite.word(2)).map(|(_, status)| *status)
+}
+
+/// `rewrite ^ URL permanent`.
+fn rewritten(rewrite: &Directive, names: &Names<'_>) -> Result<Action, String> {
+    let Some(status) = status_of(rewrite) else {
+        return Err("URLs are passed on as they are".to_owned());
     };
-    let own = ["$host", "$server_name", "$http_host"].iter().find(|own| target.contains(**own));
-    let target = match own {
-        None => target.to_owned(),
-        Some(own) => {
-            let one = hosts.len() == 1 && !default && !hosts[0].starts_with("*.");
-            if !one {
-                let text = "a redirect has a fixed host, and this server has not one name alone";
-                return Err(text.to_owned());
-            }
-            target.replace(own, &hosts[0])
-        }
-    };
-    if target.contains('$') || target.is_empty() || target.chars().any(char::is_control) {
-        return Err("a redirect has a fixed URL".to_owned());
-    }
-    Ok(Answer { at, status, location: Some(target), with_path, body: None })
+    let rest = if rewrite.word(0).contains("/(") { "/$1" } else { "$1" };
+    names.redirect(status, &rewrite.word(1).replace(rest, "$request_uri"))
+}
+
+/// `rewrite ^/old/(.*)$ /new/$1 permanent`: a path, and the redirect.
+pub(crate) fn pattern(rewrite: &Directive, names: &Names<'_>) -> Option<(Path, Action)> {
+    let status =
+        status_of(rewrite).filter(|_| rewrite.name == "rewrite" && !is_for_all(rewrite))?;
+    let (path, found) = path_of(rewrite.word(0))?;
+    let groups = [names.groups, &found.groups].concat();
+    let target = rewrite.word(1).strip_suffix('?').unwrap_or(rewrite.word(1));
+    let action = Names { groups: &groups, ..*names }.redirect(status, target).ok()?;
+    Some((path, action))
 }
 
 /// Writes the notes of an `if` block. Returns whether it kept requests out: it does unless it only
 /// redirects, or changes responses.
 pub(crate) fn condition(condition: &Directive, notes: &mut Notes) -> bool {
-    let shown = condition.shown();
     let is_open = |one: &Directive| match one.name.as_str() {
         "return" => !table::restricts(one),
         "rewrite" => matches!(one.word(2), "permanent" | "redirect"),
@@ -146,9 +136,9 @@ pub(crate) fn condition(condition: &Directive, notes: &mut Notes) -> bool {
     let keeps_out = !condition.inner().iter().all(is_open);
     let text = "conditions are not carried, and nothing inside";
     if keeps_out {
-        notes.unprotected(&condition.at, &shown, text);
+        notes.unprotected(&condition.at, text);
     } else {
-        notes.left(&condition.at, &shown, text);
+        notes.left(&condition.at, text);
     }
     table::inside(condition, Fate::NotCarried, "it is inside a condition", notes);
     keeps_out

@@ -6,21 +6,29 @@
 //! requests must not go elsewhere.
 
 use super::blocks::Directive;
-use super::redirects::{self, Answer};
+use super::limits::Limited;
+use super::redirects::{self, Names};
 use super::scope::Scope;
+use super::store::{self, Maps};
 use super::table;
 use super::upstreams::{Upstreams, Wanted};
 use crate::fields;
 use crate::limits::{DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
-use crate::tree::{Section, Tree, Value};
-use crate::vcl::pattern::literal;
+use crate::pattern::{host_of, literal, path_of, repeated};
+use crate::route::{Action, CAPTURES, Keys, Path, change};
+use crate::tree::{Section, Tree};
 
 /// Where routes are written.
 pub(crate) struct Writer<'w> {
     pub(crate) tree: &'w mut Tree,
     pub(crate) notes: &'w mut Notes,
     pub(crate) upstreams: &'w mut Upstreams,
+    pub(crate) maps: Maps,
+    /// Some locations code responses.
+    pub(crate) codes: bool,
+    /// Where clients are limited.
+    pub(crate) limited: Vec<Limited>,
     pub(crate) open: bool,
 }
 
@@ -34,19 +42,12 @@ pub(crate) struct Server<'s> {
     pub(crate) default: bool,
 }
 
-/// The path of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Path {
-    Exact(String),
-    Prefix(String),
-}
-
-/// What a route does.
-#[derive(Clone, Debug)]
-enum Action {
-    Upstream(String),
-    Answer(Answer),
-    NotCarried,
+impl Server<'_> {
+    /// What texts of this scope can repeat.
+    fn names<'n>(&'n self, scope: &'n Scope) -> Names<'n> {
+        let hosts = if self.default { &[] } else { &self.hosts[..] };
+        Names { hosts, groups: &scope.groups }
+    }
 }
 
 struct Route {
@@ -56,21 +57,22 @@ struct Route {
     scope: Scope,
     /// What [`does`] says, if a location with an expression can have its requests.
     does: Option<String>,
-    store: bool,
+    /// `None`: nothing is stored.
+    keys: Option<Keys>,
     closed: bool,
 }
 
 impl Route {
     /// A route that stores nothing, and whose requests are no expression's.
-    fn plain(at: Place, path: Path, action: Action, scope: Scope) -> Route {
-        Route { at, path, action, scope, does: None, store: false, closed: false }
+    fn plain(at: &Place, path: Path, action: Action, scope: &Scope) -> Route {
+        let (at, scope) = (at.clone(), scope.clone());
+        Route { at, path, action, scope, does: None, keys: None, closed: false }
     }
 }
 
 /// A location with an expression.
 struct Other {
     at: Place,
-    shown: String,
     /// How its paths begin.
     starts: Vec<String>,
     does: String,
@@ -88,37 +90,40 @@ pub(crate) fn server(
     default_closed: bool,
     writer: &mut Writer<'_>,
 ) {
-    let mut found = Found { routes: Vec::new(), unprotected: closed, others: Vec::new() };
     let inner = server.directive.inner();
+    let mut found =
+        Found { routes: Vec::new(), unprotected: closed, others: Vec::new(), paths: Vec::new() };
+    found.paths_of(inner, 0);
+    let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
-    if let Some(answer) = redirects::action(inner, &server.hosts, server.default, writer.notes) {
-        let skipped = inner.iter().filter(|directive| directive.name == "location");
-        let (fate, text) = match answer {
-            Some(_) => (Fate::Nothing, "the server answers all requests before"),
-            None => (Fate::NotCarried, "what its server does before is not carried"),
+    let mut answers = inner.iter().filter(|one| redirects::is_answer(one)).peekable();
+    while let Some((path, action)) = answers.peek().and_then(|one| redirects::pattern(one, &names))
+    {
+        let Some(one) = answers.next() else { break };
+        let more = match found.paths.iter().all(|(_, other)| path.comes_before(other)) {
+            true => "",
+            false => "; a location with a longer path comes first",
         };
-        for location in skipped {
-            writer.notes.add(&location.at, &location.shown(), fate, text);
+        writer.notes.different(&one.at, format!("{CAPTURES}{more}"));
+        found.routes.push(Route::plain(&one.at, path, action, &server.scope));
+    }
+    let rest: Vec<Directive> = answers.cloned().collect();
+    if let Some(answer) = redirects::action(&rest, &names, &mut Path::root(), writer.notes) {
+        let (fate, text) = match answer {
+            Action::NotCarried => (Fate::NotCarried, "what its server does before is not carried"),
+            _ => (Fate::Nothing, "the server answers all requests before"),
+        };
+        for location in inner.iter().filter(|directive| directive.name == "location") {
+            writer.notes.add(&location.at, fate, text);
             table::inside(location, fate, text, writer.notes);
         }
-        found.routes.push(Route::plain(
-            server.directive.at.clone(),
-            Path::Prefix("/".to_owned()),
-            answer.map_or(Action::NotCarried, Action::Answer),
-            server.scope.clone(),
-        ));
+        found.routes.push(Route::plain(at, Path::root(), answer, &server.scope));
     } else {
         found.conditions(inner, writer.notes);
         found.locations(inner, &server.scope, server, writer, 0);
-        if !found.routes.iter().any(|route| route.path == Path::Prefix("/".to_owned())) {
-            let text = "requests that no location carries are answered with 501";
-            writer.notes.different(&server.directive.at, "server", text);
-            found.routes.push(Route::plain(
-                server.directive.at.clone(),
-                Path::Prefix("/".to_owned()),
-                Action::NotCarried,
-                server.scope.clone(),
-            ));
+        if !found.routes.iter().any(|route| route.path == Path::root()) {
+            writer.notes.different(at, "requests that no location carries are answered with 501");
+            found.routes.push(Route::plain(at, Path::root(), Action::NotCarried, &server.scope));
         }
     }
     found.compare_others(writer.notes);
@@ -126,7 +131,7 @@ pub(crate) fn server(
     for route in found.routes {
         if writer.tree.all("route").count() >= ROUTES_MAX {
             let text = format!("there are more than {ROUTES_MAX} routes");
-            writer.notes.left(&route.at, "location", text);
+            writer.notes.left(&route.at, text);
             continue;
         }
         write(&route, server, (closed, default_closed), writer);
@@ -139,9 +144,35 @@ struct Found {
     others: Vec<Other>,
     /// Requests that were kept out could find another route.
     unprotected: bool,
+    /// The paths of all locations, with whether one comes before any expression.
+    paths: Vec<(bool, Path)>,
 }
 
 impl Found {
+    fn paths_of(&mut self, all: &[Directive], depth: usize) {
+        for location in all.iter().filter(|one| one.name == "location" && depth < DEPTH_MAX) {
+            let path = match (location.word(0), location.word(1)) {
+                ("=", path) => (true, Path::Exact(path.to_owned())),
+                ("^~", path) => (true, Path::Prefix(path.to_owned())),
+                ("~", pattern) => (false, path_of(pattern).map_or_else(Path::root, |one| one.0)),
+                (path, _) => (false, Path::Prefix(path.to_owned())),
+            };
+            self.paths.push(path);
+            self.paths_of(location.inner(), depth + 1);
+        }
+    }
+
+    /// The path of an expression, if its requests find no other route than its own.
+    fn of_expression(&self, pattern: &str) -> Option<(Path, Vec<(String, String)>)> {
+        let (path, found) = path_of(pattern)?;
+        let own = self.paths.iter().position(|(_, other)| *other == path);
+        let mut others = self.paths.iter().enumerate().filter(|(at, _)| Some(*at) != own);
+        let is_first = |(_, (beats, other)): (usize, &(bool, Path))| {
+            path.comes_before(other) && !(*beats && path.meets(other))
+        };
+        others.all(is_first).then_some((path.clone(), found.groups))
+    }
+
     /// `if` blocks of a server. One that answers with an error keeps requests out.
     fn conditions(&mut self, all: &[Directive], notes: &mut Notes) {
         for condition in all.iter().filter(|directive| directive.name == "if") {
@@ -178,25 +209,29 @@ impl Found {
             scope.unprotected |= redirects::condition(condition, writer.notes);
         }
         let keeps_out = scope.denied || scope.unprotected || inner.iter().any(table::restricts);
-        let shown = format!("location {}", location.words.join(" "));
-        let path = match &location.words[..] {
+        let mut path = match &location.words[..] {
             [path] if path.starts_with('/') => Path::Prefix(path.clone()),
             [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
             [sign, path] if sign == "^~" && path.starts_with('/') => Path::Prefix(path.clone()),
+            [sign, pattern] if sign == "~" && self.of_expression(pattern).is_some() => {
+                let (path, groups) = self.of_expression(pattern).unwrap_or((Path::root(), vec![]));
+                scope.groups.extend(groups);
+                path
+            }
             _ if keeps_out => {
                 self.unprotected = true;
-                let text = "routes have no expressions, and this one refuses requests";
-                writer.notes.unprotected(&location.at, &shown, text);
+                let text = "routes have no such expressions, and this one refuses requests";
+                writer.notes.unprotected(&location.at, text);
                 return not_written(location, writer);
             }
             _ => {
-                let text = "routes have exact paths and prefixes; its requests go to the others";
-                writer.notes.left(&location.at, &shown, text);
+                let text = "routes have exact paths, prefixes and captures of segments; its \
+                            requests go to the others";
+                writer.notes.left(&location.at, text);
                 // Other requests do not reach a location with a name.
                 if !location.word(0).starts_with('@') {
                     self.others.push(Other {
                         at: location.at.clone(),
-                        shown,
                         starts: starts(location.word(1)),
                         does: does(inner, &scope),
                         stores: stores(&scope),
@@ -206,61 +241,42 @@ impl Found {
             }
         };
         let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
-        let (Path::Exact(text) | Path::Prefix(text)) = &path;
-        if text.contains(['?', '#', ' ']) {
+        if path.text().contains(['?', '#', ' ']) {
             self.unprotected |= keeps_out;
-            let text = "the path of a route has no such characters";
-            writer.notes.unprotected(&location.at, &shown, text);
+            writer.notes.unprotected(&location.at, "the path of a route has no such characters");
             return not_written(location, writer);
         }
         match &path {
             Path::Prefix(prefix) if !prefix.ends_with('/') && keeps_out => {
                 self.unprotected = true;
                 let text = format!("a prefix ends at a slash: {prefix}x would not be refused");
-                writer.notes.unprotected(&location.at, &shown, text);
+                writer.notes.unprotected(&location.at, text);
             }
             Path::Prefix(prefix) if !prefix.ends_with('/') => {
                 let text = format!("a prefix ends at a slash: {prefix}x goes to another route");
-                writer.notes.different(&location.at, &shown, text);
+                writer.notes.different(&location.at, text);
             }
-            _ => writer.notes.carried(&location.at, &shown),
+            _ => writer.notes.carried(&location.at),
         }
-        let action = action(inner, &path, &scope, server, writer);
+        let action = action(inner, &mut path, &scope, server, writer);
         let forwards = matches!(action, Action::Upstream(_));
         if let Path::Prefix(prefix) = &path
             && forwards
             && prefix.len() > 1
+            && location.word(0) != "~"
             && let Some(bare) = prefix.strip_suffix('/')
         {
             // nginx answers a request for the prefix without its slash like this.
-            let answer = Answer {
-                at: location.at.clone(),
-                status: 301,
-                location: Some(prefix.clone()),
-                with_path: false,
-                body: None,
-            };
-            self.routes.push(Route::plain(
-                location.at.clone(),
-                Path::Exact(bare.to_owned()),
-                Action::Answer(answer),
-                Scope::default(),
-            ));
+            let action = Action::Redirect { status: 301, to: prefix.clone(), with_path: false };
+            let path = Path::Exact(bare.to_owned());
+            self.routes.push(Route::plain(&location.at, path, action, &Scope::default()));
         }
-        let at = location.at.clone();
         // An exact location of that path comes before the redirect.
         self.routes.retain(|other| other.path != path || matches!(path, Path::Prefix(_)));
         let does = (!beats && forwards).then(|| does(inner, &scope));
-        let store = forwards && stored(&scope, writer.notes);
-        self.routes.push(Route {
-            at,
-            path,
-            action,
-            scope: scope.clone(),
-            does,
-            store,
-            closed: false,
-        });
+        let keys = if forwards { store::keys(&scope, &writer.maps, writer.notes) } else { None };
+        let route = Route::plain(&location.at, path, action, &scope);
+        self.routes.push(Route { does, keys, ..route });
         self.locations(inner, &scope, server, writer, depth + 1);
     }
 
@@ -269,19 +285,17 @@ impl Found {
     fn compare_others(&mut self, notes: &mut Notes) {
         for other in &self.others {
             for route in &mut self.routes {
-                let (Path::Exact(path) | Path::Prefix(path)) = &route.path;
-                let path = path.to_ascii_lowercase();
+                let path = route.path.start().to_ascii_lowercase();
                 let meet = |start: &String| path.starts_with(start) || start.starts_with(&path);
                 let meets = other.starts.iter().any(meet);
                 let Some(does) = route.does.as_ref().filter(|_| meets) else { continue };
                 if *does != other.does {
                     route.closed = true;
                     let text = "its requests would find a route that does something else";
-                    notes.unprotected(&other.at, &other.shown, text);
-                } else if route.store && stores(&route.scope) != other.stores {
-                    route.store = false;
-                    let text = "nothing is stored where it would be stored otherwise";
-                    notes.left(&other.at, &other.shown, text);
+                    notes.unprotected(&other.at, text);
+                } else if route.keys.is_some() && stores(&route.scope) != other.stores {
+                    route.keys = None;
+                    notes.left(&other.at, "nothing is stored where it would be stored otherwise");
                 }
             }
         }
@@ -298,15 +312,23 @@ fn does(inner: &[Directive], scope: &Scope) -> String {
     let is_action = |one: &&Directive| {
         one.name.ends_with("_pass") || matches!(one.name.as_str(), "return" | "rewrite")
     };
-    let all = inner.iter().filter(is_action).chain(&scope.set_headers);
+    let all = inner.iter().filter(is_action).chain(scope.all("proxy_set_header"));
+    let all = all.chain(scope.all("proxy_hide_header"));
     all.map(|one| one.shown() + ";").collect()
 }
 
 /// What decides what a location stores; `None`: nothing.
 fn stores(scope: &Scope) -> Option<String> {
-    let cache = scope.get("proxy_cache").filter(|cache| cache.word(0) != "off")?;
-    let names = ["proxy_cache_key", "proxy_cache_bypass", "proxy_no_cache", "proxy_ignore_headers"];
-    let more = names.iter().filter_map(|name| scope.get(name));
+    let cache = store::cache(scope)?;
+    let single = [
+        "proxy_cache_key",
+        "proxy_ignore_headers",
+        "proxy_cache_use_stale",
+        "proxy_cache_background_update",
+    ];
+    let lists = ["proxy_cache_bypass", "proxy_no_cache", "proxy_cache_valid"];
+    let more = single.iter().filter_map(|name| scope.get(name));
+    let more = more.chain(lists.iter().flat_map(|name| scope.all(name)));
     Some([cache].into_iter().chain(more).map(|one| one.shown() + ";").collect())
 }
 
@@ -334,36 +356,35 @@ pub(super) fn starts(pattern: &str) -> Vec<String> {
 
 fn action(
     inner: &[Directive],
-    path: &Path,
+    path: &mut Path,
     scope: &Scope,
     server: &Server<'_>,
     writer: &mut Writer<'_>,
 ) -> Action {
-    if let Some(answer) = redirects::action(inner, &server.hosts, server.default, writer.notes) {
-        return answer.map_or(Action::NotCarried, Action::Answer);
+    if let Some(answer) = redirects::action(inner, &server.names(scope), path, writer.notes) {
+        return answer;
     }
     let pass = inner.iter().find(|one| matches!(one.name.as_str(), "proxy_pass" | "grpc_pass"));
     let Some(pass) = pass else { return Action::NotCarried };
-    let (at, shown) = (&pass.at, pass.shown());
+    let at = &pass.at;
     let Some((scheme, rest)) = pass.word(0).split_once("://") else {
-        writer.notes.left(at, &shown, "the server is not a URL; this is answered with 501");
+        writer.notes.left(at, "the server is not a URL; this is answered with 501");
         return Action::NotCarried;
     };
     let split = rest.find('/').unwrap_or(rest.len());
     let (authority, uri) = rest.split_at(split);
     let known = matches!(scheme, "http" | "https" | "grpc" | "grpcs");
     if !known || pass.word(0).contains('$') || authority.is_empty() || authority.contains("unix:") {
-        let text = "the server is not a fixed host and port; this is answered with 501";
-        writer.notes.left(at, &shown, text);
+        writer.notes.left(at, "the server is not a fixed host and port; this is answered with 501");
         return Action::NotCarried;
     }
-    let (Path::Exact(own) | Path::Prefix(own)) = path;
+    let own = path.text();
     if !uri.is_empty() && uri != own {
         let text = format!(
             "{own} would be replaced by {uri} in each URL, and paths are passed on as they are; \
              this is answered with 501"
         );
-        writer.notes.left(at, &shown, text);
+        writer.notes.left(at, text);
         return Action::NotCarried;
     }
     let (host, forwarded) = sent(scope, authority);
@@ -371,11 +392,11 @@ fn action(
     let wanted = Wanted { at: at.clone(), scheme, authority, host, forwarded, scope };
     match writer.upstreams.name(&wanted, writer.tree, writer.notes) {
         Some(name) => {
-            writer.notes.carried(at, &shown);
+            writer.notes.carried(at);
             Action::Upstream(name)
         }
         None => {
-            writer.notes.left(at, &shown, "no server of it is carried");
+            writer.notes.left(at, "no server of it is carried");
             Action::NotCarried
         }
     }
@@ -385,7 +406,7 @@ fn action(
 fn sent(scope: &Scope, authority: &str) -> (Option<String>, bool) {
     let mut host = Some(authority.to_owned());
     let (mut added, mut others) = (None, false);
-    for header in &scope.set_headers {
+    for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match name.as_str() {
             "host" => {
@@ -411,34 +432,36 @@ fn write(
     writer: &mut Writer<'_>,
 ) {
     let mut section = Section::new("route");
-    let (key, text) = match &route.path {
-        Path::Exact(text) => ("path", text),
-        Path::Prefix(text) => ("prefix", text),
-    };
-    section.set(key, text.clone(), &route.at);
-    match &route.action {
-        Action::Upstream(name) => {
-            section.set("upstream", name.clone(), &route.at);
-            if stores(&route.scope).is_none() {
-                section.set_for("store", false, "without proxy_cache nothing is stored");
-            } else if !route.store {
-                section.set_for("store", false, "see the notes of the import");
-            }
-            fields(&mut section, &route.scope);
-        }
-        Action::Answer(answer) => answer.write(&mut section),
-        Action::NotCarried => {
-            section.set_for("answer", "not imported\n", "see the notes of the import");
-            section.set_for("status", Value::Count(501), "see the notes of the import");
-        }
+    let (scope, from) = (&route.scope, route.at.to_string());
+    route.path.write(&mut section, &from);
+    let is_denied =
+        scope.denied && matches!(route.action, Action::Upstream(_) | Action::NotCarried);
+    if is_denied {
+        let denied = Action::Answer { status: 403, body: "denied\n".to_owned() };
+        denied.write(&mut section, "deny all");
+    } else {
+        route.action.write(&mut section, &from);
     }
-    if route.scope.denied && matches!(route.action, Action::Upstream(_) | Action::NotCarried) {
-        for key in ["upstream", "store"] {
-            section.unset(key);
+    if let Action::Upstream(_) = route.action
+        && !is_denied
+    {
+        match &route.keys {
+            Some(keys) => {
+                keys.write(&mut section, "proxy_cache");
+                let codes = store::compression(scope, writer.tree, writer.notes);
+                if writer.codes && !codes {
+                    section.set_for("compression", false, "gzip is off here");
+                }
+            }
+            None if stores(scope).is_none() => {
+                section.set_for("store", false, "without proxy_cache nothing is stored");
+            }
+            None => section.set_for("store", false, "see the notes of the import"),
         }
-        section.set_for("answer", "denied\n", "deny all");
-        section.set_for("status", Value::Count(403), "deny all");
-    } else if (closed || route.closed || route.scope.unprotected) && !writer.open {
+        fields(&mut section, scope, writer.notes);
+        writer.limited.push(Limited::new(server, &route.path, scope));
+    }
+    if !is_denied && (closed || route.closed || scope.unprotected) && !writer.open {
         section.close();
     }
     if !server.hosts.is_empty() {
@@ -454,79 +477,47 @@ fn write(
     }
 }
 
-/// Whether a location stores what nginx does. Writes the note if it cannot.
-fn stored(scope: &Scope, notes: &mut Notes) -> bool {
-    let Some(cache) = scope.get("proxy_cache").filter(|cache| cache.word(0) != "off") else {
-        return false;
-    };
-    let ignored = scope.get("proxy_ignore_headers");
-    let is_cookie = |word: &String| word.eq_ignore_ascii_case("set-cookie");
-    let shares_cookies = ignored.is_some_and(|names| names.words.iter().any(is_cookie));
-    if !shares_cookies {
-        let text = "nginx stores no response with Set-Cookie, and routes do not look at that, so \
-                    nothing is stored; with `proxy_ignore_headers Set-Cookie` it is";
-        notes.left(&cache.at, &cache.shown(), text);
-    }
-    shares_cookies && !is_divided(scope)
-}
-
-/// Whether something in the request decides who gets a stored response. That is not carried, so
-/// nothing is stored.
-fn is_divided(scope: &Scope) -> bool {
-    let usual = [
-        "scheme",
-        "proxy_host",
-        "http_host",
-        "host",
-        "server_name",
-        "request_uri",
-        "uri",
-        "is_args",
-        "args",
-        "request_method",
-    ];
-    let by_key = scope.get("proxy_cache_key").is_some_and(|key| {
-        let text = key.words.join(" ").replace(['{', '}'], "");
-        let name = |part: &str| {
-            let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            part[..end.unwrap_or(part.len())].to_owned()
-        };
-        text.split('$').skip(1).map(name).any(|name| !usual.contains(&name.as_str()))
-    });
-    by_key || ["proxy_cache_bypass", "proxy_no_cache"].iter().any(|one| scope.get(one).is_some())
-}
-
 /// Changes to fields. Their notes are those of [`header_notes`].
-fn fields(section: &mut Section, scope: &Scope) {
+fn fields(section: &mut Section, scope: &Scope, notes: &mut Notes) {
     let (_, forwarded) = sent(scope, "");
-    for header in &scope.set_headers {
+    for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
         let is_sent = forwarded && is_forwarded(name) && value.starts_with('$');
-        if !fields::is_free(name) || is_sent || is_own(name, value) {
-            continue;
-        }
-        let rule = section.below("route.request");
-        // A value that is not carried replaced the client's, which the upstream would believe.
-        if value.is_empty() || value.contains('$') {
-            rule.set("remove", name, &header.at);
-        } else {
-            rule.set("set", name, &header.at);
-            rule.set("value", value, &header.at);
+        if fields::is_free(name) && !is_sent && !is_own(name, value) {
+            let new = fixed(value, &scope.groups);
+            if new.is_none() && value.contains('$') {
+                notes.left(&header.at, "there are no variables, so the client's field is removed");
+            }
+            // A value that is not carried replaced the client's, which the upstream would believe.
+            let value = new;
+            let rule = section.below("route.request");
+            change(rule, "set", name, value.as_deref(), &header.at.to_string());
         }
     }
-    for header in &scope.hidden {
+    for header in scope.all("proxy_hide_header") {
         if fields::is_free(header.word(0)) {
             section.below("route.response").set("remove", header.word(0), &header.at);
         }
     }
-    for header in &scope.add_headers {
-        let (name, value) = (header.word(0), header.word(1));
-        let about_caching = fields::is_about_caching(name);
-        if fields::is_free(name) && !value.contains('$') && !value.is_empty() && !about_caching {
+    for header in scope.all("add_header") {
+        let name = header.word(0);
+        if fields::is_free(name)
+            && !fields::is_about_caching(name)
+            && let Some(value) = fixed(header.word(1), &scope.groups)
+        {
             let rule = section.below("route.response");
-            rule.set("add", name, &header.at);
-            rule.set("value", value, &header.at);
+            change(rule, "add", name, Some(&value), &header.at.to_string());
         }
+    }
+}
+
+/// A value without variables, or with captures alone.
+fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
+    match value.contains('$') {
+        true => repeated(value, '$', groups),
+        // In a route with captures, braces would be more of them.
+        false if !groups.is_empty() && value.contains('{') => None,
+        false => Some(value.to_owned()).filter(|value| !value.is_empty()),
     }
 }
 
@@ -542,63 +533,75 @@ fn is_forwarded(name: &str) -> bool {
 }
 
 /// The notes of `proxy_set_header` and `add_header`, once for each line.
-pub(crate) fn header_notes(all: &[Directive], notes: &mut Notes) {
+pub(crate) fn header_notes(all: &[Directive], groups: &[(String, String)], notes: &mut Notes) {
     for header in all {
-        let (at, shown) = (&header.at, header.shown());
+        let at = &header.at;
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match (header.name.as_str(), name.as_str()) {
             ("proxy_set_header", "host") => match value {
-                "$http_host" | "$proxy_host" => notes.carried(at, &shown),
+                "$http_host" | "$proxy_host" => notes.carried(at),
                 "$host" => {
-                    let text = "the client's Host is sent as it is, with its port";
-                    notes.different(at, &shown, text);
+                    notes.different(at, "the client's Host is sent as it is, with its port");
                 }
                 value if value.contains('$') => {
-                    notes.left(at, &shown, "there are no variables; the client's Host is sent");
+                    notes.left(at, "there are no variables; the client's Host is sent");
                 }
-                _ => notes.carried(at, &shown),
+                _ => notes.carried(at),
             },
             ("proxy_set_header", "connection" | "upgrade") => {
                 let text = "connections are kept, and websocket is passed on (upgrade.protocols)";
-                notes.nothing(at, &shown, text);
+                notes.nothing(at, text);
             }
             ("proxy_set_header", "x-forwarded-for") if value == "$proxy_add_x_forwarded_for" => {
-                let text = "X-Forwarded-For, -Proto and -Host are sent together";
-                notes.different(at, &shown, text);
+                notes.different(at, "X-Forwarded-For, -Proto and -Host are sent together");
             }
             ("proxy_set_header", "x-forwarded-proto" | "x-forwarded-host")
                 if value.starts_with('$') =>
             {
                 let text = "sent with X-Forwarded-For, and removed where that is replaced";
-                notes.different(at, &shown, text);
+                notes.different(at, text);
             }
-            ("proxy_set_header", name) if is_own(name, value) => notes.carried(at, &shown),
+            ("proxy_set_header", name) if is_own(name, value) => notes.carried(at),
             ("proxy_set_header" | "add_header", _) if value.contains("$upstream_cache_status") => {
-                notes.different(at, &shown, "every response has Cache-Status instead");
+                notes.different(at, "every response has Cache-Status instead");
+            }
+            ("proxy_set_header" | "add_header", name)
+                if value.contains('$')
+                    && fields::is_free(name)
+                    && !fields::is_about_caching(name)
+                    && fixed(value, groups).is_some() =>
+            {
+                notes.different(at, CAPTURES);
             }
             ("proxy_set_header", _) if value.contains('$') => {
-                let text = "there are no variables, so the client's field is removed";
-                notes.left(at, &shown, text);
+                notes.left(at, "there are no variables, so the client's field is removed");
             }
-            ("add_header", _) if value.contains('$') => {
-                notes.left(at, &shown, "there are no variables");
-            }
+            ("add_header", _) if value.contains('$') => notes.left(at, "there are no variables"),
             ("proxy_set_header" | "add_header", _) if !fields::is_free(&name) => {
-                notes.left(at, &shown, "this field cannot be changed");
+                notes.left(at, "this field cannot be changed");
             }
-            ("proxy_set_header", _) => notes.carried(at, &shown),
+            ("proxy_set_header", _) => notes.carried(at),
             ("add_header", name) if fields::is_about_caching(name) => {
-                notes.left(at, &shown, "it would change stored responses");
+                notes.left(at, "it would change stored responses");
             }
             ("add_header", _) if value.is_empty() => {
-                notes.nothing(at, &shown, "nginx adds no field without a value");
+                notes.nothing(at, "nginx adds no field without a value");
             }
             ("add_header", _) => {
-                let text = "it is added to responses of upstreams, whatever their status";
-                notes.different(at, &shown, text);
+                notes.different(at, "it is added to responses of upstreams, whatever their status");
             }
             _ => {}
         }
-        header_notes(header.inner(), notes);
+        let more = match (header.name.as_str(), header.word(0)) {
+            ("location", "~") => path_of(header.word(1)).map(|(_, found)| found.groups),
+            ("server", _) => {
+                let names = header.inner().iter().filter(|one| one.name == "server_name");
+                let words = names.flat_map(|one| &one.words);
+                words.filter_map(|word| host_of(word.strip_prefix('~')?)).next().map(|h| h.groups)
+            }
+            _ => None,
+        };
+        let groups = [groups, &more.unwrap_or_default()].concat();
+        header_notes(header.inner(), &groups, notes);
     }
 }

@@ -1,7 +1,7 @@
 //! What a location inherits from its server, and a server from `http`.
 //!
-//! A value replaces the inherited one. Of `proxy_set_header`, `add_header` and `proxy_hide_header`,
-//! a level that has any inherits none.
+//! A value replaces the inherited one. Of the directives of which there can be several, such as
+//! `add_header`, a level that has any inherits none.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,33 @@ use super::blocks::Directive;
 use super::table;
 use crate::note::Notes;
 
+/// Directives of which a level can have several.
+const LISTS: [&str; 11] = [
+    "proxy_set_header",
+    "add_header",
+    "proxy_hide_header",
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "set_real_ip_from",
+    "proxy_cache_valid",
+    "proxy_cache_bypass",
+    "proxy_no_cache",
+    "limit_req",
+    "limit_conn",
+];
+
 /// The settings of a level.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     /// Settings with one value, by name.
     values: BTreeMap<String, Directive>,
-    pub(crate) set_headers: Vec<Directive>,
-    pub(crate) add_headers: Vec<Directive>,
-    pub(crate) hidden: Vec<Directive>,
-    /// `ssl_certificate` and `ssl_certificate_key`.
-    pub(crate) certificates: Vec<Directive>,
-    pub(crate) senders: Vec<Directive>,
+    lists: BTreeMap<String, Vec<Directive>>,
     /// A rule that keeps requests out is not carried.
     pub(crate) unprotected: bool,
     /// `deny all` without a rule that allows.
     pub(crate) denied: bool,
+    /// What `$1`, or a name, captures of the host and the path.
+    pub(crate) groups: Vec<(String, String)>,
 }
 
 impl Scope {
@@ -31,38 +43,21 @@ impl Scope {
     /// are neither blocks nor actions.
     pub(crate) fn inside(&self, all: &[Directive], notes: &mut Notes) -> Scope {
         let mut scope = self.clone();
-        let has = |name: &str| all.iter().any(|directive| directive.name == name);
-        for (name, list) in [
-            ("proxy_set_header", &mut scope.set_headers),
-            ("add_header", &mut scope.add_headers),
-            ("proxy_hide_header", &mut scope.hidden),
-            ("ssl_certificate", &mut scope.certificates),
-            ("set_real_ip_from", &mut scope.senders),
-        ] {
-            if has(name) {
-                list.clear();
-            }
-        }
+        scope.lists.retain(|name, _| !all.iter().any(|directive| directive.name == *name));
         let allows = all.iter().any(|directive| directive.name == "allow");
         for directive in all {
-            let keep = |list: &mut Vec<Directive>| list.push(directive.clone());
-            match directive.name.as_str() {
-                "proxy_set_header" => keep(&mut scope.set_headers),
-                "add_header" => keep(&mut scope.add_headers),
-                "set_real_ip_from" => keep(&mut scope.senders),
-                "proxy_hide_header" => keep(&mut scope.hidden),
-                "ssl_certificate" | "ssl_certificate_key" => keep(&mut scope.certificates),
-                "deny" if directive.word(0) == "all" && !allows => {
-                    scope.denied = true;
-                    notes.carried(&directive.at, &directive.shown());
-                    continue;
-                }
-                _ => {}
+            if directive.name == "deny" && directive.word(0) == "all" && !allows {
+                scope.denied = true;
+                notes.carried(&directive.at);
+                continue;
             }
-            if table::setting(directive, notes) {
-                scope.unprotected = true;
+            scope.unprotected |= table::setting(directive, notes);
+            if LISTS.contains(&directive.name.as_str()) {
+                let list = scope.lists.entry(directive.name.clone()).or_default();
+                list.push(directive.clone());
+            } else {
+                scope.values.insert(directive.name.clone(), directive.clone());
             }
-            scope.values.insert(directive.name.clone(), directive.clone());
         }
         scope
     }
@@ -70,6 +65,11 @@ impl Scope {
     /// The directive of this name that applies here.
     pub(crate) fn get(&self, name: &str) -> Option<&Directive> {
         self.values.get(name)
+    }
+
+    /// The directives of this name that apply here.
+    pub(crate) fn all(&self, name: &str) -> &[Directive] {
+        self.lists.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the directive of this name that applies here has this first word.

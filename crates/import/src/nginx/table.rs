@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::blocks::Directive;
+use super::store;
 use crate::note::{Fate, Notes};
 
 /// What becomes of a directive.
@@ -28,12 +29,6 @@ use Becomes::{Different, Elsewhere, Left, Nothing, Unprotected, Value};
 
 const SYSTEM: &str = "the process has no such setting";
 const STREAMS: &str = "bodies are passed on as they come, within bounds";
-const LIFETIMES: &str =
-    "lifetimes are not imported: write [[route.lifetime]], as docs/keys.md says";
-const KEYS: &str = "the cache key is the URL, with the fields that Vary names; where another \
-                    variable is part of it, nothing is stored; docs/keys.md says how to add it";
-const RATES: &str = "limits of clients are not imported: write [[quota]], as docs/limits.md says";
-const CODING: &str = "codings are not imported: write [compression], as docs/compression.md says";
 const FILES: &str = "files are not served: put a file server behind as an upstream";
 const OTHER: &str = "this protocol is not spoken with upstreams";
 const CLIENTS: &str = "routes do not depend on clients";
@@ -46,7 +41,11 @@ const TABLE: &[(&str, Becomes)] = &[
         "server location upstream http listen server_name return rewrite proxy_pass grpc_pass \
          proxy_set_header add_header if access_log log_format proxy_cache_path resolver \
          keepalive_timeout client_header_timeout client_body_timeout send_timeout \
-         large_client_header_buffers user worker_processes ssl_verify_client real_ip_header",
+         large_client_header_buffers user worker_processes ssl_verify_client real_ip_header \
+         proxy_cache_key proxy_cache_valid proxy_ignore_headers proxy_cache_bypass proxy_no_cache \
+         gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types brotli_min_length \
+         brotli_comp_level limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
+         limit_rate_after",
         Elsewhere,
     ),
     (
@@ -58,7 +57,6 @@ const TABLE: &[(&str, Becomes)] = &[
     ),
     ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
     ("proxy_next_upstream", Different("a request that may be repeated goes to one other server")),
-    ("proxy_next_upstream_timeout", Left("attempts are bounded by upstream.timeouts.total")),
     ("proxy_send_timeout", Different("the time between two pieces is one for both directions")),
     ("proxy_http_version", Nothing("upstreams are sent HTTP/1.1")),
     ("proxy_ssl_server_name", Nothing("the server name is always sent")),
@@ -76,17 +74,7 @@ const TABLE: &[(&str, Becomes)] = &[
                    as stale-if-error and stale-while-revalidate allow",
         ),
     ),
-    ("proxy_cache_background_update", Different("done for responses with stale-while-revalidate")),
-    ("proxy_cache_key", Left(KEYS)),
-    ("proxy_cache_valid proxy_ignore_headers", Left(LIFETIMES)),
-    (
-        "proxy_cache_bypass",
-        Left("bypasses are not imported, so nothing is stored there; docs/keys.md has them"),
-    ),
-    (
-        "proxy_no_cache",
-        Left("no variable keeps a response out of the store, so nothing is stored there"),
-    ),
+    ("proxy_cache_background_update", Different("with proxy_cache_use_stale updating, for a day")),
     ("proxy_cache_min_uses", Left("a response is stored at its first request")),
     ("proxy_cache_methods", Left("responses to GET are stored")),
     ("proxy_cache_purge", Left("PURGE is allowed by purge.from")),
@@ -96,16 +84,10 @@ const TABLE: &[(&str, Becomes)] = &[
     ),
     ("proxy_redirect", Left("Location is passed on as it is")),
     ("proxy_cookie_domain proxy_cookie_path", Left("cookies are passed on as they are")),
-    ("proxy_method", Left("the method is the client's")),
-    ("proxy_set_body", Left("the body is the client's")),
     ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
     ("proxy_intercept_errors", Left("errors of servers are passed on")),
-    (
-        "proxy_limit_rate limit_req limit_req_zone limit_req_status limit_conn limit_conn_zone \
-         limit_conn_status limit_rate limit_rate_after",
-        Left(RATES),
-    ),
-    ("proxy_bind", Left("the system chooses the address of a connection")),
+    ("limit_req_status limit_conn_status", Different("what is above a limit is answered 429")),
+    ("limit_req_log_level limit_conn_log_level", Nothing("the access log has refusals")),
     (
         "proxy_buffering proxy_request_buffering proxy_buffers proxy_buffer_size \
          proxy_busy_buffers_size proxy_temp_path proxy_max_temp_file_size \
@@ -121,11 +103,10 @@ const TABLE: &[(&str, Becomes)] = &[
         Nothing(SYSTEM),
     ),
     ("client_max_body_size", Left("the size of requests is not limited")),
-    (
-        "gzip gzip_vary gzip_proxied gzip_comp_level gzip_types gzip_min_length \
-         gzip_http_version gzip_disable",
-        Left(CODING),
-    ),
+    ("gzip_vary", Nothing("every response that may be coded has Vary: Accept-Encoding")),
+    ("gzip_proxied gzip_http_version", Different("all clients that accept a coding get it")),
+    ("gunzip", Nothing("with [compression], a coded response is decoded for other clients")),
+    ("gzip_buffers brotli_buffers brotli_window", Nothing(SYSTEM)),
     ("gzip_static root alias index try_files autoindex", Left(FILES)),
     ("fastcgi_pass uwsgi_pass scgi_pass memcached_pass fastcgi_param", Left(OTHER)),
     ("stream", Left("connections without HTTP are not proxied")),
@@ -211,15 +192,20 @@ pub(crate) fn restricts(directive: &Directive) -> bool {
 /// Writes the note of a setting, and of what is inside a block that is one. Returns whether it kept
 /// requests out and is not carried.
 pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
-    let (at, shown) = (&directive.at, directive.shown());
+    let at = &directive.at;
     let becomes = becomes(directive);
     match becomes {
+        _ if directive.name == "map" && store::map(directive).is_some() => {
+            notes.carried(at);
+            inside(directive, Fate::Carried, "", notes);
+            return false;
+        }
         Elsewhere => return false,
-        Value => notes.carried(at, &shown),
-        Different(why) => notes.different(at, &shown, *why),
-        Nothing(why) => notes.nothing(at, &shown, *why),
-        Left(why) => notes.left(at, &shown, *why),
-        Unprotected(why) => notes.unprotected(at, &shown, *why),
+        Value => notes.carried(at),
+        Different(why) => notes.different(at, *why),
+        Nothing(why) => notes.nothing(at, *why),
+        Left(why) => notes.left(at, *why),
+        Unprotected(why) => notes.unprotected(at, *why),
     }
     let fate = if matches!(becomes, Nothing(_)) { Fate::Nothing } else { Fate::NotCarried };
     inside(directive, fate, "it is inside a block that is not carried", notes);
@@ -229,37 +215,29 @@ pub(crate) fn setting(directive: &Directive, notes: &mut Notes) -> bool {
 /// Writes the same note for all that is inside a block.
 pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut Notes) {
     for inner in directive.inner() {
-        notes.add(&inner.at, &inner.shown(), fate, why);
+        notes.add(&inner.at, fate, why);
         inside(inner, fate, why, notes);
     }
 }
 
 /// Whether a directive asks for what is done anyway.
 fn is_usual(directive: &Directive) -> bool {
-    match (directive.name.as_str(), directive.word(0)) {
-        ("proxy_ignore_headers", "Set-Cookie") => directive.words.len() == 1,
-        ("proxy_cache_key", key) => matches!(
-            key,
-            "$scheme$proxy_host$request_uri"
-                | "$scheme$host$request_uri"
-                | "$scheme://$host$request_uri"
-                | "$host$request_uri"
-        ),
+    matches!(
+        (directive.name.as_str(), directive.word(0)),
         (
             "gzip"
-            | "proxy_redirect"
-            | "expires"
-            | "auth_basic"
-            | "autoindex"
-            | "ssl_stapling"
-            | "proxy_intercept_errors",
-            "off",
-        )
-        | ("client_max_body_size", "0")
-        | ("proxy_pass_request_headers", "on")
-        | ("allow", "all") => true,
-        _ => false,
-    }
+                | "gunzip"
+                | "brotli"
+                | "proxy_redirect"
+                | "expires"
+                | "auth_basic"
+                | "autoindex",
+            "off"
+        ) | ("ssl_stapling" | "proxy_intercept_errors", "off")
+            | ("client_max_body_size", "0")
+            | ("proxy_pass_request_headers", "on")
+            | ("allow", "all")
+    )
 }
 
 /// A time: `60`, `60s`, `1m 30s`, `500ms`.

@@ -1,7 +1,7 @@
 //! Files of nginx, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::tests::{fate, has, lacks};
+use crate::tests::{fate, has, lacks, why};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
@@ -90,11 +90,8 @@ fn a_store_that_requests_divide_is_off() {
         ))
     };
     lacks(&imported(&one("proxy_cache_key $host$uri$is_args$args;"), false), "store = false");
-    for rule in [
-        "proxy_cache_bypass $cookie_a;",
-        "proxy_no_cache $cookie_a;",
-        "proxy_cache_key $uri$cookie_a;",
-    ] {
+    for rule in ["proxy_cache_bypass $http_a;", "proxy_no_cache $arg_a;", "proxy_cache_key $uri$a;"]
+    {
         has(&imported(&one(rule), false), "store = false");
         // `--open` is about access, not about who shares responses.
         has(&imported(&one(rule), true), "store = false");
@@ -170,7 +167,7 @@ fn settings() {
     ] {
         has(&imported, line);
     }
-    let left = [(5, Fate::NotCarried), (6, Fate::Unprotected)];
+    let left = [(5, Fate::NotCarried), (6, Fate::Unprotected)]; // gzip, where nothing is stored
     assert!(left.iter().all(|one| fates(&imported).contains(one)), "{:?}", imported.notes);
 }
 
@@ -367,4 +364,213 @@ fn ports_and_families() {
     let imported = imported(text, false);
     has(&imported, "url = \"https://10.0.0.1:80\"");
     assert_eq!(fate(&imported, "listen"), Fate::Different);
+}
+
+#[test]
+fn keys_lifetimes_and_bypasses() {
+    let text = "http { map $http_cookie $skip { default 0; \"~(^|; )session[^=]*=\" 1; }\n\
+                proxy_cache_key $scheme$host$uri$arg_page|$cookie_cur|$http_x_country;\n\
+                proxy_ignore_headers Set-Cookie Cache-Control Expires;\n\
+                proxy_cache_valid 200 301 10m; proxy_cache_valid any 1m;\n\
+                proxy_cache_use_stale error updating; proxy_cache_background_update on;\n\
+                upstream app { server 127.0.0.1:1; } server { listen 127.0.0.1:80;\n\
+                location / { proxy_cache z; proxy_cache_bypass $skip $cookie_a; \
+                proxy_no_cache $skip $cookie_a; proxy_pass http://app; } } }";
+    let imported = imported(text, false);
+    for part in [
+        "query_keep = [\"page\"]",
+        "key_cookies = [\"cur\"]",
+        "key_fields = [\"x-country\"]",
+        "bypass_cookies = [\"session*\", \"a\"]",
+        "status = [\"200\", \"301\"]  # proxy_cache\nttl = \"10m\"  # proxy_cache\ngrace = \"24h\"",
+        "status = [\"2xx\", \"3xx\", \"4xx\", \"5xx\"]  # proxy_cache\nttl = \"1m\"",
+        "overrule = true",
+    ] {
+        has(&imported, part);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    // Responses for one class of devices are not those of another.
+    let other = self::imported(&text.replace("x_country;", "x_country|$device;"), false);
+    has(&other, "store = false");
+}
+
+#[test]
+fn codings_are_for_all_routes() {
+    let text = "http { gzip on; gzip_types text/css; gzip_comp_level 5; proxy_cache z;\n\
+                proxy_ignore_headers Set-Cookie; upstream app { server 127.0.0.1:1; }\n\
+                server { location / { proxy_pass http://app; }\n\
+                location /a/ { gzip off; proxy_pass http://app; } } }";
+    let imported = imported(text, false);
+    has(&imported, "codings = [\"gzip\"]");
+    has(&imported, "types = [\"text/html\", \"text/css\"]");
+    has(&imported, "gzip_level = 5");
+    has(&imported, "bytes_min = \"20\"");
+    assert!(route(&imported, "prefix = \"/a/\"").contains("compression = false"));
+    assert!(!route(&imported, "prefix = \"/\"").contains("compression"));
+}
+
+#[test]
+fn limits_are_quotas_of_the_same_requests() {
+    let text = "http { limit_req_zone $binary_remote_addr zone=a:1m rate=90r/m;\n\
+                limit_conn_zone $http_x_key zone=b:1m;\n\
+                upstream app { server 127.0.0.1:1; } server { listen 127.0.0.1:80;\n\
+                location / { proxy_pass http://app; }\n\
+                location /api/ { limit_req zone=a burst=3; limit_conn b 5; limit_rate 100k;\n\
+                proxy_pass http://app; } } }";
+    let quotas = imported(text, false);
+    for part in [
+        "name = \"a\"  # nginx.conf:1\nby = \"network\"  # nginx.conf:1\nv6_prefix = 128",
+        "requests = \"90/m\"  # nginx.conf:1\nburst = 1  # nginx.conf:5\nover = \"delay\"",
+        "delay_max = \"2s\"",
+        "by = \"field:x-key\"",
+        "concurrency = 5",
+        "bytes = \"102400/s\"",
+        "prefix = \"/api/\"  # nginx.conf:5",
+    ] {
+        has(&quotas, part);
+    }
+    assert!(!quotas.has_left(), "{:#?}", quotas.notes);
+    // A quota would be for /api/x/, too, and here that has none.
+    let more =
+        text.replace("location / {", "location /api/x/ { proxy_pass http://app; } location / {");
+    lacks(&imported(&more, false), "[[quota]]");
+    assert_eq!(fate(&imported(&more, false), "limit_req zone"), Fate::NotCarried);
+}
+
+#[test]
+fn captures_of_hosts_and_paths() {
+    let text = "http { upstream app { server 127.0.0.1:1; }\n\
+                server { listen 127.0.0.1:80 default_server; return 404; }\n\
+                server { listen 127.0.0.1:80; server_name ~^(?<tenant>[^.]+)\\.old\\.example$;\n\
+                location ~ ^/(?<lang>[^/]+)/shop/(?<rest>.*)$ {\n\
+                return 301 https://$tenant.example/$rest?lang=$lang; }\n\
+                location / { proxy_pass http://app; } }\n\
+                server { listen 127.0.0.1:80; server_name b.example;\n\
+                rewrite ^/old/(.*)$ /new/$1? permanent;\n\
+                location ~ ^/([^/]+)/api/ { proxy_set_header X-L $1; proxy_pass http://app; }\n\
+                location / { proxy_pass http://app; } } }";
+    let imported = imported(text, false);
+    for part in [
+        "path = \"/{lang}/shop/*\"  # nginx.conf:4\n\
+         redirect = \"https://{tenant}.example/{*}?lang={lang}\"",
+        "hosts = [\"{tenant}.old.example\"]",
+        "path = \"/old/*\"  # nginx.conf:8\nredirect = \"/new/{*}\"",
+        "path = \"/{c1}/api/*\"  # nginx.conf:9\nupstream = \"app\"",
+        "set = \"X-L\"  # nginx.conf:9\nvalue = \"{c1}\"",
+    ] {
+        has(&imported, part);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    // A client must not choose the host.
+    let host = text.replace("https://$tenant.example/", "https://$lang.example/");
+    assert_eq!(fate(&self::imported(&host, false), "return 301"), Fate::NotCarried);
+    // A longer prefix comes first there, and second in nginx.
+    let longer = text.replace("location / {", "location /a/shop/c/ { return 403; } location / {");
+    let closed = self::imported(&longer, false);
+    assert_eq!(fate(&closed, "location ~ ^/(?<lang>"), Fate::Unprotected);
+}
+
+#[test]
+fn what_is_never_fresh_is_never_served_stale() {
+    let text = one("proxy_cache z; proxy_ignore_headers Set-Cookie;\n\
+                    proxy_cache_use_stale error updating; proxy_cache_background_update on;\n\
+                    location / { proxy_cache_valid 200 0; proxy_cache_valid 404 1m; \
+                    proxy_pass http://app; }");
+    let imported = imported(&text, false);
+    let times = |ttl, grace| {
+        format!(
+            "ttl = \"{ttl}\"  # proxy_cache\ngrace = \"{grace}\"  # proxy_cache\n\
+             error_grace = \"{grace}\""
+        )
+    };
+    has(&imported, &times("0s", "0s"));
+    has(&imported, &times("1m", "24h"));
+}
+
+#[test]
+fn an_expression_finds_no_route_that_hides_or_keeps_less() {
+    let cached = "proxy_cache z; proxy_ignore_headers Set-Cookie; proxy_pass http://app;";
+    let of = |inside: &str| {
+        imported(&one(&format!("location / {{ {cached} }} location ~ live {{ {inside} }}")), false)
+    };
+    lacks(&of(cached), "store = false");
+    let hides = of(&format!("proxy_hide_header X-Secret; {cached}"));
+    lacks(&hides, "\nupstream = ");
+    assert_eq!(fate(&hides, "location ~ live"), Fate::Unprotected);
+    for more in
+        ["valid 200 1s;", "use_stale off;", "use_stale updating; proxy_cache_background_update on;"]
+    {
+        has(&of(&format!("proxy_cache_{more} {cached}")), "store = false");
+    }
+}
+
+#[test]
+fn servers_on_the_same_line_of_two_files_are_two() {
+    let mut read = |name: &str| {
+        let host = name.to_owned();
+        let text = format!(
+            "server {{ listen 127.0.0.1:80; server_name {host}.example; \
+             location / {{ proxy_pass http://127.0.0.1:1; }} \
+             location /login/ {{ limit_req zone=a; proxy_pass http://127.0.0.1:1; }} }}"
+        );
+        Ok(vec![crate::Included { name: host, text }])
+    };
+    let text = "http { limit_req_zone $binary_remote_addr zone=a:1m rate=5r/s;\n\
+                include first; include a; include b; }";
+    let imported = crate::import(Source::Nginx, "f", text, Options::default(), &mut read).unwrap();
+    for host in ["a", "b"] {
+        has(&imported, &format!("hosts = [\"{host}.example\"]  # {host}:1\nprefix = \"/login/\""));
+    }
+}
+
+#[test]
+fn limits_that_share_a_zone_say_that_they_count_apart() {
+    let limited =
+        |path: &str| format!("location {path} {{ limit_req zone=a; proxy_pass http://app; }}\n");
+    let text = |inside: &str| {
+        one(inside).replace("http {", "http { limit_req_zone $remote_addr zone=a:1m rate=5r/s;")
+    };
+    let rest = "location / { proxy_pass http://app; }";
+    let shared = imported(&text(&(limited("/x/") + &limited("/y/") + rest)), false);
+    assert!(why(&shared, "limit_req zone").contains("each place counts by itself"));
+    let alone = imported(&text(&(limited("/x/") + rest)), false);
+    assert!(!why(&alone, "limit_req zone").contains("each place"));
+}
+
+#[test]
+fn an_exact_path_of_other_length_meets_no_expression() {
+    let text = one("location = /favicon.ico { return 200 x; }\n\
+                    location ~ ^/([^/]+)/shop/(.*)$ { return 301 /s/$1/$2; }\n\
+                    location / { proxy_pass http://app; }");
+    let imported = imported(&text, false);
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    has(&imported, "path = \"/{c1}/shop/*\"");
+}
+
+#[test]
+fn limits_of_the_default_server_are_for_its_names() {
+    let server = |host: &str, inside: &str| {
+        format!(
+            "server {{ listen 127.0.0.1:80; server_name {host}; {inside} \
+             location / {{ proxy_pass http://app; }} }}\n"
+        )
+    };
+    let file = |zone: &str, servers: &str| {
+        let zones = format!("limit_req_zone {zone} zone=a:1m rate=5r/s;");
+        format!("http {{ {zones} upstream app {{ server 127.0.0.1:1; }}\n{servers} }}")
+    };
+    let limit = "limit_req zone=a;";
+    let two = server("a.example", limit) + &server("b.example", "");
+    let quotas = imported(&file("$binary_remote_addr", &two), false);
+    has(&quotas, "hosts = [\"a.example\"]  # nginx.conf:2");
+    assert!(why(&quotas, "limit_req zone").contains("hosts of no server have no limit"));
+    // Of the only server, a limit by its name is one for all.
+    let alone = file("$server_name", &server("a.example", limit));
+    has(&imported(&alone, false), "by = \"all\"");
+    let several = format!("{limit} {}{}", server("a.example", ""), server("b.example", ""));
+    let several = imported(&file("$server_name", &several), false);
+    assert_eq!(fate(&several, "limit_req zone"), Fate::NotCarried);
+    // In a dry run nothing is refused.
+    let dry = alone.replace(limit, "limit_req zone=a; limit_req_dry_run on;");
+    lacks(&imported(&dry, false), "[[quota]]");
 }

@@ -7,7 +7,7 @@ use super::blocks::Directive;
 use super::scope::Scope;
 use super::table::time;
 use crate::note::{Notes, Place};
-use crate::tree::{Section, Tree, Value};
+use crate::tree::{Section, Tree, Value, timeout};
 
 /// The upstreams that were written, each with what identifies it.
 #[derive(Debug, Default)]
@@ -29,8 +29,6 @@ pub(crate) struct Wanted<'s> {
     pub(crate) forwarded: bool,
     pub(crate) scope: &'s Scope,
 }
-
-const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
 
 impl Upstreams {
     pub(crate) fn block(&mut self, directive: &Directive) {
@@ -98,7 +96,7 @@ impl Upstreams {
 fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut Notes) {
     let mut urls: Vec<String> = Vec::new();
     for directive in block.inner() {
-        let (at, shown) = (&directive.at, directive.shown());
+        let at = &directive.at;
         match (directive.name.as_str(), directive.word(0)) {
             ("server", address) => {
                 // The port of a server in a block is 80, for any scheme.
@@ -106,9 +104,9 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
                 let port = if bare { ":80" } else { "" };
                 let url = format!("{scheme}://{address}{port}");
                 if address.starts_with("unix:") || address.contains('$') {
-                    notes.left(at, &shown, "a server has a host and a port");
+                    notes.left(at, "a server has a host and a port");
                 } else if urls.contains(&url) {
-                    notes.left(at, &shown, "another line has the same server already");
+                    notes.left(at, "another line has the same server already");
                 } else {
                     urls.push(url.clone());
                     server(section, directive, url, notes);
@@ -116,31 +114,31 @@ fn servers(section: &mut Section, block: &Directive, scheme: &str, notes: &mut N
             }
             ("least_conn", _) => {
                 section.set("balance", "least_outstanding", at);
-                notes.carried(at, &shown);
+                notes.carried(at);
             }
             ("hash", "$request_uri" | "$scheme$proxy_host$request_uri" | "$uri") => {
                 section.set("balance", "hash", at);
-                notes.carried(at, &shown);
+                notes.carried(at);
             }
             ("hash" | "ip_hash" | "random" | "least_time", _) => {
                 let text = "requests are balanced in turn; other methods are by URL and by \
                             requests in flight";
-                notes.left(at, &shown, text);
+                notes.left(at, text);
             }
             ("keepalive" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time", _) => {
-                notes.nothing(at, &shown, "idle connections are kept (limits.upstream_idle)");
+                notes.nothing(at, "idle connections are kept (limits.upstream_idle)");
             }
-            ("zone", _) => notes.nothing(at, &shown, "all cores share the state of servers"),
-            _ => notes.left(at, &shown, "this directive is not known here"),
+            ("zone", _) => notes.nothing(at, "all cores share the state of servers"),
+            _ => notes.left(at, "this directive is not known here"),
         }
     }
-    notes.carried(&block.at, &block.shown());
+    notes.carried(&block.at);
 }
 
 fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut Notes) {
-    let (at, shown) = (&directive.at, directive.shown());
+    let at = &directive.at;
     if directive.words.iter().any(|word| word == "down") {
-        return notes.nothing(at, &shown, "a server that is down is left out");
+        return notes.nothing(at, "a server that is down is left out");
     }
     let mut unknown = Vec::new();
     let mut ejection: [Option<Value>; 2] = [None, None];
@@ -161,9 +159,8 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
             ("max_fails", Some(fails)) if fails <= 1_000_000 => {
                 ejection[0] = Some(Value::Count(fails));
             }
-            ("fail_timeout", _) => match time(value).filter(|time| !time.is_zero() && *time <= DAY)
-            {
-                Some(time) => ejection[1] = Some(Value::Time(time)),
+            ("fail_timeout", _) => match timeout(time(value)) {
+                Some(time) => ejection[1] = Some(time),
                 None => unknown.push(word.clone()),
             },
             _ => unknown.push(word.clone()),
@@ -179,11 +176,11 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
         }
     }
     if !unknown.is_empty() {
-        notes.left(at, &shown, format!("without {}", unknown.join(", ")));
+        notes.left(at, format!("without {}", unknown.join(", ")));
     } else if differs {
-        notes.different(at, &shown, "one number of failures is for all servers of the upstream");
+        notes.different(at, "one number of failures is for all servers of the upstream");
     } else {
-        notes.carried(at, &shown);
+        notes.carried(at);
     }
 }
 
@@ -191,8 +188,7 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
 fn settings(section: &mut Section, scope: &Scope, scheme: &str) {
     let time_of = |name: &str| {
         let directive = scope.get(name)?;
-        let time = time(directive.word(0)).filter(|time| !time.is_zero() && *time <= DAY)?;
-        Some((Value::Time(time), directive.at.clone()))
+        Some((timeout(time(directive.word(0)))?, directive.at.clone()))
     };
     for (name, keys) in [
         ("proxy_connect_timeout", &["connect"][..]),

@@ -4,9 +4,10 @@ use super::Squid;
 use super::access::{Rule, is_everyone};
 use super::acl::{Set, both_domains};
 use super::lines::Line;
+use super::peers;
 use super::purge::is_about_purge;
 use crate::note::Notes;
-use crate::tree::{Section, Value};
+use crate::tree::{self, Section, Value};
 
 /// An origin server.
 #[derive(Debug)]
@@ -43,14 +44,12 @@ struct Front {
 
 /// `cache_peer HOST TYPE PORT ICP-PORT OPTIONS`
 pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
-    let shown = line.shown();
     if !line.rest(4).iter().any(|word| word == "originserver") {
-        let text = "other caches as parents and siblings are not imported";
-        return squid.notes.left(&line.at, &shown, text);
+        return peers::cache(squid, line);
     }
     let (host, port) = (line.word(0), line.word(2).parse::<u16>());
     let Some(port) = port.ok().filter(|port| *port > 0 && !host.is_empty()) else {
-        return squid.notes.left(&line.at, &shown, "its port is not a number");
+        return squid.notes.left(&line.at, "its port is not a number");
     };
     let mut peer = Peer {
         line: line.clone(),
@@ -83,22 +82,28 @@ pub(crate) fn peer(squid: &mut Squid<'_>, line: &Line) {
             _ => peer.unknown.push(option.to_owned()),
         }
     }
-    let host = if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]")
-    } else {
-        host.to_owned()
-    };
+    let host = authority(host);
     peer.url = format!("{}://{host}:{port}", if secure { "https" } else { "http" });
     squid.peers.push(peer);
 }
 
+/// A host in a URL: an address of IPv6 has brackets.
+pub(crate) fn authority(host: &str) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    }
+}
+
 /// `cache_peer_access NAME allow|deny LISTS`
 pub(crate) fn peer_access(squid: &mut Squid<'_>, line: &Line) {
-    let shown = line.shown();
+    if peers::access(squid, line) {
+        return;
+    }
     let rule = squid.rule(line, 1);
     let peer = squid.peers.iter_mut().find(|peer| peer.name == line.word(0));
     let (Some(rule), Some(peer)) = (rule, peer) else {
-        return squid.notes.left(&line.at, &shown, "there is no such origin server here");
+        return squid.notes.left(&line.at, "there is no such origin server here");
     };
     peer.rules.push(rule);
 }
@@ -129,7 +134,7 @@ impl Squid<'_> {
             self.ports = kept;
             let left: Vec<super::Port> = left;
             for port in left {
-                self.notes.left(&port.line.at, &port.line.name, text);
+                self.notes.left(&port.line.at, text);
             }
             return;
         }
@@ -140,6 +145,7 @@ impl Squid<'_> {
         if front.hosts.is_some() {
             routes.push(refusal(None, "http_access allows no other host"));
         }
+        let routes = self.stored.apply(routes);
         let closed = front.unprotected && !self.options.open;
         for mut route in routes {
             if closed {
@@ -164,29 +170,20 @@ impl Squid<'_> {
         let mut urls = Vec::new();
         for (at, peer) in group.iter().enumerate() {
             if urls.contains(&peer.url) {
-                let text = "another line has the same server already";
-                self.notes.left(&peer.line.at, &peer.line.shown(), text);
+                self.notes.left(&peer.line.at, "another line has the same server already");
                 continue;
             }
             urls.push(peer.url.clone());
             if peer.unknown.is_empty() {
-                self.notes.carried(&peer.line.at, &peer.line.shown());
+                self.notes.carried(&peer.line.at);
             } else {
                 let text = format!("without its options {}", peer.unknown.join(", "));
-                self.notes.left(&peer.line.at, &peer.line.shown(), text);
+                self.notes.left(&peer.line.at, text);
             }
-            let server = section.below("upstream.server");
-            server.set("url", peer.url.clone(), &peer.line.at);
-            if let Some(weight) = peer.weight {
-                server.set("weight", Value::Count(weight), &peer.line.at);
-            }
-            if let Some(max) = peer.outstanding_max {
-                server.set("outstanding_max", Value::Count(max), &peer.line.at);
-            }
-            if at > 0 && !group.iter().all(|peer| peer.round_robin) {
-                // Without round-robin, Squid uses the first server that is up.
-                server.set("backup", true, &peer.line.at);
-            }
+            // Without round-robin, Squid uses the first server that is up.
+            let is_backup = at > 0 && !group.iter().all(|peer| peer.round_robin);
+            let numbers = (peer.weight, peer.outstanding_max);
+            tree::server(&mut section, peer.url.clone(), numbers, is_backup, &peer.line.at);
         }
         if let Some(failures) = first.failures {
             let ejection = section.below("upstream.ejection");
@@ -203,12 +200,12 @@ impl Squid<'_> {
         let name = &group[0].name;
         let (mut any, mut found) = (rules.is_empty(), Vec::new());
         for rule in rules {
-            let (at, shown) = (&rule.line.at, rule.line.shown());
+            let at = &rule.line.at;
             let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
             match (rule.allow, &literals[..]) {
                 (true, []) => any = true,
                 (false, []) => {
-                    self.notes.carried(at, &shown);
+                    self.notes.carried(at);
                     break;
                 }
                 (true, [(false, Set::Domains { below, alone })]) => {
@@ -234,11 +231,11 @@ impl Squid<'_> {
                 _ => {
                     front.unprotected = true;
                     let text = "routes choose by host and by prefix of the path only";
-                    self.notes.unprotected(at, &shown, text);
+                    self.notes.unprotected(at, text);
                     continue;
                 }
             }
-            self.notes.carried(at, &shown);
+            self.notes.carried(at);
         }
         if any {
             found.push((None, None, group[0].line.at.clone()));
@@ -292,50 +289,44 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
         if is_about_purge(rule) {
             continue;
         }
-        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let at = &rule.line.at;
         let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
         let connect = Set::Methods(vec!["CONNECT".to_owned()]);
         let is = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
         let about_ports = literals.iter().any(|(_, set)| matches!(set, Set::Ports(_)));
         match (rule.allow, &literals[..]) {
             (allow, []) => {
-                notes.carried(at, &shown);
+                notes.carried(at);
                 if allow {
                     front.hosts = None;
                 }
                 for dead in &rules[number + 1..] {
-                    notes.nothing(
-                        &dead.line.at,
-                        &dead.line.shown(),
-                        "no request reaches this line",
-                    );
+                    notes.nothing(&dead.line.at, "no request reaches this line");
                 }
                 return front;
             }
-            _ if is(&Set::Manager) => notes.nothing(at, &shown, "there are no such pages"),
+            _ if is(&Set::Manager) => notes.nothing(at, "there are no such pages"),
             (false, _) if is(&connect) || about_ports && literals.len() == 1 => {
-                notes.nothing(at, &shown, "clients of this port name no other server");
+                notes.nothing(at, "clients of this port name no other server");
             }
             (true, [(false, Set::Domains { below, alone })]) => {
                 if let Some(hosts) = &mut front.hosts {
                     hosts.below.extend(below.iter().cloned());
                     hosts.alone.extend(alone.iter().cloned());
                 }
-                notes.carried(at, &shown);
+                notes.carried(at);
             }
             (false, [(false, Set::Domains { below, alone })]) => {
                 front.denied.below.extend(below.iter().cloned());
                 front.denied.alone.extend(alone.iter().cloned());
-                notes.carried(at, &shown);
+                notes.carried(at);
             }
             (true, _) => {
-                let text = "routes do not depend on clients; these requests stay refused";
-                notes.left(at, &shown, text);
+                notes.left(at, "routes do not depend on clients; these requests stay refused");
             }
             (false, _) => {
                 front.unprotected = true;
-                let text = "routes do not depend on what this line looks at";
-                notes.unprotected(at, &shown, text);
+                notes.unprotected(at, "routes do not depend on what this line looks at");
             }
         }
     }

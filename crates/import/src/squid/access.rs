@@ -33,6 +33,8 @@ pub(crate) struct Sets {
     pub(crate) allow_domains: Option<Vec<String>>,
     pub(crate) deny_domains: Vec<String>,
     pub(crate) users: bool,
+    /// Connections of each client.
+    pub(crate) connections: Option<(u64, Line)>,
     /// A rule that denies was not carried.
     pub(crate) unprotected: bool,
     let_in: Addresses,
@@ -63,6 +65,7 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
         allow_domains: None,
         deny_domains: Vec::new(),
         users: false,
+        connections: None,
         unprotected: false,
         let_in: Addresses::default(),
         denied: Addresses::default(),
@@ -74,7 +77,7 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
         let done = if rule.allow { sets.allow(rule, notes) } else { sets.deny(rule, notes) };
         if done {
             for dead in &rules[at + 1..] {
-                notes.nothing(&dead.line.at, &dead.line.shown(), "no request reaches this line");
+                notes.nothing(&dead.line.at, "no request reaches this line");
             }
             sets.finish(rules, notes);
             return sets;
@@ -85,7 +88,7 @@ pub(crate) fn sets(rules: &[Rule], notes: &mut Notes) -> Sets {
         let everybody = Rule { line: last.line.clone(), allow: true, literals: Vec::new() };
         sets.allow(&everybody, notes);
         let text = "all other requests are allowed, as Squid does after a last line that denies";
-        notes.different(&last.line.at, &last.line.shown(), text);
+        notes.different(&last.line.at, text);
     }
     sets.finish(rules, notes);
     sets
@@ -112,7 +115,7 @@ impl Sets {
                 self.unprotected = true;
                 for rule in rules.iter().filter(|rule| rule.allow && !is_about_purge(rule)) {
                     let text = format!("it is part of more than {NETWORKS_MAX} networks");
-                    notes.unprotected(&rule.line.at, &rule.line.shown(), text);
+                    notes.unprotected(&rule.line.at, text);
                 }
             }
         }
@@ -120,17 +123,17 @@ impl Sets {
 
     /// Takes a rule that denies. Returns whether it is for all requests.
     fn deny(&mut self, rule: &Rule, notes: &mut Notes) -> bool {
-        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let at = &rule.line.at;
         let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
         if literals.iter().any(|(negated, set)| !negated && *set == Set::Manager) {
-            notes.nothing(at, &shown, "Plimsoll has no pages for managers on this address");
+            notes.nothing(at, "Plimsoll has no pages for managers on this address");
             return false;
         }
         let globally = if self.let_in == Addresses::default() { "" } else { STRICTER };
         let mut why = globally;
         match &literals[..] {
             [] => {
-                notes.carried(at, &shown);
+                notes.carried(at);
                 return true;
             }
             [(false, Set::Clients(networks))] => {
@@ -171,31 +174,35 @@ impl Sets {
                 self.connect_ports = both_ports(&self.connect_ports, &allowed);
             }
             [(false, Set::Ourselves)] => why = "",
+            [(false, Set::Connections(count))] if self.connections.is_none() => {
+                self.connections = Some((*count, rule.line.clone()));
+                why = "one more connection of a client is closed, whatever it asks for";
+            }
             [(true, Set::Users)] => {
                 self.users_before = true;
                 self.users = true;
             }
             _ => {
                 self.unprotected = true;
-                notes.unprotected(at, &shown, cause(&literals));
+                notes.unprotected(at, cause(&literals));
                 return false;
             }
         }
         if why.is_empty() {
-            notes.carried(at, &shown);
+            notes.carried(at);
         } else {
-            notes.different(at, &shown, why);
+            notes.different(at, why);
         }
         false
     }
 
     /// Takes a rule that allows. Returns whether it is for all requests.
     fn allow(&mut self, rule: &Rule, notes: &mut Notes) -> bool {
-        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let at = &rule.line.at;
         let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
         let has = |set: &Set| literals.iter().any(|(negated, one)| !negated && one == set);
         if has(&Set::Manager) {
-            notes.nothing(at, &shown, "the pages of managers are on the admin address");
+            notes.nothing(at, "the pages of managers are on the admin address");
             return false;
         }
         let mut clients = self.within.without(&self.denied);
@@ -251,9 +258,9 @@ impl Sets {
         self.let_in.join(&clients);
         self.deny_domains.extend(excluded);
         if why.is_empty() {
-            notes.carried(at, &shown);
+            notes.carried(at);
         } else {
-            notes.different(at, &shown, why);
+            notes.different(at, why);
         }
         literals.is_empty()
     }
@@ -263,7 +270,7 @@ const ALONE: &str = "a domain without a leading dot would be allowed with its su
                      left out";
 
 fn left(notes: &mut Notes, rule: &Rule, why: &str) -> bool {
-    notes.left(&rule.line.at, &rule.line.shown(), why);
+    notes.left(&rule.line.at, why);
     false
 }
 

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
+use crate::pattern::cookies;
+
 /// What an access list matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Set {
@@ -17,6 +19,10 @@ pub(crate) enum Set {
     Methods(Vec<String>),
     /// Paths that begin with a literal text.
     Paths(Vec<String>),
+    /// Clients that have more connections.
+    Connections(u64),
+    /// Requests that have one of these cookies, and whether the names alone decide.
+    Cookies(Vec<String>, bool),
     /// Clients with a correct password.
     Users,
     /// The pages of Squid's cache manager.
@@ -50,6 +56,14 @@ impl Set {
             "urlpath_regex" => paths(values),
             "proxy_auth" if values == ["REQUIRED"] => Ok(Set::Users),
             "proxy_auth" => Err("single users cannot be named".to_owned()),
+            "maxconn" => match values.first().and_then(|text| text.parse::<u64>().ok()) {
+                Some(count @ 1..=1_000_000) => Ok(Set::Connections(count)),
+                _ => Err("it is not a number of connections".to_owned()),
+            },
+            "req_header" if values.len() == 2 && values[0].eq_ignore_ascii_case("cookie") => {
+                let found = cookies(&values[1]).map(|(names, exact)| Set::Cookies(names, exact));
+                found.ok_or_else(|| "the expression is more than the name of a cookie".to_owned())
+            }
             "proto" if values.iter().all(|proto| proto == "cache_object") => Ok(Set::Manager),
             _ => Err(format!("lists of the type {kind} are not known here")),
         };
@@ -62,8 +76,8 @@ impl Set {
             Set::Clients(all) => all.len(),
             Set::Domains { below, alone } => below.len() + alone.len(),
             Set::Ports(all) => all.len(),
-            Set::Methods(all) | Set::Paths(all) => all.len(),
-            Set::Users | Set::Manager | Set::Ourselves | Set::Unknown(_) => 1,
+            Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
+            Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
         }
     }
 

@@ -28,10 +28,19 @@ impl Line {
     pub(crate) fn shown(&self) -> String {
         match self.name.as_str() {
             "acl" | "http_access" | "refresh_pattern" | "cache_peer" | "cache_peer_access" => {
-                format!("{} {}", self.name, self.words.join(" "))
+                let words: Vec<&str> = self.words.iter().map(|word| public(word)).collect();
+                format!("{} {}", self.name, words.join(" "))
             }
             name => name.to_owned(),
         }
+    }
+}
+
+/// A word as notes show it: without a password.
+pub(crate) fn public(word: &str) -> &str {
+    match word.strip_prefix("login=") {
+        Some(value) if !value.bytes().all(|b| b.is_ascii_uppercase()) => "login=...",
+        _ => word,
     }
 }
 
@@ -73,14 +82,14 @@ pub(crate) fn parse(
             "if" => {
                 // It stays as a line: the block may have rules that deny.
                 conditions += 1;
-                notes.unprotected(&line.at, "if", CONDITION);
+                notes.unprotected(&line.at, CONDITION);
                 lines.push(line);
             }
             "else" | "endif" if conditions > 0 => {
                 conditions -= usize::from(line.name == "endif");
-                notes.left(&line.at, &line.name, CONDITION);
+                notes.left(&line.at, CONDITION);
             }
-            _ if conditions > 0 => notes.unprotected(&line.at, &line.shown(), CONDITION),
+            _ if conditions > 0 => notes.unprotected(&line.at, CONDITION),
             "include" => include(&line, input, notes, &mut lines)?,
             _ => lines.push(line),
         }
@@ -100,7 +109,7 @@ fn include(
     for name in &line.words {
         match input.files(&line.at, name)? {
             Ok(files) => {
-                notes.carried(&line.at, "include");
+                notes.carried(&line.at);
                 for (file, text) in files {
                     let inner =
                         input.nested(&line.at, |input| parse(&file, &text, input, notes))?;
@@ -109,7 +118,7 @@ fn include(
             }
             // It stays as a line: the file may have had rules that deny.
             Err(why) => {
-                notes.unprotected(&line.at, "include", why);
+                notes.unprotected(&line.at, why);
                 lines.push(line.clone());
             }
         }

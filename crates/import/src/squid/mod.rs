@@ -8,8 +8,11 @@ mod accel;
 mod access;
 mod acl;
 mod lines;
+mod peers;
 mod ports;
 mod purge;
+mod shaping;
+mod store;
 mod table;
 
 use std::collections::BTreeMap;
@@ -17,9 +20,12 @@ use std::rc::Rc;
 
 use self::accel::Peer;
 use self::access::Rule;
-use self::acl::{Addresses, Set};
+use self::acl::Set;
 use self::lines::{Line, parse, values};
+use self::peers::{Caches, Senders};
 use self::ports::Port;
+use self::shaping::Pools;
+use self::store::Stored;
 use crate::input::Input;
 use crate::limits::{LIST_MAX, NETWORKS_MAX};
 use crate::note::{Notes, Place};
@@ -37,9 +43,12 @@ pub(crate) struct Squid<'t> {
     peers: Vec<Peer>,
     /// Formats of the log, by name.
     formats: BTreeMap<String, String>,
-    /// Clients whose connections begin with a PROXY header, and those that an earlier line denies.
-    senders: Addresses,
-    not_senders: Addresses,
+    caches: Caches,
+    pools: Pools,
+    /// What ports with `accel` store.
+    stored: Stored,
+    /// Rules about who may send something, by their name.
+    senders: BTreeMap<String, Senders>,
     /// The treatment of X-Forwarded-For, and the line of it.
     forwarded_for: Option<(&'static str, Place)>,
     /// Sizes of objects: in memory, and in general.
@@ -72,17 +81,21 @@ pub(crate) fn import(
         ports: Vec::new(),
         peers: Vec::new(),
         formats: BTreeMap::new(),
-        senders: Addresses::default(),
-        not_senders: Addresses::default(),
+        caches: Caches::default(),
+        pools: Pools::default(),
+        stored: Stored::default(),
+        senders: BTreeMap::new(),
         forwarded_for: None,
         object_max: [None, None],
         memory: MEMORY,
     };
-    for line in &lines {
-        match line.name.as_str() {
-            "acl" => squid.list(line, input)?,
-            _ => table::directive(&mut squid, line),
-        }
+    // A rule has its lists with what later lines add to them.
+    let is_list = |line: &&Line| line.name == "acl";
+    for line in lines.iter().filter(is_list) {
+        squid.list(line, input)?;
+    }
+    for line in lines.iter().filter(|line| !is_list(line)) {
+        table::directive(&mut squid, line);
     }
     squid.finish();
     Ok(())
@@ -97,8 +110,8 @@ impl Squid<'_> {
         };
         match &set {
             // Rules that use it have notes too.
-            Set::Unknown(why) => self.notes.left(&line.at, &line.shown(), why),
-            _ => self.notes.carried(&line.at, &line.shown()),
+            Set::Unknown(why) => self.notes.left(&line.at, why),
+            _ => self.notes.carried(&line.at),
         }
         match self.lists.get_mut(name) {
             Some(there) => there.merge(set),
@@ -141,6 +154,9 @@ impl Squid<'_> {
         self.size_of_objects();
         let has = |accel| self.ports.iter().any(|port: &Port| port.accel == accel);
         let (forward, reverse) = (has(false), has(true));
+        self.queries();
+        // Before the rules: it can close the proxy.
+        self.peers(forward);
         let mut from = Vec::new();
         if forward || reverse {
             from = purge::purgers(&self.rules, self.notes);
@@ -153,8 +169,12 @@ impl Squid<'_> {
         if reverse {
             self.accelerate();
         }
+        self.stored_notes(reverse);
+        self.shape();
+        let senders = self.senders.get("proxy_protocol_access");
+        let senders = senders.and_then(|(allowed, ..)| allowed.networks(NETWORKS_MAX));
         for port in std::mem::take(&mut self.ports) {
-            let section = port.section(&self.senders.networks(NETWORKS_MAX).unwrap_or_default());
+            let section = port.section(senders.as_deref().unwrap_or_default());
             self.tree.add(section);
         }
     }
@@ -163,6 +183,10 @@ impl Squid<'_> {
     fn forward(&mut self) {
         let sets = access::sets(&self.rules, self.notes);
         let closed = sets.unprotected && !self.options.open;
+        if let Some((count, line)) = &sets.connections {
+            let section = shaping::connections(*count, self, line);
+            self.tree.add(section);
+        }
         let texts = |ports: &[(u16, u16)]| -> Vec<String> {
             let text = |(first, last): &(u16, u16)| match first == last {
                 true => first.to_string(),

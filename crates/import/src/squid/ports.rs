@@ -28,7 +28,7 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
     let secure = line.name == "https_port";
     let Some(address) = address(line.word(0)) else {
         let text = "its address is not an IP address: write that, and import again";
-        return squid.notes.left(&line.at, &line.name, text);
+        return squid.notes.left(&line.at, text);
     };
     let (mut accel, mut proxy_header, mut vhost) = (false, false, true);
     let (mut site, mut chain, mut key) = (None, None, None);
@@ -39,7 +39,7 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
             "accel" => accel = true,
             "intercept" | "tproxy" | "transparent" | "ssl-bump" => {
                 let text = format!("{option} is not supported, so this port is not written");
-                return squid.notes.left(&line.at, &line.name, text);
+                return squid.notes.left(&line.at, text);
             }
             "require-proxy-header" => proxy_header = true,
             "defaultsite" => site = Some(value.to_owned()),
@@ -69,19 +69,19 @@ pub(crate) fn port(squid: &mut Squid<'_>, line: &Line) {
     let certificate = chain.map(|chain| (chain.clone(), key.unwrap_or(chain)));
     if secure && certificate.is_none() {
         let text = "it names no certificate (tls-cert=), so this port is not written";
-        return squid.notes.left(&line.at, &line.name, text);
+        return squid.notes.left(&line.at, text);
     }
     if !unknown.is_empty() {
         // One of them may ask for certificates of clients.
         let text = format!("its options {} are not known here", unknown.join(", "));
-        squid.notes.unprotected(&line.at, &line.name, text);
+        squid.notes.unprotected(&line.at, text);
         if !squid.options.open {
             return;
         }
     } else if accel {
-        squid.notes.carried(&line.at, &line.name);
+        squid.notes.carried(&line.at);
     } else {
-        squid.notes.different(&line.at, &line.name, PRIVATE);
+        squid.notes.different(&line.at, PRIVATE);
     }
     let host = site.filter(|_| !vhost);
     let line = line.clone();

@@ -45,20 +45,19 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
             }
             _ => None,
         });
-        let (at, shown) = (&rule.line.at, rule.line.shown());
+        let at = &rule.line.at;
         match (rule.allow, clients) {
             (true, _) if !is_about_purge(rule) => {}
             (true, Some(clients)) => {
                 let more = clients.without(&denied);
                 if more == Addresses::default() {
-                    let text = "a line before it denies, or asks for more than the network";
-                    notes.left(at, &shown, text);
+                    notes.left(at, "a line before it denies, or asks for more than the network");
                 } else {
-                    notes.carried(at, &shown);
+                    notes.carried(at);
                 }
                 from.join(&more);
             }
-            (true, None) => notes.left(at, &shown, "only networks can be allowed to purge"),
+            (true, None) => notes.left(at, "only networks can be allowed to purge"),
             (false, clients) => {
                 // What is denied for its URL is not stored, so a PURGE of it does nothing.
                 let is_url = |set: &Set| {
@@ -77,7 +76,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
                     _ => denied = Addresses::everyone(),
                 }
                 if is_about_purge(rule) {
-                    notes.carried(at, &shown);
+                    notes.carried(at);
                 }
             }
         }
@@ -85,7 +84,7 @@ pub(crate) fn purgers(rules: &[Rule], notes: &mut Notes) -> Vec<String> {
     let Some(networks) = from.networks(NETWORKS_MAX) else {
         for rule in rules.iter().filter(|rule| rule.allow && is_about_purge(rule)) {
             let text = format!("it is part of more than {NETWORKS_MAX} networks");
-            notes.left(&rule.line.at, &rule.line.shown(), text);
+            notes.left(&rule.line.at, text);
         }
         return Vec::new();
     };

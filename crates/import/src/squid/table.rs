@@ -2,10 +2,10 @@
 //!
 //! A directive that another branch of the server learns to do becomes a function here.
 
-use super::acl::{Addresses, Set};
+use super::acl::Set;
 use super::lines::{Line, size, time};
-use super::{Squid, accel, ports};
-use crate::tree::Value;
+use super::{Squid, accel, peers, ports, shaping, store};
+use crate::tree::{Value, timeout as timeout_of};
 
 /// What becomes of a directive.
 enum Becomes {
@@ -23,23 +23,23 @@ use Becomes::{By, Left, Nothing, Unprotected};
 
 const FTP: &str = "FTP is not spoken";
 const PROCESS: &str = "the process has no such setting";
-const PARENTS: &str = "other caches are not imported: write [[peer]], as docs/peers.md says";
-const SHAPING: &str = "limits of clients are not imported: write [[quota]], as docs/limits.md says";
+const SHAPING: &str = "quotas pace responses, and not what clients send";
 const HELPER: &str = "helper programs are not run";
 const ADAPTATION: &str = "no other program looks at requests";
-const AGES: &str = "lifetimes are those of responses, as RFC 9111 says";
 
 /// Names, with spaces between them.
 const TABLE: &[(&str, Becomes)] = &[
     ("http_port https_port", By(ports::port)),
     ("http_access", By(http_access)),
-    ("proxy_protocol_access", By(senders)),
+    ("proxy_protocol_access icp_access htcp_access htcp_clr_access", By(peers::senders)),
     ("cache_peer", By(accel::peer)),
     ("cache_peer_access", By(accel::peer_access)),
     ("cache_mem", By(memory)),
     ("maximum_object_size_in_memory maximum_object_size", By(object_size)),
     ("cache_dir", By(cache_dir)),
-    ("refresh_pattern", By(refresh_pattern)),
+    ("refresh_pattern", By(store::refresh_pattern)),
+    ("negative_ttl", By(store::negative)),
+    ("cache store_miss send_hit", By(store::cache)),
     ("logformat", By(log_format)),
     ("access_log cache_access_log", By(access_log)),
     ("visible_hostname unique_hostname", By(visible_hostname)),
@@ -58,19 +58,20 @@ const TABLE: &[(&str, Becomes)] = &[
     ("tls_outgoing_options", By(tls_outgoing)),
     ("collapsed_forwarding", By(collapsed)),
     ("request_header_access", By(header_access)),
-    ("never_direct always_direct", By(direct)),
+    ("never_direct always_direct", By(peers::direct)),
+    ("nonhierarchical_direct", By(peers::nonhierarchical)),
+    ("icp_port htcp_port", By(peers::port)),
+    ("udp_incoming_address", By(peers::udp_address)),
+    ("delay_class delay_parameters delay_access", By(shaping::pool)),
+    ("client_ip_max_connections", By(shaping::connections_of)),
+    ("delay_pools", Nothing("the pools are those that have a class")),
+    ("client_delay_pools client_delay_parameters client_delay_access", Left(SHAPING)),
     ("http_reply_access", Unprotected("responses are not restricted by rules")),
-    ("icp_access", Nothing("no [icp] is written, so no cache is let in")),
-    ("htcp_access", Nothing("no [htcp] is written, so no cache is let in")),
     ("snmp_access", Nothing("SNMP is not answered, so no client is let in")),
-    ("icp_port htcp_port digest_generation nonhierarchical_direct prefer_direct", Left(PARENTS)),
-    ("hierarchy_stoplist", Nothing("it has no effect without other caches")),
-    (
-        "delay_pools delay_class delay_access delay_parameters delay_initial_bucket_level \
-         client_delay_pools",
-        Left(SHAPING),
-    ),
-    ("client_ip_max_connections", Left(SHAPING)),
+    ("digest_generation", Nothing("no digest of the store is made")),
+    ("prefer_direct", Left("a usable parent is always used, unless always_direct says otherwise")),
+    ("hierarchy_stoplist", Left("such requests go to parents too; see always_direct")),
+    ("icp_query_timeout", Left("hierarchy.query_timeout is this time")),
     ("include", Unprotected("the file cannot be read")),
     ("if", Unprotected("its block is not carried")),
     ("miss_access", Unprotected("misses are not restricted apart from hits")),
@@ -93,14 +94,11 @@ const TABLE: &[(&str, Becomes)] = &[
         Left("responses to forward listeners are not changed"),
     ),
     ("deny_info error_directory", Left("refusals have one page, which names the rule")),
-    ("cache store_miss", Left("a forward listener stores everything that may be stored")),
-    ("send_hit", Left("a stored response is used when RFC 9111 allows it")),
-    ("minimum_object_size", Left("small responses are stored too")),
     (
         "cache_replacement_policy memory_replacement_policy",
         Left("the store evicts by S3-FIFO, always"),
     ),
-    ("negative_ttl minimum_expiry_time", Left(AGES)),
+    ("minimum_expiry_time", Left("lifetimes are those of responses, as RFC 9111 says")),
     ("offline_mode", Left("stale responses are served only as caching.md says")),
     ("max_stale", Left("without a directive, a stale response is served for up to a day")),
     (
@@ -108,17 +106,8 @@ const TABLE: &[(&str, Becomes)] = &[
         Left("a fetch that its client left goes on if it is stored"),
     ),
     ("range_offset_limit", Left("parts are stored and combined; the whole is not fetched")),
-    ("tcp_outgoing_address", Left("the system chooses the address of a connection")),
-    ("tcp_outgoing_tos", Left("packets are not marked")),
-    ("hosts_file", Left("the file is /etc/hosts, always")),
-    ("append_domain", Left("names are looked up as they are")),
-    ("dns_v4_first", Left("addresses are tried in the order of the answer")),
-    ("dns_timeout", Left("the time for a look-up is fixed")),
-    ("positive_dns_ttl", Left("a name is kept for its TTL")),
-    ("negative_dns_ttl", Left("a failed look-up is kept for a fixed time")),
     ("forward_timeout", Left("attempts are bounded by limits.connect_timeout each")),
     ("forward_max_tries", Left("attempts are bounded by upstream.retries")),
-    ("client_lifetime", Left("a connection is ended when it is slow or silent, not by its age")),
     ("authenticate_ttl", Left("a correct password is remembered for five minutes")),
     ("cachemgr_passwd", Nothing("the admin address has the statistics")),
     ("cache_mgr", Nothing("no page names an administrator")),
@@ -129,7 +118,6 @@ const TABLE: &[(&str, Becomes)] = &[
     ("logfile_rotate", Nothing("SIGUSR1 reopens the log after another program renames it")),
     ("logfile_daemon", Nothing("the log is written by a thread")),
     ("buffered_logs", Nothing("the log is always buffered")),
-    ("log_mime_hdrs", Left("the log has fields that its format names")),
     ("strip_query_terms", Left("the log has whole URLs; choose a format without the query")),
     ("pid_filename", Nothing("a supervisor knows the process")),
     ("max_filedescriptors", Nothing("the limit is the system's, and is respected")),
@@ -158,36 +146,38 @@ const TABLE: &[(&str, Becomes)] = &[
 /// Settings that are not carried, and keep no request out. A directive that is neither here nor
 /// above could, so it closes.
 const HARMLESS: &str = "\
-    acl_uses_indirect_client balance_on_multiple_ip cache_miss_revalidate chroot client_db \
-    client_dst_passthru client_request_buffer_max_size cpu_affinity_map dead_peer_timeout \
-    dns_children dns_defnames dns_multicast_local dns_packet_max dns_retransmit_interval \
-    email_err_data err_html_text err_page_stylesheet error_default_language error_log_languages \
-    eui_lookup httpd_accel_surrogate_id icp_query_timeout ignore_unknown_nameservers \
-    log_icp_queries mail_from mail_program max_open_disk_fds maximum_icp_query_timeout \
-    mcast_groups minimum_direct_hops minimum_direct_rtt minimum_icp_query_timeout netdb_high \
-    netdb_low netdb_ping_period peer_connect_timeout query_icmp read_ahead_gap refresh_all_ims \
-    relaxed_header_parser reload_into_ims reply_header_max_size request_entities retry_on_error \
-    shared_memory_locking short_icon_urls snmp_incoming_address snmp_outgoing_address snmp_port \
-    sslcrtd_children sslcrtd_program sslproxy_session_cache_size sslproxy_session_ttl \
-    store_dir_select_algorithm store_id_access store_id_bypass store_id_children \
-    store_objects_per_bucket tcp_recv_bufsize test_reachability udp_incoming_address \
-    udp_outgoing_address umask uri_whitespace url_rewrite_bypass url_rewrite_children \
-    url_rewrite_extras vary_ignore_expire windows_ipaddrchangemonitor";
+    acl_uses_indirect_client append_domain balance_on_multiple_ip cache_miss_revalidate chroot \
+    client_db client_dst_passthru client_lifetime client_request_buffer_max_size cpu_affinity_map \
+    dead_peer_timeout delay_initial_bucket_level dns_children dns_defnames dns_multicast_local \
+    dns_packet_max dns_retransmit_interval dns_timeout dns_v4_first email_err_data err_html_text \
+    err_page_stylesheet error_default_language error_log_languages eui_lookup hosts_file \
+    httpd_accel_surrogate_id ignore_unknown_nameservers log_icp_queries log_mime_hdrs mail_from \
+    mail_program max_open_disk_fds maximum_icp_query_timeout mcast_groups minimum_direct_hops \
+    minimum_direct_rtt minimum_icp_query_timeout minimum_object_size negative_dns_ttl netdb_high \
+    netdb_low netdb_ping_period peer_connect_timeout positive_dns_ttl query_icmp read_ahead_gap \
+    refresh_all_ims relaxed_header_parser reload_into_ims reply_header_max_size request_entities \
+    retry_on_error shared_memory_locking short_icon_urls snmp_incoming_address \
+    snmp_outgoing_address snmp_port sslcrtd_children sslcrtd_program sslproxy_session_cache_size \
+    sslproxy_session_ttl store_dir_select_algorithm store_id_access store_id_bypass \
+    store_id_children store_objects_per_bucket tcp_outgoing_address tcp_outgoing_tos \
+    tcp_recv_bufsize test_reachability udp_outgoing_address umask uri_whitespace \
+    url_rewrite_bypass url_rewrite_children url_rewrite_extras vary_ignore_expire \
+    windows_ipaddrchangemonitor";
 
 /// What becomes of this line.
 pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
-    let (at, shown) = (&line.at, line.shown());
+    let at = &line.at;
     match TABLE
         .iter()
         .find(|(names, _)| names.split(' ').any(|name| name == line.name))
         .map(|(_, becomes)| becomes)
     {
         Some(By(carry)) => carry(squid, line),
-        Some(Nothing(why)) => squid.notes.nothing(at, &shown, *why),
-        Some(Left(why)) => squid.notes.left(at, &shown, *why),
+        Some(Nothing(why)) => squid.notes.nothing(at, *why),
+        Some(Left(why)) => squid.notes.left(at, *why),
         // The last line of its kind: what no line before it denies is allowed.
         Some(Unprotected(_)) if allows_all(line) => {
-            squid.notes.nothing(at, &shown, "all others are let in");
+            squid.notes.nothing(at, "all others are let in");
         }
         Some(Unprotected(why)) => squid.close(line, why),
         None if HARMLESS.split(' ').any(|name| name == line.name) => {
@@ -204,19 +194,19 @@ fn allows_all(line: &Line) -> bool {
 
 impl Squid<'_> {
     /// A restriction was not carried: no request is let in.
-    fn close(&mut self, line: &Line, why: &str) {
-        self.notes.unprotected(&line.at, &line.shown(), why);
+    pub(super) fn close(&mut self, line: &Line, why: &str) {
+        self.notes.unprotected(&line.at, why);
         let unknown = (false, Set::Unknown(why.to_owned()));
         let (line, literals) = (line.clone(), vec![unknown]);
         self.rules.insert(0, super::Rule { line, allow: false, literals });
     }
 
     fn carried(&mut self, line: &Line) {
-        self.notes.carried(&line.at, &line.shown());
+        self.notes.carried(&line.at);
     }
 
     fn left(&mut self, line: &Line, why: &str) {
-        self.notes.left(&line.at, &line.shown(), why);
+        self.notes.left(&line.at, why);
     }
 }
 
@@ -230,7 +220,7 @@ fn http_access(squid: &mut Squid<'_>, line: &Line) {
 
 fn adaptation(squid: &mut Squid<'_>, line: &Line) {
     match line.word(0) {
-        "off" => squid.notes.nothing(&line.at, &line.shown(), ADAPTATION),
+        "off" => squid.notes.nothing(&line.at, ADAPTATION),
         _ => squid.close(line, ADAPTATION),
     }
 }
@@ -239,29 +229,8 @@ fn adaptation(squid: &mut Squid<'_>, line: &Line) {
 fn follow(squid: &mut Squid<'_>, line: &Line) {
     let why = "the client is the one that connects";
     match line.word(0) {
-        "deny" => squid.notes.nothing(&line.at, &line.shown(), why),
+        "deny" => squid.notes.nothing(&line.at, why),
         _ => squid.close(line, why),
-    }
-}
-
-/// The first line that matches decides.
-fn senders(squid: &mut Squid<'_>, line: &Line) {
-    let rule = squid.rule(line, 0);
-    match rule.as_ref().map(|rule| (rule.allow, &rule.literals[..])) {
-        Some((true, [(false, Set::Clients(networks))])) => {
-            let more = Addresses::of(networks).without(&squid.not_senders);
-            squid.senders.join(&more);
-            squid.carried(line);
-        }
-        Some((false, [(false, Set::Clients(networks))])) => {
-            squid.not_senders.join(&Addresses::of(networks));
-            squid.carried(line);
-        }
-        Some((false, _)) => {
-            squid.not_senders = Addresses::everyone();
-            squid.left(line, "only networks are carried; senders of later lines stay refused");
-        }
-        _ => squid.left(line, "only networks are carried; other senders stay refused"),
     }
 }
 
@@ -278,7 +247,7 @@ fn object_size(squid: &mut Squid<'_>, line: &Line) {
     squid.object_max[which] = Some((bytes, line.at.clone()));
     let text = "as limits.object_share, a whole divisor of store.memory; with a store on disk \
                 maximum_object_size counts, otherwise that in memory";
-    squid.notes.different(&line.at, &line.shown(), text);
+    squid.notes.different(&line.at, text);
 }
 
 /// The smallest store on disk.
@@ -301,27 +270,7 @@ fn cache_dir(squid: &mut Squid<'_>, line: &Line) {
     store.set("bytes", Value::Bytes((bytes << 20).max(DISK_MIN)), &line.at);
     let text = "the store is empty at first, in a directory of this name in Squid's, and has at \
                 least 32 MiB";
-    squid.notes.different(&line.at, &line.shown(), text);
-}
-
-fn refresh_pattern(squid: &mut Squid<'_>, line: &Line) {
-    let words: Vec<&str> = line.words.iter().map(String::as_str).filter(|w| *w != "-i").collect();
-    match &words[..] {
-        ["^ftp:" | "^gopher:", ..] => {
-            squid.notes.nothing(&line.at, &line.shown(), "this protocol is not spoken");
-        }
-        [r"(/cgi-bin/|\?)", "0", "0%", "0"] => {
-            let text = "a response without a lifetime is fresh for a tenth of its age, also with a \
-                        query";
-            squid.notes.different(&line.at, &line.shown(), text);
-        }
-        [".", "0", "20%", "4320"] => {
-            let text = "a response without a lifetime is fresh for a tenth of its age, at most a \
-                        day";
-            squid.notes.different(&line.at, &line.shown(), text);
-        }
-        _ => squid.left(line, AGES),
-    }
+    squid.notes.different(&line.at, text);
 }
 
 fn log_format(squid: &mut Squid<'_>, line: &Line) {
@@ -339,7 +288,7 @@ fn access_log(squid: &mut Squid<'_>, line: &Line) {
         None => ("stdio", line.word(0)),
     };
     if line.word(0) == "none" {
-        return squid.notes.nothing(&line.at, &line.shown(), "without [log] there is no log");
+        return squid.notes.nothing(&line.at, "without [log] there is no log");
     }
     if !matches!(module, "stdio" | "daemon") || !path.starts_with('/') {
         return squid.left(line, "the log is a file");
@@ -407,7 +356,7 @@ fn forwarded_for(squid: &mut Squid<'_>, line: &Line) {
     squid.forwarded_for = Some((word, line.at.clone()));
     if line.word(0) == "off" {
         let text = "the field is removed, where Squid adds the word `unknown`";
-        squid.notes.different(&line.at, &line.shown(), text);
+        squid.notes.different(&line.at, text);
     } else {
         squid.carried(line);
     }
@@ -439,7 +388,7 @@ fn auth_param(squid: &mut Squid<'_>, line: &Line) {
         ["basic", "program", program, file] if program.ends_with("basic_ncsa_auth") => {
             squid.tree.section("forward").set("users", *file, &line.at);
             let text = "hashes must be bcrypt (htpasswd -B); `plimsoll check` names others";
-            squid.notes.different(&line.at, &line.shown(), text);
+            squid.notes.different(&line.at, text);
         }
         ["basic", "realm", realm @ ..] => {
             let realm = realm.join(" ");
@@ -453,7 +402,7 @@ fn auth_param(squid: &mut Squid<'_>, line: &Line) {
         ["basic", "children" | "credentialsttl" | "casesensitive" | "utf8", ..] => {
             let text = "passwords are verified by threads, and a correct one is remembered for \
                         five minutes";
-            squid.notes.nothing(&line.at, &line.shown(), text);
+            squid.notes.nothing(&line.at, text);
         }
         _ => squid.left(line, "only Basic authentication with basic_ncsa_auth is carried"),
     }
@@ -481,7 +430,7 @@ fn user(squid: &mut Squid<'_>, line: &Line) {
 
 fn timeout(squid: &mut Squid<'_>, line: &Line) {
     let Some(time) = time(&line.words) else { return squid.left(line, "it is not a time") };
-    let (key, zero) = match line.name.as_str() {
+    let (key, may_be_zero) = match line.name.as_str() {
         "connect_timeout" => ("connect_timeout", false),
         "read_timeout" => ("upstream_timeout", false),
         "write_timeout" => ("send_timeout", false),
@@ -490,12 +439,13 @@ fn timeout(squid: &mut Squid<'_>, line: &Line) {
         "shutdown_lifetime" => ("drain_timeout", true),
         _ => ("idle_keep_alive", false),
     };
-    let day = std::time::Duration::from_secs(86_400);
-    if !zero && (time.is_zero() || time > day) {
-        return squid.left(line, "a time-out is from a millisecond to a day");
+    match timeout_of(Some(time)).or(may_be_zero.then_some(Value::Time(time))) {
+        Some(time) => {
+            squid.tree.section("limits").set(key, time, &line.at);
+            squid.carried(line);
+        }
+        None => squid.left(line, "a time-out is from a millisecond to a day"),
     }
-    squid.tree.section("limits").set(key, Value::Time(time), &line.at);
-    squid.carried(line);
 }
 
 fn head_size(squid: &mut Squid<'_>, line: &Line) {
@@ -505,7 +455,7 @@ fn head_size(squid: &mut Squid<'_>, line: &Line) {
     if kept == bytes {
         squid.carried(line);
     } else {
-        squid.notes.different(&line.at, &line.shown(), "a head has 1 to 32 KiB");
+        squid.notes.different(&line.at, "a head has 1 to 32 KiB");
     }
 }
 
@@ -526,9 +476,9 @@ fn tls_outgoing(squid: &mut Squid<'_>, line: &Line) {
 
 fn collapsed(squid: &mut Squid<'_>, line: &Line) {
     if line.word(0) == "on" {
-        squid.notes.nothing(&line.at, &line.shown(), "requests are always collapsed");
+        squid.notes.nothing(&line.at, "requests are always collapsed");
     } else {
-        squid.notes.different(&line.at, &line.shown(), "requests are always collapsed");
+        squid.notes.different(&line.at, "requests are always collapsed");
     }
 }
 
@@ -543,17 +493,5 @@ fn header_access(squid: &mut Squid<'_>, line: &Line) {
             squid.carried(line);
         }
         _ => squid.left(line, "requests of forward listeners are not changed"),
-    }
-}
-
-fn direct(squid: &mut Squid<'_>, line: &Line) {
-    let always = line.name == "always_direct";
-    match (always, line.word(0)) {
-        (true, "allow") | (false, "deny") => {
-            squid.notes.nothing(&line.at, &line.shown(), "servers are always asked directly");
-        }
-        // Past a parent that looks at requests, they would go out without a look.
-        (false, _) => squid.close(line, PARENTS),
-        _ => squid.left(line, PARENTS),
     }
 }

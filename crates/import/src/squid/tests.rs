@@ -1,7 +1,7 @@
 //! Files of Squid, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::tests::{fate, has, lacks};
+use crate::tests::{fate, has, lacks, why};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
@@ -230,7 +230,7 @@ fn a_purge_needs_more_than_a_network() {
 
 #[test]
 fn what_keeps_requests_out_closes_the_proxy() {
-    let all = corpus!("restrictions");
+    let all = &corpus!("restrictions").replace("parent.example", "192.0.2.1");
     let rules = "acl localnet src 10.0.0.0/8\nacl ok src 10.0.0.1\nacl lb src 10.0.0.2\n\
                  http_port 3128\nhttp_access allow localnet\nhttp_access deny all\n";
     for line in [
@@ -312,4 +312,179 @@ fn long_lists_are_read_in_one_pass() {
     let closed = imported(&everyone, false);
     has(&closed, "allow_from = []");
     assert_eq!(fate(&closed, "http_access allow all"), Fate::Unprotected);
+}
+
+#[test]
+fn other_caches_and_who_may_ask() {
+    let text = format!(
+        "{DEBIAN}cache_peer 10.0.0.1 parent 3128 3130 weight=2 login=jo:secret name=a\n\
+         cache_peer 10.0.0.2 parent 3128 0 no-query round-robin\n\
+         cache_peer 10.0.0.3 sibling 3128 4827 htcp proxy-only\n\
+         acl corp dstdomain .corp.example\nalways_direct allow corp\nnever_direct allow all\n\
+         icp_port 3130\nicp_access allow localnet\nhtcp_port 4827\nhtcp_clr_access deny all\n"
+    );
+    let imported = imported(&text, false);
+    for part in [
+        "url = \"http://10.0.0.1:3128\"",
+        "icp = 3130",
+        "login = \"a.login\"",
+        "kind = \"sibling\"",
+        "htcp = 4827",
+        "balance = \"round_robin\"",
+        "always_direct = [\"corp.example\"]",
+        "never_direct = [\"*\"]",
+        "[icp]\nlisten = \"[::]:3130\"",
+        "[htcp]\nlisten = \"[::]:4827\"",
+        "clear_from = []",
+    ] {
+        has(&imported, part);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    // A parent with rules is not written, and then nothing can go to it alone.
+    let rules = text.replace("icp_port", "cache_peer_access a deny corp\nicp_port");
+    let rules = rules.replace("round-robin", "multicast-responder");
+    let closed = self::imported(&rules, false);
+    assert_eq!(fate(&closed, "never_direct"), Fate::Unprotected);
+    has(&closed, "allow_from = []");
+    // Without never_direct, other methods than GET go to no parent.
+    let usual = self::imported(&text.replace("never_direct allow all\n", ""), false);
+    has(&usual, "always_direct_methods = [\"POST\"");
+}
+
+#[test]
+fn pools_and_connections_are_quotas() {
+    let text = format!(
+        "{}delay_pools 1\ndelay_class 1 2\ndelay_parameters 1 -1/-1 64000/128000\n\
+         delay_access 1 allow localnet\ndelay_access 1 deny all\n",
+        DEBIAN.replace("http_access deny manager", "acl m maxconn 8\nhttp_access deny m")
+    );
+    let imported = imported(&text, false);
+    for part in [
+        "connections = 8",
+        "name = \"pool-1-host\"",
+        "bytes = \"64000/s\"",
+        "bytes_burst = \"125KiB\"",
+        "counts = \"fetches\"",
+    ] {
+        has(&imported, part);
+    }
+    let except = imported.configuration.split("except_from = ").nth(1).unwrap().lines().next();
+    assert!(except.unwrap().contains("\"11.0.0.0/8\"") && !except.unwrap().contains("\"10."));
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    let by_name = text.replace("allow localnet\ndelay", "allow SSL_ports\ndelay");
+    assert_eq!(fate(&self::imported(&by_name, false), "delay_access"), Fate::NotCarried);
+}
+
+#[test]
+fn what_an_accelerator_stores() {
+    let text = "http_port 127.0.0.1:80 accel defaultsite=a.example\n\
+                cache_peer 127.0.0.1 parent 8001 0 originserver\n\
+                acl private urlpath_regex ^/private/\nacl sid req_header Cookie (^|;\\s*)sid=\n\
+                cache deny private\ncache deny sid\nnegative_ttl 1 minute\n\
+                refresh_pattern . 60 0% 60\nhttp_access allow all\n";
+    let imported = imported(text, false);
+    for part in [
+        "prefix = \"/private/\"  # cache deny\nupstream = \"127.0.0.1\"  # squid.conf:2\n\
+         store = false",
+        "bypass_cookies = [\"sid\"]",
+        "status = [\"400\", \"403\", \"404\"",
+        "ttl = \"1h\"",
+    ] {
+        has(&imported, part);
+    }
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    let other = self::imported(&text.replace("cache deny private", "cache deny !private"), false);
+    lacks(&other, "bypass_cookies");
+    has(&other, "store = false");
+}
+
+const ACCEL: &str = "http_port 127.0.0.1:80 accel vhost\n\
+                     cache_peer 127.0.0.1 parent 8001 0 originserver name=o\n";
+
+#[test]
+fn a_rule_has_what_later_lines_add_to_its_list() {
+    let text = "acl bad dstdomain .one.example\nhttp_access deny bad\n\
+                acl bad dstdomain .two.example\nhttp_access allow all\n\
+                acl off urlpath_regex ^/a/\ncache deny off\nacl off urlpath_regex ^/b/\n";
+    let reverse = imported(&format!("{text}{ACCEL}"), false);
+    for path in ["/a/", "/b/"] {
+        has(&reverse, &format!("prefix = \"{path}\"  # cache deny"));
+    }
+    has(&reverse, "\"one.example\", \"two.example\"]  # http_access denies");
+    let forward = imported(&format!("{text}http_port 127.0.0.1:1\n"), false);
+    has(&forward, "deny_domains = [\"one.example\", \"two.example\"]");
+    let clients = "acl net src 10.0.0.1\nhttp_access deny net\nacl net src 10.0.0.2\n\
+                   acl ok src 10.0.0.0/30\nhttp_access allow ok\nhttp_port 127.0.0.1:1\n";
+    has(&imported(clients, false), "allow_from = [\"10.0.0.0/32\", \"10.0.0.3/32\"]");
+}
+
+#[test]
+fn what_is_asked_first_is_not_overtaken() {
+    let text = "acl sec dstdomain .secret.example\ncache_peer 10.0.0.1 parent 3128 0 no-query\n\
+                always_direct deny sec\nalways_direct allow all\nnever_direct allow sec\n\
+                http_access allow localhost\nhttp_port 127.0.0.1:1\n";
+    let direct = imported(text, false);
+    lacks(&direct, "always_direct = ");
+    has(&direct, "never_direct = [\"secret.example\"]");
+    assert_eq!(fate(&direct, "always_direct"), Fate::NotCarried);
+    has(&imported(&text.replace("always_direct deny sec\n", ""), false), "always_direct = [\"*\"]");
+    // The same of patterns.
+    for (first, carried) in [
+        ("^http://[^/]*/api/ 0 0% 0", false),
+        (r"(/cgi-bin/|\?) 0 0% 0", false),
+        ("^ftp: 1 2% 3", true),
+    ] {
+        let text = format!(
+            "{ACCEL}refresh_pattern {first}\nrefresh_pattern . 60 0% 60\nhttp_access allow all\n"
+        );
+        let imported = imported(&text, false);
+        assert_eq!(imported.configuration.contains("ttl = \"1h\""), carried, "{first}");
+    }
+}
+
+#[test]
+fn what_is_not_stored_or_not_answered_is_not_stored() {
+    for name in ["cache", "store_miss", "send_hit"] {
+        let text = format!(
+            "acl off urlpath_regex ^/off/\n{name} deny off\nhttp_access allow all\n{ACCEL}"
+        );
+        let carried = imported(&text, false);
+        assert!(!carried.has_left(), "{:#?}", carried.notes);
+        has(&carried, "prefix = \"/off/\"  # cache deny");
+        let forward = text.replace("accel vhost", "").replace("originserver", "no-query");
+        assert_eq!(fate(&imported(&forward, false), name), Fate::NotCarried);
+    }
+    let text = format!(
+        "acl sid req_header Cookie session=\ncache deny sid\nhttp_access allow all\n{ACCEL}"
+    );
+    assert_eq!(fate(&imported(&text, false), "cache"), Fate::Different);
+    let exact = text.replace("session=", "(^|;\\s*)session=");
+    assert_eq!(fate(&imported(&exact, false), "cache"), Fate::Carried);
+}
+
+#[test]
+fn an_address_without_a_port_opens_nothing() {
+    let text = "udp_incoming_address 10.0.0.1\nacl ok src 10.0.0.0/8\nicp_access allow ok\n\
+                http_access allow ok\nhttp_port 127.0.0.1:1\n";
+    let none = imported(text, false);
+    lacks(&none, "[icp]");
+    assert_eq!(fate(&none, "udp_incoming_address"), Fate::Nothing);
+    for text in [format!("{text}icp_port 3130\n"), format!("icp_port 3130\n{text}")] {
+        has(&imported(&text, false), "[icp]\nlisten = \"10.0.0.1:3130\"");
+    }
+}
+
+#[test]
+fn no_note_has_a_password() {
+    for login in ["bob:hunter2", "*:hunter2", "hunter2"] {
+        let text = format!(
+            "cache_peer 10.0.0.1 parent 3128 0 no-query name=a login={login}\n\
+             http_access allow localhost\nhttp_port 127.0.0.1:1\n"
+        );
+        let imported = imported(&text, false);
+        assert!(!format!("{imported:?}").contains("hunter2"), "{imported:?}");
+        has(&imported, "[forward]");
+        let pass = self::imported(&text.replace(login, "PASS"), false);
+        assert!(why(&pass, "cache_peer").contains("login=PASS"));
+    }
 }

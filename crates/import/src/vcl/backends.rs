@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::lexer::Word;
 use super::parser::{Block, Field, Kind, Program};
 use crate::note::{Notes, Place};
-use crate::tree::{Section, Tree, Value};
+use crate::tree::{self, Section, Tree, Value, timeout};
 
 /// A group of backends.
 struct Director {
@@ -24,7 +24,6 @@ pub(crate) fn upstreams(
 ) -> Vec<String> {
     let mut names = Vec::new();
     for block in &program.blocks {
-        let shown = format!("{} {}", block.kind, block.name);
         match block.kind.as_str() {
             "backend" if block.fields.iter().any(|field| field.name == "host") => {
                 names.push(block.name.clone());
@@ -34,10 +33,10 @@ pub(crate) fn upstreams(
                 settings(&mut section, block, program, notes);
                 usual(&mut section, forwards);
                 tree.add(section);
-                notes.carried(&block.at, &shown);
+                notes.carried(&block.at);
             }
-            "backend" => notes.left(&block.at, &shown, "it has no host and port"),
-            _ => notes.carried(&block.at, &shown),
+            "backend" => notes.left(&block.at, "it has no host and port"),
+            _ => notes.carried(&block.at),
         }
     }
     for (name, director) in directors(program) {
@@ -83,34 +82,25 @@ fn server(
 ) {
     let value = |name: &str| block.fields.iter().find(|field| field.name == name);
     for field in ["host", "port", "max_connections"].iter().filter_map(|name| value(name)) {
-        notes.carried(&field.at, &format!(".{}", field.name));
+        notes.carried(&field.at);
     }
     let Some(host) = value("host") else { return };
     let port = value("port").map_or("80", |port| port.value.as_str());
     let host =
         if host.value.contains(':') { format!("[{}]", host.value) } else { host.value.clone() };
-    let server = section.below("upstream.server");
-    server.set("url", format!("http://{host}:{port}"), &block.at);
-    if let Some(weight) = weight {
-        server.set("weight", Value::Count(weight.clamp(1, 1000)), &block.at);
-    }
-    if backup {
-        server.set("backup", true, &block.at);
-    }
     let max = value("max_connections").and_then(|field| field.value.parse::<u64>().ok());
-    if let Some(max) = max.filter(|max| (1..=1_000_000).contains(max)) {
-        server.set("outstanding_max", Value::Count(max), &block.at);
-    }
+    let max = max.filter(|max| (1..=1_000_000).contains(max));
+    let numbers = (weight.map(|weight| weight.clamp(1, 1000)), max);
+    tree::server(section, format!("http://{host}:{port}"), numbers, backup, &block.at);
 }
 
 fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut Notes) {
     for field in &block.fields {
-        let shown = format!(".{}", field.name);
         match field.name.as_str() {
             "host" | "port" | "max_connections" => {}
             "host_header" => {
                 section.set("host", field.value.clone(), &field.at);
-                notes.carried(&field.at, &shown);
+                notes.carried(&field.at);
             }
             "connect_timeout" | "first_byte_timeout" | "between_bytes_timeout" => {
                 let key = match field.name.as_str() {
@@ -118,12 +108,12 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
                     "first_byte_timeout" => "first_byte",
                     _ => "idle",
                 };
-                match timeout(&field.value) {
+                match timeout(units::duration(&field.value).ok()) {
                     Some(time) => {
                         section.below("upstream.timeouts").set(key, time, &field.at);
-                        notes.carried(&field.at, &shown);
+                        notes.carried(&field.at);
                     }
-                    None => notes.left(&field.at, &shown, "it is not a time-out"),
+                    None => notes.left(&field.at, "it is not a time-out"),
                 }
             }
             "probe" => {
@@ -134,7 +124,7 @@ fn settings(section: &mut Section, block: &Block, program: &Program, notes: &mut
                 let fields = named.map_or(&field.inner, |probe| &probe.fields);
                 probe(section, field, fields, notes);
             }
-            _ => notes.left(&field.at, &shown, "this field is not known here"),
+            _ => notes.left(&field.at, "this field is not known here"),
         }
     }
 }
@@ -149,8 +139,8 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
     }
     for name in ["interval", "timeout"] {
         let key = if name == "interval" { "interval" } else { "timeout" };
-        if let Some((time, field)) =
-            value(name).and_then(|field| Some((timeout(&field.value)?, field)))
+        if let Some((time, field)) = value(name)
+            .and_then(|field| Some((timeout(units::duration(&field.value).ok())?, field)))
         {
             health.set(key, time, &field.at);
         }
@@ -162,23 +152,13 @@ fn probe(section: &mut Section, at: &Field, fields: &[Field], notes: &mut Notes)
         health.set("fall", Value::Count(fall.clamp(1, 1000)), &at.at);
     }
     for field in fields {
-        let shown = format!(".{}", field.name);
         match field.name.as_str() {
-            "url" | "interval" | "timeout" | "window" | "threshold" => {
-                notes.carried(&field.at, &shown);
-            }
-            _ => notes.left(&field.at, &shown, "a check is a GET of a path"),
+            "url" | "interval" | "timeout" | "window" | "threshold" => notes.carried(&field.at),
+            _ => notes.left(&field.at, "a check is a GET of a path"),
         }
     }
     let text = "consecutive checks count, instead of a window; a status from 200 to 399 is well";
-    notes.different(&at.at, ".probe", text);
-}
-
-/// A time-out, from a millisecond to a day.
-fn timeout(text: &str) -> Option<Value> {
-    let time = units::duration(text).ok()?;
-    let day = std::time::Duration::from_secs(86_400);
-    (!time.is_zero() && time.as_millis() > 0 && time <= day).then_some(Value::Time(time))
+    notes.different(&at.at, text);
 }
 
 /// The directors that `vcl_init` makes. Its notes are written here.
@@ -218,29 +198,26 @@ fn init(program: &Program) -> impl Iterator<Item = &super::parser::Stmt> {
 /// The notes of `vcl_init`.
 pub(crate) fn init_notes(program: &Program, names: &[String], notes: &mut Notes) {
     for stmt in init(program) {
-        let (at, shown) = (&stmt.at, &stmt.shown);
+        let at = &stmt.at;
         match &stmt.kind {
             Kind::Other(name, words) if name == "new" => match &words[..] {
                 [Word::Name(own), _, Word::Name(kind), ..] if names.contains(own) => {
                     match kind.trim_start_matches("directors.") {
-                        "round_robin" | "fallback" => notes.carried(at, shown),
-                        "random" => {
-                            notes.different(at, shown, "requests are balanced in turn, by weight");
-                        }
+                        "round_robin" | "fallback" => notes.carried(at),
+                        "random" => notes.different(at, "requests are balanced in turn, by weight"),
                         "hash" | "shard" => {
-                            notes.different(at, shown, "requests are balanced by their URL");
+                            notes.different(at, "requests are balanced by their URL");
                         }
                         _ => {
-                            let text = "requests are balanced in turn";
-                            notes.left(at, shown, text);
+                            notes.left(at, "requests are balanced in turn");
                         }
                     }
                 }
-                _ => notes.left(at, shown, "this object is not known here"),
+                _ => notes.left(at, "this object is not known here"),
             },
-            Kind::Other(name, _) if name.ends_with(".add_backend") => notes.carried(at, shown),
-            Kind::Return(_) => notes.carried(at, shown),
-            _ => notes.left(at, shown, "this is not known here"),
+            Kind::Other(name, _) if name.ends_with(".add_backend") => notes.carried(at),
+            Kind::Return(_) => notes.carried(at),
+            _ => notes.left(at, "this is not known here"),
         }
     }
 }

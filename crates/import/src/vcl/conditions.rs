@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::eval::{Path, Request, State, request_field};
 use super::lexer::Word;
 use super::parser::{Expr, Kind, Program, Stmt};
-use super::pattern::literal;
+use super::state::{Request, State, request_field};
+use crate::pattern::{host_of, literal, path_of};
+use crate::route::Path;
 
 /// Whether a condition holds; `None`: not known.
 pub(crate) type Truth = Option<bool>;
@@ -15,7 +16,7 @@ pub(crate) fn comparisons(expr: &Expr) -> usize {
     match expr {
         Expr::Or(all) | Expr::And(all) => all.iter().map(comparisons).sum(),
         Expr::Not(inner) => comparisons(inner),
-        Expr::Compare(..) | Expr::Is(_) | Expr::Unknown => 1,
+        Expr::Compare(..) | Expr::Is(_) | Expr::Call(..) | Expr::Unknown => 1,
     }
 }
 
@@ -23,7 +24,7 @@ pub(crate) fn mentions(expr: &Expr, name: &str) -> bool {
     match expr {
         Expr::Or(all) | Expr::And(all) => all.iter().any(|one| mentions(one, name)),
         Expr::Not(inner) => mentions(inner, name),
-        Expr::Compare(left, ..) | Expr::Is(left) => left == name,
+        Expr::Compare(left, ..) | Expr::Is(left) | Expr::Call(left) => left == name,
         Expr::Unknown => false,
     }
 }
@@ -57,7 +58,7 @@ pub(crate) fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth 
         Expr::Is(name) if name == "req.http.host" => Some(true),
         // A field that was removed is not there.
         Expr::Is(name) => state.lacks(request_field(name)?).then_some(false),
-        Expr::Unknown => None,
+        Expr::Call(..) | Expr::Unknown => None,
     }
 }
 
@@ -84,25 +85,47 @@ fn compare(left: &str, sign: &str, right: &Word, request: &Request, state: &mut 
         },
         ("req.http.host" | "bereq.http.host", Word::Text(text)) => {
             let hosts = hosts(sign, text)?;
-            Some(request.host.as_ref().is_some_and(|host| hosts.contains(host)))
+            let own = request.host.as_deref();
+            Some(own.is_some_and(|own| hosts.iter().any(|host| is_host(own, host))))
         }
         ("req.url" | "bereq.url", Word::Text(text)) => {
             let paths = paths(sign, text)?;
-            Some(paths.iter().any(|path| match (path, &request.path) {
-                (Path::Exact(path), Path::Exact(own)) => path == own,
-                (Path::Exact(_), Path::Prefix(_)) => false,
-                (Path::Prefix(path), Path::Exact(own) | Path::Prefix(own)) => {
-                    own.starts_with(path.as_str())
-                }
-            }))
+            let each: Vec<Truth> = paths.iter().map(|path| is_path(path, &request.path)).collect();
+            match each.contains(&Some(true)) {
+                true => Some(true),
+                false if each.contains(&None) => None,
+                false => Some(false),
+            }
         }
         _ => None,
     };
     is.map(|is| is == positive)
 }
 
+/// Whether the host of a cell is one of a condition, which can capture its first label.
+fn is_host(own: &str, host: &str) -> bool {
+    let after = |host: &'_ str| host.split_once('.').map(|(_, rest)| rest.to_owned());
+    own == host || host.starts_with('{') && after(own) == after(host)
+}
+
+/// Whether the path of a cell fulfils a condition.
+fn is_path(path: &Path, own: &Path) -> Truth {
+    match (path, own) {
+        (Path::Exact(path), _) => Some(*own == Path::Exact(path.clone())),
+        (Path::Prefix(path), _) if own.start().starts_with(path.as_str()) => Some(true),
+        (Path::Pattern(_), _) if path == own => Some(true),
+        // Its requests have another route.
+        (Path::Prefix(_), Path::Prefix(_) | Path::Exact(_)) => Some(false),
+        (Path::Pattern(_), _) if path.comes_before(own) => Some(false),
+        (Path::Prefix(_) | Path::Pattern(_), _) => (!path.meets(own)).then_some(false),
+    }
+}
+
 /// The hosts of a comparison; `None`: not a few names.
 fn hosts(sign: &str, text: &str) -> Option<Vec<String>> {
+    if let Some(found) = host_of(text).filter(|_| matches!(sign, "~" | "!~")) {
+        return Some(vec![found.text]);
+    }
     let names = match sign {
         "==" | "!=" => vec![text.to_owned()],
         // Names of hosts have no case.
@@ -123,10 +146,11 @@ fn hosts(sign: &str, text: &str) -> Option<Vec<String>> {
 fn paths(sign: &str, text: &str) -> Option<Vec<Path>> {
     let (texts, whole) = match sign {
         "==" | "!=" => (vec![text.to_owned()], true),
-        _ => {
-            let found = literal(text)?;
-            (found.texts, found.whole)
-        }
+        _ => match (literal(text), path_of(text)) {
+            (Some(found), _) => (found.texts, found.whole),
+            (None, Some((path @ Path::Pattern(_), _))) => return Some(vec![path]),
+            _ => return None,
+        },
     };
     let path = |text: &String| {
         let plain = text.starts_with('/') && !text.contains(['?', '#', ' ', '%']);
@@ -179,7 +203,7 @@ pub(crate) fn named(program: &Program) -> Named {
                 }
                 _ => {}
             },
-            Expr::Compare(..) | Expr::Is(_) | Expr::Unknown => {}
+            Expr::Compare(..) | Expr::Is(_) | Expr::Call(..) | Expr::Unknown => {}
         }
     }
     named

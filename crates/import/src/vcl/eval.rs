@@ -8,105 +8,22 @@
 //! client's own field is removed. Statements behind a branch that is not known and can end the
 //! subroutine are in doubt: they are carried only as far as that opens nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::conditions::{comparisons, mentions, truth};
+use super::doubts::Doubts;
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Program, Stmt};
+use super::state::{End, PRIVATE, Request, State, request_field};
+use super::store;
+use super::texts::text_of;
 use crate::fields::{is_about_caching, is_free};
 use crate::note::Fate;
+use crate::pattern::COOKIE_NAMES;
+use crate::route::{CAPTURES, Lifetime, add};
 
 /// Statements that are run for all cells together, at most.
 const STEPS_MAX: usize = 1_000_000;
-
-/// The path of a cell.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Path {
-    Prefix(String),
-    Exact(String),
-}
-
-/// A request: a cell, and a method.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    /// `None`: a host that no condition names.
-    pub(crate) host: Option<String>,
-    pub(crate) path: Path,
-    pub(crate) method: String,
-    /// Whether the client is in the access lists; `None`: not known.
-    pub(crate) client_inside: Option<bool>,
-}
-
-/// How a subroutine ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Hash,
-    Pass,
-    Pipe,
-    Purge,
-    /// A status and the words of its reason.
-    Synth(u64, Vec<Word>),
-    /// Another action, which goes on as usual.
-    Other,
-}
-
-/// What was done to a request and its response.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct State {
-    /// Empty: one that is not known.
-    pub(crate) backend: Option<String>,
-    /// Changes to fields, by name: a value, or `None` if it is removed.
-    pub(crate) request: BTreeMap<String, Option<String>>,
-    pub(crate) response: BTreeMap<String, Option<String>>,
-    /// Fields of the request, and `req.url`, whose values are not known any more.
-    pub(crate) vague: BTreeSet<String>,
-    pub(crate) end: Option<End>,
-    /// The subroutine may have ended before.
-    in_doubt: bool,
-    /// Something that was not carried kept requests out, or sent them elsewhere.
-    pub(crate) unprotected: bool,
-    /// Something that was not carried kept responses out of the store.
-    pub(crate) store_unknown: bool,
-    /// Responses are never stored.
-    pub(crate) uncacheable: bool,
-    /// Access lists that a purge asked for.
-    pub(crate) lists: BTreeSet<String>,
-    /// The statements that were run.
-    pub(crate) ran: BTreeSet<usize>,
-}
-
-impl State {
-    /// Whether the client's field of this name is removed, and known to be.
-    pub(crate) fn lacks(&self, name: &str) -> bool {
-        self.request.get(name) == Some(&None) && !self.vague.contains(name)
-    }
-
-    /// A field of the request gets a value that is not carried. The client's own must not pass for
-    /// it.
-    fn hide(&mut self, name: &str) {
-        self.vague.insert(name.to_owned());
-        if is_free(name) && !PRIVATE.contains(&name) {
-            self.request.insert(name.to_owned(), None);
-        }
-    }
-}
-
-/// Fields that say who the client is. Where it is not known whether they are removed, they are
-/// passed on, and nothing is stored.
-pub(crate) const PRIVATE: [&str; 2] = ["cookie", "authorization"];
-
-/// What a branch that is not known can do.
-#[derive(Debug, Default)]
-struct Doubts {
-    /// It answers, or sends requests elsewhere.
-    refuses: bool,
-    /// It keeps responses out of the store.
-    passes: bool,
-    /// It ends the subroutine.
-    ends: bool,
-    /// Fields of the request that it changes.
-    fields: BTreeSet<String>,
-}
 
 /// Runs subroutines, and remembers what became of each statement.
 pub(crate) struct Runner<'p> {
@@ -115,19 +32,19 @@ pub(crate) struct Runner<'p> {
     steps: usize,
     depth: usize,
     /// Statuses of `synth` that become redirects.
-    redirects: BTreeSet<u64>,
+    pub(super) redirects: BTreeSet<u64>,
     /// The upstreams.
     names: Vec<String>,
     /// Upstreams are sent X-Forwarded-For.
-    forwards: bool,
+    pub(super) forwards: bool,
     /// After `vcl_recv`, when no answer can be given any more.
     is_late: bool,
 }
 
 const UNKNOWN: &str = "its condition is not carried: routes know hosts and paths only";
-const KEY: &str = "a key other than the URL is not imported, and nothing is stored; docs/keys.md \
-                   says how to write one";
-const AGES: &str = "lifetimes are not imported: write [[route.lifetime]], as docs/keys.md says";
+const KEY: &str = "none of our keys has this, so nothing is stored (a class of devices is \
+                   `device = true`)";
+const AGES: &str = "lifetimes are by status and by content type";
 
 impl<'p> Runner<'p> {
     pub(crate) fn new(
@@ -228,14 +145,14 @@ impl<'p> Runner<'p> {
                 ended
             }
             Kind::Return(words) => {
-                let end = self.end(stmt, words);
+                let end = self.end(stmt, words, request);
                 // What an unknown action would have done with the request is not known.
                 state.unprotected |= end.is_none();
                 state.end = Some(end.unwrap_or(End::Other));
                 true
             }
             Kind::Set(to, value) => {
-                self.set(stmt, to, value, state);
+                self.set(stmt, to, value, request, state);
                 false
             }
             Kind::Unset(what) => {
@@ -265,6 +182,7 @@ impl<'p> Runner<'p> {
                     self.note(stmt, Fate::Carried, "");
                     return self.body(body, request, state);
                 }
+                None if self.understood(stmt, &arms[at..], request, state) => return false,
                 None => {
                     // Only this arm and those after it are not known.
                     let rest: Vec<&Stmt> = arms[at..].iter().flat_map(|(_, b)| b).collect();
@@ -282,17 +200,99 @@ impl<'p> Runner<'p> {
                     state.in_doubt |= doubts.ends;
                     doubts.fields.iter().for_each(|name| state.hide(name));
                     let fate = if doubts.refuses { Fate::Unprotected } else { Fate::NotCarried };
-                    let text = match doubts.passes && !doubts.refuses {
-                        true => format!("{UNKNOWN}; nothing is stored where it applied"),
-                        false => UNKNOWN.to_owned(),
+                    let has = |name| condition.as_ref().is_some_and(|c| mentions(c, name));
+                    let ours = match () {
+                        () if has("vsthrottle.is_denied") => "; [[quota]] limits rates",
+                        () if has("req.http.user-agent") => "; `device = true` is for devices",
+                        () if doubts.passes && !doubts.refuses => {
+                            "; nothing is stored where it applied"
+                        }
+                        () => "",
                     };
-                    self.note(stmt, fate, &text);
+                    self.note(stmt, fate, &format!("{UNKNOWN}{ours}"));
                     rest.iter().for_each(|one| self.mark(one, Fate::NotCarried, UNKNOWN));
                     return false;
                 }
             }
         }
         false
+    }
+
+    /// Arms of which the first has a condition that routes do not know, but that our other settings
+    /// say. Writes their notes if they are such.
+    fn understood(
+        &mut self,
+        stmt: &'p Stmt,
+        arms: &'p [Arm],
+        request: &Request,
+        state: &mut State,
+    ) -> bool {
+        let [(Some(condition), body), ..] = arms else { return false };
+        if state.in_doubt {
+            return false;
+        }
+        let why = if self.is_late {
+            match self.lifetimes(arms, state) {
+                Some(why) => why,
+                None => return false,
+            }
+        } else if let ([(_, _)], [only]) = (arms, &body[..])
+            && let Kind::Return(words) = &only.kind
+            && let Some(part) = store::residue(condition, request, state)
+        {
+            let is_own = !state.vague.contains("cookie") && !state.request.contains_key("cookie");
+            match (words.first(), store::bypass(part)) {
+                (Some(Word::Name(pass)), Some((names, exact))) if pass == "pass" && is_own => {
+                    names.into_iter().for_each(|name| add(&mut state.keys.bypass, name));
+                    if exact { "" } else { COOKIE_NAMES }
+                }
+                _ => return false,
+            }
+        } else {
+            return false;
+        };
+        let fate = if why.is_empty() { Fate::Carried } else { Fate::Different };
+        self.note(stmt, fate, why);
+        let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
+        inner.iter().for_each(|one| self.mark(one, Fate::Carried, ""));
+        true
+    }
+
+    /// Lifetimes, and codings, of responses with some statuses and types.
+    fn lifetimes(&self, arms: &[Arm], state: &mut State) -> Option<&'static str> {
+        let before = state.keys.lifetimes.clone();
+        let usual = before.iter().find(|one| is_usual(one)).cloned().unwrap_or_default();
+        let (mut more, mut codes, mut why) = (Vec::new(), state.codes.clone(), "");
+        for (condition, body) in arms {
+            let of = condition.as_ref().and_then(store::responses)?;
+            let apart = |other: &&Lifetime| is_usual(other) || store::are_apart(&of, other);
+            if !before.iter().all(|other| apart(&other)) {
+                return None;
+            }
+            let mut one = Lifetime { status: of.status, types: of.types, ..usual.clone() };
+            let is_error = one.status.iter().all(|status| status.starts_with(['4', '5']));
+            for stmt in body {
+                if let Kind::Set(to, value) = &stmt.kind
+                    && to == "beresp.do_gzip"
+                    && *value == [Word::Name("true".to_owned())]
+                    && !one.types.is_empty()
+                {
+                    let all = codes.get_or_insert_with(Vec::new);
+                    one.types.iter().for_each(|kind| add(all, kind.as_str()));
+                    why = GZIP;
+                    continue;
+                }
+                why = store::set_of(&stmt.kind, &mut one)?;
+                // Without a lifetime it would not be stored at all.
+                if one.ttl.is_some_and(|ttl| ttl.is_zero()) && !is_error {
+                    return None;
+                }
+            }
+            more.extend((one.ttl.is_some() || one.grace.is_some()).then_some(one));
+        }
+        more.extend(before);
+        (state.keys.lifetimes, state.codes) = (more, codes);
+        Some(why)
     }
 
     /// Gives a statement and all inside it a fate.
@@ -303,68 +303,7 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// What statements can do that may or may not be run.
-    fn doubts(&self, all: &[&Stmt], doubts: &mut Doubts) {
-        for stmt in all {
-            match &stmt.kind {
-                Kind::Return(words) => {
-                    doubts.ends = true;
-                    match words.first() {
-                        Some(Word::Name(name)) if name == "synth" => {
-                            let status = words.iter().find_map(|word| match word {
-                                Word::Name(number) => number.parse::<u64>().ok(),
-                                _ => None,
-                            });
-                            let sends =
-                                |status: u64| status < 400 || self.redirects.contains(&status);
-                            doubts.refuses |= !status.is_some_and(sends);
-                        }
-                        Some(Word::Name(name)) => match name.as_str() {
-                            "pass" | "pipe" | "abandon" | "retry" => doubts.passes = true,
-                            "hash" | "lookup" | "deliver" | "fetch" | "ok" | "miss" => {}
-                            _ => doubts.refuses = true,
-                        },
-                        _ => doubts.refuses = true,
-                    }
-                }
-                Kind::Set(to, value) => match to.as_str() {
-                    "req.backend_hint" | "bereq.backend" => doubts.refuses = true,
-                    "beresp.uncacheable" | "beresp.ttl" | "req.hash_always_miss" => {
-                        doubts.passes = true;
-                    }
-                    to if is_normalised_host(to, value) => {}
-                    to if to.starts_with("beresp.") || to.starts_with("resp.") => {}
-                    to => match request_field(to) {
-                        Some("x-forwarded-for") if self.forwards => {}
-                        Some("host") => doubts.refuses = true,
-                        Some(name) => {
-                            doubts.passes = true;
-                            doubts.fields.insert(name.to_owned());
-                        }
-                        None => doubts.refuses |= !SETTINGS.contains(&to),
-                    },
-                },
-                Kind::Unset(what) => {
-                    if let Some(name) = request_field(what) {
-                        doubts.passes = true;
-                        doubts.fields.insert(name.to_owned());
-                    }
-                }
-                Kind::Other(name, _) => {
-                    doubts.passes |= name == "hash_data";
-                    doubts.refuses |= name != "hash_data" && !is_harmless(name);
-                }
-                // Its content is looked at where it is called.
-                Kind::Call(_) => doubts.refuses = true,
-                Kind::If(arms) => {
-                    let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
-                    self.doubts(&inner, doubts);
-                }
-            }
-        }
-    }
-
-    fn end(&mut self, stmt: &Stmt, words: &[Word]) -> Option<End> {
+    fn end(&mut self, stmt: &Stmt, words: &[Word], request: &Request) -> Option<End> {
         let first = match words.first() {
             Some(Word::Name(name)) => name.as_str(),
             _ => "",
@@ -400,8 +339,13 @@ impl<'p> Runner<'p> {
                     [inner @ .., Word::Sign(")")] => inner,
                     all => all,
                 };
-                self.note(stmt, Fate::Carried, "");
-                End::Synth(status.unwrap_or(503), reason.to_vec())
+                let status = status.unwrap_or(503);
+                let target = text_of(reason, request).filter(|_| self.redirects.contains(&status));
+                match target.is_some_and(|(target, _)| target.contains('{')) {
+                    true => self.note(stmt, Fate::Different, CAPTURES),
+                    false => self.note(stmt, Fate::Carried, ""),
+                }
+                End::Synth(status, reason.to_vec())
             }
             "deliver" | "fetch" | "ok" | "miss" => {
                 self.note(stmt, Fate::Carried, "");
@@ -414,7 +358,7 @@ impl<'p> Runner<'p> {
         })
     }
 
-    fn set(&mut self, stmt: &Stmt, to: &str, value: &[Word], state: &mut State) {
+    fn set(&mut self, stmt: &Stmt, to: &str, value: &[Word], request: &Request, state: &mut State) {
         let field = |prefixes: &[&str]| {
             prefixes.iter().find_map(|prefix| to.strip_prefix(prefix)).map(str::to_owned)
         };
@@ -440,29 +384,49 @@ impl<'p> Runner<'p> {
                 }
             };
         }
-        let text = match value {
-            [Word::Text(text)] => Some(text.clone()),
-            _ => None,
-        };
+        // Only the host and the path of the request itself are captured.
+        let text =
+            text_of(value, request).filter(|(_, with_path)| !with_path).map(|(text, _)| text);
+        let text = text.filter(|text| !text.is_empty());
+        let is_plain = matches!(value, [Word::Text(_)]);
+        let text = text.filter(|_| is_plain || !state.is_rewritten());
+        let has_captures = text.as_ref().is_some_and(|text| text.contains('{')) && !is_plain;
+        let fate = if has_captures { Fate::Different } else { Fate::Carried };
+        let why = if has_captures { CAPTURES } else { "" };
         if let Some(name) = request_field(to) {
+            if let Some(text) = text.filter(|_| is_free(name) && !state.in_doubt) {
+                state.request.insert(name.to_owned(), Some(text));
+                state.vague.remove(name);
+                return self.note(stmt, fate, why);
+            }
             return self.set_request(stmt, (to, name), value, state);
         }
         if let Some(name) = field(&["beresp.http.", "resp.http."]) {
             return match text {
-                Some(text) if is_free(&name) && !text.is_empty() => {
+                Some(text) if is_free(&name) => {
                     let late = to.starts_with("resp.");
                     if late && is_about_caching(&name) {
                         let text = "it would change stored responses, not only what clients see";
                         return self.note(stmt, Fate::NotCarried, text);
                     }
                     state.response.insert(name, Some(text));
-                    self.note(stmt, Fate::Carried, "");
+                    self.note(stmt, fate, why);
                 }
                 _ => self.note(stmt, Fate::NotCarried, "the value is not a fixed text"),
             };
         }
+        self.set_variable(stmt, to, value, state);
+    }
+
+    /// A variable that is no field and no backend is set.
+    fn set_variable(&mut self, stmt: &Stmt, to: &str, value: &[Word], state: &mut State) {
         match to {
             "req.url" | "bereq.url" => {
+                let is_known = to == "req.url" && !state.in_doubt;
+                if let Some(why) = is_known.then(|| store::query(value, state)).flatten() {
+                    let fate = if why.is_empty() { Fate::Carried } else { Fate::Different };
+                    return self.note(stmt, fate, why);
+                }
                 let mentions = |word: &Word| matches!(word, Word::Name(name) if name == to);
                 state.store_unknown = true;
                 state.vague.insert("req.url".to_owned());
@@ -486,15 +450,34 @@ impl<'p> Runner<'p> {
                 state.uncacheable = true;
                 self.note(stmt, Fate::Carried, "");
             }
+            "beresp.ttl" | "beresp.grace" | "beresp.keep" if !state.in_doubt => {
+                let mut usual = Lifetime { status: store::all_statuses(), ..Lifetime::default() };
+                let Some(why) = store::set_of(&stmt.kind, &mut usual) else {
+                    return self.note(stmt, Fate::NotCarried, AGES);
+                };
+                let list = &mut state.keys.lifetimes;
+                // A later statement is for all responses.
+                list.iter_mut().for_each(|one| {
+                    store::set_of(&stmt.kind, one);
+                });
+                let is_new = (usual.ttl, usual.grace) != (None, None) && !list.iter().any(is_usual);
+                list.extend(is_new.then_some(usual));
+                self.note(stmt, Fate::Different, why);
+            }
             "beresp.ttl" | "beresp.grace" | "beresp.keep" | "req.grace" | "req.ttl" => {
                 self.note(stmt, Fate::NotCarried, AGES);
             }
-            "beresp.do_gzip" | "beresp.do_gunzip" => {
-                self.note(
-                    stmt,
-                    Fate::NotCarried,
-                    "codings are not imported: write [compression], as docs/compression.md says",
-                );
+            "beresp.do_gzip" if *value == [Word::Name("true".to_owned())] => {
+                state.codes = Some(Vec::new());
+                self.note(stmt, Fate::Different, GZIP);
+            }
+            "beresp.do_gzip" => {
+                state.codes = None;
+                self.note(stmt, Fate::Carried, "");
+            }
+            "beresp.do_gunzip" => {
+                let text = "a coded response is decoded for the clients that need it";
+                self.note(stmt, Fate::Nothing, text);
             }
             "beresp.do_stream" => self.note(stmt, Fate::Nothing, "bodies are always streamed"),
             "beresp.do_esi" => self.note(stmt, Fate::NotCarried, "ESI is not processed"),
@@ -537,10 +520,13 @@ impl<'p> Runner<'p> {
                 let text = "X-Forwarded-For is sent by upstream.forwarded";
                 self.note(stmt, Fate::Different, text);
             }
-            [Word::Text(text)] if is_free(name) && !text.is_empty() && !state.in_doubt => {
-                state.request.insert(name.to_owned(), Some(text.clone()));
-                state.vague.remove(name);
-                self.note(stmt, Fate::Carried, "");
+            _ if store::cookie(value).is_some() && !state.in_doubt => {
+                let cookie = store::cookie(value).unwrap_or_default();
+                // Whether it is part of the key is seen later.
+                state.hide(name);
+                state.cookies.insert(name.to_owned(), cookie);
+                let text = "upstreams are sent the cookie itself, and not in this field";
+                self.note(stmt, Fate::Different, text);
             }
             _ => {
                 let mentions = |word: &Word| match word {
@@ -573,6 +559,13 @@ impl<'p> Runner<'p> {
             prefixes.iter().find_map(|prefix| what.strip_prefix(prefix)).map(str::to_owned)
         };
         if let Some(name) = request_field(what) {
+            // Requests with some cookies are passed with them, and some are in the key.
+            let keeps = !state.keys.bypass.is_empty() || !state.cookies.is_empty();
+            if name == "cookie" && keeps && !state.in_doubt {
+                state.keys.only_key_cookies = true;
+                let text = "requests that the store cannot answer keep their cookies";
+                return self.note(stmt, Fate::Different, text);
+            }
             if PRIVATE.contains(&name) && state.in_doubt {
                 state.vague.insert(name.to_owned());
                 state.store_unknown = true;
@@ -615,7 +608,8 @@ impl<'p> Runner<'p> {
         };
         match name {
             "hash_data" => match only.as_str() {
-                "req.url" | "req.http.host" | "server.ip" => {
+                "req.url" | "req.http.host" | "server.ip" => self.note(stmt, Fate::Carried, ""),
+                _ if hashed(&only, words, state) && !state.in_doubt => {
                     self.note(stmt, Fate::Carried, "");
                 }
                 _ => {
@@ -623,12 +617,11 @@ impl<'p> Runner<'p> {
                     self.note(stmt, Fate::NotCarried, KEY);
                 }
             },
+            "cookie.parse" => self.note(stmt, Fate::Nothing, "cookies are always read"),
             "std.log" | "std.syslog" | "std.collect" => {
                 self.note(stmt, Fate::Nothing, "the access log is by request");
             }
-            "synthetic" => {
-                self.note(stmt, Fate::Different, "the body of an answer is its reason");
-            }
+            "synthetic" => self.note(stmt, Fate::Different, "the body of an answer is its reason"),
             "ban" | "std.ban" => {
                 self.note(stmt, Fate::NotCarried, "use `plimsoll purge` with a prefix or a tag");
             }
@@ -645,10 +638,43 @@ impl<'p> Runner<'p> {
     }
 }
 
+/// Adds what `hash_data` names to the key. Returns whether it is a field or a cookie.
+fn hashed(only: &str, words: &[Word], state: &mut State) -> bool {
+    let cookie = match words {
+        [Word::Sign("("), inner @ .., Word::Sign(")")] => store::cookie(inner),
+        _ => None,
+    };
+    let name = only.strip_prefix("req.http.").unwrap_or_default();
+    let changed = state.vague.contains(name) || state.request.contains_key(name);
+    let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    match cookie.or_else(|| state.cookies.get(name).cloned()) {
+        Some(cookie) => add(&mut state.keys.cookies, cookie),
+        None if is_free(name)
+            && !PRIVATE.contains(&name)
+            && !changed
+            && name.bytes().all(token) =>
+        {
+            let of_conditions = name.starts_with("if-") || name == "range";
+            if of_conditions {
+                return false;
+            }
+            add(&mut state.keys.fields, name);
+        }
+        None => return false,
+    }
+    true
+}
+
+/// Whether a lifetime is for all responses.
+fn is_usual(one: &Lifetime) -> bool {
+    one.types.is_empty() && one.status.len() == 4
+}
+
+const GZIP: &str = "only stored responses are coded, for each client that accepts it";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
 
 /// Variables that are not carried, and keep no request out.
-const SETTINGS: [&str; 12] = [
+pub(super) const SETTINGS: [&str; 12] = [
     "req.url",
     "bereq.url",
     "req.esi",
@@ -664,18 +690,13 @@ const SETTINGS: [&str; 12] = [
 ];
 
 /// Functions that keep no request out. Any other could.
-fn is_harmless(name: &str) -> bool {
+pub(super) fn is_harmless(name: &str) -> bool {
     let known = ["synthetic", "ban", "std.log", "std.syslog", "std.collect", "std.cache_req_body"];
     known.contains(&name) || name.starts_with("cookie.") || name.starts_with("header.")
 }
 
-/// The field of the request that a variable is.
-pub(crate) fn request_field(variable: &str) -> Option<&str> {
-    ["req.http.", "bereq.http."].iter().find_map(|prefix| variable.strip_prefix(prefix))
-}
-
 /// The client's Host in lower case, or without its port.
-fn is_normalised_host(to: &str, value: &[Word]) -> bool {
+pub(super) fn is_normalised_host(to: &str, value: &[Word]) -> bool {
     let is_host = |word: &Word| matches!(word, Word::Name(name) if name.eq_ignore_ascii_case(to));
     if request_field(to) != Some("host") {
         return false;

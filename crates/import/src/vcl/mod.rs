@@ -2,21 +2,26 @@
 
 mod backends;
 mod conditions;
+mod doubts;
 mod eval;
 mod lexer;
 mod parser;
-pub(crate) mod pattern;
+mod state;
+mod store;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use self::conditions::{Named, named};
-use self::eval::{End, PRIVATE, Path, Request, Runner, State};
+use self::eval::Runner;
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
+use self::state::{End, PRIVATE, Request, State};
 use crate::input::Input;
 use crate::limits::ROUTES_MAX;
 use crate::note::{Fate, Notes, Place};
+use crate::route::{Action, Keys, Path, add, change};
 use crate::tree::{Section, Tree, Value};
 use crate::{Options, SyntaxError};
 
@@ -46,7 +51,7 @@ pub(crate) fn import(
     tree.add(listen);
     let text = "addresses and sizes are flags of varnishd (-a, -s): write them into [[listen]] \
                 and [store]; the listener is on loopback only";
-    notes.different(&at, "varnishd", text);
+    notes.other(&at, "varnishd", Fate::Different, text);
     let redirects = redirects(&program);
     let named = named(&program);
     let mut methods = named.methods.clone();
@@ -65,10 +70,11 @@ pub(crate) fn import(
         with_queries: BTreeSet::new(),
         by_cookies: false,
         open: options.open,
+        codes: None,
         at: at.clone(),
     };
     let Named { hosts, mut paths, .. } = named;
-    let root = Path::Prefix("/".to_owned());
+    let root = Path::root();
     paths.remove(&root);
     if (hosts.len() + 1) * (paths.len() + 1) > ROUTES_MAX {
         let text = format!("hosts and paths make more than {ROUTES_MAX} routes");
@@ -80,6 +86,7 @@ pub(crate) fn import(
     for route in run.routes(&hosts, &paths, &at)? {
         tree.add(route);
     }
+    run.compression(tree);
     let from = run.purgers(&hosts, &paths, notes);
     tree.section("purge").set_for("from", from, "who may PURGE, by vcl_recv");
     if run.removes_via() {
@@ -104,6 +111,8 @@ struct Run<'p> {
     /// Some responses would be stored if they had no Set-Cookie.
     by_cookies: bool,
     open: bool,
+    /// Types of responses that are coded, if some are; empty: all that can be.
+    codes: Option<Vec<String>>,
     at: Place,
 }
 
@@ -114,23 +123,30 @@ struct Cell {
     store: bool,
     request: BTreeMap<String, Option<String>>,
     response: BTreeMap<String, Option<String>>,
+    keys: Keys,
+    codes: bool,
     closed: bool,
 }
 
 impl Cell {
     fn refuses(&self) -> bool {
-        matches!(self.action, Action::Answer { status, .. } if status >= 400)
+        matches!(self.action, Action::Answer { status: 400.., .. } | Action::NotCarried)
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Action {
-    Backend(String),
-    Redirect { status: u64, location: String, with_path: bool },
-    Answer { status: u64, body: String },
-}
-
 impl Run<'_> {
+    fn compression(&self, tree: &mut Tree) {
+        if let Some(types) = &self.codes {
+            let section = tree.section("compression");
+            let from = "beresp.do_gzip";
+            section.set_for("codings", vec!["gzip".to_owned()], from);
+            section.set_for("bytes_min", Value::Bytes(0), "Varnish codes any length");
+            if !types.is_empty() {
+                section.set_for("types", types.clone(), from);
+            }
+        }
+    }
+
     /// The routes of all cells that differ from the cell that their requests would find otherwise.
     fn routes(
         &mut self,
@@ -140,6 +156,7 @@ impl Run<'_> {
     ) -> Result<Vec<Section>, SyntaxError> {
         let mut routes = Vec::new();
         let mut of_any: BTreeMap<Path, Cell> = BTreeMap::new();
+        let mut found: Vec<(Option<String>, BTreeMap<Path, Cell>)> = Vec::new();
         for host in hosts {
             let mut of_host: BTreeMap<Path, Cell> = BTreeMap::new();
             for path in paths {
@@ -159,14 +176,20 @@ impl Run<'_> {
             }
             // Without a difference the requests of this host go to the routes for any host.
             if host.is_none() || of_host != of_any {
-                for (path, cell) in &of_host {
-                    if *path == paths[0] || above(&of_host, path) != Some(cell) {
-                        routes.push(self.route(host.as_deref(), path, cell));
-                    }
-                }
+                found.push((host.clone(), of_host.clone()));
             }
             if host.is_none() {
                 of_any = of_host;
+            }
+        }
+        // Whether some cell codes its responses must be known for all.
+        for (host, cells) in &found {
+            for (path, cell) in cells {
+                // The captures of a redirect are those of its path.
+                let is_new = |above: &Cell| above != cell || matches!(path, Path::Pattern(_));
+                if *path == paths[0] || above(cells, path).is_none_or(is_new) {
+                    routes.push(self.route(host.as_deref(), path, cell));
+                }
             }
         }
         Ok(routes)
@@ -220,9 +243,14 @@ impl Run<'_> {
             state.unprotected |= other.unprotected;
         }
         // Varnish passes a request that has one of these, unless the program says otherwise.
-        let is_anonymous = PRIVATE.iter().all(|name| state.lacks(name));
+        let passes_cookies = state.keys.bypass.iter().any(|name| name == "*");
+        let is_absent = |name: &&str| state.lacks(name) || *name == "cookie" && passes_cookies;
+        let is_anonymous = PRIVATE.iter().all(is_absent);
         let explicit = state.end == Some(End::Hash);
-        let mut store = (explicit || is_anonymous) && !state.store_unknown && !passes(&state);
+        let mut store = (explicit || is_anonymous)
+            && !state.store_unknown
+            && !passes(&state)
+            && state.keys.fits();
         if store && state.response.get("set-cookie") != Some(&None) {
             self.by_cookies = true;
             store = false;
@@ -230,11 +258,23 @@ impl Run<'_> {
         if !self.forwards {
             state.request.insert("x-forwarded-for".to_owned(), None);
         }
+        let action = self.action(&state, &request("GET"));
+        if let Some(types) = state.codes.as_ref().filter(|_| store) {
+            let all = self.codes.get_or_insert_with(|| types.clone());
+            // An empty list is all types.
+            match types.is_empty() {
+                true => all.clear(),
+                false if all.is_empty() => {}
+                false => types.iter().for_each(|kind| add(all, kind.as_str())),
+            }
+        }
         Cell {
-            action: self.action(&state, host),
+            action,
             store,
             request: state.request,
             response: state.response,
+            keys: state.keys,
+            codes: state.codes.is_some(),
             closed: (state.unprotected || self.program.unreadable) && !self.open,
         }
     }
@@ -249,16 +289,19 @@ impl Run<'_> {
     }
 
     /// The answer that the program gives itself, or the upstream.
-    fn action(&self, state: &State, host: Option<&str>) -> Action {
-        let not_imported = || Action::Answer { status: 501, body: "not imported\n".to_owned() };
+    fn action(&self, state: &State, request: &Request) -> Action {
         let Some(End::Synth(status, reason)) = &state.end else {
-            return self.backend(state).map_or_else(not_imported, Action::Backend);
+            return self.backend(state).map_or(Action::NotCarried, Action::Upstream);
         };
         if let Some((sent, _)) = self.redirects.get(status) {
-            return location(*sent, reason, host).unwrap_or_else(not_imported);
+            let own = request.host.as_deref().filter(|host| host.starts_with('{'));
+            let own = own.and_then(|host| host.split('.').next()).unwrap_or_default();
+            let found = texts::text_of(reason, request).filter(|_| !state.is_rewritten());
+            let action = found.and_then(|(to, path)| Action::redirect(*sent, to, path, own));
+            return action.unwrap_or(Action::NotCarried);
         }
         if !(200..=599).contains(status) || matches!(status, 204 | 304) {
-            return not_imported();
+            return Action::NotCarried;
         }
         let text = match &reason[..] {
             [Word::Text(text)] if !text.is_empty() => text.clone(),
@@ -273,33 +316,21 @@ impl Run<'_> {
         if let Some(host) = host {
             route.set_for("hosts", vec![host.to_owned()], from);
         }
-        match path {
-            Path::Exact(path) => route.set_for("path", path.clone(), from),
-            Path::Prefix(path) => route.set_for("prefix", path.clone(), from),
-        }
-        match &cell.action {
-            Action::Backend(name) => {
-                route.set_for("upstream", name.clone(), from);
-                if !cell.store {
-                    route.set_for("store", false, "passed, or not known to be safe");
-                }
-                for (name, value) in &cell.request {
-                    change(route.below("route.request"), name, value.as_deref());
-                }
-                for (name, value) in cell.response.iter().filter(|(name, _)| *name != "via") {
-                    change(route.below("route.response"), name, value.as_deref());
-                }
+        path.write(&mut route, from);
+        cell.action.write(&mut route, from);
+        if let Action::Upstream(_) = cell.action {
+            match cell.store {
+                true => cell.keys.write(&mut route, "VCL"),
+                false => route.set_for("store", false, "passed, or not known to be safe"),
             }
-            Action::Redirect { status, location, with_path } => {
-                route.set_for("redirect", location.clone(), from);
-                route.set_for("status", Value::Count(*status), from);
-                if *with_path {
-                    route.set_for("with_path", true, from);
-                }
+            if self.codes.is_some() && cell.store && !cell.codes {
+                route.set_for("compression", false, "without beresp.do_gzip");
             }
-            Action::Answer { status, body } => {
-                route.set_for("answer", body.clone(), from);
-                route.set_for("status", Value::Count(*status), from);
+            for (name, value) in &cell.request {
+                change(route.below("route.request"), "set", name, value.as_deref(), "VCL");
+            }
+            for (name, value) in cell.response.iter().filter(|(name, _)| *name != "via") {
+                change(route.below("route.response"), "set", name, value.as_deref(), "VCL");
             }
         }
         if cell.closed {
@@ -342,7 +373,7 @@ impl Run<'_> {
         let agreed = agreed.unwrap_or(Purgers::None);
         if agreed != Purgers::None && (!known || agreed == Purgers::Unknown) {
             let text = "not only one list of networks decides who may, so no client may";
-            notes.unprotected(&self.at, "PURGE", text);
+            notes.other(&self.at, "PURGE", Fate::Unprotected, text);
             return Vec::new();
         }
         let from = match &agreed {
@@ -352,8 +383,7 @@ impl Run<'_> {
         };
         for parser::List { at, name, .. } in &self.program.lists {
             if agreed != Purgers::List(name.clone()) {
-                let text = "networks decide only about PURGE here";
-                notes.left(at, &format!("acl {name}"), text);
+                notes.left(at, "networks decide only about PURGE here");
             }
         }
         from
@@ -362,7 +392,7 @@ impl Run<'_> {
     fn networks(&self, name: &str, notes: &mut Notes) -> Vec<String> {
         let mut from = Vec::new();
         let found = self.program.lists.iter().find(|list| list.name == name);
-        let Some(parser::List { at, name, entries }) = found else { return from };
+        let Some(parser::List { at, entries, .. }) = found else { return from };
         let mut left = Vec::new();
         let negated = entries.iter().any(|(negated, _)| *negated);
         for (_, entry) in entries {
@@ -372,22 +402,20 @@ impl Run<'_> {
                 entry => left.push(entry.to_owned()),
             }
         }
-        let shown = format!("acl {name}");
         if negated {
-            notes.left(at, &shown, "it has an entry with `!`, so no client may PURGE");
+            notes.left(at, "it has an entry with `!`, so no client may PURGE");
             return Vec::new();
         }
         match left.is_empty() {
-            true => notes.carried(at, &shown),
-            false => notes.left(at, &shown, format!("without {}", left.join(", "))),
+            true => notes.carried(at),
+            false => notes.left(at, format!("without {}", left.join(", "))),
         }
         from
     }
 
     fn removes_via(&mut self) -> bool {
-        let root = Path::Prefix("/".to_owned());
-        let request =
-            Request { host: None, path: root, method: "GET".to_owned(), client_inside: None };
+        let method = "GET".to_owned();
+        let request = Request { host: None, path: Path::root(), method, client_inside: None };
         self.runner.run(&request).response.get("via") == Some(&None)
     }
 
@@ -400,7 +428,7 @@ impl Run<'_> {
         }
         for path in &self.with_queries {
             let text = "the path with a query is refused, and routes do not look at queries";
-            notes.unprotected(&self.at, &format!("req.url {path}"), text);
+            notes.other(&self.at, &format!("req.url {path}"), Fate::Unprotected, text);
         }
         let unset = |field: &str| {
             let is = |stmt: &Stmt| matches!(&stmt.kind, Kind::Unset(what) if what == field);
@@ -410,28 +438,26 @@ impl Run<'_> {
             let text = "Varnish passes requests with Cookie or Authorization, and routes do not: \
                         where they are not removed, and there is no `return (hash)`, nothing is \
                         stored";
-            notes.left(&self.at, "builtin vcl_recv", text);
+            notes.other(&self.at, "builtin vcl_recv", Fate::NotCarried, text);
         }
         if self.by_cookies {
             let text = "Varnish stores no response with Set-Cookie, and routes do not look at \
                         that: where `unset beresp.http.Set-Cookie` does not remove it, nothing is \
                         stored";
-            notes.left(&self.at, "builtin vcl_backend_response", text);
+            notes.other(&self.at, "builtin vcl_backend_response", Fate::NotCarried, text);
         }
     }
 
     fn note(&self, stmt: &Stmt, sub: &str, notes: &mut Notes) {
         let is_redirect = self.redirects.values().any(|(_, ids)| ids.contains(&stmt.id));
         match self.runner.fate(stmt) {
-            _ if is_redirect => notes.carried(&stmt.at, &stmt.shown),
-            Some((fate, why)) => notes.add(&stmt.at, &stmt.shown, *fate, why.clone()),
+            _ if is_redirect => notes.carried(&stmt.at),
+            Some((fate, why)) => notes.add(&stmt.at, *fate, why.clone()),
             None if sub == "vcl_synth" || sub == "vcl_backend_error" => {
-                let text = "an answer of a route has its reason as plain text";
-                notes.left(&stmt.at, &stmt.shown, text);
+                notes.left(&stmt.at, "an answer of a route has its reason as plain text");
             }
             None => {
-                let text = "no request that was tried reaches this";
-                notes.left(&stmt.at, &stmt.shown, text);
+                notes.left(&stmt.at, "no request that was tried reaches this");
             }
         }
         if let Kind::If(arms) = &stmt.kind {
@@ -471,7 +497,7 @@ fn different(
 
 /// The cell that requests of a path find if it has no route.
 fn above<'c>(cells: &'c BTreeMap<Path, Cell>, path: &Path) -> Option<&'c Cell> {
-    let (Path::Exact(own) | Path::Prefix(own)) = path;
+    let own = path.start();
     let shorter = |(other, cell): (&'c Path, &'c Cell)| match other {
         Path::Prefix(prefix) if other != path && own.starts_with(prefix.as_str()) => {
             Some((prefix.len(), cell))
@@ -481,38 +507,8 @@ fn above<'c>(cells: &'c BTreeMap<Path, Cell>, path: &Path) -> Option<&'c Cell> {
     cells.iter().filter_map(shorter).max_by_key(|(length, _)| *length).map(|(_, cell)| cell)
 }
 
-fn change(rule: &mut Section, name: &str, value: Option<&str>) {
-    match value {
-        Some(value) => {
-            rule.set_for("set", name, "VCL");
-            rule.set_for("value", value, "VCL");
-        }
-        None => rule.set_for("remove", name, "VCL"),
-    }
-}
-
 fn is_network(text: &str) -> bool {
     text.parse::<ipnet::IpNet>().is_ok() || text.parse::<std::net::IpAddr>().is_ok()
-}
-
-/// A redirect whose URL is the words of a reason: texts, the host, and the URL at the end.
-fn location(status: u64, reason: &[Word], host: Option<&str>) -> Option<Action> {
-    let mut location = String::new();
-    let mut with_path = false;
-    for word in reason.iter().filter(|word| **word != Word::Sign("+")) {
-        match word {
-            _ if with_path => return None,
-            Word::Text(text) => location.push_str(text),
-            Word::Name(name) if name.eq_ignore_ascii_case("req.http.host") => {
-                location.push_str(host?);
-            }
-            Word::Name(name) if name == "req.url" => with_path = true,
-            _ => return None,
-        }
-    }
-    let fits = matches!(status, 301 | 302 | 303 | 307 | 308);
-    let plain = !location.is_empty() && location.bytes().all(|b| b.is_ascii_graphic());
-    (fits && plain).then_some(Action::Redirect { status, location, with_path })
 }
 
 /// In `vcl_synth`: `if (resp.status == N) { set resp.http.Location = resp.reason; … }`.

@@ -54,7 +54,6 @@ pub(crate) struct Field {
 pub(crate) struct Stmt {
     pub(crate) id: usize,
     pub(crate) at: Place,
-    pub(crate) shown: String,
     pub(crate) kind: Kind,
 }
 
@@ -84,6 +83,8 @@ pub(crate) enum Expr {
     Compare(String, &'static str, Word),
     /// A name that has a value, or is true.
     Is(String),
+    /// A function.
+    Call(String),
     Unknown,
 }
 
@@ -159,12 +160,16 @@ impl Reader<'_> {
         let first = self.name()?;
         // The statements of a subroutine have notes instead.
         if first != "sub" {
-            notes.directive(&mut at, &first);
+            let name = match self.peek() {
+                Some(Word::Name(name)) => format!("{first} {name}"),
+                _ => first.clone(),
+            };
+            notes.directive(&mut at, &name);
         }
         match first.as_str() {
-            word @ ("vcl" | "import") => {
+            "vcl" | "import" => {
                 self.until_semicolon()?;
-                notes.nothing(&at, word, "nothing depends on it");
+                notes.nothing(&at, "nothing depends on it");
             }
             "include" => {
                 let words = self.until_semicolon()?;
@@ -224,7 +229,7 @@ impl Reader<'_> {
     ) -> Result<(), SyntaxError> {
         match input.files(at, name)? {
             Ok(files) => {
-                notes.carried(at, "include");
+                notes.carried(at);
                 for (file, text) in files {
                     input.nested(at, |input| parse(&file, &text, input, notes, program))?;
                 }
@@ -232,7 +237,7 @@ impl Reader<'_> {
             }
             Err(why) => {
                 program.unreadable = true;
-                notes.unprotected(at, "include", why);
+                notes.unprotected(at, why);
             }
         }
         Ok(())
@@ -331,7 +336,7 @@ impl Reader<'_> {
         if name == "if" {
             let (arms, shown) = self.arms(depth, input, notes)?;
             notes.directive(&mut at, &shown);
-            return Ok(Stmt { id, at, shown, kind: Kind::If(arms) });
+            return Ok(Stmt { id, at, kind: Kind::If(arms) });
         }
         let words = self.until_semicolon()?;
         let shown = shown(&self.all[first..self.at]);
@@ -348,7 +353,7 @@ impl Reader<'_> {
             ("call", [Word::Name(sub)]) => Kind::Call(sub.clone()),
             _ => Kind::Other(name, words),
         };
-        Ok(Stmt { id, at, shown, kind })
+        Ok(Stmt { id, at, kind })
     }
 
     /// Conditions and bodies, after the word `if`.
@@ -430,6 +435,15 @@ impl Reader<'_> {
         };
         self.at += 1;
         let left = left.to_ascii_lowercase();
+        if self.has("(") {
+            self.skip_operand()?;
+            self.expect(")")?;
+            if matches!(self.peek(), Some(Word::Sign(")" | "&&" | "||"))) {
+                return Ok(Expr::Call(left));
+            }
+            self.skip_operand()?;
+            return Ok(Expr::Unknown);
+        }
         for sign in ["==", "!=", "!~", "~", "<=", ">=", "<", ">"] {
             if self.has(sign) {
                 let right = self.peek().cloned();

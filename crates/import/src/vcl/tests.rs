@@ -1,7 +1,7 @@
 //! Files of VCL, and what becomes of them. Each imported file is read by the server's own reader.
 
 use super::*;
-use crate::tests::{fate, has, lacks};
+use crate::tests::{fate, has, lacks, why};
 use crate::{Fate, Imported, Source};
 
 fn imported(text: &str, open: bool) -> Imported {
@@ -84,7 +84,7 @@ fn what_is_not_known_to_be_shared_is_not_stored() {
     for text in [
         recv("").replace("unset req.http.Cookie;", ""),
         recv("if (req.http.X-Key) { return (pass); }"),
-        recv("") + "sub vcl_hash { hash_data(req.http.X-Key); }\n",
+        recv("") + "sub vcl_hash { hash_data(req.http.Authorization); }\n",
         recv("")
             + "sub vcl_backend_response { if (beresp.status == 200) { \
                     set beresp.uncacheable = true; } }\n",
@@ -136,7 +136,8 @@ fn responses_and_lifetimes() {
         has(&imported, part);
     }
     lacks(&imported, "X-Cache");
-    assert_eq!(left(&imported), [(6, Fate::NotCarried)], "{:#?}", imported.notes);
+    has(&imported, "ttl = \"1h\"  # VCL\noverrule = true");
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
 }
 
 #[test]
@@ -289,8 +290,8 @@ fn a_route_does_what_is_safe_for_all_methods() {
 
 #[test]
 fn what_comes_after_an_unknown_end_is_in_doubt() {
-    let text = corpus!("unknown_director");
-    let imported = imported(text, false);
+    let text = corpus!("unknown_director").replace("Cookie ~", "X ~");
+    let imported = imported(&text, false);
     lacks(&imported, "remove = \"cookie\"");
     has(&imported, "store = false");
     assert_eq!(fate(&imported, "unset req.http.Cookie"), Fate::NotCarried);
@@ -379,4 +380,118 @@ fn what_is_not_known_here_closes() {
     let text = "set req.url = regsub(req.url, \"a\", \"b\"); \
                 if (req.url ~ \"^/admin/\") { return (synth(403)); }";
     lacks(&imported(&recv(text), false), "\nupstream = ");
+}
+
+#[test]
+fn keys_lifetimes_and_bypasses() {
+    let text = "vcl 4.1; import std; import cookie;\n\
+                backend default { .host = \"127.0.0.1\"; .port = \"1\"; }\n\
+                sub vcl_recv { unset req.http.Authorization;\n\
+                cookie.parse(req.http.Cookie);\n\
+                set req.http.X-Currency = cookie.get(\"currency\");\n\
+                if (req.http.Cookie ~ \"(^|;\\s*)session[^=]*=\") { return (pass); }\n\
+                unset req.http.Cookie;\n\
+                set req.url = \
+                regsuball(req.url, \"([?&])(utm_[^=&]*|fbclid)(=[^&]*)?\", \"\\1\");\n\
+                set req.url = regsuball(req.url, \"&&+\", \"&\");\n\
+                set req.url = std.querysort(req.url); }\n\
+                sub vcl_hash { hash_data(req.http.X-Currency); hash_data(req.http.X-Country); }\n\
+                sub vcl_backend_response { unset beresp.http.Set-Cookie;\n\
+                set beresp.do_gzip = true; set beresp.grace = 1h;\n\
+                if (beresp.http.Content-Type ~ \"^(image/|text/css)\") { set beresp.ttl = 1d; }\n\
+                elsif (beresp.status == 404 || beresp.status == 410) { set beresp.ttl = 10s; }\n\
+                if (bereq.url ~ \"^/news/\") { set beresp.ttl = 1m; } }\n";
+    let imported = imported(text, false);
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+    let root = route(&imported, "prefix = \"/\"");
+    for part in [
+        "query = \"sort\"",
+        "query_drop = [\"utm_*\", \"fbclid\"]",
+        "key_cookies = [\"currency\"]",
+        "cookies_sent = \"key\"",
+        "key_fields = [\"x-country\"]",
+        "bypass_cookies = [\"session*\"]",
+        "content_type = [\"image/*\", \"text/css\"]  # VCL\nttl = \"24h\"  # VCL\ngrace = \"1h\"",
+        "status = [\"404\", \"410\"]  # VCL\nttl = \"10s\"",
+    ] {
+        assert!(root.contains(part), "{part}: {root}");
+    }
+    assert_eq!(route(&imported, "prefix = \"/news/\"").matches("ttl = \"1m\"").count(), 3);
+    has(&imported, "codings = [\"gzip\"]");
+    // Devices, and a value of a cookie that is not one cookie's.
+    let device = "if (req.http.User-Agent ~ \"Mobi\") { set req.http.X-Device = \"m\"; }";
+    for other in [
+        text.replace("set req.url = std.query", &format!("{device} set req.url = std.query")),
+        text.replace("session[^=]*=", "a|b"),
+    ] {
+        has(&self::imported(&other, false), "store = false");
+    }
+}
+
+#[test]
+fn a_rate_that_is_not_carried_closes() {
+    let rule = "if (vsthrottle.is_denied(client.identity, 15, 10s)) { return (synth(429)); }";
+    let some = imported(&recv(&format!("if (req.url ~ \"^/a/\") {{ {rule} }}")), false);
+    lacks(&some, "[[quota]]");
+    assert!(!route(&some, "prefix = \"/a/\"").contains("\nupstream = "));
+    assert!(why(&some, "if (vsthrottle").contains("[[quota]]"));
+}
+
+#[test]
+fn what_is_never_fresh_is_never_served_stale() {
+    let respond = |inside: &str| recv("").replace("Set-Cookie;", &format!("Set-Cookie; {inside}"));
+    for inside in [
+        "set beresp.grace = 1h; if (beresp.status >= 500) { set beresp.uncacheable = true; }",
+        "set beresp.grace = 1h; if (beresp.status == 404) { set beresp.ttl = 0s; }",
+        "if (beresp.status >= 500) { set beresp.ttl = 0s; } set beresp.grace = 1h;",
+    ] {
+        let imported = imported(&respond(inside), false);
+        let part = "ttl = \"0s\"  # VCL\ngrace = \"0s\"  # VCL\nerror_grace = \"0s\"";
+        has(&imported, part);
+        has(&imported, "grace = \"1h\"");
+    }
+}
+
+#[test]
+fn a_redirect_with_captures_differs_by_its_query() {
+    let text = recv(
+        "if (req.url ~ \"^/old/(.*)\") {\n\
+         return (synth(720, \"/new/\" + regsub(req.url, \"^/old/(.*)\", \"\\1\"))); }",
+    ) + "sub vcl_synth { if (resp.status == 720) { set resp.http.Location = resp.reason; \
+         set resp.status = 301; return (deliver); } }\n";
+    let imported = imported(&text, false);
+    has(&imported, "redirect = \"/new/{*}\"");
+    assert_eq!(fate(&imported, "return(synth(720"), Fate::Different);
+}
+
+#[test]
+fn captures_of_hosts_and_paths() {
+    let text = recv(
+        "if (req.http.Host ~ \"^([^.]+)\\.old\\.example$\" && req.url ~ \"^/([^/]+)/shop/\") {\n\
+         return (synth(751, \"https://\" + regsub(req.http.Host, \"\\..*\", \"\") + \".example/\" + \
+         regsub(req.url, \"^/[^/]+/shop/\", \"\") + \"?l=\" + \
+         regsub(req.url, \"^/([^/]+)/.*\", \"\\1\"))); }\n\
+         if (req.url ~ \"^/([^/]+)/api/\") {\n\
+         set req.http.X-L = regsub(req.url, \"^/([^/]+)/.*\", \"\\1\"); }",
+    ) + "sub vcl_synth { if (resp.status == 751) { set resp.http.Location = resp.reason; \
+         set resp.status = 301; return (deliver); } }\n";
+    let imported = imported(&text, false);
+    has(&imported, "redirect = \"https://{h}.example/{*}?l={c1}\"");
+    assert!(route(&imported, "path = \"/{c1}/api/*\"").contains("value = \"{c1}\""));
+    assert_eq!(left(&imported), [], "{:#?}", imported.notes);
+    let host = text.replace("\"https://\" + regsub(req.http.Host", "\"//\" + regsub(req.http.Host");
+    lacks(&self::imported(&host, false), "redirect = ");
+}
+
+#[test]
+fn a_parameter_that_is_left_out_by_a_wider_pattern_is_a_difference() {
+    let of = |function: &str, name: &str| {
+        let value = format!("{function}(req.url, \"([?&])({name})=[^&]*\", \"\\1\")");
+        let imported = imported(&recv(&format!("set req.url = {value};")), false);
+        has(&imported, "query_drop = [");
+        fate(&imported, "set req.url")
+    };
+    assert_eq!(of("regsuball", "gclid"), Fate::Carried);
+    assert_eq!(of("regsub", "gclid"), Fate::Different);
+    assert_eq!(of("regsuball", "utm_[a-z]+"), Fate::Different);
 }

@@ -18,7 +18,7 @@ pub(crate) const FEW: usize = 40;
 pub(crate) struct Squid {
     pub(crate) child: Running,
     pub(crate) http: SocketAddr,
-    icp: u16,
+    pub(crate) icp: u16,
     htcp: u16,
     name: &'static str,
 }

@@ -12,10 +12,11 @@ mod verb;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Accepting, Home, OurServer, SOON, plimsoll};
+use crate::support::{Accepting, Home, OurServer, SOON, free_port, plimsoll};
 
 /// Requests that each pair of servers gets.
 const REQUESTS: usize = 200;
@@ -56,6 +57,22 @@ struct Answer {
 impl Answer {
     fn field(&self, name: &str) -> String {
         self.fields.get(name).map(|all| all.join(", ")).unwrap_or_default()
+    }
+
+    /// The content without gzip, if it has that.
+    fn decoded(&self) -> Vec<u8> {
+        if self.field("content-encoding") != "gzip" {
+            return self.body.clone();
+        }
+        let mut child = Command::new("gzip")
+            .arg("-dc")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Short enough for the pipe.
+        child.stdin.take().unwrap().write_all(&self.body).unwrap();
+        child.wait_with_output().unwrap().stdout
     }
 }
 
@@ -113,15 +130,9 @@ fn joined(mut chunks: &[u8]) -> Option<Vec<u8>> {
 fn origin(name: &'static str) -> Accepting {
     Accepting::start(move |stream| {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let (mut first, mut host, mut from, mut tag, mut cookie, mut user, mut length) = (
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            String::new(),
-            0,
-        );
+        let [mut first, mut host, mut from, mut tag, mut cookie, mut user, mut language] =
+            std::array::from_fn(|_| String::new());
+        let mut length = 0;
         if reader.read_line(&mut first).is_err() || first.is_empty() {
             return;
         }
@@ -138,6 +149,7 @@ fn origin(name: &'static str) -> Accepting {
                 "if-none-match" => tag = value,
                 "cookie" => cookie = value,
                 "x-remote-user" => user = value,
+                "x-language" => language = value,
                 "content-length" => length = value.parse().unwrap_or(0),
                 _ => {}
             }
@@ -145,23 +157,32 @@ fn origin(name: &'static str) -> Accepting {
         let mut content = vec![0; length];
         let _ = reader.read_exact(&mut content);
         let method = first.split(' ').next().unwrap_or_default();
-        let path = first.split(' ').nth(1).unwrap_or_default();
+        let target = first.split(' ').nth(1).unwrap_or_default();
+        // A parent is asked for whole URLs.
+        let path = target.split_once("://").map_or(target, |(_, rest)| {
+            rest.split_once('/').map_or("", |(authority, _)| &rest[authority.len()..])
+        });
         let kind = path.split('/').nth(1).unwrap_or_default();
         let lifetime = match kind {
             "private" => "private",
             "none" => "no-store",
             "public" => "public, max-age=600",
+            // Nothing about how long it is fresh.
+            "plain" | "gone" => "",
             _ => "max-age=600",
         };
         let own = format!("\"{}\"", path.len());
         let session = if kind == "session" { "Set-Cookie: sid=1\r\n" } else { "" };
         let (status, body) = match (method, kind) {
             ("POST", _) => ("200 OK", format!("{} bytes\n", content.len())),
-            (_, "missing") => ("404 Not Found", "not here\n".to_owned()),
+            (_, "missing" | "gone") => ("404 Not Found", "not here\n".to_owned()),
             _ if tag == own => ("304 Not Modified", String::new()),
             _ => ("200 OK", format!("{name} {path}\n").repeat(20)),
         };
-        let lifetime = if method == "POST" { "no-store" } else { lifetime };
+        let lifetime = match if method == "POST" { "no-store" } else { lifetime } {
+            "" => String::new(),
+            lifetime => format!("Cache-Control: {lifetime}\r\n"),
+        };
         // A length of 0 in a 304 would be that of the content.
         let length = match status.starts_with("304") {
             true => String::new(),
@@ -169,9 +190,10 @@ fn origin(name: &'static str) -> Accepting {
         };
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\n{length}Accept-Ranges: bytes\r\n\
-             Cache-Control: {lifetime}\r\nETag: {own}\r\nX-Powered-By: test\r\n\
+             {lifetime}ETag: {own}\r\nX-Powered-By: test\r\n\
              X-Seen-Host: {host}\r\nX-Seen-For: {from}\r\nX-Seen-Cookie: {cookie}\r\n\
-             X-Seen-User: {user}\r\nX-Origin: {name}\r\n{session}Connection: close\r\n\r\n"
+             X-Seen-User: {user}\r\nX-Seen-Language: {language}\r\nX-Origin: {name}\r\n\
+             {session}Connection: close\r\n\r\n"
         );
         let body = if method == "HEAD" || status.starts_with("304") { "" } else { &body };
         let _ = (&stream).write_all(format!("{head}{body}").as_bytes());
@@ -179,10 +201,37 @@ fn origin(name: &'static str) -> Accepting {
 }
 
 /// A difference that is allowed.
+#[derive(Clone, Copy)]
 struct Allowed {
     why: &'static str,
     applies: fn(&Request, &Answer, &Answer) -> bool,
 }
+
+/// Whether both came from the store, or none.
+fn both_hit(theirs: &Answer, ours: &Answer) -> bool {
+    let hit = theirs.field("x-cache") == "HIT" || theirs.field("x-varnish").contains(' ');
+    hit == is_hit(ours)
+}
+
+/// What differs where responses are coded.
+const CODED: &[Allowed] = &[
+    Allowed {
+        why: "the first client gets a response as it is stored here, and coded there",
+        applies: |request, theirs, ours| {
+            let coded = request.fields.contains("gzip");
+            let plain = ours.field("content-encoding").is_empty();
+            coded && plain && both_hit(theirs, ours) && theirs.decoded() == ours.body
+        },
+    },
+    Allowed {
+        why: "both are coded, with other lengths",
+        applies: |request, theirs, ours| {
+            let coded = |answer: &Answer| answer.field("content-encoding") == "gzip";
+            let same = theirs.decoded() == ours.decoded();
+            request.fields.contains("gzip") && coded(theirs) && coded(ours) && same && is_hit(ours)
+        },
+    },
+];
 
 /// A pair of servers.
 struct Pair {
@@ -193,12 +242,52 @@ struct Pair {
     /// Fields that are compared besides the usual ones.
     fields: &'static [&'static str],
     allowed: &'static [Allowed],
+    _mine: OurServer,
 }
 
 /// Fields that are compared.
 const FIELDS: &[&str] = &["content-type", "etag", "content-range", "content-length"];
 
 impl Pair {
+    /// Imports the file of the other server, which listens on this port, and starts ours on it with
+    /// another port and with these replacements. `left`: the lines of what is not carried; without
+    /// it, much is not.
+    fn start(
+        home: &Home,
+        (file, theirs): (&str, u16),
+        left: Option<&[usize]>,
+        replaced: &[(&str, &str)],
+        hit: fn(&Answer) -> bool,
+    ) -> Pair {
+        let output = plimsoll(&["import", &home.at(file), "--json"]);
+        assert_eq!(output.code, Some(i32::from(left != Some(&[]))), "{output:?}");
+        let result = output.json();
+        let of = |fate: &str| -> Vec<usize> {
+            let notes = result["notes"].as_array().unwrap().iter();
+            let notes = notes.filter(|note| note["fate"] == fate);
+            notes.map(|note| note["line"].as_u64().unwrap() as usize).collect()
+        };
+        if let Some(left) = left {
+            assert_eq!(of("not_carried"), left, "{:#}", result["notes"]);
+            assert_eq!(of("unprotected"), [0; 0], "{:#}", result["notes"]);
+        }
+        let port = free_port();
+        let mine = format!("127.0.0.1:{port}");
+        let text = result["configuration"].as_str().unwrap();
+        // VCL has no address: ours is the one of varnishd.
+        let mut text = text.replace(&format!("127.0.0.1:{theirs}"), &mine);
+        for (from, to) in [("127.0.0.1:6081", mine.as_str())].iter().chain(replaced) {
+            text = text.replace(from, to);
+        }
+        let toml = home.write("plimsoll.toml", text);
+        plimsoll(&["check", &toml]).succeeded();
+        let server = OurServer::configured(&toml);
+        assert_ne!(server.announced["listen"], Value::Null);
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (theirs, ours) = (address(theirs), address(port));
+        Pair { theirs, ours, hit, fields: &[], allowed: &[], _mine: server }
+    }
+
     /// Sends the requests to both, one after the other, and compares their answers.
     fn compare(&self, requests: &[Request]) {
         assert_eq!(requests.len(), REQUESTS);
@@ -309,36 +398,6 @@ fn is_hit(answer: &Answer) -> bool {
     answer.field("cache-status").contains("; hit")
 }
 
-/// Imports a file, checks it, and returns its path. The notes about these lines and no others say
-/// that something was not carried.
-fn imported(home: &Home, file: &str, left: &[usize], change: impl Fn(String) -> String) -> String {
-    let path = home.at(file);
-    let output = plimsoll(&["import", &path, "--json"]);
-    assert_eq!(output.code, Some(i32::from(!left.is_empty())), "{output:?}");
-    let result = output.json();
-    let of = |fate: &str| -> Vec<usize> {
-        let notes = result["notes"].as_array().unwrap().iter();
-        let notes = notes.filter(|note| note["fate"] == fate);
-        notes.map(|note| note["line"].as_u64().unwrap() as usize).collect()
-    };
-    assert_eq!(of("not_carried"), left, "{:#}", result["notes"]);
-    assert_eq!(of("unprotected"), [0; 0], "{:#}", result["notes"]);
-    let text = change(result["configuration"].as_str().unwrap().to_owned());
-    let toml = home.write("plimsoll.toml", text);
-    plimsoll(&["check", &toml]).succeeded();
-    toml
-}
-
-/// Imports a file of which much is not carried, checks it, and returns its path.
-fn imported_in_part(home: &Home, file: &str, change: impl Fn(String) -> String) -> String {
-    let output = plimsoll(&["import", &home.at(file), "--json"]);
-    assert_eq!(output.code, Some(1), "{output:?}");
-    let text = change(output.json()["configuration"].as_str().unwrap().to_owned());
-    let toml = home.write("plimsoll.toml", text);
-    plimsoll(&["check", &toml]).succeeded();
-    toml
-}
-
 /// Requests to each of these hosts and paths in turn, as clients send them that want more than they
 /// may have.
 fn pushing(hosts: &[&str], paths: &[&str]) -> Vec<Request> {
@@ -355,11 +414,4 @@ fn pushing(hosts: &[&str], paths: &[&str]) -> Vec<Request> {
     };
     let all = hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)));
     all.flat_map(|(host, path)| ways(Request::get(*path, *host))).cycle().take(REQUESTS).collect()
-}
-
-/// Our server on an imported file, which has the address of the other server.
-fn ours(file: &str) -> OurServer {
-    let server = OurServer::configured(file);
-    assert_ne!(server.announced["listen"], Value::Null);
-    server
 }

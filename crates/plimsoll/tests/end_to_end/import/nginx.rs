@@ -1,14 +1,14 @@
 //! Debian's nginx, in front of two applications.
 
-use std::net::SocketAddr;
-
-use super::{Allowed, Answer, Pair, REQUESTS, Request};
-use super::{imported, imported_in_part, origin, ours, pushing};
+use super::{Allowed, Answer, Pair, REQUESTS, Request, origin, pushing};
 use crate::support::{Home, free_port, nginx};
 
 fn hit(answer: &Answer) -> bool {
     matches!(answer.field("x-cache").as_str(), "HIT" | "REVALIDATED")
 }
+
+/// The smallest store on disk.
+const SMALL: &[(&str, &str)] = &[("bytes = \"64MiB\"", "bytes = \"32MiB\"")];
 
 const ALLOWED: &[Allowed] = &[Allowed {
     why: "the type of what `return` sends is default_type in nginx; ours has its charset",
@@ -21,7 +21,7 @@ const ALLOWED: &[Allowed] = &[Allowed {
 fn nginx_and_its_imported_file_answer_alike() {
     let home = Home::new();
     let (app, files) = (origin("app"), origin("files"));
-    let (theirs, mine) = (free_port(), free_port());
+    let theirs = free_port();
     let at = home.path().display();
     let http = format!(
         "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m inactive=1h;
@@ -68,20 +68,83 @@ server {{
     let dir = home.path().join("nginx");
     std::fs::create_dir(&dir).unwrap();
     let _nginx = nginx(&dir, theirs, &http);
-    let file = imported(&home, "nginx/nginx.conf", &[], |text| {
-        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
-        text.replace("bytes = \"64MiB\"", "bytes = \"32MiB\"")
-    });
-    let _ours = ours(&file);
-    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let pair = Pair {
-        theirs: address(theirs),
-        ours: address(mine),
-        hit,
         fields: &["x-seen-host", "x-seen-for", "x-powered-by"],
         allowed: ALLOWED,
+        ..Pair::start(&home, ("nginx/nginx.conf", theirs), Some(&[]), SMALL, hit)
     };
     pair.compare(&requests());
+}
+
+/// Keys, lifetimes, a bypass, gzip, rates, and redirects with captures.
+#[test]
+fn nginx_and_its_imported_file_store_code_and_limit_alike() {
+    let home = Home::new();
+    let app = origin("app");
+    let theirs = free_port();
+    let at = home.path().display();
+    let http = format!(
+        "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m inactive=1h;
+proxy_cache_key $scheme$host$request_uri$cookie_currency$http_x_country;
+proxy_cache_valid 200 10m;
+proxy_cache_valid 404 5m;
+proxy_ignore_headers Set-Cookie;
+map $http_cookie $bypass {{ default 0; \"~(^|; )session=\" 1; }}
+limit_req_zone $http_x_client zone=calls:1m rate=1r/m;
+limit_req_status 429;
+gzip on;
+gzip_types text/plain;
+gzip_min_length 20;
+gzip_proxied any;
+upstream app {{ server {}; }}
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name www.example;
+  proxy_set_header Host $http_host;
+  proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+  add_header X-Cache $upstream_cache_status always;
+  rewrite ^/old/(.*)$ /new/$1? permanent;
+  location / {{
+    proxy_cache pages;
+    proxy_cache_bypass $bypass;
+    proxy_no_cache $bypass;
+    proxy_pass http://app;
+  }}
+  location /calls/ {{ limit_req zone=calls burst=4 nodelay; proxy_pass http://app; }}
+  location ~ ^/(?<lang>[^/]+)/shop/(?<rest>.*)$ {{
+    return 301 http://www.example/$rest?l=$lang;
+  }}
+}}
+",
+        app.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    let pair = Pair {
+        fields: &["x-seen-cookie", "x-origin"],
+        allowed: super::CODED,
+        ..Pair::start(&home, ("nginx/nginx.conf", theirs), Some(&[]), SMALL, hit)
+    };
+    let to = |path: String| Request::get(path, "www.example");
+    let country = ["X-Country: fr\r\n", "X-Country: de\r\n"];
+    let currency = ["Cookie: currency=eur\r\n", "Cookie: currency=usd\r\n"];
+    let mut all = Vec::new();
+    for at in 0..REQUESTS {
+        let of = |few: usize, kind: &str| to(format!("/{kind}/{}", at / 10 % few));
+        all.push(match at % 10 {
+            0 => of(4, "plain").with(country[at / 10 % 2]),
+            1 => of(4, "plain").with(currency[at / 10 % 2]),
+            2 => of(3, "gone"),
+            3 => of(2, "fresh").with("Cookie: a=b; session=1\r\n"),
+            4 | 5 => of(2, "fresh").with("Accept-Encoding: gzip\r\n"),
+            6 => to(format!("/en/shop/a/{at}.html")),
+            7 => to(format!("/old/x/{at}")),
+            8 => to(format!("/calls/{at}")).with("X-Client: a\r\n"),
+            _ => of(2, "fresh"),
+        });
+    }
+    pair.compare(&all);
 }
 
 /// Rules that are not carried. Where they are, ours is closed or stores nothing.
@@ -89,7 +152,7 @@ server {{
 fn what_nginx_keeps_is_kept() {
     let home = Home::new();
     let (app, files) = (origin("app"), origin("files"));
-    let (theirs, mine) = (free_port(), free_port());
+    let theirs = free_port();
     let at = home.path().display();
     let users = home.write("users", "jo:{PLAIN}x\n");
     let http = format!(
@@ -144,14 +207,7 @@ server {{
     let dir = home.path().join("nginx");
     std::fs::create_dir(&dir).unwrap();
     let _nginx = nginx(&dir, theirs, &http);
-    let file = imported_in_part(&home, "nginx/nginx.conf", |text| {
-        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
-        text.replace("bytes = \"64MiB\"", "bytes = \"32MiB\"")
-    });
-    let _ours = ours(&file);
-    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let (theirs, ours) = (address(theirs), address(mine));
-    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let pair = Pair::start(&home, ("nginx/nginx.conf", theirs), None, SMALL, hit);
     let of_first = ["/", "/session/1", "/shop/account", "/fresh/1", "/files/1", "/secret/1"];
     let mut requests = pushing(&["a.example"], &of_first);
     requests.truncate(120);

@@ -1,11 +1,13 @@
 //! Debian's Squid, as a proxy of an office.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use super::{Allowed, Answer, Pair, REQUESTS, Request};
-use super::{imported, imported_in_part, origin, ours, pushing};
-use crate::support::{Home, Running, SOON, am_root, free_port, id, output_file, program, wait_for};
+use super::{Allowed, Answer, Pair, REQUESTS, Request, origin, pushing};
+use crate::hierarchy::Squid;
+use crate::support::{
+    Home, OurServer, Running, SOON, am_root, free_port, id, output_file, program, wait_for,
+};
 
 /// The rules of the file that Debian installs, with what an office adds.
 const RULES: &str = "\
@@ -89,28 +91,24 @@ const ALLOWED: &[Allowed] = &[
     },
 ];
 
+/// Our own files, and servers on this machine, which Squid reaches without a word.
+const OWN: &[(&str, &str)] = &[
+    ("/squid/access.log", "/ours.log"),
+    ("user = \"proxy\"", "user = \"root\""),
+    ("[forward]\n", "[forward]\nallow_to = [\"127.0.0.0/8\", \"::1\"]\n"),
+];
+
 #[test]
 fn squid_and_its_imported_file_answer_alike() {
     let home = Home::new();
     let origin = origin("one");
-    let (theirs, mine) = (free_port(), free_port());
+    let theirs = free_port();
     let text = format!("http_port 127.0.0.1:{theirs}\n{RULES}");
     let _server = squid(&home, theirs, &text);
-    let file = imported(&home, "squid.conf", &[], |text| {
-        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
-        // Our own files, and servers on this machine, which Squid reaches without a word.
-        let text = text.replace("/squid/access.log", "/ours.log");
-        let text = text.replace("user = \"proxy\"", "user = \"root\"");
-        text.replace("[forward]\n", "[forward]\nallow_to = [\"127.0.0.0/8\", \"::1\"]\n")
-    });
-    let _ours = ours(&file);
-    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let pair = Pair {
-        theirs: address(theirs),
-        ours: address(mine),
-        hit,
         fields: &["x-seen-host", "x-seen-for", "cache-control"],
         allowed: ALLOWED,
+        ..Pair::start(&home, ("squid.conf", theirs), Some(&[]), OWN, hit)
     };
     pair.compare(&requests(origin.address.port()));
 }
@@ -146,12 +144,110 @@ fn squid(home: &Home, port: u16, text: &str) -> Running {
     server
 }
 
+/// A parent that gets everything but one host, and a limit of connections.
+#[test]
+fn squid_and_its_imported_file_have_the_same_parent() {
+    let home = Home::new();
+    let (direct, parent) = (origin("direct"), origin("parent"));
+    let theirs = free_port();
+    let text = format!(
+        "http_port 127.0.0.1:{theirs}
+{}acl here dstdomain localhost
+cache_peer 127.0.0.1 parent {} 0 no-query default name=up
+always_direct allow here
+never_direct allow all
+",
+        RULES.replace(
+            "http_access deny ads\n",
+            "acl many maxconn 1000\nhttp_access deny many\nhttp_access deny ads\n"
+        ),
+        parent.address.port()
+    );
+    let _server = squid(&home, theirs, &text);
+    let pair = Pair {
+        fields: &["x-seen-host", "x-seen-for", "x-origin"],
+        allowed: &ALLOWED[..0],
+        ..Pair::start(&home, ("squid.conf", theirs), Some(&[]), OWN, hit)
+    };
+    let port = direct.address.port();
+    let mut all = Vec::new();
+    for at in 0..REQUESTS {
+        let few = at / 8 % 7;
+        all.push(match at % 8 {
+            0..3 => Request::get(format!("http://up.example/fresh/{few}"), "up.example"),
+            3 => Request::get(
+                format!("http://localhost:{port}/fresh/{few}"),
+                format!("localhost:{port}"),
+            ),
+            4 => Request::get(format!("http://up.example/none/{few}"), "up.example"),
+            5 => Request::get("http://www.ads.example/x", "www.ads.example"),
+            6 => Request::get(format!("http://up.example/form/{at}"), "up.example")
+                .method("POST", "name=value"),
+            _ => Request::get(
+                format!("http://localhost:{port}/private/{few}"),
+                format!("localhost:{port}"),
+            ),
+        });
+    }
+    pair.compare(&all);
+}
+
+/// What a sibling has comes from it, by a query.
+#[test]
+fn squid_and_its_imported_file_ask_the_same_sibling() {
+    let home = Home::new();
+    let one = OurServer::origin();
+    let sibling = Squid::start(&home, "sibling", "");
+    let (theirs, queries) = (free_port(), free_port());
+    // Squid asks no peer about origins that are near.
+    let text = format!(
+        "http_port 127.0.0.1:{theirs}
+{RULES}cache_peer 127.0.0.2 sibling {} {} no-digest
+icp_port {queries}
+udp_incoming_address 127.0.0.1
+icp_access deny all
+icp_query_timeout 2000
+minimum_direct_hops 0
+minimum_direct_rtt 0
+",
+        sibling.http.port(),
+        sibling.icp
+    );
+    let line = |word: &str| 1 + text.lines().position(|line| line.starts_with(word)).unwrap();
+    let left = ["icp_query_timeout", "minimum_direct_hops", "minimum_direct_rtt"].map(line);
+    let _server = squid(&home, theirs, &text);
+    let (from, to) = (format!("127.0.0.1:{queries}"), format!("127.0.0.1:{}", free_port()));
+    let replaced: Vec<(&str, &str)> =
+        OWN.iter().copied().chain([(from.as_str(), to.as_str())]).collect();
+    let pair = Pair::start(&home, ("squid.conf", theirs), Some(&left), &replaced, hit);
+    let to = |at| Request::get(format!("{}/obj/{at}", one.url()), "127.0.0.1");
+    // It adds itself to Via.
+    let is_from_sibling = |address, at| {
+        let answer = super::ask(address, &to(at));
+        assert_eq!(answer.status, 200);
+        answer.field("via").contains("sibling.test")
+    };
+    // Squid waits for the answers of a peer only after it has seen that one answers.
+    let mut warm = 1000;
+    wait_for("Squid's trust in its sibling", SOON, || {
+        warm += 1;
+        super::ask(sibling.http, &to(warm));
+        is_from_sibling(pair.theirs, warm).then_some(())
+    });
+    (0..10).for_each(|at| assert!(is_from_sibling(sibling.http, at)));
+    for at in 0..20 {
+        for address in [pair.theirs, pair.ours] {
+            assert_eq!(is_from_sibling(address, at), at < 10, "{address} {at}");
+        }
+    }
+}
+
 /// Rules that are not carried. Where they are, ours is closed.
 #[test]
 fn what_squid_keeps_is_kept() {
     let home = Home::new();
     let app = origin("app");
-    let (theirs, mine) = (free_port(), free_port());
+    let theirs = free_port();
     let text = format!(
         "http_port 127.0.0.1:{theirs} accel vhost
 acl PURGE method PURGE
@@ -175,15 +271,7 @@ pinger_enable off
         app.address.port()
     );
     let _server = squid(&home, theirs, &text);
-    let file = imported_in_part(&home, "squid.conf", |text| {
-        let text = text.replace(&format!("127.0.0.1:{theirs}"), &format!("127.0.0.1:{mine}"));
-        let text = text.replace("/squid/access.log", "/ours.log");
-        text.replace("user = \"proxy\"", "user = \"root\"")
-    });
-    let _ours = ours(&file);
-    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let (theirs, ours) = (address(theirs), address(mine));
-    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let pair = Pair::start(&home, ("squid.conf", theirs), None, OWN, hit);
     let hosts = ["www.example", "admin.internal.example", "internal.example", "other.test"];
     let mut requests = pushing(&hosts, &["/none/1", "/fresh/1", "/private/1", "/files/1"]);
     requests.truncate(REQUESTS);

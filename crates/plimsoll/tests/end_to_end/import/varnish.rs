@@ -1,10 +1,9 @@
 //! Debian's Varnish, in front of two applications.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use super::{Allowed, Answer, Pair, REQUESTS, Request};
-use super::{imported, imported_in_part, origin, ours, pushing};
+use super::{Allowed, Answer, Pair, REQUESTS, Request, origin, pushing};
 use crate::support::{Home, Running, SOON, free_port, output_file, program, wait_for};
 
 /// A hit has the number of the request that it was fetched for, besides its own.
@@ -31,11 +30,27 @@ const ALLOWED: &[Allowed] = &[
     },
 ];
 
+const CODED: &[Allowed] = &[
+    super::CODED[0],
+    super::CODED[1],
+    Allowed {
+        why: "Varnish stores the coded form and weakens its tag for all clients; ours is the \
+              origin's, and the content has its length",
+        applies: |request, theirs, ours| {
+            let weak = theirs.field("etag") == format!("W/{}", ours.field("etag"));
+            let same = theirs.body == ours.body && super::both_hit(theirs, ours);
+            let names = ["x-seen-cookie", "x-seen-language", "x-origin", "content-type"];
+            let fields = names.iter().all(|name| theirs.field(name) == ours.field(name));
+            !request.fields.contains("gzip") && weak && same && fields
+        },
+    },
+];
+
 #[test]
 fn varnish_and_its_imported_file_answer_alike() {
     let home = Home::new();
     let (app, files) = (origin("app"), origin("files"));
-    let (theirs, mine) = (free_port(), free_port());
+    let theirs = free_port();
     let text = format!(
         "vcl 4.1;
 import std;
@@ -83,15 +98,7 @@ sub vcl_synth {{
     );
     let vcl = home.write("default.vcl", text);
     let _server = varnish(&home, theirs, &vcl);
-    let file = imported(&home, "default.vcl", &[], |text| {
-        text.replace("127.0.0.1:6081", &format!("127.0.0.1:{mine}"))
-    });
-    let _ours = ours(&file);
-    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let pair = Pair {
-        theirs: address(theirs),
-        ours: address(mine),
-        hit,
         fields: &[
             "x-seen-host",
             "x-seen-for",
@@ -101,6 +108,7 @@ sub vcl_synth {{
             "via",
         ],
         allowed: ALLOWED,
+        ..Pair::start(&home, ("default.vcl", theirs), Some(&[]), &[], hit)
     };
     pair.compare(&requests());
 }
@@ -122,12 +130,86 @@ fn varnish(home: &Home, port: u16, vcl: &str) -> Running {
     server
 }
 
+/// Keys, lifetimes, a bypass, gzip, fields and redirects with captures.
+#[test]
+fn varnish_and_its_imported_file_store_and_code_alike() {
+    let home = Home::new();
+    let app = origin("app");
+    let theirs = free_port();
+    let text = format!(
+        "vcl 4.1;
+import std;
+backend default {{ .host = \"127.0.0.1\"; .port = \"{}\"; }}
+sub vcl_recv {{
+  if (req.http.host == \"none.example\") {{ return (synth(404, \"no such host\")); }}
+  if (req.url ~ \"^/([^/]+)/shop/\") {{
+    return (synth(751, \"http://www.example/\" + regsub(req.url, \"^/[^/]+/shop/\", \"\")
+      + \"?l=\" + regsub(req.url, \"^/([^/]+)/.*\", \"\\1\")));
+  }}
+  if (req.url ~ \"^/([^/]+)/api/\") {{
+    set req.http.X-Language = regsub(req.url, \"^/([^/]+)/.*\", \"\\1\");
+  }}
+  set req.url = regsuball(req.url, \"([?&])(utm_[^=&]*|fbclid)(=[^&]*)?\", \"\\1\");
+  set req.url = regsuball(req.url, \"&&+\", \"&\");
+  set req.url = regsub(req.url, \"\\?&\", \"?\");
+  set req.url = regsub(req.url, \"[?&]+$\", \"\");
+  set req.url = std.querysort(req.url);
+  unset req.http.Authorization;
+  if (req.method != \"GET\" && req.method != \"HEAD\") {{ return (pass); }}
+  if (req.http.Cookie ~ \"(^|; )session=\") {{ return (pass); }}
+  unset req.http.Cookie;
+}}
+sub vcl_hash {{ hash_data(req.http.X-Country); }}
+sub vcl_backend_response {{
+  unset beresp.http.Set-Cookie;
+  set beresp.do_gzip = true;
+  set beresp.grace = 0s;
+  if (beresp.status == 404) {{ set beresp.ttl = 5m; }}
+  elsif (beresp.http.Content-Type ~ \"^text/\") {{ set beresp.ttl = 10m; }}
+}}
+sub vcl_synth {{
+  if (resp.status == 751) {{
+    set resp.http.Location = resp.reason;
+    set resp.status = 301;
+    return (deliver);
+  }}
+}}
+",
+        app.address.port()
+    );
+    let vcl = home.write("default.vcl", text);
+    let _server = varnish(&home, theirs, &vcl);
+    let pair = Pair {
+        fields: &["x-seen-cookie", "x-seen-language", "x-origin"],
+        allowed: CODED,
+        ..Pair::start(&home, ("default.vcl", theirs), Some(&[]), &[], hit)
+    };
+    let to = |path: String| Request::get(path, "www.example");
+    let country = ["X-Country: fr\r\n", "X-Country: de\r\n"];
+    let mut all = Vec::new();
+    for at in 0..REQUESTS {
+        let of = |few: usize, kind: &str| to(format!("/{kind}/{}", at / 10 % few));
+        all.push(match at % 10 {
+            0 => of(4, "plain").with(country[at / 10 % 2]),
+            1 => to(format!("/plain/q?b=1&utm_source={at}&a=2")),
+            2 => of(3, "gone"),
+            3 => of(2, "fresh").with("Cookie: a=b; session=1\r\n"),
+            4 | 5 => of(2, "fresh").with("Accept-Encoding: gzip\r\n"),
+            6 => to(format!("/en/shop/a/{at}.html")),
+            7 => to(format!("/fr/api/{}", at / 10 % 3)),
+            8 => Request::get("/fresh/1", "none.example"),
+            _ => of(2, "fresh").with("Cookie: a=b\r\n"),
+        });
+    }
+    pair.compare(&all);
+}
+
 /// Rules that are not carried. Where they are, ours is closed or stores nothing.
 #[test]
 fn what_varnish_keeps_is_kept() {
     let home = Home::new();
     let (app, files) = (origin("app"), origin("files"));
-    let (theirs, mine) = (free_port(), free_port());
+    let theirs = free_port();
     let text = format!(
         "vcl 4.1;
 backend default none;
@@ -159,13 +241,7 @@ sub vcl_deliver {{
     );
     let vcl = home.write("default.vcl", text);
     let _server = varnish(&home, theirs, &vcl);
-    let file = imported_in_part(&home, "default.vcl", |text| {
-        text.replace("127.0.0.1:6081", &format!("127.0.0.1:{mine}"))
-    });
-    let _ours = ours(&file);
-    let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-    let (theirs, ours) = (address(theirs), address(mine));
-    let pair = Pair { theirs, ours, hit, fields: &[], allowed: &[] };
+    let pair = Pair::start(&home, ("default.vcl", theirs), None, &[], hit);
     let paths = ["/public/1", "/session/1", "/private/1", "/fresh/1"];
     let mut requests = pushing(&["a.example", "b.example", "c.example", "d.example"], &paths);
     requests.truncate(REQUESTS);

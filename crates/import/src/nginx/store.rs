@@ -1,0 +1,261 @@
+//! What locations store: keys, lifetimes and bypasses, and which responses are coded.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::blocks::Directive;
+use super::scope::Scope;
+use super::table::{size, time};
+use crate::note::Notes;
+use crate::pattern::cookies;
+use crate::route::{Keys, Lifetime, add};
+use crate::tree::{Section, Tree, Value};
+
+/// Names of cookies that a `map` asks for, by its variable without `$`.
+pub(crate) type Maps = BTreeMap<String, Vec<String>>;
+
+/// A `map` block, with its variable; `None`: ours cannot say it.
+pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
+    let variable = block.word(1).strip_prefix('$')?.to_owned();
+    let is_off = |text: &str| matches!(text, "" | "0");
+    let (default, others): (Vec<&Directive>, Vec<&Directive>) =
+        block.inner().iter().partition(|one| one.name == "default");
+    let default = default.first().map_or("", |one| one.word(0));
+    match block.word(0) {
+        "$http_cookie" if is_off(default) => {
+            let mut all = Vec::new();
+            for one in others.iter().filter(|one| !is_off(one.word(0))) {
+                all.extend(cookies(one.name.strip_prefix('~')?).filter(|(_, exact)| *exact)?.0);
+            }
+            Some((variable, all))
+        }
+        name => {
+            let name = name.strip_prefix("$cookie_")?;
+            let exact = others.len() == 1 && is_off(others[0].word(0)) && others[0].name.is_empty();
+            (exact && !is_off(default)).then(|| (variable, vec![name.to_owned()]))
+        }
+    }
+}
+
+/// `proxy_cache`, if it is on.
+pub(crate) fn cache(scope: &Scope) -> Option<&Directive> {
+    scope.get("proxy_cache").filter(|cache| cache.word(0) != "off")
+}
+
+/// What a location stores; `None`: nothing. Writes the notes.
+pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys> {
+    let cache = cache(scope)?;
+    let ignored = scope.get("proxy_ignore_headers");
+    let ignores = |name: &str| {
+        ignored.is_some_and(|all| all.words.iter().any(|word| word.eq_ignore_ascii_case(name)))
+    };
+    let shares_cookies = ignores("set-cookie");
+    if !shares_cookies {
+        let text = "nginx stores no response with Set-Cookie, and routes do not look at that, so \
+                    nothing is stored; with `proxy_ignore_headers Set-Cookie` it is";
+        notes.left(&cache.at, text);
+    }
+    let mut keys = Keys::default();
+    let mut known = true;
+    if let Some(key) = scope.get("proxy_cache_key") {
+        match of_key(key, &mut keys) {
+            Ok("") => notes.carried(&key.at),
+            Ok(text) => notes.different(&key.at, text),
+            Err(why) => {
+                known = false;
+                notes.left(&key.at, format!("{why}, so nothing is stored"));
+            }
+        }
+    }
+    let lists = ["proxy_cache_bypass", "proxy_no_cache"].map(|name| scope.all(name));
+    for one in lists.iter().copied().flatten() {
+        let of = |word: &String| match word.strip_prefix("$cookie_") {
+            Some(name) => Some(vec![name.to_owned()]),
+            None => maps.get(word.strip_prefix('$')?).cloned(),
+        };
+        match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
+            Some(names) => {
+                names.concat().into_iter().for_each(|name| add(&mut keys.bypass, name));
+                match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
+                    true => notes.carried(&one.at),
+                    false => {
+                        notes.different(&one.at, "such a request does not use the store at all")
+                    }
+                }
+            }
+            None => {
+                known = false;
+                notes.left(&one.at, "only cookies bypass the store, so nothing is stored there");
+            }
+        }
+    }
+    lifetimes(scope, ignores("cache-control") && ignores("expires"), &mut keys, notes);
+    if let Some(ignored) = ignored {
+        let names = ["set-cookie", "cache-control", "expires", "x-accel-expires"];
+        let is_known = |word: &String| names.iter().any(|name| word.eq_ignore_ascii_case(name));
+        let pair = ignores("cache-control") == ignores("expires");
+        match (ignored.words.iter().all(is_known) && pair, ignores("expires")) {
+            (false, _) => notes.left(
+                &ignored.at,
+                "Set-Cookie is ignored, and Cache-Control with Expires, where \
+                 proxy_cache_valid has another lifetime; other fields are respected",
+            ),
+            (true, true) => notes.different(&ignored.at, "no-store and private are respected"),
+            (true, false) => notes.carried(&ignored.at),
+        }
+    }
+    if !keys.fits() {
+        notes.left(&cache.at, "its key has more, or other names, than ours can; nothing is stored");
+    }
+    (shares_cookies && known && keys.fits()).then_some(keys)
+}
+
+/// Reads a key. Returns how ours differs, or why it is not carried.
+fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
+    let text = key.words.join(" ").replace(['{', '}'], "");
+    let (mut has_path, mut has_query) = (false, false);
+    for part in text.split('$').skip(1) {
+        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let name = &part[..end.unwrap_or(part.len())];
+        let field = |name: &str| name.replace('_', "-");
+        match (name, name.split_once('_')) {
+            ("request_uri", _) => (has_path, has_query) = (true, true),
+            ("uri" | "document_uri", _) => has_path = true,
+            ("args" | "query_string", _) => has_query = true,
+            ("scheme" | "proxy_host" | "http_host" | "host" | "server_name" | "is_args", _)
+            | ("request_method" | "server_port", _) => {}
+            (_, Some(("arg", name))) => add(&mut keys.keep, name),
+            (_, Some(("cookie", name))) => add(&mut keys.cookies, name),
+            (_, Some(("http", "cookie" | "authorization" | "range" | "te" | "connection"))) => {
+                return Err(format!("${name} cannot be in our key"));
+            }
+            (_, Some(("http", name))) if !name.starts_with("if_") => {
+                add(&mut keys.fields, field(name));
+            }
+            _ => {
+                let text = "is in none of our keys (a class of devices is `device = true`)";
+                return Err(format!("${name} {text}"));
+            }
+        }
+    }
+    if !has_path {
+        return Err("each of our keys has the path".to_owned());
+    }
+    if has_query {
+        keys.keep.clear();
+        return Ok("");
+    }
+    if keys.keep.is_empty() {
+        keys.query = Some("none");
+    }
+    Ok("upstreams get the query of the key, without the other parameters")
+}
+
+/// Statuses that a lifetime cannot name.
+const WITHOUT_LIFETIME: [&str; 4] = ["206", "304", "401", "407"];
+
+/// For how long a stale response may be used.
+const STALE: Duration = Duration::from_secs(86_400);
+
+fn lifetimes(scope: &Scope, overrule: bool, keys: &mut Keys, notes: &mut Notes) {
+    let stale = scope.get("proxy_cache_use_stale").map_or(&[][..], |one| &one.words);
+    let has = |word: &str| stale.iter().any(|one| one == word);
+    let fails = has("error") || has("timeout") || stale.iter().any(|one| one.starts_with("http_5"));
+    let updates = has("updating") && scope.is("proxy_cache_background_update", "on");
+    let usual = Lifetime {
+        grace: updates.then_some(STALE),
+        error_grace: fails.then_some(STALE),
+        ..Lifetime::default()
+    };
+    for valid in scope.all("proxy_cache_valid") {
+        let (statuses, last) = valid.words.split_at(valid.words.len().saturating_sub(1));
+        let Some(ttl) = last.first().and_then(|last| time(last)) else {
+            notes.left(&valid.at, "it has no time");
+            continue;
+        };
+        let named: Vec<String> = match statuses {
+            [] => ["200", "301", "302"].map(str::to_owned).to_vec(),
+            [any] if any == "any" => ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec(),
+            all => all.to_vec(),
+        };
+        let can = |status: &String| {
+            let number = status.trim_end_matches("xx").parse::<u16>();
+            status.len() == 3
+                && number.is_ok_and(|number| number < 600 && !(6..200).contains(&number))
+                && !WITHOUT_LIFETIME.contains(&status.as_str())
+        };
+        let status: Vec<String> = named.iter().filter(|status| can(status)).cloned().collect();
+        match (status.len() == named.len(), ttl.is_zero()) {
+            (false, _) => notes.left(&valid.at, "a part, a 304, a 401 and a 407 have no lifetime"),
+            (true, true) => notes.different(&valid.at, "it is stored, and validated at each use"),
+            (true, false) => notes.carried(&valid.at),
+        }
+        if !status.is_empty() {
+            keys.lifetimes.push(Lifetime { status, ttl: Some(ttl), overrule, ..usual.clone() });
+        }
+    }
+    if fails || updates {
+        keys.lifetimes.push(usual);
+    }
+}
+
+/// Whether some directive turns coding on.
+pub(crate) fn codes(all: &[Directive]) -> bool {
+    let is_on = |one: &Directive| matches!(one.name.as_str(), "gzip" | "brotli");
+    all.iter().any(|one| is_on(one) && one.word(0) == "on" || codes(one.inner()))
+}
+
+/// `[compression]` from the settings of a location. Returns whether its responses are coded.
+pub(crate) fn compression(scope: &Scope, tree: &mut Tree, notes: &mut Notes) -> bool {
+    let mut any = false;
+    for (coding, switch) in [("br", "brotli"), ("gzip", "gzip")] {
+        let Some(on) = scope.get(switch).filter(|on| on.word(0) == "on") else { continue };
+        any = true;
+        notes.different(
+            &on.at,
+            "only stored responses are coded, for each client that accepts it; the first one gets \
+             a response as it is",
+        );
+        let section = tree.section("compression");
+        let mut codings = match section.get("codings") {
+            Some(Value::Texts(codings)) => codings.clone(),
+            _ => Vec::new(),
+        };
+        add(&mut codings, coding);
+        section.set("codings", codings, &on.at);
+        let level = if coding == "br" { "br_level" } else { "gzip_level" };
+        let of = |name: &str| scope.get(&format!("{switch}_{name}"));
+        let usual = if coding == "br" { 6 } else { 1 };
+        let numbers = [("comp_level", level, usual, 11), ("min_length", "bytes_min", 20, 1 << 30)];
+        for (name, key, usual, max) in numbers {
+            let one = of(name);
+            let number = one.map_or(Some(usual), |one| size(one.word(0)));
+            if let Some(number) = number.filter(|number| *number <= max) {
+                let value = if max > 11 { Value::Bytes(number) } else { Value::Count(number) };
+                set(section, key, value, one.unwrap_or(on), notes);
+            }
+        }
+        let mut types = vec!["text/html".to_owned()];
+        let more = of("types");
+        more.into_iter().flat_map(|one| &one.words).for_each(|one| add(&mut types, one.as_str()));
+        let is_type = |one: &String| one.split_once('/').is_some_and(|(_, sub)| !sub.contains('*'));
+        match types.len() <= 64 && types.iter().all(is_type) {
+            true => set(section, "types", Value::Texts(types), more.unwrap_or(on), notes),
+            false => notes.left(&more.unwrap_or(on).at, "a type has no star; ours are the default"),
+        }
+    }
+    any
+}
+
+/// Sets a key that our file has once, for all routes.
+fn set(section: &mut Section, key: &'static str, value: Value, one: &Directive, notes: &mut Notes) {
+    match section.get(key) {
+        Some(there) if *there != value => {
+            notes.left(&one.at, format!("{key} is one for all routes, and another line has it"));
+        }
+        _ => {
+            section.set(key, value, &one.at);
+            notes.carried(&one.at);
+        }
+    }
+}

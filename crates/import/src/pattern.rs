@@ -1,0 +1,354 @@
+//! Regular expressions that say what one of our settings says: a few literal texts (`^/(a|b)/`), a
+//! path with captures (`^/([^/]+)/shop/(.*)$`), names of cookies, parameters of a query.
+
+use crate::route::Path;
+
+/// Texts that an expression can stand for, at most.
+const TEXTS_MAX: usize = 64;
+
+/// What an expression matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Literal {
+    pub(crate) texts: Vec<String>,
+    /// It matches to the end.
+    pub(crate) whole: bool,
+}
+
+/// Reads an expression that begins with `^`. `None`: it is more than a few texts.
+pub(crate) fn literal(pattern: &str) -> Option<Literal> {
+    let rest = pattern.strip_prefix('^')?;
+    let (rest, whole) = match rest.strip_suffix('$') {
+        Some(rest) if !rest.ends_with('\\') => (rest, true),
+        _ => (rest, false),
+    };
+    let mut texts = vec![String::new()];
+    let mut chars = rest.chars();
+    while let Some(c) = chars.next() {
+        let parts: Vec<String> = match c {
+            '\\' => vec![chars.next().filter(char::is_ascii_punctuation)?.to_string()],
+            '(' => {
+                let group: String = chars.by_ref().take_while(|c| *c != ')').collect();
+                let group = group.strip_prefix("?:").unwrap_or(&group).to_owned();
+                let mut parts: Vec<String> =
+                    group.split('|').map(plain).collect::<Option<Vec<_>>>()?;
+                if chars.as_str().starts_with('?') {
+                    chars.next();
+                    parts.push(String::new());
+                }
+                parts
+            }
+            c if is_special(c) => return None,
+            c => vec![c.to_string()],
+        };
+        // A repeated part is more than a few texts.
+        if chars.as_str().starts_with(['*', '+', '?', '{']) {
+            return None;
+        }
+        texts = texts
+            .iter()
+            .flat_map(|text| parts.iter().map(move |part| format!("{text}{part}")))
+            .take(TEXTS_MAX + 1)
+            .collect();
+        if texts.len() > TEXTS_MAX {
+            return None;
+        }
+    }
+    Some(Literal { texts, whole })
+}
+
+fn is_special(c: char) -> bool {
+    matches!(c, '.' | '*' | '+' | '?' | '[' | ']' | '{' | '}' | '^' | '$' | '|' | ')')
+}
+
+/// A part without special characters.
+fn plain(text: &str) -> Option<String> {
+    let (mut out, mut chars) = (String::new(), text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => out.push(chars.next().filter(char::is_ascii_punctuation)?),
+            '(' => return None,
+            c if is_special(c) => return None,
+            c => out.push(c),
+        }
+    }
+    Some(out)
+}
+
+/// A path, or a host, with captures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Captured {
+    pub(crate) text: String,
+    /// What `$1`, `\1` or the name of a group stands for, and how ours is repeated: `{c1}`, `{*}`.
+    pub(crate) groups: Vec<(String, String)>,
+}
+
+impl Captured {
+    /// Takes a group from the front: `([^/]+)` or `(?<name>[^/]+)` with `class` for `[^/]+`, or the
+    /// class alone. Returns the name of the capture, and the remainder.
+    fn take<'p>(&mut self, pattern: &'p str, class: &str) -> Option<(String, &'p str)> {
+        let is_number = |(name, _): &&(String, String)| name.parse::<u8>().is_ok();
+        let number = self.groups.iter().filter(is_number).count() + 1;
+        let mut name = format!("c{number}");
+        if let Some(rest) = pattern.strip_prefix(class) {
+            // It has no number, so its name is another one.
+            return Some((format!("d{}", rest.len()), rest));
+        }
+        let mut inner = pattern.strip_prefix('(')?;
+        if let Some(named) = inner.strip_prefix("?<").or_else(|| inner.strip_prefix("?P<")) {
+            let (own, rest) = named.split_once('>')?;
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+            if own.is_empty() || !own.bytes().all(plain) {
+                return None;
+            }
+            (name, inner) = (own.to_owned(), rest);
+        }
+        let rest = inner.strip_prefix(class)?.strip_prefix(')')?;
+        let repeated = if class == ".*" { "{*}".to_owned() } else { format!("{{{name}}}") };
+        self.groups.push((number.to_string(), repeated.clone()));
+        if name != format!("c{number}") {
+            self.groups.push((name.clone(), repeated));
+        }
+        Some((name, rest))
+    }
+}
+
+/// Our path from an expression. Each capture is a whole segment, or the rest at the end.
+pub(crate) fn path_of(pattern: &str) -> Option<(Path, Captured)> {
+    let mut rest = pattern.strip_prefix('^')?;
+    let (mut found, mut has_captures) = (Captured::default(), false);
+    loop {
+        let after_slash = found.text.ends_with('/');
+        if rest == "$" || rest.is_empty() {
+            let text = found.text.clone();
+            let path = match (rest, has_captures, after_slash) {
+                ("", true, true) => Path::Pattern(text + "*"),
+                ("", false, true) => Path::Prefix(text),
+                ("", _, false) => return None,
+                (_, true, false) => Path::Pattern(text),
+                (_, true, true) => return None,
+                (_, false, _) => Path::Exact(text),
+            };
+            return path.text().starts_with('/').then_some((path, found));
+        }
+        if after_slash
+            && let Some((_, end)) = found.take(rest, ".*")
+            && matches!(end, "" | "$")
+        {
+            let text = format!("{}*", found.text);
+            return text.starts_with('/').then_some((Path::Pattern(text), found));
+        }
+        if after_slash && let Some((name, after)) = found.take(rest, "[^/]+") {
+            if !after.starts_with('/') && after != "$" {
+                return None;
+            }
+            found.text.push_str(&format!("{{{name}}}"));
+            (rest, has_captures) = (after, true);
+            continue;
+        }
+        let (c, after) = character(rest)?;
+        found.text.push(c);
+        rest = after;
+        if c == '/' && found.text.ends_with("//") || found.text.ends_with("/.") {
+            return None;
+        }
+    }
+}
+
+/// Our host from an expression that captures its first label.
+pub(crate) fn host_of(pattern: &str) -> Option<Captured> {
+    let mut found = Captured::default();
+    let (name, mut rest) = found.take(pattern.strip_prefix('^')?, "[^.]+")?;
+    // A path may have a capture with the same number.
+    let is_named = found.groups.len() == 2;
+    found.text = if is_named { format!("{{{name}}}") } else { "{h}".to_owned() };
+    found.groups.iter_mut().for_each(|(_, repeated)| repeated.clone_from(&found.text));
+    while rest != "$" {
+        let (c, after) = character(rest)?;
+        found.text.push(c.to_ascii_lowercase());
+        rest = after;
+    }
+    let ok = found.text.contains("}.") && !found.text.ends_with('.') && !found.text.contains("..");
+    ok.then_some(found)
+}
+
+/// A literal character, with what follows.
+fn character(pattern: &str) -> Option<(char, &str)> {
+    let mut chars = pattern.chars();
+    let c = match chars.next()? {
+        '\\' => chars.next().filter(|c| matches!(c, '.' | '-' | '/'))?,
+        c if c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_') => c,
+        _ => return None,
+    };
+    let rest = chars.as_str();
+    (!rest.starts_with(['*', '+', '?', '{'])).then_some((c, rest))
+}
+
+/// Repeats captures: `$1`, `${name}`, `$name`. `None` if a variable is none of them.
+pub(crate) fn repeated(text: &str, sign: char, groups: &[(String, String)]) -> Option<String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once(sign) {
+        let (inner, braces) = match after.strip_prefix('{') {
+            Some(inner) => (inner, true),
+            None => (after, false),
+        };
+        let is_number = inner.starts_with(|c: char| c.is_ascii_digit());
+        let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = inner.find(|c| !of_name(c)).unwrap_or(inner.len());
+        let (name, mut left) = inner.split_at(if is_number { 1 } else { end });
+        if braces {
+            left = left.strip_prefix('}')?;
+        }
+        out.push_str(before);
+        out.push_str(&groups.iter().rev().find(|(own, _)| own == name)?.1);
+        rest = left;
+    }
+    // Braces that are written would be captures here.
+    let plain = |text: &str| !text.contains(['{', '}']);
+    out.push_str(rest);
+    (plain(rest) && plain(&text.replace("${", "$").replace('}', ""))).then_some(out)
+}
+
+/// Before the name of a cookie: the start of the field, or another cookie.
+const COOKIE_STARTS: [&str; 8] = [
+    r"(^|;\s*)",
+    r"(?:^|;\s*)",
+    r"(^|;\s?)",
+    "(^|; ?)",
+    "(^|; )",
+    "(?:^|; )",
+    r"(^|;\s+)",
+    r"(^|\s*;\s*)",
+];
+
+/// How a bypass differs whose expression could also match in the value of a cookie.
+pub(crate) const COOKIE_NAMES: &str = "the names of cookies count, and not their values";
+
+/// Patterns for the cookies of which an expression needs one, and whether they are exactly these.
+/// Without the start of a cookie (`session=`), they are those whose names end so.
+pub(crate) fn cookies(pattern: &str) -> Option<(Vec<String>, bool)> {
+    let start = COOKIE_STARTS.iter().find_map(|start| pattern.strip_prefix(start));
+    let (rest, exact) = (start.unwrap_or(pattern), start.is_some());
+    let (names, tail) = names(rest)?;
+    let star = match tail {
+        "=" | "=.+" | "=[^;]+" => "",
+        "[^=]*=" | "" | "[^=]+=" | ".*=" if exact => "*",
+        _ => return None,
+    };
+    let front = if exact { "" } else { "*" };
+    Some((names.iter().map(|name| format!("{front}{name}{star}")).collect(), exact))
+}
+
+/// The parameters that a substitution takes out of a query, as patterns; `None`: it is none.
+pub(crate) fn parameters(pattern: &str) -> Option<Vec<String>> {
+    let starts = [r"([?&])", r"(\?|&)", r"(\?|\&)", "[?&]", "&", r"\?", r"(?:[?&])"];
+    let rest = starts.iter().find_map(|start| pattern.strip_prefix(start))?;
+    let tails =
+        ["(=[^&]*)?", "=[^&]*", "=[^&]+", "=([^&]*)", r"=([A-z0-9_\-\.%25]+)", "(=[^&]*)?&?"];
+    let rest = tails.iter().find_map(|tail| rest.strip_suffix(tail))?;
+    let (names, tail) = names(rest)?;
+    tail.is_empty().then_some(names)
+}
+
+/// A name, or several in brackets, in front of an expression. `utm_[^=&]*` is `utm_*`.
+fn names(pattern: &str) -> Option<(Vec<String>, &str)> {
+    let name = |text: &str| {
+        let stars = ["[^=&]*", "[a-z]+", r"\w+", "[^=]*", ".*"];
+        let (bare, star) = match stars.iter().find_map(|star| text.strip_suffix(star)) {
+            Some(bare) => (bare, "*"),
+            None => (text, ""),
+        };
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+        (!bare.is_empty() && bare.bytes().all(plain)).then(|| format!("{bare}{star}"))
+    };
+    if let Some(inner) = pattern.strip_prefix('(') {
+        let (inner, rest) = inner.split_once(')')?;
+        let all = inner.strip_prefix("?:").unwrap_or(inner).split('|');
+        return Some((all.map(name).collect::<Option<_>>()?, rest));
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let end = pattern.find(|c| !plain(c)).unwrap_or(pattern.len());
+    let (own, rest) = pattern.split_at(end);
+    match rest.strip_prefix("[^=&]*").filter(|_| !own.is_empty()) {
+        Some(rest) => Some((vec![format!("{own}*")], rest)),
+        None => Some((vec![name(own)?], rest)),
+    }
+}
+
+/// Our media types from an expression for `Content-Type`; `None`: it is not a few.
+pub(crate) fn types(pattern: &str) -> Option<Vec<String>> {
+    let all = literal(pattern.strip_prefix("(?i)").unwrap_or(pattern))?.texts;
+    let kind = |text: &String| match text.split_once('/') {
+        Some((_, "")) => Some(format!("{text}*")),
+        Some((kind, sub)) if !kind.is_empty() && !sub.contains(['/', ';']) => Some(text.clone()),
+        // `^text` and `^image` begin no other type.
+        None if matches!(text.as_str(), "text" | "image" | "video" | "audio" | "font") => {
+            Some(format!("{text}/*"))
+        }
+        _ => None,
+    };
+    all.iter().map(kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions() {
+        let of = |pattern: &str| literal(pattern).map(|found| (found.texts.join(" "), found.whole));
+        for (pattern, texts, whole) in [
+            ("^/api/", "/api/", false),
+            ("^/(a|b)/$", "/a/ /b/", true),
+            (r"^(www\.)?example\.org$", "www.example.org example.org", true),
+            (r"^x\$", "x$", false),
+        ] {
+            assert_eq!(of(pattern), Some((texts.to_owned(), whole)), "{pattern}");
+        }
+        for pattern in
+            ["/api/", "^/a.*", "^/a+", "^[ab]", "^(a(b))", "^(a)*", r"^\d", "^a|b", "(?i)^a"]
+        {
+            assert_eq!(of(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn paths_and_hosts_with_captures() {
+        let path = |pattern: &str| path_of(pattern).map(|(path, _)| path.text().to_owned());
+        for (pattern, text) in [
+            (r"^/([^/]+)/shop/(.*)$", "/{c1}/shop/*"),
+            (r"^/(?<lang>[^/]+)/x\.html$", "/{lang}/x.html"),
+            ("^/old/(.*)", "/old/*"),
+            ("^/([^/]+)/shop/", "/{c1}/shop/*"),
+            ("^/a/", "/a/"),
+            ("^/a$", "/a"),
+        ] {
+            assert_eq!(path(pattern).as_deref(), Some(text), "{pattern}");
+        }
+        for pattern in ["^/a", "/a/", "^/a(.*)$", "^/([^/]+)", "^/(a|b)/", "^/x/(.+)$", "^(.*)$"] {
+            assert_eq!(path(pattern), None, "{pattern}");
+        }
+        let (_, found) = path_of("^/(?<lang>[^/]+)/(.*)$").unwrap();
+        let text = |text| repeated(text, '$', &found.groups);
+        assert_eq!(text("/$2?l=$lang&m=${1}").as_deref(), Some("/{*}?l={lang}&m={lang}"));
+        assert_eq!((text("$other"), text("{x}")), (None, None));
+        let host = host_of(r"^(?<tenant>[^.]+)\.Old\.example$").unwrap();
+        assert_eq!(host.text, "{tenant}.old.example");
+        assert_eq!(host_of(r"^internal\."), None);
+    }
+
+    #[test]
+    fn names_of_cookies_and_parameters() {
+        let of = |pattern: &str| cookies(pattern).map(|(all, exact)| (all.join(" "), exact));
+        let some = |text: &str, exact| Some((text.to_owned(), exact));
+        assert_eq!(of(r"(^|;\s*)session[^=]*="), some("session*", true));
+        assert_eq!(of("(^|; )(a|b)="), some("a b", true));
+        assert_eq!(of("session="), some("*session", false));
+        assert_eq!((of("session"), of("^a=")), (None, None));
+        let of = |pattern: &str| parameters(pattern).map(|all| all.join(" "));
+        let text = Some("utm_* fbclid gclid".to_owned());
+        assert_eq!(of("([?&])(utm_[^=&]*|fbclid|gclid)(=[^&]*)?"), text);
+        assert_eq!((of("&&+"), of(r"\?.*$")), (None, None));
+        let all = types("^(image/|text/css)").map(|all| all.join(" "));
+        assert_eq!(all.as_deref(), Some("image/* text/css"));
+    }
+}

@@ -1,0 +1,92 @@
+//! A request that the program is run for, and what was done to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::lexer::Word;
+use crate::fields::is_free;
+use crate::route::{Keys, Path};
+
+/// A request: a cell, and a method.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// `None`: a host that no condition names.
+    pub(crate) host: Option<String>,
+    pub(crate) path: Path,
+    pub(crate) method: String,
+    /// Whether the client is in the access lists; `None`: not known.
+    pub(crate) client_inside: Option<bool>,
+}
+
+/// How a subroutine ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Hash,
+    Pass,
+    Pipe,
+    Purge,
+    /// A status and the words of its reason.
+    Synth(u64, Vec<Word>),
+    /// Another action, which goes on as usual.
+    Other,
+}
+
+/// What was done to a request and its response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Empty: one that is not known.
+    pub(crate) backend: Option<String>,
+    /// Changes to fields, by name: a value, or `None` if it is removed.
+    pub(crate) request: BTreeMap<String, Option<String>>,
+    pub(crate) response: BTreeMap<String, Option<String>>,
+    /// Fields of the request, and `req.url`, whose values are not known any more.
+    pub(crate) vague: BTreeSet<String>,
+    pub(crate) end: Option<End>,
+    /// The subroutine may have ended before.
+    pub(super) in_doubt: bool,
+    /// Something that was not carried kept requests out, or sent them elsewhere.
+    pub(crate) unprotected: bool,
+    /// Something that was not carried kept responses out of the store.
+    pub(crate) store_unknown: bool,
+    /// Responses are never stored.
+    pub(crate) uncacheable: bool,
+    /// Access lists that a purge asked for.
+    pub(crate) lists: BTreeSet<String>,
+    /// The statements that were run.
+    pub(crate) ran: BTreeSet<usize>,
+    pub(crate) keys: Keys,
+    /// Fields of the request that are the value of a cookie.
+    pub(super) cookies: BTreeMap<String, String>,
+    /// Responses of these types are coded; empty: of all that can be.
+    pub(crate) codes: Option<Vec<String>>,
+}
+
+impl State {
+    /// Whether the client's field of this name is removed, and known to be.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        let is_sent = name != "cookie" || !self.keys.only_key_cookies;
+        (self.request.get(name) == Some(&None) || !is_sent) && !self.vague.contains(name)
+    }
+
+    /// The host or the URL is not the client's.
+    pub(crate) fn is_rewritten(&self) -> bool {
+        self.vague.contains("host") || self.vague.contains("req.url")
+    }
+
+    /// A field of the request gets a value that is not carried. The client's own must not pass for
+    /// it.
+    pub(super) fn hide(&mut self, name: &str) {
+        self.vague.insert(name.to_owned());
+        if is_free(name) && !PRIVATE.contains(&name) {
+            self.request.insert(name.to_owned(), None);
+        }
+    }
+}
+
+/// Fields that say who the client is. Where it is not known whether they are removed, they are
+/// passed on, and nothing is stored.
+pub(crate) const PRIVATE: [&str; 2] = ["cookie", "authorization"];
+
+/// The field of the request that a variable is.
+pub(crate) fn request_field(variable: &str) -> Option<&str> {
+    ["req.http.", "bereq.http."].iter().find_map(|prefix| variable.strip_prefix(prefix))
+}

@@ -1,0 +1,182 @@
+//! What a program says about keys, lifetimes, bypasses, codings and rates.
+
+use std::time::Duration;
+
+use super::conditions::truth;
+use super::lexer::Word;
+use super::parser::{Expr, Kind};
+use super::state::{Request, State};
+use crate::pattern::{cookies, parameters, types};
+use crate::route::{Lifetime, add};
+
+const WIDE: &str = "every parameter that our patterns match is left out of the key";
+
+/// A change of the URL that is one of the query: how ours differs; `None`: it is another one.
+pub(crate) fn query(value: &[Word], state: &mut State) -> Option<&'static str> {
+    let keys = &mut state.keys;
+    match value {
+        [Word::Name(name), Word::Sign("("), Word::Name(url), Word::Sign(")")] => {
+            let sorts = name == "std.querysort" && url == "req.url" && keys.query.is_none();
+            if sorts {
+                keys.query = Some("sort");
+            }
+            sorts.then_some("")
+        }
+        [
+            Word::Name(name),
+            Word::Sign("("),
+            Word::Name(url),
+            Word::Sign(","),
+            Word::Text(from),
+            Word::Sign(","),
+            Word::Text(to),
+            Word::Sign(")"),
+        ] if name.starts_with("regsub") && url == "req.url" => {
+            match (from.as_str(), to.as_str()) {
+                (r"\?.*" | r"\?.*$", "") if keys.drop.is_empty() => keys.query = Some("none"),
+                // The remainder of a query from which parameters were taken.
+                ("&&+" | "&+", "&")
+                | (r"\?&" | r"(\?&)" | r"\?&+", "?")
+                | (r"[?&]+$" | r"\?$" | r"(\?|&)$" | "&$" | r"\?&?$", "") => {}
+                (from, "" | "?" | r"\1" | "&") if keys.query != Some("none") => {
+                    parameters(from)?.into_iter().for_each(|name| add(&mut keys.drop, name));
+                    let is_wide =
+                        name == "regsub" || from.contains("[a-z]+") || from.contains(r"\w+");
+                    return Some(if is_wide { WIDE } else { "" });
+                }
+                _ => return None,
+            }
+            Some("")
+        }
+        _ => None,
+    }
+}
+
+/// The cookie whose value an expression is: `cookie.get("a")`.
+pub(crate) fn cookie(value: &[Word]) -> Option<String> {
+    match value {
+        [Word::Name(get), Word::Sign("("), Word::Text(name), Word::Sign(")")]
+            if get == "cookie.get" =>
+        {
+            Some(name.clone())
+        }
+        _ => None,
+    }
+}
+
+/// The one part of a condition that is not known, if the others do not matter.
+pub(crate) fn residue<'e>(
+    expr: &'e Expr,
+    request: &Request,
+    state: &mut State,
+) -> Option<&'e Expr> {
+    match expr {
+        Expr::Or(all) | Expr::And(all) => {
+            let mut unknown = all.iter().filter(|one| truth(one, request, state).is_none());
+            let first = unknown.next()?;
+            if unknown.next().is_some() {
+                return None;
+            }
+            residue(first, request, state)
+        }
+        Expr::Not(_) => None,
+        leaf => Some(leaf),
+    }
+}
+
+/// The cookies of which a condition needs one, and whether they are exactly these.
+pub(crate) fn bypass(expr: &Expr) -> Option<(Vec<String>, bool)> {
+    match expr {
+        Expr::Is(name) if name == "req.http.cookie" => Some((vec!["*".to_owned()], true)),
+        Expr::Compare(left, "~", Word::Text(pattern)) if left == "req.http.cookie" => {
+            cookies(pattern)
+        }
+        _ => None,
+    }
+}
+
+/// All statuses.
+pub(crate) fn all_statuses() -> Vec<String> {
+    ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec()
+}
+
+/// The responses that a condition is for: statuses and types.
+pub(crate) fn responses(expr: &Expr) -> Option<Lifetime> {
+    let of_status = |status| Lifetime { status, ..Lifetime::default() };
+    match expr {
+        Expr::Or(all) => {
+            let all: Vec<Lifetime> = all.iter().map(responses).collect::<Option<_>>()?;
+            let same = all.iter().all(|one| one.types.is_empty() == all[0].types.is_empty());
+            let is_one = all.len() == 1
+                || all.iter().all(|one| one.types.is_empty() || one.status.len() == 4);
+            (same && is_one).then(|| {
+                let mut joined = Lifetime::default();
+                for one in all {
+                    one.status.into_iter().for_each(|status| add(&mut joined.status, status));
+                    one.types.into_iter().for_each(|kind| add(&mut joined.types, kind));
+                }
+                joined
+            })
+        }
+        Expr::And(all) => match &all[..] {
+            [one] => responses(one),
+            [
+                Expr::Compare(one, ">=", Word::Name(from)),
+                Expr::Compare(other, "<", Word::Name(to)),
+            ] if one == "beresp.status" && other == one => {
+                let (from, to) = (from.parse::<u16>().ok()?, to.parse::<u16>().ok()?);
+                let whole = from % 100 == 0 && to == from + 100 && (200..600).contains(&from);
+                whole.then(|| of_status(vec![format!("{}xx", from / 100)]))
+            }
+            _ => None,
+        },
+        Expr::Compare(left, sign, Word::Name(number)) if left == "beresp.status" => {
+            let number = number.parse::<u16>().ok()?;
+            match (*sign, number) {
+                ("==", 206 | 304 | 401 | 407) => None,
+                ("==", 200..=599) => Some(of_status(vec![number.to_string()])),
+                (">=", 200 | 300 | 400 | 500) | (">", 199 | 299 | 399 | 499) => {
+                    let first = number.div_ceil(100);
+                    Some(of_status((first..=5).map(|class| format!("{class}xx")).collect()))
+                }
+                _ => None,
+            }
+        }
+        Expr::Compare(left, "~", Word::Text(pattern)) if left == "beresp.http.content-type" => {
+            Some(Lifetime { status: all_statuses(), types: types(pattern)?, ..Lifetime::default() })
+        }
+        _ => None,
+    }
+}
+
+/// What a statement of `vcl_backend_response` sets of a lifetime; `None`: it sets something else.
+pub(crate) fn set_of(kind: &Kind, one: &mut Lifetime) -> Option<&'static str> {
+    let Kind::Set(to, value) = kind else { return None };
+    if to == "beresp.uncacheable" && *value == [Word::Name("true".to_owned())] {
+        (one.ttl, one.overrule) = (Some(Duration::ZERO), true);
+        return Some("they are validated at each use");
+    }
+    let [Word::Name(time)] = &value[..] else { return None };
+    let time =
+        units::duration(time).ok().filter(|time| *time <= Duration::from_secs(31_000_000))?;
+    match to.as_str() {
+        "beresp.ttl" => {
+            (one.ttl, one.overrule) = (Some(time), true);
+            Some("no-store and private are respected, and a response with Set-Cookie has its own")
+        }
+        "beresp.grace" => {
+            (one.grace, one.error_grace) = (Some(time), Some(time));
+            Some("it is for as long as the origin's directives do not forbid it")
+        }
+        "beresp.keep" => Some("a stale response is kept until it is evicted"),
+        _ => None,
+    }
+}
+
+/// Two conditions that no response fulfils both.
+pub(crate) fn are_apart(one: &Lifetime, other: &Lifetime) -> bool {
+    let meets = |a: &String, b: &String| {
+        a == b || a[..1] == b[..1] && (a.ends_with("xx") || b.ends_with("xx"))
+    };
+    !one.status.iter().any(|a| other.status.iter().any(|b| meets(a, b)))
+}
