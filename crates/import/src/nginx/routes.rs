@@ -484,14 +484,13 @@ fn fields(section: &mut Section, scope: &Scope, notes: &mut Notes) {
         let (name, value) = (header.word(0), header.word(1));
         let is_sent = forwarded && is_forwarded(name) && value.starts_with('$');
         if fields::is_free(name) && !is_sent && !is_own(name, value) {
+            // A value that is not carried replaced the client's, which the upstream would believe.
             let new = fixed(value, &scope.groups);
             if new.is_none() && value.contains('$') {
                 notes.left(&header.at, "there are no variables, so the client's field is removed");
             }
-            // A value that is not carried replaced the client's, which the upstream would believe.
-            let value = new;
             let rule = section.below("route.request");
-            change(rule, "set", name, value.as_deref(), &header.at.to_string());
+            change(rule, "set", name, new.as_deref(), &header.at.to_string());
         }
     }
     for header in scope.all("proxy_hide_header") {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::eval::{Runner, SETTINGS, is_harmless, is_normalised_host};
+use super::eval::{Runner, SETTINGS, is_harmless, is_normalised_host, status_of};
 use super::lexer::Word;
 use super::parser::{Kind, Stmt};
 use super::state::request_field;
@@ -29,13 +29,9 @@ impl Runner<'_> {
                     doubts.ends = true;
                     match words.first() {
                         Some(Word::Name(name)) if name == "synth" => {
-                            let status = words.iter().find_map(|word| match word {
-                                Word::Name(number) => number.parse::<u64>().ok(),
-                                _ => None,
-                            });
                             let sends =
                                 |status: u64| status < 400 || self.redirects.contains(&status);
-                            doubts.refuses |= !status.is_some_and(sends);
+                            doubts.refuses |= !status_of(words).is_some_and(sends);
                         }
                         Some(Word::Name(name)) => match name.as_str() {
                             "pass" | "pipe" | "abandon" | "retry" => doubts.passes = true,

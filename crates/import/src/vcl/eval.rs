@@ -329,17 +329,13 @@ impl<'p> Runner<'p> {
             }
             "synth" if !self.is_late => {
                 let inner = &words[1..];
-                let status = inner.iter().find_map(|word| match word {
-                    Word::Name(number) => number.parse::<u64>().ok(),
-                    _ => None,
-                });
                 let comma = inner.iter().position(|word| *word == Word::Sign(","));
                 let reason = comma.map_or(&[][..], |at| &inner[at + 1..]);
                 let reason = match reason {
                     [inner @ .., Word::Sign(")")] => inner,
                     all => all,
                 };
-                let status = status.unwrap_or(503);
+                let status = status_of(inner).unwrap_or(503);
                 let target = text_of(reason, request).filter(|_| self.redirects.contains(&status));
                 match target.is_some_and(|(target, _)| target.contains('{')) {
                     true => self.note(stmt, Fate::Different, CAPTURES),
@@ -636,6 +632,14 @@ impl<'p> Runner<'p> {
             }
         }
     }
+}
+
+/// The status of `synth`.
+pub(super) fn status_of(words: &[Word]) -> Option<u64> {
+    words.iter().find_map(|word| match word {
+        Word::Name(number) => number.parse().ok(),
+        _ => None,
+    })
 }
 
 /// Adds what `hash_data` names to the key. Returns whether it is a field or a cookie.

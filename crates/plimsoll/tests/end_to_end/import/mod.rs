@@ -168,7 +168,7 @@ fn origin(name: &'static str) -> Accepting {
             "none" => "no-store",
             "public" => "public, max-age=600",
             // Nothing about how long it is fresh.
-            "plain" | "gone" => "",
+            "plain" | "gone" | "fails" => "",
             _ => "max-age=600",
         };
         let own = format!("\"{}\"", path.len());
@@ -176,6 +176,7 @@ fn origin(name: &'static str) -> Accepting {
         let (status, body) = match (method, kind) {
             ("POST", _) => ("200 OK", format!("{} bytes\n", content.len())),
             (_, "missing" | "gone") => ("404 Not Found", "not here\n".to_owned()),
+            (_, "fails") => ("503 Service Unavailable", "no\n".to_owned()),
             _ if tag == own => ("304 Not Modified", String::new()),
             _ => ("200 OK", format!("{name} {path}\n").repeat(20)),
         };

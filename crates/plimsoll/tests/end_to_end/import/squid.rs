@@ -260,6 +260,7 @@ http_access allow PURGE here
 http_access deny internal
 http_access allow sites
 http_access deny all
+acl internal dstdomain .late.example
 cache_peer 127.0.0.1 parent {} 0 no-query originserver name=app
 cache_peer_access app allow admin
 cache_peer_access app allow all
@@ -272,7 +273,8 @@ pinger_enable off
     );
     let _server = squid(&home, theirs, &text);
     let pair = Pair::start(&home, ("squid.conf", theirs), None, OWN, hit);
-    let hosts = ["www.example", "admin.internal.example", "internal.example", "other.test"];
+    let hosts =
+        ["www.example", "admin.internal.example", "internal.example", "late.example", "other.test"];
     let mut requests = pushing(&hosts, &["/none/1", "/fresh/1", "/private/1", "/files/1"]);
     requests.truncate(REQUESTS);
     pair.is_no_opener(&requests);

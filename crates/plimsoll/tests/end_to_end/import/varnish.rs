@@ -163,8 +163,9 @@ sub vcl_hash {{ hash_data(req.http.X-Country); }}
 sub vcl_backend_response {{
   unset beresp.http.Set-Cookie;
   set beresp.do_gzip = true;
-  set beresp.grace = 0s;
+  set beresp.grace = 1h;
   if (beresp.status == 404) {{ set beresp.ttl = 5m; }}
+  elsif (beresp.status >= 500) {{ set beresp.uncacheable = true; }}
   elsif (beresp.http.Content-Type ~ \"^text/\") {{ set beresp.ttl = 10m; }}
 }}
 sub vcl_synth {{
@@ -194,6 +195,8 @@ sub vcl_synth {{
             1 => to(format!("/plain/q?b=1&utm_source={at}&a=2")),
             2 => of(3, "gone"),
             3 => of(2, "fresh").with("Cookie: a=b; session=1\r\n"),
+            // Neither stores it, though others have a grace.
+            5 if at % 20 == 5 => of(2, "fails"),
             4 | 5 => of(2, "fresh").with("Accept-Encoding: gzip\r\n"),
             6 => to(format!("/en/shop/a/{at}.html")),
             7 => to(format!("/fr/api/{}", at / 10 % 3)),
