@@ -124,7 +124,7 @@ impl Root {
             hierarchy,
             icp: self.icp.as_ref().and_then(IcpSection::server),
             htcp: self.htcp.as_ref().and_then(HtcpSection::server),
-            digest: self.digest.as_ref().map(DigestSection::server),
+            digest: self.digest.as_ref().and_then(DigestSection::server),
             cluster,
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),

@@ -342,13 +342,13 @@ impl HtcpSection {
 /// `[digest]`
 #[derive(Debug)]
 pub(crate) struct DigestSection {
-    allow_from: Vec<IpNet>,
+    allow_from: Option<Vec<IpNet>>,
     interval: Duration,
 }
 
 impl Default for DigestSection {
     fn default() -> DigestSection {
-        DigestSection { allow_from: Vec::new(), interval: Duration::from_secs(3600) }
+        DigestSection { allow_from: None, interval: Duration::from_secs(3600) }
     }
 }
 
@@ -357,14 +357,23 @@ impl Table for DigestSection {
         allow_from: Kind::Networks, allow_from,
             "Networks that may fetch the digest, from any listener, at the path \
              /squid-internal-periodic/store_digest. Others get 403.",
-            example "[\"10.0.0.0/8\"]";
+            required !, example "[\"10.0.0.0/8\"]";
         interval: super::value::PERIOD, interval,
             "How often the digest is made. It has what will be fresh for at least as long.";
     ];
+
+    fn check(&self, here: &mut Here<'_, '_>) {
+        if self.allow_from.as_ref().is_some_and(Vec::is_empty) {
+            let text = "without networks none may fetch the digest: write who may, or no [digest]";
+            here.mistake_of("allow_from", text);
+        }
+    }
 }
 
 impl DigestSection {
-    pub(crate) fn server(&self) -> DigestServer {
-        DigestServer { allow_from: self.allow_from.clone(), interval: self.interval }
+    /// `None` if a key is missing, which was reported when it was read.
+    pub(crate) fn server(&self) -> Option<DigestServer> {
+        let allow_from = self.allow_from.clone()?;
+        Some(DigestServer { allow_from, interval: self.interval })
     }
 }

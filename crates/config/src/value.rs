@@ -44,8 +44,8 @@ pub(crate) enum Kind {
 const SECOND: u64 = 1_000;
 /// A time-out: from a millisecond, below which it would always fire, to a day.
 pub(crate) const TIMEOUT: Kind = Kind::Time(1, 24 * 3600 * SECOND);
-/// How often something is done: from a second to a day.
-pub(crate) const PERIOD: Kind = Kind::Time(SECOND, 24 * 3600 * SECOND);
+/// How often all that is stored is visited: from a minute to a day.
+pub(crate) const PERIOD: Kind = Kind::Time(60 * SECOND, 24 * 3600 * SECOND);
 /// A length of time that may be zero.
 pub(crate) const WHILE: Kind = Kind::Time(0, 366 * 24 * 3600 * SECOND);
 

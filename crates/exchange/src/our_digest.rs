@@ -2,11 +2,14 @@
 //!
 //! What never happens: it is made because it was requested.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use http1::{Method, RequestHead, Target};
+use config::Role;
+use http1::{Method, RequestHead, Scheme, Target};
 use peering::digest::PATH;
+use policy::forward::OwnAddresses;
 
 /// A digest that was made.
 #[derive(Debug)]
@@ -35,14 +38,26 @@ impl OurDigest {
     }
 }
 
-/// Whether this requests a digest, by whatever name of this proxy.
+/// Whether this requests our digest, and not that of another host by way of a forward listener.
+/// Other caches request it as from an origin; a client of a forward listener can name an address of
+/// ours.
 #[cold]
-pub(crate) fn is_requested(head: &RequestHead<'_>) -> bool {
-    let path = match head.target {
-        Target::Origin { path_and_query } | Target::Absolute { path_and_query, .. } => {
-            path_and_query
+pub(crate) fn is_requested(head: &RequestHead<'_>, role: Role, own: &OwnAddresses) -> bool {
+    let (path, is_ours) = match head.target {
+        Target::Origin { path_and_query } => (path_and_query, true),
+        Target::Absolute { scheme, authority, path_and_query } => {
+            let is_ours = || role == Role::Reverse || names_own(scheme, authority, own);
+            (path_and_query, path_and_query == PATH && is_ours())
         }
         _ => return false,
     };
-    path == PATH && matches!(head.method, Method::Get | Method::Head)
+    path == PATH && is_ours && matches!(head.method, Method::Get | Method::Head)
+}
+
+fn names_own(scheme: &[u8], authority: &[u8], own: &OwnAddresses) -> bool {
+    let Ok(parsed) = http1::parse_authority(authority) else { return false };
+    let port = parsed.port.or(Scheme::of(scheme).map(Scheme::port));
+    let host = std::str::from_utf8(parsed.host).unwrap_or_default();
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    matches!((ip, port), (Ok(ip), Some(port)) if own.hold(SocketAddr::new(ip, port)))
 }

@@ -104,7 +104,7 @@ impl<'x> RequestContext<'x> {
             Class::Cacheable => (None, None),
         };
         if let Some(rules) = &snapshot.config.digest
-            && our_digest::is_requested(self.head)
+            && our_digest::is_requested(self.head, role, &self.worker.shared.own)
         {
             return self.digest(rules);
         }
@@ -181,7 +181,7 @@ impl<'x> RequestContext<'x> {
         }
     }
 
-    /// The answer to another cache that fetches our digest, by whatever name of this proxy.
+    /// The answer to another cache that fetches our digest.
     #[cold]
     fn digest<'d>(&self, rules: &DigestServer) -> Result<Step<'d>, Refusal> {
         if !rules.allows(self.peer.ip()) {

@@ -15,15 +15,23 @@ pub(crate) const QUERIES_PER_TURN_MAX: usize = 32;
 pub(crate) const DENIALS_PER_SECOND_MAX: u32 = 10;
 /// Purges per second that one other cache may send. The others are ignored, as if lost on the way.
 pub(crate) const CLEARS_PER_SECOND_MAX: u32 = 100;
-/// Caches whose purges are counted at a time. Those of more in one second are ignored.
+/// Such purges per second from all other caches together.
+pub(crate) const ALL_CLEARS_PER_SECOND_MAX: u32 = 1_000;
+/// Caches whose purges are counted at a time. A new one takes the place of the one whose second
+/// began first.
 pub(crate) const CLEARING_MAX: usize = 64;
 /// How often it is logged at most that such purges were ignored.
 pub(crate) const IGNORED_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Slots of the store in memory that one slice of making a digest visits ...
 pub(crate) const DIGEST_SLOTS_PER_SLICE: usize = 256;
-/// ... or records that it reads from the disk. Each is at most one block.
+/// ... or records that it reads from the disk, each at most one block: at least so many ...
 pub(crate) const DIGEST_READS_PER_SLICE: usize = 2;
+/// ... and so many if there are more than can be read in time.
+pub(crate) const DIGEST_READS_PER_SLICE_MAX: usize = 10;
+/// Responses in memory that are remembered while the disk is read, with up to 18 bytes each. The
+/// others are read from the disk, too.
+pub(crate) const DIGEST_PRINTS_MAX: usize = 1_500_000;
 /// The pause between two slices.
 pub(crate) const DIGEST_SLICE_EVERY: Duration = Duration::from_millis(10);
 /// URLs for which a digest has room besides those that were stored when it was begun, and an eighth
@@ -45,6 +53,8 @@ pub(crate) const PAGES_MAX: usize = 16;
 /// The longest measurement of the locks for one call, in seconds.
 pub(crate) const LOCKS_SECONDS_MAX: u64 = 60;
 const _: () = assert!(DIGEST_EVERY_MIN.as_secs() < DIGEST_EVERY_MAX.as_secs());
+const _: () = assert!(CLEARS_PER_SECOND_MAX < ALL_CLEARS_PER_SECOND_MAX);
+const _: () = assert!(DIGEST_READS_PER_SLICE <= DIGEST_READS_PER_SLICE_MAX);
 const _: () = assert!(DIGEST_FETCH_MAX.as_secs() <= DIGEST_EVERY_MIN.as_secs());
 
 /// How long a change waits for the successor's reply. The successor waits as long for its disk.

@@ -7,20 +7,24 @@
 //!
 //! One core makes it, from the store that all cores share. It works in short slices, so that its
 //! requests go on meanwhile. The index of the disk knows no URLs, so the records of what memory
-//! lacks are read, at a bounded rate. The first digests follow each other sooner: a store that has
-//! just begun to fill has little to say.
+//! lacks are read, at a bounded rate and for a bounded time. What is not read by then is not in the
+//! digest. The first digest is published when memory was seen, and again with what the disk has.
+//! The first digests follow each other sooner: a store that has just begun to fill has little to
+//! say.
 //!
-//! What never happens: a digest has more URLs than it has room for; a response is announced that a
-//! listener would not serve, that was purged, or that will be stale before the next digest; making
-//! a digest counts as a use of a response.
+//! What never happens: a digest has more URLs than it has room for; a response is announced that
+//! will be stale before the digest expires, or that, when it was looked at, was purged or no
+//! listener would serve; making a digest counts as a use of a response.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cache::disk::listed::listed;
 use cache::key::StoredUri;
+use cache::purge::Resource;
 use cache::realm::Realm;
 use cache::stored::{Entry, Stored, Wire};
 use cache::{Look, Lookup};
@@ -35,8 +39,8 @@ use store::disk::{DiskStore, Fingerprint};
 use store::{Cursor, Key};
 
 use crate::limits::{
-    DIGEST_FIRST_AFTER, DIGEST_READS_PER_SLICE, DIGEST_SLICE_EVERY, DIGEST_SLOTS_PER_SLICE,
-    DIGEST_SPARE_URLS,
+    DIGEST_FIRST_AFTER, DIGEST_PRINTS_MAX, DIGEST_READS_PER_SLICE, DIGEST_READS_PER_SLICE_MAX,
+    DIGEST_SLICE_EVERY, DIGEST_SLOTS_PER_SLICE, DIGEST_SPARE_URLS,
 };
 use crate::queries::{PLAIN, is_served, parsed};
 
@@ -59,8 +63,7 @@ pub(crate) async fn keep(worker: Rc<Worker>) {
             Some(interval) => {
                 lifetime = lifetime.min(interval);
                 next = time::now() + lifetime;
-                let made = Making::new(&worker, lifetime).make().await;
-                worker.shared.digest.set(Some(made));
+                Making::new(&worker, lifetime).make().await;
                 lifetime *= 2;
             }
         }
@@ -75,50 +78,115 @@ struct Making<'w> {
     /// A request without fields.
     plain: OwnedRequest,
     digest: Digest<Vec<u8>>,
-    lifetime: Duration,
-    /// What is stale before this time, in unix milliseconds, is not announced.
+    /// When it expires, in unix milliseconds. What is stale before this is not announced.
     until_ms: u64,
-    /// What memory has of what the disk has, too.
-    in_memory: HashSet<Fingerprint>,
+    reading: Reading,
+    /// What memory has, so that it is not read from the disk. It never grows: what it has no room
+    /// for is read.
+    in_memory: HashSet<Fingerprint, BuildHasherDefault<Itself>>,
+}
+
+/// How the disk is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reading {
+    per_slice: usize,
+    /// How long that takes if the disk is quick.
+    expected: Duration,
+    /// It ends after this time, so that the digest is published.
+    time_max: Duration,
+}
+
+impl Reading {
+    /// As slowly as is enough to read all in half of the time until the next digest.
+    fn of(objects: usize, lifetime: Duration) -> Reading {
+        let time_max = lifetime / 2;
+        let slices = (time_max.as_millis() / DIGEST_SLICE_EVERY.as_millis()).max(1) as usize;
+        let enough = objects.div_ceil(slices);
+        let per_slice = enough.clamp(DIGEST_READS_PER_SLICE, DIGEST_READS_PER_SLICE_MAX);
+        // Reads take time besides the pauses.
+        let needed = DIGEST_SLICE_EVERY * objects.div_ceil(per_slice).min(slices) as u32 * 2;
+        Reading { per_slice, expected: time_max.min(needed), time_max }
+    }
+}
+
+/// A fingerprint is a hash already.
+#[derive(Default)]
+struct Itself(u64);
+
+impl Hasher for Itself {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, print: u64) {
+        self.0 = print;
+    }
 }
 
 impl<'w> Making<'w> {
     fn new(worker: &'w Worker, lifetime: Duration) -> Making<'w> {
         let cache = &worker.cache;
-        let objects = cache.store.len() + cache.disk().map_or(0, |disk| disk.len());
+        let on_disk = cache.disk().map(|disk| disk.len());
+        let (known, objects) = (cache.store.len(), cache.store.len() + on_disk.unwrap_or(0));
+        let reading = Reading::of(on_disk.unwrap_or(0), lifetime);
+        let slices = known.div_ceil(DIGEST_SLOTS_PER_SLICE) as u32;
+        let making = DIGEST_SLICE_EVERY * slices * 2 + reading.expected;
+        let prints = on_disk.map_or(0, |_| DIGEST_PRINTS_MAX.min(known + DIGEST_SPARE_URLS));
         Making {
             worker,
             snapshot: worker.snapshot(),
             plain: parsed(PLAIN).expect("a whole request"),
             digest: Digest::new(objects + objects / 8 + DIGEST_SPARE_URLS),
-            lifetime,
-            until_ms: time::wall_ms() + lifetime.as_millis() as u64,
-            in_memory: HashSet::new(),
+            until_ms: time::wall_ms() + (making + lifetime).as_millis() as u64,
+            reading,
+            in_memory: HashSet::with_capacity_and_hasher(prints, BuildHasherDefault::default()),
         }
     }
 
-    async fn make(mut self) -> Made {
+    async fn make(mut self) {
+        let cache = &self.worker.cache;
+        // All purges concern it that concern everything, and no others.
+        let of_none = StoredUri::new(OF_NONE, b"none.invalid", b"/");
+        let any = Resource::new(of_none, std::iter::empty(), cache.purges.now());
         self.add_memory().await;
-        if let Some(disk) = self.worker.cache.disk() {
+        if let Some(disk) = cache.disk() {
+            if self.worker.shared.digest.get().is_none() {
+                self.publish();
+            }
             self.add_disk(&disk).await;
         }
+        if cache.is_overtaken(&any) {
+            tracing::debug!("everything was purged, so a cache digest is made again");
+            self.digest = Digest::new(self.digest.header().capacity() as usize);
+            self.add_memory().await;
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
         let mut bytes = Vec::new();
         self.digest.write(&mut bytes);
         let urls = self.digest.header().count();
         tracing::debug!(urls, bytes = bytes.len(), "a cache digest was made");
-        Made { bytes, made_ms: time::wall_ms(), lifetime: self.lifetime }
+        let made_ms = time::wall_ms();
+        let lifetime = Duration::from_millis(self.until_ms.saturating_sub(made_ms));
+        self.worker.shared.digest.set(Some(Made { bytes, made_ms, lifetime }));
     }
 
     async fn add_memory(&mut self) {
         let cache = &self.worker.cache;
-        let has_disk = cache.disk().is_some();
         let (mut at, mut found) = (Some(Cursor::default()), Vec::new());
         while let Some(from) = at {
             at = cache.store.visit(from, DIGEST_SLOTS_PER_SLICE, |key, entry| {
                 found.push((key, entry.clone()));
             });
+            self.snapshot = self.worker.snapshot();
             for (key, entry) in found.drain(..) {
-                if has_disk {
+                if self.in_memory.len() < self.in_memory.capacity() {
                     self.in_memory.insert(key.into());
                 }
                 if let Entry::Response(stored) = entry {
@@ -138,17 +206,24 @@ impl<'w> Making<'w> {
     }
 
     async fn add_disk(&mut self, disk: &DiskStore) {
+        let end = time::now() + self.reading.time_max;
         for part in 0.. {
             let Some(mut prints) = disk.objects(part) else { return };
             prints.retain(|print| !self.in_memory.contains(print));
-            for some in prints.chunks(DIGEST_READS_PER_SLICE) {
+            for some in prints.chunks(self.reading.per_slice) {
+                if time::now() >= end {
+                    return tracing::debug!("a cache digest has not all that is on the disk");
+                }
+                self.snapshot = self.worker.snapshot();
                 for print in some {
                     let Some((key, stored)) = listed(disk, *print).await else { continue };
                     // The variants of a URI are found by way of memory only.
                     let is_it = |this: &Making<'_>, uri: Key| {
                         let judged =
                             || this.worker.cache.judged(Look::Peek, key, Arc::clone(&stored));
-                        uri == key && stored.is_for_all() && judged().is_some()
+                        // A soft purge makes it stale.
+                        let is_fresh = |of: Arc<Stored>| of.is_fresh(this.until_ms);
+                        uri == key && stored.is_for_all() && judged().is_some_and(is_fresh)
                     };
                     self.add(&stored, is_it);
                 }
@@ -161,7 +236,9 @@ impl<'w> Making<'w> {
     /// is found under the key of a URI.
     fn add(&mut self, stored: &Stored, is_it: impl Fn(&Making<'_>, Key) -> bool) {
         let is_full = self.digest.header().count() >= self.digest.header().capacity();
-        if is_full || !stored.is_fresh(self.until_ms) {
+        // A peer takes an error for a false hit.
+        let is_error = stored.status() >= 400 && !matches!(stored.status(), 404 | 410);
+        if is_full || is_error || !stored.is_fresh(self.until_ms) {
             return;
         }
         let url = stored.head.resource.known().url;
@@ -175,12 +252,17 @@ impl<'w> Making<'w> {
             let uri = self.worker.cache.uri_key(StoredUri::new(realm, authority, path));
             if is_it(self, uri) {
                 let url = [scheme.name().as_bytes(), b"://", url].concat();
-                self.digest.add(&DigestKey::of_get(&url));
+                let key = DigestKey::of_get(&url);
+                if !self.digest.contains(&key) {
+                    self.digest.add(&key);
+                }
                 return;
             }
         }
     }
 }
+
+const OF_NONE: Realm = Realm { role: Role::Forward, scheme: Scheme::Http };
 
 const REALMS: [(Role, Scheme); 4] = [
     (Role::Forward, Scheme::Http),
@@ -188,3 +270,31 @@ const REALMS: [(Role, Scheme); 4] = [
     (Role::Reverse, Scheme::Http),
     (Role::Reverse, Scheme::Https),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_disk_is_read_faster_and_not_for_longer_than_half_of_the_time() {
+        let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3600));
+        let of = |objects, lifetime| {
+            let Reading { per_slice, expected, time_max } = Reading::of(objects, lifetime);
+            assert_eq!(time_max, lifetime / 2);
+            (per_slice, expected)
+        };
+        assert_eq!(of(0, hour), (2, Duration::ZERO));
+        assert_eq!(of(200, hour), (2, Duration::from_secs(2)));
+        assert_eq!(of(1_000_000, hour), (6, hour / 2));
+        for objects in [1_000_000, 100_000_000] {
+            assert_eq!(of(objects, minute), (DIGEST_READS_PER_SLICE_MAX, minute / 2));
+        }
+    }
+
+    #[test]
+    fn what_memory_has_is_remembered_by_its_fingerprint() {
+        let mut prints: HashSet<u64, BuildHasherDefault<Itself>> = HashSet::default();
+        assert!((0..1000).all(|at| prints.insert(at << 32 | at)));
+        assert!((0..1000).all(|at| prints.contains(&(at << 32 | at))) && !prints.contains(&1));
+    }
+}

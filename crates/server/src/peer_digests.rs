@@ -3,8 +3,9 @@
 //! A digest is fetched at the start, and again when its time is over, with the validators that came
 //! with the last one. A failure leaves the last one in use until its time is over.
 //!
-//! What never happens: a digest is fetched twice at a time, or takes more than
-//! [`DIGEST_BYTES_MAX`] bytes of memory.
+//! What never happens: a digest is fetched twice at a time; more is read of it than its header
+//! says, which is at most [`peering::limits::DIGEST_BYTES_MAX`]; what has no such header is read to
+//! its end. While a new digest is checked, it takes twice its size, besides the one in use.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,8 +15,7 @@ use cache::stored::Wire;
 use caching::{Exchange, Policy, Response, StoredMeta};
 use exchange::Worker;
 use http1::{Method, Name, Target, write};
-use peering::digest::{CONTENT_TYPE, Digest, PATH};
-use peering::limits::DIGEST_BYTES_MAX;
+use peering::digest::{CONTENT_TYPE, Digest, HEADER_BYTES, Header, PATH};
 use runtime::time;
 use upstream::digests::Fetched;
 use upstream::peers::Peer;
@@ -104,12 +104,17 @@ fn validators(answer: &Answer) -> Vec<u8> {
 }
 
 async fn body(worker: &Worker, answer: &mut Answer) -> Result<Vec<u8>, String> {
-    let (core, mut bytes) = (&worker.upstreams, Vec::new());
+    let (core, mut bytes, mut size) = (&worker.upstreams, Vec::new(), HEADER_BYTES);
     let mut pulled = answer.body.take_ready(core, &mut |piece| bytes.extend_from_slice(piece));
     while !pulled.map_err(|fault| fault.text().to_owned())? {
+        if size == HEADER_BYTES && bytes.len() >= HEADER_BYTES {
+            let header = Header::read(&bytes).map_err(|malformed| malformed.to_string())?;
+            size = HEADER_BYTES + header.mask_bytes();
+            bytes.reserve_exact(size.saturating_sub(bytes.len()));
+        }
         // Each time so many bytes come as one read takes.
-        if bytes.len() > DIGEST_BYTES_MAX {
-            return Err(format!("it has more than {DIGEST_BYTES_MAX} bytes"));
+        if bytes.len() > size {
+            return Err(format!("it has more than {size} bytes"));
         }
         pulled = answer.body.pull(core, &mut |piece| bytes.extend_from_slice(piece)).await;
     }

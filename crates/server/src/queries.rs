@@ -36,8 +36,8 @@ use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
 
 use crate::limits::{
-    CLEARING_MAX, CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX, IGNORED_LOGGED_EVERY,
-    QUERIES_PER_TURN_MAX,
+    ALL_CLEARS_PER_SECOND_MAX, CLEARING_MAX, CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX,
+    IGNORED_LOGGED_EVERY, QUERIES_PER_TURN_MAX,
 };
 
 /// How often the configuration is looked at, and a bind that failed is tried again: the process
@@ -122,24 +122,24 @@ impl Rate {
     }
 }
 
-/// The purges of each sender in this second.
-#[derive(Default)]
+/// The purges of each sender in this second, and of all.
 struct Clears {
     senders: HashMap<IpAddr, Rate>,
+    all: Rate,
     /// When it was last logged that some were ignored.
     logged: Option<Instant>,
 }
 
 impl Clears {
-    /// Whether this sender may send one more.
+    fn new() -> Clears {
+        Clears { senders: HashMap::new(), all: Rate::new(), logged: None }
+    }
+
+    /// Whether this sender may send one more. What is too much for one does not count for all.
     fn allow(&mut self, from: IpAddr) -> bool {
+        let allows = self.rate_of(from).allows(CLEARS_PER_SECOND_MAX)
+            && self.all.allows(ALL_CLEARS_PER_SECOND_MAX);
         let now = time::now();
-        if self.senders.len() >= CLEARING_MAX && !self.senders.contains_key(&from) {
-            self.senders.retain(|_, rate| now.since(rate.since) < Duration::from_secs(1));
-        }
-        let has_place = self.senders.len() < CLEARING_MAX || self.senders.contains_key(&from);
-        let allows = has_place
-            && self.senders.entry(from).or_insert_with(Rate::new).allows(CLEARS_PER_SECOND_MAX);
         let was_logged = self.logged.is_some_and(|at| now.since(at) < IGNORED_LOGGED_EVERY);
         if !allows && !was_logged {
             tracing::warn!(%from, "purges of a peer come too often, and some are ignored");
@@ -147,12 +147,22 @@ impl Clears {
         }
         allows
     }
+
+    fn rate_of(&mut self, from: IpAddr) -> &mut Rate {
+        if self.senders.len() >= CLEARING_MAX && !self.senders.contains_key(&from) {
+            let oldest = self.senders.iter().min_by_key(|(_, rate)| rate.since);
+            if let Some(oldest) = oldest.map(|(sender, _)| *sender) {
+                self.senders.remove(&oldest);
+            }
+        }
+        self.senders.entry(from).or_insert_with(Rate::new)
+    }
 }
 
 impl<'w> Server<'w> {
     fn new(worker: &'w Rc<Worker>, socket: UdpSocket, protocol: Protocol) -> Server<'w> {
         let plain = parsed(PLAIN).expect("a whole request");
-        let (denials, clears) = (Rate::new(), Clears::default());
+        let (denials, clears) = (Rate::new(), Clears::new());
         Server { worker, socket, protocol, plain, denials, clears, purges: Rc::default() }
     }
 
@@ -366,7 +376,11 @@ pub(crate) fn is_served(
     });
     // With settings for its key, a response is not that of a URL alone.
     let plain = || matches!(snapshot.routes.choose(authority, path), Choice::Plain);
-    serves && (role == Role::Forward || plain())
+    let admitted = || match role {
+        Role::Forward => snapshot.forward.admits_stored(authority, scheme.port()),
+        Role::Reverse => plain(),
+    };
+    serves && admitted()
 }
 
 pub(crate) fn parsed(bytes: &[u8]) -> Option<OwnedRequest> {
@@ -389,6 +403,19 @@ fn parts(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Their addresses can be forged.
+    #[test]
+    fn purges_of_many_senders_have_a_rate_and_leave_room_for_another() {
+        let mut clears = Clears::new();
+        let from = |at: u32| IpAddr::from((at + 1).to_be_bytes());
+        let many = CLEARING_MAX as u32 * 2;
+        assert!((0..many).all(|at| clears.allow(from(at))), "a full table refuses none");
+        assert_eq!(clears.senders.len(), CLEARING_MAX);
+        let more = (0..many).flat_map(|at| [from(at); 50]);
+        let allowed = more.filter(|at| clears.allow(*at)).count();
+        assert_eq!(allowed as u32, ALL_CLEARS_PER_SECOND_MAX - many);
+    }
 
     #[test]
     fn a_url_is_taken_apart_as_in_requests() {

@@ -116,7 +116,7 @@ figures! { PEER, PEER_FIGURES: Peer, &["peer"];
         "Hits of the peer whose response it did not have after all",
         |peer| peer.state.figures.false_hits.load(Relaxed);
     rests = "peer_rests", Counter,
-        "Times that the peer was left alone for a while after false hits",
+        "Times that the peer, or its digest, was left alone for a while after false hits",
         |peer| peer.state.figures.rests.load(Relaxed);
     digest_hits = "peer_digest_hits", Counter,
         "Requests that the peer answered because its digest had their URL",
@@ -131,7 +131,8 @@ figures! { PEER, PEER_FIGURES: Peer, &["peer"];
         "Times that the digest of the peer could not be fetched",
         |peer| peer.state.digest.figures.failures.load(Relaxed);
     digest_usable = "peer_digest_usable", Gauge,
-        "1 if requests go by the digest of the peer, 0 if there is none, or it is too old or full",
+        "1 if requests go by the digest of the peer, 0 if there is none, or it is too old or full, \
+         or wrong too often",
         |peer| u64::from(peer.digest().is_some());
     digest_age_ns = "peer_digest_age_seconds", Gauge,
         "Time since the digest of the peer was fetched or confirmed",

@@ -42,18 +42,25 @@ pub(crate) const RESENDS_MAX: u32 = 100;
 pub(crate) const QUERIES_MAX: usize = 4096;
 /// How often a peer that does not answer is asked again.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// A peer is left alone after so many false hits in a row ...
+/// A peer that is asked is left alone after so many false hits in a row ...
 pub(crate) const FALSE_HITS_IN_ROW: u32 = 10;
 /// ... for so long the first time, doubled each time ...
 pub(crate) const REST_MIN: Duration = Duration::from_secs(10);
 /// ... and at most for so long.
 pub(crate) const REST_MAX: Duration = Duration::from_secs(600);
+/// A digest is judged when so many URLs were looked up in it that the peer has not got. A correct
+/// one is then so far from the limit that chance does not lead there.
+pub(crate) const DIGEST_JUDGED_AFTER: u64 = 200;
+/// A digest may have so many times the false hits that its bits explain ...
+pub(crate) const DIGEST_ODDS_FACTOR: u64 = 2;
+/// ... and so many percent of what the peer has not got, because the peer drops responses, too.
+pub(crate) const DIGEST_DROPPED_PERCENT: u64 = 5;
 /// How long the digest of a peer is used after its time, while it is fetched again.
 pub(crate) const DIGEST_GRACE: Duration = Duration::from_secs(60);
 /// How long a failed fetch of a digest waits the first time, doubled each time ...
 pub(crate) const DIGEST_RETRY_MIN: Duration = Duration::from_secs(10);
 /// ... and at most.
-pub(crate) const DIGEST_RETRY_MAX: Duration = Duration::from_secs(3600);
+pub(crate) const DIGEST_RETRY_MAX: Duration = Duration::from_secs(600);
 
 /// The limits of an HTTP/2 connection. The upstream is configured, so that its rates are limited
 /// less than those of a client.

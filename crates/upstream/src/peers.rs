@@ -12,7 +12,7 @@
 //! request waits for, and its next answer in time ends the silence. So a peer that has died, or has
 //! become too slow, costs the requests that were waiting at that moment their time-out, and no
 //! others. A peer is not asked while requests to it fail either, nor for a while after
-//! [`FALSE_HITS_IN_ROW`] hits in a row that were false.
+//! [`FALSE_HITS_IN_ROW`] answers in a row that were false hits. Digests are judged by their odds.
 //!
 //! Each core has a socket for each family, at a port that the system chooses. A query has a random
 //! number. An answer counts if it has the number of an outstanding query and comes from the address
@@ -125,26 +125,35 @@ impl Peer {
 
     /// It had the response.
     pub fn note_true_hit(&self, by: By) {
-        self.state.false_in_row.store(0, Relaxed);
-        if by == By::Digest {
-            self.state.digest.figures.hits.fetch_add(1, Relaxed);
+        match by {
+            By::Query => self.state.false_in_row.store(0, Relaxed),
+            By::Digest => self.note_digest_hit(),
         }
     }
 
     /// Its hit was false: it has no such response after all. After many in a row it is left alone.
     pub fn note_false_hit(&self, by: By) {
-        let state = &self.state;
         match by {
-            By::Query => state.figures.false_hits.fetch_add(1, Relaxed),
-            By::Digest => state.digest.figures.false_hits.fetch_add(1, Relaxed),
-        };
+            By::Query => self.note_false_answer(time::now()),
+            By::Digest => self.note_false_digest_hit(),
+        }
+    }
+
+    /// The requests that were in flight when its rest began make that no longer.
+    fn note_false_answer(&self, now: Instant) {
+        let state = &self.state;
+        state.figures.false_hits.fetch_add(1, Relaxed);
+        let rests_until = state.rests_until.load(Relaxed);
+        if now < Instant::from_ns(rests_until) {
+            return;
+        }
         let in_row = state.false_in_row.fetch_add(1, Relaxed).saturating_add(1);
         if !in_row.is_multiple_of(FALSE_HITS_IN_ROW) {
             return;
         }
         let doublings = (in_row / FALSE_HITS_IN_ROW - 1).min(16);
         let rest = (REST_MIN * (1 << doublings)).min(REST_MAX);
-        state.rests_until.store((time::now() + rest).as_ns(), Relaxed);
+        state.rests_until.store((now + rest).as_ns(), Relaxed);
         state.figures.rests.fetch_add(1, Relaxed);
         let (peer, rest_s) = (&self.name, rest.as_secs());
         tracing::warn!(peer, in_row, rest_s, "a peer has not what it says, and is left alone");
@@ -213,8 +222,8 @@ impl Asker {
         what: (&[u8], &[u8]),
         limit: Duration,
     ) -> Option<Found> {
-        if let Some(at) = digests::having(peers, what.0) {
-            return Some(Found { at, by: By::Digest });
+        if let Some(found) = digests::look_up(peers, what.0) {
+            return Some(found);
         }
         let inner = &self.0;
         let round = Rc::new(Round::default());
@@ -461,7 +470,7 @@ impl Round {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::digests::{Fetched, having};
+    use crate::digests::{Fetched, having, look_up};
     use crate::group::Registry;
     use crate::limits::DIGEST_GRACE;
     use config::{AskedPeer, Origin};
@@ -568,20 +577,90 @@ mod tests {
     #[test]
     fn many_false_hits_in_a_row_are_a_reason_to_leave_a_peer_alone() {
         let peers = with_digest();
-        let now = time::now();
+        let mut now = time::now();
         for _ in 1..FALSE_HITS_IN_ROW {
-            peers[0].note_false_hit(By::Digest);
+            peers[0].note_false_answer(now);
         }
-        peers[0].note_true_hit(By::Digest);
+        peers[0].note_true_hit(By::Query);
         assert!(peers[0].is_usable(now));
         for round in 0..3 {
             for _ in 0..FALSE_HITS_IN_ROW {
-                peers[0].note_false_hit(By::Query);
+                peers[0].note_false_answer(now);
             }
             assert_eq!(peers[0].state.figures.rests.load(Relaxed), round + 1);
+            // The third rest is four times as long as the first.
+            let rest = REST_MIN * (1 << round);
+            assert!(!peers[0].is_usable(now + rest / 10 * 9) && peers[0].is_usable(now + rest));
+            now += rest;
         }
-        // The third rest is four times as long as the first.
-        assert!(!peers[0].is_usable(now + REST_MIN * 4));
-        assert!(peers[0].is_usable(time::now() + REST_MIN * 4));
+    }
+
+    #[test]
+    fn false_hits_of_requests_in_flight_do_not_make_a_rest_longer() {
+        let peers = with_digest();
+        let now = time::now();
+        for _ in 0..FALSE_HITS_IN_ROW * 10 {
+            peers[0].note_false_answer(now);
+        }
+        assert_eq!(peers[0].state.figures.rests.load(Relaxed), 1);
+        assert!(!peers[0].is_usable(now) && peers[0].is_usable(now + REST_MIN));
+    }
+
+    /// The peer has each twentieth of what is requested. `f` false hits come from a thousand URLs
+    /// that it has not got.
+    fn requests(peers: &[Peer], f_per_mille: u64) {
+        for at in 0..2_000_u64 {
+            let is_there = at.is_multiple_of(20);
+            let is_false = at * f_per_mille / 1_000 != (at + 1) * f_per_mille / 1_000;
+            let url: &[u8] = if is_there || is_false { b"http://h/" } else { b"http://none/" };
+            match look_up(peers, url) {
+                Some(_) if is_there => peers[0].note_true_hit(By::Digest),
+                Some(_) => peers[0].note_false_hit(By::Digest),
+                None => {}
+            }
+        }
+    }
+
+    #[test]
+    fn a_correct_digest_with_few_of_the_requested_urls_is_not_left_alone() {
+        // With 50 % of its bits set, 6.25 % of the URLs that it has not got are false hits.
+        let (peers, hour) = (with_digest(), Duration::from_secs(3600));
+        peers[0].hold_digest(fetched(&[b"http://h/"], 50, hour));
+        requests(&peers, 66);
+        let figures = &peers[0].state.digest.figures;
+        assert_eq!(figures.hits.load(Relaxed), 100);
+        assert!(figures.false_hits.load(Relaxed) >= 100);
+        assert_eq!(peers[0].state.figures.rests.load(Relaxed), 0);
+        assert_eq!(having(&peers, b"http://h/"), Some(0));
+    }
+
+    #[test]
+    fn a_digest_that_is_wrong_more_often_than_its_bits_explain_is_left_alone_until_the_next() {
+        let (peers, hour) = (with_digest(), Duration::from_secs(3600));
+        let wrong = fetched(&[b"http://h/"], 50, hour);
+        peers[0].hold_digest(wrong.clone());
+        requests(&peers, 300);
+        assert_eq!(peers[0].state.figures.rests.load(Relaxed), 1);
+        assert_eq!(having(&peers, b"http://h/"), None);
+        assert!(peers[0].is_usable(time::now()), "it can be asked");
+        // One that is confirmed is the same one.
+        peers[0].hold_digest(wrong);
+        assert_eq!(having(&peers, b"http://h/"), None);
+        peers[0].hold_digest(fetched(&[b"http://h/"], 50, hour));
+        assert_eq!(having(&peers, b"http://h/"), Some(0));
+    }
+
+    #[test]
+    fn a_digest_that_is_mostly_right_is_not_left_alone() {
+        let (peers, hour) = (with_digest(), Duration::from_secs(3600));
+        peers[0].hold_digest(fetched(&[b"http://h/"], 50, hour));
+        for at in 0..3_000 {
+            assert_eq!(look_up(&peers, b"http://h/").map(|found| found.at), Some(0));
+            match at % 3 {
+                0 => peers[0].note_false_hit(By::Digest),
+                _ => peers[0].note_true_hit(By::Digest),
+            }
+        }
+        assert_eq!(peers[0].state.figures.rests.load(Relaxed), 0);
     }
 }

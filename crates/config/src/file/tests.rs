@@ -399,6 +399,23 @@ fn a_sibling_has_a_digest_and_little_time() {
 }
 
 #[test]
+fn a_digest_is_for_someone_and_made_at_most_each_minute() {
+    let mistakes = |section: &str| {
+        let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n{section}");
+        Settings::parse(&text, Path::new("")).err().map(|error| format!("{error:?}"))
+    };
+    let allowed = "[digest]\nallow_from = [\"10.0.0.0/8\"]\n";
+    assert_eq!(mistakes(allowed), None);
+    assert_eq!(mistakes(&format!("{allowed}interval = \"1m\"\n")), None);
+    let said = mistakes("[digest]\n").expect("a mistake");
+    assert!(said.contains("`allow_from` is missing"), "{said}");
+    let said = mistakes("[digest]\nallow_from = []\n").expect("a mistake");
+    assert!(said.contains("write who may"), "{said}");
+    let said = mistakes(&format!("{allowed}interval = \"59s\"\n")).expect("a mistake");
+    assert!(said.contains("interval"), "{said}");
+}
+
+#[test]
 fn a_peer_without_tls_is_no_place_for_https() {
     let warns = |more: &str| {
         let text = format!("[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n{more}");

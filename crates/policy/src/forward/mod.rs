@@ -129,6 +129,15 @@ impl Rules {
         parsed.is_ok_and(|parsed| within(&self.config.ports, parsed.port.unwrap_or(80)))
     }
 
+    /// Whether clients may get stored responses of this authority, as far as that depends on its
+    /// port and domain.
+    pub fn admits_stored(&self, authority: &[u8], port: u16) -> bool {
+        let Ok(parsed) = http1::parse_authority(authority) else { return false };
+        let port = parsed.port.unwrap_or(port);
+        let host = std::str::from_utf8(parsed.host);
+        host.is_ok_and(|host| self.admits_target(host, port, false).is_ok())
+    }
+
     /// Whether a request may go to this port of this host.
     fn admits_target(&self, host: &str, port: u16, connect: bool) -> Result<(), Refusal> {
         if connect && !within(&self.config.connect_ports, port) {
@@ -223,7 +232,7 @@ impl OwnAddresses {
     }
 
     /// Whether a connection to `to` would come to us.
-    fn hold(&self, to: SocketAddr) -> bool {
+    pub fn hold(&self, to: SocketAddr) -> bool {
         let ip = to.ip().to_canonical();
         let own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         own.iter().filter(|own| own.port() == to.port()).any(|own| {

@@ -1,5 +1,6 @@
 //! Cache digests: ours, as other caches fetch it, and that of a sibling, by which requests go.
 
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::tunnels::{Peer, open};
 use crate::world::{ADMIN, Client, Version, World, address, each_way, on_disk, reverse, run, with};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long a disk takes.
+const QUICK: Range<Duration> = Duration::from_micros(20)..Duration::from_micros(200);
 const PATH: &str = "/squid-internal-periodic/store_digest";
 
 fn serving(from: &str) -> Option<DigestServer> {
@@ -201,29 +204,32 @@ fn an_explanation_names_the_peer_whose_digest_has_the_url() {
 
 /// A sibling that has nothing of what it says.
 #[test]
-fn a_sibling_with_many_false_hits_in_a_row_is_left_alone_for_a_while() {
+fn a_digest_that_is_always_wrong_is_left_alone_until_the_next() {
     each_way(beside, async |world: Rc<World>| {
         let mut config = open();
-        config.digest = serving("0.0.0.0/0");
+        let server = serving("0.0.0.0/0").unwrap();
+        config.digest = Some(DigestServer { interval: 10 * MINUTE, ..server });
         config.purge.from = vec!["0.0.0.0/0".parse().unwrap()];
         let sibling = Neighbour::start(SIBLING, config);
         let path = |at: usize| format!("/b{at}?size=30&cc=max-age=3000");
-        for at in 0..30 {
+        for at in 0..230 {
             get(SIBLING, &path(at), "").await;
         }
-        sleep(3 * MINUTE).await;
-        for at in 0..30 {
+        // The digest of minute 7 is valid until minute 17.
+        sleep(9 * MINUTE).await;
+        for at in 0..230 {
             purge(SIBLING, &path(at)).await;
         }
-        for at in 0..30 {
+        for at in 0..230 {
             assert_eq!(get(HERE, &path(at), "").await.body, expected(&path(at), None));
         }
-        assert_eq!((figure("digest_false_hits").await, figure("rests").await), (10, 1));
-        assert_eq!(world.origin.seen.borrow().len(), 60);
+        assert_eq!((figure("digest_false_hits").await, figure("rests").await), (200, 1));
+        assert_eq!(figure("digest_usable").await, 0);
+        assert_eq!(world.origin.seen.borrow().len(), 460);
         // Its next hit is one.
         let path = "/true?size=30&cc=max-age=3000";
         get(SIBLING, path, "").await;
-        sleep(3 * MINUTE).await;
+        sleep(12 * MINUTE).await;
         get(HERE, path, "").await;
         assert_eq!((figure("digest_hits").await, figure("rests").await), (1, 1));
         assert_eq!(sibling.counter("hits"), 1);
@@ -308,10 +314,7 @@ fn our_digest_has_what_only_the_disk_has_and_not_what_was_purged() {
     };
     sim::check(0..3, |seed| {
         let disk = Disk::new(seed);
-        let options = |seed| {
-            let delay = Duration::from_micros(20)..Duration::from_micros(200);
-            sim::Options::rough(seed).with_disk(disk.clone(), delay)
-        };
+        let options = |seed| sim::Options::rough(seed).with_disk(disk.clone(), QUICK);
         let path = |at: usize| format!("/disk{at}?size=900&cc=max-age=3000");
         let url = format!("http://10.0.0.1{PATH}");
         run(options(seed), config(), async |_: Rc<World>| {
@@ -335,6 +338,113 @@ fn our_digest_has_what_only_the_disk_has_and_not_what_was_purged() {
             assert_eq!(digest.header().count(), 5);
             assert_eq!(world.origin.seen.borrow().len(), 0, "a digest fetches nothing");
         });
+    });
+}
+
+#[test]
+fn our_digest_has_nothing_that_was_purged_softly_and_that_only_the_disk_has() {
+    let config = || {
+        let mut config = on_disk(open());
+        config.digest = serving("0.0.0.0/0");
+        config
+    };
+    sim::check(0..3, |seed| {
+        let disk = Disk::new(seed);
+        let options = |seed| sim::Options::rough(seed).with_disk(disk.clone(), QUICK);
+        let path = |at: usize| format!("/disk{at}?size=900&cc=max-age=3000");
+        run(options(seed), config(), async |_: Rc<World>| {
+            for at in 0..3 {
+                get(HERE, &path(at), "").await;
+            }
+            sleep(Duration::from_secs(6)).await;
+        });
+        run(options(seed + 1000), config(), async |_: Rc<World>| {
+            let purge = b"POST /purge?prefix=http://10.0.0.2/disk0&soft=1 HTTP/1.1\r\nHost: a\r\n\
+                          Content-Length: 0\r\n\r\n";
+            assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge).await.status, 200);
+            sleep(MINUTE + MINUTE / 2).await;
+            let url = format!("http://10.0.0.1{PATH}");
+            let digest = digest_of(&Client::new().await.get(&url, "").await);
+            assert!(!has(&digest, &format!("http://10.0.0.2{}", path(0))));
+            assert_eq!(digest.header().count(), 2);
+        });
+    });
+}
+
+/// The disk here takes too long for all that is on it.
+#[test]
+fn our_first_digest_does_not_wait_for_the_disk_and_the_next_has_what_was_read_in_time() {
+    let config = || {
+        let mut config = on_disk(open());
+        config.digest = serving("0.0.0.0/0");
+        config
+    };
+    sim::check(0..1, |seed| {
+        let disk = Disk::new(seed);
+        let path = |at: usize| format!("/disk{at}?size=900&cc=max-age=3000");
+        let options =
+            |seed, read: Duration| sim::Options::new(seed).with_disk(disk.clone(), read..read * 2);
+        run(options(seed, Duration::from_micros(20)), config(), async |_: Rc<World>| {
+            for at in 0..60 {
+                get(HERE, &path(at), "").await;
+            }
+            sleep(Duration::from_secs(6)).await;
+        });
+        let slow = Duration::from_secs(1);
+        run(options(seed + 1000, slow), config(), async |_: Rc<World>| {
+            let url = format!("http://10.0.0.1{PATH}");
+            sleep(Duration::from_secs(2)).await;
+            let first = Client::new().await.get(&url, "").await;
+            assert_eq!(digest_of(&first).header().count(), 0, "memory has none");
+            sleep(MINUTE + MINUTE / 2).await;
+            let got = Client::new().await.get(&url, "").await;
+            let count = digest_of(&got).header().count();
+            assert!((1..60).contains(&count), "{count} of 60");
+        });
+    });
+}
+
+#[test]
+fn our_digest_has_no_error_and_after_a_domain_is_denied_nothing_of_it() {
+    let config = || {
+        let mut config = on_disk(open());
+        config.digest = serving("0.0.0.0/0");
+        config
+    };
+    sim::check(0..3, |seed| {
+        let disk = Disk::new(seed);
+        let options = |seed| sim::Options::rough(seed).with_disk(disk.clone(), QUICK);
+        let of_url = async || {
+            let got = Client::new().await.get(&format!("http://10.0.0.1{PATH}"), "").await;
+            digest_of(&got)
+        };
+        run(options(seed), config(), async |_: Rc<World>| {
+            let path = "/d?size=30&cc=max-age=3000";
+            get(HERE, path, "").await;
+            get(HERE, "/broken?size=30&status=500&cc=max-age=3000", "").await;
+            sleep(MINUTE + MINUTE / 2).await;
+            let digest = of_url().await;
+            assert!(has(&digest, &format!("http://10.0.0.2{path}")));
+            assert_eq!(digest.header().count(), 1);
+        });
+        let mut denied = config();
+        denied.forward.deny_domains = vec!["10.0.0.2".parse().unwrap()];
+        run(options(seed + 1000), denied, async |_: Rc<World>| {
+            sleep(MINUTE + MINUTE / 2).await;
+            assert_eq!(of_url().await.header().count(), 0);
+        });
+    });
+}
+
+#[test]
+fn the_digest_of_another_host_is_requested_from_it() {
+    let config = with(open, |config| config.digest = serving("192.0.2.0/24"));
+    each_way(config, async |world: Rc<World>| {
+        let got = get(HERE, PATH, "").await;
+        assert_ne!(got.field("content-type"), Some("application/cache-digest"));
+        assert_eq!((got.status, world.origin.count(PATH)), (200, 1));
+        let ours = format!("http://10.0.0.1{PATH}");
+        assert_eq!(Client::new().await.get(&ours, "").await.status, 403);
     });
 }
 
