@@ -13,6 +13,7 @@ use http1::RequestHead;
 use policy::routes::Choice;
 use store::Key;
 
+use crate::cluster::is_of_member;
 use crate::coded;
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, hints, requested_uri};
@@ -33,6 +34,9 @@ pub fn fresh_hit(
     look: Look,
     now_ms: u64,
 ) -> Option<(Arc<Stored>, Key)> {
+    if listener.cluster && !is_of_member(head) {
+        return None;
+    }
     let class = Class::of(head, listener.role, &snapshot.via, &snapshot.config.upgrades);
     if class != Class::Cacheable {
         return None;

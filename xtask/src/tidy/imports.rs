@@ -30,6 +30,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "exchange",
         &[
             &["limits", "cache_status", "hot", "websocket"],
+            &["backlog"],
             &["cluster"],
             &["listener", "shared"],
             &["snapshot", "request", "client", "logged"],

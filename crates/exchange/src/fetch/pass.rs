@@ -218,25 +218,30 @@ async fn invalidate<C: Client>(
     }
     let cache = &exchange.context.worker.cache;
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
-    let mut changes = Changes::of(cache.invalidate(to.uri(), own.as_mut(), peers_know));
-    // A response may also be stored as it was requested, from before a change of the settings.
-    if *to.stored_path != *to.path {
-        changes.push(cache.invalidate(to.neighbour(to.path), None, false));
-    }
     let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
-    for path in &locations {
-        let stored = exchange.context.stored_path(to.authority, path);
-        changes.push(cache.invalidate(to.neighbour(&stored), None, false));
-        if *stored != **path {
-            changes.push(cache.invalidate(to.neighbour(path), None, false));
+    let remove = |own: Option<&mut Watch>| {
+        let mut changes = Changes::of(cache.invalidate(to.uri(), own, peers_know));
+        // A response may also be stored as it was requested, from before a change of the settings.
+        if *to.stored_path != *to.path {
+            changes.push(cache.invalidate(to.neighbour(to.path), None, false));
         }
-    }
-    changes.durable(cache).await;
+        for path in &locations {
+            let stored = exchange.context.stored_path(to.authority, path);
+            changes.push(cache.invalidate(to.neighbour(&stored), None, false));
+            if *stored != **path {
+                changes.push(cache.invalidate(to.neighbour(path), None, false));
+            }
+        }
+        changes
+    };
+    remove(own.as_mut()).durable(cache).await;
     let snapshot = &exchange.context.snapshot;
     if snapshot.cluster.is_some() {
         let worker = exchange.context.worker;
         let paths = [to.path].into_iter().chain(locations.iter().map(Vec::as_slice));
         Box::pin(spread::changed(worker, snapshot, (to.realm, to.authority), paths)).await;
+        // One that had not removed it yet may have given it to us.
+        remove(own.as_mut()).durable(cache).await;
     }
     let clears = snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed);
     // Without a course, no peer is asked for what the request changed.
