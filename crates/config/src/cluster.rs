@@ -10,7 +10,7 @@ use super::value::Kind;
 use super::{
     Ejection, Group, HealthCheck, Listener, Origin, Queue, Retries, Role, Timeouts, UpstreamReuse,
 };
-use crate::limits::SERVERS_PER_GROUP_MAX;
+use crate::limits::{Limits, SERVERS_PER_GROUP_MAX};
 
 /// The members of a cluster, and how this one takes part.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ impl Cluster {
     /// With the defaults.
     pub fn new(listen: SocketAddr, members: Vec<SocketAddr>) -> Cluster {
         let timeouts = Timeouts { connect: Some(CONNECT), ..Timeouts::default() };
+        let timeouts = patient(timeouts, Limits::default().upstream_timeout);
         Cluster { listen, members, name: None, own: None, allow_from: Vec::new(), timeouts }
     }
 
@@ -45,6 +46,11 @@ impl Cluster {
             None if self.listen.ip().is_unspecified() => is_of_this_machine(member.ip()),
             None => member.ip() == self.listen.ip(),
         }
+    }
+
+    /// The addresses among these that are of this member. More than one, or none, is a mistake.
+    pub fn own_among(&self, members: &[SocketAddr]) -> Vec<SocketAddr> {
+        members.iter().copied().filter(|member| self.is_own(*member)).collect()
     }
 
     /// Whether connections from this address are accepted, while these are the members.
@@ -78,6 +84,8 @@ impl Cluster {
                 max: EJECTION_MAX,
                 share_percent_max: 100,
                 statuses: Vec::new(),
+                // An origin that hangs or breaks off is not the fault of its owner.
+                unreached_only: true,
             },
             ..Group::of(&member.to_string(), [Origin::at(member)])
         }
@@ -91,6 +99,19 @@ impl Cluster {
 
 /// The path of health checks at the listener for members.
 pub const HEALTH_PATH: &str = "/healthz";
+
+/// A member may wait for its origin as long as for an upstream, and then has to say so: time-outs
+/// that are not configured are so many times as long.
+const PATIENCE: u32 = 2;
+
+fn patient(timeouts: Timeouts, upstream: Duration) -> Timeouts {
+    let patience = upstream.saturating_mul(PATIENCE);
+    Timeouts {
+        first_byte: timeouts.first_byte.or(Some(patience)),
+        idle: timeouts.idle.or(Some(patience)),
+        ..timeouts
+    }
+}
 
 /// How long a connection to a member may take. It is near.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -144,9 +165,12 @@ impl Table for ClusterSection {
             the one whose port is that of listen, on an address of this machine.",
             example "\"10.0.0.1:7000\"";
         allow_from: Kind::Networks, allow_from, "Networks that members connect from. All that \
-            connect can purge, and read the store. Default: the addresses of the members.",
+            connect can purge, read the store, and send requests without the rules on clients and \
+            the quotas. Default: the addresses of the members.",
             example "[\"10.0.0.0/24\"]";
-        [timeouts]: timeouts, "Time-outs for other members.";
+        [timeouts]: timeouts, "Time-outs for other members. Defaults: 1s for connect; for \
+            first_byte and idle twice limits.upstream_timeout, for which the member may wait for \
+            its origin.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
@@ -179,6 +203,7 @@ impl ClusterSection {
     pub(crate) fn cluster(
         &self,
         listeners: &[Listener],
+        limits: &Limits,
         here: &mut Here<'_, '_>,
     ) -> Option<Cluster> {
         if !here.is_well() {
@@ -187,7 +212,7 @@ impl ClusterSection {
         let mut cluster = Cluster {
             own: self.own,
             allow_from: self.allow_from.clone(),
-            timeouts: self.timeouts,
+            timeouts: patient(self.timeouts, limits.upstream_timeout),
             ..Cluster::new(self.listen?, self.members.clone())
         };
         if listeners.iter().any(|listener| listener.role != listeners[0].role) {
@@ -196,19 +221,30 @@ impl ClusterSection {
             here.mistake_of("cluster", text);
         }
         if let Some(name) = &self.name {
-            let found = Origin::from_url(&format!("http://{name}"));
             let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
-            match (found, port.parse()) {
-                (Ok(origin), Ok(port)) if dns::literal(host).is_none() => {
-                    cluster.members = origin.addresses;
+            let is_host = !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ', ':']);
+            match port.parse() {
+                Ok(port) if is_host && dns::literal(host).is_none() => {
+                    // The name may have no address before the first member is there.
+                    let found = Origin::from_url(&format!("http://{name}"));
+                    cluster.members = found.map(|of| of.addresses).unwrap_or_default();
                     cluster.name = Some((host.to_owned(), port));
                 }
-                (Err(why), _) => here.mistake_of("cluster.name", why),
                 _ => {
                     here.mistake_of("cluster.name", "write a host and a port: cache.internal:7000")
                 }
             }
-        } else if !cluster.members.iter().any(|member| cluster.is_own(*member)) {
+        }
+        let own = cluster.own_among(&cluster.members);
+        if own.len() > 1 {
+            let at = if self.name.is_some() { "cluster.name" } else { "cluster.members" };
+            let text = format!(
+                "{} and {} seem to be this server: name it in `self`. If it has only one of these \
+                 addresses, the system lets programs bind to others, too (ip_nonlocal_bind)",
+                own[0], own[1]
+            );
+            here.mistake_of(at, text);
+        } else if self.name.is_none() && own.is_empty() {
             let text = "none of these is this server: none has the port of listen and an address \
                 of this machine. Add it, or name it in `self` (for example behind NAT)";
             here.mistake_of("cluster.members", text);
@@ -239,6 +275,23 @@ mod tests {
         assert!(!of("0.0.0.0:7000", None, "192.0.2.7:7000"));
         assert!(of("0.0.0.0:7000", Some("192.0.2.7:7000"), "192.0.2.7:7000"));
         assert!(!of("10.0.0.1:7000", Some("192.0.2.7:7000"), "10.0.0.1:7000"));
+    }
+
+    /// As where every address can be bound.
+    #[test]
+    fn of_several_addresses_of_this_machine_none_is_taken_by_chance() {
+        let cluster = Cluster::new(at("0.0.0.0:7000"), Vec::new());
+        let members = [at("127.0.0.1:7000"), at("127.0.0.2:7000"), at("192.0.2.7:7000")];
+        assert_eq!(cluster.own_among(&members), members[..2]);
+        let cluster = Cluster { own: Some(members[1]), ..cluster };
+        assert_eq!(cluster.own_among(&members), members[1..2]);
+    }
+
+    #[test]
+    fn a_member_that_waits_for_its_origin_is_waited_for_longer() {
+        let cluster = Cluster::new(at("10.0.0.1:7000"), Vec::new());
+        let origin = Limits::default().upstream_timeout;
+        assert!(cluster.timeouts.first_byte > Some(origin) && cluster.timeouts.idle > Some(origin));
     }
 
     #[test]

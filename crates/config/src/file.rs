@@ -116,7 +116,7 @@ impl Root {
         let https = tls_keys::https(&listeners, &self.https, here);
         let hierarchy = self.hierarchy.hierarchy(&self.peer, here);
         let routes: Vec<Route> = self.route.iter().filter_map(RouteTable::route).collect();
-        let cluster = self.cluster.cluster(&listeners, here);
+        let cluster = self.cluster.cluster(&listeners, &self.limits, here);
         let mut config = Config {
             listeners,
             groups,

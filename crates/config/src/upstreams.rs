@@ -275,6 +275,9 @@ pub struct Ejection {
     pub share_percent_max: u32,
     /// Statuses that count as failures too.
     pub statuses: Vec<u16>,
+    /// Only a connection that cannot be made, or that breaks before any byte of an answer, is a
+    /// failure: the server is a proxy, and all else may come from what is behind it.
+    pub unreached_only: bool,
 }
 
 impl Default for Ejection {
@@ -285,6 +288,7 @@ impl Default for Ejection {
             max: Duration::from_secs(300),
             share_percent_max: 50,
             statuses: Vec::new(),
+            unreached_only: false,
         }
     }
 }

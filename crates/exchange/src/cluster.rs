@@ -11,14 +11,13 @@
 //! process. What never happens: a request that came from a member goes to a member; a member that
 //! has not acknowledged our purges is asked.
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::{Cell, OnceCell};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cache::realm::{Realm, normal_authority};
-use http1::RequestHead;
+use http1::{Fields, RequestHead, connection_names};
 use outcome::Hierarchy;
 use serde_json::{Value, json};
 use store::Key;
@@ -26,14 +25,18 @@ use upstream::figures;
 use upstream::group::{Group, Registry};
 use upstream::members::{Member, Members, url_number};
 
+use crate::backlog::Backlog;
 use crate::hot::Hot;
-use crate::limits::{BACKLOG_MAX, MEMBER_TRIES_MAX};
+use crate::limits::MEMBER_TRIES_MAX;
 
 /// The field by which a member names the client of a request that it passes on. It is hop-by-hop,
 /// and counts only where members connect.
 pub(crate) const CLIENT: &str = "Plimsoll-Client";
-/// The field by which a member says that an answer is its own refusal.
+/// The field by which a member says that an answer is its own refusal. It is hop-by-hop, so that no
+/// origin can say it, and no client gets it.
 pub(crate) const REFUSED: &str = "Plimsoll-Refused";
+/// The field by which a member says that it has done what another one has called for.
+pub(crate) const DONE: &str = "Plimsoll-Done";
 
 /// The cluster of one configuration.
 #[derive(Clone, Debug)]
@@ -47,9 +50,8 @@ pub struct Cluster {
 #[derive(Debug, Default)]
 pub struct State {
     members: Mutex<Arc<Members>>,
-    /// Purges that a member has not acknowledged, encoded, the oldest first.
-    backlog: Mutex<HashMap<SocketAddr, Vec<Vec<u8>>>>,
-    /// How many members have some.
+    backlog: Mutex<Backlog>,
+    /// How many addresses have purges that wait.
     behind: AtomicUsize,
     hot: Hot,
 }
@@ -71,13 +73,21 @@ impl Cluster {
         Arc::clone(&lock(&self.state.members))
     }
 
-    /// Other members from now on. What those that have left had not acknowledged is dropped.
+    /// Other members from now on. Those that leave keep the purges that wait for them.
     pub(crate) fn set_members(&self, addresses: &[SocketAddr], registry: &Registry) {
         let members = Arc::new(Members::new(&self.config, addresses, registry));
-        let mut backlog = lock(&self.state.backlog);
-        backlog.retain(|address, _| members.others().any(|one| one.address == *address));
-        self.state.behind.store(backlog.len(), Ordering::Release);
-        *lock(&self.state.members) = members;
+        match self.config.own_among(addresses)[..] {
+            [_] => {}
+            [] => tracing::warn!(?addresses, "this server is none of the members of its cluster"),
+            ref several => tracing::error!(
+                ?several,
+                "several members of the cluster seem to be this server: name it in cluster.self"
+            ),
+        }
+        let before = std::mem::replace(&mut *lock(&self.state.members), members);
+        self.change(|backlog| {
+            backlog.members_are(addresses, before.others().map(|one| one.address));
+        });
     }
 
     /// Whether a connection from this address may be that of a member.
@@ -114,14 +124,15 @@ impl Cluster {
                 "purges_waiting": self.waiting(member.address),
             })
         };
-        json!({ "members": members.all().iter().map(one).collect::<Vec<_>>() })
+        let all: Vec<_> = members.all().iter().map(one).collect();
+        json!({ "is_member": members.own().is_some(), "members": all })
     }
 }
 
 /// Purges that wait.
 impl Cluster {
     fn is_behind(&self, member: SocketAddr) -> bool {
-        self.is_any_behind() && lock(&self.state.backlog).contains_key(&member)
+        self.is_any_behind() && self.waiting(member) != 0
     }
 
     pub(crate) fn is_any_behind(&self) -> bool {
@@ -129,49 +140,20 @@ impl Cluster {
     }
 
     /// How many purges a member has not acknowledged.
-    fn waiting(&self, member: SocketAddr) -> usize {
-        lock(&self.state.backlog).get(&member).map_or(0, Vec::len)
+    pub(crate) fn waiting(&self, member: SocketAddr) -> usize {
+        lock(&self.state.backlog).waiting(member)
     }
 
-    /// A member has not acknowledged a purge, which is sent again later. If there are too many,
-    /// `everything` takes their place.
-    pub(crate) fn put_off(&self, member: SocketAddr, purge: &[u8], everything: &[u8]) {
+    /// The oldest purges that wait for a member, and the number of the last one of them.
+    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+        lock(&self.state.backlog).oldest(member, bytes_max)
+    }
+
+    /// Changes what waits.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Backlog)) {
         let mut backlog = lock(&self.state.backlog);
-        let waiting = backlog.entry(member).or_default();
-        waiting.push(purge.to_vec());
-        if waiting.len() > BACKLOG_MAX {
-            tracing::warn!(%member, "too many purges wait: everything will be purged there");
-            *waiting = vec![everything.to_vec()];
-        }
-        self.state.behind.store(backlog.len(), Ordering::Release);
-    }
-
-    /// The oldest purges that wait for a member, so many bytes at most, but at least one.
-    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> Vec<Vec<u8>> {
-        let backlog = lock(&self.state.backlog);
-        let mut bytes = 0;
-        let waiting = backlog.get(&member).map_or(&[][..], Vec::as_slice);
-        let fits = |purge: &&Vec<u8>| {
-            let is_first = bytes == 0;
-            bytes += purge.len();
-            is_first || bytes <= bytes_max
-        };
-        waiting.iter().take_while(fits).cloned().collect()
-    }
-
-    /// It has acknowledged these.
-    pub(crate) fn acknowledged(&self, member: SocketAddr, purges: &[Vec<u8>]) {
-        let mut backlog = lock(&self.state.backlog);
-        if let Some(waiting) = backlog.get_mut(&member) {
-            // They may have been folded meanwhile.
-            if waiting.starts_with(purges) {
-                waiting.drain(..purges.len());
-            }
-            if waiting.is_empty() {
-                backlog.remove(&member);
-            }
-        }
-        self.state.behind.store(backlog.len(), Ordering::Release);
+        change(&mut backlog);
+        self.state.behind.store(backlog.behind(), Ordering::Release);
     }
 }
 
@@ -185,6 +167,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Share {
     pub(crate) cluster: Arc<Cluster>,
     url: u64,
+    /// The members, as they are when they are needed.
+    members: OnceCell<Arc<Members>>,
     pub(crate) used: Cell<Used>,
 }
 
@@ -212,21 +196,28 @@ impl Share {
         has_url.then(|| Share {
             cluster: Arc::clone(cluster),
             url: url_number(&authority, stored_path),
+            members: OnceCell::new(),
             used: Cell::new(Used::None),
         })
     }
 
+    fn members(&self) -> &Members {
+        self.members.get_or_init(|| self.cluster.members())
+    }
+
     /// The members that are asked, in their order, until it is the turn of this one.
-    pub(crate) fn asked<'m>(&self, members: &'m Members) -> impl Iterator<Item = &'m Member> {
-        let ranked = members
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Member> {
+        let ranked = self
+            .members()
             .rank(self.url)
             .filter(|member| member.is_none_or(|member| self.cluster.asks(member)));
         ranked.map_while(|member| member).take(MEMBER_TRIES_MAX)
     }
 
-    /// Whether this URL is requested so often here that its response is kept here, too.
+    /// Whether this URL is requested so often here that its response is kept here, too. A server
+    /// that is not among the members keeps none: it does not learn what the others purge.
     pub(crate) fn is_hot(&self, uri: Key, stored: impl FnOnce() -> usize) -> bool {
-        self.cluster.state.hot.note(uri, stored)
+        self.members().own().is_some() && self.cluster.state.hot.note(uri, stored)
     }
 
     /// What the log says, if a member has answered.
@@ -236,9 +227,8 @@ impl Share {
 
     /// The owner in words, for an explanation.
     pub(crate) fn owner(&self) -> String {
-        let members = self.cluster.members();
-        let first = self.asked(&members).next();
-        match (first, members.rank(self.url).next()) {
+        let first = self.asked().next();
+        match (first, self.members().rank(self.url).next()) {
             (Some(member), Some(Some(owner))) if owner.address != member.address => {
                 format!("{}, for {}, which is not usable", member.address, owner.address)
             }
@@ -247,6 +237,18 @@ impl Share {
             (None, _) => "this member".to_owned(),
         }
     }
+}
+
+/// Whether a message has a field of members, for this hop alone. What a proxy passes on for a
+/// client or an origin never has one: it leaves out the fields that Connection names.
+pub(crate) fn has_for_hop(fields: &Fields<'_>, name: &str) -> bool {
+    fields.values(name.as_bytes()).next().is_some()
+        && connection_names(fields).any(|named| named.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+/// Whether a request is of a member, as far as it says so itself.
+pub(crate) fn is_of_member(head: &RequestHead<'_>) -> bool {
+    has_for_hop(&head.fields, CLIENT)
 }
 
 /// The address of the client for which a member sends this request.
@@ -271,32 +273,14 @@ mod tests {
         let cluster = cluster();
         let members = cluster.members();
         let (one, other) = (&members.all()[1], &members.all()[2]);
-        cluster.put_off(one.address, b"a", b"*");
-        cluster.put_off(one.address, b"bc", b"*");
+        cluster.change(|backlog| backlog.put_off(one.address, b"a"));
         assert!(!cluster.asks(one) && cluster.asks(other));
-        let first = cluster.oldest(one.address, 2);
-        assert_eq!(first, [b"a"]);
-        cluster.acknowledged(one.address, &first);
-        assert!(!cluster.asks(one) && cluster.waiting(one.address) == 1);
-        cluster.acknowledged(one.address, &cluster.oldest(one.address, 0));
+        // Also if it was away in between.
+        cluster.set_members(&[other.address], &Registry::default());
+        cluster.set_members(&cluster.config.members, &Registry::default());
+        assert!(!cluster.asks(one));
+        let (_, last) = cluster.oldest(one.address, 100);
+        cluster.change(|backlog| backlog.acknowledged(one.address, last));
         assert!(cluster.asks(one) && !cluster.is_any_behind());
-    }
-
-    #[test]
-    fn too_many_purges_become_one_of_everything_which_has_to_be_acknowledged_itself() {
-        let cluster = cluster();
-        let to = cluster.members().all()[1].address;
-        cluster.put_off(to, b"first", b"*");
-        let sent = cluster.oldest(to, 100);
-        for _ in 0..BACKLOG_MAX {
-            cluster.put_off(to, b"more", b"*");
-        }
-        assert_eq!(cluster.oldest(to, 100), [b"*"]);
-        cluster.acknowledged(to, &sent);
-        assert_eq!(cluster.waiting(to), 1, "the acknowledgement was of another");
-        cluster.set_members(&[to], &Registry::default());
-        assert_eq!(cluster.waiting(to), 1);
-        cluster.set_members(&[], &Registry::default());
-        assert!(!cluster.is_any_behind(), "it has left");
     }
 }

@@ -12,6 +12,7 @@ use config::Role;
 use http1::RequestHead;
 use policy::routes::Choice;
 
+use crate::cluster::is_of_member;
 use crate::coded;
 pub use crate::coded::Hit;
 use crate::listener::ListenerContext;
@@ -33,6 +34,9 @@ pub fn fresh_hit(
     look: Look,
     now_ms: u64,
 ) -> Option<Hit> {
+    if listener.cluster && !is_of_member(head) {
+        return None;
+    }
     let class = Class::of(head, listener.role, &snapshot.via, &snapshot.config.upgrades);
     if class != Class::Cacheable {
         return None;

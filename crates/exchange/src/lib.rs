@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod backlog;
 pub mod cache_status;
 pub mod client;
 pub mod cluster;
@@ -187,7 +188,8 @@ impl<'x, C: Client> Exchange<'x, C> {
             lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
         }
         if self.context.listener.cluster {
-            lines.extend_from_slice(format!("{}: 1\r\n", cluster::REFUSED).as_bytes());
+            let name = cluster::REFUSED;
+            lines.extend_from_slice(format!("Connection: {name}\r\n{name}: 1\r\n").as_bytes());
         }
         if refusal == Refusal::Quota {
             text = self.quota_refusal(&mut lines);

@@ -49,6 +49,10 @@ pub const PACED_BYTES_MAX: u64 = 16 * 1024;
 pub const MEMBER_TRIES_MAX: usize = 2;
 /// Purges that wait for one member to acknowledge them. Beyond it everything is purged there.
 pub const BACKLOG_MAX: usize = 1024;
+/// Bytes of them.
+pub const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
+/// Addresses that are members no longer, for which purges are kept in case that they come back.
+pub const MEMBERS_GONE_MAX: usize = 32;
 /// Bytes of purges in one message to a member, apart from one that is longer by itself.
 pub const PURGE_MESSAGE_BYTES: usize = 64 * 1024;
 /// Bytes of a message that is read. One purge has at most a URL as it is stored and as it was
@@ -63,3 +67,4 @@ pub const MEMBERS_ATTENDED: Duration = Duration::from_secs(1);
 
 const _: () = assert!(PURGE_ACKNOWLEDGED_MAX.as_secs() > cache::limits::DURABLE_WAIT_MAX.as_secs());
 const _: () = assert!(PURGE_MESSAGE_BYTES <= PURGE_MESSAGE_BYTES_MAX);
+const _: () = assert!(BACKLOG_BYTES_MAX <= PURGE_MESSAGE_BYTES_MAX);

@@ -6,17 +6,21 @@
 //! | `PUT /purge` | purges what the body names; the answer comes when no crash brings it back |
 //! | `PURGE http://host/path` | a client has changed this URL elsewhere: its responses are removed |
 //!
-//! Only members connect to this listener. What never happens: a call makes this member call another
+//! Only members connect to this listener, and each message but the first says that it is one of a
+//! member ([`is_of_member`]): so no other proxy passes one on. Of clients' requests members send
+//! GET and HEAD; all others are refused. What never happens: a call makes this member call another
 //! one; more of a body is kept than a limit.
 
+use cache::Cache;
 use cache::changes::Changes;
 use cache::key::StoredUri;
 use config::HEALTH_PATH;
-use http1::{Method, Target};
+use http1::{Method, Name, Target};
 use outcome::Outcome;
 
 use crate::Exchange;
 use crate::client::{Client, Own, RequestBody};
+use crate::cluster::{DONE, is_of_member};
 use crate::limits::PURGE_MESSAGE_BYTES_MAX;
 use crate::request::{RequestedUri, requested_uri};
 use crate::spread::PURGE_PATH;
@@ -28,10 +32,15 @@ pub(crate) async fn answer<C: Client>(
     body: &mut C::Body,
 ) -> Option<Ending> {
     let head = exchange.context.head;
+    let is_call = is_of_member(head);
+    let switches = head.fields.has(Name::Upgrade);
     let status = match (head.method, head.target) {
-        (Method::Purge, Target::Absolute { .. }) => changed(exchange).await,
-        (_, Target::Absolute { .. }) => return None,
-        (Method::Put, Target::Origin { path_and_query: PURGE_PATH }) => {
+        (Method::Purge, Target::Absolute { .. }) if is_call => changed(exchange).await,
+        (Method::Get | Method::Head, Target::Absolute { .. }) if is_call && !switches => {
+            return None;
+        }
+        (_, Target::Absolute { .. }) if is_call => 405,
+        (Method::Put, Target::Origin { path_and_query: PURGE_PATH }) if is_call => {
             purged(exchange, body).await
         }
         (Method::Get, Target::Origin { path_and_query })
@@ -41,11 +50,17 @@ pub(crate) async fn answer<C: Client>(
         }
         _ => 404,
     };
+    let more = match status {
+        200 => format!("Connection: {DONE}\r\n{DONE}: 1\r\n"),
+        405 => "Allow: GET, HEAD\r\n".to_owned(),
+        _ => String::new(),
+    };
+    let lines = format!("Cache-Control: no-store\r\n{more}");
     let own = Own {
         status,
         lines: b"Content-Type: text/plain\r\n",
         content_length: Some(0),
-        more_lines: b"Cache-Control: no-store\r\n",
+        more_lines: lines.as_bytes(),
     };
     Some(exchange.answer(own, "", Outcome::Own).await)
 }
@@ -65,10 +80,7 @@ async fn purged<C: Client>(exchange: &mut Exchange<'_, C>, body: &mut C::Body) -
     exchange.has_body = false;
     let cache = &exchange.context.worker.cache;
     match cache.apply_all(&notices) {
-        Some(changes) => {
-            changes.durable(cache).await;
-            200
-        }
+        Some(changes) => done(cache, changes.durable(cache).await),
         None => 400,
     }
 }
@@ -85,6 +97,10 @@ async fn changed<C: Client>(exchange: &mut Exchange<'_, C>) -> u16 {
     if *stored != *path {
         changes.push(cache.invalidate(of(path), None, false));
     }
-    changes.durable(cache).await;
-    200
+    done(cache, changes.durable(cache).await)
+}
+
+/// The status of a change. With a store on disk it is done when no crash brings the old state back.
+fn done(cache: &Cache, is_durable: bool) -> u16 {
+    if is_durable || cache.disk.is_none() { 200 } else { 503 }
 }

@@ -98,7 +98,7 @@ impl<'x, C: Client> Exchange<'x, C> {
                     Box::pin(self.take(Stage::Fetch)).await?;
                 }
             }
-            if self.context.snapshot.cluster.is_some() {
+            if self.context.snapshot.cluster.is_some() && member::may_take(&step) {
                 step = Box::pin(member::passed_on(self, step)).await;
             }
             step = match step {

@@ -58,6 +58,7 @@ impl Snapshot {
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let cluster = config.cluster.as_ref();
+        shared.own.set_members(cluster.map_or(&[], |cluster| &cluster.members));
         let cluster = cluster.map(|of| Arc::new(Cluster::new(of, &shared.cluster, registry)));
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, &shared.pseudonym);

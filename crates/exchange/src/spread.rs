@@ -12,20 +12,19 @@
 //!
 //! A change by an unsafe method is spread once, to the members that work. What is lost is counted.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cache::changes::Notice;
 use cache::realm::Realm;
 use http1::{Method, ResponseHead, Target};
-use runtime::time;
+use runtime::{JoinHandle, time};
 use serde::Serialize;
-use store::Concerns;
-use upstream::members::Member;
+use upstream::members::{self, Member};
 use upstream::{BodyLength, Request, To};
 
-use crate::cluster::Cluster;
+use crate::cluster::{CLIENT, Cluster, DONE, has_for_hop};
 use crate::limits::{
     CHANGE_ACKNOWLEDGED_MAX, MEMBERS_ATTENDED, PURGE_ACKNOWLEDGED_MAX, PURGE_MESSAGE_BYTES,
 };
@@ -56,38 +55,61 @@ impl Spread {
 pub async fn purge(worker: &Worker, snapshot: &Snapshot, notices: Vec<u8>) -> Option<Spread> {
     let cluster = snapshot.cluster.as_ref()?;
     let members = cluster.members();
-    let others: Vec<&Member> = members.others().collect();
-    let mut spread = Spread::default();
-    let first = send(worker, &others, &notices).await;
-    let mut second = vec![false; others.len()];
+    cluster.change(|backlog| backlog.put_off_gone(&notices));
+    let left = members.others().collect();
+    let mut rounds = Rounds { worker, cluster, notices: &notices, left, waiting: Vec::new() };
+    rounds.next().await;
     if !planted::is(planted::Bug::PurgeOnce) {
+        // Those that have not purged are not asked any more.
         again(worker, &notices).await;
-        let purged = others.iter().zip(&first).filter(|(_, done)| **done).map(|(one, _)| *one);
-        let mut answers = send(worker, &purged.collect::<Vec<_>>(), &notices).await.into_iter();
-        for (done, second) in first.iter().zip(&mut second) {
-            *second = *done && answers.next().unwrap_or(false);
-        }
-    } else {
-        second = first;
+        rounds.next().await;
+        // One may have given us what it got from one that we do not ask.
+        again(worker, &notices).await;
     }
-    for (member, done) in others.iter().zip(second) {
-        let name = member.address.to_string();
-        if done {
-            spread.acknowledged.push(name);
-        } else {
-            put_off(worker, cluster, member, &notices);
-            spread.waiting.push(name);
-        }
-    }
-    Some(spread)
+    let name = |member: &Member| member.address.to_string();
+    let acknowledged = std::mem::take(&mut rounds.left).into_iter().map(name).collect();
+    let waiting = std::mem::take(&mut rounds.waiting);
+    Some(Spread { acknowledged, waiting })
 }
 
-fn put_off(worker: &Worker, cluster: &Cluster, member: &Member, notices: &[u8]) {
+/// The rounds of one purge. If it is given up, it is sent later to those that are left.
+struct Rounds<'p> {
+    worker: &'p Worker,
+    cluster: &'p Cluster,
+    notices: &'p [u8],
+    /// The members that have acknowledged it each time.
+    left: Vec<&'p Member>,
+    /// The names of the others.
+    waiting: Vec<String>,
+}
+
+impl Rounds<'_> {
+    async fn next(&mut self) {
+        let answers = send(self.worker, &self.left, self.notices).await;
+        let mut answers = answers.into_iter();
+        let (done, failed) = std::mem::take(&mut self.left)
+            .into_iter()
+            .partition(|_| answers.next().unwrap_or(false));
+        self.left = done;
+        for member in failed {
+            put_off(self.worker, self.cluster, member, self.notices);
+            self.waiting.push(member.address.to_string());
+        }
+    }
+}
+
+impl Drop for Rounds<'_> {
+    fn drop(&mut self) {
+        for member in &self.left {
+            put_off(self.worker, self.cluster, member, self.notices);
+        }
+    }
+}
+
+fn put_off(worker: &Worker, cluster: &Cluster, member: &Member, purge: &[u8]) {
     tracing::warn!(member = %member.address, "a member has not acknowledged a purge");
     worker.io.counters.cluster_purges_waiting.add(1);
-    let mut everything = Vec::new();
-    Notice::of(Concerns::All, false).encode(&mut everything);
-    cluster.put_off(member.address, notices, &everything);
+    cluster.change(|backlog| backlog.put_off(member.address, purge));
 }
 
 /// Purges here once more.
@@ -104,6 +126,7 @@ async fn send(worker: &Worker, members: &[&Member], notices: &[u8]) -> Vec<bool>
         let host = member.address.to_string();
         let method = (Method::Put, &b"PUT"[..]);
         let mut request = Request::new(worker.io.buffer(), method, &target, host.as_bytes());
+        request.lines().extend_from_slice(&of_member());
         request.end(BodyLength::Known(notices.len() as u64));
         request.push_content(notices);
         (*member, request)
@@ -111,7 +134,13 @@ async fn send(worker: &Worker, members: &[&Member], notices: &[u8]) -> Vec<bool>
     call(worker, calls.collect(), PURGE_ACKNOWLEDGED_MAX).await
 }
 
-/// Sends all of these requests at once. Returns which were answered with 200 in time.
+/// The lines by which a member knows that a call is of another one. It is for no client.
+fn of_member() -> Vec<u8> {
+    format!("Connection: {CLIENT}\r\n{CLIENT}: none\r\n").into_bytes()
+}
+
+/// Sends all of these requests at once. Returns which members have said in time that they have done
+/// it. That something else at their address says 200 means nothing.
 async fn call(worker: &Worker, calls: Vec<(&Member, Request)>, limit: Duration) -> Vec<bool> {
     let one = |(member, request): (&Member, Request)| {
         let upstreams = Rc::clone(&worker.upstreams);
@@ -120,9 +149,10 @@ async fn call(worker: &Worker, calls: Vec<(&Member, Request)>, limit: Duration) 
             let mut interim = |_: &ResponseHead<'_>| {};
             let asked = upstream::exchange(&upstreams, &to, &request, &mut interim);
             let Ok(Ok(mut answer)) = time::timeout(limit, asked).await else { return false };
-            let status = answer.head.head().status;
+            let head = answer.head.head();
+            let is_done = head.status == 200 && has_for_hop(&head.fields, DONE);
             let _ = answer.body.take_ready(&upstreams, &mut |_| {});
-            status == 200
+            is_done
         })
     };
     let running: Vec<_> = calls.into_iter().map(one).collect();
@@ -151,6 +181,7 @@ pub(crate) async fn changed(
             let target = Target::Origin { path_and_query: path };
             let method = (Method::Purge, &b"PURGE"[..]);
             let mut request = Request::new(worker.io.buffer(), method, &target, authority);
+            request.lines().extend_from_slice(&of_member());
             request.end(BodyLength::None);
             let url = [realm.scheme.name().as_bytes(), b"://", authority, path].concat();
             (member, request.with_lines(worker.io.buffer(), Some(&url), b""))
@@ -163,17 +194,25 @@ pub(crate) async fn changed(
 }
 
 /// Looks the members up by their name, and sends waiting purges again, for as long as it is polled.
+/// A member that does not answer holds up no other one.
 pub async fn attend(worker: Rc<Worker>) {
+    let mut running: Vec<(SocketAddr, JoinHandle<()>)> = Vec::new();
     loop {
         time::sleep(MEMBERS_ATTENDED).await;
+        running.retain(|(_, task)| !task.is_finished());
         let snapshot = worker.snapshot();
         let Some(cluster) = &snapshot.cluster else { continue };
-        look_up(&worker, cluster).await;
         if cluster.is_any_behind() {
             for member in cluster.members().others() {
-                catch_up(&worker, cluster, member).await;
+                let to = member.address;
+                let is_running = running.iter().any(|(address, _)| *address == to);
+                if !is_running && cluster.waiting(to) != 0 {
+                    let task = catch_up(Rc::clone(&worker), Arc::clone(cluster), to);
+                    running.push((to, runtime::spawn(task)));
+                }
             }
         }
+        look_up(&worker, cluster).await;
     }
 }
 
@@ -182,7 +221,7 @@ pub async fn attend(worker: Rc<Worker>) {
 async fn look_up(worker: &Worker, cluster: &Arc<Cluster>) {
     let Some((host, port)) = &cluster.config.name else { return };
     let found = match worker.shared.resolver.resolve(host, *port).await {
-        Ok(found) if !found.is_empty() => found,
+        Ok(found) if !found.is_empty() => members::in_order(&found),
         other => {
             tracing::debug!(host, ?other, "old members go on");
             return;
@@ -198,30 +237,32 @@ async fn look_up(worker: &Worker, cluster: &Arc<Cluster>) {
     if !is_same && is_in_force {
         tracing::info!(host, members = ?found, "the cluster has other members");
         cluster.set_members(&found, &worker.shared.upstreams);
+        worker.shared.own.set_members(&found);
     }
 }
 
 /// Sends a member the purges that it has not acknowledged. Before that, it may have given others
-/// what it had not purged: so they purge once more.
-async fn catch_up(worker: &Worker, cluster: &Cluster, member: &Member) {
+/// what it had not purged: so they purge once more, and then this one.
+async fn catch_up(worker: Rc<Worker>, cluster: Arc<Cluster>, to: SocketAddr) {
+    let members = cluster.members();
+    let Some(member) = members.others().find(|one| one.address == to) else { return };
     while member.group.is_usable() {
-        let purges = cluster.oldest(member.address, PURGE_MESSAGE_BYTES);
+        let (purges, last) = cluster.oldest(to, PURGE_MESSAGE_BYTES);
         if purges.is_empty() {
             return;
         }
         let notices = purges.concat();
-        if !send(worker, &[member], &notices).await.iter().all(|done| *done) {
+        if !send(&worker, &[member], &notices).await.iter().all(|done| *done) {
             return;
         }
-        cluster.acknowledged(member.address, &purges);
-        tracing::info!(member = %member.address, "a member has acknowledged earlier purges");
-        again(worker, &notices).await;
+        cluster.change(|backlog| backlog.acknowledged(to, last));
+        tracing::info!(member = %to, "a member has acknowledged earlier purges");
         let members = cluster.members();
-        let rest: Vec<&Member> =
-            members.others().filter(|one| one.address != member.address).collect();
-        let answers = send(worker, &rest, &notices).await;
+        let rest: Vec<&Member> = members.others().filter(|one| one.address != to).collect();
+        let answers = send(&worker, &rest, &notices).await;
         for (other, _) in rest.iter().zip(answers).filter(|(_, done)| !done) {
-            put_off(worker, cluster, other, &notices);
+            purges.iter().for_each(|purge| put_off(&worker, &cluster, other, purge));
         }
+        again(&worker, &notices).await;
     }
 }

@@ -24,7 +24,8 @@ pub(crate) fn purge(flags: &cli::Purge) -> Result<(), Failure> {
     match waiting(&answer)[..] {
         [] => Ok(()),
         ref members => Err(Failure::CheckFailed(format!(
-            "not acknowledged by {}: it is sent there again until it is",
+            "not acknowledged by {}: it is sent there again until it is, unless this server is \
+             restarted",
             members.join(", ")
         ))),
     }

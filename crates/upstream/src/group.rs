@@ -509,6 +509,11 @@ impl Ticket {
         }
     }
 
+    /// Whether what fails may be a server behind this one.
+    pub(super) fn is_proxy(&self) -> bool {
+        self.group.config.ejection.unreached_only
+    }
+
     /// The request has failed because of the server.
     pub(super) fn failed(&self) {
         self.group.failed(self.at);

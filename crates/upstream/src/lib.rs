@@ -181,8 +181,15 @@ impl Times {
 impl Upstream {
     /// Reports that the request has failed.
     pub fn failed(&self, fault: Fault) {
+        self.failed_after(fault, false);
+    }
+
+    /// `silent`: not one byte of an answer had come.
+    fn failed_after(&self, fault: Fault, silent: bool) {
+        let is_unreached = silent && fault == Fault::Broken;
         if let Some(ticket) = &self.ticket
             && fault.is_of_the_server()
+            && (is_unreached || !ticket.is_proxy())
         {
             ticket.failed();
         }
@@ -294,7 +301,7 @@ impl Unanswered {
         let stale = upstream.is_stale(fault, silent);
         let resends = upstream.may_resend(resends);
         if !stale && !resends {
-            upstream.failed(fault);
+            upstream.failed_after(fault, silent);
         }
         let at = upstream.ticket.as_ref().map(Ticket::at);
         Unanswered { fault, silent, stale, at, resends }

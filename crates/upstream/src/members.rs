@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use config::Cluster;
+use config::limits::SERVERS_PER_GROUP_MAX;
 
 use crate::balance::stable_hash;
 use crate::group::{Group, Registry};
@@ -39,11 +40,13 @@ impl Members {
     /// The members at these addresses, in whatever order. The states of those that were members
     /// before go on.
     pub fn new(config: &Cluster, addresses: &[SocketAddr], registry: &Registry) -> Members {
-        let mut addresses = addresses.to_vec();
-        addresses.sort_unstable();
-        addresses.dedup();
+        let addresses = in_order(addresses);
         let groups: Vec<config::Group> = addresses.iter().map(|one| config.group(*one)).collect();
-        let own = addresses.iter().position(|address| config.is_own(*address));
+        let own = match config.own_among(&addresses)[..] {
+            [own] => addresses.iter().position(|address| *address == own),
+            // Nothing goes wrong if this one asks itself. That another one is left out would.
+            _ => None,
+        };
         let groups = registry.groups(&groups);
         let one = |(address, group): (SocketAddr, &Arc<Group>)| Member {
             address,
@@ -77,6 +80,16 @@ impl Members {
         order.sort_unstable_by(|a, b| b.cmp(a));
         order.into_iter().map(|(_, at)| (Some(at) != self.own).then(|| &self.list[at]))
     }
+}
+
+/// The members at these addresses, in the order that is the same on all of them. A name may have
+/// more addresses than a cluster can have members: then all take the same ones.
+pub fn in_order(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut addresses = addresses.to_vec();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses.truncate(SERVERS_PER_GROUP_MAX);
+    addresses
 }
 
 /// The number by which members are ranked for a URL: the authority as in keys, and the path as it

@@ -30,6 +30,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "exchange",
         &[
             &["limits", "cache_status", "hot", "our_digest", "websocket"],
+            &["backlog"],
             &["cluster"],
             &["listener", "shared"],
             &["snapshot", "request", "client", "logged"],

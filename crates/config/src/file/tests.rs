@@ -502,3 +502,25 @@ fn peers_are_parents_with_their_rules() {
         assert!(said.contains(word), "{said}");
     }
 }
+
+#[test]
+fn a_cluster_has_one_member_that_is_this_server_or_a_name_that_may_have_no_address_yet() {
+    let of = |more: &str| {
+        let text = format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n\
+             [cluster]\nlisten = \"0.0.0.0:7000\"\n{more}\n"
+        );
+        let parsed = Settings::parse(&text, Path::new(""));
+        let cluster = parsed.map(|settings| settings.config.cluster.unwrap());
+        cluster.map_err(|all| all[0].message.clone())
+    };
+    let two = "members = [\"127.0.0.1:7000\", \"127.0.0.2:7000\"]";
+    assert!(of(two).unwrap_err().contains("name it in `self`"));
+    let named = of(&format!("{two}\nself = \"127.0.0.2:7000\"")).unwrap();
+    assert_eq!(named.own_among(&named.members), ["127.0.0.2:7000".parse().unwrap()]);
+    let nowhere = of("name = \"nowhere.invalid:7000\"").unwrap();
+    assert_eq!((nowhere.members.len(), nowhere.name.unwrap().1), (0, 7000));
+    for wrong in ["name = \"nowhere.invalid\"", "name = \"a/b:7000\"", "name = \"127.0.0.1:7\""] {
+        assert!(of(wrong).unwrap_err().contains("a host and a port"), "{wrong}");
+    }
+}

@@ -18,7 +18,8 @@ use super::{Forwarding, Purpose, hierarchy};
 use crate::Exchange;
 use crate::ask::{Ask, What};
 use crate::client::Client;
-use crate::cluster::{CLIENT, REFUSED, Share, Used};
+use crate::cluster::{CLIENT, REFUSED, Share, Used, has_for_hop};
+use crate::request::says_trailers;
 use crate::step::Step;
 
 /// The step that follows, if another member answers in place of the origin and nothing is stored
@@ -37,7 +38,7 @@ pub(crate) async fn passed_on<'d, C: Client>(
         return step;
     };
     let worker = exchange.context.worker;
-    if share.asked(&share.cluster.members()).next().is_none() {
+    if share.asked().next().is_none() {
         return step;
     }
     if let Some(ask) = ask {
@@ -93,7 +94,7 @@ async fn for_store(
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Option<Answer> {
     let share = forwarding.to.share.as_ref()?;
-    let is_asked = share.asked(&share.cluster.members()).next().is_some();
+    let is_asked = share.asked().next().is_some();
     if !is_asked || share.used.get() != Used::None {
         return None;
     }
@@ -110,9 +111,8 @@ async fn answer(
     interim: &mut dyn FnMut(&ResponseHead<'_>),
 ) -> Option<Answer> {
     let Forwarding { worker, .. } = forwarding;
-    let members = share.cluster.members();
     let request = request(forwarding, purpose);
-    for member in share.asked(&members) {
+    for member in share.asked() {
         let to = To::Group(member.group.clone(), 0, None);
         match upstream::exchange(&worker.upstreams, &to, &request, interim).await {
             Ok(mut answer) if is_refusal(&answer) => {
@@ -138,10 +138,23 @@ async fn answer(
     None
 }
 
-/// Whether a member could not, or would not, carry out the request itself.
+/// Whether a member could not, or would not, carry out the request itself, so that another one may:
+/// it has too much to do, it stops, or it has no server for it. Its other refusals, such as that
+/// its origin is too slow, are its answer. What we add to the request may have made it too long;
+/// that it says without the field that every response from a store or an origin has.
 fn is_refusal(answer: &Answer) -> bool {
     let head = answer.head.head();
-    head.status == 503 && head.fields.values(REFUSED.as_bytes()).next().is_some()
+    match head.status {
+        503 => has_for_hop(&head.fields, REFUSED),
+        400 | 414 | 431 => head.fields.values(b"Cache-Status").next().is_none(),
+        _ => false,
+    }
+}
+
+/// Whether this is a step that another member may take.
+pub(crate) fn may_take(step: &Step<'_>) -> bool {
+    let (Step::Fetch(to, _) | Step::Pass(to, _)) = step else { return false };
+    to.share.is_some()
 }
 
 /// The request as another member is to see it: with its URL, and as the client has sent it. It has
@@ -172,6 +185,9 @@ pub(crate) fn request(forwarding: &Forwarding<'_>, purpose: Purpose<'_>) -> Requ
     }
     if for_identity {
         out.extend_from_slice(b"Accept-Encoding: identity\r\n");
+    }
+    if says_trailers(head) && !for_store {
+        out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n");
     }
     out.extend_from_slice(format!("Connection: {CLIENT}\r\n{CLIENT}: {peer}\r\n").as_bytes());
     request.end(BodyLength::None);

@@ -218,22 +218,27 @@ async fn invalidate<C: Client>(
     }
     let cache = &exchange.context.worker.cache;
     let peers_know = to.course.as_ref().is_some_and(Course::is_by_only_peer);
+    let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
     let change = |requested: &[u8], stored: &[u8], own: Option<&mut Watch>, peers_know| {
         let paths = Paths::new(requested, stored);
         cache.invalidate_url(to.realm, to.authority, paths, own, peers_know)
     };
-    let mut changes = change(to.path, &to.stored_path, own.as_mut(), peers_know);
-    let locations = caching::invalidated_locations(&target_uri(to), &Wire(head.fields));
-    for path in &locations {
-        let stored = exchange.context.stored_path(to.authority, path);
-        changes.append(change(path, &stored, None, false));
-    }
-    changes.durable(cache).await;
+    let remove = |own: Option<&mut Watch>| {
+        let mut changes = change(to.path, &to.stored_path, own, peers_know);
+        for path in &locations {
+            let stored = exchange.context.stored_path(to.authority, path);
+            changes.append(change(path, &stored, None, false));
+        }
+        changes
+    };
+    remove(own.as_mut()).durable(cache).await;
     let snapshot = &exchange.context.snapshot;
     if snapshot.cluster.is_some() {
         let worker = exchange.context.worker;
         let paths = [to.path].into_iter().chain(locations.iter().map(Vec::as_slice));
         Box::pin(spread::changed(worker, snapshot, (to.realm, to.authority), paths)).await;
+        // One that had not removed it yet may have given it to us.
+        remove(own.as_mut()).durable(cache).await;
     }
     let clears = snapshot.peers.as_ref().is_some_and(|peers| peers.clear_changed);
     // Without a course, no peer is asked for what the request changed.

@@ -211,9 +211,13 @@ impl Domains {
     }
 }
 
-/// The addresses that the process itself listens on.
+/// The addresses that the process itself listens on, and those of its cluster: what it sends there
+/// comes from a member.
 #[derive(Debug, Default)]
-pub struct OwnAddresses(Mutex<Vec<SocketAddr>>);
+pub struct OwnAddresses {
+    own: Mutex<Vec<SocketAddr>>,
+    members: Mutex<Vec<SocketAddr>>,
+}
 
 impl OwnAddresses {
     /// Adds the address of a listener.
@@ -224,17 +228,27 @@ impl OwnAddresses {
         }
     }
 
+    /// The members of the cluster from now on.
+    pub fn set_members(&self, members: &[SocketAddr]) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members.to_vec();
+    }
+
     fn add(&self, address: SocketAddr) {
-        let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if !own.contains(&address) {
             own.push(address);
         }
     }
 
-    /// Whether a connection to `to` would come to us.
+    /// Whether a connection to `to` would come to us, or to a member.
     pub fn hold(&self, to: SocketAddr) -> bool {
         let ip = to.ip().to_canonical();
-        let own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if members.iter().any(|one| one.port() == to.port() && one.ip().to_canonical() == ip) {
+            return true;
+        }
+        drop(members);
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.iter().filter(|own| own.port() == to.port()).any(|own| {
             let own = own.ip().to_canonical();
             own == ip || ip.is_unspecified() || (own.is_unspecified() && is_of_this_machine(ip))
@@ -326,6 +340,7 @@ mod tests {
         let own = OwnAddresses::default();
         own.add("127.0.0.1:3128".parse().unwrap());
         own.add("[::]:8080".parse().unwrap());
+        own.set_members(&["127.0.0.7:7000".parse().unwrap()]);
         let found = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();
         let strict = rules(|_| {});
         let both = strict.admitted(found(&["10.0.0.1:80", "1.1.1.1:80"]), &own).unwrap();
@@ -337,7 +352,10 @@ mod tests {
             config.allow_to = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
         });
         assert!(open.admitted(found(&["127.0.0.1:3129"]), &own).is_ok());
-        for at in ["127.0.0.1:3128", "[::ffff:127.0.0.1]:3128", "127.0.0.9:8080"] {
+        assert!(open.admitted(found(&["127.0.0.7:7001"]), &own).is_ok());
+        let members = ["127.0.0.7:7000", "[::ffff:127.0.0.7]:7000"];
+        let listeners = ["127.0.0.1:3128", "[::ffff:127.0.0.1]:3128", "127.0.0.9:8080"];
+        for at in listeners.into_iter().chain(members) {
             assert_eq!(open.admitted(found(&[at]), &own), Err(Refusal::OwnAddress), "{at}");
         }
         assert!(open.admitted(found(&["[::1]:8080"]), &own).is_ok(), "it is named");

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use config::{Cluster, ForwardedFields};
+use config::{Cluster, ForwardedFields, Origin as OriginUrl, Role};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::sim::{self, Disk, Faults};
 use runtime::stop::StopSource;
 use runtime::time::sleep;
 use server::explain::Explained;
@@ -20,8 +21,10 @@ use upstream::members::{Members, url_number};
 
 use crate::common::Response;
 use crate::origin::expected;
-use crate::tunnels::{Peer, open};
-use crate::world::{Client, Version, World, each_way, each_way_http1, http3, reverse, scheme};
+use crate::tunnels::{Peer, all_of, open};
+use crate::world::{
+    Client, Version, World, address, each_way, each_way_http1, http3, on_disk, reverse, run, scheme,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const ALL: [u8; 3] = [1, 2, 3];
@@ -347,11 +350,7 @@ fn what_a_member_gave_away_during_a_purge_is_purged_too() {
                     counted.set(counted.get() + 1);
                 }
                 let content = if counted.get() == 0 { "old" } else { "new" };
-                let answer = format!(
-                    "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\n\
-                     Content-Length: 3\r\n\r\n{content}"
-                );
-                if stream.write_all(answer.as_bytes()).await.is_err() {
+                if stream.write_all(said(content).as_bytes()).await.is_err() {
                     return;
                 }
             }
@@ -368,6 +367,97 @@ fn what_a_member_gave_away_during_a_purge_is_purged_too() {
         assert_eq!((status, got), (200, b"old".to_vec()), "it asked before the purge ended");
         assert_eq!(one.get(&path, "").await.body, b"new");
     });
+}
+
+/// The first purge is not acknowledged by the third member, and the second one not at once by the
+/// second. Meanwhile the first must not ask the third.
+#[test]
+fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
+    each_way(reverse, async |_: Rc<World>| {
+        let one = Node::start(1, &ALL);
+        let peer = |host: u8, content: &'static str, patience: [Option<u64>; 2]| {
+            let purges = Rc::new(Cell::new(0));
+            Peer::start(&at(host, 7000).to_string(), async move |_, stream| {
+                while let Some(head) = head_of(&stream).await {
+                    if head.starts_with("PUT ") {
+                        stream.read_exact(&mut [0; 9]).await.unwrap();
+                        let turn = purges.replace(purges.get() + 1);
+                        match patience[turn.min(1)] {
+                            Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+                            None => return sleep(100 * SECOND).await,
+                        }
+                    }
+                    if stream.write_all(said(content).as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            })
+        };
+        let _two = peer(2, "new", [Some(0), Some(5)]);
+        let _three = peer(3, "old", [None, None]);
+        let path = owned_by(3, &ALL);
+        for _ in 0..30 {
+            assert_eq!(one.get(&path, "").await.body, b"old");
+        }
+        let meanwhile = async {
+            sleep(14 * SECOND).await;
+            one.get(&path, "").await;
+        };
+        let ((status, said), ()) = runtime::join(one.purge("all"), meanwhile).await;
+        assert_eq!(status, 202);
+        assert_eq!(said["cluster"]["waiting"], serde_json::json!(["10.0.1.3:7000"]));
+        assert_ne!(one.get(&path, "").await.body, b"old");
+    });
+}
+
+/// The second member accepts connections and never answers.
+#[test]
+fn a_member_that_hangs_does_not_keep_purges_from_another() {
+    each_way_http1(reverse, async |_: Rc<World>| {
+        let one = Node::start(1, &ALL);
+        let three = Node::deaf(3, &ALL, reverse());
+        assert_eq!(one.purge("all").await.0, 202);
+        three.listens();
+        let _two = Peer::start("10.0.1.2:7000", async |_, _stream| sleep(100 * SECOND).await);
+        sleep(8 * SECOND).await;
+        let shown = one.admin("GET /upstreams").await.body;
+        let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+        let waiting = |at: usize| &shown["cluster"]["members"][at]["purges_waiting"];
+        assert_eq!((waiting(1), waiting(2)), (&1.into(), &0.into()));
+    });
+}
+
+/// A 200 of a member says that its disk has it.
+#[test]
+fn a_purge_that_a_member_cannot_make_durable_is_not_acknowledged() {
+    sim::check(0..2, |seed| {
+        let delay = Duration::from_micros(20)..Duration::from_micros(200);
+        let options = sim::Options::new(seed).with_disk(Disk::new(seed), delay);
+        let cluster = cluster(7, &[7, 8]);
+        let mut config = on_disk(reverse());
+        config.listeners[1] = cluster.listener(Role::Reverse);
+        config.cluster = Some(cluster);
+        run(options, config, async |_: Rc<World>| {
+            let status = async || {
+                let put = "PUT /purge HTTP/1.1\r\nHost: a\r\nConnection: Plimsoll-Client\r\n\
+                           Plimsoll-Client: none\r\nContent-Length: 9\r\n\r\n\0\0\0\0\0\0\0\0\0";
+                let to = at(7, 7000).to_string();
+                Client::over(Version::Http1, &to).await.unwrap().ask(put.as_bytes()).await.status
+            };
+            assert_eq!(status().await, 200);
+            sim::disk().set_faults(Faults::default().with_write_error(1.0).with_sync_error(1.0));
+            assert_eq!(status().await, 503);
+            sim::disk().set_faults(Faults::default());
+        });
+    });
+}
+
+/// A member's answer, of this content and to any request.
+fn said(content: &str) -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nCache-Status: a; hit\r\n\
+         Connection: Plimsoll-Done\r\nPlimsoll-Done: 1\r\nContent-Length: 3\r\n\r\n{content}"
+    )
 }
 
 async fn head_of(stream: &TcpStream) -> Option<String> {
@@ -397,6 +487,190 @@ fn a_change_by_a_client_is_seen_at_every_member() {
         }
         assert_eq!(world.origin.count(&path), 3, "GET, POST and GET");
         assert_eq!(nodes[2].counter("cluster_changes_lost"), 0);
+    });
+}
+
+/// The owner is slow to remove what a POST has changed, and gives it to the member that has removed
+/// it already.
+#[test]
+fn what_a_member_gave_away_during_a_change_is_removed_too() {
+    each_way(reverse, async |_: Rc<World>| {
+        let one = Node::start(1, &ALL[..2]);
+        let changed = Rc::new(Cell::new(false));
+        let _slow = Peer::start("10.0.1.2:7000", async move |_, stream| {
+            while let Some(head) = head_of(&stream).await {
+                if head.starts_with("PURGE ") {
+                    sleep(SECOND).await;
+                    changed.set(true);
+                }
+                let content = if changed.get() { "new" } else { "old" };
+                if stream.write_all(said(content).as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let path = owned_by(2, &ALL[..2]);
+        for _ in 0..30 {
+            assert_eq!(one.get(&path, "").await.body, b"old");
+        }
+        let post = format!("POST {path} HTTP/1.1\r\nHost: site\r\nContent-Length: 0\r\n\r\n");
+        let mut client = one.client().await;
+        let meanwhile = async {
+            sleep(SECOND / 2).await;
+            one.get(&path, "").await.body
+        };
+        let (answer, got) = runtime::join(client.ask(post.as_bytes()), meanwhile).await;
+        assert_eq!((answer.status, got), (200, b"old".to_vec()), "it asked before the change");
+        assert_eq!(one.get(&path, "").await.body, b"new");
+    });
+}
+
+/// Then its owner is asked as before: it works.
+#[test]
+fn an_origin_that_hangs_or_breaks_off_is_not_the_fault_of_the_owner() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = [1, 2].map(|host| Node::start(host, &ALL[..2]));
+        let of_two = |query: &str| path_of(query, |path| owner(&ALL[..2], path) == 2);
+        let silent = of_two("silent=1");
+        assert_eq!(nodes[0].get(&silent, "").await.status, 504);
+        assert_eq!(world.origin.count(&silent), 1, "its owner has asked");
+        let broken = of_two("size=30000&cut=500");
+        let mut client = nodes[0].client().await;
+        let request = format!("GET {broken} HTTP/1.1\r\nHost: site\r\n\r\n");
+        client.send(request.as_bytes()).await.unwrap();
+        assert!(client.response().await.is_err());
+        assert_eq!(nodes[0].counter("cluster_failed"), 0);
+        let path = owned_by(2, &ALL[..2]);
+        let passed = nodes[0].counter("cluster_passed");
+        assert_eq!(nodes[0].get(&path, "").await.body, expected(&path, None));
+        nodes[1].get(&path, "").await;
+        assert_eq!(nodes[0].counter("cluster_passed"), passed + 1);
+        assert_eq!(world.origin.count(&path), 1, "it has gone to its owner");
+    });
+}
+
+/// What members say to each other, as a client of a forward listener would send it.
+#[test]
+fn a_client_of_a_forward_listener_cannot_speak_for_a_member() {
+    each_way(reverse, async |world: Rc<World>| {
+        let nodes = [1, 2].map(|host| Node::deaf(host, &ALL[..2], open()));
+        nodes.iter().for_each(Node::listens);
+        let target = "http://10.0.0.2/f?size=300&cc=max-age=600";
+        nodes.iter().for_each(|node| assert_eq!(node.counter("requests"), 0));
+        nodes[1].get(target, "").await;
+        let put = "PUT http://10.0.1.2:7000/purge HTTP/1.1\r\nHost: 10.0.1.2:7000\r\n\
+                   Content-Length: 9\r\n\r\n\0\0\0\0\0\0\0\0\0";
+        let answer = nodes[0].client().await.ask(put.as_bytes()).await;
+        assert_eq!(answer.status, 403, "{answer:?}");
+        let tunnel = "CONNECT 10.0.1.2:7000 HTTP/1.1\r\nHost: 10.0.1.2:7000\r\n\r\n";
+        assert_eq!(nodes[0].client().await.ask(tunnel.as_bytes()).await.status, 403);
+        nodes[1].get(target, "").await;
+        assert_eq!(world.origin.count("/f?size=300&cc=max-age=600"), 1);
+    });
+}
+
+/// Another proxy on the machine of a member, for example, which members do not see as a stranger.
+#[test]
+fn where_members_connect_only_their_calls_are_answered() {
+    each_way_http1(reverse, async |world: Rc<World>| {
+        let node = Node::start(1, &ALL[..2]);
+        let path = owned_by(1, &ALL[..2]);
+        node.get(&path, "").await;
+        let ask = async |request: String| {
+            let mut client = Client::over(Version::Http1, &at(1, 7000).to_string()).await.unwrap();
+            client.ask(request.as_bytes()).await.status
+        };
+        let url = format!("http://site{path}");
+        let fields = "Host: site\r\nContent-Length: 0\r\nPlimsoll-Client: 9.9.9.9:9\r\n";
+        for request in ["PUT /purge", &format!("GET {url}"), &format!("PURGE {url}")] {
+            assert_eq!(ask(format!("{request} HTTP/1.1\r\n{fields}\r\n")).await, 404, "{request}");
+        }
+        let fields = format!("{fields}Connection: Plimsoll-Client\r\n");
+        for (method, status) in [("POST", 405), ("OPTIONS", 405), ("GET", 200)] {
+            let request = format!("{method} {url} HTTP/1.1\r\n{fields}\r\n");
+            assert_eq!(ask(request).await, status, "{method}");
+        }
+        let switch = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+        assert_eq!(ask(format!("GET {url} HTTP/1.1\r\n{fields}{switch}\r\n")).await, 405);
+        assert_eq!(world.origin.count(&path), 1);
+    });
+}
+
+/// It came from the origin through the owner.
+#[test]
+fn an_origin_cannot_refuse_for_the_owner() {
+    each_way(reverse, async |_: Rc<World>| {
+        let asked = Rc::new(Cell::new(0));
+        let count = Rc::clone(&asked);
+        let _origin = Peer::start("10.0.0.77:80", async move |_, stream| {
+            while head_of(&stream).await.is_some() {
+                count.set(count.get() + 1);
+                let answer = "HTTP/1.1 503 No\r\nConnection: Plimsoll-Refused\r\n\
+                              Plimsoll-Refused: 1\r\nContent-Length: 0\r\n\r\n";
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let config = || {
+            let mut config = reverse();
+            let (authority, addresses) = ("o".into(), vec![address("10.0.0.77:80")]);
+            let origin = OriginUrl { authority, addresses, tls: None };
+            config.groups = Config::reverse([origin], &[]).groups;
+            config
+        };
+        let nodes = [1, 2].map(|host| Node::deaf(host, &ALL[..2], config()));
+        nodes.iter().for_each(Node::listens);
+        let got = nodes[0].get(&owned_by(2, &ALL[..2]), "").await;
+        assert_eq!((got.status, asked.get()), (503, 1));
+        assert_eq!(got.field("plimsoll-refused"), None);
+    });
+}
+
+/// What a member adds to a request makes it longer.
+#[test]
+fn a_request_that_is_too_long_for_the_owner_alone_is_answered_from_here() {
+    each_way_http1(reverse, async |world: Rc<World>| {
+        let nodes = [1, 2].map(|host| Node::start(host, &ALL[..2]));
+        let path = owned_by(2, &ALL[..2]);
+        let max = reverse().limits.head_bytes_max;
+        let without = format!("GET {path} HTTP/1.1\r\nHost: site\r\nX-Long: \r\n\r\n").len();
+        let long = "x".repeat(max - without - 20);
+        let got = nodes[0].get(&path, &format!("X-Long: {long}\r\n")).await;
+        assert_eq!((got.status, got.body), (200, expected(&path, None)));
+        assert_eq!(world.origin.count(&path), 1);
+        assert_eq!(nodes[0].counter("cluster_passed"), 1);
+    });
+}
+
+#[test]
+fn trailers_come_through_the_owner() {
+    each_way_http1(reverse, async |_: Rc<World>| {
+        let nodes = [1, 2].map(|host| Node::start(host, &ALL[..2]));
+        let path =
+            path_of("size=300&frame=chunked&cc=no-store", |path| owner(&ALL[..2], path) == 2);
+        let node = nodes[0].client().await;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: site\r\nConnection: close, TE\r\nTE: trailers\r\n\r\n"
+        );
+        node.send(request.as_bytes()).await.unwrap();
+        let (all, _) = all_of(node.stream()).await;
+        assert!(String::from_utf8_lossy(&all).to_lowercase().contains("\r\nx-trailer: "));
+        assert_eq!(nodes[1].counter("requests"), 1);
+    });
+}
+
+/// Its addresses are found out later.
+#[test]
+fn a_server_that_is_no_member_yet_keeps_no_copies() {
+    each_way_http1(reverse, async |world: Rc<World>| {
+        let nodes = [Node::start(1, &[2]), Node::start(2, &[2])];
+        let path = owned_by(2, &[2]);
+        for _ in 0..30 {
+            nodes[0].get(&path, "").await;
+        }
+        assert_eq!((world.origin.count(&path), nodes[0].counter("cluster_kept")), (1, 0));
+        let shown = nodes[0].admin("GET /upstreams").await.body;
+        let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
+        assert_eq!(shown["cluster"]["is_member"], false);
     });
 }
 

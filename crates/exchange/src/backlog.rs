@@ -1,0 +1,190 @@
+//! Purges that members of a cluster have not acknowledged, and that are sent to them again.
+//!
+//! An address that leaves the cluster keeps its own, and gets those that are made while it is away:
+//! the server there may be running with all that it has stored, and only its name or its network
+//! was lost for a moment. When it is back, it is behind until it has acknowledged them.
+//!
+//! What never happens: a purge is dropped because there are too many. Everything is purged then.
+//! Only of the addresses that have left, the oldest are forgotten.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use cache::changes::Notice;
+use store::Concerns;
+
+use crate::limits::{BACKLOG_BYTES_MAX, BACKLOG_MAX, MEMBERS_GONE_MAX};
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    of: HashMap<SocketAddr, Vec<Waiting>>,
+    /// Those that have left, the one that left first in front.
+    gone: VecDeque<SocketAddr>,
+    /// Of the last purge.
+    number: u64,
+}
+
+/// A purge that waits, encoded.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    purge: Vec<u8>,
+}
+
+impl Backlog {
+    /// How many members have some.
+    pub(crate) fn behind(&self) -> usize {
+        self.of.len()
+    }
+
+    /// How many purges a member has not acknowledged.
+    pub(crate) fn waiting(&self, member: SocketAddr) -> usize {
+        self.of.get(&member).map_or(0, Vec::len)
+    }
+
+    /// There are other members from now on.
+    pub(crate) fn members_are(
+        &mut self,
+        now: &[SocketAddr],
+        before: impl Iterator<Item = SocketAddr>,
+    ) {
+        self.gone.retain(|one| !now.contains(one));
+        for one in before.filter(|one| !now.contains(one)) {
+            if !self.gone.contains(&one) {
+                self.gone.push_back(one);
+            }
+        }
+        while self.gone.len() > MEMBERS_GONE_MAX {
+            if let Some(oldest) = self.gone.pop_front() {
+                self.of.remove(&oldest);
+            }
+        }
+    }
+
+    /// A purge that those that have left will have to acknowledge.
+    pub(crate) fn put_off_gone(&mut self, purge: &[u8]) {
+        for at in 0..self.gone.len() {
+            self.put_off(self.gone[at], purge);
+        }
+    }
+
+    /// A member has not acknowledged a purge. One that waits already takes the later place.
+    pub(crate) fn put_off(&mut self, member: SocketAddr, purge: &[u8]) {
+        self.number += 1;
+        let number = self.number;
+        let waiting = self.of.entry(member).or_default();
+        waiting.retain(|one| one.purge != purge);
+        waiting.push(Waiting { number, purge: purge.to_vec() });
+        let bytes: usize = waiting.iter().map(|one| one.purge.len()).sum();
+        if waiting.len() > BACKLOG_MAX || bytes > BACKLOG_BYTES_MAX {
+            tracing::warn!(%member, "too many purges wait: everything will be purged there");
+            let mut purge = Vec::new();
+            Notice::of(Concerns::All, false).encode(&mut purge);
+            *waiting = vec![Waiting { number, purge }];
+        }
+    }
+
+    /// The oldest purges that wait for a member, so many bytes at most, but at least one; and the
+    /// number of the last one.
+    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+        let (mut bytes, mut last) = (0, 0);
+        let mut purges = Vec::new();
+        for one in self.of.get(&member).into_iter().flatten() {
+            bytes += one.purge.len();
+            if bytes > bytes_max && !purges.is_empty() {
+                break;
+            }
+            purges.push(one.purge.clone());
+            last = one.number;
+        }
+        (purges, last)
+    }
+
+    /// It has acknowledged all up to this number.
+    pub(crate) fn acknowledged(&mut self, member: SocketAddr, last: u64) {
+        if let Some(waiting) = self.of.get_mut(&member) {
+            waiting.retain(|one| one.number > last);
+            if waiting.is_empty() {
+                self.of.remove(&member);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, host], 7000))
+    }
+
+    fn everything() -> Vec<u8> {
+        let mut out = Vec::new();
+        Notice::of(Concerns::All, false).encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn purges_are_taken_in_their_order_and_wait_until_they_are_acknowledged() {
+        let mut backlog = Backlog::default();
+        backlog.put_off(at(1), b"a");
+        backlog.put_off(at(1), b"bc");
+        let (purges, last) = backlog.oldest(at(1), 2);
+        assert_eq!(purges, [b"a"]);
+        // It is purged once more while the first is on its way.
+        backlog.put_off(at(1), b"a");
+        backlog.acknowledged(at(1), last);
+        let (purges, last) = backlog.oldest(at(1), 100);
+        assert_eq!(purges, [&b"bc"[..], b"a"]);
+        backlog.acknowledged(at(1), last);
+        assert_eq!((backlog.waiting(at(1)), backlog.behind()), (0, 0));
+        assert_eq!(backlog.oldest(at(1), 100), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn too_many_purges_become_one_of_everything_which_has_to_be_acknowledged_itself() {
+        let mut backlog = Backlog::default();
+        backlog.put_off(at(1), &everything());
+        let (_, sent) = backlog.oldest(at(1), 100);
+        for number in 0..BACKLOG_MAX {
+            backlog.put_off(at(1), format!("more {number}").as_bytes());
+        }
+        assert_eq!(backlog.oldest(at(1), 100).0, [everything()]);
+        backlog.acknowledged(at(1), sent);
+        assert_eq!(backlog.waiting(at(1)), 1, "the acknowledgement was of another");
+    }
+
+    #[test]
+    fn long_purges_become_one_of_everything_before_they_are_many() {
+        let mut backlog = Backlog::default();
+        for kind in 0..4 {
+            backlog.put_off(at(1), &vec![kind; BACKLOG_BYTES_MAX / 3]);
+        }
+        assert_eq!(backlog.oldest(at(1), 100).0, [everything()]);
+    }
+
+    #[test]
+    fn an_address_that_is_away_for_a_moment_gets_the_purges_of_before_and_of_that_time() {
+        let mut backlog = Backlog::default();
+        backlog.put_off(at(1), b"before");
+        backlog.members_are(&[at(2)], [at(1), at(2)].into_iter());
+        backlog.put_off_gone(b"meanwhile");
+        backlog.members_are(&[at(1), at(2)], [at(2)].into_iter());
+        backlog.put_off_gone(b"later");
+        assert_eq!(backlog.oldest(at(1), 100).0, [&b"before"[..], b"meanwhile"]);
+        assert_eq!(backlog.waiting(at(2)), 0);
+    }
+
+    #[test]
+    fn of_many_addresses_that_have_left_the_first_are_forgotten() {
+        let mut backlog = Backlog::default();
+        for host in 0..=MEMBERS_GONE_MAX as u8 {
+            backlog.members_are(&[], [at(host)].into_iter());
+            backlog.put_off_gone(b"purge");
+        }
+        assert_eq!(backlog.behind(), MEMBERS_GONE_MAX);
+        assert_eq!((backlog.waiting(at(0)), backlog.waiting(at(1))), (0, 1));
+    }
+}
