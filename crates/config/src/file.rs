@@ -247,6 +247,7 @@ impl UpstreamTable {
             protocol: self.protocol,
             reuse: self.reuse,
             slow_start: self.slow_start,
+            is_of_members: false,
         }
     }
 }
