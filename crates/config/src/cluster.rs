@@ -84,9 +84,9 @@ impl Cluster {
                 max: EJECTION_MAX,
                 share_percent_max: 100,
                 statuses: Vec::new(),
-                // An origin that hangs or breaks off is not the fault of its owner.
-                unreached_only: true,
             },
+            // An origin that hangs or breaks off is not the fault of its owner.
+            is_of_members: true,
             ..Group::of(&member.to_string(), [Origin::at(member)])
         }
     }

@@ -248,6 +248,7 @@ impl UpstreamTable {
             protocol: self.protocol,
             reuse: self.reuse,
             slow_start: self.slow_start,
+            is_of_members: false,
         }
     }
 }

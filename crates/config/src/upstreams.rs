@@ -37,6 +37,10 @@ pub struct Group {
     pub ejection: Ejection,
     /// A server that has come back reaches its full share after this time.
     pub slow_start: Duration,
+    /// Only a connection that cannot be made, or that breaks before any byte of an answer, counts
+    /// for an ejection: the servers are members of a cluster, and all else may come from what is
+    /// behind them.
+    pub is_of_members: bool,
 }
 
 impl Group {
@@ -57,6 +61,7 @@ impl Group {
             health: None,
             ejection: Ejection::default(),
             slow_start: Duration::ZERO,
+            is_of_members: false,
         }
     }
 }
@@ -275,9 +280,6 @@ pub struct Ejection {
     pub share_percent_max: u32,
     /// Statuses that count as failures too.
     pub statuses: Vec<u16>,
-    /// Only a connection that cannot be made, or that breaks before any byte of an answer, is a
-    /// failure: the server is a proxy, and all else may come from what is behind it.
-    pub unreached_only: bool,
 }
 
 impl Default for Ejection {
@@ -288,7 +290,6 @@ impl Default for Ejection {
             max: Duration::from_secs(300),
             share_percent_max: 50,
             statuses: Vec::new(),
-            unreached_only: false,
         }
     }
 }

@@ -511,7 +511,7 @@ impl Ticket {
 
     /// Whether what fails may be a server behind this one.
     pub(super) fn is_proxy(&self) -> bool {
-        self.group.config.ejection.unreached_only
+        self.group.config.is_of_members
     }
 
     /// The request has failed because of the server.
