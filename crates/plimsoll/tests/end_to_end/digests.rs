@@ -122,7 +122,9 @@ fn by_our_digest(home: &Home, count: usize) {
     fetch(ours.address(), &all[..half]);
     let has_all = |urls: &u32| *urls as usize == half + WARM_COUNT;
     // The first one was made at the start, and the second is a minute later.
-    wait_for("our digest", 2 * Duration::from_secs(60), || digest_urls(ours.address()).filter(has_all));
+    wait_for("our digest", 2 * Duration::from_secs(60), || {
+        digest_urls(ours.address()).filter(has_all)
+    });
     let to_us = format!("cache_peer 127.0.0.1 sibling {port} 0 no-query\n{ASKS}");
     let squid = Squid::start(home, "squid", &to_us);
     let mut warm = warm.iter();
