@@ -113,7 +113,7 @@ fn by_our_digest(home: &Home, count: usize) {
     const WARM_COUNT: usize = 200;
     let origin = OurServer::origin();
     let port = free_port();
-    let serves = "[digest]\nallow_from = [\"127.0.0.0/8\"]\ninterval = \"5s\"\n";
+    let serves = "[digest]\nallow_from = [\"127.0.0.0/8\"]\ninterval = \"1m\"\n";
     let ours = configured(home, port, serves);
     let (all, half) = (urls(&origin, count), count / 2);
     let warm: Vec<String> =
@@ -121,7 +121,10 @@ fn by_our_digest(home: &Home, count: usize) {
     fetch(ours.address(), &warm);
     fetch(ours.address(), &all[..half]);
     let has_all = |urls: &u32| *urls as usize == half + WARM_COUNT;
-    wait_for("our digest", SOON, || digest_urls(ours.address()).filter(has_all));
+    // The first one was made at the start, and the second is a minute later.
+    wait_for("our digest", 2 * Duration::from_secs(60), || {
+        digest_urls(ours.address()).filter(has_all)
+    });
     let to_us = format!("cache_peer 127.0.0.1 sibling {port} 0 no-query\n{ASKS}");
     let squid = Squid::start(home, "squid", &to_us);
     let mut warm = warm.iter();
