@@ -252,10 +252,7 @@ impl<'w> Making<'w> {
             let uri = self.worker.cache.uri_key(StoredUri::new(realm, authority, path));
             if is_it(self, uri) {
                 let url = [scheme.name().as_bytes(), b"://", url].concat();
-                let key = DigestKey::of_get(&url);
-                if !self.digest.contains(&key) {
-                    self.digest.add(&key);
-                }
+                self.digest.add(&DigestKey::of_get(&url));
                 return;
             }
         }
