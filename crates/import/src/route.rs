@@ -142,6 +142,9 @@ pub(crate) struct Keys {
     pub(crate) lifetimes: Vec<Lifetime>,
 }
 
+/// Statuses that a lifetime cannot name: of a part, of an update, and of what answers one client.
+pub(crate) const WITHOUT_LIFETIME: [u16; 8] = [206, 304, 401, 407, 428, 429, 431, 511];
+
 /// How long some responses are fresh: `[[route.lifetime]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lifetime {
@@ -259,4 +262,18 @@ pub(crate) fn quota(tree: &crate::tree::Tree, name: &str, by: &str, from: &str) 
         section.set_for("v6_prefix", Value::Count(128), "each address by itself");
     }
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file with `proxy_cache_valid 429 1s` was imported as one that the server refused.
+    #[test]
+    fn no_lifetime_is_written_that_the_server_refuses() {
+        for status in 200..600 {
+            let is_refused = format!("{status}").parse::<config::StatusPattern>().is_err();
+            assert_eq!(WITHOUT_LIFETIME.contains(&status), is_refused, "{status}");
+        }
+    }
 }

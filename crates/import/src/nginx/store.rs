@@ -8,7 +8,7 @@ use super::scope::Scope;
 use super::table::{size, time};
 use crate::note::Notes;
 use crate::pattern::cookies;
-use crate::route::{Keys, Lifetime, add};
+use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add};
 use crate::tree::{Section, Tree, Value};
 
 /// Names of cookies that a `map` asks for, by its variable without `$`.
@@ -151,9 +151,6 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
     Ok("upstreams get the query of the key, without the other parameters")
 }
 
-/// Statuses that a lifetime cannot name.
-const WITHOUT_LIFETIME: [&str; 4] = ["206", "304", "401", "407"];
-
 /// For how long a stale response may be used.
 const STALE: Duration = Duration::from_secs(86_400);
 
@@ -182,11 +179,13 @@ fn lifetimes(scope: &Scope, overrule: bool, keys: &mut Keys, notes: &mut Notes) 
             let number = status.trim_end_matches("xx").parse::<u16>();
             status.len() == 3
                 && number.is_ok_and(|number| number < 600 && !(6..200).contains(&number))
-                && !WITHOUT_LIFETIME.contains(&status.as_str())
+                && number.is_ok_and(|number| !WITHOUT_LIFETIME.contains(&number))
         };
         let status: Vec<String> = named.iter().filter(|status| can(status)).cloned().collect();
         match (status.len() == named.len(), ttl.is_zero()) {
-            (false, _) => notes.left(&valid.at, "a part, a 304, a 401 and a 407 have no lifetime"),
+            (false, _) => {
+                notes.left(&valid.at, "a part, a 304 and what answers one client have no lifetime")
+            }
             (true, true) => notes.different(&valid.at, "it is stored, and validated at each use"),
             (true, false) => notes.carried(&valid.at),
         }

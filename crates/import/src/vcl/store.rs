@@ -7,7 +7,7 @@ use super::lexer::Word;
 use super::parser::{Expr, Kind};
 use super::state::{Request, State};
 use crate::pattern::{cookies, parameters, types};
-use crate::route::{Lifetime, add};
+use crate::route::{Lifetime, WITHOUT_LIFETIME, add};
 
 const WIDE: &str = "every parameter that our patterns match is left out of the key";
 
@@ -133,7 +133,7 @@ pub(crate) fn responses(expr: &Expr) -> Option<Lifetime> {
         Expr::Compare(left, sign, Word::Name(number)) if left == "beresp.status" => {
             let number = number.parse::<u16>().ok()?;
             match (*sign, number) {
-                ("==", 206 | 304 | 401 | 407) => None,
+                ("==", one) if WITHOUT_LIFETIME.contains(&one) => None,
                 ("==", 200..=599) => Some(of_status(vec![number.to_string()])),
                 (">=", 200 | 300 | 400 | 500) | (">", 199 | 299 | 399 | 499) => {
                     let first = number.div_ceil(100);
