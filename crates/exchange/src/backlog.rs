@@ -33,9 +33,9 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// How many members have some.
+    /// How many members have some, without those that have left.
     pub(crate) fn behind(&self) -> usize {
-        self.of.len()
+        self.of.keys().filter(|one| !self.gone.contains(one)).count()
     }
 
     /// How many purges a member has not acknowledged.
@@ -79,9 +79,7 @@ impl Backlog {
         let bytes: usize = waiting.iter().map(|one| one.purge.len()).sum();
         if waiting.len() > BACKLOG_MAX || bytes > BACKLOG_BYTES_MAX {
             tracing::warn!(%member, "too many purges wait: everything will be purged there");
-            let mut purge = Vec::new();
-            Notice::of(Concerns::All, false).encode(&mut purge);
-            *waiting = vec![Waiting { number, purge }];
+            *waiting = vec![Waiting { number, purge: everything(false) }];
         }
     }
 
@@ -112,18 +110,25 @@ impl Backlog {
     }
 }
 
+/// What the others purge when a member has acknowledged these, because of what it may have given
+/// them meanwhile. Everything is not lost there: it is validated before it is served again.
+pub(crate) fn for_others(purges: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let all = everything(false);
+    purges.into_iter().map(|one| if one == all { everything(true) } else { one }).collect()
+}
+
+fn everything(soft: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    Notice::of(Concerns::All, soft).encode(&mut out);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn at(host: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, host], 7000))
-    }
-
-    fn everything() -> Vec<u8> {
-        let mut out = Vec::new();
-        Notice::of(Concerns::All, false).encode(&mut out);
-        out
     }
 
     #[test]
@@ -146,12 +151,12 @@ mod tests {
     #[test]
     fn too_many_purges_become_one_of_everything_which_has_to_be_acknowledged_itself() {
         let mut backlog = Backlog::default();
-        backlog.put_off(at(1), &everything());
+        backlog.put_off(at(1), &everything(false));
         let (_, sent) = backlog.oldest(at(1), 100);
         for number in 0..BACKLOG_MAX {
             backlog.put_off(at(1), format!("more {number}").as_bytes());
         }
-        assert_eq!(backlog.oldest(at(1), 100).0, [everything()]);
+        assert_eq!(backlog.oldest(at(1), 100).0, [everything(false)]);
         backlog.acknowledged(at(1), sent);
         assert_eq!(backlog.waiting(at(1)), 1, "the acknowledgement was of another");
     }
@@ -162,7 +167,7 @@ mod tests {
         for kind in 0..4 {
             backlog.put_off(at(1), &vec![kind; BACKLOG_BYTES_MAX / 3]);
         }
-        assert_eq!(backlog.oldest(at(1), 100).0, [everything()]);
+        assert_eq!(backlog.oldest(at(1), 100).0, [everything(false)]);
     }
 
     #[test]
@@ -184,7 +189,25 @@ mod tests {
             backlog.members_are(&[], [at(host)].into_iter());
             backlog.put_off_gone(b"purge");
         }
-        assert_eq!(backlog.behind(), MEMBERS_GONE_MAX);
-        assert_eq!((backlog.waiting(at(0)), backlog.waiting(at(1))), (0, 1));
+        let hosts = 0..=MEMBERS_GONE_MAX as u8;
+        assert_eq!(hosts.filter(|host| backlog.waiting(at(*host)) == 1).count(), MEMBERS_GONE_MAX);
+        assert_eq!((backlog.waiting(at(0)), backlog.waiting(at(1)), backlog.behind()), (0, 1, 0));
+    }
+
+    /// A member that had missed many purges emptied all others when it was back.
+    #[test]
+    fn what_one_member_has_missed_empties_no_other() {
+        let others = for_others(vec![b"a".to_vec(), everything(false)]);
+        assert_eq!(others, [b"a".to_vec(), everything(true)]);
+    }
+
+    #[test]
+    fn who_has_left_is_not_behind_until_it_is_back() {
+        let mut backlog = Backlog::default();
+        backlog.members_are(&[at(2)], [at(1), at(2)].into_iter());
+        backlog.put_off_gone(b"a");
+        assert_eq!((backlog.waiting(at(1)), backlog.behind()), (1, 0));
+        backlog.members_are(&[at(1), at(2)], [at(2)].into_iter());
+        assert_eq!(backlog.behind(), 1);
     }
 }

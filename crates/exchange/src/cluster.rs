@@ -50,6 +50,8 @@ pub struct Cluster {
 #[derive(Debug, Default)]
 pub struct State {
     members: Mutex<Arc<Members>>,
+    /// The name that these members are the addresses of, if it is from a name.
+    name: Mutex<Option<(String, u16)>>,
     backlog: Mutex<Backlog>,
     /// How many addresses have purges that wait.
     behind: AtomicUsize,
@@ -64,13 +66,25 @@ impl Cluster {
         registry: &Registry,
     ) -> Cluster {
         let cluster = Cluster { config: Arc::new(config.clone()), state: Arc::clone(state) };
-        cluster.set_members(&config.members, registry);
+        let before = std::mem::replace(&mut *lock(&state.name), config.name.clone());
+        // The file's look-up may know less than ours: old members go on until there are new ones.
+        let known = match config.name.is_some() && config.name == before {
+            true => cluster.addresses(),
+            false => Vec::new(),
+        };
+        let members = if known.is_empty() { &config.members } else { &known };
+        cluster.set_members(members, registry);
         cluster
     }
 
     /// The members now.
     pub fn members(&self) -> Arc<Members> {
         Arc::clone(&lock(&self.state.members))
+    }
+
+    /// Their addresses.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.members().all().iter().map(|member| member.address).collect()
     }
 
     /// Other members from now on. Those that leave keep the purges that wait for them.
@@ -261,10 +275,12 @@ pub(crate) fn client(head: &RequestHead<'_>) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
+    fn members() -> Vec<SocketAddr> {
+        (1..=3).map(|host| SocketAddr::from(([10, 0, 0, host], 7000))).collect()
+    }
+
     fn cluster() -> Cluster {
-        let all: Vec<SocketAddr> =
-            (1..=3).map(|host| SocketAddr::from(([10, 0, 0, host], 7000))).collect();
-        let config = config::Cluster::new(all[0], all);
+        let config = config::Cluster::new(members()[0], members());
         Cluster::new(&config, &Arc::default(), &Registry::default())
     }
 
@@ -282,5 +298,19 @@ mod tests {
         let (_, last) = cluster.oldest(one.address, 100);
         cluster.change(|backlog| backlog.acknowledged(one.address, last));
         assert!(cluster.asks(one) && !cluster.is_any_behind());
+    }
+
+    /// A reload while the name had no address dissolved the cluster.
+    #[test]
+    fn a_reload_without_an_answer_for_the_name_keeps_the_members() {
+        let all = members();
+        let mut config = config::Cluster::new(all[0], all.clone());
+        config.name = Some(("cache.internal".to_owned(), 7000));
+        let (state, registry) = (Arc::default(), Registry::default());
+        Cluster::new(&config, &state, &registry);
+        config.members = Vec::new();
+        assert_eq!(Cluster::new(&config, &state, &registry).addresses(), all);
+        config.name = Some(("other.internal".to_owned(), 7000));
+        assert_eq!(Cluster::new(&config, &state, &registry).addresses(), []);
     }
 }

@@ -64,6 +64,9 @@ pub const PURGE_ACKNOWLEDGED_MAX: Duration = Duration::from_secs(12);
 pub const CHANGE_ACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
 /// How often waiting purges are sent again, and the name of the members is looked up.
 pub const MEMBERS_ATTENDED: Duration = Duration::from_secs(1);
+/// The longest pause before purges are sent again to a member that answers and does not acknowledge
+/// them. It is doubled from [`MEMBERS_ATTENDED`].
+pub const CATCH_UP_PAUSE_MAX: Duration = Duration::from_secs(64);
 
 const _: () = assert!(PURGE_ACKNOWLEDGED_MAX.as_secs() > cache::limits::DURABLE_WAIT_MAX.as_secs());
 const _: () = assert!(PURGE_MESSAGE_BYTES <= PURGE_MESSAGE_BYTES_MAX);

@@ -58,8 +58,9 @@ impl Snapshot {
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let cluster = config.cluster.as_ref();
-        shared.own.set_members(cluster.map_or(&[], |cluster| &cluster.members));
         let cluster = cluster.map(|of| Arc::new(Cluster::new(of, &shared.cluster, registry)));
+        let members = cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.addresses());
+        shared.own.set_members(&members);
         let forward = Arc::new(Rules::new(&config.forward));
         let via = ViaNames::new(&config.via, &shared.pseudonym);
         let quotas = shared.quotas.quotas(&config.quotas, &routes, &shared.cache.hasher);

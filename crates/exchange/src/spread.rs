@@ -24,9 +24,11 @@ use serde::Serialize;
 use upstream::members::{self, Member};
 use upstream::{BodyLength, Request, To};
 
+use crate::backlog::for_others;
 use crate::cluster::{CLIENT, Cluster, DONE, has_for_hop};
 use crate::limits::{
-    CHANGE_ACKNOWLEDGED_MAX, MEMBERS_ATTENDED, PURGE_ACKNOWLEDGED_MAX, PURGE_MESSAGE_BYTES,
+    CATCH_UP_PAUSE_MAX, CHANGE_ACKNOWLEDGED_MAX, MEMBERS_ATTENDED, PURGE_ACKNOWLEDGED_MAX,
+    PURGE_MESSAGE_BYTES,
 };
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
@@ -246,19 +248,25 @@ async fn look_up(worker: &Worker, cluster: &Arc<Cluster>) {
 async fn catch_up(worker: Rc<Worker>, cluster: Arc<Cluster>, to: SocketAddr) {
     let members = cluster.members();
     let Some(member) = members.others().find(|one| one.address == to) else { return };
-    while member.group.is_usable() {
+    let is_member = || cluster.members().others().any(|one| one.address == to);
+    let mut pause = MEMBERS_ATTENDED;
+    while member.group.is_usable() && is_member() {
         let (purges, last) = cluster.oldest(to, PURGE_MESSAGE_BYTES);
         if purges.is_empty() {
             return;
         }
-        let notices = purges.concat();
-        if !send(&worker, &[member], &notices).await.iter().all(|done| *done) {
-            return;
+        if !send(&worker, &[member], &purges.concat()).await.iter().all(|done| *done) {
+            // It has purged, if it only cannot write that down: not each second.
+            time::sleep(pause).await;
+            pause = (2 * pause).min(CATCH_UP_PAUSE_MAX);
+            continue;
         }
         cluster.change(|backlog| backlog.acknowledged(to, last));
         tracing::info!(member = %to, "a member has acknowledged earlier purges");
         let members = cluster.members();
         let rest: Vec<&Member> = members.others().filter(|one| one.address != to).collect();
+        let purges = for_others(purges);
+        let notices = purges.concat();
         let answers = send(&worker, &rest, &notices).await;
         for (other, _) in rest.iter().zip(answers).filter(|(_, done)| !done) {
             purges.iter().for_each(|purge| put_off(&worker, &cluster, other, purge));

@@ -177,9 +177,10 @@ fn lifetimes(scope: &Scope, overrule: bool, keys: &mut Keys, notes: &mut Notes) 
         };
         let can = |status: &String| {
             let number = status.trim_end_matches("xx").parse::<u16>();
-            status.len() == 3
-                && number.is_ok_and(|number| number < 600 && !(6..200).contains(&number))
-                && number.is_ok_and(|number| !WITHOUT_LIFETIME.contains(&number))
+            let has_lifetime = |number: u16| {
+                number < 600 && !(6..200).contains(&number) && !WITHOUT_LIFETIME.contains(&number)
+            };
+            status.len() == 3 && number.is_ok_and(has_lifetime)
         };
         let status: Vec<String> = named.iter().filter(|status| can(status)).cloned().collect();
         match (status.len() == named.len(), ttl.is_zero()) {

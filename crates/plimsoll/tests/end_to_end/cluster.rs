@@ -67,6 +67,9 @@ fn configuration(
     )
 }
 
+/// How the error of a response that breaks off in its body begins.
+const IN_BODY: &str = "in the body";
+
 /// A client's connection.
 struct Client {
     stream: BufReader<TcpStream>,
@@ -101,7 +104,7 @@ impl Client {
             }
         }
         let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).map_err(said)?;
+        self.stream.read_exact(&mut body).map_err(|error| format!("{IN_BODY}: {error}"))?;
         Ok(length)
     }
 }
@@ -214,7 +217,7 @@ fn alone_four_members_have_the_hit_ratio_of_one_cache_with_their_memory() {
 }
 
 #[test]
-fn alone_a_member_is_killed_and_another_is_added_without_a_failed_request() {
+fn alone_a_member_is_killed_and_another_is_added_and_only_what_it_was_sending_breaks_off() {
     let home = Home::alone();
     let (origin, _) = origin();
     let ports: Vec<u16> = (0..5).map(|_| free_port()).collect();
@@ -232,12 +235,21 @@ fn alone_a_member_is_killed_and_another_is_added_without_a_failed_request() {
         let stop = Arc::clone(&stop);
         std::thread::spawn(move || {
             let (mut client, mut random, mut count) = (Client::new(address), Random(number + 1), 0);
+            let mut broke_off = 0;
             while !stop.load(Ordering::Relaxed) && Instant::now() < until && count < 200_000 {
                 let object = (random.next() * 3000.0) as u64;
                 let size = size_of(object);
-                assert_eq!(client.get(&format!("/{object}/{size}")), Ok(size), "request {count}");
+                match client.get(&format!("/{object}/{size}")) {
+                    Ok(got) => assert_eq!(got, size),
+                    Err(error) => {
+                        assert!(error.starts_with(IN_BODY), "request {count}: {error}");
+                        broke_off += 1;
+                        client = Client::new(address);
+                    }
+                }
                 count += 1;
             }
+            assert!(broke_off <= 1, "{broke_off} responses broke off");
             count
         })
     };
@@ -257,7 +269,7 @@ fn alone_a_member_is_killed_and_another_is_added_without_a_failed_request() {
     wait_for("the share of the added member", SOON, || (requests(&added) > 200).then_some(()));
     stop.store(true, Ordering::Relaxed);
     let sent: Vec<u64> = clients.into_iter().map(|client| client.join().unwrap()).collect();
-    println!("requests: {sent:?}, none failed");
+    println!("requests: {sent:?}");
     assert!(sent.iter().all(|count| *count > 300), "{sent:?}");
     let answer = get(members[0].admin(), "/upstreams");
     let shown: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
