@@ -9,8 +9,8 @@
 //! if anything else runs, even at a lower priority. Their names begin with `alone_`. The other
 //! end-to-end tests and the studies spend most of their time waiting, and their assertions hold on
 //! a busy machine. So first the studies and then these tests run beside all other test programs,
-//! of which two run at a time: some of them wait, too, or use one thread. The simulation and the
-//! documentation run at the same time, at the lowest priority.
+//! of which two run at a time: some of them wait, too, or use one thread. The documentation is
+//! built at the same time, and the simulation runs, at the lowest priority.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -209,8 +209,14 @@ fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
 /// `cargo doc` would check each dependency again. `cargo test --doc` uses the libraries that are
 /// built already, and runs this program instead of rustdoc: see [`rustdoc`].
 fn documented(root: &Path) -> io::Result<Output> {
-    let mut cargo = in_background(super::cargo().get_program().as_ref());
-    cargo.current_dir(root).args(["test", "--workspace", "--doc", "--locked", "--quiet"]);
+    let mut cargo = super::cargo();
+    cargo.stdin(Stdio::null()).current_dir(root).args([
+        "test",
+        "--workspace",
+        "--doc",
+        "--locked",
+        "--quiet",
+    ]);
     cargo.arg("--no-fail-fast");
     cargo.env("RUSTDOC", std::env::current_exe()?).env(DOCUMENTATION, root.join("target/doc"));
     cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1).output()

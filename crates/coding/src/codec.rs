@@ -14,8 +14,7 @@ use crate::limits::{DECODED_FREE_BYTES, DECODED_RATIO_MAX};
 pub enum Failed {
     /// The output would be longer than the caller allows.
     TooLong,
-    /// The output would be more than [`DECODED_RATIO_MAX`](crate::limits::DECODED_RATIO_MAX) times
-    /// as long as the input.
+    /// The output would be more than [`DECODED_RATIO_MAX`] times as long as the input.
     Bomb,
     /// The input is not of this coding, or is truncated.
     Malformed,
