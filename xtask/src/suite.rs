@@ -210,14 +210,8 @@ fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
 /// built already, and runs this program instead of rustdoc: see [`rustdoc`].
 fn documented(root: &Path) -> io::Result<Output> {
     let mut cargo = super::cargo();
-    cargo.stdin(Stdio::null()).current_dir(root).args([
-        "test",
-        "--workspace",
-        "--doc",
-        "--locked",
-        "--quiet",
-    ]);
-    cargo.arg("--no-fail-fast");
+    cargo.current_dir(root).args(["test", "--workspace", "--doc", "--locked", "--quiet"]);
+    cargo.arg("--no-fail-fast").stdin(Stdio::null());
     cargo.env("RUSTDOC", std::env::current_exe()?).env(DOCUMENTATION, root.join("target/doc"));
     cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1).output()
 }

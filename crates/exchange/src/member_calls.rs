@@ -12,8 +12,7 @@
 //! one; more of a body is kept than a limit.
 
 use cache::Cache;
-use cache::changes::Changes;
-use cache::key::StoredUri;
+use cache::paths::Paths;
 use config::HEALTH_PATH;
 use http1::{Method, Name, Target};
 use outcome::Outcome;
@@ -92,11 +91,8 @@ async fn changed<C: Client>(exchange: &mut Exchange<'_, C>) -> u16 {
     let RequestedUri { realm, authority, path } = uri;
     let cache = &context.worker.cache;
     let stored = context.stored_path(authority, path);
-    let of = |path| StoredUri::new(realm, authority, path);
-    let mut changes = Changes::of(cache.invalidate(of(&stored), None, false));
-    if *stored != *path {
-        changes.push(cache.invalidate(of(path), None, false));
-    }
+    let paths = Paths::new(path, &stored);
+    let changes = cache.invalidate_url(realm, authority, paths, None, false);
     done(cache, changes.durable(cache).await)
 }
 

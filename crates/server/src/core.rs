@@ -95,8 +95,6 @@ impl Core {
             };
             runtime::spawn(health::attend(Rc::clone(&worker.upstreams), resolver, groups))
         });
-        let attending_members =
-            is_first.then(|| runtime::spawn(spread::attend(Rc::clone(&worker))));
         // And one runs the disk.
         let cache = Arc::clone(&worker.cache);
         let task = CoreTask::new(Rc::clone(&worker));
@@ -109,15 +107,17 @@ impl Core {
                 }
             })
         });
-        // One core answers the queries of other caches.
-        let answering = is_first.then(|| {
-            [Protocol::Icp, Protocol::Htcp]
-                .map(|of| runtime::spawn(queries::answer(Rc::clone(&worker), of)))
-        });
-        // It also makes our digest, and fetches those of others.
-        let keeping = is_first.then(|| {
-            let ours = runtime::spawn(our_digest::keep(Rc::clone(&worker)));
-            [ours, runtime::spawn(peer_digests::keep(Rc::clone(&worker)))]
+        // One core answers other caches, makes our digest and fetches theirs, and attends to the
+        // other members of the cluster.
+        let among_caches = is_first.then(|| {
+            let worker = || Rc::clone(&worker);
+            [
+                runtime::spawn(queries::answer(worker(), Protocol::Icp)),
+                runtime::spawn(queries::answer(worker(), Protocol::Htcp)),
+                runtime::spawn(our_digest::keep(worker())),
+                runtime::spawn(peer_digests::keep(worker())),
+                runtime::spawn(spread::attend(worker())),
+            ]
         });
         let admin = admin.map(|listener| {
             worker.shared.own.add_of(&listener);
@@ -129,10 +129,7 @@ impl Core {
         if let Some(attending) = attending {
             attending.abort();
         }
-        if let Some(attending) = attending_members {
-            attending.abort();
-        }
-        for task in answering.into_iter().flatten().chain(keeping.into_iter().flatten()) {
+        for task in among_caches.into_iter().flatten() {
             task.abort();
         }
         if let Some(admin) = admin {

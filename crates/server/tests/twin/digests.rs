@@ -305,19 +305,21 @@ fn our_digest_is_there_on_reverse_listeners_too() {
     });
 }
 
+/// A server with a store on disk, and with a digest for all.
+fn announcing() -> Config {
+    let mut config = on_disk(open());
+    config.digest = serving("0.0.0.0/0");
+    config
+}
+
 #[test]
 fn our_digest_has_what_only_the_disk_has_and_not_what_was_purged() {
-    let config = || {
-        let mut config = on_disk(open());
-        config.digest = serving("0.0.0.0/0");
-        config
-    };
     sim::check(0..3, |seed| {
         let disk = Disk::new(seed);
         let options = |seed| sim::Options::rough(seed).with_disk(disk.clone(), QUICK);
         let path = |at: usize| format!("/disk{at}?size=900&cc=max-age=3000");
         let url = format!("http://10.0.0.1{PATH}");
-        run(options(seed), config(), async |_: Rc<World>| {
+        run(options(seed), announcing(), async |_: Rc<World>| {
             for at in 0..6 {
                 get(HERE, &path(at), "").await;
             }
@@ -325,7 +327,7 @@ fn our_digest_has_what_only_the_disk_has_and_not_what_was_purged() {
             // Written within a quarter of a second, synced within five.
             sleep(Duration::from_secs(6)).await;
         });
-        run(options(seed + 1000), config(), async |world: Rc<World>| {
+        run(options(seed + 1000), announcing(), async |world: Rc<World>| {
             sleep(Duration::from_secs(5)).await;
             let digest = digest_of(&Client::new().await.get(&url, "").await);
             assert_eq!(digest.header().count(), 6);
@@ -343,22 +345,17 @@ fn our_digest_has_what_only_the_disk_has_and_not_what_was_purged() {
 
 #[test]
 fn our_digest_has_nothing_that_was_purged_softly_and_that_only_the_disk_has() {
-    let config = || {
-        let mut config = on_disk(open());
-        config.digest = serving("0.0.0.0/0");
-        config
-    };
     sim::check(0..3, |seed| {
         let disk = Disk::new(seed);
         let options = |seed| sim::Options::rough(seed).with_disk(disk.clone(), QUICK);
         let path = |at: usize| format!("/disk{at}?size=900&cc=max-age=3000");
-        run(options(seed), config(), async |_: Rc<World>| {
+        run(options(seed), announcing(), async |_: Rc<World>| {
             for at in 0..3 {
                 get(HERE, &path(at), "").await;
             }
             sleep(Duration::from_secs(6)).await;
         });
-        run(options(seed + 1000), config(), async |_: Rc<World>| {
+        run(options(seed + 1000), announcing(), async |_: Rc<World>| {
             let purge = b"POST /purge?prefix=http://10.0.0.2/disk0&soft=1 HTTP/1.1\r\nHost: a\r\n\
                           Content-Length: 0\r\n\r\n";
             assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge).await.status, 200);
@@ -374,24 +371,19 @@ fn our_digest_has_nothing_that_was_purged_softly_and_that_only_the_disk_has() {
 /// The disk here takes too long for all that is on it.
 #[test]
 fn our_first_digest_does_not_wait_for_the_disk_and_the_next_has_what_was_read_in_time() {
-    let config = || {
-        let mut config = on_disk(open());
-        config.digest = serving("0.0.0.0/0");
-        config
-    };
     sim::check(0..1, |seed| {
         let disk = Disk::new(seed);
         let path = |at: usize| format!("/disk{at}?size=900&cc=max-age=3000");
         let options =
             |seed, read: Duration| sim::Options::new(seed).with_disk(disk.clone(), read..read * 2);
-        run(options(seed, Duration::from_micros(20)), config(), async |_: Rc<World>| {
+        run(options(seed, Duration::from_micros(20)), announcing(), async |_: Rc<World>| {
             for at in 0..60 {
                 get(HERE, &path(at), "").await;
             }
             sleep(Duration::from_secs(6)).await;
         });
         let slow = Duration::from_secs(1);
-        run(options(seed + 1000, slow), config(), async |_: Rc<World>| {
+        run(options(seed + 1000, slow), announcing(), async |_: Rc<World>| {
             let url = format!("http://10.0.0.1{PATH}");
             sleep(Duration::from_secs(2)).await;
             let first = Client::new().await.get(&url, "").await;
@@ -406,11 +398,6 @@ fn our_first_digest_does_not_wait_for_the_disk_and_the_next_has_what_was_read_in
 
 #[test]
 fn our_digest_has_no_error_and_after_a_domain_is_denied_nothing_of_it() {
-    let config = || {
-        let mut config = on_disk(open());
-        config.digest = serving("0.0.0.0/0");
-        config
-    };
     sim::check(0..3, |seed| {
         let disk = Disk::new(seed);
         let options = |seed| sim::Options::rough(seed).with_disk(disk.clone(), QUICK);
@@ -418,7 +405,7 @@ fn our_digest_has_no_error_and_after_a_domain_is_denied_nothing_of_it() {
             let got = Client::new().await.get(&format!("http://10.0.0.1{PATH}"), "").await;
             digest_of(&got)
         };
-        run(options(seed), config(), async |_: Rc<World>| {
+        run(options(seed), announcing(), async |_: Rc<World>| {
             let path = "/d?size=30&cc=max-age=3000";
             get(HERE, path, "").await;
             get(HERE, "/broken?size=30&status=500&cc=max-age=3000", "").await;
@@ -427,7 +414,7 @@ fn our_digest_has_no_error_and_after_a_domain_is_denied_nothing_of_it() {
             assert!(has(&digest, &format!("http://10.0.0.2{path}")));
             assert_eq!(digest.header().count(), 1);
         });
-        let mut denied = config();
+        let mut denied = announcing();
         denied.forward.deny_domains = vec!["10.0.0.2".parse().unwrap()];
         run(options(seed + 1000), denied, async |_: Rc<World>| {
             sleep(MINUTE + MINUTE / 2).await;
