@@ -1,6 +1,6 @@
 //! Clients of the smuggling tests: one sends arbitrary bytes, and one reads strictly.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ pub(crate) fn exchange(to: SocketAddr, parts: &[Vec<u8>]) -> Vec<u8> {
 pub(crate) fn ask(to: SocketAddr, host: &str, target: &str) -> Result<(u16, String), String> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let mut reading = Reading::send(to, request.as_bytes())?;
-    let got = reading.response("GET")?.ok_or("no answer")?;
+    let got = reading.response("GET")?;
+    let got = got.ok_or_else(|| format!("no answer, but {:?}", reading.end))?;
     reading.nothing_more()?;
     Ok((got.status, String::from_utf8_lossy(&got.body).into_owned()))
 }
@@ -79,7 +80,8 @@ impl Response {
 pub(crate) struct Reading {
     stream: TcpStream,
     bytes: Vec<u8>,
-    ended: bool,
+    /// How the connection has ended.
+    end: Option<String>,
 }
 
 impl Reading {
@@ -87,7 +89,7 @@ impl Reading {
         let mut stream = TcpStream::connect(to).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.write_all(bytes).map_err(|error| error.to_string())?;
-        Ok(Reading { stream, bytes: Vec::new(), ended: false })
+        Ok(Reading { stream, bytes: Vec::new(), end: None })
     }
 
     /// Ignores write errors: a closed connection is noticed when reading.
@@ -198,23 +200,23 @@ impl Reading {
 
     /// Reads more; false at the end or after a reset.
     fn more(&mut self) -> Result<bool, String> {
-        if self.ended {
-            return Ok(false);
-        }
         let mut part = [0; 4096];
-        match self.stream.read(&mut part) {
-            Ok(read) if read > 0 => {
-                self.bytes.extend_from_slice(&part[..read]);
-                Ok(true)
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                Err(format!("nothing came; so far {}", self.bytes.escape_ascii()))
-            }
-            Ok(_) | Err(_) => {
-                self.ended = true;
-                Ok(false)
+        while self.end.is_none() {
+            match self.stream.read(&mut part) {
+                Ok(0) => self.end = Some("a close".to_owned()),
+                Ok(read) => {
+                    self.bytes.extend_from_slice(&part[..read]);
+                    return Ok(true);
+                }
+                // A stopped process that goes on: a read with a time-out is not begun again.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(format!("nothing came; so far {}", self.bytes.escape_ascii()));
+                }
+                Err(error) => self.end = Some(error.to_string()),
             }
         }
+        Ok(false)
     }
 }
 
