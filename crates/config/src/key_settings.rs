@@ -147,14 +147,18 @@ const OF_ONE_CLIENT: &[(u16, &str)] = &[
 const OF_ONE_REQUEST: &[u16] = &[400, 406, 408, 411, 413, 415, 416, 417, 421, 422, 425, 426];
 
 impl StatusPattern {
-    /// Whether it matches a status.
+    /// Whether a response with this status has a lifetime by it.
     pub fn matches(self, status: u16) -> bool {
+        let is_of_client = || OF_ONE_CLIENT.iter().any(|(of, _)| *of == status);
+        let is_of_one = || is_of_client() || OF_ONE_REQUEST.contains(&status);
+        self.covers(status) && (self == StatusPattern::One(status) || !is_of_one())
+    }
+
+    /// Whether it names a status, alone or as one of its class.
+    pub fn covers(self, status: u16) -> bool {
         match self {
             StatusPattern::One(one) => status == one,
-            StatusPattern::Class(class) => {
-                let is_of_client = OF_ONE_CLIENT.iter().any(|(of, _)| *of == status);
-                status / 100 == class && !is_of_client && !OF_ONE_REQUEST.contains(&status)
-            }
+            StatusPattern::Class(class) => status / 100 == class,
         }
     }
 }

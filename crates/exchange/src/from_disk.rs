@@ -125,7 +125,10 @@ impl<C: Client> Exchange<'_, C> {
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
                     *at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
                     match self.is_paced() {
-                        true => Box::pin(self.send_held(&slices)).await?,
+                        true => {
+                            let _record = self.context.worker.io.held(rest.holds());
+                            Box::pin(self.send_held(&slices)).await?;
+                        }
                         false => self.client.send(&slices, next.is_some()).await?,
                     }
                     next
@@ -157,6 +160,8 @@ impl<C: Client> Exchange<'_, C> {
         let is_small = self.is_paced() && self.context.worker.io.is_pressed();
         Ok(match rest.next().await? {
             Some(piece) if is_small => Some(rest.keep(piece, PRESSED_BYTES)),
+            // Its memory may be a whole record that is not written yet.
+            Some(piece) if self.is_paced() => Some(piece.alone()),
             piece => piece,
         })
     }

@@ -59,5 +59,5 @@ fn names_own(scheme: &[u8], authority: &[u8], own: &OwnAddresses) -> bool {
     let port = parsed.port.or(Scheme::of(scheme).map(Scheme::port));
     let host = std::str::from_utf8(parsed.host).unwrap_or_default();
     let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    matches!((ip, port), (Ok(ip), Some(port)) if own.hold(SocketAddr::new(ip, port)))
+    matches!((ip, port), (Ok(ip), Some(port)) if own.hold_own(SocketAddr::new(ip, port)))
 }

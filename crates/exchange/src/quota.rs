@@ -8,9 +8,10 @@
 //! A fresh hit is answered in its turn if all its quotas admit it at once and none paces bodies,
 //! counts requests in progress or adds fields. Otherwise it takes an exchange, which decides again.
 //!
-//! What never happens: a body is sent faster than its pools allow; more than one read of it, from
-//! the upstream or from the disk, is held while it waits, or is not counted as held; while clients
-//! hold too much, such a read is longer than `PRESSED_BYTES`, unless it was made before.
+//! What never happens: a body other than our digest is sent faster than its pools allow; more than
+//! one read of it, from the upstream or from the disk, is held while it waits, or is not counted as
+//! held; while clients hold too much, such a read is longer than `PRESSED_BYTES`, unless it was
+//! made before.
 
 use std::net::IpAddr;
 use std::time::Duration;

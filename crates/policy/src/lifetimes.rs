@@ -4,6 +4,8 @@
 //! apply it (`caching::Configured`). A stored response contains the result, so hits pay nothing,
 //! and a changed configuration applies when a response is fetched or confirmed again.
 
+use std::time::Duration;
+
 use caching::Configured;
 use config::{Lifetime, NEGATIVE, StatusPattern};
 
@@ -31,8 +33,11 @@ impl Lifetimes {
         // A part is stored, and lives, as the whole does.
         let status = if status == 206 { 200 } else { status };
         let matches = |one: &Lifetime| {
+            // No lifetime at all is for each status of a class.
+            let is_none = one.ttl == Some(Duration::ZERO);
             let of_status = match &one.status[..] {
                 [] => is_usual(status),
+                named if is_none => named.iter().any(|of| of.covers(status)),
                 named => named.iter().any(|of| of.matches(status)),
             };
             let types = &one.content_type;
@@ -43,7 +48,7 @@ impl Lifetimes {
             Some(at) => &self.listed[at],
             None => self.negative.as_ref().filter(|negative| matches(negative))?,
         };
-        let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Some(Configured {
             lifetime_ms: one.ttl.map(ms),
             overrules: one.overrule,
@@ -63,8 +68,6 @@ fn is_usual(status: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -119,5 +122,22 @@ mod tests {
         }
         route.lifetimes = vec![of(&["4xx"])];
         assert!(applies(&route, 403) && !applies(&route, 401) && !applies(&route, 407));
+    }
+
+    /// `status = ["4xx"]`, `ttl = "0s"`, `overrule = true` left a 400 with `max-age` fresh.
+    #[test]
+    fn a_class_with_no_lifetime_is_for_all_of_its_statuses() {
+        let mut route = config::Route::to("g");
+        route.lifetimes = vec![Lifetime {
+            status: vec!["4xx".parse().unwrap()],
+            ttl: Some(Duration::ZERO),
+            overrule: true,
+            ..Lifetime::default()
+        }];
+        for status in [400, 401, 403, 413, 429] {
+            let of = Lifetimes::new(&route).of(0, status, b"").unwrap();
+            assert_eq!((of.lifetime_ms, of.overrules), (Some(0), true), "{status}");
+        }
+        assert!(Lifetimes::new(&route).of(0, 500, b"").is_none());
     }
 }

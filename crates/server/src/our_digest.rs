@@ -51,9 +51,10 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) async fn keep(worker: Rc<Worker>) {
     let mut next = time::now();
     let mut lifetime = DIGEST_FIRST_AFTER;
+    // A disk that is too large for one digest is read in turns.
+    let mut first_part = 0;
     loop {
-        let interval = worker.snapshot().config.digest.as_ref().map(|rules| rules.interval);
-        match interval {
+        match interval(&worker.snapshot()) {
             None => {
                 worker.shared.digest.set(None);
                 (next, lifetime) = (time::now(), DIGEST_FIRST_AFTER);
@@ -63,17 +64,32 @@ pub(crate) async fn keep(worker: Rc<Worker>) {
             Some(interval) => {
                 lifetime = lifetime.min(interval);
                 next = time::now() + lifetime;
-                Making::new(&worker, lifetime).make().await;
-                lifetime *= 2;
+                let mut making = Making::new(&worker, (interval, lifetime), first_part);
+                match making.make().await {
+                    Ok(()) => lifetime *= 2,
+                    Err(Changed) => next = time::now(),
+                }
+                first_part = making.part;
             }
         }
         time::sleep(LOOK).await;
     }
 }
 
+/// How often a digest is made, if the configuration says that one is made.
+fn interval(snapshot: &Snapshot) -> Option<Duration> {
+    snapshot.config.digest.as_ref().map(|rules| rules.interval)
+}
+
+/// A reload has changed how often a digest is made, or that one is made at all.
+struct Changed;
+
 /// A digest that is being made.
 struct Making<'w> {
     worker: &'w Worker,
+    /// How often one is made, as configured when it was begun.
+    interval: Duration,
+    /// Renewed before each slice.
     snapshot: Rc<Snapshot>,
     /// A request without fields.
     plain: OwnedRequest,
@@ -81,6 +97,8 @@ struct Making<'w> {
     /// When it expires, in unix milliseconds. What is stale before this is not announced.
     until_ms: u64,
     reading: Reading,
+    /// The part of the disk's index that is read next.
+    part: usize,
     /// What memory has, so that it is not read from the disk. It never grows: what it has no room
     /// for is read.
     in_memory: HashSet<Fingerprint, BuildHasherDefault<Itself>>,
@@ -128,43 +146,58 @@ impl Hasher for Itself {
 }
 
 impl<'w> Making<'w> {
-    fn new(worker: &'w Worker, lifetime: Duration) -> Making<'w> {
+    fn new(
+        worker: &'w Worker,
+        (interval, lifetime): (Duration, Duration),
+        part: usize,
+    ) -> Making<'w> {
         let cache = &worker.cache;
         let on_disk = cache.disk().map(|disk| disk.len());
         let (known, objects) = (cache.store.len(), cache.store.len() + on_disk.unwrap_or(0));
         let reading = Reading::of(on_disk.unwrap_or(0), lifetime);
-        let slices = known.div_ceil(DIGEST_SLOTS_PER_SLICE) as u32;
+        let slices = cache.store.slots().div_ceil(DIGEST_SLOTS_PER_SLICE) as u32;
         let making = DIGEST_SLICE_EVERY * slices * 2 + reading.expected;
         let prints = on_disk.map_or(0, |_| DIGEST_PRINTS_MAX.min(known + DIGEST_SPARE_URLS));
         Making {
             worker,
+            interval,
             snapshot: worker.snapshot(),
             plain: parsed(PLAIN).expect("a whole request"),
             digest: Digest::new(objects + objects / 8 + DIGEST_SPARE_URLS),
             until_ms: time::wall_ms() + (making + lifetime).as_millis() as u64,
             reading,
+            part,
             in_memory: HashSet::with_capacity_and_hasher(prints, BuildHasherDefault::default()),
         }
     }
 
-    async fn make(mut self) {
+    async fn make(&mut self) -> Result<(), Changed> {
         let cache = &self.worker.cache;
         // All purges concern it that concern everything, and no others.
         let of_none = StoredUri::new(OF_NONE, b"none.invalid", b"/");
         let any = Resource::new(of_none, std::iter::empty(), cache.purges.now());
-        self.add_memory().await;
+        self.add_memory().await?;
         if let Some(disk) = cache.disk() {
             if self.worker.shared.digest.get().is_none() {
                 self.publish();
             }
-            self.add_disk(&disk).await;
+            self.add_disk(&disk).await?;
         }
         if cache.is_overtaken(&any) {
             tracing::debug!("everything was purged, so a cache digest is made again");
             self.digest = Digest::new(self.digest.header().capacity() as usize);
-            self.add_memory().await;
+            self.add_memory().await?;
         }
         self.publish();
+        Ok(())
+    }
+
+    /// Before each slice: the configuration in force.
+    fn renew(&mut self) -> Result<(), Changed> {
+        self.snapshot = self.worker.snapshot();
+        // What was slow for a time must not be announced with a lifetime that has passed.
+        self.until_ms = self.until_ms.max(time::wall_ms());
+        if interval(&self.snapshot) == Some(self.interval) { Ok(()) } else { Err(Changed) }
     }
 
     fn publish(&self) {
@@ -177,14 +210,14 @@ impl<'w> Making<'w> {
         self.worker.shared.digest.set(Some(Made { bytes, made_ms, lifetime }));
     }
 
-    async fn add_memory(&mut self) {
+    async fn add_memory(&mut self) -> Result<(), Changed> {
         let cache = &self.worker.cache;
         let (mut at, mut found) = (Some(Cursor::default()), Vec::new());
         while let Some(from) = at {
+            self.renew()?;
             at = cache.store.visit(from, DIGEST_SLOTS_PER_SLICE, |key, entry| {
                 found.push((key, entry.clone()));
             });
-            self.snapshot = self.worker.snapshot();
             for (key, entry) in found.drain(..) {
                 if self.in_memory.len() < self.in_memory.capacity() {
                     self.in_memory.insert(key.into());
@@ -195,6 +228,7 @@ impl<'w> Making<'w> {
             }
             time::sleep(DIGEST_SLICE_EVERY).await;
         }
+        Ok(())
     }
 
     /// Whether a plain GET gets the response under this key.
@@ -205,16 +239,23 @@ impl<'w> Making<'w> {
         matches!(found, Lookup::Found(stored, at) if at == key && stored.is_fresh(self.until_ms))
     }
 
-    async fn add_disk(&mut self, disk: &DiskStore) {
+    /// Reads all parts, from the one at which the last digest had no time left.
+    async fn add_disk(&mut self, disk: &DiskStore) -> Result<(), Changed> {
         let end = time::now() + self.reading.time_max;
-        for part in 0.. {
-            let Some(mut prints) = disk.objects(part) else { return };
+        let next = |part: usize| (part + 1) % disk.parts();
+        for turn in 0..disk.parts() {
+            let mut prints = disk.objects(self.part).unwrap_or_default();
             prints.retain(|print| !self.in_memory.contains(print));
             for some in prints.chunks(self.reading.per_slice) {
+                self.renew()?;
                 if time::now() >= end {
-                    return tracing::debug!("a cache digest has not all that is on the disk");
+                    if turn == 0 {
+                        self.part = next(self.part);
+                    }
+                    let urls = self.digest.header().count();
+                    tracing::info!(urls, "a cache digest has not all that is on the disk");
+                    return Ok(());
                 }
-                self.snapshot = self.worker.snapshot();
                 for print in some {
                     let Some((key, stored)) = listed(disk, *print).await else { continue };
                     // The variants of a URI are found by way of memory only.
@@ -229,7 +270,9 @@ impl<'w> Making<'w> {
                 }
                 time::sleep(DIGEST_SLICE_EVERY).await;
             }
+            self.part = next(self.part);
         }
+        Ok(())
     }
 
     /// Adds the URL of a response, if a listener would serve it. `is_it` says whether it is what

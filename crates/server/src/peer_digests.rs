@@ -4,8 +4,9 @@
 //! with the last one. A failure leaves the last one in use until its time is over.
 //!
 //! What never happens: a digest is fetched twice at a time; more is read of it than its header
-//! says, which is at most [`peering::limits::DIGEST_BYTES_MAX`]; what has no such header is read to
-//! its end. While a new digest is checked, it takes twice its size, besides the one in use.
+//! says, which is at most [`peering::limits::DIGEST_BYTES_MAX`], or more than the length of a
+//! header of what begins with none. While a new digest is checked, it takes twice its size, besides
+//! the one in use.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -337,6 +337,11 @@ impl<V> Store<V> {
         }
     }
 
+    /// The slots that [`Store::visit`] visits: the most objects that there ever were.
+    pub fn slots(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).slots()).sum()
+    }
+
     /// Number of objects.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()

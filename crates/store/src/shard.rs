@@ -56,6 +56,10 @@ impl<V> Shard<V> {
         self.bytes_max
     }
 
+    pub(crate) fn slots(&self) -> usize {
+        self.policy.slots()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.policy.len() - self.outdated
     }

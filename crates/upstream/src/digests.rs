@@ -210,12 +210,13 @@ fn position(peers: &[Peer], url: &[u8], looked_up: impl Fn(&Peer)) -> Option<usi
     if !peers.iter().any(|peer| peer.fetches_digest) {
         return None;
     }
-    let (key, now) = (Key::of_get(url), time::now());
+    let key = Key::of_get(url);
     let has = |peer: &Peer| {
         peer.digest().is_some_and(|of| {
             looked_up(peer);
             of.digest.contains(&key)
         })
     };
-    peers.iter().position(|peer| peer.is_usable(now) && has(peer))
+    // A peer that rests after false answers to queries is judged by its digest all the same.
+    peers.iter().position(|peer| peer.group.is_usable() && has(peer))
 }

@@ -214,18 +214,22 @@ struct Round {
 }
 
 impl Asker {
-    /// Asks these peers for a URL, for a request with these fields. Returns the first that has a
-    /// response.
+    /// Asks these peers for a URL, for a request with the fields that `fields` returns. Returns the
+    /// first that has a response.
     pub async fn ask(
         &self,
         peers: &[Peer],
-        what: (&[u8], &[u8]),
+        (url, fields): (&[u8], impl Fn() -> Vec<u8>),
         limit: Duration,
     ) -> Option<Found> {
-        if let Some(found) = digests::look_up(peers, what.0) {
+        if let Some(found) = digests::look_up(peers, url) {
             return Some(found);
         }
-        let inner = &self.0;
+        if !peers.iter().any(Peer::is_asked) {
+            return None;
+        }
+        let (inner, fields) = (&self.0, fields());
+        let what = (url, &fields[..]);
         let round = Rc::new(Round::default());
         let mut waiting = Waiting { inner, sent: Vec::new() };
         let now = time::now();

@@ -112,9 +112,8 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
     let Forwarding { worker, to, head, .. } = forwarding;
     let peers = &course.peers;
     let url = url_for_peers(to);
-    let request = forwarding.request_to_peer(ask);
-    let fields = query_fields(&request);
-    let asking = worker.upstreams.asker.ask(&peers.asked, (&url, &fields), peers.query_timeout);
+    let fields = || query_fields(&forwarding.request_to_peer(ask));
+    let asking = worker.upstreams.asker.ask(&peers.asked, (&url, fields), peers.query_timeout);
     let Found { at, by } = asking.await?;
     let peer = &peers.asked[at];
     let lines: &[u8] = match peer.kind {
@@ -125,6 +124,7 @@ async fn from_peer(forwarding: &Forwarding<'_>, course: &Course, ask: &Ask) -> O
         Target::Absolute { .. } if *to.stored_path == *to.path => head.target_bytes,
         _ => &url,
     };
+    let request = forwarding.request_to_peer(ask);
     let through = request.with_lines(worker.io.buffer(), Some(absolute), lines);
     let peer_to = To::Group(Arc::clone(&peer.group), 0, None);
     let answer = upstream::exchange(&worker.upstreams, &peer_to, &through, &mut |_| {}).await;

@@ -248,6 +248,12 @@ impl OwnAddresses {
             return true;
         }
         drop(members);
+        self.hold_own(to)
+    }
+
+    /// Whether a connection to `to` would come to us.
+    pub fn hold_own(&self, to: SocketAddr) -> bool {
+        let ip = to.ip().to_canonical();
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         own.iter().filter(|own| own.port() == to.port()).any(|own| {
             let own = own.ip().to_canonical();

@@ -561,6 +561,37 @@ fn paced_clients_of_a_pressed_core_hold_small_parts_of_blocks() {
     });
 }
 
+/// What is read before it is written is the whole record, and stays in memory for the reader.
+#[test]
+fn a_paced_body_counts_a_record_that_is_not_written_until_it_is() {
+    let pool = limited(|quota| {
+        quota.bytes = Some("5000/s".parse().unwrap());
+        quota.bytes_burst = Some(1024);
+    });
+    let config = with(pool, |config| {
+        *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
+    });
+    sim::check(0..2, |seed| {
+        each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
+            let target = "/disk?size=50000&cc=max-age=6000";
+            let other = async |fields: &str| {
+                let got = Client::new().await.get(target, fields).await;
+                assert_eq!(got.body, expected(target, None));
+            };
+            other("").await;
+            let looks = async {
+                sleep(Duration::from_millis(200)).await;
+                let record = world.counter("client_held_bytes");
+                assert!(record > 16 << 10, "{record} bytes");
+                sleep(Duration::from_secs(4)).await;
+                let block = world.counter("client_held_bytes");
+                assert!((1..=2 * 4096).contains(&block), "{block} bytes");
+            };
+            runtime::join(other("X-Client: a\r\n"), looks).await;
+        });
+    });
+}
+
 /// Two pools as Squid's class 2 has: one for all, one for each client.
 #[test]
 fn a_pool_for_all_is_shared() {

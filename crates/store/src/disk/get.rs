@@ -45,6 +45,16 @@ impl Piece {
         let start = self.range.start + part.start;
         Piece { bytes: Arc::clone(&self.bytes), range: start..start + part.len() }
     }
+
+    /// The same bytes, in memory that has hardly more than them.
+    #[must_use]
+    pub fn alone(self) -> Piece {
+        if self.bytes.len() / 2 <= self.range.len() {
+            return self;
+        }
+        let bytes = Arc::new(self.to_vec());
+        Piece { range: 0..bytes.len(), bytes }
+    }
 }
 
 /// A body cannot be read to its end: a block is corrupt or was evicted meanwhile. The object is
@@ -463,6 +473,21 @@ impl Body {
             self.record.first = First::Past;
         }
         Ok(Some(piece))
+    }
+
+    /// Bytes of memory that are kept for this body besides its pieces: records that are not
+    /// written yet. One that has been written meanwhile is read from the disk from now on.
+    pub fn holds(&mut self) -> usize {
+        let index = &self.record.store.0.index;
+        let chunk = self.chunk.as_mut().map(|(_, found)| found);
+        let mut bytes = 0;
+        for found in std::iter::once(&mut self.record.found).chain(chunk) {
+            if found.unwritten.is_some() && index.is_written(found.print, found.place) {
+                found.unwritten = None;
+            }
+            bytes += found.unwritten.as_ref().map_or(0, |record| record.holds());
+        }
+        bytes
     }
 
     /// Keeps no more than the beginning of the piece that was returned last, in memory for it

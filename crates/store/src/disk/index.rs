@@ -251,6 +251,13 @@ impl Index {
         }
     }
 
+    /// Whether a record is at that place on the disk.
+    pub(super) fn is_written(&self, print: u64, place: Place) -> bool {
+        let shard = self.lock(print);
+        let found = shard.find(print);
+        found.is_some_and(|entry| entry.place() == place && entry.flags & BUFFERED == 0)
+    }
+
     /// Whether the ghosts know a fingerprint. Forgets it if `taken`.
     pub(super) fn ghost(&self, print: u64, taken: bool) -> bool {
         let mut shard = self.lock(print);

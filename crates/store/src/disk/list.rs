@@ -32,6 +32,12 @@ pub struct Listed {
 }
 
 impl DiskStore {
+    /// The number of parts of the index.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.0.index.shards()
+    }
+
     /// The objects in a part of the index; `None` after the last part.
     #[must_use]
     pub fn objects(&self, part: usize) -> Option<Vec<Fingerprint>> {

@@ -167,6 +167,12 @@ impl Unwritten {
         self.len
     }
 
+    /// Bytes in memory: what it is made from, and what was made of that.
+    pub(super) fn holds(&self) -> usize {
+        let copies = usize::from(self.from.is_some()) + usize::from(self.made.get().is_some());
+        self.len as usize * copies
+    }
+
     /// The bytes for the disk, for a reader that comes before they are written.
     pub(super) fn bytes(&self, blocks: Blocks, sums: &Sums) -> Arc<Vec<u8>> {
         let make = || {
