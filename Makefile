@@ -12,7 +12,7 @@ help:
 	@echo "make demo    install what is missing, build what the demo needs, draw a load line"
 	@echo "make build   install what is missing, build the whole program: target/release/plimsoll"
 	@echo "make test    install what is missing, check format and lints, run every test"
-	@echo "make bench   measure what a request costs: a null server, other servers, this one"
+	@echo "make bench   measure what a request costs, beside other servers; ten minutes of trouble"
 	@echo "make studies run every experiment of the papers, on one page (half an hour)"
 	@echo "make lint    check format, lints and style only"
 	@echo "make setup   install what the tests need"
@@ -47,6 +47,7 @@ bench:
 	cargo build --release --locked -p plimsoll -p bench
 	cargo run --release --locked -p readiness --example wait_cost
 	cargo run --release --locked -p bench
+	cargo run --release --locked -p bench -- soak --hours 0.17
 
 studies:
 	@./setup.sh bench

@@ -16,6 +16,7 @@ mod layout;
 mod measure;
 mod process;
 mod servers;
+mod soak;
 mod table;
 mod tails;
 mod tls;
@@ -97,6 +98,8 @@ enum Part {
     Layout(layout::Flags),
     /// Count the instructions of a request, by type of request.
     Counts(counts::Flags),
+    /// Run our server for hours under mixed load and troubles, and watch what must hold.
+    Soak(soak::Flags),
 }
 
 /// All results.
@@ -151,6 +154,7 @@ fn main() -> ExitCode {
         }
         Some(Part::Layout(flags)) => layout::run(flags),
         Some(Part::Counts(flags)) => counts::run(flags),
+        Some(Part::Soak(flags)) => soak::run(flags),
         None => bench(&flags),
     };
     match done {
@@ -187,10 +191,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
         .ok()
         .filter(|length| !length.is_zero() && *length <= Duration::from_secs(600))
         .ok_or("--seconds: not above 0 and at most 600")?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|e| e.to_string())?;
-    }
+    let stop = stopped_by_signals()?;
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     // With only one CPU everything shares it, which the utilisation shows.
     let other_cpu = if cpus > OTHER_CPU { OTHER_CPU } else { SERVER_CPU };
@@ -208,6 +209,15 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let report = run(flags, &servers, &scenarios, &context)?;
     origin.stop()?;
     print(&report, &scenarios, flags.json)
+}
+
+/// What SIGINT and SIGTERM set.
+fn stopped_by_signals() -> Result<Arc<AtomicBool>, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|e| e.to_string())?;
+    }
+    Ok(stop)
 }
 
 /// The servers and scenarios that the flags select.

@@ -4,6 +4,7 @@
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
 //! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
+//! - `cargo xtask soak` runs the server for hours under mixed load and troubles.
 //!
 //! It uses no other crate, so it builds in a second.
 //! `tidy` never changes a file: each finding says what is wrong and how to fix it.
@@ -21,7 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask planted [BUG...] \
-                     | cargo xtask simulate [--seconds N] [--seed S]";
+                     | cargo xtask simulate [--seconds N] [--seed S] \
+                     | cargo xtask soak [--hours N]";
 
 fn main() -> ExitCode {
     if let Some(code) = suite::rustdoc() {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["test"] => suite::run(&root()),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),
         ["simulate", flags @ ..] => simulate(flags),
+        ["soak", flags @ ..] => soak(flags),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -55,6 +58,23 @@ fn simulate(flags: &[&str]) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Builds the server and the bench, and runs its soak.
+fn soak(flags: &[&str]) -> ExitCode {
+    let build = ["build", "--release", "--locked", "-p", "plimsoll", "-p", "bench"];
+    let run = ["run", "--release", "--locked", "-p", "bench", "--", "soak"];
+    for arguments in [&build[..], &[&run[..], flags].concat()] {
+        match cargo().current_dir(root()).args(arguments).status() {
+            Ok(status) if status.success() => {}
+            Ok(_) => return ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("soak: cargo: {error}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn cargo() -> Command {
