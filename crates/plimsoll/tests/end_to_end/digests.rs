@@ -99,7 +99,7 @@ fn by_its_digest(home: &Home, count: usize, kind: &str) {
         }
         // What a parent has not, it fetches.
         _ => {
-            assert!(hits >= half);
+            assert!(hits >= half, "{hits} of {half}: {}", get(ours.admin(), "/metrics"));
             assert_eq!(lines(&our_log(), &[" FIRSTUP_PARENT/127.0.0.2 "]), count - hits);
         }
     }

@@ -67,13 +67,14 @@ max_filedescriptors 4096
 "
             ),
         );
+        let flags = home.squid(name, &conf);
         if more.contains("cache_dir") {
-            let made = Command::new(&squid).args(["-N", "-z", "-f", &conf]).output().unwrap();
+            let made = Command::new(&squid).args(&flags).arg("-z").output().unwrap();
             assert!(made.status.success(), "{made:?}");
         }
         let mut child = Running::start(
             Command::new(squid)
-                .args(["-N", "-f", &conf])
+                .args(flags)
                 .stdout(Stdio::null())
                 .stderr(output_file(home, &format!("{name}.err"))),
         );

@@ -154,7 +154,7 @@ max_filedescriptors 8192
     );
     let mut server = Running::start(
         Command::new(squid)
-            .args(["-N", "-f", &conf])
+            .args(home.squid("squid", &conf))
             .stdout(Stdio::null())
             .stderr(output_file(&home, "squid.err")),
     );

@@ -27,6 +27,16 @@ pub(crate) struct Home {
     _share: Share,
 }
 
+impl Drop for Home {
+    fn drop(&mut self) {
+        let all = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        let ours = self.segments();
+        for one in all.filter(|one| one.file_name().to_string_lossy().starts_with(&ours)) {
+            let _ = fs::remove_file(one.path());
+        }
+    }
+}
+
 /// Held as long as the directory. A failing test ends its load when its guards are dropped, so a
 /// poisoned lock can be ignored.
 enum Share {
@@ -60,6 +70,19 @@ impl Home {
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The beginning of the names of Squid's segments of shared memory.
+    fn segments(&self) -> String {
+        let name = self.path().file_name().unwrap_or_default().to_string_lossy();
+        name.chars().filter(char::is_ascii_alphanumeric).collect()
+    }
+
+    /// Flags of a Squid in the foreground. Segments of shared memory have the name of its service,
+    /// and those of one that was killed keep another one with this name from starting.
+    pub(crate) fn squid(&self, name: &str, conf: &str) -> [String; 5] {
+        let service = self.segments() + name;
+        ["-N", "-n", &service, "-f", conf].map(str::to_owned)
     }
 
     /// The path of a file in it, for a flag.

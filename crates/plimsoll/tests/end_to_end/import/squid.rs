@@ -133,7 +133,7 @@ fn squid(home: &Home, port: u16, text: &str) -> Running {
     let conf = home.write("squid.conf", text);
     let mut server = Running::start(
         Command::new(squid)
-            .args(["-N", "-f", &conf])
+            .args(home.squid("squid", &conf))
             .stdout(Stdio::null())
             .stderr(output_file(home, "squid.err")),
     );
