@@ -181,9 +181,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Share {
     pub(crate) cluster: Arc<Cluster>,
     url: u64,
-    /// The members, as they are when they are needed.
-    members: OnceCell<Arc<Members>>,
+    /// The members and their order, as they are when they are first needed.
+    ranked: OnceCell<Ranked>,
     pub(crate) used: Cell<Used>,
+}
+
+/// The members, in an order.
+#[derive(Clone, Debug)]
+struct Ranked {
+    members: Arc<Members>,
+    order: Box<[usize]>,
 }
 
 /// Who has answered a request.
@@ -210,28 +217,41 @@ impl Share {
         has_url.then(|| Share {
             cluster: Arc::clone(cluster),
             url: url_number(&authority, stored_path),
-            members: OnceCell::new(),
+            ranked: OnceCell::new(),
             used: Cell::new(Used::None),
         })
     }
 
-    fn members(&self) -> &Members {
-        self.members.get_or_init(|| self.cluster.members())
+    fn ranked(&self) -> &Ranked {
+        self.ranked.get_or_init(|| {
+            let members = self.cluster.members();
+            let order = members.order(self.url);
+            Ranked { members, order }
+        })
+    }
+
+    /// The members in the order in which they are responsible; `None` is this one.
+    fn rank(&self) -> impl Iterator<Item = Option<&Member>> {
+        let Ranked { members, order } = self.ranked();
+        order.iter().map(|at| members.at(*at))
     }
 
     /// The members that are asked, in their order, until it is the turn of this one.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Member> {
-        let ranked = self
-            .members()
-            .rank(self.url)
-            .filter(|member| member.is_none_or(|member| self.cluster.asks(member)));
+        self.asked_besides(&[])
+    }
+
+    /// The same without those that have failed the request.
+    pub(crate) fn asked_besides(&self, failed: &[SocketAddr]) -> impl Iterator<Item = &Member> {
+        let asks = |one: &Member| !failed.contains(&one.address) && self.cluster.asks(one);
+        let ranked = self.rank().filter(move |member| member.is_none_or(asks));
         ranked.map_while(|member| member).take(MEMBER_TRIES_MAX)
     }
 
     /// Whether this URL is requested so often here that its response is kept here, too. A server
     /// that is not among the members keeps none: it does not learn what the others purge.
     pub(crate) fn is_hot(&self, uri: Key, stored: impl FnOnce() -> usize) -> bool {
-        self.members().own().is_some() && self.cluster.state.hot.note(uri, stored)
+        self.ranked().members.own().is_some() && self.cluster.state.hot.note(uri, stored)
     }
 
     /// What the log says, if a member has answered.
@@ -242,7 +262,7 @@ impl Share {
     /// The owner in words, for an explanation.
     pub(crate) fn owner(&self) -> String {
         let first = self.asked().next();
-        match (first, self.members().rank(self.url).next()) {
+        match (first, self.rank().next()) {
             (Some(member), Some(Some(owner))) if owner.address != member.address => {
                 format!("{}, for {}, which is not usable", member.address, owner.address)
             }

@@ -27,9 +27,9 @@ use crate::world::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const ALL: [u8; 3] = [1, 2, 3];
+pub(crate) const ALL: [u8; 3] = [1, 2, 3];
 
-fn at(host: u8, port: u16) -> SocketAddr {
+pub(crate) fn at(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 1, host], port))
 }
 
@@ -40,7 +40,7 @@ fn cluster(host: u8, hosts: &[u8]) -> Cluster {
 }
 
 /// A member.
-struct Node {
+pub(crate) struct Node {
     host: u8,
     core: Core,
     members: Listener,
@@ -49,7 +49,7 @@ struct Node {
 }
 
 impl Node {
-    fn start(host: u8, hosts: &[u8]) -> Node {
+    pub(crate) fn start(host: u8, hosts: &[u8]) -> Node {
         let node = Node::deaf(host, hosts, reverse());
         node.listens();
         node
@@ -84,21 +84,26 @@ impl Node {
         runtime::spawn(serving).detach();
     }
 
-    fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let counters = self.core.counters();
         counters.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
     }
 
-    async fn log(&self) -> String {
+    pub(crate) async fn log(&self) -> String {
         sleep(SECOND).await;
         String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
     }
 
-    async fn get(&self, target: &str, fields: &str) -> Response {
+    /// How long it waits for another member to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        cluster(self.host, &ALL).timeouts.first_byte.unwrap()
+    }
+
+    pub(crate) async fn get(&self, target: &str, fields: &str) -> Response {
         self.client().await.get(target, fields).await
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::to(&at(self.host, 80).to_string()).await.unwrap()
     }
 
@@ -125,7 +130,7 @@ fn bind(at: SocketAddr) -> TcpListener {
 }
 
 /// The host that is responsible for a path of `site`, as seen by members with these hosts.
-fn owner(hosts: &[u8], path: &str) -> u8 {
+pub(crate) fn owner(hosts: &[u8], path: &str) -> u8 {
     let addresses: Vec<SocketAddr> = hosts.iter().map(|host| at(*host, 7000)).collect();
     // As seen from outside.
     let members = Members::new(&cluster(99, hosts), &addresses, &Registry::default());
@@ -134,7 +139,7 @@ fn owner(hosts: &[u8], path: &str) -> u8 {
 }
 
 /// A path that passes a test.
-fn path_of(query: &str, test: impl Fn(&str) -> bool) -> String {
+pub(crate) fn path_of(query: &str, test: impl Fn(&str) -> bool) -> String {
     let mut paths = (0..).map(|number| format!("/{number}?{query}"));
     paths.find(|path| test(path)).unwrap()
 }
@@ -460,7 +465,7 @@ fn said(content: &str) -> String {
     )
 }
 
-async fn head_of(stream: &TcpStream) -> Option<String> {
+pub(crate) async fn head_of(stream: &TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

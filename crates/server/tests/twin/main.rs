@@ -11,6 +11,7 @@ mod changes;
 mod classifying;
 mod client_proxy_header;
 mod cluster;
+mod cluster_losses;
 mod coding_forms;
 mod collapsing;
 mod datagrams;
