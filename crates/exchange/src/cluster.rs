@@ -25,7 +25,7 @@ use upstream::figures;
 use upstream::group::{Group, Registry};
 use upstream::members::{Member, Members, url_number};
 
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Batch};
 use crate::hot::Hot;
 use crate::limits::MEMBER_TRIES_MAX;
 
@@ -87,7 +87,8 @@ impl Cluster {
         self.members().all().iter().map(|member| member.address).collect()
     }
 
-    /// Other members from now on. Those that leave keep the purges that wait for them.
+    /// Other members from now on. Those that leave keep the purges that wait for them, and those
+    /// that join validate what they have stored.
     pub(crate) fn set_members(&self, addresses: &[SocketAddr], registry: &Registry) {
         let members = Arc::new(Members::new(&self.config, addresses, registry));
         match self.config.own_among(addresses)[..] {
@@ -98,10 +99,11 @@ impl Cluster {
                 "several members of the cluster seem to be this server: name it in cluster.self"
             ),
         }
+        let others = |of: &Members| of.others().map(|one| one.address).collect::<Vec<_>>();
+        let now = others(&members);
         let before = std::mem::replace(&mut *lock(&self.state.members), members);
-        self.change(|backlog| {
-            backlog.members_are(addresses, before.others().map(|one| one.address));
-        });
+        let is_first = before.all().is_empty();
+        self.change(|backlog| backlog.members_are(&now, &others(&before), is_first));
     }
 
     /// Whether a connection from this address may be that of a member.
@@ -158,8 +160,8 @@ impl Cluster {
         lock(&self.state.backlog).waiting(member)
     }
 
-    /// The oldest purges that wait for a member, and the number of the last one of them.
-    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+    /// The oldest purges that wait for a member.
+    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> Batch {
         lock(&self.state.backlog).oldest(member, bytes_max)
     }
 
@@ -248,10 +250,16 @@ impl Share {
         ranked.map_while(|member| member).take(MEMBER_TRIES_MAX)
     }
 
-    /// Whether this URL is requested so often here that its response is kept here, too. A server
-    /// that is not among the members keeps none: it does not learn what the others purge.
+    /// Whether this URL is requested so often here that its response is kept here, too.
     pub(crate) fn is_hot(&self, uri: Key, stored: impl FnOnce() -> usize) -> bool {
-        self.ranked().members.own().is_some() && self.cluster.state.hot.note(uri, stored)
+        self.cluster.state.hot.note(uri, stored)
+    }
+
+    /// Whether responses may be stored here. A server that is not among the members, while there
+    /// are some, does not learn what they purge.
+    pub(crate) fn may_keep(&self) -> bool {
+        let members = &self.ranked().members;
+        members.own().is_some() || members.all().is_empty()
     }
 
     /// What the log says, if a member has answered.
@@ -315,9 +323,24 @@ mod tests {
         cluster.set_members(&[other.address], &Registry::default());
         cluster.set_members(&cluster.config.members, &Registry::default());
         assert!(!cluster.asks(one));
-        let (_, last) = cluster.oldest(one.address, 100);
+        let last = cluster.oldest(one.address, 100).last;
         cluster.change(|backlog| backlog.acknowledged(one.address, last));
         assert!(cluster.asks(one) && !cluster.is_any_behind());
+    }
+
+    #[test]
+    fn what_waits_for_a_member_survives_a_reload() {
+        let all = members();
+        let config = config::Cluster::new(all[0], all.clone());
+        let (state, registry) = (Arc::default(), Registry::default());
+        let before = Cluster::new(&config, &state, &registry);
+        before.change(|backlog| backlog.put_off(all[1], b"a"));
+        let fewer = config::Cluster::new(all[0], all[..1].to_vec());
+        assert!(!Cluster::new(&fewer, &state, &registry).is_any_behind());
+        let after = Cluster::new(&config, &state, &registry);
+        let members = after.members();
+        assert_eq!(after.waiting(all[1]), 1);
+        assert!(!after.asks(&members.all()[1]) && after.asks(&members.all()[2]));
     }
 
     /// A reload while the name had no address dissolved the cluster.

@@ -358,9 +358,8 @@ impl<C: Client> Exchange<'_, C> {
         let mut read = Vec::new();
         let mut pulled = body.take_ready(upstreams, &mut |data| read.extend_from_slice(data));
         loop {
-            let is_complete = pulled.map_err(Cut::Upstream)?;
             self.send_held(&[&read[..]]).await?;
-            if is_complete {
+            if pulled.map_err(Cut::Upstream)? {
                 return Ok(());
             }
             read.clear();

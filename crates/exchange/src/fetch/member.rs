@@ -3,7 +3,8 @@
 //! Each URL has one member that is responsible for it, its owner, so that the members' memories
 //! are one. A request that misses here goes to the owner as the client sent it, and its answer goes
 //! to the client as it comes. Only what is requested here again and again ([`crate::hot`]), or is
-//! stored here already and has become stale, is fetched on behalf of our own store.
+//! stored here already and has become stale, is fetched on behalf of our own store. A server that
+//! is none of the members stores nothing.
 //!
 //! The owner applies the route and the settings for keys: what it gets has nothing that they add or
 //! remove. Its answer has been through the rules on responses. If it does not answer, the next
@@ -41,10 +42,12 @@ pub(crate) async fn passed_on<'d, C: Client>(
         return step;
     };
     let worker = exchange.context.worker;
+    let may_keep = share.may_keep();
+    let otherwise = |step| if may_keep { step } else { Step::Pass(to, why) };
     if share.asked().next().is_none() {
-        return step;
+        return otherwise(step);
     }
-    if let Some(ask) = ask {
+    if let Some(ask) = ask.filter(|_| may_keep) {
         let is_hot = || share.is_hot(ask.uri, || worker.cache.store.len());
         let is_kept = ask.held.is_some() || (ask.what == What::Whole && is_hot());
         if is_kept {
@@ -58,7 +61,7 @@ pub(crate) async fn passed_on<'d, C: Client>(
     let purpose = Purpose::Pass(BodyLength::None);
     match answer(&forwarding, share, purpose, &mut interim).await {
         Some(answer) => Step::Relay(Box::new(answer), why, Some(RULE)),
-        None => step,
+        None => otherwise(step),
     }
 }
 

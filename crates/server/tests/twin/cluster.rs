@@ -33,7 +33,7 @@ pub(crate) fn at(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 1, host], port))
 }
 
-fn cluster(host: u8, hosts: &[u8]) -> Cluster {
+pub(crate) fn cluster(host: u8, hosts: &[u8]) -> Cluster {
     let cluster = Cluster::new(at(host, 7000), hosts.iter().map(|host| at(*host, 7000)).collect());
     // On this network all connections come from there.
     Cluster { allow_from: vec!["127.0.0.0/8".parse().unwrap()], ..cluster }
@@ -56,11 +56,11 @@ impl Node {
     }
 
     /// One that members cannot connect to yet.
-    fn deaf(host: u8, hosts: &[u8], config: Config) -> Node {
+    pub(crate) fn deaf(host: u8, hosts: &[u8], config: Config) -> Node {
         Node::of(host, cluster(host, hosts), config)
     }
 
-    fn of(host: u8, cluster: Cluster, mut config: Config) -> Node {
+    pub(crate) fn of(host: u8, cluster: Cluster, mut config: Config) -> Node {
         let role = config.listeners[0].role;
         let (clients, members) = (Listener::plain(at(host, 80), role), cluster.listener(role));
         config.listeners = vec![clients.clone(), members.clone()];
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Members can connect from now on.
-    fn listens(&self) {
+    pub(crate) fn listens(&self) {
         let sockets = vec![(bind(at(self.host, 7000)), self.members.clone())];
         let serving = self.core.clone().run(sockets, Vec::new(), None, self.stop.token());
         runtime::spawn(serving).detach();
@@ -107,13 +107,13 @@ impl Node {
         Client::to(&at(self.host, 80).to_string()).await.unwrap()
     }
 
-    async fn admin(&self, request: &str) -> Response {
+    pub(crate) async fn admin(&self, request: &str) -> Response {
         let admin = at(self.host, 9090).to_string();
         let mut client = Client::over(Version::Http1, &admin).await.unwrap();
         client.ask(format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await
     }
 
-    async fn purge(&self, what: &str) -> (u16, serde_json::Value) {
+    pub(crate) async fn purge(&self, what: &str) -> (u16, serde_json::Value) {
         let answer = self.admin(&format!("POST /purge?{what}")).await;
         (answer.status, serde_json::from_slice(&answer.body).unwrap())
     }
@@ -380,8 +380,10 @@ fn what_a_member_gave_away_during_a_purge_is_purged_too() {
 fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
     each_way(reverse, async |_: Rc<World>| {
         let one = Node::start(1, &ALL);
+        let asked = Rc::new(Cell::new(0));
         let peer = |host: u8, content: &'static str, patience: [Option<u64>; 2]| {
             let purges = Rc::new(Cell::new(0));
+            let asked = Rc::clone(&asked);
             Peer::start(&at(host, 7000).to_string(), async move |_, stream| {
                 while let Some(head) = head_of(&stream).await {
                     if head.starts_with("PUT ") {
@@ -391,6 +393,9 @@ fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
                             Some(seconds) => sleep(Duration::from_secs(seconds)).await,
                             None => return sleep(100 * SECOND).await,
                         }
+                    }
+                    if head.starts_with("GET http") && content == "old" {
+                        asked.set(asked.get() + 1);
                     }
                     if stream.write_all(said(content).as_bytes()).await.is_err() {
                         return;
@@ -404,12 +409,13 @@ fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
         for _ in 0..30 {
             assert_eq!(one.get(&path, "").await.body, b"old");
         }
+        let before = asked.get();
         let meanwhile = async {
             sleep(14 * SECOND).await;
-            one.get(&path, "").await;
+            one.get(&path, "").await.body
         };
-        let ((status, said), ()) = runtime::join(one.purge("all"), meanwhile).await;
-        assert_eq!(status, 202);
+        let ((status, said), got) = runtime::join(one.purge("all"), meanwhile).await;
+        assert_eq!((status, &got[..], asked.get()), (202, &b"new"[..], before));
         assert_eq!(said["cluster"]["waiting"], serde_json::json!(["10.0.1.3:7000"]));
         assert_ne!(one.get(&path, "").await.body, b"old");
     });
@@ -673,7 +679,16 @@ fn a_server_that_is_no_member_yet_keeps_no_copies() {
             nodes[0].get(&path, "").await;
         }
         assert_eq!((world.origin.count(&path), nodes[0].counter("cluster_kept")), (1, 0));
-        let shown = nodes[0].admin("GET /upstreams").await.body;
+        // Nor if the members do not answer.
+        let [one, two] = nodes;
+        drop(two);
+        sleep(10 * SECOND).await;
+        let path = path_of("size=20&cc=max-age=600", |_| true);
+        for _ in 0..3 {
+            assert_eq!(one.get(&path, "").await.body, expected(&path, None));
+        }
+        assert_eq!((world.origin.count(&path), one.counter("hits")), (3, 0));
+        let shown = one.admin("GET /upstreams").await.body;
         let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
         assert_eq!(shown["cluster"]["is_member"], false);
     });

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::{By, Quota};
 use runtime::time::{sleep, timeout};
 
 use crate::cluster::{ALL, Node, at, head_of, owner, path_of};
@@ -120,6 +121,21 @@ fn a_body_of_a_member_that_is_lost_is_continued_from_the_origin() {
         }
         assert_eq!((one.counter("cluster_continued"), one.counter("cluster_failed")), (8, 0));
         assert!(one.log().await.contains(" CARP/10.0.1.2 "));
+    });
+}
+
+#[test]
+fn a_body_that_is_sent_slowly_is_continued_too() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut config = reverse();
+        let bytes = Some("10000/s".parse().unwrap());
+        let (name, bytes_burst) = ("all".into(), Some(1000));
+        config.quotas = vec![Quota { name, by: By::All, bytes, bytes_burst, ..Quota::default() }];
+        let one = Node::deaf(1, &ALL[..2], config);
+        let _two = lost(2, false);
+        let path = of_two("size=3000&etag=a&ranges=1&lost=1000");
+        assert_eq!(one.get(&path, "").await.body, expected(&path, None));
+        assert_eq!(world.origin.last().field("range"), Some("bytes=1000-"));
     });
 }
 

@@ -12,6 +12,7 @@ mod classifying;
 mod client_proxy_header;
 mod cluster;
 mod cluster_losses;
+mod cluster_members;
 mod coding_forms;
 mod collapsing;
 mod datagrams;
