@@ -1,7 +1,7 @@
 //! Bodies that another member of the cluster has begun to send, when that member is lost.
 //!
 //! ```text
-//!   a member's answer --> no strong validator, and short --> all of it is awaited
+//!   a member's answer --> short, and its rest cannot be asked for --> all of it is awaited
 //!     |                                                      '-- lost --> as if not answered
 //!     '--> otherwise it goes to the client as it comes
 //!            '-- lost --> its rest: from the next member, or else from the origin
@@ -44,10 +44,8 @@ use crate::worker::Worker;
 pub(super) async fn is_safe(worker: &Worker, answer: &mut Answer) -> Result<(), Fault> {
     let BodyLength::Known(length) = answer.body.length() else { return Ok(()) };
     // While clients leave too much unread, no more is kept for them.
-    if length > MEMBER_AWAITED_BYTES_MAX
-        || worker.io.is_pressed()
-        || caching::if_range(&validators(answer)).is_some()
-    {
+    let is_awaited = length <= MEMBER_AWAITED_BYTES_MAX && !worker.io.is_pressed();
+    if !is_awaited || Beginning::of(answer, false).is_some() {
         return Ok(());
     }
     let _held = worker.io.held(length as usize);

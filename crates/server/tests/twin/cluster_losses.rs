@@ -55,7 +55,7 @@ fn answer(target: &str) -> (Vec<u8>, bool) {
     let content = expected(target, None);
     let lost = asks_number(target, "lost").unwrap();
     let tag = asks(target, "etag").map(|tag| format!("ETag: \"{tag}.0\"\r\n")).unwrap_or_default();
-    let head = |status: u16, more: String| {
+    let head = |status: usize, more: String| {
         format!(
             "HTTP/1.1 {status} Fine\r\nCache-Control: max-age=600\r\nCache-Status: a; hit\r\n{tag}\
              {more}\r\n"
@@ -77,7 +77,8 @@ fn answer(target: &str) -> (Vec<u8>, bool) {
             ([head.as_bytes(), &content[500..][..lost]].concat(), false)
         }
         _ => {
-            let head = head(200, format!("Content-Length: {}\r\n", content.len()));
+            let status = asks_number(target, "status").unwrap_or(200);
+            let head = head(status, format!("Content-Length: {}\r\n", content.len()));
             ([head.as_bytes(), &content[..lost]].concat(), lost == content.len())
         }
     }
@@ -177,15 +178,20 @@ async fn broken(node: &Node, path: &str) {
     client.response().await.unwrap_err();
 }
 
-/// Its rest could not be told from that of another version.
+/// What has no strong validator could be continued with another version.
 #[test]
-fn a_short_body_without_a_validator_is_awaited_and_a_long_one_breaks_off() {
+fn a_short_body_whose_rest_cannot_be_asked_for_is_awaited_and_a_long_one_breaks_off() {
     each_way(reverse, async |world: Rc<World>| {
         let one = Node::start(1, &ALL[..2]);
         let _two = lost(2, false);
-        let path = of_two("size=60000&lost=50000");
-        assert_eq!(one.get(&path, "").await.body, expected(&path, None));
-        assert_eq!((world.origin.count(&path), one.counter("cluster_continued")), (1, 1));
+        // An error has no parts.
+        for (query, status) in [("size=60000", 200), ("size=3000&etag=a&status=404", 404)] {
+            let path = of_two(&format!("{query}&lost=2000"));
+            let got = one.get(&path, "").await;
+            assert_eq!((got.status, got.body), (status, expected(&path, None)));
+            assert_eq!(world.origin.count(&path), 1);
+        }
+        assert_eq!(one.counter("cluster_continued"), 2);
         let long = of_two("size=70000&lost=50000");
         broken(&one, &long).await;
         assert_eq!(world.origin.count(&long), 0);
