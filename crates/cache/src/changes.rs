@@ -67,6 +67,15 @@ impl Notice {
         out.extend_from_slice(bytes);
     }
 
+    /// All notices of a message; `None`: the bytes are invalid.
+    pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Notice>> {
+        let mut notices = Vec::new();
+        while !bytes.is_empty() {
+            notices.push(Notice::decode(&mut bytes)?);
+        }
+        Some(notices)
+    }
+
     /// Takes the first notice off; `None`: the bytes are invalid.
     fn decode(bytes: &mut &[u8]) -> Option<Notice> {
         let (kind, rest) = bytes.split_first()?;
@@ -74,7 +83,7 @@ impl Notice {
         let len = usize::try_from(u64::from_le_bytes(*len)).ok()?;
         let (text, rest) = rest.split_at_checked(len)?;
         let what = match kind >> 1 {
-            0 => What::All,
+            0 if len == 0 => What::All,
             1 => What::Url(text.to_vec()),
             2 if len <= store::PURGE_PREFIX_BYTES_MAX => What::Prefix(text.to_vec()),
             3 => What::Tag(text.to_vec()),
@@ -185,12 +194,11 @@ impl Cache {
         self.purge(notice.concerns(), notice.soft, time::wall_ms()).1
     }
 
-    /// Applies all changes of a message. `None`: they are invalid.
-    pub fn apply_all(&self, mut notices: &[u8]) -> Option<Changes> {
+    /// Applies all changes of a message. `None`: they are invalid, and none was applied.
+    pub fn apply_all(&self, notices: &[u8]) -> Option<Changes> {
+        let notices = Notice::decode_all(notices)?;
         let mut changes = Changes::default();
-        while !notices.is_empty() {
-            changes.push(self.apply(&Notice::decode(&mut notices)?));
-        }
+        notices.iter().for_each(|notice| changes.push(self.apply(notice)));
         Some(changes)
     }
 }

@@ -33,7 +33,7 @@ impl Cluster {
     /// With the defaults.
     pub fn new(listen: SocketAddr, members: Vec<SocketAddr>) -> Cluster {
         let timeouts = Timeouts { connect: Some(CONNECT), ..Timeouts::default() };
-        let timeouts = patient(timeouts, Limits::default().upstream_timeout);
+        let timeouts = patient(timeouts, Waits::longest(&Limits::default(), []));
         Cluster { listen, members, name: None, own: None, allow_from: Vec::new(), timeouts }
     }
 
@@ -100,17 +100,73 @@ impl Cluster {
 /// The path of health checks at the listener for members.
 pub const HEALTH_PATH: &str = "/healthz";
 
-/// A member may wait for its origin as long as for an upstream, and then has to say so: time-outs
-/// that are not configured are so many times as long.
-const PATIENCE: u32 = 2;
+/// How long a member may wait for its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// For the head of a response, with all that comes before.
+    pub(crate) first_byte: Duration,
+    /// Between two pieces of its body.
+    pub(crate) idle: Duration,
+}
 
-fn patient(timeouts: Timeouts, upstream: Duration) -> Timeouts {
-    let patience = upstream.saturating_mul(PATIENCE);
+impl Waits {
+    /// The longest of these groups, and of origins that are in none.
+    pub(crate) fn longest<'g>(
+        limits: &Limits,
+        groups: impl IntoIterator<Item = &'g Group>,
+    ) -> Waits {
+        let of_group = |group: &Group| {
+            Waits::of(limits, &group.timeouts, group.retries.max).after(
+                if group.queue.length_max == 0 { Duration::ZERO } else { group.queue.timeout },
+            )
+        };
+        let direct = Waits::of(limits, &Timeouts::default(), 0);
+        groups.into_iter().map(of_group).fold(direct, |a, b| Waits {
+            first_byte: a.first_byte.max(b.first_byte),
+            idle: a.idle.max(b.idle),
+        })
+    }
+
+    fn of(limits: &Limits, timeouts: &Timeouts, retries: u32) -> Waits {
+        let connect = timeouts.connect.unwrap_or(limits.connect_timeout);
+        let first_byte = timeouts.first_byte.unwrap_or(limits.upstream_timeout);
+        let all = connect.saturating_add(first_byte).saturating_mul(retries.saturating_add(1));
+        let within = |wait: Duration| timeouts.total.map_or(wait, |total| wait.min(total));
+        let idle = timeouts.idle.unwrap_or(limits.upstream_timeout);
+        Waits { first_byte: within(all), idle: within(idle) }
+    }
+
+    fn after(self, queue: Duration) -> Waits {
+        Waits { first_byte: self.first_byte.saturating_add(queue), ..self }
+    }
+}
+
+/// A member that has waited for its origin in vain has so long to say so.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A member is waited for longer than it waits for its origin, if nothing else is configured.
+fn patient(timeouts: Timeouts, origin: Waits) -> Timeouts {
     Timeouts {
-        first_byte: timeouts.first_byte.or(Some(patience)),
-        idle: timeouts.idle.or(Some(patience)),
+        first_byte: timeouts.first_byte.or(Some(origin.first_byte.saturating_add(GRACE))),
+        idle: timeouts.idle.or(Some(origin.idle.saturating_add(GRACE))),
         ..timeouts
     }
+}
+
+/// Time-outs for members that end before a member has given up its own wait: then the request goes
+/// to its origin a second time.
+pub(crate) fn warnings(cluster: &Cluster, origin: Waits) -> impl Iterator<Item = String> {
+    let Timeouts { first_byte, idle, .. } = cluster.timeouts;
+    let of = [("first_byte", first_byte, origin.first_byte), ("idle", idle, origin.idle)];
+    of.into_iter().filter(|(_, ours, origin)| ours.is_some_and(|ours| ours <= *origin)).map(
+        |(key, _, origin)| {
+            format!(
+                "cluster.timeouts.{key}: a member may itself wait for {} s: its origin would be \
+                 asked a second time",
+                origin.as_secs()
+            )
+        },
+    )
 }
 
 /// How long a connection to a member may take. It is near.
@@ -169,8 +225,8 @@ impl Table for ClusterSection {
             the quotas. Default: the addresses of the members.",
             example "[\"10.0.0.0/24\"]";
         [timeouts]: timeouts, "Time-outs for other members. Defaults: 1s for connect; for \
-            first_byte and idle twice limits.upstream_timeout, for which the member may wait for \
-            its origin.";
+            first_byte and idle a little more than the member may wait for its origin: by its longest \
+            time-outs, with retries and in a queue.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
@@ -203,7 +259,7 @@ impl ClusterSection {
     pub(crate) fn cluster(
         &self,
         listeners: &[Listener],
-        limits: &Limits,
+        origin: Waits,
         here: &mut Here<'_, '_>,
     ) -> Option<Cluster> {
         if !here.is_well() {
@@ -212,7 +268,7 @@ impl ClusterSection {
         let mut cluster = Cluster {
             own: self.own,
             allow_from: self.allow_from.clone(),
-            timeouts: patient(self.timeouts, limits.upstream_timeout),
+            timeouts: patient(self.timeouts, origin),
             ..Cluster::new(self.listen?, self.members.clone())
         };
         if listeners.iter().any(|listener| listener.role != listeners[0].role) {
@@ -292,6 +348,31 @@ mod tests {
         let cluster = Cluster::new(at("10.0.0.1:7000"), Vec::new());
         let origin = Limits::default().upstream_timeout;
         assert!(cluster.timeouts.first_byte > Some(origin) && cluster.timeouts.idle > Some(origin));
+    }
+
+    /// One of its groups may be slow, have retries, and let requests wait for a place.
+    #[test]
+    fn a_member_is_waited_for_as_long_as_it_may_wait_for_any_of_its_groups() {
+        let seconds = Duration::from_secs;
+        let limits = Limits::default();
+        let mut slow = Group::of("slow", [Origin::at(at("10.0.0.9:80"))]);
+        slow.timeouts.connect = Some(seconds(1));
+        slow.timeouts.first_byte = Some(seconds(300));
+        slow.retries.max = 2;
+        slow.queue = Queue { length_max: 10, timeout: seconds(7) };
+        let quick = Group::of("quick", [Origin::at(at("10.0.0.8:80"))]);
+        let origin = Waits::longest(&limits, [&slow, &quick]);
+        assert_eq!((origin.first_byte, origin.idle), (seconds(910), limits.upstream_timeout));
+        let timeouts = patient(Timeouts::default(), origin);
+        assert_eq!(timeouts.first_byte, Some(seconds(915)));
+        slow.timeouts.total = Some(seconds(400));
+        assert_eq!(Waits::longest(&limits, [&slow, &quick]).first_byte, seconds(407));
+        let mut cluster = Cluster::new(at("10.0.0.1:7000"), Vec::new());
+        cluster.timeouts = timeouts;
+        assert_eq!(warnings(&cluster, origin).count(), 0);
+        cluster.timeouts.first_byte = Some(seconds(100));
+        let said: Vec<String> = warnings(&cluster, origin).collect();
+        assert!(said.len() == 1 && said[0].contains("timeouts.first_byte"), "{said:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use super::Path as RoutePath;
+use super::cluster::Waits;
 use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
 use super::peer_keys::{DigestSection, HtcpSection, IcpSection};
 use super::problem::{Problem, Unusable};
@@ -116,7 +117,9 @@ impl Root {
         let https = tls_keys::https(&listeners, &self.https, here);
         let hierarchy = self.hierarchy.hierarchy(&self.peer, here);
         let routes: Vec<Route> = self.route.iter().filter_map(RouteTable::route).collect();
-        let cluster = self.cluster.cluster(&listeners, &self.limits, here);
+        let parents = hierarchy.as_ref().and_then(|hierarchy| hierarchy.parents.as_ref());
+        let origin = Waits::longest(&self.limits, groups.iter().chain(parents));
+        let cluster = self.cluster.cluster(&listeners, origin, here);
         let mut config = Config {
             listeners,
             groups,

@@ -222,7 +222,11 @@ impl Config {
         let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
         let found = of_listeners.chain(of_servers).chain(of_https);
         let found = found.chain(of_compression).chain(of_lifetimes).chain(no_via);
-        let found = found.chain(self.in_the_clear());
+        let of_cluster = self.cluster.iter().flat_map(|cluster| {
+            let groups = self.groups.iter().chain(parents);
+            cluster::warnings(cluster, cluster::Waits::longest(&self.limits, groups))
+        });
+        let found = found.chain(self.in_the_clear()).chain(of_cluster);
         let mut found: Vec<String> = found.collect();
         found.sort();
         found.dedup();

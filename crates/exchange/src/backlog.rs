@@ -4,6 +4,10 @@
 //! the server there may be running with all that it has stored, and only its name or its network
 //! was lost for a moment. When it is back, it is behind until it has acknowledged them.
 //!
+//! An address that was never here may have been a member for others, with a list that did not have
+//! it here yet: then purges of that time have not reached it. So it is behind until it has marked
+//! all that it has stored as to be validated.
+//!
 //! What never happens: a purge is dropped because there are too many. Everything is purged then.
 //! Only of the addresses that have left, the oldest are forgotten.
 
@@ -30,6 +34,20 @@ pub(crate) struct Backlog {
 struct Waiting {
     number: u64,
     purge: Vec<u8>,
+    /// It concerns that member alone, because it has joined.
+    joined: bool,
+}
+
+/// Purges for one member.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Batch {
+    /// For this member. Each is encoded.
+    pub(crate) purges: Vec<Vec<u8>>,
+    /// For the others when it has acknowledged these, because of what it may have given them
+    /// meanwhile. Everything is not lost there: it is validated before it is served again.
+    pub(crate) for_others: Vec<Vec<u8>>,
+    /// The number of the last one.
+    pub(crate) last: u64,
 }
 
 impl Backlog {
@@ -43,16 +61,18 @@ impl Backlog {
         self.of.get(&member).map_or(0, Vec::len)
     }
 
-    /// There are other members from now on.
-    pub(crate) fn members_are(
-        &mut self,
-        now: &[SocketAddr],
-        before: impl Iterator<Item = SocketAddr>,
-    ) {
+    /// These are the other members from now on, and those were before. `first`: there was no list
+    /// before.
+    pub(crate) fn members_are(&mut self, now: &[SocketAddr], before: &[SocketAddr], first: bool) {
+        let is_known = |one: &SocketAddr| before.contains(one) || self.gone.contains(one);
+        let joined = now.iter().filter(|one| !first && !is_known(one));
+        for one in joined.copied().collect::<Vec<_>>() {
+            self.wait(one, everything(true), true);
+        }
         self.gone.retain(|one| !now.contains(one));
-        for one in before.filter(|one| !now.contains(one)) {
-            if !self.gone.contains(&one) {
-                self.gone.push_back(one);
+        for one in before.iter().filter(|one| !now.contains(one)) {
+            if !self.gone.contains(one) {
+                self.gone.push_back(*one);
             }
         }
         while self.gone.len() > MEMBERS_GONE_MAX {
@@ -71,32 +91,40 @@ impl Backlog {
 
     /// A member has not acknowledged a purge. One that waits already takes the later place.
     pub(crate) fn put_off(&mut self, member: SocketAddr, purge: &[u8]) {
+        self.wait(member, purge.to_vec(), false);
+    }
+
+    fn wait(&mut self, member: SocketAddr, purge: Vec<u8>, joined: bool) {
         self.number += 1;
         let number = self.number;
         let waiting = self.of.entry(member).or_default();
         waiting.retain(|one| one.purge != purge);
-        waiting.push(Waiting { number, purge: purge.to_vec() });
+        waiting.push(Waiting { number, purge, joined });
         let bytes: usize = waiting.iter().map(|one| one.purge.len()).sum();
         if waiting.len() > BACKLOG_MAX || bytes > BACKLOG_BYTES_MAX {
             tracing::warn!(%member, "too many purges wait: everything will be purged there");
-            *waiting = vec![Waiting { number, purge: everything(false) }];
+            *waiting = vec![Waiting { number, purge: everything(false), joined: false }];
         }
     }
 
-    /// The oldest purges that wait for a member, so many bytes at most, but at least one; and the
-    /// number of the last one.
-    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
-        let (mut bytes, mut last) = (0, 0);
-        let mut purges = Vec::new();
+    /// The oldest purges that wait for a member, so many bytes at most, but at least one.
+    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> Batch {
+        let mut bytes = 0;
+        let mut batch = Batch::default();
+        let all = everything(false);
         for one in self.of.get(&member).into_iter().flatten() {
             bytes += one.purge.len();
-            if bytes > bytes_max && !purges.is_empty() {
+            if bytes > bytes_max && !batch.purges.is_empty() {
                 break;
             }
-            purges.push(one.purge.clone());
-            last = one.number;
+            batch.purges.push(one.purge.clone());
+            if !one.joined {
+                let purge = if one.purge == all { everything(true) } else { one.purge.clone() };
+                batch.for_others.push(purge);
+            }
+            batch.last = one.number;
         }
-        (purges, last)
+        batch
     }
 
     /// It has acknowledged all up to this number.
@@ -108,13 +136,6 @@ impl Backlog {
             }
         }
     }
-}
-
-/// What the others purge when a member has acknowledged these, because of what it may have given
-/// them meanwhile. Everything is not lost there: it is validated before it is served again.
-pub(crate) fn for_others(purges: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    let all = everything(false);
-    purges.into_iter().map(|one| if one == all { everything(true) } else { one }).collect()
 }
 
 fn everything(soft: bool) -> Vec<u8> {
@@ -136,27 +157,27 @@ mod tests {
         let mut backlog = Backlog::default();
         backlog.put_off(at(1), b"a");
         backlog.put_off(at(1), b"bc");
-        let (purges, last) = backlog.oldest(at(1), 2);
+        let Batch { purges, last, .. } = backlog.oldest(at(1), 2);
         assert_eq!(purges, [b"a"]);
         // It is purged once more while the first is on its way.
         backlog.put_off(at(1), b"a");
         backlog.acknowledged(at(1), last);
-        let (purges, last) = backlog.oldest(at(1), 100);
+        let Batch { purges, last, .. } = backlog.oldest(at(1), 100);
         assert_eq!(purges, [&b"bc"[..], b"a"]);
         backlog.acknowledged(at(1), last);
         assert_eq!((backlog.waiting(at(1)), backlog.behind()), (0, 0));
-        assert_eq!(backlog.oldest(at(1), 100), (Vec::new(), 0));
+        assert_eq!(backlog.oldest(at(1), 100), Batch::default());
     }
 
     #[test]
     fn too_many_purges_become_one_of_everything_which_has_to_be_acknowledged_itself() {
         let mut backlog = Backlog::default();
         backlog.put_off(at(1), &everything(false));
-        let (_, sent) = backlog.oldest(at(1), 100);
+        let sent = backlog.oldest(at(1), 100).last;
         for number in 0..BACKLOG_MAX {
             backlog.put_off(at(1), format!("more {number}").as_bytes());
         }
-        assert_eq!(backlog.oldest(at(1), 100).0, [everything(false)]);
+        assert_eq!(backlog.oldest(at(1), 100).purges, [everything(false)]);
         backlog.acknowledged(at(1), sent);
         assert_eq!(backlog.waiting(at(1)), 1, "the acknowledgement was of another");
     }
@@ -167,18 +188,18 @@ mod tests {
         for kind in 0..4 {
             backlog.put_off(at(1), &vec![kind; BACKLOG_BYTES_MAX / 3]);
         }
-        assert_eq!(backlog.oldest(at(1), 100).0, [everything(false)]);
+        assert_eq!(backlog.oldest(at(1), 100).purges, [everything(false)]);
     }
 
     #[test]
     fn an_address_that_is_away_for_a_moment_gets_the_purges_of_before_and_of_that_time() {
         let mut backlog = Backlog::default();
         backlog.put_off(at(1), b"before");
-        backlog.members_are(&[at(2)], [at(1), at(2)].into_iter());
+        backlog.members_are(&[at(2)], &[at(1), at(2)], false);
         backlog.put_off_gone(b"meanwhile");
-        backlog.members_are(&[at(1), at(2)], [at(2)].into_iter());
+        backlog.members_are(&[at(1), at(2)], &[at(2)], false);
         backlog.put_off_gone(b"later");
-        assert_eq!(backlog.oldest(at(1), 100).0, [&b"before"[..], b"meanwhile"]);
+        assert_eq!(backlog.oldest(at(1), 100).purges, [&b"before"[..], b"meanwhile"]);
         assert_eq!(backlog.waiting(at(2)), 0);
     }
 
@@ -186,7 +207,7 @@ mod tests {
     fn of_many_addresses_that_have_left_the_first_are_forgotten() {
         let mut backlog = Backlog::default();
         for host in 0..=MEMBERS_GONE_MAX as u8 {
-            backlog.members_are(&[], [at(host)].into_iter());
+            backlog.members_are(&[], &[at(host)], false);
             backlog.put_off_gone(b"purge");
         }
         let hosts = 0..=MEMBERS_GONE_MAX as u8;
@@ -197,17 +218,32 @@ mod tests {
     /// A member that had missed many purges emptied all others when it was back.
     #[test]
     fn what_one_member_has_missed_empties_no_other() {
-        let others = for_others(vec![b"a".to_vec(), everything(false)]);
-        assert_eq!(others, [b"a".to_vec(), everything(true)]);
+        let mut backlog = Backlog::default();
+        backlog.put_off(at(1), b"a");
+        backlog.put_off(at(1), &everything(false));
+        let Batch { for_others, .. } = backlog.oldest(at(1), 100);
+        assert_eq!(for_others, [b"a".to_vec(), everything(true)]);
+    }
+
+    #[test]
+    fn one_that_joins_validates_what_it_has_stored_and_no_other_does() {
+        let mut backlog = Backlog::default();
+        backlog.members_are(&[at(1)], &[], true);
+        assert_eq!(backlog.behind(), 0, "nothing is known of before");
+        backlog.members_are(&[at(1), at(2)], &[at(1)], false);
+        backlog.put_off(at(2), b"a");
+        let batch = backlog.oldest(at(2), 100);
+        assert_eq!(batch.purges, [everything(true), b"a".to_vec()]);
+        assert_eq!((batch.for_others, backlog.waiting(at(1))), (vec![b"a".to_vec()], 0));
     }
 
     #[test]
     fn who_has_left_is_not_behind_until_it_is_back() {
         let mut backlog = Backlog::default();
-        backlog.members_are(&[at(2)], [at(1), at(2)].into_iter());
+        backlog.members_are(&[at(2)], &[at(1), at(2)], false);
         backlog.put_off_gone(b"a");
         assert_eq!((backlog.waiting(at(1)), backlog.behind()), (1, 0));
-        backlog.members_are(&[at(1), at(2)], [at(2)].into_iter());
+        backlog.members_are(&[at(1), at(2)], &[at(2)], false);
         assert_eq!(backlog.behind(), 1);
     }
 }

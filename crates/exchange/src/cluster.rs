@@ -25,7 +25,7 @@ use upstream::figures;
 use upstream::group::{Group, Registry};
 use upstream::members::{Member, Members, url_number};
 
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Batch};
 use crate::hot::Hot;
 use crate::limits::MEMBER_TRIES_MAX;
 
@@ -87,7 +87,8 @@ impl Cluster {
         self.members().all().iter().map(|member| member.address).collect()
     }
 
-    /// Other members from now on. Those that leave keep the purges that wait for them.
+    /// Other members from now on. Those that leave keep the purges that wait for them, and those
+    /// that join validate what they have stored.
     pub(crate) fn set_members(&self, addresses: &[SocketAddr], registry: &Registry) {
         let members = Arc::new(Members::new(&self.config, addresses, registry));
         match self.config.own_among(addresses)[..] {
@@ -98,10 +99,11 @@ impl Cluster {
                 "several members of the cluster seem to be this server: name it in cluster.self"
             ),
         }
+        let others = |of: &Members| of.others().map(|one| one.address).collect::<Vec<_>>();
+        let now = others(&members);
         let before = std::mem::replace(&mut *lock(&self.state.members), members);
-        self.change(|backlog| {
-            backlog.members_are(addresses, before.others().map(|one| one.address));
-        });
+        let is_first = before.all().is_empty();
+        self.change(|backlog| backlog.members_are(&now, &others(&before), is_first));
     }
 
     /// Whether a connection from this address may be that of a member.
@@ -158,8 +160,8 @@ impl Cluster {
         lock(&self.state.backlog).waiting(member)
     }
 
-    /// The oldest purges that wait for a member, and the number of the last one of them.
-    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+    /// The oldest purges that wait for a member.
+    pub(crate) fn oldest(&self, member: SocketAddr, bytes_max: usize) -> Batch {
         lock(&self.state.backlog).oldest(member, bytes_max)
     }
 
@@ -181,9 +183,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Share {
     pub(crate) cluster: Arc<Cluster>,
     url: u64,
-    /// The members, as they are when they are needed.
-    members: OnceCell<Arc<Members>>,
+    /// The members and their order, as they are when they are first needed.
+    ranked: OnceCell<Ranked>,
     pub(crate) used: Cell<Used>,
+}
+
+/// The members, in an order.
+#[derive(Clone, Debug)]
+struct Ranked {
+    members: Arc<Members>,
+    order: Box<[usize]>,
 }
 
 /// Who has answered a request.
@@ -210,28 +219,47 @@ impl Share {
         has_url.then(|| Share {
             cluster: Arc::clone(cluster),
             url: url_number(&authority, stored_path),
-            members: OnceCell::new(),
+            ranked: OnceCell::new(),
             used: Cell::new(Used::None),
         })
     }
 
-    fn members(&self) -> &Members {
-        self.members.get_or_init(|| self.cluster.members())
+    fn ranked(&self) -> &Ranked {
+        self.ranked.get_or_init(|| {
+            let members = self.cluster.members();
+            let order = members.order(self.url);
+            Ranked { members, order }
+        })
+    }
+
+    /// The members in the order in which they are responsible; `None` is this one.
+    fn rank(&self) -> impl Iterator<Item = Option<&Member>> {
+        let Ranked { members, order } = self.ranked();
+        order.iter().map(|at| members.at(*at))
     }
 
     /// The members that are asked, in their order, until it is the turn of this one.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Member> {
-        let ranked = self
-            .members()
-            .rank(self.url)
-            .filter(|member| member.is_none_or(|member| self.cluster.asks(member)));
+        self.asked_besides(&[])
+    }
+
+    /// The same without those that have failed the request.
+    pub(crate) fn asked_besides(&self, failed: &[SocketAddr]) -> impl Iterator<Item = &Member> {
+        let asks = |one: &Member| !failed.contains(&one.address) && self.cluster.asks(one);
+        let ranked = self.rank().filter(move |member| member.is_none_or(asks));
         ranked.map_while(|member| member).take(MEMBER_TRIES_MAX)
     }
 
-    /// Whether this URL is requested so often here that its response is kept here, too. A server
-    /// that is not among the members keeps none: it does not learn what the others purge.
+    /// Whether this URL is requested so often here that its response is kept here, too.
     pub(crate) fn is_hot(&self, uri: Key, stored: impl FnOnce() -> usize) -> bool {
-        self.members().own().is_some() && self.cluster.state.hot.note(uri, stored)
+        self.cluster.state.hot.note(uri, stored)
+    }
+
+    /// Whether responses may be stored here. A server that is not among the members, while there
+    /// are some, does not learn what they purge.
+    pub(crate) fn may_keep(&self) -> bool {
+        let members = &self.ranked().members;
+        members.own().is_some() || members.all().is_empty()
     }
 
     /// What the log says, if a member has answered.
@@ -242,7 +270,7 @@ impl Share {
     /// The owner in words, for an explanation.
     pub(crate) fn owner(&self) -> String {
         let first = self.asked().next();
-        match (first, self.members().rank(self.url).next()) {
+        match (first, self.rank().next()) {
             (Some(member), Some(Some(owner))) if owner.address != member.address => {
                 format!("{}, for {}, which is not usable", member.address, owner.address)
             }
@@ -295,9 +323,24 @@ mod tests {
         cluster.set_members(&[other.address], &Registry::default());
         cluster.set_members(&cluster.config.members, &Registry::default());
         assert!(!cluster.asks(one));
-        let (_, last) = cluster.oldest(one.address, 100);
+        let last = cluster.oldest(one.address, 100).last;
         cluster.change(|backlog| backlog.acknowledged(one.address, last));
         assert!(cluster.asks(one) && !cluster.is_any_behind());
+    }
+
+    #[test]
+    fn what_waits_for_a_member_survives_a_reload() {
+        let all = members();
+        let config = config::Cluster::new(all[0], all.clone());
+        let (state, registry) = (Arc::default(), Registry::default());
+        let before = Cluster::new(&config, &state, &registry);
+        before.change(|backlog| backlog.put_off(all[1], b"a"));
+        let fewer = config::Cluster::new(all[0], all[..1].to_vec());
+        assert!(!Cluster::new(&fewer, &state, &registry).is_any_behind());
+        let after = Cluster::new(&config, &state, &registry);
+        let members = after.members();
+        assert_eq!(after.waiting(all[1]), 1);
+        assert!(!after.asks(&members.all()[1]) && after.asks(&members.all()[2]));
     }
 
     /// A reload while the name had no address dissolved the cluster.

@@ -47,6 +47,14 @@ pub const PACED_BYTES_MAX: u64 = 16 * 1024;
 /// Members of a cluster that are asked for a response, one after the other. Then this member asks
 /// its origin: a client should not pay for each failure of the others.
 pub const MEMBER_TRIES_MAX: usize = 2;
+/// Bytes of a member's response that are awaited before its head goes to the client, if the rest of
+/// it could not be asked for elsewhere. It is as much as one read takes, and less than goes through
+/// a pipe.
+pub const MEMBER_AWAITED_BYTES_MAX: u64 = 64 * 1024;
+/// Members that may break off one response. After that it breaks off for the client, too.
+pub const MEMBER_BODIES_MAX: usize = 2;
+/// How often it is checked whether a member is down, while a request waits for it.
+pub const MEMBER_LOOK: Duration = Duration::from_secs(1);
 /// Purges that wait for one member to acknowledge them. Beyond it everything is purged there.
 pub const BACKLOG_MAX: usize = 1024;
 /// Bytes of them.
@@ -69,5 +77,7 @@ pub const MEMBERS_ATTENDED: Duration = Duration::from_secs(1);
 pub const CATCH_UP_PAUSE_MAX: Duration = Duration::from_secs(64);
 
 const _: () = assert!(PURGE_ACKNOWLEDGED_MAX.as_secs() > cache::limits::DURABLE_WAIT_MAX.as_secs());
+const _: () = assert!(MEMBER_AWAITED_BYTES_MAX <= READ_BUFFER_BYTES as u64);
+const _: () = assert!(MEMBER_AWAITED_BYTES_MAX <= core_io::limits::PIPED_BYTES_MIN);
 const _: () = assert!(PURGE_MESSAGE_BYTES <= PURGE_MESSAGE_BYTES_MAX);
 const _: () = assert!(BACKLOG_BYTES_MAX <= PURGE_MESSAGE_BYTES_MAX);

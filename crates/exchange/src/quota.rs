@@ -14,6 +14,7 @@
 //! made before.
 
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use config::limits::QUOTAS_MAX;
@@ -32,7 +33,7 @@ use crate::listener::ListenerContext;
 use crate::request::requested_uri;
 use crate::routing::RequestContext;
 use crate::snapshot::Snapshot;
-use crate::step::Step;
+use crate::step::{Cut, Step};
 
 /// Whether a fresh hit may be answered in its turn. It is then taken from its quotas.
 #[inline]
@@ -349,27 +350,24 @@ impl<C: Client> Exchange<'_, C> {
     /// Passes a body on as slowly as the pools of the request say, up to its trailers. The upstream
     /// waits meanwhile: no more than one read of it is held here.
     #[cold]
-    pub(crate) async fn relay_paced(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
-        let worker = self.context.worker;
-        let (upstreams, io) = (&worker.upstreams, &worker.io);
-        let mut gone = std::pin::pin!(self.client.gone());
+    pub(crate) async fn relay_paced(
+        &mut self,
+        body: &mut UpstreamBody,
+        mut ends: Pin<&mut impl Future<Output = Cut>>,
+    ) -> Result<(), Cut> {
+        let upstreams = &self.context.worker.upstreams;
         let mut read = Vec::new();
         let mut pulled = body.take_ready(upstreams, &mut |data| read.extend_from_slice(data));
         loop {
-            let is_complete = pulled.map_err(|fault| {
-                tracing::debug!(%fault, "the response broke off");
-                io.counters.upstream_errors.add(1);
-                Gone
-            })?;
             self.send_held(&[&read[..]]).await?;
-            if is_complete {
+            if pulled.map_err(Cut::Upstream)? {
                 return Ok(());
             }
             read.clear();
             let mut keep = |data: &[u8]| read.extend_from_slice(data);
             let pull = std::pin::pin!(body.pull(upstreams, &mut keep));
-            pulled = match runtime::race(gone.as_mut(), pull).await {
-                Either::Left(()) => return Err(Gone),
+            pulled = match runtime::race(ends.as_mut(), pull).await {
+                Either::Left(cut) => return Err(cut),
                 Either::Right(pulled) => pulled,
             };
         }

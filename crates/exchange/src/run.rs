@@ -153,7 +153,12 @@ impl<'x, C: Client> Exchange<'x, C> {
                 }
                 Step::Stream(_, streaming) => return Ok(self.stream(&streaming).await),
                 Step::Relay(mut answer, why, rule) => {
-                    return Ok(self.relay(&mut answer, why, rule).await);
+                    return Ok(match place.get().filter(|to| to.is_from_member()) {
+                        None => self.relay(&mut answer, why, rule).await,
+                        Some(to) => {
+                            Box::pin(self.relay_from_member(to, &mut answer, why, rule)).await
+                        }
+                    });
                 }
                 Step::Repair(to, torn) => {
                     return Ok(Box::pin(self.repair(to, torn)).await);

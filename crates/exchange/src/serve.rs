@@ -1,6 +1,6 @@
 //! Sending a response: from the store, whole or in parts, while it arrives, or passed on.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use cache::flight::Reader;
@@ -22,11 +22,10 @@ use super::ask::Held;
 use super::destination::Destination;
 use super::plan::Form;
 use super::routing::RequestContext;
-use super::step::{Ending, Provenance, Serving, Step, Streaming, Summary};
+use super::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, Labels, Relayed, Response, StoredForm};
 use crate::request::accepts_trailers;
-use crate::worker::Worker;
 
 impl<C: Client> Exchange<'_, C> {
     /// Sends a complete response. A body on the disk may turn out to be gone, or break off.
@@ -279,6 +278,32 @@ impl<C: Client> Exchange<'_, C> {
         why: Forward,
         rule: Option<&'static str>,
     ) -> Ending {
+        let summary = self.respond_relayed(answer, why, rule);
+        let gone = self.client.gone();
+        let ends = async {
+            gone.await;
+            Cut::Client
+        };
+        let relayed = self.relay_content(&mut answer.body, pin!(ends)).await;
+        self.relayed(relayed, summary)
+    }
+
+    /// How a response that was passed on has ended.
+    pub(crate) fn relayed(&self, relayed: Result<(), Cut>, summary: Summary) -> Ending {
+        if let Err(Cut::Upstream(fault)) = relayed {
+            tracing::debug!(%fault, "the response broke off");
+            self.context.worker.io.counters.upstream_errors.add(1);
+        }
+        Ending::of(relayed.map_err(|_| Gone), summary)
+    }
+
+    /// Buffers the head of an answer that is sent as it comes.
+    pub(crate) fn respond_relayed(
+        &mut self,
+        answer: &Answer,
+        why: Forward,
+        rule: Option<&'static str>,
+    ) -> Summary {
         let RequestContext { worker, snapshot, listener, head, .. } = &self.context;
         worker.io.counters.passed.add(1);
         let Answer { head: answer_head, body, response_ms, .. } = answer;
@@ -296,21 +321,24 @@ impl<C: Client> Exchange<'_, C> {
             tags: snapshot.tags_to_clients(listener.role),
             cache_status,
         }));
-        let summary = Summary { outcome: Outcome::Pass, status, upstream };
-        Ending::of(self.relay_content(body).await, summary)
+        Summary { outcome: Outcome::Pass, status, upstream }
     }
 
-    async fn relay_content(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
+    /// Passes a body on to its end, unless the wait for more of it `ends` before.
+    pub(crate) async fn relay_content(
+        &mut self,
+        body: &mut UpstreamBody,
+        mut ends: Pin<&mut impl Future<Output = Cut>>,
+    ) -> Result<(), Cut> {
         if self.is_paced() {
-            Box::pin(self.relay_paced(body)).await?;
+            Box::pin(self.relay_paced(body, ends)).await?;
             if let Some(lines) = trailers_to_client(&self.context, self.routed.route, body) {
                 self.client.trailers(&lines);
             }
-            return self.client.finish().await;
+            return Ok(self.client.finish().await?);
         }
-        let Worker { upstreams, io, .. } = &**self.context.worker;
+        let upstreams = &self.context.worker.upstreams;
         let client = &mut *self.client;
-        let mut gone = pin!(client.gone());
         let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
         let shares = client.can_send_shared();
         loop {
@@ -320,18 +348,18 @@ impl<C: Client> Exchange<'_, C> {
                     {
                         client.trailers(&lines);
                     }
-                    return client.finish().await;
+                    return Ok(client.finish().await?);
                 }
                 Ok(false) => {
                     client.flush().await?;
                     let pulled = {
                         let mut offer = |data: &[u8]| client.offer(data);
                         let pull = pin!(body.pull_or_share(upstreams, shares, &mut offer));
-                        runtime::race(gone.as_mut(), pull).await
+                        runtime::race(ends.as_mut(), pull).await
                     };
                     complete = match pulled {
                         // A silent upstream is not kept for a client that is gone.
-                        Either::Left(()) => return Err(Gone),
+                        Either::Left(cut) => return Err(cut),
                         Either::Right(Ok((pages, is_complete))) => {
                             if let Some(pages) = pages {
                                 client.send_shared(pages, false).await?;
@@ -341,11 +369,7 @@ impl<C: Client> Exchange<'_, C> {
                         Either::Right(Err(fault)) => Err(fault),
                     };
                 }
-                Err(fault) => {
-                    tracing::debug!(%fault, "the response broke off");
-                    io.counters.upstream_errors.add(1);
-                    return Err(Gone);
-                }
+                Err(fault) => return Err(Cut::Upstream(fault)),
             }
         }
     }

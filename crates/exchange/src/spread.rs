@@ -24,7 +24,7 @@ use serde::Serialize;
 use upstream::members::{self, Member};
 use upstream::{BodyLength, Request, To};
 
-use crate::backlog::for_others;
+use crate::backlog::Batch;
 use crate::cluster::{CLIENT, Cluster, DONE, has_for_hop};
 use crate::limits::{
     CATCH_UP_PAUSE_MAX, CHANGE_ACKNOWLEDGED_MAX, MEMBERS_ATTENDED, PURGE_ACKNOWLEDGED_MAX,
@@ -251,7 +251,7 @@ async fn catch_up(worker: Rc<Worker>, cluster: Arc<Cluster>, to: SocketAddr) {
     let is_member = || cluster.members().others().any(|one| one.address == to);
     let mut pause = MEMBERS_ATTENDED;
     while member.group.is_usable() && is_member() {
-        let (purges, last) = cluster.oldest(to, PURGE_MESSAGE_BYTES);
+        let Batch { purges, for_others, last } = cluster.oldest(to, PURGE_MESSAGE_BYTES);
         if purges.is_empty() {
             return;
         }
@@ -263,13 +263,15 @@ async fn catch_up(worker: Rc<Worker>, cluster: Arc<Cluster>, to: SocketAddr) {
         }
         cluster.change(|backlog| backlog.acknowledged(to, last));
         tracing::info!(member = %to, "a member has acknowledged earlier purges");
+        if for_others.is_empty() {
+            continue;
+        }
         let members = cluster.members();
         let rest: Vec<&Member> = members.others().filter(|one| one.address != to).collect();
-        let purges = for_others(purges);
-        let notices = purges.concat();
+        let notices = for_others.concat();
         let answers = send(&worker, &rest, &notices).await;
         for (other, _) in rest.iter().zip(answers).filter(|(_, done)| !done) {
-            purges.iter().for_each(|purge| put_off(&worker, &cluster, other, purge));
+            for_others.iter().for_each(|purge| put_off(&worker, &cluster, other, purge));
         }
         again(&worker, &notices).await;
     }

@@ -12,7 +12,7 @@ use cache::stored::{Head, Stored};
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
 use config::Action;
-use outcome::{Outcome, Refusal};
+use outcome::{Fault, Outcome, Refusal};
 use store::Key;
 use upstream::Answer;
 
@@ -124,6 +124,21 @@ pub(crate) struct Torn {
     /// What is still to be sent.
     pub(crate) missing: ByteRange,
     pub(crate) summary: Summary,
+}
+
+/// Why a body was not passed on to its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cut {
+    /// The client has gone.
+    Client,
+    /// The upstream has failed.
+    Upstream(Fault),
+}
+
+impl From<Gone> for Cut {
+    fn from(Gone: Gone) -> Cut {
+        Cut::Client
+    }
 }
 
 /// What the log says of a response.

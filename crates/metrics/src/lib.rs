@@ -189,6 +189,8 @@ counters! {
     cluster_kept: Counter, "Responses that other members gave for our store: what is requested \
         often, or has become stale here";
     cluster_failed: Counter, "Requests that another member of the cluster did not answer";
+    cluster_continued: Counter, "Responses of another member of the cluster that broke off and \
+        were asked for elsewhere";
     cluster_purges_waiting: Counter, "Purges that a member of the cluster did not acknowledge at \
         once";
     cluster_changes_lost: Counter, "Changes by unsafe methods that did not reach a member of the \

@@ -465,6 +465,11 @@ impl Ticket {
         self.at
     }
 
+    /// Its group.
+    pub(super) fn group(&self) -> Arc<Group> {
+        Arc::clone(&self.group)
+    }
+
     /// The version of HTTP that the server is sent.
     pub(super) fn protocol(&self) -> UpstreamProtocol {
         self.group.config.protocol

@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use core_io::spares::Reused;
 use core_io::{CoreIo, piped};
@@ -17,6 +18,8 @@ use runtime::time;
 use transport::{Transport, tls};
 
 use super::{Times, Upstream, Upstreams, send, writable};
+use crate::given::Given;
+use crate::group::{Group, Ticket};
 use crate::h2::Slot;
 use crate::limits::HEAD_READ_BYTES;
 
@@ -330,7 +333,8 @@ pub fn answer(
     decoder.keep_trailers();
     let rest = (!reading.bytes.is_empty()).then_some(reading.bytes);
     let (shares, trailers, upstream) = (None, Vec::new(), Some(upstream));
-    let body = UpstreamBody { upstream, kind, decoder, rest, reusable, shares, trailers };
+    let given = Given::default();
+    let body = UpstreamBody { upstream, kind, decoder, rest, reusable, shares, given, trailers };
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
 }
 
@@ -499,11 +503,59 @@ pub struct UpstreamBody {
     reusable: bool,
     /// Whether its content is passed on without copying it, once that is decided.
     shares: Option<bool>,
+    given: Given,
     /// The trailers of a complete body, as field lines.
     trailers: Vec<u8>,
 }
 
 impl UpstreamBody {
+    /// Leaves out so many bytes of the content, which begins with them. Before any is taken.
+    pub fn skip(&mut self, bytes: u64) {
+        self.given.skips = bytes;
+    }
+
+    /// How many bytes of content were given away.
+    pub fn given(&self) -> u64 {
+        self.given.bytes
+    }
+
+    /// The group of the server that sends it, while it does.
+    pub fn group(&self) -> Option<Arc<Group>> {
+        self.upstream.as_ref()?.ticket.as_ref().map(Ticket::group)
+    }
+
+    /// Waits until all of the content is here, and keeps it, if its length is known; over HTTP/1
+    /// alone. Before any is taken. The caller bounds the length, and accounts for the memory.
+    pub async fn arrive(&mut self, core: &Upstreams) -> Result<(), Fault> {
+        let BodyKind::Length(length) = self.kind else { return Ok(()) };
+        let arrived = self.arrive_up_to(core, length).await;
+        self.noted(arrived)
+    }
+
+    async fn arrive_up_to(&mut self, core: &Upstreams, length: u64) -> Result<(), Fault> {
+        let Some(upstream) = self.upstream.as_ref().filter(|of| of.slot.is_none()) else {
+            return Ok(());
+        };
+        let kept = self.rest.get_or_insert_with(|| core.io.buffer());
+        while (kept.len() as u64) < length {
+            match time::timeout(upstream.times.idle(), upstream.stream.readable()).await {
+                Ok(readable) => readable.map_err(|_| Fault::Broken)?,
+                Err(_) => return Err(Fault::Timeout),
+            }
+            core.io.with_paced_input(|input| match upstream.stream.try_read(input) {
+                Ok(0) => Err(Fault::Broken),
+                Ok(read) => {
+                    core.io.counters.upstream_bytes_received.add(read as u64);
+                    kept.extend_from_slice(&input[..read]);
+                    Ok(())
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+                Err(_) => Err(Fault::Broken),
+            })?;
+        }
+        Ok(())
+    }
+
     /// The connection is not to be used again, however the body ends.
     pub fn close_after(&mut self) {
         self.reusable = false;
@@ -534,9 +586,17 @@ impl UpstreamBody {
     }
 
     fn take_from_stream(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
-        let Some(slot) = self.slot() else { return Ok(true) };
-        let is_complete = slot.take(sink)?;
+        let slot = self.upstream.as_ref().and_then(|upstream| upstream.slot.as_deref());
+        let Some(slot) = slot else { return Ok(true) };
+        let mut given = self.given;
+        let taken = slot.take(&mut |data| match given.piece(data) {
+            [] => {}
+            data => sink(data),
+        });
+        self.given = given;
+        let is_complete = taken?;
         if is_complete {
+            self.given.end()?;
             self.trailers = slot.take_trailers();
             self.upstream = None;
         }
@@ -571,7 +631,8 @@ impl UpstreamBody {
         shares: bool,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<(Option<SharedPages>, bool), Fault> {
-        let is_long = self.slot().is_none() && piped::is_long(&self.decoder);
+        let is_whole = self.slot().is_none() && self.given.skips == 0;
+        let is_long = is_whole && piped::is_long(&self.decoder);
         if shares && *self.shares.get_or_insert(is_long) {
             let pulled = self.pull_shared(core).await;
             match self.noted(pulled)? {
@@ -605,6 +666,7 @@ impl UpstreamBody {
             return self.closed().map(|is_complete| Some((pages, is_complete)));
         }
         core.io.counters.upstream_bytes_received.add(pages.left() as u64);
+        self.given.bytes += pages.left() as u64;
         let is_complete = self.decoder.is_done();
         if is_complete {
             self.complete(core, true);
@@ -651,6 +713,7 @@ impl UpstreamBody {
     fn closed(&mut self) -> Result<bool, Fault> {
         self.reusable = false;
         self.decoder.finish_on_close().map_err(|_| Fault::Broken)?;
+        self.given.end()?;
         self.upstream = None;
         Ok(true)
     }
@@ -664,14 +727,16 @@ impl UpstreamBody {
         let mut at = 0;
         while !self.decoder.is_done() && at < input.len() {
             let step = self.decoder.decode(&input[at..]).map_err(|_| Fault::Malformed)?;
-            if !step.data.is_empty() {
-                sink(&input[at..][step.data.clone()]);
+            let data = self.given.piece(&input[at..][step.data.clone()]);
+            if !data.is_empty() {
+                sink(data);
             }
             at += step.consumed;
         }
         if !self.decoder.is_done() {
             return Ok(false);
         }
+        self.given.end()?;
         let trailers = self.decoder.trailers().unwrap_or_default();
         self.trailers = write::trailer_lines(http1::trailer_fields(trailers));
         self.complete(core, at == input.len());

@@ -21,6 +21,7 @@ mod budget;
 pub mod dial;
 pub mod digests;
 pub mod figures;
+mod given;
 pub mod group;
 mod h1;
 mod h2;

@@ -74,11 +74,21 @@ impl Members {
 
     /// The members in the order in which they are responsible for a URL. `None` is this one.
     pub fn rank(&self, url: u64) -> impl Iterator<Item = Option<&Member>> {
+        self.order(url).into_iter().map(|at| self.at(at))
+    }
+
+    /// The same as indices for [`Self::at`].
+    pub fn order(&self, url: u64) -> Box<[usize]> {
         let score = |one: &Member| stable_hash(&[&url.to_le_bytes(), &one.identity.to_le_bytes()]);
         let scores = self.list.iter().enumerate().map(|(at, one)| (score(one), at));
         let mut order: Vec<(u64, usize)> = scores.collect();
         order.sort_unstable_by(|a, b| b.cmp(a));
-        order.into_iter().map(|(_, at)| (Some(at) != self.own).then(|| &self.list[at]))
+        order.into_iter().map(|(_, at)| at).collect()
+    }
+
+    /// One of the members; `None` is this one.
+    pub fn at(&self, at: usize) -> Option<&Member> {
+        (Some(at) != self.own).then(|| &self.list[at])
     }
 }
 

@@ -407,6 +407,11 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/cache_digest.rs",
     },
     Parser {
+        file: "crates/cache/src/changes.rs",
+        function: "decode_all",
+        target: "fuzz/fuzz_targets/cluster_notices.rs",
+    },
+    Parser {
         file: "crates/import/src/squid/lines.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/import_squid.rs",

@@ -20,9 +20,9 @@ impl Forwarding<'_> {
     /// the store makes the coded forms. `HEAD` describes the response that a GET would get.
     pub(super) fn asks_for_identity(&self, purpose: Purpose<'_>) -> bool {
         let of_store = match purpose {
-            Purpose::Store(_) => true,
+            Purpose::Store(_) | Purpose::Rest { for_store: true, .. } => true,
             Purpose::Pass(_) => self.head.method == Method::Head,
-            Purpose::Upgrade(_) => false,
+            Purpose::Upgrade(_) | Purpose::Rest { .. } => false,
         };
         of_store && self.rules().is_some()
     }

@@ -12,6 +12,7 @@ use runtime::time;
 use store::Key;
 use store::disk::{Refused, Writer};
 
+use super::continued::Kept;
 use crate::worker::Worker;
 use cache::disk;
 use cache::flight::{Fill, Lead, Reader, Settled};
@@ -41,6 +42,8 @@ pub(super) struct Filling {
     pub(super) key: Key,
     pub(super) head: Arc<Head>,
     pub(super) into: Into,
+    /// How its rest is asked for, if another member of the cluster sends it and is lost.
+    pub(super) kept: Option<Box<Kept>>,
 }
 
 impl Filling {
@@ -53,12 +56,12 @@ impl Filling {
         mut body: UpstreamBody,
         first: Vec<u8>,
     ) -> Reader {
-        let Filling { key, head, into } = self;
+        let Filling { key, head, into, kept } = self;
         let (fill, reader) = lead.stream(Arc::clone(&head));
         let place = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
         let (worker, pieces) = (Rc::clone(worker), Some(Vec::new()));
         let mut task =
-            Task { worker, fill, key, head, pieces, writer: None, total: 0, arriving: 0 };
+            Task { worker, fill, key, head, kept, pieces, writer: None, total: 0, arriving: 0 };
         let run = async move {
             let settled = task.run(&mut body, first, into).await;
             task.worker.fillings.borrow_mut().remove(place);
@@ -76,6 +79,7 @@ struct Task {
     fill: Fill,
     key: Key,
     head: Arc<Head>,
+    kept: Option<Box<Kept>>,
     /// What is to be stored in memory, until the body turns out too large for that.
     pieces: Option<Vec<Piece>>,
     /// Where it goes from then on.
@@ -146,7 +150,11 @@ impl Task {
                 return Err(Fault::Abandoned);
             }
             let mut parts = Parts::default();
-            let pulled = body.pull(&self.worker.upstreams, &mut |part| parts.add(part)).await;
+            let mut add = |part: &[u8]| parts.add(part);
+            let pulled = match &mut self.kept {
+                None => body.pull(&self.worker.upstreams, &mut add).await,
+                Some(kept) => Box::pin(kept.pull(body, &mut add)).await,
+            };
             if let Some(piece) = parts.piece() {
                 self.push(piece, true);
             }

@@ -3,24 +3,28 @@
 //! Each URL has one member that is responsible for it, its owner, so that the members' memories
 //! are one. A request that misses here goes to the owner as the client sent it, and its answer goes
 //! to the client as it comes. Only what is requested here again and again ([`crate::hot`]), or is
-//! stored here already and has become stale, is fetched on behalf of our own store.
+//! stored here already and has become stale, is fetched on behalf of our own store. A server that
+//! is none of the members stores nothing.
 //!
 //! The owner applies the route and the settings for keys: what it gets has nothing that they add or
 //! remove. Its answer has been through the rules on responses. If it does not answer, the next
-//! member is asked and then the origin, as if there were no cluster. All of this concerns GET and
-//! HEAD alone, which may be repeated.
+//! member is asked and then the origin, as if there were no cluster; so they are for the rest of a
+//! body that breaks off ([`super::continued`]). All of this concerns GET and HEAD alone, which may
+//! be repeated.
 
 use http1::{Method, Name, ResponseHead, Target, write};
 use outcome::Fault;
+use upstream::members::Member;
 use upstream::{Answer, BodyLength, Request, To};
 
-use super::{Forwarding, Purpose, hierarchy};
+use super::{Forwarding, Purpose, continued, hierarchy};
 use crate::Exchange;
 use crate::ask::{Ask, What};
 use crate::client::Client;
 use crate::cluster::{CLIENT, REFUSED, Share, Used, has_for_hop};
 use crate::request::says_trailers;
 use crate::step::Step;
+use crate::worker::Worker;
 
 /// The step that follows, if another member answers in place of the origin and nothing is stored
 /// here: its answer. Otherwise the given step.
@@ -38,10 +42,12 @@ pub(crate) async fn passed_on<'d, C: Client>(
         return step;
     };
     let worker = exchange.context.worker;
+    let may_keep = share.may_keep();
+    let otherwise = |step| if may_keep { step } else { Step::Pass(to, why) };
     if share.asked().next().is_none() {
-        return step;
+        return otherwise(step);
     }
-    if let Some(ask) = ask {
+    if let Some(ask) = ask.filter(|_| may_keep) {
         let is_hot = || share.is_hot(ask.uri, || worker.cache.store.len());
         let is_kept = ask.held.is_some() || (ask.what == What::Whole && is_hot());
         if is_kept {
@@ -55,7 +61,7 @@ pub(crate) async fn passed_on<'d, C: Client>(
     let purpose = Purpose::Pass(BodyLength::None);
     match answer(&forwarding, share, purpose, &mut interim).await {
         Some(answer) => Step::Relay(Box::new(answer), why, Some(RULE)),
-        None => step,
+        None => otherwise(step),
     }
 }
 
@@ -113,29 +119,58 @@ async fn answer(
     let Forwarding { worker, .. } = forwarding;
     let request = request(forwarding, purpose);
     for member in share.asked() {
-        let to = To::Group(member.group.clone(), 0, None);
-        match upstream::exchange(&worker.upstreams, &to, &request, interim).await {
-            Ok(mut answer) if is_refusal(&answer) => {
-                tracing::debug!(member = %member.address, "a member refused a request");
-                // The connection can be used again if all of the refusal is here.
-                let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
-            }
-            Ok(answer) => {
-                share.used.set(Used::Member);
-                return Some(answer);
-            }
-            Err(fault) => {
-                tracing::debug!(member = %member.address, %fault, "a member did not answer");
-                worker.io.counters.cluster_failed.add(1);
-                // The request has waited for a whole time-out, or there is no descriptor for more.
-                if matches!(fault, Fault::Timeout | Fault::NoDescriptor) {
-                    break;
+        match ask(worker, member, &request, interim).await {
+            Ok(Some(mut answer)) => match continued::is_safe(worker, &mut answer).await {
+                Ok(()) => {
+                    share.used.set(Used::Member);
+                    return Some(answer);
                 }
-            }
+                Err(fault) => {
+                    tracing::debug!(member = %member.address, %fault, "a body broke off");
+                    worker.io.counters.cluster_continued.add(1);
+                    if has_had_its_time(fault) {
+                        break;
+                    }
+                }
+            },
+            Ok(None) => {}
+            Err(fault) if has_had_its_time(fault) => break,
+            Err(_) => {}
         }
     }
     share.used.set(Used::Origin);
     None
+}
+
+/// Whether no other member is asked after this fault: the request has waited for a whole time-out,
+/// or there is no descriptor for more.
+pub(super) fn has_had_its_time(fault: Fault) -> bool {
+    matches!(fault, Fault::Timeout | Fault::NoDescriptor)
+}
+
+/// The answer of a member; `None` if it could not, or would not, carry out the request.
+pub(super) async fn ask(
+    worker: &Worker,
+    member: &Member,
+    request: &Request,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<Option<Answer>, Fault> {
+    let to = To::Group(member.group.clone(), 0, None);
+    let answered = upstream::exchange(&worker.upstreams, &to, request, interim);
+    match continued::while_up(Some(&member.group), answered).await {
+        Ok(mut answer) if is_refusal(&answer) => {
+            tracing::debug!(member = %member.address, "a member refused a request");
+            // The connection can be used again if all of the refusal is here.
+            let _ = answer.body.take_ready(&worker.upstreams, &mut |_| {});
+            Ok(None)
+        }
+        Ok(answer) => Ok(Some(answer)),
+        Err(fault) => {
+            tracing::debug!(member = %member.address, %fault, "a member did not answer");
+            worker.io.counters.cluster_failed.add(1);
+            Err(fault)
+        }
+    }
 }
 
 /// Whether a member could not, or would not, carry out the request itself, so that another one may:
@@ -161,9 +196,9 @@ pub(crate) fn may_take(step: &Step<'_>) -> bool {
 /// no `Via` from us: the cluster is one proxy, and its members may have one name.
 pub(crate) fn request(forwarding: &Forwarding<'_>, purpose: Purpose<'_>) -> Request {
     let Forwarding { worker, head, to, peer, .. } = forwarding;
-    let for_store = matches!(purpose, Purpose::Store(_));
-    let for_identity = for_store && forwarding.asks_for_identity(purpose);
-    let method = match for_store {
+    let is_ours = purpose.is_ours();
+    let for_identity = is_ours && forwarding.asks_for_identity(purpose);
+    let method = match is_ours {
         true => (Method::Get, &b"GET"[..]),
         false => (head.method, head.method_bytes),
     };
@@ -176,17 +211,15 @@ pub(crate) fn request(forwarding: &Forwarding<'_>, purpose: Purpose<'_>) -> Requ
             Name::AcceptEncoding if for_identity => true,
             // What a client writes there means nothing.
             _ if field.name().eq_ignore_ascii_case(CLIENT.as_bytes()) => true,
-            _ => for_store && caching::is_condition_or_range(field.name()),
+            _ => is_ours && caching::is_condition_or_range(field.name()),
         };
         !left_out
     });
-    if let Purpose::Store(ask) = purpose {
-        forwarding.append_conditions(out, ask);
-    }
+    forwarding.append_own(out, purpose);
     if for_identity {
         out.extend_from_slice(b"Accept-Encoding: identity\r\n");
     }
-    if says_trailers(head) && !for_store {
+    if says_trailers(head) && !is_ours {
         out.extend_from_slice(b"Connection: TE\r\nTE: trailers\r\n");
     }
     out.extend_from_slice(format!("Connection: {CLIENT}\r\n{CLIENT}: {peer}\r\n").as_bytes());

@@ -4,10 +4,13 @@
 //! the same with no request to answer; [`response`] decides what an answer means for the store and
 //! for those who wait; [`fill`] fetches a body;
 //! [`hierarchy`] sends a request to a parent or to its origin, [`member`] to another member of the
-//! cluster; [`pass`] passes a request through.
+//! cluster; [`continued`] asks for the rest of what a member has begun to send; [`pass`] passes a
+//! request through.
 
 pub(crate) mod background;
 mod coding;
+mod continued;
+mod detached;
 mod fill;
 pub(crate) mod hierarchy;
 mod lead;
@@ -64,6 +67,15 @@ pub(crate) enum Purpose<'s> {
     Pass(BodyLength),
     /// The same, and it asks for one of these protocols instead of HTTP.
     Upgrade(&'s [u8]),
+    /// The rest of a response, by these field lines. The beginning was for the store, or not.
+    Rest { lines: &'s [u8], for_store: bool },
+}
+
+impl Purpose<'_> {
+    /// Whether the method, the conditions and the range are ours and not those of the client.
+    fn is_ours(&self) -> bool {
+        matches!(self, Purpose::Store(_) | Purpose::Rest { .. })
+    }
 }
 
 impl Forwarding<'_> {
@@ -163,8 +175,8 @@ impl Forwarding<'_> {
 
     fn request_to(&self, host: &[u8], purpose: Purpose<'_>, adds: bool) -> Request {
         let head = &self.head;
-        let for_store = matches!(purpose, Purpose::Store(_));
-        let method = match for_store {
+        let is_ours = purpose.is_ours();
+        let method = match is_ours {
             true => (Method::Get, &b"GET"[..]),
             false => (head.method, head.method_bytes),
         };
@@ -189,13 +201,11 @@ impl Forwarding<'_> {
                 Name::AcceptEncoding if for_identity => true,
                 name if client_fields.replaces(name) => true,
                 _ if own.as_ref().is_some_and(|own| own.replaces(field.name())) => true,
-                _ => for_store && caching::is_condition_or_range(field.name()),
+                _ => is_ours && caching::is_condition_or_range(field.name()),
             };
             !left_out && edits.keeps(field.name())
         });
-        if let Purpose::Store(ask) = purpose {
-            self.append_conditions(out, ask);
-        }
+        self.append_own(out, purpose);
         if for_identity && edits.keeps(b"Accept-Encoding") {
             out.extend_from_slice(b"Accept-Encoding: identity\r\n");
         }
@@ -212,11 +222,11 @@ impl Forwarding<'_> {
         }
         self.snapshot.via.append_to_request(out, head.version);
         client_fields.append(out, self.to.realm.scheme.name());
-        if says_trailers(head) && !for_store {
+        if says_trailers(head) && !is_ours {
             request.accept_trailers();
         }
         match purpose {
-            Purpose::Store(_) => request.end(BodyLength::None),
+            Purpose::Store(_) | Purpose::Rest { .. } => request.end(BodyLength::None),
             Purpose::Pass(length) => request.end(length),
             Purpose::Upgrade(protocols) => request.end_with_upgrade(protocols),
         }
@@ -238,7 +248,16 @@ impl Forwarding<'_> {
         Edits::new((rules, forwarded), self.peer, uri)
     }
 
-    /// Appends our conditions and our range. All values were parsed from heads or are made of
+    /// Appends our conditions and our range.
+    fn append_own(&self, out: &mut Vec<u8>, purpose: Purpose<'_>) {
+        match purpose {
+            Purpose::Store(ask) => self.append_conditions(out, ask),
+            Purpose::Rest { lines, .. } => out.extend_from_slice(lines),
+            Purpose::Pass(_) | Purpose::Upgrade(_) => {}
+        }
+    }
+
+    /// The same for the store. All values were parsed from heads or are made of
     /// digits, so they can be written.
     fn append_conditions(&self, out: &mut Vec<u8>, ask: &Ask) {
         for (name, value) in ask.validated().into_iter().flat_map(caching::validation_fields) {

@@ -173,7 +173,7 @@ async fn answered<C: Client>(
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
     ready.map_err(|fault| unanswered(&worker.io, fault))?;
     let lead = worker.cache.flights.alone(key, head.resource.began(), watch);
-    let filling = Filling { key, head: Arc::clone(&head), into: Into::Whole };
+    let filling = Filling { key, head: Arc::clone(&head), into: Into::Whole, kept: None };
     let reader = filling.start(worker, lead, answer.body, first);
     Ok(exchange.stream(&Streaming { reader, head, provenance }).await)
 }

@@ -17,6 +17,7 @@ use store::Generation;
 use upstream::Answer;
 
 use super::Forwarding;
+use super::continued::Kept;
 use super::fill::{Filling, Into};
 use crate::ask::{Ask, Held, What};
 use crate::cache_status::CacheStatus;
@@ -228,7 +229,8 @@ fn store<'d>(
         }
         Ok(_) => {
             let into = head.part.map_or(Into::Whole, Into::Part);
-            let filling = Filling { key, head: Arc::clone(&head), into };
+            let kept = Kept::of(forwarding, &answer);
+            let filling = Filling { key, head: Arc::clone(&head), into, kept };
             let reader = filling.start(worker, lead, answer.body, first);
             Ok(Step::Stream(to, Streaming { reader, head, provenance }))
         }
@@ -272,10 +274,11 @@ fn complete<'d>(
         gap_bytes: rest.bytes(),
         after: partial.pieces(rest.last + 1, complete_bytes),
     };
+    let kept = Kept::of(forwarding, &answer);
     let cache_status = CacheStatus::forwarded(Outcome::Miss, ask.why, Some(206));
     let cache_status = stored_status(cache_status, &lead);
     let provenance = Provenance::fetched(cache_status, upstream);
-    let filling = Filling { key: ask.key, head: Arc::clone(&head), into };
+    let filling = Filling { key: ask.key, head: Arc::clone(&head), into, kept };
     let reader = filling.start(worker, lead, answer.body, first);
     Ok(Step::Stream(to, Streaming { reader, head, provenance }))
 }

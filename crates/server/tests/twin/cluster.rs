@@ -27,20 +27,20 @@ use crate::world::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-const ALL: [u8; 3] = [1, 2, 3];
+pub(crate) const ALL: [u8; 3] = [1, 2, 3];
 
-fn at(host: u8, port: u16) -> SocketAddr {
+pub(crate) fn at(host: u8, port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 1, host], port))
 }
 
-fn cluster(host: u8, hosts: &[u8]) -> Cluster {
+pub(crate) fn cluster(host: u8, hosts: &[u8]) -> Cluster {
     let cluster = Cluster::new(at(host, 7000), hosts.iter().map(|host| at(*host, 7000)).collect());
     // On this network all connections come from there.
     Cluster { allow_from: vec!["127.0.0.0/8".parse().unwrap()], ..cluster }
 }
 
 /// A member.
-struct Node {
+pub(crate) struct Node {
     host: u8,
     core: Core,
     members: Listener,
@@ -49,18 +49,18 @@ struct Node {
 }
 
 impl Node {
-    fn start(host: u8, hosts: &[u8]) -> Node {
+    pub(crate) fn start(host: u8, hosts: &[u8]) -> Node {
         let node = Node::deaf(host, hosts, reverse());
         node.listens();
         node
     }
 
     /// One that members cannot connect to yet.
-    fn deaf(host: u8, hosts: &[u8], config: Config) -> Node {
+    pub(crate) fn deaf(host: u8, hosts: &[u8], config: Config) -> Node {
         Node::of(host, cluster(host, hosts), config)
     }
 
-    fn of(host: u8, cluster: Cluster, mut config: Config) -> Node {
+    pub(crate) fn of(host: u8, cluster: Cluster, mut config: Config) -> Node {
         let role = config.listeners[0].role;
         let (clients, members) = (Listener::plain(at(host, 80), role), cluster.listener(role));
         config.listeners = vec![clients.clone(), members.clone()];
@@ -78,37 +78,42 @@ impl Node {
     }
 
     /// Members can connect from now on.
-    fn listens(&self) {
+    pub(crate) fn listens(&self) {
         let sockets = vec![(bind(at(self.host, 7000)), self.members.clone())];
         let serving = self.core.clone().run(sockets, Vec::new(), None, self.stop.token());
         runtime::spawn(serving).detach();
     }
 
-    fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let counters = self.core.counters();
         counters.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
     }
 
-    async fn log(&self) -> String {
+    pub(crate) async fn log(&self) -> String {
         sleep(SECOND).await;
         String::from_utf8(self.log.lock().unwrap().clone()).unwrap()
     }
 
-    async fn get(&self, target: &str, fields: &str) -> Response {
+    /// How long it waits for another member to answer.
+    pub(crate) fn patience(&self) -> Duration {
+        cluster(self.host, &ALL).timeouts.first_byte.unwrap()
+    }
+
+    pub(crate) async fn get(&self, target: &str, fields: &str) -> Response {
         self.client().await.get(target, fields).await
     }
 
-    async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::to(&at(self.host, 80).to_string()).await.unwrap()
     }
 
-    async fn admin(&self, request: &str) -> Response {
+    pub(crate) async fn admin(&self, request: &str) -> Response {
         let admin = at(self.host, 9090).to_string();
         let mut client = Client::over(Version::Http1, &admin).await.unwrap();
         client.ask(format!("{request} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await
     }
 
-    async fn purge(&self, what: &str) -> (u16, serde_json::Value) {
+    pub(crate) async fn purge(&self, what: &str) -> (u16, serde_json::Value) {
         let answer = self.admin(&format!("POST /purge?{what}")).await;
         (answer.status, serde_json::from_slice(&answer.body).unwrap())
     }
@@ -125,7 +130,7 @@ fn bind(at: SocketAddr) -> TcpListener {
 }
 
 /// The host that is responsible for a path of `site`, as seen by members with these hosts.
-fn owner(hosts: &[u8], path: &str) -> u8 {
+pub(crate) fn owner(hosts: &[u8], path: &str) -> u8 {
     let addresses: Vec<SocketAddr> = hosts.iter().map(|host| at(*host, 7000)).collect();
     // As seen from outside.
     let members = Members::new(&cluster(99, hosts), &addresses, &Registry::default());
@@ -134,7 +139,7 @@ fn owner(hosts: &[u8], path: &str) -> u8 {
 }
 
 /// A path that passes a test.
-fn path_of(query: &str, test: impl Fn(&str) -> bool) -> String {
+pub(crate) fn path_of(query: &str, test: impl Fn(&str) -> bool) -> String {
     let mut paths = (0..).map(|number| format!("/{number}?{query}"));
     paths.find(|path| test(path)).unwrap()
 }
@@ -375,8 +380,10 @@ fn what_a_member_gave_away_during_a_purge_is_purged_too() {
 fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
     each_way(reverse, async |_: Rc<World>| {
         let one = Node::start(1, &ALL);
+        let asked = Rc::new(Cell::new(0));
         let peer = |host: u8, content: &'static str, patience: [Option<u64>; 2]| {
             let purges = Rc::new(Cell::new(0));
+            let asked = Rc::clone(&asked);
             Peer::start(&at(host, 7000).to_string(), async move |_, stream| {
                 while let Some(head) = head_of(&stream).await {
                     if head.starts_with("PUT ") {
@@ -386,6 +393,9 @@ fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
                             Some(seconds) => sleep(Duration::from_secs(seconds)).await,
                             None => return sleep(100 * SECOND).await,
                         }
+                    }
+                    if head.starts_with("GET http") && content == "old" {
+                        asked.set(asked.get() + 1);
                     }
                     if stream.write_all(said(content).as_bytes()).await.is_err() {
                         return;
@@ -399,12 +409,13 @@ fn a_member_that_has_not_purged_is_not_asked_while_others_purge_again() {
         for _ in 0..30 {
             assert_eq!(one.get(&path, "").await.body, b"old");
         }
+        let before = asked.get();
         let meanwhile = async {
             sleep(14 * SECOND).await;
-            one.get(&path, "").await;
+            one.get(&path, "").await.body
         };
-        let ((status, said), ()) = runtime::join(one.purge("all"), meanwhile).await;
-        assert_eq!(status, 202);
+        let ((status, said), got) = runtime::join(one.purge("all"), meanwhile).await;
+        assert_eq!((status, &got[..], asked.get()), (202, &b"new"[..], before));
         assert_eq!(said["cluster"]["waiting"], serde_json::json!(["10.0.1.3:7000"]));
         assert_ne!(one.get(&path, "").await.body, b"old");
     });
@@ -460,7 +471,7 @@ fn said(content: &str) -> String {
     )
 }
 
-async fn head_of(stream: &TcpStream) -> Option<String> {
+pub(crate) async fn head_of(stream: &TcpStream) -> Option<String> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -668,7 +679,16 @@ fn a_server_that_is_no_member_yet_keeps_no_copies() {
             nodes[0].get(&path, "").await;
         }
         assert_eq!((world.origin.count(&path), nodes[0].counter("cluster_kept")), (1, 0));
-        let shown = nodes[0].admin("GET /upstreams").await.body;
+        // Nor if the members do not answer.
+        let [one, two] = nodes;
+        drop(two);
+        sleep(10 * SECOND).await;
+        let path = path_of("size=20&cc=max-age=600", |_| true);
+        for _ in 0..3 {
+            assert_eq!(one.get(&path, "").await.body, expected(&path, None));
+        }
+        assert_eq!((world.origin.count(&path), one.counter("hits")), (3, 0));
+        let shown = one.admin("GET /upstreams").await.body;
         let shown: serde_json::Value = serde_json::from_slice(&shown).unwrap();
         assert_eq!(shown["cluster"]["is_member"], false);
     });

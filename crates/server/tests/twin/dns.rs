@@ -60,6 +60,10 @@ impl NameServer {
 
     pub(crate) fn resolves(&self, name: &'static str, last: &[u8], ttl: u32) {
         let ips = last.iter().map(|last| Ipv4Addr::new(10, 0, 0, *last)).collect();
+        self.resolves_to(name, ips, ttl);
+    }
+
+    pub(crate) fn resolves_to(&self, name: &'static str, ips: Vec<Ipv4Addr>, ttl: u32) {
         self.zone.borrow_mut().insert(name, (ips, ttl));
     }
 

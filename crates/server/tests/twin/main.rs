@@ -11,6 +11,8 @@ mod changes;
 mod classifying;
 mod client_proxy_header;
 mod cluster;
+mod cluster_losses;
+mod cluster_members;
 mod coding_forms;
 mod collapsing;
 mod datagrams;

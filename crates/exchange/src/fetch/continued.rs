@@ -1,0 +1,317 @@
+//! Bodies that another member of the cluster has begun to send, when that member is lost.
+//!
+//! ```text
+//!   a member's answer --> short, and its rest cannot be asked for --> all of it is awaited
+//!     |                                                      '-- lost --> as if not answered
+//!     '--> otherwise it goes to the client as it comes
+//!            '-- lost --> its rest: from the next member, or else from the origin
+//!                           '-- none has the same representation --> it breaks off
+//! ```
+//!
+//! The rest is asked for by `Range` with `If-Range` (RFC 9110, 13.1.5), and taken only if its
+//! strong validator, its place and its length are those of the beginning. A server that sends the
+//! whole again, with the same validator, is taken, too: without the beginning.
+//!
+//! A member that hangs is lost when its checks have failed. What never happens: bytes of two
+//! representations are mixed; a byte is sent twice; a body is awaited that is long or of unknown
+//! length.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use cache::stored::Wire;
+use caching::cache_status::Forward;
+use caching::{ContentRange, Validators};
+use outcome::Fault;
+use runtime::{Either, time};
+use upstream::group::Group;
+use upstream::{Answer, BodyLength, UpstreamBody};
+
+use super::detached::Detached;
+use super::member::{ask, has_had_its_time, request};
+use super::{Forwarding, Purpose, hierarchy};
+use crate::Exchange;
+use crate::client::Client;
+use crate::cluster::Used;
+use crate::destination::Destination;
+use crate::limits::{MEMBER_AWAITED_BYTES_MAX, MEMBER_BODIES_MAX, MEMBER_LOOK};
+use crate::step::{Cut, Ending};
+use crate::worker::Worker;
+
+/// Waits until an answer can be given to a client without the risk that the loss of its member
+/// breaks it off, as far as that is possible.
+pub(super) async fn is_safe(worker: &Worker, answer: &mut Answer) -> Result<(), Fault> {
+    let BodyLength::Known(length) = answer.body.length() else { return Ok(()) };
+    // While clients leave too much unread, no more is kept for them.
+    let is_awaited = length <= MEMBER_AWAITED_BYTES_MAX && !worker.io.is_pressed();
+    if !is_awaited || Beginning::of(answer, false).is_some() {
+        return Ok(());
+    }
+    let _held = worker.io.held(length as usize);
+    let group = answer.body.group();
+    while_up(group.as_ref(), answer.body.arrive(&worker.upstreams)).await
+}
+
+/// The result of work that a member does for us. It is broken when the member is down.
+pub(super) async fn while_up<T>(
+    group: Option<&Arc<Group>>,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    match runtime::race(work, down(group)).await {
+        Either::Left(done) => done,
+        Either::Right(()) => Err(Fault::Broken),
+    }
+}
+
+/// Ready when the checks of this member have failed.
+async fn down(group: Option<&Arc<Group>>) {
+    let Some(group) = group else { return std::future::pending().await };
+    while !group.is_down() {
+        time::sleep(MEMBER_LOOK).await;
+    }
+}
+
+fn validators(answer: &Answer) -> Validators {
+    Validators::of(&Wire(answer.head.head().fields), answer.response_ms)
+}
+
+/// What is known of a response of which a member has sent the beginning, and how far it has come.
+pub(super) struct Beginning {
+    validators: Validators,
+    for_store: bool,
+    /// Where its content begins in the representation ...
+    first: u64,
+    /// ... where it ends, exclusive, if that is known ...
+    end: Option<u64>,
+    /// ... and the length of the representation if this is only a part of it.
+    part_of: Option<u64>,
+    /// Bytes of its content that have come.
+    at: u64,
+    /// The servers that have broken it off.
+    failed: Vec<SocketAddr>,
+    /// The origin sends the rest: no other is asked.
+    by_origin: bool,
+}
+
+impl Beginning {
+    /// `None`: its rest cannot be asked for.
+    pub(super) fn of(answer: &Answer, for_store: bool) -> Option<Beginning> {
+        let (head, length) = (answer.head.head(), answer.body.length().bytes());
+        let (first, end, part_of) = match head.status {
+            200 => (0, length, None),
+            206 => {
+                let part = ContentRange::of(&Wire(head.fields))?;
+                let range = part.range;
+                if length != Some(range.bytes()) {
+                    return None;
+                }
+                (range.first, Some(range.last + 1), Some(part.complete_bytes))
+            }
+            _ => return None,
+        };
+        let validators = validators(answer);
+        caching::if_range(&validators)?;
+        let (at, failed, by_origin) = (0, Vec::new(), false);
+        Some(Beginning { validators, for_store, first, end, part_of, at, failed, by_origin })
+    }
+
+    /// The rest, after this body has failed: from another member or from the origin.
+    pub(super) async fn rest(
+        &mut self,
+        forwarding: &Forwarding<'_>,
+        body: &UpstreamBody,
+        fault: Fault,
+    ) -> Option<UpstreamBody> {
+        self.at += body.given();
+        self.failed.extend(body.address());
+        let is_certain = matches!(fault, Fault::Broken | Fault::Timeout);
+        if !is_certain || self.by_origin || self.failed.len() > MEMBER_BODIES_MAX {
+            return None;
+        }
+        let (from, lines) = self.wanted()?;
+        let purpose = Purpose::Rest { lines: &lines, for_store: self.for_store };
+        let of_member = match has_had_its_time(fault) {
+            true => None,
+            false => self.by_members(forwarding, purpose, from).await,
+        };
+        let rest = match of_member {
+            None => self.by_the_origin(forwarding, purpose, from).await,
+            rest => rest,
+        };
+        forwarding.worker.io.counters.cluster_continued.add(u64::from(rest.is_some()));
+        rest
+    }
+
+    /// The place from which the rest is asked for, and the lines that say so. Of a body whose
+    /// length is unknown one byte is asked for again: what is left may be nothing, which no range
+    /// can name.
+    fn wanted(&self) -> Option<(u64, Vec<u8>)> {
+        let place = self.first + self.at;
+        let from = match self.end {
+            Some(end) if place >= end => return None,
+            Some(_) => place,
+            None => place.saturating_sub(1),
+        };
+        let mut lines = Vec::new();
+        if from > 0 || self.part_of.is_some() {
+            let last = self.part_of.and(self.end).map(|end| (end - 1).to_string());
+            let range = format!("bytes={from}-{}", last.unwrap_or_default());
+            // Both values were parsed from heads or are made of digits, so they can be written.
+            let _ = http1::write::field(&mut lines, b"Range", range.as_bytes());
+            let tag = caching::if_range(&self.validators)?;
+            let _ = http1::write::field(&mut lines, b"If-Range", tag);
+        }
+        Some((from, lines))
+    }
+
+    async fn by_members(
+        &self,
+        forwarding: &Forwarding<'_>,
+        purpose: Purpose<'_>,
+        from: u64,
+    ) -> Option<UpstreamBody> {
+        let share = forwarding.to.share.as_ref()?;
+        let request = request(forwarding, purpose);
+        for member in share.asked_besides(&self.failed) {
+            match ask(forwarding.worker, member, &request, &mut |_| {}).await {
+                Ok(Some(answer)) => {
+                    let fits = self.fits(answer, from);
+                    tracing::debug!(member = %member.address, fits = fits.is_some(), "the rest");
+                    if fits.is_some() {
+                        return fits;
+                    }
+                }
+                Ok(None) => {}
+                Err(fault) if has_had_its_time(fault) => return None,
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    async fn by_the_origin(
+        &mut self,
+        forwarding: &Forwarding<'_>,
+        purpose: Purpose<'_>,
+        from: u64,
+    ) -> Option<UpstreamBody> {
+        self.by_origin = true;
+        let request = forwarding.request(purpose);
+        let answer = hierarchy::exchange(forwarding, &request, &mut |_| {}).await;
+        // The rules on responses may change the validator.
+        let answer = answer.map(|answer| forwarding.ruled(answer));
+        // The log is about the response, which is that of the member.
+        forwarding.to.share.iter().for_each(|share| share.used.set(Used::Member));
+        let fits = answer.ok().and_then(|answer| self.fits(answer, from));
+        tracing::debug!(fits = fits.is_some(), "the rest from the origin");
+        fits
+    }
+
+    /// The body of an answer that begins at `from`, or with the representation, if it continues
+    /// this one.
+    fn fits(&self, mut answer: Answer, from: u64) -> Option<UpstreamBody> {
+        let (head, length) = (answer.head.head(), answer.body.length());
+        if !caching::may_combine(&self.validators, &validators(&answer)) {
+            return None;
+        }
+        let place = self.first + self.at;
+        let (is_rest, skipped) = match head.status {
+            206 => {
+                let part = ContentRange::of(&Wire(head.fields))?;
+                let (first, end) = (part.range.first, part.range.last + 1);
+                let complete = self.part_of.or(self.end).unwrap_or(part.complete_bytes);
+                let is_all = part.complete_bytes == complete && end == self.end.unwrap_or(complete);
+                let is_rest = first == from && length == BodyLength::Known(part.range.bytes());
+                (is_all && is_rest, place - from)
+            }
+            200 if self.part_of.is_none() => {
+                let is_whole = match (self.end, length) {
+                    (Some(end), length) => length == BodyLength::Known(end),
+                    (None, length) => length.bytes().is_none_or(|bytes| bytes >= place),
+                };
+                (is_whole, place)
+            }
+            _ => return None,
+        };
+        answer.body.skip(skipped);
+        is_rest.then_some(answer.body)
+    }
+}
+
+/// A body from another member that is fetched for the store.
+pub(super) struct Kept {
+    beginning: Beginning,
+    request: Detached,
+}
+
+impl Kept {
+    /// `None`: it is not from a member, or its rest cannot be asked for.
+    pub(super) fn of(forwarding: &Forwarding<'_>, answer: &Answer) -> Option<Box<Kept>> {
+        if !forwarding.to.is_from_member() {
+            return None;
+        }
+        let beginning = Beginning::of(answer, true)?;
+        Some(Box::new(Kept { beginning, request: Detached::of(forwarding) }))
+    }
+
+    /// As [`UpstreamBody::pull`]. The body becomes another one if it breaks off.
+    pub(super) async fn pull(
+        &mut self,
+        body: &mut UpstreamBody,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let (to, head) = self.request.views();
+        let forwarding = self.request.forwarding(&to, &head);
+        let upstreams = &forwarding.worker.upstreams;
+        let group = body.group().filter(|_| !self.beginning.by_origin);
+        let fault = match while_up(group.as_ref(), body.pull(upstreams, sink)).await {
+            Err(fault) => fault,
+            pulled => return pulled,
+        };
+        match self.beginning.rest(&forwarding, body, fault).await {
+            Some(rest) => *body = rest,
+            None => return Err(fault),
+        }
+        body.take_ready(upstreams, sink)
+    }
+}
+
+impl<C: Client> Exchange<'_, C> {
+    /// Sends another member's answer as it comes, and stores nothing.
+    pub(crate) async fn relay_from_member(
+        &mut self,
+        to: &Destination<'_>,
+        answer: &mut Answer,
+        why: Forward,
+        rule: Option<&'static str>,
+    ) -> Ending {
+        let summary = self.respond_relayed(answer, why, rule);
+        let mut beginning = None;
+        let relayed = loop {
+            let is_of_member = beginning.as_ref().is_none_or(|one: &Beginning| !one.by_origin);
+            let group = answer.body.group().filter(|_| is_of_member);
+            let gone = self.client.gone();
+            let ends = async {
+                match runtime::race(gone, down(group.as_ref())).await {
+                    Either::Left(()) => Cut::Client,
+                    Either::Right(()) => Cut::Upstream(Fault::Broken),
+                }
+            };
+            let fault = match self.relay_content(&mut answer.body, pin!(ends)).await {
+                Err(Cut::Upstream(fault)) => fault,
+                relayed => break relayed,
+            };
+            beginning = beginning.or_else(|| Beginning::of(answer, false));
+            let Some(beginning) = &mut beginning else { break Err(Cut::Upstream(fault)) };
+            let (forwarding, gone) = (self.forwarding(to), self.client.gone());
+            let rest = beginning.rest(&forwarding, &answer.body, fault);
+            answer.body = match runtime::race(gone, rest).await {
+                Either::Left(()) => break Err(Cut::Client),
+                Either::Right(None) => break Err(Cut::Upstream(fault)),
+                Either::Right(Some(rest)) => rest,
+            };
+        };
+        self.relayed(relayed, summary)
+    }
+}
