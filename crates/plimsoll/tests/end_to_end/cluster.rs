@@ -54,13 +54,14 @@ fn origin(go: &Arc<AtomicBool>) -> (Accepting, Arc<AtomicU64>) {
                  Content-Length: {}\r\n\r\n",
                 content.len()
             );
-            let (before, after) = content.split_at(content.len() / 2);
+            let is_slow = path.starts_with("/slow");
+            let (before, after) =
+                content.split_at(if is_slow { content.len() / 2 } else { content.len() });
             if stream.write_all(&[head.as_bytes(), before].concat()).is_err() {
                 return;
             }
             let until = Instant::now() + SOON;
-            while path.starts_with("/slow") && !go.load(Ordering::Relaxed) && Instant::now() < until
-            {
+            while is_slow && !go.load(Ordering::Relaxed) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(10));
             }
             if stream.write_all(after).is_err() {
