@@ -1,4 +1,4 @@
-//! Tests of the documents: each command in them exists, with these flags.
+//! Tests of the documents: each command in them exists, with these flags, and each key too.
 //!
 //! Commands that are marked are run by an end-to-end test instead. `blocks.rs` has the marks.
 
@@ -34,6 +34,35 @@ fn fault(words: &[String]) -> Option<String> {
     }
 }
 
+/// What a part of a configuration may lack: the rest of the file, and the files that it names.
+const PARTIAL: &[&str] = &[
+    "there is no listener",
+    "there is no group with the name",
+    "no listener has this role",
+    "needs somewhere to send requests",
+    "without a parent",
+    "none of these is this server",
+    "No such file or directory",
+];
+
+/// What is wrong with a part of a configuration file.
+fn faults_of_keys(text: &str) -> Vec<String> {
+    // No name is looked up: each is another address of this machine.
+    let mut parts = text.split("://");
+    let mut local = parts.next().unwrap_or_default().to_owned();
+    for (part, number) in parts.zip(1..) {
+        let host = part.find([':', '/', '"']).unwrap_or(part.len());
+        local.push_str(&format!("://127.0.0.{number}{}", &part[host..]));
+    }
+    let directory = tempfile::tempdir().expect("there is room for a file");
+    let file = directory.path().join("part.toml");
+    std::fs::write(&file, local).expect("there is room for a file");
+    let unusable = server::Settings::read(&file).err();
+    let problems = unusable.into_iter().flat_map(|unusable| unusable.problems);
+    let messages = problems.map(|problem| problem.message);
+    messages.filter(|text| !PARTIAL.iter().any(|partial| text.contains(partial))).collect()
+}
+
 fn faults(block: &Block) -> Vec<String> {
     let Block { language, mark, text, .. } = block;
     let all = || lines(text).iter().flat_map(|line| commands(line)).collect::<Vec<_>>();
@@ -47,6 +76,7 @@ fn faults(block: &Block) -> Vec<String> {
         }
         ("sh", Mark::None) => all().iter().filter_map(|words| fault(words)).collect(),
         ("sh", Mark::Run(_)) => Vec::new(),
+        ("toml", _) => faults_of_keys(text),
         _ if text.lines().any(|line| line.trim_start_matches("$ ").starts_with("plimsoll ")) => {
             vec!["a command in a block that is not sh".to_owned()]
         }
@@ -89,6 +119,8 @@ fn a_wrong_command_is_found() {
         "```console\nls\n```",
         "```\nls\n```",
         "```text\n$ plimsoll serve\n```",
+        "```toml\n[store]\nmemroy = \"1GiB\"\n```",
+        "```toml\n[[upstream.server]\n```",
     ] {
         assert!(!found(wrong).is_empty(), "{wrong}");
     }
@@ -97,6 +129,7 @@ fn a_wrong_command_is_found() {
         "```sh\nplimsoll record --pid $(cat a b) \\\n  -o 'a b.trial' 2>/dev/null\n```",
         "<!-- not run: for a reason -->\n```sh\nA=1 no-such-program\n```",
         "<!-- run -->\n```sh\ncurl http://127.0.0.1\n```",
+        "```toml\n[[listen]]\naddress = \"0.0.0.0:443\"\n```",
     ] {
         assert_eq!(found(right), Vec::<String>::new(), "{right}");
     }
