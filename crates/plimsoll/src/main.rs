@@ -68,7 +68,8 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if let Some(screen) = welcome::screen(&arguments) {
         eprint!("{screen}");
-        return misuse("").exit_code();
+        // That of a usage error.
+        return ExitCode::from(2);
     }
     command::run("plimsoll", |cli: Cli| run(cli.verb))
 }

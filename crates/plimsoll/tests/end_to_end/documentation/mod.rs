@@ -183,9 +183,15 @@ impl Page {
         command.stdout(Stdio::null()).stderr(output_file(&self.home, &log));
         let server = Running::start(&mut command);
         wait_for(line, SOON, || TcpStream::connect(&listen).ok());
+        // The last line that it prints.
+        let last = match (is_proxy, line.contains("--admin")) {
+            (false, _) => "",
+            (true, true) => "metrics on",
+            (true, false) => "listening on",
+        };
         let printed = wait_for(line, SOON, || {
             let text = self.home.read(&log);
-            (!is_proxy || text.contains("listening on")).then_some(text)
+            text.contains(last).then_some(text)
         });
         self.output.push_str(&printed);
         self.servers.push((name.to_owned(), server));
