@@ -34,6 +34,7 @@ test:
 	@./setup.sh test
 	cargo fmt --all -- --check
 	cargo xtask tidy
+	cargo xtask site
 	cargo xtask test
 
 lint:

@@ -3,14 +3,16 @@
 //! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
+//! - `cargo xtask site` makes the documentation a site, target/site/index.html.
 //! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
 //! - `cargo xtask soak` runs the server for hours under mixed load and troubles.
 //!
-//! It uses no other crate, so it builds in a second.
+//! It uses one other crate, which reads Markdown, so it builds in seconds.
 //! `tidy` never changes a file: each finding says what is wrong and how to fix it.
 
 #![forbid(unsafe_code)]
 
+mod manual;
 mod planted;
 mod rust;
 mod suite;
@@ -23,7 +25,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask planted [BUG...] \
                      | cargo xtask simulate [--seconds N] [--seed S] \
-                     | cargo xtask soak [--hours N]";
+                     | cargo xtask soak [--hours N] | cargo xtask site [--source URL]";
 
 fn main() -> ExitCode {
     if let Some(code) = suite::rustdoc() {
@@ -34,6 +36,8 @@ fn main() -> ExitCode {
         ["tidy"] => run_tidy(),
         ["test"] => suite::run(&root()),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),
+        ["site"] => manual::run(&root(), None),
+        ["site", "--source", url] => manual::run(&root(), Some(url)),
         ["simulate", flags @ ..] => simulate(flags),
         ["soak", flags @ ..] => soak(flags),
         _ => {

@@ -68,6 +68,22 @@ impl Tree {
     }
 }
 
+/// The path that a relative link in a file names; `None` if it leaves the repository.
+pub(crate) fn joined(from: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => {
+                parts.pop()?;
+            }
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -109,6 +125,13 @@ mod tests {
         let tree = Tree::of(&[("docs/serve.md", ""), ("docs-old.md", "")]);
         assert!(tree.exists("docs") && tree.exists("docs/") && tree.exists("docs/serve.md"));
         assert!(!tree.exists("doc") && !tree.exists("docs/load.md"));
+    }
+
+    #[test]
+    fn a_relative_link_starts_in_the_directory_of_its_file() {
+        assert_eq!(joined("docs/a.md", "../b.md").as_deref(), Some("b.md"));
+        assert_eq!(joined("docs/a.md", "./img/x.svg").as_deref(), Some("docs/img/x.svg"));
+        assert_eq!(joined("docs/a.md", "../../b.md"), None);
     }
 
     #[test]

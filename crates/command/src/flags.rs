@@ -1,6 +1,7 @@
 //! Parsers for flag values.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -42,6 +43,22 @@ pub fn number_within<T: FromStr + PartialOrd + Display + Clone>(
     }
 }
 
+/// Parses an IP address with a port.
+///
+/// # Errors
+/// It is not one. The text has the nearest address that is.
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        let try_this = match (host, port.parse::<u16>()) {
+            ("localhost", Ok(port)) => format!("127.0.0.1:{port}"),
+            ("", Ok(port)) => format!("0.0.0.0:{port}, or 127.0.0.1:{port} for this machine only"),
+            _ => "127.0.0.1:3128 or [::1]:3128".to_owned(),
+        };
+        format!("expected an IP address and a port: try {try_this}")
+    })
+}
+
 /// Parses the name of an event notification backend of this platform.
 ///
 /// # Errors
@@ -70,6 +87,21 @@ mod tests {
         assert_eq!(units::bytes("2G"), Ok(2 << 30));
         for wrong in ["", "K", "1P", "-1", "99999999999G", "18446744073709551616"] {
             assert!(units::bytes(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_not_one_gets_a_suggestion() {
+        assert_eq!(parse_address("[::1]:80"), Ok("[::1]:80".parse().unwrap()));
+        for (text, suggested) in [
+            (":80", "try 0.0.0.0:80,"),
+            ("8080", "try 0.0.0.0:8080,"),
+            ("localhost:81", "try 127.0.0.1:81"),
+            ("127.0.0.1", "try 127.0.0.1:3128"),
+            ("example.org:70000", "try 127.0.0.1:3128"),
+        ] {
+            let error = parse_address(text).unwrap_err();
+            assert!(error.contains(suggested), "{text}: {error}");
         }
     }
 

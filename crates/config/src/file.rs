@@ -54,7 +54,13 @@ impl Settings {
     /// # Errors
     /// All mistakes in it.
     pub fn read(file: &Path) -> Result<Settings, Unusable> {
-        let bytes = std::fs::read(file).map_err(|error| Unusable::unreadable(file, &error))?;
+        let bytes = std::fs::read(file).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                let next = format!("{error}; to write one: plimsoll init --out {}", file.display());
+                Unusable::unreadable(file, &next)
+            }
+            _ => Unusable::unreadable(file, &error),
+        })?;
         let text = String::from_utf8(bytes)
             .map_err(|_| Unusable::unreadable(file, &"it is not UTF-8 text"))?;
         let base = file.parent().unwrap_or(Path::new(""));

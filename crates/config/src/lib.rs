@@ -320,7 +320,9 @@ impl Origin {
             (_, Some(rest)) => (rest, true),
             _ => {
                 let text = "begins neither with http:// nor with https://";
-                return Err(format!("the origin {url:?} {text}"));
+                let host =
+                    url.rsplit('/').find(|part| !part.is_empty()).unwrap_or("127.0.0.1:8000");
+                return Err(format!("the origin {url:?} {text}: try http://{host}"));
             }
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);

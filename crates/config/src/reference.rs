@@ -9,8 +9,10 @@ const HEAD: &str = "# The configuration file
 
 Made by `plimsoll reference --configuration` from the list of keys in the program; do not edit.
 
-    plimsoll check FILE        reports its mistakes, or what it would do
-    plimsoll serve -c FILE     serves with it
+```sh
+plimsoll check FILE        # reports its mistakes, or what it would do
+plimsoll serve -c FILE     # serves with it
+```
 
 It is TOML. A time is written with its unit (`\"250ms\"`, `\"30s\"`, `\"5m\"`, `\"2h\"`,
 `\"1d\"`), a number of bytes with or without one (`\"64KiB\"`, `\"256MiB\"`, `65536`; units are

@@ -1,8 +1,10 @@
-//! Configuration files of Squid, nginx and Varnish, written as ours.
+//! Configuration files of Squid, nginx and Varnish, written as ours; and the file to start with.
 //!
 //! [`import()`] takes a text and returns our file and a note for each directive: carried, carried
 //! with a difference, or not carried, with the reason. Each language is a module of the same
 //! shape: a parser that keeps lines, and a table from a directive to what becomes of it.
+//!
+//! [`starter`] writes a file from a few settings, through the same list of keys.
 //!
 //! The caller reads files, also those that are included. What never happens: a directive is
 //! dropped without a note; the imported file lets in a request that the original keeps out, unless
@@ -17,6 +19,7 @@ mod note;
 mod pattern;
 mod route;
 mod squid;
+pub mod starter;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -10,7 +10,7 @@ use crate::note::Place;
 
 /// Sections, whether there can be several, and their keys.
 const KEYS: &[(&str, bool, &str)] = &[
-    ("server", false, "workers user group"),
+    ("server", false, "workers user group admin"),
     ("listen", true, "address role proxy_from http2 http3"),
     ("listen.tls", false, "client_ca client_optional only_tls13"),
     ("listen.tls.certificate", true, "chain key"),

@@ -24,12 +24,7 @@ pub(crate) fn call(
         query.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     let target =
         if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-    let answer = exchange(admin, method, &target).map_err(|error| {
-        misuse(format!(
-            "no answer from the admin address {admin}: {error}; is a server with --admin {admin} \
-             running?"
-        ))
-    })?;
+    let answer = exchange(admin, method, &target).map_err(|error| no_answer(admin, &error))?;
     let text = String::from_utf8_lossy(&answer);
     let unexpected = || misuse(format!("{admin} is not a plimsoll admin address"));
     let (head, body) = text.split_once("\r\n\r\n").ok_or_else(unexpected)?;
@@ -44,8 +39,7 @@ pub(crate) fn call(
 
 /// Posts to a path and prints the answer. A refusal by the server is a failed check.
 pub(crate) fn post(admin: SocketAddr, path: &str) -> Result<(), Failure> {
-    let answer = exchange(admin, "POST", path)
-        .map_err(|error| misuse(format!("no answer from the admin address {admin}: {error}")))?;
+    let answer = exchange(admin, "POST", path).map_err(|error| no_answer(admin, &error))?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     match head.split(' ').nth(1) {
@@ -56,6 +50,13 @@ pub(crate) fn post(admin: SocketAddr, path: &str) -> Result<(), Failure> {
             Err(misuse(format!("{admin} is not a plimsoll admin address: it answered {line:?}")))
         }
     }
+}
+
+fn no_answer(admin: SocketAddr, error: &std::io::Error) -> Failure {
+    misuse(format!(
+        "no answer from the admin address {admin}: {error}; is a server running with --admin \
+         {admin}, or with it in its file?"
+    ))
 }
 
 /// Sends one request without a body and returns everything that comes back.

@@ -6,6 +6,8 @@ mod dashboard;
 mod database;
 pub(crate) mod fleet;
 mod import;
+mod init;
+mod small_servers;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -17,10 +19,12 @@ pub(crate) use self::dashboard::Dashboard;
 pub(crate) use self::database::{FleetInit, Login, Ship, ShipTo};
 pub(crate) use self::fleet::Fleet;
 pub(crate) use self::import::{From, Import};
+pub(crate) use self::init::{Init, Use};
+pub(crate) use self::small_servers::{NullServer, Origin};
 use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use command::failure::{Failure, misuse};
-use command::flags::{number_within, parse_backend, parse_duration};
+use command::flags::{number_within, parse_address, parse_backend, parse_duration};
 
 /// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
@@ -37,6 +41,8 @@ pub(crate) struct Cli {
 pub(crate) enum Verb {
     /// Run the caching proxy: reverse (--origin), forward (--forward) or from a file (-c)
     Serve(Serve),
+    /// Write a short configuration file to start with: reverse, forward, or packages
+    Init(Init),
     /// Check a configuration file and show what it would do
     Check(Check),
     /// Write the configuration file of Squid, nginx or Varnish as ours, and list the rest
@@ -101,6 +107,12 @@ pub(crate) enum Verb {
     },
     /// Print the man page
     Man,
+    /// Show the version, the commit, the compiler and the features of this build
+    Version {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the reference of flags and metrics as Markdown
     #[command(hide = true)]
     Reference {
@@ -124,6 +136,7 @@ pub(crate) struct Serve {
     pub(crate) config: Option<PathBuf>,
     /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; can be repeated
     #[arg(long, value_name = "ADDR", required_unless_present = "config")]
+    #[arg(value_parser = parse_address)]
     pub(crate) listen: Vec<SocketAddr>,
     /// Reverse mode: forward all requests to this origin, such as http://127.0.0.1:8000; can be
     /// repeated to balance requests among several
@@ -150,7 +163,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
     pub(crate) log_format: server::LogFormat,
     /// Admin listener address: a live page, /metrics, /upstreams, /healthz; calls such as /purge
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) admin: Option<SocketAddr>,
     /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best one
     /// that passes its self-test]
@@ -183,7 +196,7 @@ pub(crate) struct Serve {
 #[derive(Debug, Args)]
 pub(crate) struct Control {
     /// The server's admin address
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     pub(crate) admin: SocketAddr,
 }
 
@@ -192,6 +205,7 @@ pub(crate) struct Control {
 pub(crate) struct AdminCall {
     /// The server's admin address
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
+    #[arg(value_parser = parse_address)]
     pub(crate) admin: SocketAddr,
     /// Print JSON
     #[arg(long)]
@@ -767,29 +781,6 @@ pub(crate) struct Demo {
     /// Print the analysis as JSON
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Origin {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
-    pub(crate) listen: SocketAddr,
-    /// Run on this CPU
-    #[arg(long, value_name = "CPU")]
-    pub(crate) cpu: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NullServer {
-    /// Address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8001")]
-    pub(crate) listen: SocketAddr,
-    /// Body size of every response
-    #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = units::bytes)]
-    pub(crate) size: u64,
-    /// Run on this CPU
-    #[arg(long, value_name = "CPU")]
-    pub(crate) cpu: Option<usize>,
 }
 
 /// A network, or one address.

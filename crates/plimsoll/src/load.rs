@@ -21,8 +21,13 @@ pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     let length = plan.duration;
     let bar = ProgressBar::new(length.as_millis() as u64);
     let bar = progress::bar(bar, "{bar:40} {msg}", flags.json);
-    let outcome =
-        ::load::run(&plan, &stop, &mut |tick| show(&bar, length, tick)).map_err(misuse)?;
+    let outcome = ::load::run(&plan, &stop, &mut |tick| show(&bar, length, tick));
+    let outcome = outcome.map_err(|error| match error {
+        ::load::Error::Unreachable { .. } => {
+            misuse(format!("{error}; start the server, or one to try with: plimsoll origin"))
+        }
+        _ => misuse(error),
+    })?;
     bar.finish_and_clear();
     if let Some(output) = output {
         output.write(serde_json::to_string_pretty(&outcome).map_err(misuse)?)?;

@@ -22,6 +22,7 @@ mod exports;
 #[cfg(feature = "extras")]
 mod fleet;
 mod import;
+mod init;
 mod join;
 mod load;
 mod locks;
@@ -43,8 +44,10 @@ mod switchback;
 #[cfg(feature = "extras")]
 mod top;
 mod trials;
+mod version;
 #[cfg(feature = "extras")]
 mod watch;
+mod welcome;
 mod what_if;
 
 use std::process::ExitCode;
@@ -62,12 +65,19 @@ use crate::cli::{Cli, Verb};
 static ALLOCATOR: runtime::CountingAllocator = runtime::CountingAllocator;
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some(screen) = welcome::screen(&arguments) {
+        eprint!("{screen}");
+        // That of a usage error.
+        return ExitCode::from(2);
+    }
     command::run("plimsoll", |cli: Cli| run(cli.verb))
 }
 
 fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Serve(flags) => serve::serve(&flags),
+        Verb::Init(flags) => init::init(&flags),
         Verb::Check(flags) => check::check(&flags),
         Verb::Import(flags) => import::import(&flags),
         Verb::Reload(flags) => admin::post(flags.admin, "/reload"),
@@ -105,6 +115,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
             clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(misuse)?;
             output::print(&text)
         }
+        Verb::Version { json } => version::version(json),
         Verb::Reference { configuration: true, .. } => {
             output::print(server::config_documents::markdown())
         }
@@ -112,3 +123,6 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Reference { .. } => output::print(reference::markdown()),
     }
 }
+
+#[cfg(test)]
+mod documentation;

@@ -1,5 +1,7 @@
 //! `plimsoll serve`, and the two small servers for experiments.
 
+mod origins;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -58,6 +60,9 @@ fn serve_until_signal(
     let server = Server::start_on(sockets, plan.config, workers, log, &options, predecessor);
     let server = server.map_err(misuse)?;
     announce(flags, &server, has_token);
+    if !flags.json {
+        origins::try_in_background(flags.origin.clone());
+    }
     serving(predecessor)?;
     let (orders, handle, from_file) = (server.orders(), signals.handle(), plan.file.is_some());
     let watching = std::thread::Builder::new()

@@ -23,9 +23,26 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Bind(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
-                write!(f, "{address} is in use: stop what listens there, or choose another port")
+                let port = address.port();
+                write!(
+                    f,
+                    "{address} is in use: stop what listens there (ss -ltnp 'sport = :{port}' \
+                     shows it), or choose another port"
+                )
             }
-            StartError::Bind(address, error) => write!(f, "cannot listen on {address}: {error}"),
+            StartError::Bind(address, error) => {
+                write!(f, "cannot listen on {address}: {error}")?;
+                match error.kind() {
+                    io::ErrorKind::PermissionDenied => f.write_str(
+                        "; choose a port above 1023, run it as root, or give the program the \
+                         right to it: setcap cap_net_bind_service=+ep $(command -v plimsoll)",
+                    ),
+                    io::ErrorKind::AddrNotAvailable => {
+                        f.write_str("; ip -brief address lists the addresses of this machine")
+                    }
+                    _ => Ok(()),
+                }
+            }
             StartError::System(error) => write!(f, "the server cannot start: {error}"),
             StartError::Predecessor(error) => {
                 write!(f, "the process that was to be replaced has gone: {error}")

@@ -37,7 +37,36 @@ fn reference() -> String {
 }
 
 #[cfg(test)]
+#[path = "../../plimsoll/tests/end_to_end/documentation/blocks.rs"]
+#[allow(dead_code, reason = "the marks are for the tests of plimsoll")]
+mod blocks;
+
+#[cfg(test)]
 mod tests {
+    use clap::Parser;
+
+    use super::blocks::{blocks, commands, documents, lines};
+    use crate::cli::Cli;
+
+    #[test]
+    fn every_study_in_the_documents_exists_with_its_flags() {
+        let mut count = 0;
+        for (path, text) in documents() {
+            for block in blocks(&text).unwrap().into_iter().filter(|block| block.language == "sh") {
+                for words in lines(&block.text).iter().flat_map(|line| commands(line)) {
+                    let is_study = words.len() > 2 && words[..2] == ["plimsoll", "study"];
+                    // The page about all of them has a NAME.
+                    if is_study && words[2] != "NAME" {
+                        let parsed = Cli::try_parse_from(&words[1..]);
+                        assert!(parsed.is_ok(), "{path}:{}: {words:?}", block.line);
+                        count += 1;
+                    }
+                }
+            }
+        }
+        assert!(count > 15, "{count}");
+    }
+
     #[test]
     fn the_checked_in_reference_is_up_to_date() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/studies.md");

@@ -19,7 +19,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// The operator's: there is no such file.
-    #[error("{}: no such file", path.display())]
+    #[error("{}: no such file; to make one: plimsoll record --name NAME -o {0}", path.display())]
     Missing {
         /// The file.
         path: PathBuf,

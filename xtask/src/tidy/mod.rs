@@ -76,6 +76,7 @@ const RULES: &[Rule] = &[
     words::words,
     words::names,
     links::resolve,
+    links::listed,
     planted::bugs_have_one_place,
     planted::bugs_are_listed,
 ];

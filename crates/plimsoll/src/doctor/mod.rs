@@ -109,7 +109,8 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     }
     let missed = missed.join(", ");
     Err(Failure::CheckFailed(format!(
-        "the recording differs from the work that was done: {missed}"
+        "the recording differs from the work that was done: {missed}; run plimsoll doctor again \
+         when nothing else runs, and do not use a sampler that is WRONG twice"
     )))
 }
 

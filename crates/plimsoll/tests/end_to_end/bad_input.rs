@@ -142,9 +142,14 @@ fn a_port_in_use() {
     plimsoll(&[&serve[..], &["127.0.0.1:0", "--admin", &address]].concat()).refused(&words);
     plimsoll(&["origin", "--listen", &address]).refused(&words);
     plimsoll(&["null-server", "--listen", &address]).refused(&words);
+    plimsoll(&[&serve[..], &[&address]].concat()).refused(&["ss -ltnp"]);
     // An address of another machine.
     let elsewhere = "192.0.2.1:80";
-    plimsoll(&[&serve[..], &[elsewhere]].concat()).refused(&[elsewhere, "cannot listen"]);
+    plimsoll(&[&serve[..], &[elsewhere]].concat()).refused(&[
+        elsewhere,
+        "cannot listen",
+        "ip -brief",
+    ]);
 }
 
 #[test]

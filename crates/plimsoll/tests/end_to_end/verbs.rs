@@ -18,7 +18,7 @@ use crate::support::{
 #[test]
 fn the_help_of_each_command_lists_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 17] = [
+    let verbs: [(&str, &[&str]); 19] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
         ("import", &["--from", "--output", "--force", "--open", "--json", "vcl"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
@@ -36,6 +36,8 @@ fn the_help_of_each_command_lists_its_flags() {
         ("null-server", &["--listen", "--size"]),
         ("completions", &["bash", "fish", "zsh"]),
         ("man", &["man page"]),
+        ("version", &["--json", "commit"]),
+        ("init", &["--out", "--force", "--origin", "--mirror", "--registry", "--disk", "packages"]),
     ];
     let all = plimsoll(&["--help"]).succeeded().stdout;
     for (verb, words) in verbs {
@@ -49,6 +51,9 @@ fn the_help_of_each_command_lists_its_flags() {
     let none = plimsoll::<&str>(&[]);
     assert_eq!(none.code, Some(2));
     assert!(none.stderr.contains("Usage: plimsoll"), "{none:?}");
+    let serve = plimsoll(&["serve"]);
+    assert_eq!(serve.code, Some(2));
+    assert!(serve.stderr.contains("\n    plimsoll serve --listen "), "{serve:?}");
 }
 
 #[test]
@@ -60,6 +65,15 @@ fn the_version_completions_and_the_man_page() {
         let script = plimsoll(&["completions", shell]).succeeded().stdout;
         assert!(script.contains("access-log") && script.len() > 2000, "{shell}: {script}");
     }
+    let built = plimsoll(&["version", "--json"]).succeeded().json();
+    assert_eq!(built["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(built["features"], serde_json::json!(["bpf", "extras"]));
+    let commit = built["commit"].as_str().unwrap();
+    let is_hash = commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit());
+    assert!(is_hash || commit == "unknown", "{commit}");
+    assert!(built["compiler"].as_str().unwrap().starts_with("rustc 1."), "{built}");
+    assert!(built["target"].as_str().unwrap().contains("-linux-"), "{built}");
+    assert!(plimsoll(&["version"]).succeeded().stdout.contains("\nfeatures  bpf, extras\n"));
     let page = plimsoll(&["man"]).succeeded().stdout;
     assert!(page.contains(".TH") && page.contains("Exit codes"), "{page}");
 }
