@@ -4,12 +4,14 @@
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
 //! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
+//! - `cargo xtask dist` builds the release and packs it.
 //!
-//! It uses no other crate, so it builds in a second.
+//! It uses no other crate but `packages`, which uses none, so it builds in a second.
 //! `tidy` never changes a file: each finding says what is wrong and how to fix it.
 
 #![forbid(unsafe_code)]
 
+mod dist;
 mod planted;
 mod rust;
 mod suite;
@@ -21,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask planted [BUG...] \
-                     | cargo xtask simulate [--seconds N] [--seed S]";
+                     | cargo xtask simulate [--seconds N] [--seed S] | cargo xtask dist [DIR]";
 
 fn main() -> ExitCode {
     if let Some(code) = suite::rustdoc() {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         ["test"] => suite::run(&root()),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),
         ["simulate", flags @ ..] => simulate(flags),
+        ["dist", arguments @ ..] => dist::run(&root(), arguments),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -1,4 +1,4 @@
-//! Replaces what the feature `extras` adds in a build without it: each fails and says so.
+//! Replaces what the feature `lab` adds in a build without it: each fails and says so.
 
 use command::failure::{Failure, misuse};
 

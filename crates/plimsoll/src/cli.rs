@@ -99,8 +99,12 @@ pub(crate) enum Verb {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the man page
-    Man,
+    /// Print the man page, or write those of all commands
+    Man {
+        /// Write a page for each command into this directory
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
     /// Print the reference of flags and metrics as Markdown
     #[command(hide = true)]
     Reference {

@@ -5,30 +5,30 @@
 //! ([`command::failure`]).
 #![forbid(unsafe_code)]
 
-#[cfg(not(feature = "extras"))]
+#[cfg(not(feature = "lab"))]
 mod absent;
 mod admin;
 mod boost;
 mod check;
 mod cli;
 mod compare;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod dashboard;
 mod demo;
 mod doctor;
 mod explain;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod exports;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod fleet;
 mod import;
 mod join;
 mod load;
 mod locks;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod logs;
 mod metrics;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod otlp;
 mod progress;
 mod purge;
@@ -36,14 +36,14 @@ mod record;
 mod reference;
 mod report;
 mod serve;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod ship;
 mod study;
 mod switchback;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod top;
 mod trials;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod watch;
 mod what_if;
 
@@ -53,7 +53,7 @@ use clap::CommandFactory;
 use command::failure::{Failure, misuse};
 use command::output;
 
-#[cfg(not(feature = "extras"))]
+#[cfg(not(feature = "lab"))]
 use crate::absent::{dashboard, exports, fleet, logs, ship, top};
 use crate::cli::{Cli, Verb};
 
@@ -100,7 +100,9 @@ fn run(verb: Verb) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut text);
             output::print(&text)
         }
-        Verb::Man => {
+        Verb::Man { out: Some(directory) } => clap_mangen::generate_to(Cli::command(), &directory)
+            .map_err(|error| misuse(format!("{}: {error}", directory.display()))),
+        Verb::Man { out: None } => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(misuse)?;
             output::print(&text)

@@ -24,6 +24,7 @@ mod http3;
 mod import;
 mod lab;
 mod load;
+mod packages;
 mod peers;
 mod prometheus;
 mod proxy_header;
