@@ -52,8 +52,8 @@ test  wrk        wrk              -         another load generator, for the stud
 test  /usr/lib/python3/dist-packages/yaml python3-yaml - reads the examples, for the tests
 test  /etc/ssl/certs/ca-certificates.crt ca-certificates - the image has them
 test  ip         iproute2         -         a network apart, in which the tests install the package
-test  logrotate  logrotate        -         runs the package's file, for the tests
-test  systemd-analyze systemd     -         verifies the package's unit, for the tests
+test  logrotate  logrotate        -         rotates the log of the service, for the tests
+test  systemd-analyze systemd     -         verifies the unit of the service, for the tests
 bench /usr/lib/nginx/modules/ngx_stream_module.so libnginx-mod-stream - for the tunnels of nginx
 bench caddy      caddy            caddy     a peer in the table of costs that speaks HTTP/3
 '

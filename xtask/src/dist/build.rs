@@ -10,20 +10,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds `plimsoll` with these features, and other packages, into the directory `target`. Returns
-/// the directory with the programs.
+/// What to build: `plimsoll` with these features, and other packages.
+pub(super) struct Build<'a> {
+    pub(super) profile: &'a str,
+    pub(super) features: &'a str,
+    pub(super) others: &'a [&'a str],
+}
+
+/// Builds it in the directory `target`. Returns the directory with the programs.
 pub(super) fn built(
+    build: &Build<'_>,
     root: &Path,
     target: &Path,
-    features: &str,
-    others: &[&str],
     epoch: u64,
 ) -> io::Result<PathBuf> {
     let names = names(root, target)?;
     let mut cargo = crate::cargo();
-    cargo.current_dir(root).args(["build", "--release", "--locked", "--package", "plimsoll"]);
-    cargo.args(["--no-default-features", "--features", &qualified(features)]);
-    cargo.args(others.iter().flat_map(|package| ["--package", package]));
+    cargo.current_dir(root).args(["build", "--locked", "--package", "plimsoll"]);
+    cargo.args(["--profile", build.profile]);
+    cargo.args(["--no-default-features", "--features", &qualified(build.features)]);
+    cargo.args(build.others.iter().flat_map(|package| ["--package", package]));
     // A cargo that runs this program may have set its own.
     cargo.env_remove("RUSTC_WORKSPACE_WRAPPER").env("CARGO_TARGET_DIR", target);
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags("--remap-path-prefix=", &names, "\u{1f}"));
@@ -33,7 +39,7 @@ pub(super) fn built(
     cargo.env("SOURCE_DATE_EPOCH", epoch.to_string());
     let status = cargo.status()?;
     match status.success() {
-        true => Ok(target.join("release")),
+        true => Ok(target.join(build.profile)),
         false => Err(io::Error::other("it was not built: see above")),
     }
 }

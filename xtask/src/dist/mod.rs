@@ -24,9 +24,14 @@ use std::process::{Command, ExitCode};
 
 use packages::{Compression, Program, Stamp};
 
+use self::build::Build;
+
 /// The features of the programs, as `cargo` takes them.
 const FULL: &str = "bpf,lab,server";
 const SERVER: &str = "server";
+const FULL_BUILD: Build<'_> = Build { profile: "release", features: FULL, others: &["interpose"] };
+/// Its profile makes it small.
+const SERVER_BUILD: Build<'_> = Build { profile: "dist", features: SERVER, others: &[] };
 
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let to = match arguments {
@@ -61,15 +66,9 @@ fn packed(root: &Path, to: &Path) -> io::Result<String> {
     let work = to.join("work");
     let version = &stamp.version;
 
-    let built = build::built(&root, &work.join("build"), FULL, &["interpose"], stamp.epoch)?;
-    let boost = build::without_lines(&built.join("libplimsoll_boost.so"), &work)?;
-    let program = built.join("plimsoll");
-    let full = Program::prepared(&program, &program, &work.join("full"))?;
-    let depends = full.debian_dependencies(Some(&boost))?;
-    packages::deb(&root, &full, Some(&boost), &depends, &stamp, &to)?;
-    packages::debug_deb(&full, &stamp, &to)?;
+    let target = work.join("build");
 
-    let built = build::built(&root, &work.join("build"), SERVER, &[], stamp.epoch)?;
+    let built = build::built(&SERVER_BUILD, &root, &target, stamp.epoch)?;
     let program = built.join("plimsoll");
     let server = Program::prepared(&program, &program, &work.join("server"))?;
     let files = packages::installed(&root, &server, None)?
@@ -77,6 +76,14 @@ fn packed(root: &Path, to: &Path) -> io::Result<String> {
     let name = format!("plimsoll-{version}-linux-{}", std::env::consts::ARCH);
     packages::tarball(&name, &files, &stamp, &to)?;
     packages::image(&root, &server, &format!("plimsoll-{version}"), &stamp, &to)?;
+
+    let built = build::built(&FULL_BUILD, &root, &target, stamp.epoch)?;
+    let boost = build::without_lines(&built.join("libplimsoll_boost.so"), &work)?;
+    let program = built.join("plimsoll");
+    let full = Program::prepared(&program, &program, &work.join("full"))?;
+    let depends = full.debian_dependencies(Some(&boost))?;
+    packages::deb(&root, &full, Some(&boost), &depends, &stamp, &to)?;
+    packages::debug_deb(&full, &stamp, &to)?;
 
     let sources = sources::files(&root, &work)?;
     packages::tarball(&format!("plimsoll-{version}-source"), &sources, &stamp, &to)?;
