@@ -10,6 +10,7 @@ mod image;
 mod root;
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -23,6 +24,8 @@ use crate::support::{CommandOutput, Home, SOON, program, run};
 
 /// The packages of this version, made once for all tests.
 static PACKED: LazyLock<Packed> = LazyLock::new(Packed::new);
+/// The directory that cargo has for files of tests.
+const DIRECTORY: &str = env!("CARGO_TARGET_TMPDIR");
 const NEXT_VERSION: &str = "99.0.0";
 
 struct Packed {
@@ -34,7 +37,6 @@ struct Packed {
     upgrade: PathBuf,
     image: PathBuf,
     tarball: PathBuf,
-    _directory: tempfile::TempDir,
 }
 
 fn repository() -> PathBuf {
@@ -48,9 +50,10 @@ fn stamp(version: &str) -> Stamp {
 
 impl Packed {
     fn new() -> Packed {
-        let directory = tempfile::Builder::new().prefix("plimsoll-packages-").tempdir().unwrap();
-        let at = directory.path();
-        fs::set_permissions(at, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        // Nothing is dropped at the end of the process, so the next run removes it.
+        let at = &Path::new(DIRECTORY).join("packages");
+        fs::remove_dir_all(at).or_else(absent).unwrap();
+        fs::create_dir_all(at).unwrap();
         let (root, built) = (repository(), Path::new(PLIMSOLL));
         let now = stamp(env!("CARGO_PKG_VERSION"));
         let packed = Program::prepared(built, built, &at.join("work")).unwrap();
@@ -65,8 +68,12 @@ impl Packed {
         let next = stamp(NEXT_VERSION);
         let upgrade = packages::deb(&root, &packed, None, &depends, &next, at).unwrap();
         let program = packed.binary().to_owned();
-        Packed { out, program, deb, upgrade, image, tarball, _directory: directory }
+        Packed { out, program, deb, upgrade, image, tarball }
     }
+}
+
+fn absent(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 /// Beside the program, cargo has the library that the tests of boost use.

@@ -5,21 +5,26 @@
 use std::process::Command;
 use std::time::Duration;
 
+use super::DIRECTORY;
 use crate::support::{CommandOutput, Home, am_root, run};
 
 /// Packages are large, because they hold an unoptimised program.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Lays a file system in memory over the root directory, and runs the script there. Its arguments
-/// are the directory of the test and the script.
+/// are the directory of the test, the script, and the directory with the packages, which may be on
+/// a file system that the copy does not include.
 const ENTER: &str = r#"
     set -e
-    home=$1 script=$2 over=$1/over
+    home=$1 script=$2 packages=$3 over=$1/over
     mkdir "$over"
     mount -t tmpfs -o mode=0755 tmpfs "$over"
     mkdir "$over/changes" "$over/work" "$over/root"
     mount -t overlay -o "lowerdir=/,upperdir=$over/changes,workdir=$over/work" overlay "$over/root"
-    for shared in /dev /sys /tmp; do mount --rbind "$shared" "$over/root$shared"; done
+    for shared in /dev /sys /tmp "$packages"; do
+        mkdir -p "$over/root$shared"
+        mount --rbind "$shared" "$over/root$shared"
+    done
     mount -t proc proc "$over/root/proc"
     ip link set lo up
     exec chroot "$over/root" /bin/sh -e -c "$script"
@@ -45,7 +50,7 @@ impl Root<'_> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--net", "--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-c", ENTER, "enter"]);
-        command.arg(self.home.path()).arg(script);
+        command.arg(self.home.path()).arg(script).arg(DIRECTORY);
         run(command, PATIENCE)
     }
 }
