@@ -19,7 +19,7 @@ help:
 
 demo:
 	@./setup.sh demo
-	cargo build --release --locked -p plimsoll --no-default-features
+	cargo build --release --locked -p plimsoll --no-default-features --features measure
 	@target/release/plimsoll demo
 	@echo "This build has only what the demo needs. The whole program: make build"
 

@@ -49,6 +49,11 @@ test  lighttpd   lighttpd         lighttpd  a live server that can wait with pol
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
 test  clickhouse-server clickhouse-server clickhouse-server a home of trials, for the tests
 test  wrk        wrk              -         another load generator, for the studies
+test  /usr/lib/python3/dist-packages/yaml python3-yaml - reads the examples, for the tests
+test  /etc/ssl/certs/ca-certificates.crt ca-certificates - the image has them
+test  ip         iproute2         -         a network apart, in which the tests install the package
+test  logrotate  logrotate        -         rotates the log of the service, for the tests
+test  systemd-analyze systemd     -         verifies the unit of the service, for the tests
 bench /usr/lib/nginx/modules/ngx_stream_module.so libnginx-mod-stream - for the tunnels of nginx
 bench caddy      caddy            caddy     a peer in the table of costs that speaks HTTP/3
 '

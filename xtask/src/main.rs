@@ -6,12 +6,14 @@
 //! - `cargo xtask site` makes the documentation a site, target/site/index.html.
 //! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
 //! - `cargo xtask soak` runs the server for hours under mixed load and troubles.
+//! - `cargo xtask dist` builds the release and packs it.
 //!
-//! It uses one other crate, which reads Markdown, so it builds in seconds.
+//! It uses two crates, one that packs and one that reads Markdown, so it builds in seconds.
 //! `tidy` never changes a file: each finding says what is wrong and how to fix it.
 
 #![forbid(unsafe_code)]
 
+mod dist;
 mod manual;
 mod planted;
 mod rust;
@@ -25,7 +27,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask planted [BUG...] \
                      | cargo xtask simulate [--seconds N] [--seed S] \
-                     | cargo xtask soak [--hours N] | cargo xtask site [--source URL]";
+                     | cargo xtask soak [--hours N] | cargo xtask site [--source URL] \
+                     | cargo xtask dist [DIR]";
 
 fn main() -> ExitCode {
     if let Some(code) = suite::rustdoc() {
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         ["site", "--source", url] => manual::run(&root(), Some(url)),
         ["simulate", flags @ ..] => simulate(flags),
         ["soak", flags @ ..] => soak(flags),
+        ["dist", arguments @ ..] => dist::run(&root(), arguments),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -105,7 +105,7 @@ impl Table for CompressionSection {
         if !self.codings.is_empty() && !coding::is_available() {
             here.mistake_of(
                 "codings",
-                "this build has no codings: build it with the feature extras",
+                "this build has no codings: build it with the feature server",
             );
         }
         if self.bytes_max < self.bytes_min {

@@ -1,4 +1,4 @@
-//! Replaces what the feature `extras` adds in a build without it: each fails and says so.
+//! Replaces what the feature `lab` adds in a build without it: each fails and says so.
 
 use command::failure::{Failure, misuse};
 
@@ -6,6 +6,7 @@ fn absent(what: &str) -> Failure {
     misuse(format!("this build has no `{what}`; to fix this: make build"))
 }
 
+#[cfg(feature = "measure")]
 pub(crate) mod top {
     use super::{Failure, absent};
     use crate::cli;
@@ -15,6 +16,7 @@ pub(crate) mod top {
     }
 }
 
+#[cfg(feature = "measure")]
 pub(crate) mod dashboard {
     use super::{Failure, absent};
     use crate::cli;
@@ -24,6 +26,7 @@ pub(crate) mod dashboard {
     }
 }
 
+#[cfg(feature = "measure")]
 pub(crate) mod fleet {
     use super::{Failure, absent};
     use crate::cli;
@@ -33,6 +36,7 @@ pub(crate) mod fleet {
     }
 }
 
+#[cfg(feature = "measure")]
 pub(crate) mod logs {
     use super::{Failure, absent};
     use crate::cli;
@@ -42,6 +46,7 @@ pub(crate) mod logs {
     }
 }
 
+#[cfg(feature = "measure")]
 pub(crate) mod ship {
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
@@ -87,6 +92,7 @@ pub(crate) mod ship {
     }
 }
 
+#[cfg(feature = "measure")]
 pub(crate) mod exports {
     use ::report::Analysis;
     use trial::Trial;

@@ -5,49 +5,61 @@
 //! ([`command::failure`]).
 #![forbid(unsafe_code)]
 
-#[cfg(not(feature = "extras"))]
+#[cfg(not(feature = "lab"))]
 mod absent;
 mod admin;
 mod boost;
 mod check;
 mod cli;
+#[cfg(feature = "measure")]
 mod compare;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod dashboard;
+#[cfg(feature = "measure")]
 mod demo;
+#[cfg(feature = "measure")]
 mod doctor;
 mod explain;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod exports;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod fleet;
 mod import;
 mod init;
+#[cfg(feature = "measure")]
 mod join;
+#[cfg(feature = "measure")]
 mod load;
 mod locks;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod logs;
 mod metrics;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod otlp;
+#[cfg(feature = "measure")]
 mod progress;
 mod purge;
+#[cfg(feature = "measure")]
 mod record;
 mod reference;
+#[cfg(feature = "measure")]
 mod report;
 mod serve;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod ship;
+#[cfg(feature = "measure")]
 mod study;
+#[cfg(feature = "measure")]
 mod switchback;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod top;
+#[cfg(feature = "measure")]
 mod trials;
 mod version;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod watch;
 mod welcome;
+#[cfg(feature = "measure")]
 mod what_if;
 
 use std::process::ExitCode;
@@ -56,7 +68,7 @@ use clap::CommandFactory;
 use command::failure::{Failure, misuse};
 use command::output;
 
-#[cfg(not(feature = "extras"))]
+#[cfg(all(feature = "measure", not(feature = "lab")))]
 use crate::absent::{dashboard, exports, fleet, logs, ship, top};
 use crate::cli::{Cli, Verb};
 
@@ -86,31 +98,51 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Purge(flags) => purge::purge(&flags),
         Verb::Metrics(flags) => metrics::metrics(&flags),
         Verb::Locks(flags) => locks::locks(&flags),
+        #[cfg(feature = "measure")]
         Verb::Load(flags) => load::load(&flags),
+        #[cfg(feature = "measure")]
         Verb::Record(flags) => record::record(&flags),
+        #[cfg(feature = "measure")]
         Verb::Top(flags) => top::top(&flags),
+        #[cfg(feature = "measure")]
         Verb::Dashboard(flags) => dashboard::dashboard(&flags),
+        #[cfg(feature = "measure")]
         Verb::Join(flags) => join::join(&flags),
+        #[cfg(feature = "measure")]
         Verb::Logs(flags) => logs::logs(&flags),
+        #[cfg(feature = "measure")]
         Verb::Ship(flags) => ship::ship(&flags),
+        #[cfg(feature = "measure")]
         Verb::Fleet(verb) => fleet::fleet(&verb),
+        #[cfg(feature = "measure")]
         Verb::Report(flags) => report::report(&flags),
+        #[cfg(feature = "measure")]
         Verb::WhatIf(flags) => what_if::what_if(&flags),
+        #[cfg(feature = "measure")]
         Verb::Compare(flags) => compare::compare(&flags),
+        #[cfg(feature = "measure")]
         Verb::Switchback(flags) => switchback::switchback(&flags),
         Verb::Boost(flags) => boost::boost(&flags),
+        #[cfg(feature = "measure")]
         Verb::Doctor(flags) => doctor::doctor(&flags),
+        #[cfg(feature = "measure")]
         Verb::DoctorTruth(flags) => doctor::do_known_work(&flags),
+        #[cfg(feature = "measure")]
         Verb::Demo(flags) => demo::demo(&flags),
+        #[cfg(feature = "measure")]
         Verb::Study(flags) => study::study(&flags.arguments),
+        #[cfg(feature = "measure")]
         Verb::Origin(flags) => serve::origin(&flags),
+        #[cfg(feature = "measure")]
         Verb::NullServer(flags) => serve::null_server(&flags),
         Verb::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut text);
             output::print(&text)
         }
-        Verb::Man => {
+        Verb::Man { out: Some(directory) } => clap_mangen::generate_to(Cli::command(), &directory)
+            .map_err(|error| misuse(format!("{}: {error}", directory.display()))),
+        Verb::Man { out: None } => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(misuse)?;
             output::print(&text)

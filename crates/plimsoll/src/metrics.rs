@@ -1,7 +1,7 @@
 //! `plimsoll metrics`: shows the metrics of a running server, or lists all metrics.
 
 mod grafana;
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 mod otlp;
 mod rules;
 
@@ -11,7 +11,7 @@ use command::failure::{Failure, misuse};
 use command::output::{self, Align};
 use serde::Serialize;
 
-#[cfg(not(feature = "extras"))]
+#[cfg(not(feature = "lab"))]
 use crate::absent::otlp_metrics as otlp;
 use crate::admin;
 use crate::cli;

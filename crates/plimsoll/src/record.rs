@@ -17,9 +17,9 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 use trial::{Interval, Trial};
 
-#[cfg(not(feature = "extras"))]
+#[cfg(not(feature = "lab"))]
 use crate::absent::ship::{Ended as Shipped, Shipping};
-#[cfg(feature = "extras")]
+#[cfg(feature = "lab")]
 use crate::ship::{Ended as Shipped, Shipping};
 use crate::{cli, progress};
 

@@ -6,11 +6,13 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+#[cfg(feature = "measure")]
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::config::UpstreamTls;
 use command::failure::{Failure, misuse};
+#[cfg(feature = "measure")]
 use command::stop_on_signal;
 use readiness::Choice;
 use runtime::process::{self, Identity, Predecessor, ServiceState};
@@ -300,6 +302,7 @@ fn print_line(line: &serde_json::Value) {
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
+#[cfg(feature = "measure")]
 /// `plimsoll origin`
 pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
     prepare(flags.cpu)?;
@@ -312,6 +315,7 @@ pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
     Ok(())
 }
 
+#[cfg(feature = "measure")]
 /// `plimsoll null-server`
 pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
     prepare(flags.cpu)?;
@@ -324,6 +328,7 @@ pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
     Ok(())
 }
 
+#[cfg(feature = "measure")]
 fn prepare(cpu: Option<usize>) -> Result<(), Failure> {
     ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
     if let Some(cpu) = cpu {
@@ -332,6 +337,7 @@ fn prepare(cpu: Option<usize>) -> Result<(), Failure> {
     Ok(())
 }
 
+#[cfg(feature = "measure")]
 /// Pins the calling thread to this CPU.
 pub(crate) fn pin(cpu: usize) -> Result<(), Failure> {
     ::load::sys::pin_to_cpu(cpu).map_err(|error| {
@@ -340,6 +346,7 @@ pub(crate) fn pin(cpu: usize) -> Result<(), Failure> {
     })
 }
 
+#[cfg(feature = "measure")]
 fn in_use(address: SocketAddr, error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::AddrInUse {
         misuse(format!(

@@ -15,8 +15,12 @@ struct Version {
 }
 
 /// Each feature of this crate, and whether it is on.
-const FEATURES: &[(&str, bool)] =
-    &[("bpf", cfg!(feature = "bpf")), ("extras", cfg!(feature = "extras"))];
+const FEATURES: &[(&str, bool)] = &[
+    ("server", cfg!(feature = "server")),
+    ("measure", cfg!(feature = "measure")),
+    ("lab", cfg!(feature = "lab")),
+    ("bpf", cfg!(feature = "bpf")),
+];
 
 pub(crate) fn version(json: bool) -> Result<(), Failure> {
     let features = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect();

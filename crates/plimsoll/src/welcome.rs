@@ -5,12 +5,15 @@
 
 use std::ffi::OsString;
 
-const HOME: &str = "\
+const HOME: &[&str] = &[
+    "\
 Plimsoll is a caching HTTP proxy, and it measures what a live server can carry.
 
 Run a cache in front of a server. Then look at Cache-Status in its responses:
     plimsoll serve --listen 127.0.0.1:3128 --origin http://127.0.0.1:8000
-
+",
+    #[cfg(feature = "measure")]
+    "
 Measure a live server, without stopping or changing it. Its name is that of its process:
     plimsoll record --name nginx --for 60s -o before.trial
     plimsoll report before.trial --html before.html
@@ -19,14 +22,23 @@ Predict what a change would bring. Make the change, record again, and compare:
     plimsoll what-if before.trial --group file-io --scale 0
     plimsoll record --name nginx --for 60s -o after.trial
     plimsoll compare before.trial after.trial
-
+",
+    #[cfg(not(feature = "measure"))]
+    "
+This build has no commands that measure: `plimsoll version` shows its features.
+",
+    "
 Make a program that waits with select() or poll() scale, without building it again:
     plimsoll boost -- python3 -m http.server 8000
-
+",
+    #[cfg(feature = "measure")]
+    "
 Without a server, plimsoll demo shows a whole measurement in a minute.
-
+",
+    "
 Usage: plimsoll COMMAND [FLAGS]    plimsoll --help lists the commands
-";
+",
+];
 
 const SERVE: &str = "\
 plimsoll: serve needs an address and a server. The shortest lines that work:
@@ -45,10 +57,10 @@ See plimsoll serve --help
 ";
 
 /// The screen for these arguments, if there is one. The exit code is that of a usage error.
-pub(crate) fn screen(arguments: &[OsString]) -> Option<&'static str> {
+pub(crate) fn screen(arguments: &[OsString]) -> Option<String> {
     match arguments {
-        [] => Some(HOME),
-        [verb] if verb == "serve" => Some(SERVE),
+        [] => Some(HOME.concat()),
+        [verb] if verb == "serve" => Some(SERVE.to_owned()),
         _ => None,
     }
 }

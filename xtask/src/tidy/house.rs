@@ -9,7 +9,7 @@ use crate::tree::Tree;
 /// The floors, from the ground up. A crate may use only crates on lower floors.
 const FLOORS: &[&[&str]] = &[
     &["planted"],
-    &["readiness", "http1", "http2", "caching", "regress", "trial", "units", "peering"],
+    &["readiness", "http1", "http2", "caching", "regress", "trial", "units", "peering", "packages"],
     &["runtime", "coding", "command", "http3", "dashboard"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use command::flags::parse_duration;
 
-use super::{FleetInit, Login, parse_label, parse_percent};
+use super::measure::{parse_label, parse_percent};
+use super::{FleetInit, Login};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Fleet {

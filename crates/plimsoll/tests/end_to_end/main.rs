@@ -26,6 +26,7 @@ mod import;
 mod init;
 mod lab;
 mod load;
+mod packages;
 mod peers;
 mod prometheus;
 mod proxy_header;

@@ -67,13 +67,14 @@ fn the_version_completions_and_the_man_page() {
     }
     let built = plimsoll(&["version", "--json"]).succeeded().json();
     assert_eq!(built["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(built["features"], serde_json::json!(["bpf", "extras"]));
+    assert_eq!(built["features"], serde_json::json!(["server", "measure", "lab", "bpf"]));
     let commit = built["commit"].as_str().unwrap();
     let is_hash = commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit());
     assert!(is_hash || commit == "unknown", "{commit}");
     assert!(built["compiler"].as_str().unwrap().starts_with("rustc 1."), "{built}");
     assert!(built["target"].as_str().unwrap().contains("-linux-"), "{built}");
-    assert!(plimsoll(&["version"]).succeeded().stdout.contains("\nfeatures  bpf, extras\n"));
+    let text = plimsoll(&["version"]).succeeded().stdout;
+    assert!(text.contains("\nfeatures  server, measure, lab, bpf\n"), "{text}");
     let page = plimsoll(&["man"]).succeeded().stdout;
     assert!(page.contains(".TH") && page.contains("Exit codes"), "{page}");
 }

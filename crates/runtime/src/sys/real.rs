@@ -49,7 +49,8 @@ pub(crate) fn pin_thread(cpu: usize) -> io::Result<()> {
 /// Gives the calling thread its share of the processor, but does not let it preempt a running
 /// thread when it wakes (SCHED_BATCH).
 pub(crate) fn set_batch_scheduling() -> io::Result<()> {
-    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a C struct of integers, for which zero is a value. musl's has more of them.
+    let none: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: reads one sched_param; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none) }).map(drop)
 }
@@ -204,7 +205,8 @@ pub(crate) fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     // IoSlice is laid out as iovec; the kernel only reads through it.
     message.msg_iov = bufs.as_ptr().cast_mut().cast();
-    message.msg_iovlen = bufs.len().min(BUFFERS_MAX);
+    // An int with musl.
+    message.msg_iovlen = bufs.len().min(BUFFERS_MAX) as _;
     let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
     // SAFETY: the message names `bufs`, which live until the call returns.
     counted(|| unsafe { libc::sendmsg(fd, &raw const message, flags) })
