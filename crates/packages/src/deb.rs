@@ -11,8 +11,9 @@ use crate::{Compression, Files, Program, Stamp};
 const MAINTAINER: &str = "The Plimsoll contributors <packages@plimsoll.invalid>";
 /// Below the repository: what packages contain that is not built.
 const PACKAGING: &str = "packaging";
-/// What the maintainer scripts need. They make the user of the service.
-const SYSUSERS: &str = "systemd | systemd-standalone-sysusers | systemd-sysusers";
+/// What the maintainer scripts need: they make the user of the service. systemd itself provides the
+/// second; where it is not installed, the first is far smaller.
+const SYSUSERS: &str = "systemd-standalone-sysusers | systemd-sysusers";
 /// Files of the repository, and where the package has them.
 const COPIES: &[(&str, &str)] = &[
     ("packaging/plimsoll.service", "usr/lib/systemd/system/plimsoll.service"),
