@@ -1,4 +1,4 @@
-//! Checks on what members of a cluster send each other: changes of what is stored.
+//! Checks on what members of a cluster send each other: changes of stored responses.
 
 use cache::changes::Notice;
 

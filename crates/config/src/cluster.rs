@@ -225,8 +225,8 @@ impl Table for ClusterSection {
             the quotas. Default: the addresses of the members.",
             example "[\"10.0.0.0/24\"]";
         [timeouts]: timeouts, "Time-outs for other members. Defaults: 1s for connect; for \
-            first_byte and idle a little more than the member may wait for its origin: by its longest \
-            time-outs, with retries and in a queue.";
+            first_byte and idle a little more than the member may wait for its origin: by its \
+            longest time-outs, with retries and in a queue.";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {

@@ -144,8 +144,8 @@ impl Beginning {
     }
 
     /// The place from which the rest is asked for, and the lines that say so. Of a body whose
-    /// length is unknown one byte is asked for again: what is left may be nothing, which no range
-    /// can name.
+    /// length is unknown one byte is asked for again: there may be none left, which no range can
+    /// name.
     fn wanted(&self) -> Option<(u64, Vec<u8>)> {
         let place = self.first + self.at;
         let from = match self.end {
