@@ -75,8 +75,11 @@ pub(crate) struct Flags {
     json: bool,
 }
 
-/// The clients: what each requests, and how many requests a second.
-const LOADS: &[(&str, f64, fn(&Ground) -> Plan)] = &[
+/// A kind of client: its name, its requests per second, and what it requests.
+type Load = (&'static str, f64, fn(&Ground) -> Plan);
+
+/// The clients.
+const LOADS: &[Load] = &[
     ("HTTP/1", 300.0, |ground| plan(ground, "http", Protocol::Http1)),
     ("HTTP/1, new connections", 40.0, |ground| Plan {
         keep_alive: false,
@@ -91,8 +94,11 @@ const LOADS: &[(&str, f64, fn(&Ground) -> Plan)] = &[
     ("POST", 30.0, |ground| Plan { body_bytes: 3000, ..plan(ground, "http", Protocol::Http1) }),
 ];
 
+/// A trouble: its name, and what causes it.
+type Trouble = (&'static str, fn(&mut Ground) -> Result<(), String>);
+
 /// The troubles, in turn.
-const TROUBLES: &[(&str, fn(&mut Ground) -> Result<(), String>)] = &[
+const TROUBLES: &[Trouble] = &[
     ("purge of a prefix", |ground| {
         ground.tool(&["purge", "--prefix", &format!("{}/obj/1", ground.plain)]).map(drop)
     }),
