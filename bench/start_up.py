@@ -3,12 +3,13 @@
 
     bench/start_up.py PLIMSOLL [ROUNDS]
 
-PLIMSOLL is the program to measure. Each server is a reverse proxy with one worker in front of
-`plimsoll origin`. In each round every server is started once, so that a disturbance of the machine
+PLIMSOLL is the program to measure. Each server is a reverse proxy with one worker in front of a
+small origin. In each round every server is started once, so that a disturbance of the machine
 meets all of them. A server that is not installed is named and left out. The time includes the fork
 of the process; a connection is tried every half millisecond.
 """
 
+import http.server
 import os
 import shutil
 import socket
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 LIMIT_S = 20
@@ -71,6 +73,19 @@ PEERS = {
 def program(name):
     path = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
     return shutil.which(name, path=path)
+
+
+class Origin(http.server.BaseHTTPRequestHandler):
+    """Answers each GET with a kilobyte."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "1024")
+        self.end_headers()
+        self.wfile.write(b"x" * 1024)
+
+    def log_message(self, *_):
+        pass
 
 
 def free_port():
@@ -150,23 +165,17 @@ def sizes(name, ours):
 
 
 def main(ours, rounds=15):
-    port = free_port()
-    origin = f"127.0.0.1:{port}"
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Origin)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    origin = f"127.0.0.1:{server.server_port}"
     with tempfile.TemporaryDirectory() as directory, open(os.devnull, "w") as output:
         os.chmod(directory, 0o755)
-        serve = [ours, "origin", "--listen", origin]
-        child = subprocess.Popen(serve, stdout=output, stderr=output)
-        try:
-            first_byte(port, time.monotonic() + LIMIT_S)
-            servers = list(commands(directory, ours, origin))
-            times = {name: [] for name, _ in servers}
-            for _ in range(int(rounds)):
-                for name, command in servers:
-                    port = free_port()
-                    times[name].append(measured(command(port), port, output))
-        finally:
-            child.terminate()
-            child.wait()
+        servers = list(commands(directory, ours, origin))
+        times = {name: [] for name, _ in servers}
+        for _ in range(int(rounds)):
+            for name, command in servers:
+                port = free_port()
+                times[name].append(measured(command(port), port, output))
     print("| server | start to first byte, median (least to most) | program | its packages |")
     print("| --- | --- | --- | --- |")
     for name, took in times.items():
