@@ -400,7 +400,7 @@ pub(crate) fn run(flags: &Flags) -> Result<(), String> {
             .map(|(at, (name, rate, plan))| {
                 let plan = Plan { seed: at as u64 * SEEDS, ..plan(&lock(&ground)) };
                 let (rate, stop) = (rate * flags.load, &clients_stop);
-                scope.spawn(move || (*name, visits(&plan, rate, stop, shared, name)))
+                scope.spawn(move || (*name, visits(&plan, rate, stop)))
             })
             .collect();
         let Ground { plain, admin, .. } = *lock(&ground);
@@ -456,28 +456,22 @@ fn trouble(ground: &Mutex<Ground>, end_ns: i64, stop: &AtomicBool, shared: &Shar
     }
 }
 
-/// One row of a visit in which requests failed: when, and how.
-type Failed = (i64, i64, Errors);
+/// One row of a visit in which requests failed: when, and how. Or a visit that could not begin.
+type Failed = (i64, i64, Result<Errors, String>);
 
 /// Visits until the end. What failed is judged later, when it is known when the origin was away.
-fn visits(
-    plan: &Plan,
-    rate: f64,
-    stop: &AtomicBool,
-    shared: &Shared,
-    name: &str,
-) -> (Got, Vec<Failed>) {
+fn visits(plan: &Plan, rate: f64, stop: &AtomicBool) -> (Got, Vec<Failed>) {
     let (mut got, mut failed) = (Got::default(), Vec::new());
     for seed in plan.seed..plan.seed + SEEDS {
         if stop.load(Ordering::SeqCst) {
             break;
         }
         let plan = Plan { schedule: Schedule::Constant(rate), seed, ..plan.clone() };
+        let began = now_ns();
         let outcome = match load::run(&plan, stop, &mut |_| ()) {
             Ok(outcome) => outcome,
             Err(why) => {
-                // The server takes no connection: the next visit tries again.
-                shared.fault(format!("{name}: {why}"));
+                failed.push((began, now_ns(), Err(why.to_string())));
                 thread::sleep(Duration::from_secs(1));
                 continue;
             }
@@ -488,7 +482,9 @@ fn visits(
         got.bytes += outcome.counts.body_bytes;
         let rows = outcome.rows.iter().filter(|row| row.counts.errors.total() > 0);
         failed.extend(
-            rows.map(|row| (row.start_ns, row.start_ns + row.length_ns as i64, row.counts.errors)),
+            rows.map(|row| {
+                (row.start_ns, row.start_ns + row.length_ns as i64, Ok(row.counts.errors))
+            }),
         );
     }
     (got, failed)
@@ -503,8 +499,16 @@ fn judge(
 ) -> Got {
     let mut got = got.clone();
     for (from, to, errors) in failed {
-        let is_wrong = errors.wrong_bytes + errors.wrong_size + errors.bad_framing > 0;
         let is_away = away.iter().any(|(gone, back)| from < back && to > gone);
+        let errors = match errors {
+            Ok(errors) => errors,
+            Err(_) if is_away => continue,
+            Err(why) => {
+                shared.fault(format!("{name}: {why}"));
+                continue;
+            }
+        };
+        let is_wrong = errors.wrong_bytes + errors.wrong_size + errors.bad_framing > 0;
         let to_repeat = errors.closed + errors.reset;
         if is_wrong || (!is_away && errors.total() > to_repeat) {
             shared.fault(format!("{name}: {errors:?}"));
@@ -695,7 +699,7 @@ mod tests {
         let judged = |at: i64, errors: Errors| {
             let shared = Shared::default();
             let got = Got { completed: 1, ..Got::default() };
-            let visits = (got, vec![(at, at + 10, errors)]);
+            let visits = (got, vec![(at, at + 10, Ok(errors))]);
             let got = judge("a", &visits, &[(100, 200)], &shared);
             (got.failed_while_away, got.repeated, shared.with(|report| report.faults.len()))
         };
