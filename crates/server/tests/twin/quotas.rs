@@ -489,16 +489,21 @@ fn clients_that_go_away_do_not_close_the_pool_for_others() {
     });
 }
 
-/// The body is larger than memory takes, and has a dozen blocks on the disk.
-#[test]
-fn a_paced_body_from_the_disk_holds_one_block_and_it_is_counted() {
+/// A pool of 5,000 bytes a second, and a memory that is too small for the body of these tests.
+fn paced_from_disk() -> impl Fn() -> Config {
     let pool = limited(|quota| {
         quota.bytes = Some("5000/s".parse().unwrap());
         quota.bytes_burst = Some(1024);
     });
-    let config = with(pool, |config| {
+    with(pool, |config| {
         *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
-    });
+    })
+}
+
+/// The body is larger than memory takes, and has a dozen blocks on the disk.
+#[test]
+fn a_paced_body_from_the_disk_holds_one_block_and_it_is_counted() {
+    let config = paced_from_disk();
     sim::check(0..2, |seed| {
         each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
             let target = "/disk?size=50000&cc=max-age=6000";
@@ -527,13 +532,8 @@ fn a_paced_body_from_the_disk_holds_one_block_and_it_is_counted() {
 /// Each of two clients is read for while the other one waits.
 #[test]
 fn paced_clients_of_a_pressed_core_hold_small_parts_of_blocks() {
-    let pool = limited(|quota| {
-        quota.bytes = Some("5000/s".parse().unwrap());
-        quota.bytes_burst = Some(1024);
-    });
-    let config = with(pool, |config| {
+    let config = with(paced_from_disk(), |config| {
         config.limits.held_bytes_max = 0;
-        *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
         let disk = config.disk.as_mut().unwrap();
         disk.geometry.block_bytes = 16 << 10;
     });
@@ -564,13 +564,7 @@ fn paced_clients_of_a_pressed_core_hold_small_parts_of_blocks() {
 /// What is read before it is written is the whole record, and stays in memory for the reader.
 #[test]
 fn a_paced_body_counts_a_record_that_is_not_written_until_it_is() {
-    let pool = limited(|quota| {
-        quota.bytes = Some("5000/s".parse().unwrap());
-        quota.bytes_burst = Some(1024);
-    });
-    let config = with(pool, |config| {
-        *config = Config { memory_bytes: 64 << 10, ..on_disk(config.clone()) };
-    });
+    let config = paced_from_disk();
     sim::check(0..2, |seed| {
         each_version(&sim::Options::new(seed), &config(), async |world: Rc<World>| {
             let target = "/disk?size=50000&cc=max-age=6000";

@@ -49,9 +49,11 @@ impl Piece {
     /// The same bytes, in memory that has hardly more than them.
     #[must_use]
     pub fn alone(self) -> Piece {
-        if self.bytes.len() / 2 <= self.range.len() {
-            return self;
-        }
+        if self.bytes.len() / 2 <= self.range.len() { self } else { self.copied() }
+    }
+
+    /// The same bytes, in memory for them alone.
+    fn copied(&self) -> Piece {
         let bytes = Arc::new(self.to_vec());
         Piece { range: 0..bytes.len(), bytes }
     }
@@ -498,7 +500,7 @@ impl Body {
             return piece;
         };
         (self.at, self.watch) = (self.at - over as u64, None);
-        Piece { bytes: Arc::new(piece[..bytes_max].to_vec()), range: 0..bytes_max }
+        piece.part(0..bytes_max).copied()
     }
 
     /// The same body, for a reader that also calls [`Body::next_shared`].
