@@ -45,8 +45,7 @@ pub struct Shared {
     /// Seeds what is otherwise random; `None`: it is random.
     #[cfg(feature = "tls")]
     pub hash_seed: Option<[u64; 2]>,
-    /// Datagrams for connections of other cores.
-    #[cfg(feature = "tls")]
+    /// Datagrams for connections of other cores and processes.
     pub strays: core_io::strays::Strays,
 }
 
@@ -67,7 +66,6 @@ impl Shared {
             quotas: quota::Registry::default(),
             #[cfg(feature = "tls")]
             hash_seed: config.hash_seed,
-            #[cfg(feature = "tls")]
             strays: core_io::strays::Strays::default(),
             resolver: Resolver::new(&config.name_servers),
             cache,

@@ -15,7 +15,8 @@
 //! its disk. There such a change is a purge: the keys of the two processes may differ.
 //!
 //! Before its first connection the new process also gets the secrets of the session tickets, so
-//! that clients resume their sessions.
+//! that clients resume their sessions, and the key of the connection ids of QUIC: from then on it
+//! receives all datagrams, and passes on those of the connections of the old one.
 //!
 //! If the new process fails before it serves, the old one takes its disk back and goes on serving;
 //! it drops the contents of its memory if the other may have answered a change already.
@@ -27,15 +28,19 @@
 
 use std::io;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use runtime::process::{CHANGES_BYTES_MAX, Link, Message, Predecessor, Successor, SuccessorState};
+use runtime::process::{
+    CHANGES_BYTES_MAX, DatagramLink, Link, Message, Predecessor, Successor, SuccessorState,
+};
 use runtime::{Options, Runtime};
 
 use crate::limits::TAKEN_IN_WAIT_MAX;
 use crate::process::DiskUser;
 use cache::Cache;
 use cache::handover::Waiting;
+use exchange::Shared;
 use transport::tls::TicketKeys;
 
 /// Hands over to a successor. Returns its process id once it serves.
@@ -43,13 +48,14 @@ use transport::tls::TicketKeys;
 /// # Errors
 /// Why it does not serve, and what this process could not get back, if anything.
 pub(crate) fn leave(
-    cache: &Arc<Cache>,
+    shared: &Arc<Shared>,
     tickets: &TicketKeys,
     mut successor: Successor,
     until: Instant,
     options: Options,
 ) -> Result<u32, String> {
-    let mut leaving = Leaving { cache, tickets, queue: None, handed_over: false };
+    let cache = &shared.cache;
+    let mut leaving = Leaving { shared, tickets, queue: None, handed_over: false };
     if let Err(why) = leaving.until_it_serves(&mut successor, until) {
         // It has ended, and everything that it had is free.
         drop(successor);
@@ -58,24 +64,35 @@ pub(crate) fn leave(
             Err(more) => format!("{why}; {more}"),
         });
     }
-    let (pid, link) = successor.release();
+    let (pid, links) = successor.release();
     let queue = leaving.queue.take().unwrap_or_else(|| cache.handover.begin());
     cache.handover.set_left(true);
-    let started = link.and_then(|link| {
+    let started = links.and_then(|(link, datagrams)| {
         std::thread::Builder::new()
             .name("successor".into())
-            .spawn(move || forward_changes(&link, &queue))
-            .map(drop)
+            .spawn(move || forward_changes(&link, &queue))?;
+        receive_datagrams(shared, datagrams)
     });
     if let Err(error) = started {
-        tracing::error!(%error, "process {pid} gets no changes of this process from now on");
+        tracing::error!(
+            %error,
+            "process {pid} gets no changes of this process from now on, or this process loses its \
+             connections of HTTP/3"
+        );
     }
     Ok(pid)
 }
 
+/// Receives what the successor passes on.
+fn receive_datagrams(shared: &Arc<Shared>, from: DatagramLink) -> io::Result<()> {
+    let shared = Arc::clone(shared);
+    let receive = move || shared.strays.receive_from(&from);
+    std::thread::Builder::new().name("datagrams".into()).spawn(receive).map(drop)
+}
+
 /// A handover in progress.
 struct Leaving<'s> {
-    cache: &'s Arc<Cache>,
+    shared: &'s Arc<Shared>,
     tickets: &'s TicketKeys,
     queue: Option<mpsc::Receiver<Waiting>>,
     handed_over: bool,
@@ -84,22 +101,24 @@ struct Leaving<'s> {
 impl Leaving<'_> {
     fn until_it_serves(&mut self, successor: &mut Successor, until: Instant) -> Result<(), String> {
         let unreachable = |error| format!("it cannot be reached: {error}");
+        let cache = &self.shared.cache;
         loop {
             match successor.next_state(until)? {
                 SuccessorState::WantsStore => {
                     if self.queue.is_none() {
-                        self.queue = Some(self.cache.handover.begin());
+                        self.queue = Some(cache.handover.begin());
                     }
-                    if let Some(disk) = &self.cache.disk {
+                    if let Some(disk) = &cache.disk {
                         self.handed_over = true;
                         disk.hand_over(until)?;
                     }
                 }
                 SuccessorState::WantsListeners => {
                     // From here on the successor may answer a change.
-                    self.cache.handover.set_left(true);
+                    cache.handover.set_left(true);
                     let secrets = self.tickets.to_bytes();
                     successor.link().send_tickets(&secrets).map_err(unreachable)?;
+                    self.shared.strays.introduce(successor.datagrams()).map_err(unreachable)?;
                 }
                 SuccessorState::Ready => return Ok(()),
             }
@@ -110,7 +129,7 @@ impl Leaving<'_> {
     /// Goes on serving with everything that it had. `Err` says what could not be got back.
     fn come_back(self, options: Options) -> Result<(), String> {
         let Some(queue) = self.queue else { return Ok(()) };
-        let Leaving { cache, handed_over, .. } = self;
+        let (cache, handed_over) = (&self.shared.cache, self.handed_over);
         let come_back = move || {
             let mut runtime = Runtime::new(options).map_err(|error| error.to_string());
             if cache.handover.is_left() {
@@ -196,20 +215,24 @@ fn granted(predecessor: &Predecessor) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Waits until connections are ours, takes the secrets of session tickets, and applies the changes
-/// of the other process as long as it lives.
+/// Waits until connections are ours, takes the secrets of session tickets and of connection ids,
+/// and applies the changes of the other process as long as it lives. Returns the thread that does.
 ///
 /// # Errors
 /// The process to replace has ended, or no thread could be started.
 pub(crate) fn wait_for_listeners(
     predecessor: &Predecessor,
-    cache: &Arc<Cache>,
+    shared: &Shared,
     tickets: &TicketKeys,
     options: Options,
-) -> io::Result<()> {
+) -> io::Result<JoinHandle<()>> {
     predecessor.request_listeners()?;
     tickets.adopt(&granted(predecessor)?);
+    if let Err(error) = shared.strays.succeed(predecessor.datagrams()) {
+        tracing::error!(%error, "connections of HTTP/3 of the process before are lost");
+    }
     let link = predecessor.link().try_clone()?;
+    let cache = &shared.cache;
     if let Some(disk) = &cache.disk {
         disk.core_begins();
     }
@@ -220,7 +243,7 @@ pub(crate) fn wait_for_listeners(
         Ok(runtime) => follow(&link, &user.0, runtime),
         Err(error) => tracing::error!(%error, "no changes are received from the predecessor"),
     };
-    std::thread::Builder::new().name("predecessor".into()).spawn(follow).map(drop)
+    std::thread::Builder::new().name("predecessor".into()).spawn(follow)
 }
 
 /// Applies changes until the link ends.

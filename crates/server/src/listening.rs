@@ -140,11 +140,11 @@ impl Listening {
         }
     }
 
-    /// Accepts no more. Connections of HTTP/3 end at once if another process has their sockets.
+    /// Accepts no more.
     pub(crate) fn close(self, how: Draining) {
         for (_, endpoint) in self.http3 {
             match how {
-                Draining::Patient => endpoint.abandon(),
+                Draining::Patient => endpoint.leave(),
                 Draining::Now | Draining::No => endpoint.close(),
             }
         }

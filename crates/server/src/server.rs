@@ -64,6 +64,8 @@ pub struct Server {
     orders: Orders,
     events: mpsc::Receiver<Event>,
     handed_over: bool,
+    /// Runs until the process before has ended.
+    predecessor: Option<JoinHandle<()>>,
     tickets: Arc<TicketKeys>,
     options: Options,
 }
@@ -111,11 +113,14 @@ impl Server {
         let process = Arc::clone(&cores[0].process);
         let tickets = Arc::default();
         share_tickets(&tickets, listeners.iter().zip(sockets.listen()));
-        if let Some(predecessor) = predecessor {
-            let cache = &process.shared.cache;
-            let listening = handover::wait_for_listeners(predecessor, cache, &tickets, *options);
-            listening.map_err(StartError::Predecessor)?;
-        }
+        let predecessor = match predecessor {
+            Some(of) => {
+                let shared = &process.shared;
+                let listening = handover::wait_for_listeners(of, shared, &tickets, *options);
+                Some(listening.map_err(StartError::Predecessor)?)
+            }
+            None => None,
+        };
         let (orders, events) = Orders::queue();
         process.control.obey(orders.clone());
         let backend = readiness::Kind::Epoll;
@@ -133,6 +138,7 @@ impl Server {
             orders,
             events,
             handed_over: false,
+            predecessor,
             tickets,
             options: *options,
         };
@@ -243,6 +249,12 @@ impl Server {
         for thread in self.threads {
             // A failure was reported when the thread ended.
             let _ = thread.join();
+        }
+        if self.handed_over
+            && let Some(predecessor) = self.predecessor
+        {
+            // What the successor has for the process before passes through this one.
+            let _ = predecessor.join();
         }
         match self.log {
             LogTo::Writer(writer) => writer.finish(),
@@ -368,8 +380,8 @@ impl Server {
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))
             .and_then(|successor| {
                 let until = Instant::now() + renewal.patience;
-                let cache = &self.process.shared.cache;
-                handover::leave(cache, &self.tickets, successor, until, self.options)
+                let shared = &self.process.shared;
+                handover::leave(shared, &self.tickets, successor, until, self.options)
             });
         match served {
             Ok(pid) => {

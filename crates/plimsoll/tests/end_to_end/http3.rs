@@ -665,7 +665,77 @@ fn a_request_that_crosses_with_goaway_is_answered() {
     origin.only("/late");
 }
 
-/// The UDP socket goes to the new process; connections of the old one are closed.
+/// Connections were closed, in the middle of a handshake or of a request.
+#[test]
+fn a_restart_completes_the_requests_and_handshakes_of_http3() {
+    let home = Home::new();
+    let (release, is_released) = std::sync::mpsc::channel::<()>();
+    let is_released = std::sync::Mutex::new(is_released);
+    let origin = Accepting::start(move |mut stream| {
+        let mut request = [0; 4096];
+        let read = stream.read(&mut request).unwrap_or(0);
+        let body = if request[..read].starts_with(b"GET /slow ") { "slow" } else { "fast" };
+        if body == "slow" {
+            let _ = is_released.lock().unwrap().recv_timeout(SOON);
+        }
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: no-store\r\n\
+             Connection: close\r\n\r\n{body}"
+        );
+        let _ = stream.write_all(answer.as_bytes());
+    });
+    let config = "[server]\nadmin = \"127.0.0.1:0\"\nworkers = 2\n";
+    let mut proxy = proxy(&home, &format!("http://{}", origin.address), config);
+    let port = proxy.address().port();
+    let go = home.at("go");
+    let begun = |name: &str, steps: &Value, said: &str| {
+        let running = Running::start(client(&home, port, steps).stdout(output_file(&home, name)));
+        wait_for("a client", SOON, || home.read(name).contains(said).then_some(()));
+        running
+    };
+    let asks = json!([
+        {"do": "begin", "path": "/slow"},
+        {"do": "print", "text": "asked"},
+        {"do": "wait", "file": go},
+        {"do": "finish"},
+        {"do": "closed"},
+    ]);
+    let mut asks = begun("asks.out", &asks, "asked");
+    let greets: Vec<_> = (0..4)
+        .map(|at| {
+            let steps = json!([{"do": "mute", "file": go, "path": "/fast"}]);
+            begun(&format!("greets.{at}"), &steps, "mute")
+        })
+        .collect();
+    let first = Successor::restart(proxy.admin());
+    // The datagrams of the first process pass through two. It may still accept for a moment.
+    let second = wait_for("another restart", SOON, || {
+        let output = plimsoll(&["restart", "--admin", &proxy.admin().to_string()]);
+        (output.code == Some(0)).then(|| Successor::of(&output.stdout))
+    });
+    let answer = &take(&home, port, json!([{"do": "get", "path": "/fast"}]))[0];
+    is(answer, "200", b"fast");
+    assert!(first.lives() && !proxy.child.has_ended());
+    home.write("go", "");
+    release.send(()).unwrap();
+    assert!(asks.ended(SOON).success());
+    let answers = |name: &str| -> Value {
+        serde_json::from_str(home.read(name).lines().last().unwrap()).unwrap()
+    };
+    let asked = answers("asks.out");
+    is(&asked[3], "200", b"slow");
+    assert_eq!(asked[4], "0x100");
+    for (at, mut greets) in greets.into_iter().enumerate() {
+        assert!(greets.ended(SOON).success());
+        is(&answers(&format!("greets.{at}"))[0], "200", b"fast");
+    }
+    assert_eq!(proxy.child.ended(SOON).code(), Some(0));
+    first.ends(None);
+    assert!(home.read("access.log").matches("\"GET /fast HTTP/3.0\" 200 4 ").count() >= 4);
+    second.ends(Some("TERM"));
+}
+
+/// The UDP socket goes to the new process; connections of the old one that are idle are closed.
 #[test]
 fn a_restart_closes_connections_of_http3_and_new_ones_work() {
     let home = Home::new();

@@ -32,7 +32,7 @@ impl Endpoint {
         match self.0 {}
     }
 
-    pub fn abandon(&self) {
+    pub fn leave(&self) {
         match self.0 {}
     }
 

@@ -3,7 +3,7 @@
 //! Each core has a socket of the same address (SO_REUSEPORT), and the kernel chooses one by the
 //! addresses of a datagram: all datagrams of a handshake come to the same core, which owns the
 //! connection from then on. Later ones carry our connection id. If a client has moved, they may
-//! arrive at another core (`core_io::strays`).
+//! arrive at another core, and after a restart in place at another process (`core_io::strays`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use core_io::strays::{ID_BYTES, Stray};
+use core_io::strays::{Header, ID_BYTES, Owner, Stray, id_of};
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{
     ConnectionHandle, ConnectionId, ConnectionIdGenerator, DatagramEvent, EcnCodepoint,
@@ -68,7 +68,7 @@ enum Life {
     Open,
     /// It receives for the connections that it has.
     Closing,
-    /// It does not receive.
+    /// Another process has the socket, and passes on what belongs here.
     Left,
 }
 
@@ -171,18 +171,18 @@ impl Endpoint {
 
     /// Accepts no more. Each connection ends when its requests have been answered.
     pub fn close(&self) {
-        self.life.set(Life::Closing);
-        self.links.borrow().values().for_each(|link| link.wake());
-        self.wake();
+        self.end(Life::Closing);
     }
 
-    /// Ends all connections at once and receives no more: another process has the socket.
-    pub fn abandon(&self) {
-        self.life.set(Life::Left);
-        let links: Vec<_> = self.links.borrow().values().cloned().collect();
-        for link in links {
-            link.close(http3::ErrorCode::H3_NO_ERROR, "");
-        }
+    /// Leaves the socket to another process, which passes on what belongs to our connections. Each
+    /// ends when its requests have been answered.
+    pub fn leave(&self) {
+        self.end(Life::Left);
+    }
+
+    fn end(&self, how: Life) {
+        self.life.set(how);
+        self.links.borrow().values().for_each(|link| link.wake());
         self.wake();
     }
 
@@ -198,7 +198,7 @@ impl Endpoint {
         self.life.get() != Life::Open || self.worker.io.is_draining()
     }
 
-    /// Receives until it is closed and has no connections, or was abandoned.
+    /// Receives until it is closed, or left to another process, and has no connections.
     pub async fn run(self: Rc<Endpoint>) {
         let mut input = vec![0; RECEIVE_BYTES].into_boxed_slice();
         loop {
@@ -228,12 +228,8 @@ impl Endpoint {
 
     /// Waits until datagrams have come; false if no more are received.
     fn poll_ready(self: &Rc<Endpoint>, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let is_over = match self.life.get() {
-            Life::Open => false,
-            Life::Closing => self.links.borrow().is_empty(),
-            Life::Left => true,
-        };
-        if is_over {
+        let life = self.life.get();
+        if life != Life::Open && self.links.borrow().is_empty() {
             return Poll::Ready(Ok(false));
         }
         self.waker.replace(Some(cx.waker().clone()));
@@ -242,6 +238,9 @@ impl Endpoint {
         }
         if !self.waiting.borrow().is_empty() && self.socket.poll_writable(cx).is_ready() {
             self.waiting.take().into_iter().for_each(Waker::wake);
+        }
+        if life == Life::Left {
+            return Poll::Pending;
         }
         self.socket.poll_readable(cx).map_ok(|()| true)
     }
@@ -264,11 +263,13 @@ impl Endpoint {
                 continue;
             }
             let strays = &self.worker.shared.strays;
-            match id_of(datagram).map(|id| strays.core_of(id)) {
-                Some(core) if core != self.core => {
-                    let stray = Stray { bytes: datagram.to_vec(), from, to, ecn };
-                    strays.send(self.local, core, stray);
+            let stray = || Stray { bytes: datagram.to_vec(), from, to, ecn };
+            match id_of(datagram).map(|(id, header)| (strays.owner(id), header)) {
+                Some((Owner::Core(core), Header::Short)) if core != self.core => {
+                    strays.send(self.local, core, stray());
                 }
+                Some((Owner::Predecessor, _)) => strays.send_back(self.local, &stray()),
+                Some((Owner::Unknown, Header::Short)) => {}
                 _ => self.take_one(datagram, from, to, ecn),
             }
         }
@@ -305,7 +306,9 @@ impl Endpoint {
         let mut response = Vec::new();
         let is_full = io.connections() >= io.limits().limits.connections_max;
         let is_shed = overload.is_closed() || cache.pressure.is_closed();
-        if self.is_closing() || is_full || is_shed {
+        // What was passed on answers our Retry, or began before we left.
+        let is_late = self.is_closing() && self.life.get() != Life::Left;
+        if is_late || is_full || is_shed {
             let counter = match is_shed {
                 true => &io.counters.connections_shed,
                 false => &io.counters.connections_refused,
@@ -377,15 +380,6 @@ impl Endpoint {
         })?;
         self.worker.io.counters.bytes_sent.add(contents.len() as u64);
         Ok(())
-    }
-}
-
-/// Our connection id in a datagram of an open connection, which has a short header (RFC 8999
-/// section 5.2). Those of a handshake arrive at their core.
-fn id_of(datagram: &[u8]) -> Option<&[u8; ID_BYTES]> {
-    match datagram.split_first()? {
-        (first, rest) if first & 0x80 == 0 => rest.first_chunk(),
-        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@
 //! before we close it, so no connection in its queue is lost); an inherited descriptor is owned
 //! twice; a process that should drop its privileges continues with some of them.
 
+mod datagram_link;
 mod inherited;
 mod link;
 mod notify;
@@ -20,6 +21,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{FromRawFd, OwnedFd};
 
+pub use datagram_link::DatagramLink;
 pub use inherited::{Inherited, inherited};
 pub use link::{CHANGES_BYTES_MAX, Link, Message};
 pub use notify::{ServiceState, notify};

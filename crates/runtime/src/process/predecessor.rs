@@ -6,13 +6,15 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::datagram_link::DatagramLink;
 use super::link::{LISTENERS, Link, READY, STORE};
-use super::successor::LINK_VARIABLE;
+use super::successor::{DATAGRAMS_VARIABLE, LINK_VARIABLE};
 
 /// The process that this one replaces. It waits for our messages.
 #[derive(Debug)]
 pub struct Predecessor {
     link: Link,
+    datagrams: DatagramLink,
     reported: AtomicBool,
 }
 
@@ -20,21 +22,18 @@ impl Predecessor {
     /// The process that started this one as its successor, if any. Only the first call finds it.
     pub fn find() -> Option<Predecessor> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
-        let fd: RawFd = env::var(LINK_VARIABLE).ok()?.parse().ok()?;
-        if fd <= libc::STDERR_FILENO || TAKEN.swap(true, Ordering::AcqRel) {
+        let [link, datagrams] = [number(LINK_VARIABLE)?, number(DATAGRAMS_VARIABLE)?];
+        if link == datagrams || TAKEN.swap(true, Ordering::AcqRel) {
             return None;
         }
-        // SAFETY: no pointers; a number that is no descriptor gives EBADF.
-        if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-            return None;
-        }
-        // SAFETY: it is open, our predecessor made it for us, and only one call gets here.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // Our own successor must not inherit it.
-        crate::sys::real::adopt(&fd).ok()?;
-        let link = UnixStream::from(fd);
+        // SAFETY: they are open, our predecessor made them for us, and only one call gets here.
+        let [link, datagrams] = [link, datagrams].map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        // Our own successor must not inherit them.
+        crate::sys::real::adopt(&link).ok()?;
+        let datagrams = DatagramLink::passed(datagrams).ok()?;
+        let link = UnixStream::from(link);
         link.set_nonblocking(false).ok()?;
-        Some(Predecessor { link: Link(link), reported: AtomicBool::new(false) })
+        Some(Predecessor { link: Link(link), datagrams, reported: AtomicBool::new(false) })
     }
 
     /// Requests the store; [`Link::receive`] says when we may open it.
@@ -75,4 +74,16 @@ impl Predecessor {
     pub fn link(&self) -> &Link {
         &self.link
     }
+
+    /// The link for the datagrams that we give it.
+    pub fn datagrams(&self) -> &DatagramLink {
+        &self.datagrams
+    }
+}
+
+/// The number of an open descriptor that a variable names.
+fn number(variable: &str) -> Option<RawFd> {
+    let fd: RawFd = env::var(variable).ok()?.parse().ok()?;
+    // SAFETY: no pointers; a number that is no descriptor gives EBADF.
+    (fd > libc::STDERR_FILENO && unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0).then_some(fd)
 }

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
+use super::datagram_link::DatagramLink;
 use super::link::{LISTENERS, Link, READY, STORE};
 use crate::sys::real::check;
 
@@ -25,6 +26,8 @@ use crate::sys::real::check;
 pub(super) const LISTENERS_VARIABLE: &str = "PLIMSOLL_LISTENERS";
 /// Names the variable with the number of the successor's end of the link.
 pub(super) const LINK_VARIABLE: &str = "PLIMSOLL_LINK";
+/// Names the variable with the number of its end of the link for datagrams.
+pub(super) const DATAGRAMS_VARIABLE: &str = "PLIMSOLL_DATAGRAMS";
 /// The longest reason that is kept.
 const WORDS_BYTES_MAX: usize = 4096;
 
@@ -45,6 +48,7 @@ pub enum SuccessorState {
 pub struct Successor {
     child: Option<Child>,
     link: Link,
+    datagrams: DatagramLink,
 }
 
 impl Successor {
@@ -58,6 +62,8 @@ impl Successor {
         listeners: &[BorrowedFd<'_>],
     ) -> io::Result<Successor> {
         let (ours, theirs) = Link::pair()?;
+        let (datagrams, their_datagrams) = DatagramLink::pair()?;
+        let their_datagrams = their_datagrams.into_fd();
         let passed: Vec<RawFd> = listeners.iter().map(AsRawFd::as_raw_fd).collect();
         let listed: Vec<String> = passed.iter().map(ToString::to_string).collect();
         let mut command = Command::new(program);
@@ -65,18 +71,19 @@ impl Successor {
             .args(arguments)
             .env(LISTENERS_VARIABLE, listed.join(","))
             .env(LINK_VARIABLE, theirs.as_raw_fd().to_string())
+            .env(DATAGRAMS_VARIABLE, their_datagrams.as_raw_fd().to_string())
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDNAMES");
         let mut kept_open = passed;
-        kept_open.push(theirs.as_raw_fd());
+        kept_open.extend([theirs.as_raw_fd(), their_datagrams.as_raw_fd()]);
         // SAFETY: between fork and exec the closure only makes system calls; everything it reads
         // was allocated before.
         unsafe {
             command.pre_exec(move || kept_open.iter().try_for_each(|fd| pass_on(*fd)));
         }
         let child = command.spawn()?;
-        Ok(Successor { child: Some(child), link: ours })
+        Ok(Successor { child: Some(child), link: ours, datagrams })
     }
 
     /// Its process id.
@@ -129,12 +136,18 @@ impl Successor {
         &self.link
     }
 
-    /// Lets it run on its own, because it serves now. Returns its process id and the link for
-    /// further changes.
-    pub fn release(mut self) -> (u32, io::Result<Link>) {
+    /// The link for the datagrams that it gives us.
+    pub fn datagrams(&self) -> &DatagramLink {
+        &self.datagrams
+    }
+
+    /// Lets it run on its own, because it serves now. Returns its process id and the links for
+    /// further changes and for datagrams.
+    pub fn release(mut self) -> (u32, io::Result<(Link, DatagramLink)>) {
         let pid = self.pid();
         self.child = None;
-        (pid, self.link.try_clone())
+        let links = self.link.try_clone().and_then(|link| Ok((link, self.datagrams.try_clone()?)));
+        (pid, links)
     }
 
     /// Kills it.
@@ -210,8 +223,8 @@ mod tests {
         assert_eq!(successor.next_state(soon()), Ok(SuccessorState::WantsListeners));
         successor.link().grant().unwrap();
         assert_eq!(successor.next_state(soon()), Ok(SuccessorState::Ready));
-        let (pid, link) = successor.release();
-        assert!(pid > 0 && link.is_ok());
+        let (pid, links) = successor.release();
+        assert!(pid > 0 && links.is_ok());
     }
 
     #[test]

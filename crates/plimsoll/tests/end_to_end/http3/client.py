@@ -3,6 +3,7 @@ prints what each one gave, as JSON."""
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 import sys
@@ -35,14 +36,20 @@ class Client(QuicConnectionProtocol):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.h3 = H3Connection(self._quic)
-        self.missed = 0
+        self.heard = False
+        self.missed, self.is_mute = 0, False
         self.is_deaf, self.order, self.control, self.at_goodbye = False, [], b"", None
         self.answers, self.ended, self.closed = {}, {}, asyncio.Event()
 
     def answer(self, stream):
         return self.answers.setdefault(stream, {"fields": {}, "bytes": 0, "sum": 0})
 
+    def transmit(self):
+        if not self.is_mute:
+            super().transmit()
+
     def datagram_received(self, data, addr):
+        self.heard = True
         if self.is_deaf:
             self.missed += 1
         else:
@@ -138,6 +145,11 @@ class Client(QuicConnectionProtocol):
     async def whole(self, stream):
         await asyncio.wait_for(self.ended[stream].wait(), PATIENCE_S)
         return self.answer(stream)
+
+
+async def appears(file):
+    while not os.path.exists(file):
+        await asyncio.sleep(0.01)
 
 
 async def take(client, step):
@@ -243,6 +255,9 @@ async def take(client, step):
         loop = asyncio.get_running_loop()
         await loop.create_datagram_endpoint(lambda: client, local_addr=("::", 0))
         return None
+    if kind == "wait":
+        await appears(step["file"])
+        return None
     if kind == "print":
         print(json.dumps(step["text"]), flush=True)
         return None
@@ -307,6 +322,26 @@ async def early(port, requests):
         return [client._quic.tls.early_data_accepted, answers]
 
 
+async def mute(port, file, path):
+    """Begins a handshake, and continues it when the file appears."""
+    async with connect(
+        "127.0.0.1",
+        port,
+        configuration=configuration(),
+        create_protocol=Client,
+        wait_connected=False,
+    ) as client:
+        client.transmit()
+        client.is_mute = True
+        while not client.heard:
+            await asyncio.sleep(0.01)
+        print(json.dumps("mute"), flush=True)
+        await appears(file)
+        client.is_mute = False
+        client.transmit()
+        return await client.whole(client.begin("GET", path, None))
+
+
 async def main():
     port, steps = int(sys.argv[1]), json.loads(sys.argv[2])
     results = []
@@ -314,6 +349,8 @@ async def main():
         results.append(await early(port, steps.pop(0)["requests"]))
     while steps and steps[0]["do"] == "silent":
         results.append(silent_clients(port, steps.pop(0)["count"]))
+    while steps and steps[0]["do"] == "mute":
+        results.append(await mute(port, steps[0]["file"], steps.pop(0)["path"]))
     if steps:
         async with connect(
             "127.0.0.1", port, configuration=configuration(), create_protocol=Client

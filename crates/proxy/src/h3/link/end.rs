@@ -60,6 +60,10 @@ impl Link {
         if !self.endpoint.is_closing() {
             return;
         }
+        if self.tls.get().is_none() && !self.worker.io.closes_silent() {
+            // The client cannot know that it should begin again elsewhere.
+            return;
+        }
         let is_over = self.state.borrow_mut().drain();
         if is_over || self.worker.io.cuts_tunnels() {
             self.close(ErrorCode::H3_NO_ERROR, "");
