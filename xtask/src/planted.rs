@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 13] = [
+const PACKAGES: [&str; 14] = [
     "planted",
+    "coding",
     "http1",
     "http2",
     "caching",
@@ -34,13 +35,14 @@ const PACKAGES: [&str; 13] = [
 
 /// Suites by package and target, in the order in which they are run when the named test does not
 /// find a bug, with the tests that are run of each.
-const SUITES: &[(&str, &str, &str)] = &[
+pub(crate) const SUITES: &[(&str, &str, &str)] = &[
     ("http1", "suite", ""),
     ("http1", "http1", ""),
     ("http2", "http2", ""),
     ("http2", "model", ""),
     ("caching", "caching", ""),
     ("caching", "model", ""),
+    ("coding", "coding", ""),
     ("interpose", "differential", ""),
     ("store", "store", ""),
     ("store", "disk", ""),

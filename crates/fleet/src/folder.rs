@@ -57,7 +57,9 @@ impl Folder {
         let path = path.as_ref();
         let failed = |what| Error::File { path: shown(path), what };
         let mut found = Found::default();
-        let top = fs::read_dir(path).map_err(|error| failed(error.to_string()))?;
+        let top = fs::read_dir(path).map_err(|error| {
+            failed(format!("{error}; give the directory that plimsoll record writes its trials to"))
+        })?;
         found.search(path, top, 0).map_err(failed)?;
         let Found { mut files, skipped } = found;
         files.sort();

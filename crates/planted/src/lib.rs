@@ -93,6 +93,8 @@ bugs! {
         "twin: cluster::members_that_disagree_pass_a_request_on_once";
     PurgeOnce = "purge-once", "members of a cluster purge once only",
         "twin: cluster::what_a_member_gave_away_during_a_purge_is_purged_too";
+    MixedBodies = "mixed-bodies", "a body is continued with that of another version",
+        "twin: cluster_losses::the_rest_of_another_version_is_not_sent";
     DoubtIgnored = "doubt-ignored", "peers are trusted with what was purged here",
         "twin: parents::a_purge_is_not_undone_by_the_parent";
     ForgedHitTaken = "forged-hit", "an answer to a query counts from any sender",
@@ -153,6 +155,8 @@ bugs! {
         "differential: random_programs_do_the_same_boosted";
     QuotaForgotten = "quota-forgotten", "a client gets a full bucket in the place of a spent one",
         "policy: quota::table::tests::strangers_who_fill_a_small_table_gain_nothing";
+    StraysKept = "strays-kept", "datagrams of the process before are not given to it",
+        "end_to_end: http3::a_restart_completes_the_requests_and_handshakes_of_http3";
     BoostMaskNotPassed = "boost-mask", "a wait does not pass on its signal mask",
         "differential: random_programs_do_the_same_boosted";
 }

@@ -30,7 +30,7 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
             (flags.file.display().to_string(), parent.to_path_buf())
         }
     };
-    let text = text_of(&flags.file).map_err(|why| misuse(format!("{name}: {why}")))?;
+    let text = text_of(&flags.file).map_err(|why| misuse(format!("{name}: {why}; {USUAL}")))?;
     let source = source(flags, &name, &text)?;
     let options = Options { open: flags.open };
     let mut read = |pattern: &str| included(&base, pattern);
@@ -54,6 +54,10 @@ pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+/// Where to find the file that is asked for.
+const USUAL: &str = "the usual files are /etc/squid/squid.conf, /etc/nginx/nginx.conf and \
+                     /etc/varnish/default.vcl";
 
 /// The language, as given or guessed. A guess is reported.
 fn source(flags: &cli::Import, name: &str, text: &str) -> Result<Source, Failure> {

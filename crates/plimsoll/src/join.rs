@@ -110,7 +110,12 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
 
 fn read(path: &Path) -> Result<Outcome, Failure> {
     let name = path.display();
-    let refused = |error: std::io::Error| misuse(format!("cannot read {name}: {error}"));
+    let refused = |error: std::io::Error| {
+        misuse(format!(
+            "cannot read {name}: {error}; to make one, on the machine of the load: plimsoll load \
+             URL --output {name}"
+        ))
+    };
     let bytes = std::fs::metadata(path).map_err(refused)?.len();
     if bytes > RESULT_BYTES_MAX {
         return Err(misuse(format!("{name} is not a load result: it has {bytes} bytes")));

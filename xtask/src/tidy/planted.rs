@@ -1,8 +1,8 @@
 //! The rules on planted bugs: each of the list is in the code, once, and in the table of the
-//! documentation, with the test that finds it.
+//! documentation, with the test that finds it, which is in a suite that `cargo xtask planted` runs.
 
 use super::Finding;
-use crate::planted::{LIST, bugs_in};
+use crate::planted::{LIST, SUITES, bugs_in};
 use crate::rust::{line_of, masked};
 use crate::tree::Tree;
 
@@ -14,6 +14,11 @@ pub(super) fn bugs_have_one_place(tree: &Tree, findings: &mut Vec<Finding>) {
         .map(|(path, text)| (path, masked(text)))
         .collect();
     for bug in bugs_in(list) {
+        let suite = bug.found_by.split(": ").next().unwrap_or_default();
+        if !SUITES.iter().any(|(_, target, _)| *target == suite) {
+            let what = format!("{} is found by the suite {suite:?}, which is not run", bug.variant);
+            findings.push(Finding::whole(LIST, what, "add the suite to xtask/src/planted.rs"));
+        }
         let call = format!("planted::is(planted::Bug::{})", bug.variant);
         let places: Vec<(&str, usize)> = code
             .iter()
@@ -90,5 +95,14 @@ mod tests {
         let mut both = of(&twice);
         both.sort();
         assert_eq!(both, ["crates/a/src/b.rs:2".to_owned(), format!("{LIST}:0")], "One is twice");
+    }
+
+    #[test]
+    fn a_bug_whose_suite_is_never_run_is_found() {
+        let list = list().replace("twin: finds_two", "twins: finds_two");
+        let both = "planted::is(planted::Bug::One) || planted::is(planted::Bug::Two)";
+        let code = format!("fn f() -> bool {{ {both} }}\n");
+        let found = found(bugs_have_one_place, &[(LIST, &list), ("crates/a/src/b.rs", &code)]);
+        assert_eq!(found, [format!("{LIST}:0")]);
     }
 }

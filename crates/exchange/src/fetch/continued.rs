@@ -212,7 +212,9 @@ impl Beginning {
     /// this one.
     fn fits(&self, mut answer: Answer, from: u64) -> Option<UpstreamBody> {
         let (head, length) = (answer.head.head(), answer.body.length());
-        if !caching::may_combine(&self.validators, &validators(&answer)) {
+        if !caching::may_combine(&self.validators, &validators(&answer))
+            && !planted::is(planted::Bug::MixedBodies)
+        {
             return None;
         }
         let place = self.first + self.at;

@@ -102,6 +102,18 @@ fn an_unreadable_log() {
 }
 
 #[test]
+fn a_missing_file_is_answered_with_what_to_type() {
+    let home = Home::new();
+    let none = home.at("none");
+    let trial = home.at("x.trial");
+    plimsoll(&["join", &trial, &none]).refused(&["none", "plimsoll load URL --output"]);
+    plimsoll(&["fleet", "capacity", &none]).refused(&["none", "plimsoll record writes"]);
+    plimsoll(&["import", &none]).refused(&["none", "/etc/squid/squid.conf"]);
+    plimsoll(&["report", &none]).refused(&["none", "plimsoll record --name"]);
+    plimsoll(&["check", &none]).refused(&["none", "plimsoll init --out"]);
+}
+
+#[test]
 fn a_missing_server() {
     let home = Home::new();
     let log = home.write("access.log", "");
