@@ -279,7 +279,8 @@ pub(crate) fn send_pieces(fd: RawFd, pieces: &[io::IoSlice<'_>]) -> io::Result<u
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     // By its documentation, IoSlice has the layout of iovec, and sendmsg only reads it.
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
-    message.msg_iovlen = pieces.len();
+    // An int with musl.
+    message.msg_iovlen = pieces.len() as _;
     // SAFETY: `message` and the pieces it points to are valid for reads for the whole call.
     let sent = unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())

@@ -100,7 +100,7 @@ bugs! {
     ForgedHitTaken = "forged-hit", "an answer to a query counts from any sender",
         "twin: siblings::a_forged_hit_changes_nothing";
     Http2WindowNotTaken = "http2-window", "content does not use up a stream's window",
-        "model: rules::rfc9113_6_9_2_content_waits_for_the_window_and_the_wait_is_reported";
+        "model: rules::rfc9113_6_9_2_content_waits_for_the_window";
     Http2WindowUnnoticed = "http2-wake", "a window that opens wakes no stream",
         "twin: bodies::every_framing_of_the_origin_reaches_every_client_whole";
     Http2EndLost = "http2-end", "the last content of a response does not end its stream",

@@ -19,6 +19,12 @@ pub(super) fn bugs_have_one_place(tree: &Tree, findings: &mut Vec<Finding>) {
             let what = format!("{} is found by the suite {suite:?}, which is not run", bug.variant);
             findings.push(Finding::whole(LIST, what, "add the suite to xtask/src/planted.rs"));
         }
+        let test = bug.found_by.rsplit("::").next().unwrap_or_default();
+        let head = format!("fn {}(", test.rsplit(": ").next().unwrap_or_default());
+        if !code.iter().any(|(_, text)| text.contains(&head)) {
+            let what = format!("{} is found by a test that is not there: {test}", bug.variant);
+            findings.push(Finding::whole(LIST, what, "name one that finds it"));
+        }
         let call = format!("planted::is(planted::Bug::{})", bug.variant);
         let places: Vec<(&str, usize)> = code
             .iter()
@@ -68,6 +74,8 @@ mod tests {
     use super::super::found;
     use super::*;
 
+    const TESTS: &str = "fn finds_one() {}\nfn finds_two() {}\n";
+
     fn list() -> String {
         let bug = |variant: &str, name: &str| {
             format!("    {variant} = \"{name}\", \"a bug\",\n        \"twin: finds_{name}\";\n")
@@ -89,8 +97,10 @@ mod tests {
         let list = list();
         let once = "fn f() -> bool { planted::is(planted::Bug::One) }\n";
         let twice = once.repeat(2);
-        let of =
-            |text: &str| found(bugs_have_one_place, &[(LIST, &list), ("crates/a/src/b.rs", text)]);
+        let tests = ("crates/a/src/tests.rs", TESTS);
+        let of = |text: &str| {
+            found(bugs_have_one_place, &[(LIST, &list), tests, ("crates/a/src/b.rs", text)])
+        };
         assert_eq!(of(once), [format!("{LIST}:0")], "Two is nowhere");
         let mut both = of(&twice);
         both.sort();
@@ -98,11 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_whose_suite_is_never_run_is_found() {
-        let list = list().replace("twin: finds_two", "twins: finds_two");
+    fn a_bug_whose_suite_or_test_is_not_run_is_found() {
         let both = "planted::is(planted::Bug::One) || planted::is(planted::Bug::Two)";
         let code = format!("fn f() -> bool {{ {both} }}\n");
-        let found = found(bugs_have_one_place, &[(LIST, &list), ("crates/a/src/b.rs", &code)]);
-        assert_eq!(found, [format!("{LIST}:0")]);
+        let of = |list: &str| {
+            let code = [(LIST, list), ("crates/a/src/b.rs", &code), ("crates/a/src/t.rs", TESTS)];
+            found(bugs_have_one_place, &code).len()
+        };
+        assert_eq!(of(&list()), 0);
+        assert_eq!(of(&list().replace("twin: finds_two", "twins: finds_two")), 1);
+        assert_eq!(of(&list().replace("twin: finds_two", "twin: finds_too")), 1);
     }
 }
