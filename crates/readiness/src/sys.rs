@@ -13,7 +13,8 @@ const WAIT_SECONDS_MAX: u64 = u32::MAX as u64;
 /// A time-out for ppoll, pselect6 and epoll_pwait2.
 pub(crate) fn timespec(timeout: Duration) -> libc::timespec {
     libc::timespec {
-        tv_sec: timeout.as_secs().min(WAIT_SECONDS_MAX) as libc::time_t,
+        // The name of its type is deprecated with musl.
+        tv_sec: timeout.as_secs().min(WAIT_SECONDS_MAX) as _,
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     }
 }
