@@ -102,7 +102,7 @@ bugs! {
     Http2WindowNotTaken = "http2-window", "content does not use up a stream's window",
         "model: rules::rfc9113_6_9_2_content_waits_for_the_window";
     Http2WindowUnnoticed = "http2-wake", "a window that opens wakes no stream",
-        "twin: bodies::every_framing_of_the_origin_reaches_every_client_whole";
+        "twin: bodies::many_pipelined_hits_are_all_answered";
     Http2EndLost = "http2-end", "the last content of a response does not end its stream",
         "twin: bodies::every_framing_of_the_origin_reaches_every_client_whole";
     Http2LengthUnchecked = "http2-length", "content that is not as long as announced is accepted",

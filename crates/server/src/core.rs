@@ -123,6 +123,7 @@ impl Core {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
         });
+        task.admin.replace(admin);
         let listening = Listening::new(&worker, number as u16, listeners, http3);
         Rc::clone(&task).run(listening, changes, stop).await;
         drop(serving);
@@ -131,9 +132,6 @@ impl Core {
         }
         for task in among_caches.into_iter().flatten() {
             task.abort();
-        }
-        if let Some(admin) = admin {
-            admin.abort();
         }
         if let (Some(disk), Some(writing)) = (&cache.disk, writing) {
             let in_force = worker.io.limits();

@@ -1,6 +1,6 @@
 //! One core's loop: it accepts, ticks, and ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use core_io::{CoreIo, Draining};
 use exchange::Worker;
 use metrics::Counters;
 use policy::overload::Sample;
-use runtime::Either;
 use runtime::stop::StopToken;
 use runtime::sync::Inbox;
 use runtime::time::{self, Instant, Turns};
+use runtime::{Either, JoinHandle};
 
 use crate::change::Change;
 use crate::listening::Listening;
@@ -25,6 +25,8 @@ const CUT_TURNS_MAX: usize = 100;
 #[derive(Debug)]
 pub(crate) struct CoreTask {
     pub(crate) worker: Rc<Worker>,
+    /// Accepts calls of the admin address, if this core does.
+    pub(crate) admin: RefCell<Option<JoinHandle<()>>>,
     /// Answers of the admin address that are in progress on this core.
     pub(crate) admin_answers: Cell<usize>,
     /// Readings of the last tick.
@@ -62,7 +64,12 @@ impl Measured {
 impl CoreTask {
     pub(crate) fn new(worker: Rc<Worker>) -> Rc<CoreTask> {
         let measured = Cell::new(Measured::now(&worker.io.counters));
-        Rc::new(CoreTask { worker, admin_answers: Cell::new(0), measured })
+        Rc::new(CoreTask {
+            worker,
+            admin: RefCell::default(),
+            admin_answers: Cell::new(0),
+            measured,
+        })
     }
 
     /// Serves the listeners until it is stopped or replaced, then lets the requests in flight
@@ -82,10 +89,23 @@ impl CoreTask {
             }
         };
         listening.close(how);
+        if how == Draining::Patient {
+            // From now on, the answers are those of the other process.
+            self.leave_admin();
+        }
         self.drain(how, &stop).await;
+        self.leave_admin();
         ticking.abort();
         self.publish();
         self.io().log.flush();
+    }
+
+    /// Accepts no more calls. Those in progress are answered.
+    fn leave_admin(&self) {
+        let admin = self.admin.take();
+        if let Some(admin) = admin {
+            admin.abort();
+        }
     }
 
     fn io(&self) -> &CoreIo {

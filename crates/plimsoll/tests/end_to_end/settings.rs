@@ -2,7 +2,8 @@
 //! interruption for clients.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -268,6 +269,38 @@ fn a_signal_replaces_the_program_or_says_why_not() {
     assert!(server.child.ended(SOON).success());
     assert!(next.lives());
     assert!(get(server.address(), path).starts_with("HTTP/1.1 200 "));
+}
+
+/// The old process went on accepting calls until its last connection had ended.
+#[test]
+fn after_a_restart_the_admin_address_is_that_of_the_new_process() {
+    let home = Home::new();
+    let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = home.write(
+        "admin.toml",
+        format!(
+            "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+             [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"http://{}\"\n\
+             [[route]]\nupstream = \"site\"\n",
+            origin.local_addr().unwrap()
+        ),
+    );
+    let mut server = OurServer::configured(&file);
+    let mut waiting = TcpStream::connect(server.address()).unwrap();
+    waiting.write_all(b"GET / HTTP/1.1\r\nHost: site\r\n\r\n").unwrap();
+    let (mut fetch, _) = origin.accept().unwrap();
+    let successor = Successor::restart(server.admin());
+    // The old process may accept for a moment.
+    wait_for("calls that the new process answers", SOON, || {
+        (0..20).all(|_| reload(&server).code == Some(0)).then_some(())
+    });
+    assert!(!server.child.has_ended());
+    fetch.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    let mut answer = String::new();
+    waiting.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+    assert!(server.child.ended(SOON).success());
+    successor.ends(Some("TERM"));
 }
 
 /// Duration of the load. For a longer one, set PLIMSOLL_RESTART_SECONDS=30.
