@@ -102,8 +102,7 @@ impl CoreTask {
 
     /// Accepts no more calls. Those in progress are answered.
     fn leave_admin(&self) {
-        let admin = self.admin.take();
-        if let Some(admin) = admin {
+        if let Some(admin) = self.admin.take() {
             admin.abort();
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use command::failure::{Failure, misuse};
 use load::sys::{thread_cpu_ns, wall_ns};
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event};
 
 use super::screen::{self, Theme};
@@ -60,6 +61,8 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         ratatui::restore();
+        // The terminal hides the cursor when it first draws, and does not say whether it has.
+        let _ = ratatui::crossterm::execute!(std::io::stdout(), Show);
     }
 }
 

@@ -171,6 +171,7 @@ fn given_back(output: &str) {
     assert!(output.contains("\u{1b}[?25h"), "the cursor is visible again: {output}");
 }
 
+/// A signal before the first drawing was taken for a cursor that stays hidden.
 #[test]
 fn the_terminal_is_restored_after_q_and_after_a_signal() {
     let home = Home::new();

@@ -63,8 +63,12 @@ impl DatagramLink {
     /// # Errors
     /// What the system says; `WouldBlock` if this end was passed to us and no message waits.
     pub fn receive<'b>(&self, room: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
-        let count = (&self.0).read(room)?;
-        Ok((count > 0).then(|| &room[..count]))
+        loop {
+            match (&self.0).read(room) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read.map(|count| (count > 0).then(|| &room[..count])),
+            }
+        }
     }
 }
 
