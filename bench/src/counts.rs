@@ -70,8 +70,10 @@ struct Type {
 
 /// A server that codes responses.
 const CODED: &str = "\n[compression]\ncodings = [\"gzip\"]\n";
-/// A server with a quota by network, which is never exhausted.
-const QUOTA: &str = "\n[[quota]]\nname = \"clients\"\nrequests = \"1000000/s\"\n";
+/// A server with a quota by network, which is never exhausted. The server sweeps its table as time
+/// passes, however many requests there are, so the table is small.
+const QUOTA: &str = "\n[[quota]]\nname = \"clients\"\nrequests = \"1000000/s\"\n\
+                     memory = \"64KiB\"\n";
 
 const TYPES: &[Type] = &[
     Type {
