@@ -113,14 +113,9 @@ impl Server {
         let process = Arc::clone(&cores[0].process);
         let tickets = Arc::default();
         share_tickets(&tickets, listeners.iter().zip(sockets.listen()));
-        let predecessor = match predecessor {
-            Some(of) => {
-                let shared = &process.shared;
-                let listening = handover::wait_for_listeners(of, shared, &tickets, *options);
-                Some(listening.map_err(StartError::Predecessor)?)
-            }
-            None => None,
-        };
+        let listening = |of| handover::wait_for_listeners(of, &process.shared, &tickets, *options);
+        let predecessor =
+            predecessor.map(listening).transpose().map_err(StartError::Predecessor)?;
         let (orders, events) = Orders::queue();
         process.control.obey(orders.clone());
         let backend = readiness::Kind::Epoll;

@@ -14,13 +14,12 @@ pub(super) fn bugs_have_one_place(tree: &Tree, findings: &mut Vec<Finding>) {
         .map(|(path, text)| (path, masked(text)))
         .collect();
     for bug in bugs_in(list) {
-        let suite = bug.found_by.split(": ").next().unwrap_or_default();
+        let (suite, test) = bug.found_by.split_once(": ").unwrap_or_default();
         if !SUITES.iter().any(|(_, target, _)| *target == suite) {
             let what = format!("{} is found by the suite {suite:?}, which is not run", bug.variant);
             findings.push(Finding::whole(LIST, what, "add the suite to xtask/src/planted.rs"));
         }
-        let test = bug.found_by.rsplit("::").next().unwrap_or_default();
-        let head = format!("fn {}(", test.rsplit(": ").next().unwrap_or_default());
+        let head = format!("fn {}(", test.rsplit("::").next().unwrap_or_default());
         if !code.iter().any(|(_, text)| text.contains(&head)) {
             let what = format!("{} is found by a test that is not there: {test}", bug.variant);
             findings.push(Finding::whole(LIST, what, "name one that finds it"));

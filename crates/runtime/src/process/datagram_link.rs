@@ -1,8 +1,9 @@
 //! How a process gives its predecessor the datagrams that belong there, over a pair of sockets.
 //!
-//! Both processes have the same UDP sockets, but only one can receive from them. A stream would
-//! lose where a datagram ends, and a pair of datagram sockets would not say that the other process
-//! has ended, so these are of SOCK_SEQPACKET (unix(7)). The link does not know what a message is.
+//! Both processes have the same UDP sockets, and only one of them receives each datagram. A stream
+//! would lose where a datagram ends, and a pair of datagram sockets would not say that the other
+//! process has ended, so these are of SOCK_SEQPACKET (unix(7)). The link does not know what a
+//! message is.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -10,8 +11,8 @@ use std::os::unix::net::UnixStream;
 
 use crate::sys::real::check;
 
-/// One end of the link. A send never blocks; a wait for a message does, so it must not be used on a
-/// core's thread.
+/// One end of the link. The end that is passed to a successor never blocks. The other one does, so
+/// it must not be used on a core's thread.
 #[derive(Debug)]
 pub struct DatagramLink(UnixStream);
 
