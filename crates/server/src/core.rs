@@ -107,23 +107,26 @@ impl Core {
                 }
             })
         });
-        // One core answers other caches, makes our digest and fetches theirs, and attends to the
-        // other members of the cluster.
+        // One core makes our digest and fetches those of peers, attends to the other members of the
+        // cluster, and answers the queries of other caches.
         let among_caches = is_first.then(|| {
             let worker = || Rc::clone(&worker);
             [
-                runtime::spawn(queries::answer(worker(), Protocol::Icp)),
-                runtime::spawn(queries::answer(worker(), Protocol::Htcp)),
                 runtime::spawn(our_digest::keep(worker())),
                 runtime::spawn(peer_digests::keep(worker())),
                 runtime::spawn(spread::attend(worker())),
             ]
         });
-        let admin = admin.map(|listener| {
+        if is_first {
+            let answering = [Protocol::Icp, Protocol::Htcp];
+            let answering = answering.map(|of| queries::answer(Rc::clone(&worker), of));
+            task.at_addresses.borrow_mut().extend(answering.map(runtime::spawn));
+        }
+        if let Some(listener) = admin {
             worker.shared.own.add_of(&listener);
-            runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
-        });
-        task.admin.replace(admin);
+            let serving = admin::serve(Rc::clone(&task), listener, self.all, self.process);
+            task.at_addresses.borrow_mut().push(runtime::spawn(serving));
+        }
         let listening = Listening::new(&worker, number as u16, listeners, http3);
         Rc::clone(&task).run(listening, changes, stop).await;
         drop(serving);

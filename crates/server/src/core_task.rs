@@ -25,8 +25,9 @@ const CUT_TURNS_MAX: usize = 100;
 #[derive(Debug)]
 pub(crate) struct CoreTask {
     pub(crate) worker: Rc<Worker>,
-    /// Accepts calls of the admin address, if this core does.
-    pub(crate) admin: RefCell<Option<JoinHandle<()>>>,
+    /// Serve the addresses that a process leaves when another one replaces it: the admin address
+    /// and those of queries, if this core has them.
+    pub(crate) at_addresses: RefCell<Vec<JoinHandle<()>>>,
     /// Answers of the admin address that are in progress on this core.
     pub(crate) admin_answers: Cell<usize>,
     /// Readings of the last tick.
@@ -66,7 +67,7 @@ impl CoreTask {
         let measured = Cell::new(Measured::now(&worker.io.counters));
         Rc::new(CoreTask {
             worker,
-            admin: RefCell::default(),
+            at_addresses: RefCell::default(),
             admin_answers: Cell::new(0),
             measured,
         })
@@ -91,19 +92,19 @@ impl CoreTask {
         listening.close(how);
         if how == Draining::Patient {
             // From now on, the answers are those of the other process.
-            self.leave_admin();
+            self.leave_addresses();
         }
         self.drain(how, &stop).await;
-        self.leave_admin();
+        self.leave_addresses();
         ticking.abort();
         self.publish();
         self.io().log.flush();
     }
 
-    /// Accepts no more calls. Those in progress are answered.
-    fn leave_admin(&self) {
-        if let Some(admin) = self.admin.take() {
-            admin.abort();
+    /// Accepts no more calls and queries. Calls in progress are answered.
+    fn leave_addresses(&self) {
+        for task in self.at_addresses.take() {
+            task.abort();
         }
     }
 

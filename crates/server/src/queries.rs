@@ -40,8 +40,7 @@ use crate::limits::{
     IGNORED_LOGGED_EVERY, QUERIES_PER_TURN_MAX,
 };
 
-/// How often the configuration is looked at, and a bind that failed is tried again: the process
-/// that this one replaces holds the address until it ends.
+/// How often the configuration is looked at, and a bind that failed is tried again.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The protocol of queries.
@@ -62,7 +61,7 @@ impl Protocol {
 
 /// Answers queries as the configuration in force says, for as long as it is polled.
 pub(crate) async fn answer(worker: Rc<Worker>, protocol: Protocol) {
-    let mut reported = false;
+    let mut failures = 0;
     loop {
         let listen = protocol.rules(&worker.snapshot().config).map(|rules| rules.listen);
         let Some(listen) = listen else {
@@ -71,14 +70,15 @@ pub(crate) async fn answer(worker: Rc<Worker>, protocol: Protocol) {
         };
         match UdpSocket::bind(listen) {
             Ok(socket) => {
-                reported = false;
+                failures = 0;
                 Server::new(&worker, socket, protocol).run(listen).await;
             }
             Err(error) => {
-                if !reported {
+                failures += 1;
+                // At the first try, the process that this one replaces still has the address.
+                if failures == 2 {
                     tracing::error!(address = %listen, %error, "no queries are answered");
                 }
-                reported = true;
                 time::sleep(LOOK).await;
             }
         }

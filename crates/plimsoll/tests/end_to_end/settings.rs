@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -271,15 +271,17 @@ fn a_signal_replaces_the_program_or_says_why_not() {
     assert!(get(server.address(), path).starts_with("HTTP/1.1 200 "));
 }
 
-/// The old process went on accepting calls until its last connection had ended.
+/// The old process had the admin address, and that of queries, until its last connection had ended.
 #[test]
-fn after_a_restart_the_admin_address_is_that_of_the_new_process() {
+fn after_a_restart_the_new_process_answers_admin_calls_and_queries() {
     let home = Home::new();
     let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let queries = free_port();
     let file = home.write(
         "admin.toml",
         format!(
             "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+             [icp]\nlisten = \"127.0.0.1:{queries}\"\nallow_from = [\"127.0.0.1\"]\n\
              [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"http://{}\"\n\
              [[route]]\nupstream = \"site\"\n",
             origin.local_addr().unwrap()
@@ -289,11 +291,25 @@ fn after_a_restart_the_admin_address_is_that_of_the_new_process() {
     let mut waiting = TcpStream::connect(server.address()).unwrap();
     waiting.write_all(b"GET / HTTP/1.1\r\nHost: site\r\n\r\n").unwrap();
     let (mut fetch, _) = origin.accept().unwrap();
+    let kept = format!("{}/kept", server.url());
+    let query = || icp_opcode(queries, &kept);
+    wait_for("an answer of the old process", SOON, || query().filter(|of| *of == MISS));
     let successor = Successor::restart(server.admin());
     // The old process may accept for a moment.
     wait_for("calls that the new process answers", SOON, || {
         (0..20).all(|_| reload(&server).code == Some(0)).then_some(())
     });
+    // Only the new process has this response.
+    let storing = std::thread::spawn({
+        let address = server.address();
+        move || get(address, "/kept")
+    });
+    let (mut of_new, _) = origin.accept().unwrap();
+    of_new
+        .write_all(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok")
+        .unwrap();
+    assert!(storing.join().unwrap().ends_with("\r\n\r\nok"));
+    wait_for("a hit in the new process", SOON, || query().filter(|of| *of == HIT));
     assert!(!server.child.has_ended());
     fetch.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     let mut answer = String::new();
@@ -301,6 +317,21 @@ fn after_a_restart_the_admin_address_is_that_of_the_new_process() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
     assert!(server.child.ended(SOON).success());
     successor.ends(Some("TERM"));
+}
+
+const HIT: u8 = 2;
+const MISS: u8 = 3;
+
+/// The opcode of the answer to a query (ICP, RFC 2186, section 2).
+fn icp_opcode(port: u16, url: &str) -> Option<u8> {
+    let url = [url.as_bytes(), b"\0"].concat();
+    let mut query = [0; 24];
+    query[..4].copy_from_slice(&[1, 2, 0, (24 + url.len()) as u8]);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    socket.send_to(&[&query[..], &url].concat(), ("127.0.0.1", port)).unwrap();
+    let mut answer = [0; 64];
+    socket.recv(&mut answer).is_ok().then_some(answer[0])
 }
 
 /// Duration of the load. For a longer one, set PLIMSOLL_RESTART_SECONDS=30.
