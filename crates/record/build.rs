@@ -21,9 +21,13 @@ fn compile(name: &str) {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let directory = std::env::var_os("OUT_DIR").expect("cargo says where to build");
     let object = std::path::Path::new(&directory).join(format!("{name}.bpf.o"));
+    // Its BTF has the names of the sources: without this, those of this machine.
+    let ours = std::env::var("CARGO_MANIFEST_DIR").expect("cargo says where the package is");
+    let names = format!("-ffile-prefix-map={ours}=record");
     // -g emits the BTF that locates the kernel's fields; v3 has the atomics.
     let status = std::process::Command::new(&clang)
-        .args(["-g", "-O2", "-Wall", "-Wextra", "-target", "bpf", "-mcpu=v3", "-c", &source, "-o"])
+        .args(["-g", "-O2", "-Wall", "-Wextra", "-target", "bpf", "-mcpu=v3", &names])
+        .args(["-c", &source, "-o"])
         .arg(&object)
         .status();
     match status {

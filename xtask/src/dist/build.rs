@@ -42,11 +42,29 @@ pub(super) fn built(
         cargo.env(compiler, flags("-ffile-prefix-map=", &names, " "));
     }
     cargo.env("SOURCE_DATE_EPOCH", epoch.to_string());
-    let status = cargo.status()?;
-    match status.success() {
-        true => Ok(target.join(build.profile)),
-        false => Err(io::Error::other("it was not built: see above")),
+    if !cargo.status()?.success() {
+        return Err(io::Error::other("it was not built: see above"));
     }
+    let directory = target.join(build.profile);
+    let program = directory.join("plimsoll");
+    match found(&fs::read(&program)?, &names) {
+        Some(path) => Err(io::Error::other(format!(
+            "{} contains {}, a path of this machine; to fix this: find the compiler that wrote it \
+             (`strings -a` shows what is around it), and map the names of its sources",
+            program.display(),
+            path.display()
+        ))),
+        None => Ok(directory),
+    }
+}
+
+/// The first of these directories whose name is in the program.
+fn found<'n>(program: &[u8], names: &'n [(PathBuf, &str)]) -> Option<&'n Path> {
+    let paths = names.iter().map(|(path, _)| path.as_path());
+    let mut paths = paths.filter(|path| {
+        memchr::memmem::find(program, path.as_os_str().as_encoded_bytes()).is_some()
+    });
+    paths.next()
 }
 
 /// With several packages, cargo wants to know whose features they are.
@@ -77,4 +95,18 @@ pub(super) fn without_lines(library: &Path, work: &Path) -> io::Result<PathBuf> 
     let to = work.join(library.file_name().unwrap_or_default());
     packages::output(Command::new("objcopy").arg("--strip-debug").arg(library).arg(&to))?;
     Ok(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the sources of the BPF programs were in the program.
+    #[test]
+    fn a_path_of_this_machine_in_a_program_is_found() {
+        let names = [(PathBuf::from("/home/me/plimsoll"), "plimsoll"), ("/other".into(), "crates")];
+        assert_eq!(found(b"\0plimsoll/src/main.rs\0crates/x", &names), None);
+        let program = b"\0/home/me/plimsoll/src/bpf/locks.bpf.c\0";
+        assert_eq!(found(program, &names), Some(Path::new("/home/me/plimsoll")));
+    }
 }
