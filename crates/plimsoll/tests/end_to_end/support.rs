@@ -416,7 +416,9 @@ pub(crate) fn free_port() -> u16 {
     for _ in PORTS {
         let at = first.wrapping_add(CALLS.fetch_add(1, Ordering::SeqCst));
         let port = (PORTS.start + at % (PORTS.end - PORTS.start)) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        // Not by binding it: a child that another thread has just forked would listen there until
+        // its exec, and answer in place of the server that the test waits for.
+        if TcpStream::connect(("127.0.0.1", port)).is_err() {
             return port;
         }
     }
