@@ -82,15 +82,18 @@ impl Latency {
 
     /// All responses of these cores but tunnels in one histogram: upper bounds in seconds, and the
     /// count of each bucket.
-    pub fn all<'c>(cores: impl Iterator<Item = &'c Latency> + Clone) -> Vec<(f64, u64)> {
-        let tunnel = CACHES.iter().position(|name| *name == "tunnel");
-        let rows =
-            (0..CLASSES.len() * CACHES.len()).filter(move |row| Some(row % CACHES.len()) != tunnel);
-        let cell = |at: usize| {
-            let cells = rows.clone().map(move |row| row * ROW + at);
-            cells.map(|cell| cores.clone().map(|core| core.cells[cell].get()).sum::<u64>()).sum()
-        };
-        (0..=BOUNDS).map(|at| (bound_seconds(at), cell(at))).collect()
+    pub fn all<'c>(cores: impl Iterator<Item = &'c Latency>) -> Vec<(f64, u64)> {
+        let mut counts = [0; BOUNDS + 1];
+        cores.for_each(|core| core.add_to(&mut counts));
+        (0..=BOUNDS).map(bound_seconds).zip(counts).collect()
+    }
+
+    fn add_to(&self, counts: &mut [u64]) {
+        for (row, cells) in self.cells.chunks_exact(ROW).enumerate() {
+            if row % CACHES.len() != place(Outcome::Tunnel) {
+                counts.iter_mut().zip(cells).for_each(|(count, cell)| *count += cell.get());
+            }
+        }
     }
 
     /// The sums of the tables of these cores, without empty histograms.

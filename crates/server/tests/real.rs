@@ -202,7 +202,7 @@ impl Client {
     }
 
     fn response(&mut self, method: &str) -> Response {
-        let whole = |buf: &[u8]| read_response(buf, method == "HEAD", false);
+        let whole = |buf: &[u8]| read_response(buf, method == "HEAD", false).ok();
         let (response, used) = fill(&mut self.stream, &mut self.buf, whole).expect("a response");
         self.buf.drain(..used);
         response

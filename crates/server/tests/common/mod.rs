@@ -40,12 +40,17 @@ impl Response {
     }
 }
 
-/// Reads the first response in `got`. Gives it with its length; `None` if it is incomplete.
+/// Reads the first response in `got`. Gives it with its length. If it is incomplete, the error is
+/// the length that it has at least.
 ///
 /// # Panics
 /// If no server may send such bytes.
-pub(crate) fn read_response(got: &[u8], to_head: bool, ended: bool) -> Option<(Response, usize)> {
-    let head_end = got.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+pub(crate) fn read_response(
+    got: &[u8],
+    to_head: bool,
+    ended: bool,
+) -> Result<(Response, usize), usize> {
+    let head_end = got.windows(4).position(|four| four == b"\r\n\r\n").ok_or(got.len() + 1)? + 4;
     let head = std::str::from_utf8(&got[..head_end - 4]).expect("a head is text");
     let mut lines = head.split("\r\n");
     let status_line = lines.next().expect("split gives one at least");
@@ -62,11 +67,18 @@ pub(crate) fn read_response(got: &[u8], to_head: bool, ended: bool) -> Option<(R
         })
         .collect();
     let mut response = Response { status, fields, body: Vec::new() };
-    let used = head_end + read_body(&mut response, &got[head_end..], to_head, ended)?;
-    Some((response, used))
+    match read_body(&mut response, &got[head_end..], to_head, ended) {
+        Ok(used) => Ok((response, head_end + used)),
+        Err(least) => Err(head_end + least),
+    }
 }
 
-fn read_body(response: &mut Response, rest: &[u8], to_head: bool, ended: bool) -> Option<usize> {
+fn read_body(
+    response: &mut Response,
+    rest: &[u8],
+    to_head: bool,
+    ended: bool,
+) -> Result<usize, usize> {
     let lengths = response.all("content-length");
     let codings = response.all("transfer-encoding");
     assert!(lengths.len() <= 1 && codings.len() <= 1, "{response:?}");
@@ -75,36 +87,40 @@ fn read_body(response: &mut Response, rest: &[u8], to_head: bool, ended: bool) -
         assert!(lengths.is_empty() && codings.is_empty(), "RFC 9110, 8.6: {response:?}");
     }
     if to_head || matches!(response.status, 100..=199 | 204 | 304) {
-        return Some(0);
+        return Ok(0);
     }
     if let [length] = lengths[..] {
         let length: usize = length.parse().expect("Content-Length is a number");
-        response.body = rest.get(..length)?.to_vec();
-        return Some(length);
+        response.body = rest.get(..length).ok_or(length)?.to_vec();
+        return Ok(length);
     }
     if let [coding] = codings[..] {
         assert_eq!(coding, "chunked");
         let (body, used) = read_chunks(rest)?;
         response.body = body;
-        return Some(used);
+        return Ok(used);
+    }
+    if !ended {
+        return Err(rest.len() + 1);
     }
     response.body = rest.to_vec();
-    ended.then_some(rest.len())
+    Ok(rest.len())
 }
 
-fn read_chunks(rest: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let (mut body, mut at) = (Vec::new(), 0);
+fn read_chunks(rest: &[u8]) -> Result<(Vec<u8>, usize), usize> {
+    let (mut chunks, mut at) = (Vec::new(), 0);
     loop {
-        let line = rest[at..].windows(2).position(|two| two == b"\r\n")?;
+        let line = rest[at..].windows(2).position(|two| two == b"\r\n").ok_or(rest.len() + 1)?;
         let size = std::str::from_utf8(&rest[at..at + line]).expect("a chunk size is text");
         let size = usize::from_str_radix(size, 16).expect("a chunk size is hexadecimal");
         at += line + 2;
-        let chunk = rest.get(at..at + size + 2)?;
+        let end = at + size + 2;
+        let chunk = rest.get(at..end).ok_or(end)?;
         assert_eq!(&chunk[size..], b"\r\n", "a chunk ends in CRLF; we send no trailers");
-        body.extend_from_slice(&chunk[..size]);
-        at += size + 2;
+        chunks.push(&chunk[..size]);
+        at = end;
         if size == 0 {
-            return Some((body, at));
+            return Ok((chunks.concat(), at));
         }
     }
 }

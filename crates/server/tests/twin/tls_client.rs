@@ -207,7 +207,7 @@ impl TlsClient {
     pub(crate) async fn response(&mut self) -> Option<Response> {
         loop {
             let ended = self.ended == Some(true);
-            if let Some((response, used)) = read_response(&self.buf, false, ended) {
+            if let Ok((response, used)) = read_response(&self.buf, false, ended) {
                 self.buf.drain(..used);
                 return Some(response);
             }

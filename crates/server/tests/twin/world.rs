@@ -439,6 +439,8 @@ impl Client {
 
     /// The final response to a request with this method.
     pub(crate) async fn response_to(&mut self, method: &str) -> Result<Response, Broken> {
+        // With fewer bytes it is not read again.
+        let mut least = 0;
         loop {
             let next = match &self.wire {
                 Wire::Http1(_) => None,
@@ -448,14 +450,21 @@ impl Client {
             if let Some(response) = next {
                 return response;
             }
-            while let Some((response, used)) =
-                read_response(&self.buf, method == "HEAD", self.ended)
-            {
-                self.buf.drain(..used);
-                if response.status >= 200 {
-                    return Ok(response);
+            while self.buf.len() >= least || self.ended {
+                match read_response(&self.buf, method == "HEAD", self.ended) {
+                    Ok((response, used)) => {
+                        self.buf.drain(..used);
+                        if response.status >= 200 {
+                            return Ok(response);
+                        }
+                        self.interim.push(response.status);
+                        least = 0;
+                    }
+                    Err(length) => {
+                        least = length;
+                        break;
+                    }
                 }
-                self.interim.push(response.status);
             }
             let is_within = match &self.wire {
                 Wire::Http1(_) => !self.buf.is_empty(),
