@@ -138,12 +138,21 @@ fn linter_refuses_a_mistake() -> io::Result<()> {
     }
 }
 
+/// A `cargo test` of the workspace with the linter as its compiler. What is built so is separate
+/// from what other calls of cargo build, and not incremental, which takes a fifth less in a fresh
+/// clone.
+fn cargo_test(root: &Path) -> Command {
+    let mut cargo = super::cargo();
+    cargo.current_dir(root).args(["test", "--workspace", "--locked"]);
+    cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1);
+    cargo.env("CARGO_INCREMENTAL", "0");
+    cargo
+}
+
 /// Lints and builds the workspace. Returns cargo's messages.
 fn built(root: &Path) -> io::Result<String> {
-    let mut cargo = super::cargo();
-    cargo.current_dir(root).args(["test", "--workspace", "--no-run", "--locked"]);
-    cargo.args(["--message-format", "json-render-diagnostics"]);
-    cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1);
+    let mut cargo = cargo_test(root);
+    cargo.args(["--no-run", "--message-format", "json-render-diagnostics"]);
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(io::Error::other("lints or build failed: see above"));
@@ -209,11 +218,10 @@ fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
 /// `cargo doc` would check each dependency again. `cargo test --doc` uses the libraries that are
 /// built already, and runs this program instead of rustdoc: see [`rustdoc`].
 fn documented(root: &Path) -> io::Result<Output> {
-    let mut cargo = super::cargo();
-    cargo.current_dir(root).args(["test", "--workspace", "--doc", "--locked", "--quiet"]);
-    cargo.arg("--no-fail-fast").stdin(Stdio::null());
+    let mut cargo = cargo_test(root);
+    cargo.args(["--doc", "--quiet", "--no-fail-fast"]).stdin(Stdio::null());
     cargo.env("RUSTDOC", std::env::current_exe()?).env(DOCUMENTATION, root.join("target/doc"));
-    cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1).output()
+    cargo.output()
 }
 
 /// Set when cargo runs this program instead of rustdoc: where the documentation goes.
