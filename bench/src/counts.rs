@@ -625,7 +625,8 @@ mod tests {
             changed.is_empty(),
             "{}\nIf a request needs more instructions, make it cheaper, or record the counts if \
              the change is worth them. If it needs fewer, record them, so that it stays cheap. \
-             Record them after this run, which has built the program:\n{TO_RECORD}",
+             Record them after `make test`, whose build of the program they are of: another call \
+             of cargo gives other counts.\n{TO_RECORD}",
             changed.into_values().collect::<Vec<_>>().join("\n")
         );
     }
