@@ -21,7 +21,7 @@ fn turns(a: &str, b: &str, port: u16, rounds: &str, more: &[&str]) -> CommandOut
     let url = format!("http://127.0.0.1:{port}/obj/1");
     let mut command = Command::new(PLIMSOLL);
     command.args(["switchback", "--a", a, "--b", b, "--url", &url, "--rate", "300"]);
-    command.args(["--period", "800ms", "--settle", "200ms", "--connections", "8"]);
+    command.args(["--period", "1200ms", "--settle", "200ms", "--connections", "8"]);
     command.args(["--rounds", rounds]).args(more);
     run(command, PATIENCE)
 }
