@@ -170,10 +170,12 @@ impl Collector for AllCores {
                 None,
             )?;
         }
-        for (described, ratios) in FORECASTS.iter().zip(self.shared.forecasts()) {
+        // By reference: if the array is moved into its iterator, LLVM 22 compiles the ends of its
+        // vectors to one of two codes by chance, and no build is like another.
+        for (described, ratios) in FORECASTS.iter().zip(&self.shared.forecasts()) {
             let mut family = describe(&mut encoder, described)?;
             for (memory, ratio) in ratios {
-                family.encode_family(&[("memory", memory)])?.encode_gauge(&ratio)?;
+                family.encode_family(&[("memory", *memory)])?.encode_gauge(ratio)?;
             }
         }
         Ok(())

@@ -427,11 +427,24 @@ fn without_a_name_the_studies_are_listed() {
 /// the study, 0 or 1, says whether the intervals did.
 #[test]
 fn known_costs_are_found() {
+    /// A busy neighbour can leave a recording of a few seconds without a line, which is an error.
+    const TRIES: usize = 3;
     let home = Home::new();
-    let mut command = Command::new(PLIMSOLL);
-    command.args(["study", "truth", "--json", "--runs", "1", "--for", "8s"]);
-    command.args(["--interval", "250ms", "--out", &home.at("trials")]);
-    let said = run(command, Duration::from_secs(180));
+    let study = || {
+        let mut command = Command::new(PLIMSOLL);
+        command.args(["study", "truth", "--json", "--runs", "1", "--for", "8s"]);
+        command.args(["--interval", "250ms", "--out", &home.at("trials")]);
+        run(command, Duration::from_secs(180))
+    };
+    let has_no_line = |said: &CommandOutput| said.stderr.contains("not identifiable");
+    let mut said = study();
+    for _ in 1..TRIES {
+        if has_no_line(&said) {
+            eprintln!("another try: {}", said.stderr);
+            std::fs::remove_dir_all(home.at("trials")).unwrap();
+            said = study();
+        }
+    }
     assert!(matches!(said.code, Some(0 | 1)), "{said:?}");
     let result = said.json();
     let run = &result["runs"][0];
