@@ -60,11 +60,8 @@ pub(super) fn built(
 
 /// The first of these directories whose name is in the program.
 fn found<'n>(program: &[u8], names: &'n [(PathBuf, &str)]) -> Option<&'n Path> {
-    let paths = names.iter().map(|(path, _)| path.as_path());
-    let mut paths = paths.filter(|path| {
-        memchr::memmem::find(program, path.as_os_str().as_encoded_bytes()).is_some()
-    });
-    paths.next()
+    let mut paths = names.iter().map(|(path, _)| path.as_path());
+    paths.find(|path| memchr::memmem::find(program, path.as_os_str().as_encoded_bytes()).is_some())
 }
 
 /// With several packages, cargo wants to know whose features they are.
