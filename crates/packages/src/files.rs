@@ -19,6 +19,22 @@ enum Content {
     CopyOf(PathBuf),
 }
 
+/// Paths in texts, and what they are for a package that is unpacked in `/usr/local`.
+const LOCAL: [(&str, &str); 2] = [
+    ("/usr/bin/plimsoll", "/usr/local/bin/plimsoll"),
+    ("/etc/plimsoll/", "/usr/local/etc/plimsoll/"),
+];
+
+impl Content {
+    fn for_usr_local(&self) -> Content {
+        let Content::Text(bytes) = self else { return self.clone() };
+        // What is not text is compressed: the manual pages.
+        let Ok(text) = std::str::from_utf8(bytes) else { return self.clone() };
+        let moved = LOCAL.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+        Content::Text(moved.into_bytes())
+    }
+}
+
 impl Files {
     /// None yet.
     pub fn new() -> Files {
@@ -55,10 +71,13 @@ impl Files {
         self.entries.keys().map(String::as_str)
     }
 
-    /// The same files, each under the path that `renamed` gives it; those without one are left out.
-    pub fn renamed(&self, renamed: impl Fn(&str) -> Option<String>) -> Files {
-        let pairs = self.entries.iter();
-        let entries = pairs.filter_map(|(path, entry)| Some((renamed(path)?, entry.clone())));
+    /// The same files, to be unpacked in `/usr/local`. Texts name the program and its configuration
+    /// where they are then.
+    pub fn for_usr_local(&self) -> Files {
+        let entries = self.entries.iter().map(|(path, (mode, content))| {
+            let path = path.strip_prefix("usr/").unwrap_or(path);
+            (path.to_owned(), (*mode, content.for_usr_local()))
+        });
         Files { entries: entries.collect() }
     }
 
@@ -118,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_written_with_their_modes_and_renamed() {
+    fn files_are_written_with_their_modes() {
         let root = std::env::temp_dir().join(format!("plimsoll-files-{}", std::process::id()));
         let mut files = Files::new();
         files.text("a/b/c.txt", "x").script("a/run", "#!/bin/sh\n").directory("d", 0o750);
@@ -127,8 +146,21 @@ mod tests {
         let modes = ["a", "a/b", "a/b/c.txt", "a/run", "d"].map(mode);
         assert_eq!(modes, [0o755, 0o755, 0o644, 0o755, 0o750]);
         fs::remove_dir_all(&root).unwrap();
-        let below = files.renamed(|path| Some(path.strip_prefix("a/")?.to_owned()));
-        assert_eq!(below.paths().collect::<Vec<_>>(), ["b/c.txt", "run"]);
         assert_eq!(files.bytes().unwrap(), 11);
+    }
+
+    #[test]
+    fn files_for_usr_local_name_paths_there() {
+        let mut files = Files::new();
+        let unit = "ExecStart=/usr/bin/plimsoll serve -c /etc/plimsoll/plimsoll.toml";
+        files.text("usr/lib/systemd/system/plimsoll.service", unit);
+        files.text("etc/plimsoll/x", [0xff]).directory("usr/share", 0o755);
+        let local = files.for_usr_local();
+        let paths: Vec<&str> = local.paths().collect();
+        assert_eq!(paths, ["etc/plimsoll/x", "lib/systemd/system/plimsoll.service", "share"]);
+        let Content::Text(unit) = &local.entries[paths[1]].1 else { panic!("not a text") };
+        let expected =
+            "ExecStart=/usr/local/bin/plimsoll serve -c /usr/local/etc/plimsoll/plimsoll.toml";
+        assert_eq!(String::from_utf8_lossy(unit), expected);
     }
 }

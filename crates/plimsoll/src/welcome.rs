@@ -1,6 +1,7 @@
 //! What `plimsoll` and `plimsoll serve` print without arguments: the lines to type first.
 //!
-//! Each line that begins with four spaces works as printed, in this order. An end-to-end test runs
+//! Each line that begins with four spaces works as printed, in this order. One that ends with `\`
+//! goes on in the next. An end-to-end test runs
 //! them.
 
 use std::ffi::OsString;
@@ -15,12 +16,14 @@ Run a cache in front of a server. Then look at Cache-Status in its responses:
     #[cfg(feature = "measure")]
     "
 Measure a live server, without stopping or changing it. Its name is that of its process:
-    plimsoll record --name nginx --for 60s -o before.trial
+    plimsoll record --name nginx --access-log /var/log/nginx/access.log \\
+        --for 60s -o before.trial
     plimsoll report before.trial --html before.html
 
 Predict what a change would bring. Make the change, record again, and compare:
     plimsoll what-if before.trial --group file-io --scale 0
-    plimsoll record --name nginx --for 60s -o after.trial
+    plimsoll record --name nginx --access-log /var/log/nginx/access.log \\
+        --for 60s -o after.trial
     plimsoll compare before.trial after.trial
 ",
     #[cfg(not(feature = "measure"))]

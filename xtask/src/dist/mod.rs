@@ -71,8 +71,7 @@ fn packed(root: &Path, to: &Path) -> io::Result<String> {
     let built = build::built(&SERVER_BUILD, &root, &target, stamp.epoch)?;
     let program = built.join("plimsoll");
     let server = Program::prepared(&program, &program, &work.join("server"))?;
-    let files = packages::installed(&root, &server, None)?
-        .renamed(|path| Some(path.strip_prefix("usr/").unwrap_or(path).to_owned()));
+    let files = packages::installed(&root, &server, None)?.for_usr_local();
     let name = format!("plimsoll-{version}-linux-{}", std::env::consts::ARCH);
     packages::tarball(&name, &files, &stamp, &to)?;
     packages::image(&root, &server, &format!("plimsoll-{version}"), &stamp, &to)?;

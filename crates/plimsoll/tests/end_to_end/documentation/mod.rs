@@ -38,8 +38,9 @@ const REPLACED: &[(&str, &str)] = &[
     ("127.0.0.1:8000", "127.0.0.1:PORT"),
     ("127.0.0.1:8080", "127.0.0.1:PORT"),
     ("/tmp/", "HOME/"),
-    ("$(pidof plimsoll)", "$SERVER"),
-    ("--name nginx", "--pid $MEASURED --access-log HOME/nginx.log --interval 100ms"),
+    ("$(pgrep -f 'plimsoll serve.*plimsoll-store')", "$SERVER"),
+    ("--name nginx", "--pid $MEASURED --interval 100ms"),
+    ("/var/log/nginx/access.log", "HOME/nginx.log"),
     // A recording and the load on it, in seconds.
     ("--for 60s", "--for 3s"),
     ("--for 55s", "--for 2s --connections 8"),
@@ -298,6 +299,8 @@ fn the_lines_to_type_first_work_as_printed() {
     for (screen, count) in [(&[][..], 7), (&["serve"][..], 4)] {
         let screen = plimsoll(screen).stderr;
         let shown: Vec<&str> = screen.lines().filter_map(|l| l.strip_prefix("    ")).collect();
+        let shown = shown.join("\n");
+        let shown = lines(&shown);
         assert_eq!(shown.len(), count, "{screen}");
         let mut page = Page::new();
         page.surround(Around::Nothing);

@@ -51,6 +51,8 @@ fn the_example_for_compose_fits_the_image_and_the_program() {
     assert_eq!(cache["ports"], serde_json::json!([format!("8080:{}", listen.port())]));
     assert_eq!(cache["configs"][0]["target"], "/etc/plimsoll/plimsoll.toml");
     assert_eq!(cache["configs"][0]["source"], "plimsoll");
+    // Compose refuses the two together.
+    assert!(cache["read_only"].is_null());
     assert!(compose["services"]["web"].is_object());
     let test = words(&cache["healthcheck"]["test"]);
     assert_eq!(test[..2], ["CMD", "/usr/bin/plimsoll"]);

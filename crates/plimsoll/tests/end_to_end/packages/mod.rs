@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use self::root::Root;
 use crate::PLIMSOLL;
-use crate::support::{CommandOutput, Home, SOON, program, run};
+use crate::support::{CommandOutput, Home, SOON, run};
 
 /// The packages of this version, made once for all tests.
 static PACKED: LazyLock<Packed> = LazyLock::new(Packed::new);
@@ -63,7 +63,7 @@ impl Packed {
         fs::create_dir(&out).unwrap();
         let deb = packages::deb(&root, &packed, Some(&library), &depends, &now, &out).unwrap();
         let image = packages::image(&root, &packed, "plimsoll", &now, &out).unwrap();
-        let files = packages::installed(&root, &packed, None).unwrap();
+        let files = packages::installed(&root, &packed, None).unwrap().for_usr_local();
         let tarball = packages::tarball("plimsoll", &files, &now, &out).unwrap();
         let next = stamp(NEXT_VERSION);
         let upgrade = packages::deb(&root, &packed, None, &depends, &next, at).unwrap();
@@ -238,10 +238,10 @@ fn the_unit_is_valid_and_closed() {
     assert!(exposure <= EXPOSURE_MAX, "{exposure}: {}", verified.stdout);
 }
 
-/// The commands of the documentation that lead from the package to the first load line.
-fn three_commands() -> Vec<String> {
-    let text = fs::read_to_string(repository().join("docs/install.md")).unwrap();
-    let (_, section) = text.split_once("## To the first load line\n").unwrap();
+/// The commands of the first block in a section of a document.
+fn commands(document: &str, section: &str) -> Vec<String> {
+    let text = fs::read_to_string(repository().join(document)).unwrap();
+    let (_, section) = text.split_once(&format!("## {section}\n")).unwrap();
     let block = section.split("```").nth(1).unwrap().trim_start_matches("sh\n");
     block.replace("\\\n", " ").lines().map(str::to_owned).collect()
 }
@@ -250,7 +250,7 @@ fn three_commands() -> Vec<String> {
 fn three_commands_lead_from_the_package_to_the_first_load_line() {
     let home = Home::new();
     let Some(root) = Root::new(&home) else { return };
-    let commands = three_commands();
+    let commands = commands("docs/install.md", "To the first load line");
     assert_eq!(commands.len(), 3, "{commands:?}");
     assert!(commands[1].contains("--for 30s"), "{commands:?}");
     let typed = commands.join("\n").replace("--for 30s", "--for 8s");
@@ -296,11 +296,31 @@ fn the_list_of_crates_is_that_of_the_lock_file() {
     }
 }
 
+/// The unit of the tarball named paths of the Debian package.
 #[test]
-fn the_tarball_runs_where_it_is_unpacked() {
+fn the_tarball_is_a_service_below_usr_local() {
     let home = Home::new();
-    let tar = program("tar", "tar");
-    said(shown(&tar), &["-xf", shown(&PACKED.tarball), "-C", shown(home.path())]).succeeded();
-    let version = said(&home.at("plimsoll/usr/bin/plimsoll"), &["--version"]).succeeded();
-    assert_eq!(version.stdout, format!("plimsoll {}\n", env!("CARGO_PKG_VERSION")));
+    let Some(root) = Root::new(&home) else { return };
+    let commands = commands("docs/serve.md", "As a service of systemd");
+    let [unpack, make_user, edit, reload, start] = &commands[..] else { panic!("{commands:?}") };
+    let unpack = unpack.rsplit_once(' ').unwrap().0;
+    let conf = edit.strip_prefix("editor ").unwrap();
+    let of_systemd = ["systemctl daemon-reload", "systemctl enable --now plimsoll"];
+    assert_eq!([reload, start], of_systemd);
+    let output = root
+        .run(&format!(
+            "{unpack} {}
+             {make_user}
+             id -u plimsoll
+             systemd-analyze verify --man=no /usr/local/lib/systemd/system/plimsoll.service
+             grep -F 'ExecStart=/usr/local/bin/plimsoll serve -c {conf}' \
+                 /usr/local/lib/systemd/system/plimsoll.service
+             cd / && plimsoll check {conf} 2>&1 | grep 'there is no listener'
+             plimsoll --version",
+            shown(&PACKED.tarball)
+        ))
+        .succeeded();
+    assert!(!output.stderr.contains("plimsoll.service"), "{output:?}");
+    let version = format!("plimsoll {}\n", env!("CARGO_PKG_VERSION"));
+    assert!(output.stdout.ends_with(&version), "{output:?}");
 }
