@@ -17,6 +17,7 @@ const PROCEDURES_SHOWN: usize = 20;
 pub fn terminal_what_if(found: &WhatIf, width: usize) -> String {
     let model = match found.model {
         "wakes" => "the line with wakes",
+        "busy" => "the line of a busy CPU",
         _ => "the straight line, by MM",
     };
     let predicted = format!(

@@ -17,7 +17,9 @@ use super::fit::{Fitted, Model};
 use super::same_load::{Party, SameLoadCost, same_load, saturation_ratio};
 use super::samples::{Procedure, Samples};
 use super::what_if::{NAMED, QUANTITY_CAPACITY};
-use super::{CapacityFigure, Options, ResourceKind, Saturation, not_physical, same_load};
+use super::{
+    CapacityFigure, MODEL_BUSY, Options, ResourceKind, Saturation, not_physical, same_load,
+};
 use crate::Error;
 
 /// Most procedures that are compared, the largest of either trial first.
@@ -109,7 +111,7 @@ pub struct Side {
     pub trial: String,
     /// Name of the server.
     pub server: String,
-    /// Its capacity, as in its report.
+    /// Its capacity by the straight line or that with wakes, so that both sides are of one kind.
     pub capacity: CapacityFigure,
     /// Its measured saturation.
     pub saturation: Option<Saturation>,
@@ -278,7 +280,8 @@ pub fn compare(
     let saturation = saturation_ratio(one.saturation.as_ref(), other.saturation.as_ref(), options);
     let (verdict, why, advice) = same_load::verdict(&cost, saturation.as_ref(), options.margin);
     let (groups, procedures) = parts((before, &old), (after, &new), options, &mut remarks);
-    let graded = graded(before.predictions(), &sides[1]);
+    let reported = new.main().headline_capacity(options.analysis.level);
+    let graded = graded(before.predictions(), &sides[1], &reported);
     let [before, after] = sides;
     Ok(Comparison {
         before,
@@ -496,12 +499,17 @@ fn changes(before: Vec<Named>, after: Vec<Named>, false_alarms: f64) -> Vec<Part
     changes
 }
 
-fn graded(predictions: &[Prediction], after: &Side) -> Vec<Graded> {
-    let (came, ends) = match &after.saturation {
+/// Grades predictions by the measured saturation of the trial after, or else by its capacity of the
+/// same kind: as reported, for those of a busy CPU.
+fn graded(predictions: &[Prediction], after: &Side, reported: &CapacityFigure) -> Vec<Graded> {
+    let result = |model: &str| match &after.saturation {
         Some(saturation) => {
             (Some(saturation.rate), Some((saturation.rate_min, saturation.rate_max)))
         }
-        None => (after.capacity.value, after.capacity.line_low.zip(after.capacity.line_high)),
+        None => {
+            let capacity = if model == MODEL_BUSY { reported } else { &after.capacity };
+            (capacity.value, capacity.line_low.zip(capacity.line_high))
+        }
     };
     let what_ifs = predictions
         .iter()
@@ -511,6 +519,7 @@ fn graded(predictions: &[Prediction], after: &Side) -> Vec<Graded> {
             let low = kept.low.unwrap_or(f64::NEG_INFINITY);
             let high = kept.high.unwrap_or(f64::INFINITY);
             let bounded = kept.low.is_some() || kept.high.is_some();
+            let (came, ends) = result(&kept.model);
             let grade = match came {
                 Some(came) if bounded && (low..=high).contains(&came) => Grade::Held,
                 Some(_)

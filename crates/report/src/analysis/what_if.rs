@@ -6,7 +6,7 @@ use serde::Serialize;
 use trial::{Prediction, Trial};
 
 use super::cost::Divided;
-use super::figures::{MODEL_STRAIGHT, MODEL_WAKES};
+use super::figures::{CapacityFigure, MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
 use super::fit::{Fitted, Model};
 use super::samples::Samples;
 use super::{Options, ResourceKind};
@@ -51,9 +51,10 @@ pub struct WhatIf {
     pub us_after: f64,
     /// The resource that is exhausted.
     pub resource: ResourceKind,
-    /// `straight` (by MM) or `wakes`.
+    /// `straight` (by MM), `wakes`, or `busy`: the ratio by one of these two, times the report's
+    /// capacity by the line of a busy CPU.
     pub model: &'static str,
-    /// Current capacity by the same line.
+    /// Current capacity by the same model.
     pub before: f64,
     /// Predicted capacity, requests/s.
     pub value: f64,
@@ -140,8 +141,17 @@ pub fn what_if(
     if let Err(why) = &predicted.after.identifiable {
         return Err(Error::NoPrediction { trial: name, why: why.to_string() });
     }
-    let (low, high) = predicted.after.interval.bounds().unzip();
     let (ratio_low, ratio_high) = predicted.ratio.interval.bounds().unzip();
+    let ratio = (predicted.ratio.value, ratio_low, ratio_high);
+    let now = main.headline_capacity(options.level);
+    let (model, before, (value, low, high)) = match now.value {
+        Some(before) if now.model == MODEL_BUSY => (MODEL_BUSY, before, times(before, &now, ratio)),
+        _ => {
+            let model = if input.wakes.is_some() { MODEL_WAKES } else { MODEL_STRAIGHT };
+            let (low, high) = predicted.after.interval.bounds().unzip();
+            (model, predicted.before, (predicted.after.value, low, high))
+        }
+    };
     let (us, us_after) = (1e6 * predicted.marginal_before, 1e6 * predicted.marginal_after);
     Ok(WhatIf {
         server: super::server_name(trial.manifest()),
@@ -154,12 +164,12 @@ pub fn what_if(
         us,
         us_after,
         resource: main.series.kind,
-        model: if input.wakes.is_some() { MODEL_WAKES } else { MODEL_STRAIGHT },
-        before: predicted.before,
-        value: predicted.after.value,
+        model,
+        before,
+        value,
         low,
         high,
-        ratio: predicted.ratio.value,
+        ratio: ratio.0,
         ratio_low,
         ratio_high,
         level: options.level,
@@ -168,10 +178,25 @@ pub fn what_if(
         remarks: remarks(
             &fits,
             &super::fitted_devices(trial, options),
-            (divided.scale, predicted.after.value),
-            options,
+            (divided.scale, value),
+            &now,
         ),
     })
+}
+
+/// A figure with the ends of its interval.
+type Ranged = (f64, Option<f64>, Option<f64>);
+
+/// A capacity times a ratio. The two are estimated apart, so the logarithms of their factors of
+/// error add in quadrature. An end that one of the two lacks is not known.
+fn times(value: f64, now: &CapacityFigure, (ratio, least, most): Ranged) -> Ranged {
+    let factor = |from: Option<f64>, to: Option<f64>| {
+        let [of_value, of_ratio] = [value / from?, ratio / to?].map(f64::ln);
+        Some(of_value.hypot(of_ratio).exp())
+    };
+    let (low, high) = (factor(now.low, least), factor(now.high, most));
+    let after = value * ratio;
+    (after, low.map(|factor| after / factor), high.map(|factor| after * factor))
 }
 
 fn check(instead: Instead) -> Result<(), Error> {
@@ -209,11 +234,10 @@ fn remarks(
     fits: &[Fitted],
     devices: &[Fitted],
     (scale, predicted): (f64, f64),
-    options: &Options,
+    now: &CapacityFigure,
 ) -> Vec<String> {
     let mut remarks = Vec::new();
-    let main = fits[0].headline_capacity(options.level);
-    remarks.extend(main.unreliable().map(|why| format!("the line itself is {why}")));
+    remarks.extend(now.unreliable().map(|why| format!("the line itself is {why}")));
     if scale < 0.95 {
         remarks.push(format!(
             "the resource is one thread with {:.0} % of the server's CPU time, and is assumed to \

@@ -213,6 +213,49 @@ fn costs_add_up_to_the_line_and_their_intervals_contain_the_true_values() {
     assert!((free.value / truth - 1.0).abs() < 0.05, "{} and {truth}", free.value);
 }
 
+/// A what-if began at the capacity of the straight line, and was graded by it. That is not the
+/// capacity of the report if the data end early.
+#[test]
+fn a_what_if_begins_at_the_capacity_of_the_report() {
+    // The server of these trials never sleeps. An event loop does, less often as it gets busier.
+    let sleeping = |costs, seed| {
+        let mut made = known(costs, seed);
+        for interval in &mut made.intervals {
+            let idle = 1.0 - interval.server.unwrap().total_ns as f64 / interval.length_ns as f64;
+            interval.threads[0].wakes = (0.5 * interval.requests * idle) as u64;
+        }
+        made
+    };
+    let mut made = sleeping(&COSTS, 3);
+    let options = Options::default();
+    let (_directory, trial) = made.open("known.trial");
+    let now = analysed(&trial, &options).capacity;
+    let free = what_if(&trial, &options, "tcp", Instead::Scale(0.0)).unwrap();
+    assert_eq!((now.model, free.model), ("busy", "busy"));
+    assert_eq!(now.value, Some(free.before));
+    assert!((free.value / free.before / free.ratio - 1.0).abs() < 1e-12);
+    // Neither the capacity nor the ratio is known exactly, so their product is known less well.
+    let upwards = [
+        free.high.unwrap() / free.value,
+        now.high.unwrap() / free.before,
+        free.ratio_high.unwrap() / free.ratio,
+    ];
+    assert!(upwards[0] > upwards[1] && upwards[0] > upwards[2], "{upwards:?}");
+    let downwards = [
+        free.value / free.low.unwrap(),
+        free.before / now.low.unwrap(),
+        free.ratio / free.ratio_low.unwrap(),
+    ];
+    assert!(downwards[0] > downwards[1] && downwards[0] > downwards[2], "{downwards:?}");
+
+    made.predictions = vec![free.prediction(1)];
+    let (_before, before) = made.open("before.trial");
+    let (_after, after) = sleeping(&COSTS[1..], 4).open("after.trial");
+    let found = compare(&before, &after, &CompareOptions::default()).unwrap();
+    assert_eq!(found.graded[0].came, analysed(&after, &options).capacity.value);
+    assert_eq!(found.graded[0].grade, Grade::Held, "{:?}", found.graded[0]);
+}
+
 /// In at least 18 of 20 runs the interval of each group contains the true value.
 #[test]
 fn intervals_of_costs_contain_the_true_values_at_their_level() {
