@@ -125,8 +125,6 @@ counters! {
     refused_room,
     /// Objects refused: writing is off after failures.
     refused_off,
-    /// Objects refused: not seen before, and the disk writes too much.
-    refused_new,
 }
 
 /// Adds to a counter.

@@ -7,7 +7,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use runtime::fs::PageBuffer;
 use runtime::time::{self, Instant};
@@ -22,7 +21,6 @@ use super::segments::Write;
 /// State of the writing half between rounds.
 struct Flusher {
     synced_at: Instant,
-    filled_at: Instant,
     unsynced_bytes: u64,
     /// One write is assembled here.
     buffer: PageBuffer,
@@ -34,7 +32,6 @@ pub(super) async fn run(inner: &Arc<Inner>) {
     let now = time::now();
     let mut state = Flusher {
         synced_at: now,
-        filled_at: now,
         unsynced_bytes: 0,
         buffer: PageBuffer::default(),
         retry_at: None,
@@ -44,7 +41,6 @@ pub(super) async fn run(inner: &Arc<Inner>) {
         let asked = inner.rounds.is_asked();
         inner.rounds.begin();
         state.retry_bad(inner);
-        state.refill_allowance(inner);
         state.write_waiting(inner).await;
         // While the disk fails, nothing is reclaimed.
         while !inner.failures.is_off()
@@ -208,19 +204,6 @@ impl Flusher {
                 (count > trial).then_some(trial)
             });
         }
-    }
-
-    /// Refills the allowance for new objects.
-    fn refill_allowance(&mut self, inner: &Inner) {
-        let now = time::now();
-        let passed: Duration = now.since(self.filled_at);
-        self.filled_at = now;
-        let rate = inner.options.write_bytes_per_s as f64;
-        let more = (rate * passed.as_secs_f64()) as i64;
-        let most = inner.options.write_bytes_per_s as i64;
-        let _ = inner.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            Some(left.saturating_add(more).min(most))
-        });
     }
 }
 

@@ -264,13 +264,6 @@ impl Index {
         if taken { shard.ghosts.forget(print) } else { shard.ghosts.knows(print) }
     }
 
-    /// Adds an object that was not stored to the ghosts.
-    pub(super) fn remember(&self, print: u64) {
-        let mut shard = self.lock(print);
-        let objects = shard.table.len();
-        shard.ghosts.remember(print, objects);
-    }
-
     /// All entries of a segment. Looks at every entry, and locks one shard at a time.
     pub(super) fn in_segment(&self, segment: u16) -> Vec<Candidate> {
         let mut found = Vec::new();
@@ -490,7 +483,10 @@ mod tests {
             let saved = SavedEntry { print, segment: 1, flags: 0, offset: 0, len: 9, life: 5 };
             index.load(&saved);
             if count % 1024 == 0 {
-                index.remember(print ^ 0xffff_0000);
+                let ghost = print ^ 0xffff_0000;
+                let mut shard = index.lock(ghost);
+                let objects = shard.table.len();
+                shard.ghosts.remember(ghost, objects);
             }
             if count >= 100_000 && count % 5_000 == 0 {
                 // As many ghosts as the shards can have.

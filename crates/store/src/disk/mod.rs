@@ -41,7 +41,7 @@ mod superblock;
 mod zero_copy;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -98,9 +98,6 @@ pub struct Options {
     pub sync_interval: Duration,
     /// Or after this many bytes.
     pub sync_bytes: u64,
-    /// Write rate above which new objects are stored only if they were requested before. 0: no
-    /// limit.
-    pub write_bytes_per_s: u64,
     /// When blocks are verified.
     pub verify: Verify,
     /// Seeds for the keys of a new store; `None`: random.
@@ -119,7 +116,6 @@ impl Options {
             flush_interval: Duration::from_millis(250),
             sync_interval: Duration::from_secs(5),
             sync_bytes: 64 * 1024 * 1024,
-            write_bytes_per_s: 0,
             verify: Verify::default(),
             seeds: None,
         }
@@ -167,8 +163,6 @@ struct Inner {
     buffered: AtomicUsize,
     /// The next number for objects and journals.
     numbers: AtomicU64,
-    /// Bytes that new objects may still write now.
-    allowance: AtomicI64,
     failures: Failures,
     closing: AtomicBool,
     /// The writing half has ended.

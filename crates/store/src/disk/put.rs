@@ -41,8 +41,6 @@ pub enum Refused {
     NoRoom,
     /// Writing is off after failures of the disk.
     Off,
-    /// The write rate is exceeded, and the object was not requested before.
-    New,
     /// The object to be updated is not there any more.
     Changed,
 }
@@ -54,7 +52,6 @@ impl std::fmt::Display for Refused {
             Refused::Busy => "too many bytes wait to be written to the disk",
             Refused::NoRoom => "no segment of the disk store is free for now",
             Refused::Off => "the disk store does not write for now, because the disk failed",
-            Refused::New => "the write rate is exceeded, and it was not requested before",
             Refused::Changed => "the object to be updated is not there any more",
         })
     }
@@ -104,7 +101,6 @@ impl Inner {
         if self.segments.enqueue(Write { place, life, print, record }) >= WRITE_BATCH_BYTES {
             self.wake.raise();
         }
-        self.allowance.fetch_sub(i64::from(len), Ordering::Relaxed);
         add(&self.counters.written_bytes, u64::from(len));
         Ok(())
     }
@@ -146,21 +142,13 @@ impl Inner {
             Refused::Busy => &counters.refused_busy,
             Refused::NoRoom => &counters.refused_room,
             Refused::Off | Refused::Changed => &counters.refused_off,
-            Refused::New => &counters.refused_new,
         };
         add(cell, 1);
     }
 
-    /// The log for a new object, or why it is not admitted.
-    fn admit(&self, print: u64) -> Result<Log, Refused> {
-        if self.index.ghost(print, false) {
-            return Ok(Log::Main);
-        }
-        if self.options.write_bytes_per_s > 0 && self.allowance.load(Ordering::Relaxed) < 0 {
-            self.index.remember(print);
-            return Err(Refused::New);
-        }
-        Ok(Log::Small)
+    /// The log for a new object.
+    fn log_for(&self, print: u64) -> Log {
+        if self.index.ghost(print, false) { Log::Main } else { Log::Small }
     }
 }
 
@@ -189,10 +177,10 @@ impl DiskStore {
             ended: None,
         };
         let too_large = meta.len() > self.0.options.geometry.meta_bytes_max() as usize;
-        let admitted = if too_large { Err(Refused::TooLarge) } else { self.0.admit(print_of(key)) };
-        match admitted {
-            Ok(log) => writer.log = log,
-            Err(refused) => writer.ended = writer.refuse(refused).err().map(Err),
+        if too_large {
+            writer.ended = writer.refuse(Refused::TooLarge).err().map(Err);
+        } else {
+            writer.log = self.0.log_for(print_of(key));
         }
         writer
     }

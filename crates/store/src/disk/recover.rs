@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use runtime::fs::{self, File, OpenOptions};
 
@@ -409,7 +409,6 @@ async fn inner(
         counters: Cells::default(),
         buffered: AtomicUsize::new(0),
         numbers: AtomicU64::new(first),
-        allowance: AtomicI64::new(i64::try_from(options.write_bytes_per_s).unwrap_or(i64::MAX)),
         failures: Failures::default(),
         closing: AtomicBool::new(false),
         drained: AtomicBool::new(false),
