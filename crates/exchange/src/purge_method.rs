@@ -29,7 +29,8 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let paths = Paths::new(path, &stored);
     let (mark, changes) = cache.purge_url(&host, paths, soft, time::wall_ms());
     let notices = changes.notices();
-    changes.durable(cache).await;
+    let is_durable = changes.durable(cache).await;
+    let durable = cache.disk.is_some().then(|| format!(",\"durable\":{is_durable}"));
     let RequestContext { worker, snapshot, .. } = &exchange.context;
     let spread = Box::pin(spread::purge(worker, snapshot, notices)).await;
     if snapshot.peers.is_some() && !soft {
@@ -37,9 +38,10 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     }
     let url = StoredUri::new(realm, authority, path).url();
     let text = format!(
-        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}{}}}\n",
+        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}{}{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),
         mark.generation,
+        durable.unwrap_or_default(),
         spread.as_ref().map(|of| format!(",\"cluster\":{}", json!(of))).unwrap_or_default()
     );
     let own = Own {

@@ -361,8 +361,9 @@ impl Scene {
         let path = object.path();
         let version = self.origin.change(&path);
         let answer = self.ask(client, ("PURGE", &path, ""))?;
-        if answer.status != 200 {
-            return Err(Fault::Wrong(format!("PURGE {path}: {:?}", answer.head)));
+        let body = String::from_utf8_lossy(&answer.body);
+        if answer.status != 200 || !body.contains("\"durable\":true") {
+            return Err(Fault::Wrong(format!("PURGE {path}: {:?} {body}", answer.head)));
         }
         self.acknowledged(&path, version);
         Ok(())
