@@ -358,7 +358,8 @@ impl Table for UpstreamTable {
              with 502 if the server closes at that moment.";
         slow_start: WHILE, slow_start,
             "A server that has come back reaches its full share after this time.";
-        [timeouts]: timeouts, "Time-outs for the servers.";
+        [timeouts]: timeouts, "Time-outs for the servers. Defaults: limits.connect_timeout for \
+            connect, limits.upstream_timeout for first_byte and idle, no limit for total.";
         [retries]: retries, "When an unanswered request is retried on another server.";
         [queue]: queue, "The queue for requests while every server is at its limit.";
         (health): health, "Active health checks. Without them only requests show whether a server \
@@ -400,16 +401,14 @@ impl Table for ServerTable {
 impl Table for Timeouts {
     const KEYS: &'static [Key<Timeouts>] = keys![Timeouts;
         connect: TIMEOUT, connect,
-            "To accept a connection. Default: limits.connect_timeout.", example "\"2s\"";
+            "To accept a connection.", example "\"2s\"";
         first_byte: TIMEOUT, first_byte,
-            "From the last byte of the request to the head of the response. Default: \
-             limits.upstream_timeout.", example "\"10s\"";
+            "From the last byte of the request to the head of the response.", example "\"10s\"";
         idle: TIMEOUT, idle,
-            "Between two pieces, in either direction. Default: limits.upstream_timeout.",
-            example "\"30s\"";
+            "Between two pieces, in either direction.", example "\"30s\"";
         total: TIMEOUT, total,
-            "For everything, from the first attempt to the last byte of the response. Default: no \
-             limit.", example "\"5m\"";
+            "For everything, from the first attempt to the last byte of the response.",
+            example "\"5m\"";
     ];
 }
 

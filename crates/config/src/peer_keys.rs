@@ -186,7 +186,7 @@ impl Table for HierarchySection {
              this time siblings are not asked for it, and parents have to ask its origin.";
         slow_start: super::value::WHILE, slow_start,
             "A parent that has come back reaches its full share after this time.";
-        [timeouts]: timeouts, "Time-outs for the parents.";
+        [timeouts]: timeouts, "Time-outs for the parents. Defaults: as in [upstream.timeouts].";
         [retries]: retries, "When an unanswered request is retried on another parent.";
         [queue]: queue, "The queue for requests while every parent is at its limit.";
         (health): health, "Active health checks of the parents.";
