@@ -1,5 +1,6 @@
 //! The measurements of a case: saturation, a recorded load for each reach, saturation again.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -262,14 +263,20 @@ fn established(address: SocketAddr) -> u32 {
     established_in(&table, address.port())
 }
 
+/// The table is read in pieces. If many sockets are opened or closed meanwhile, a connection may be
+/// in two of them.
 fn established_in(table: &str, port: u16) -> u32 {
     let port = format!(":{port:04X}");
-    let here = |line: &&str| {
-        let mut fields = line.split_whitespace().skip(1);
-        let local = fields.next().is_some_and(|local| local.ends_with(&port));
-        local && fields.nth(1) == Some(ESTABLISHED)
-    };
-    table.lines().skip(1).filter(here).count() as u32
+    let mut found = HashSet::new();
+    for line in table.lines().skip(1) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        if let [_, local, remote, ESTABLISHED, ..] = fields[..]
+            && local.ends_with(&port)
+        {
+            found.insert((local, remote));
+        }
+    }
+    found.len() as u32
 }
 
 #[cfg(test)]
@@ -295,8 +302,9 @@ mod tests {
             1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000\n\
             2: 0100007F:C350 0100007F:1F90 01 00000000:00000000 00:00000000\n\
             3: 0100007F:1F90 0100007F:C351 06 00000000:00000000 00:00000000\n\
-            4: 0100007F:1F90 0100007F:C352 01 00000000:00000000 00:00000000\n";
-        assert_eq!(established_in(table, 8080), 2);
+            4: 0100007F:1F90 0100007F:C352 01 00000000:00000000 00:00000000\n\
+            5: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000\n";
+        assert_eq!(established_in(table, 8080), 2, "one of them is listed twice");
         assert_eq!(established_in("", 8080), 0);
     }
 
