@@ -1,8 +1,7 @@
 //! What `plimsoll` and `plimsoll serve` print without arguments: the lines to type first.
 //!
 //! Each line that begins with four spaces works as printed, in this order. One that ends with `\`
-//! goes on in the next. An end-to-end test runs
-//! them.
+//! goes on in the next. An end-to-end test runs them.
 
 use std::ffi::OsString;
 

@@ -188,11 +188,11 @@ pub fn what_if(
 type Ranged = (f64, Option<f64>, Option<f64>);
 
 /// A capacity times a ratio. The two are estimated apart, so the logarithms of their factors of
-/// error add in quadrature. An end that one of the two lacks is not known.
+/// error add in quadrature. An end that one of the two lacks, or that is negative, is not known.
 fn times(value: f64, now: &CapacityFigure, (ratio, least, most): Ranged) -> Ranged {
     let factor = |from: Option<f64>, to: Option<f64>| {
         let [of_value, of_ratio] = [value / from?, ratio / to?].map(f64::ln);
-        Some(of_value.hypot(of_ratio).exp())
+        Some(of_value.hypot(of_ratio).exp()).filter(|factor| factor.is_finite())
     };
     let (low, high) = (factor(now.low, least), factor(now.high, most));
     let after = value * ratio;
