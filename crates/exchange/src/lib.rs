@@ -41,6 +41,7 @@ mod member_calls;
 pub mod our_digest;
 mod plan;
 mod purge_method;
+pub mod purged;
 pub mod quota;
 pub mod request;
 mod route_answer;

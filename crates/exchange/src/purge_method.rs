@@ -7,15 +7,15 @@ use cache::stored::Wire;
 use caching::FieldSource;
 use outcome::{Outcome, Refusal};
 use runtime::time;
-use serde_json::json;
 
 use super::Exchange;
 use super::fetch::hierarchy;
 use super::routing::RequestContext;
 use super::step::Ending;
 use crate::client::{Client, Own};
+use crate::purged::{Done, Target};
 use crate::request::{RequestedUri, requested_uri};
-use crate::spread::{self, Spread};
+use crate::spread;
 
 /// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
@@ -29,23 +29,20 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
     let paths = Paths::new(path, &stored);
     let (mark, changes) = cache.purge_url(&host, paths, soft, time::wall_ms());
     let notices = changes.notices();
-    let is_durable = changes.durable(cache).await;
-    let durable = cache.disk.is_some().then(|| format!(",\"durable\":{is_durable}"));
+    let durable = changes.durable(cache).await;
+    let durable = cache.disk.is_some().then_some(durable);
     let RequestContext { worker, snapshot, .. } = &exchange.context;
-    let spread = Box::pin(spread::purge(worker, snapshot, notices)).await;
+    let cluster = Box::pin(spread::purge(worker, snapshot, notices)).await;
     if snapshot.peers.is_some() && !soft {
         Box::pin(hierarchy::clear_purged(worker, snapshot, &host, path)).await;
     }
     let url = StoredUri::new(realm, authority, path).url();
-    let text = format!(
-        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}{}{}}}\n",
-        serde_json::Value::from(String::from_utf8_lossy(&url)),
-        mark.generation,
-        durable.unwrap_or_default(),
-        spread.as_ref().map(|of| format!(",\"cluster\":{}", json!(of))).unwrap_or_default()
-    );
+    let purged = Target::Url(String::from_utf8_lossy(&url).into_owned());
+    let done = Done { purged, soft, generation: mark.generation, durable, cluster };
+    // It fails only for maps whose keys are no strings.
+    let text = serde_json::to_string(&done).unwrap_or_else(|error| error.to_string()) + "\n";
     let own = Own {
-        status: spread.as_ref().map_or(200, Spread::status),
+        status: done.status(),
         lines: b"Content-Type: application/json\r\n",
         content_length: Some(text.len() as u64),
         more_lines: b"Cache-Control: no-store\r\n",

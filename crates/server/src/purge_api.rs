@@ -7,14 +7,15 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use store::{Concerns, Mark, PURGE_PREFIX_BYTES_MAX};
 
 use crate::call::{Call, Reply};
 use cache::changes::Changes;
 use cache::paths::Paths;
 use exchange::Worker;
-use exchange::spread::{self, Spread};
+use exchange::purged::{Done, Target};
+use exchange::spread;
 use runtime::time;
 
 /// What is asked for.
@@ -28,32 +29,6 @@ struct Order {
     all: bool,
     #[serde(default)]
     soft: bool,
-}
-
-/// What a purge was of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Target {
-    /// Without a scheme: it is purged in all of them.
-    Url(String),
-    Prefix(String),
-    Tags(Vec<String>),
-    All,
-}
-
-/// What was done.
-#[derive(Debug, Serialize)]
-struct Done {
-    purged: Target,
-    soft: bool,
-    /// A number that grows with each purge.
-    generation: u64,
-    /// Whether it would survive a crash, of a server with a store on disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    durable: Option<bool>,
-    /// The other members of a cluster, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<Spread>,
 }
 
 /// Carries out a call.
@@ -93,8 +68,8 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
         exchange::clear_purged(worker, &worker.snapshot(), authority, path).await;
     }
     let durable = cache.disk.is_some().then_some(durable);
-    let status = cluster.as_ref().map_or(200, Spread::status);
-    Reply::json(status, &Done { purged, soft, generation, durable, cluster })
+    let done = Done { purged, soft, generation, durable, cluster };
+    Reply::json(done.status(), &done)
 }
 
 /// The authority of a URL as purges use it, and its path and query.

@@ -128,6 +128,12 @@ fn hash(entry: &Entry) -> u64 {
 }
 
 impl Shard {
+    /// Adds a fingerprint to the ghosts, of which there may be as many as objects.
+    fn remember(&mut self, print: u64) {
+        let objects = self.table.len();
+        self.ghosts.remember(print, objects);
+    }
+
     fn find(&self, print: u64) -> Option<&Entry> {
         self.table.find(print, |entry| entry.print() == print)
     }
@@ -230,8 +236,7 @@ impl Index {
         if there {
             shard.take(print);
             if remember {
-                let objects = shard.table.len();
-                shard.ghosts.remember(print, objects);
+                shard.remember(print);
             }
         }
         there
@@ -484,16 +489,12 @@ mod tests {
             index.load(&saved);
             if count % 1024 == 0 {
                 let ghost = print ^ 0xffff_0000;
-                let mut shard = index.lock(ghost);
-                let objects = shard.table.len();
-                shard.ghosts.remember(ghost, objects);
+                index.lock(ghost).remember(ghost);
             }
             if count >= 100_000 && count % 5_000 == 0 {
                 // As many ghosts as the shards can have.
                 for shard in &index.shards {
-                    let mut shard = lock(shard);
-                    let objects = shard.table.len();
-                    shard.ghosts.remember(print, objects);
+                    lock(shard).remember(print);
                 }
                 worst = worst.max(index.allocated_bytes() as f64 / count as f64);
             }

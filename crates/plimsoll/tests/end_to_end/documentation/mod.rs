@@ -4,7 +4,7 @@
 //! the marks). [`Page`] replaces ports, paths and times by those of the test. A command that
 //! serves goes on beside the blocks after it; so does a recording, until a block needs it.
 
-mod blocks;
+pub(crate) mod blocks;
 
 use std::fs;
 use std::net::TcpStream;
@@ -299,8 +299,7 @@ fn the_lines_to_type_first_work_as_printed() {
     for (screen, count) in [(&[][..], 7), (&["serve"][..], 4)] {
         let screen = plimsoll(screen).stderr;
         let shown: Vec<&str> = screen.lines().filter_map(|l| l.strip_prefix("    ")).collect();
-        let shown = shown.join("\n");
-        let shown = lines(&shown);
+        let shown = lines(&shown.join("\n"));
         assert_eq!(shown.len(), count, "{screen}");
         let mut page = Page::new();
         page.surround(Around::Nothing);

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use self::root::Root;
 use crate::PLIMSOLL;
+use crate::documentation::blocks::{blocks, lines};
 use crate::support::{CommandOutput, Home, SOON, run};
 
 /// The packages of this version, made once for all tests.
@@ -242,8 +243,7 @@ fn the_unit_is_valid_and_closed() {
 fn commands(document: &str, section: &str) -> Vec<String> {
     let text = fs::read_to_string(repository().join(document)).unwrap();
     let (_, section) = text.split_once(&format!("## {section}\n")).unwrap();
-    let block = section.split("```").nth(1).unwrap().trim_start_matches("sh\n");
-    block.replace("\\\n", " ").lines().map(str::to_owned).collect()
+    lines(&blocks(section).unwrap()[0].text)
 }
 
 #[test]
