@@ -78,7 +78,8 @@ struct Room(Arc<AtomicUsize>);
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, AcqRel);
+        let before = self.0.fetch_sub(1, AcqRel);
+        debug_assert!(before > 0, "each job has taken its room");
     }
 }
 

@@ -132,7 +132,9 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        self.making.targets.fetch_and(!(1 << self.target.index()), Ordering::AcqRel);
+        let bit = 1 << self.target.index();
+        let before = self.making.targets.fetch_and(!bit, Ordering::AcqRel);
+        debug_assert!(before & bit != 0, "a form is made once at a time");
         let mut waiting = self.making.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let woken = std::mem::take(&mut *waiting);
         drop(waiting);

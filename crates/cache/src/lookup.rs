@@ -24,7 +24,8 @@ impl Cache {
 
     /// Releases the reservation.
     pub fn give_arriving(&self, bytes: u64) {
-        self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "no more is released than was reserved");
     }
 
     /// Checks the process's memory, if it is time.

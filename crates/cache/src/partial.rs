@@ -37,8 +37,11 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// A single part. `pieces` must be as long as its range.
+    /// A single part. `pieces` must be as long as its range, or empty: then it only names the part.
     pub fn new(head: Arc<Head>, of: ContentRange, pieces: Vec<Piece>) -> Partial {
+        let length: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        assert!(pieces.is_empty() || length == of.range.bytes(), "they are as long as their range");
+        assert!(of.range.last < of.complete_bytes, "a part ends within the whole");
         let parts = vec![Part { range: of.range, pieces }];
         let checked = AtomicU64::new(head.resource.began());
         Partial { head, complete_bytes: of.complete_bytes, checked, parts }
@@ -109,6 +112,8 @@ impl Partial {
             let smallest = (0..parts.len()).min_by_key(|at| parts[*at].range.bytes());
             parts.remove(smallest.expect("there are some"));
         }
+        debug_assert_eq!(self.complete_bytes, newer.complete_bytes, "parts of one whole");
+        debug_assert!(parts.windows(2).all(|two| two[0].range.last + 1 < two[1].range.first));
         let head = Arc::new(self.head.with_newer(&newer.head));
         let checked = AtomicU64::new(head.resource.began());
         Partial { head, complete_bytes: newer.complete_bytes, checked, parts }
@@ -118,7 +123,7 @@ impl Partial {
     pub fn whole(&self) -> Option<Stored> {
         let [part] = &self.parts[..] else { return None };
         let complete = part.range.bytes() == self.complete_bytes;
-        complete.then(|| Stored::new(Arc::clone(&self.head), part.pieces.clone()))
+        complete.then(|| Stored::new(Arc::new(self.head.of_whole()), part.pieces.clone()))
     }
 }
 
@@ -148,6 +153,7 @@ fn joined(old: &Part, new: Part) -> Part {
     pieces.extend(new.pieces);
     let kept = last - new.range.last;
     pieces.extend(cut(&old.pieces, old.range.bytes() - kept, kept));
+    debug_assert_eq!(pieces.iter().map(|piece| piece.len() as u64).sum::<u64>(), last - first + 1);
     Part { range: ByteRange { first, last }, pieces }
 }
 
@@ -259,12 +265,12 @@ mod tests {
     #[test]
     fn parts_do_not_grow_without_bound() {
         let head = head();
-        let mut partial = part(&head, 0, 0, 0, 0);
         let wide = |first| {
             let range = ByteRange { first, last: first };
             let of = ContentRange { range, complete_bytes: 1000 };
             Partial::new(Arc::clone(&head), of, vec![Piece::from(&b"x"[..])])
         };
+        let mut partial = wide(0);
         for at in 1..100 {
             partial = partial.with(&wide(at * 3));
         }

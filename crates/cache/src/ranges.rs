@@ -71,6 +71,8 @@ impl<'s> Parts<'s> {
             }
             frames.push(format!("\r\n--{boundary}--\r\n").into_bytes());
         }
+        debug_assert!(!ranges.is_empty(), "a 206 has a part");
+        debug_assert!(frames.is_empty() || frames.len() == ranges.len() + 1);
         Parts { content, ranges, frames, boundary }
     }
 

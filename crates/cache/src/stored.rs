@@ -160,6 +160,9 @@ impl Head {
             spans.push(append(&mut block, b"Date", &date));
         }
         let via_at = block.len() as u32;
+        debug_assert!(
+            fields_at <= via_at && content_type.is_none_or(|at| (at as usize) < spans.len())
+        );
         block.extend_from_slice(via);
         Head {
             status,
@@ -192,6 +195,11 @@ impl Head {
     /// The same head, for a part of the representation.
     pub fn of_part(self, part: ContentRange) -> Head {
         Head { part: Some(part), ..self }
+    }
+
+    /// The same head, for all of the representation.
+    pub fn of_whole(&self) -> Head {
+        Head { part: None, ..self.clone() }
     }
 
     /// Its approximate size in bytes.
@@ -434,6 +442,12 @@ impl Stored {
         checked: Generation,
     ) -> Stored {
         let front = Front::of(&head);
+        debug_assert!(head.part.is_none(), "a stored response is whole");
+        debug_assert!(
+            matches!(beside.as_deref(), Some(Beside::Away(_)))
+                || pieces.iter().map(|piece| piece.len() as u64).sum::<u64>() == body_bytes,
+            "a body that is not away is in its pieces"
+        );
         Stored { checked: AtomicU64::new(checked), front, body_bytes, pieces, beside, head }
     }
 

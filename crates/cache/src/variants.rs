@@ -50,6 +50,13 @@ pub struct VarySet {
 
 impl Varies {
     fn new(sets: Vec<VarySet>, listed: Vec<Key>) -> Varies {
+        assert!((1..=VARY_SETS_MAX).contains(&sets.len()) && listed.len() <= VARIANTS_LISTED_MAX);
+        debug_assert!(
+            sets.iter()
+                .enumerate()
+                .all(|(at, set)| sets[..at].iter().all(|o| o.names != set.names)),
+            "no two sets have the same names"
+        );
         Varies { sets: sets.into(), listed: Mutex::new(listed) }
     }
 
@@ -99,6 +106,7 @@ impl Varies {
             listed.remove(0);
         }
         listed.push(key);
+        debug_assert!(listed.len() <= VARIANTS_LISTED_MAX);
     }
 
     /// The listed keys, oldest first.

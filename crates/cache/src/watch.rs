@@ -215,6 +215,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut shard = self.table.shard(&self.uri);
         if let Some(watched) = shard.get_mut(&self.uri.to_u128()) {
+            debug_assert!(Arc::ptr_eq(&watched.counts, &self.counts), "a watched URI stays");
             watched.watches -= 1;
             if watched.watches == 0 {
                 shard.remove(&self.uri.to_u128());

@@ -87,6 +87,7 @@ fn strong_tag(validators: &Validators) -> Option<&[u8]> {
 /// touch.
 #[must_use]
 pub fn covers(held: &[ByteRange], wanted: ByteRange) -> bool {
+    debug_assert!(are_apart(held));
     held.iter().any(|part| part.first <= wanted.first && wanted.last <= part.last)
 }
 
@@ -94,6 +95,7 @@ pub fn covers(held: &[ByteRange], wanted: ByteRange) -> bool {
 /// `held` must be in order, without parts that touch.
 #[must_use]
 pub fn missing(held: &[ByteRange], wanted: ByteRange) -> Option<ByteRange> {
+    debug_assert!(are_apart(held));
     let head = held.iter().find(|part| part.first <= wanted.first && wanted.first <= part.last);
     let first = head.map_or(Some(wanted.first), |part| part.last.checked_add(1))?;
     if first > wanted.last {
@@ -102,7 +104,13 @@ pub fn missing(held: &[ByteRange], wanted: ByteRange) -> Option<ByteRange> {
     let tail = held.iter().find(|part| part.first <= wanted.last && wanted.last <= part.last);
     // The part at the end begins after `first`; otherwise the part with `first` would cover it.
     let last = tail.map_or(wanted.last, |part| part.first - 1);
+    debug_assert!(first <= last && wanted.first <= first && last <= wanted.last);
     Some(ByteRange { first, last })
+}
+
+/// Whether ranges are in order, and no two of them touch.
+fn are_apart(ranges: &[ByteRange]) -> bool {
+    ranges.windows(2).all(|two| two[0].last.saturating_add(1) < two[1].first)
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ impl ByteRange {
     /// Number of bytes, at least one.
     #[must_use]
     pub fn bytes(self) -> u64 {
+        debug_assert!(self.first <= self.last, "a range has a byte");
         self.last - self.first + 1
     }
 
@@ -200,6 +201,7 @@ fn joined(parts: Vec<ByteRange>) -> Vec<ByteRange> {
             _ => out.push(part),
         }
     }
+    debug_assert!(out.windows(2).all(|two| two[0].last < two[1].first), "in order, and apart");
     if out.len() == parts.len() { parts } else { out }
 }
 

@@ -337,6 +337,7 @@ impl StoredMeta {
         let freshness = &mut meta.freshness;
         freshness.lifetime_ms = freshness.lifetime_ms.min(freshness.current_age_ms(at_ms));
         meta.fresh_until_ms = meta.fresh_until_ms.min(freshness.fresh_until_ms());
+        assert!(!meta.is_fresh(at_ms.max(meta.freshness.response_ms)), "it is stale from then on");
         meta
     }
 
@@ -389,7 +390,10 @@ impl StoredMeta {
     pub fn made_stale(&self) -> StoredMeta {
         let freshness = Freshness { lifetime_ms: 0, ..self.freshness };
         let (stale_while_revalidate_ms, fresh_until_ms) = (None, 0);
-        StoredMeta { freshness, stale_while_revalidate_ms, fresh_until_ms, ..self.clone() }
+        let stale =
+            StoredMeta { freshness, stale_while_revalidate_ms, fresh_until_ms, ..self.clone() };
+        debug_assert!(stale.is_never_fresh());
+        stale
     }
 }
 
@@ -502,6 +506,13 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if gains_nothing(&meta) {
         return Err(NotStored::NothingGained);
     }
+    debug_assert_eq!(part.is_some(), response.status == 206, "only a 206 is a part");
+    let (freshness, response_ms) = (&meta.freshness, meta.freshness.response_ms);
+    debug_assert_eq!(
+        meta.is_fresh(response_ms),
+        !meta.no_cache && freshness.is_fresh(response_ms),
+        "one comparison says the same as the arithmetic"
+    );
     let mut withheld = withheld(control, policy.shared);
     if policy.withholds_cookies() && response.fields.has(SET_COOKIE) {
         let is_withheld = withheld.iter().any(|name| **name == *SET_COOKIE);

@@ -92,6 +92,7 @@ pub fn vary<F: FieldSource + ?Sized>(response: &F) -> Vary {
     }
     names.sort_unstable();
     names.dedup();
+    assert!((1..=VARY_NAMES_MAX).contains(&names.len()), "more names count as `*`");
     Vary::Names(VaryNames(names.into_boxed_slice()))
 }
 

@@ -137,6 +137,8 @@ pub(crate) struct Keys {
     pub(crate) cookies: Vec<String>,
     /// Upstreams get only the cookies of the key with requests that the store may answer.
     pub(crate) only_key_cookies: bool,
+    /// A stored response goes to every client with the cookie that it sets.
+    pub(crate) shares_cookies: bool,
     pub(crate) fields: Vec<String>,
     pub(crate) bypass: Vec<String>,
     pub(crate) lifetimes: Vec<Lifetime>,
@@ -188,6 +190,9 @@ impl Keys {
         }
         if self.only_key_cookies {
             route.set_for("cookies_sent", "key", from);
+        }
+        if self.shares_cookies {
+            route.set_for("set_cookie", "share", from);
         }
         for one in &self.lifetimes {
             let section = route.below("route.lifetime");

@@ -25,7 +25,7 @@ const KEYS: &[(&str, bool, &str)] = &[
         "route",
         true,
         "hosts path prefix upstream redirect answer status with_path store compression query \
-         query_drop query_keep key_cookies cookies_sent key_fields bypass_cookies",
+         query_drop query_keep key_cookies cookies_sent key_fields bypass_cookies set_cookie",
     ),
     ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
     ("route.request", true, "set add remove value"),

@@ -78,7 +78,8 @@ impl Disk {
 
     /// Counts a core that no longer serves, however it ended.
     pub fn core_ended(&self) {
-        self.cores.fetch_sub(1, Ordering::AcqRel);
+        let before = self.cores.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "a core ends once");
     }
 
     /// Waits until no core serves, at most for `patience`: changes that a core acknowledges must be

@@ -55,7 +55,7 @@ pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys
                     nothing is stored; with `proxy_ignore_headers Set-Cookie` it is";
         notes.left(&cache.at, text);
     }
-    let mut keys = Keys::default();
+    let mut keys = Keys { shares_cookies, ..Keys::default() };
     let mut known = true;
     if let Some(key) = scope.get("proxy_cache_key") {
         match of_key(key, &mut keys) {

@@ -382,6 +382,7 @@ fn keys_lifetimes_and_bypasses() {
         "key_cookies = [\"cur\"]",
         "key_fields = [\"x-country\"]",
         "bypass_cookies = [\"session*\", \"a\"]",
+        "set_cookie = \"share\"",
         "status = [\"200\", \"301\"]  # proxy_cache\nttl = \"10m\"  # proxy_cache\ngrace = \"24h\"",
         "status = [\"2xx\", \"3xx\", \"4xx\", \"5xx\"]  # proxy_cache\nttl = \"1m\"",
         "overrule = true",
