@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use core_io::panics;
 use runtime::net::{DatagramSocket, TcpListener};
 use runtime::process::{self, Predecessor, ServiceState, Successor};
 use runtime::stop::StopSource;
@@ -174,7 +175,7 @@ impl Server {
                     return;
                 }
             };
-            runtime.block_on(async move {
+            let serve = async move {
                 let taken = take(sockets, datagrams, admin);
                 match taken {
                     Ok(Taken { listeners, http3, admin }) => {
@@ -186,7 +187,8 @@ impl Server {
                         let _ = started.send(Err(error));
                     }
                 }
-            });
+            };
+            panics::as_core(|| runtime.block_on(serve));
         };
         let thread = std::thread::Builder::new()
             .name(format!("core-{index}"))
@@ -227,6 +229,9 @@ impl Server {
 
     /// Carries out orders until it has stopped and its log is written. Returns the number of lost
     /// log lines.
+    ///
+    /// # Panics
+    /// When a core has panicked. The others are stopped before.
     pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
         let mut running = self.threads.len();
         while running > 0 {
@@ -235,15 +240,16 @@ impl Server {
                 Ok(Event::CoreEnded { failed }) => {
                     running -= 1;
                     if failed {
-                        tracing::error!(left = running, "a core has failed");
+                        // Its sockets would still get their share of the connections.
+                        self.stop.stop();
                     }
                 }
                 Err(_) => break,
             }
         }
-        for thread in self.threads {
-            // A failure was reported when the thread ended.
-            let _ = thread.join();
+        let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        if let Some(panicked) = ended.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panicked);
         }
         if self.handed_over
             && let Some(predecessor) = self.predecessor
