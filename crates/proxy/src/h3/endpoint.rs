@@ -269,7 +269,12 @@ impl Endpoint {
                     strays.send(self.local, core, stray());
                 }
                 Some((Owner::Predecessor, _)) if planted::is(planted::Bug::StraysKept) => {}
-                Some((Owner::Predecessor, _)) => strays.send_back(self.local, &stray()),
+                Some((Owner::Predecessor, header)) => {
+                    // The client of a handshake may have chosen an id that looks like ours.
+                    if !strays.send_back(self.local, &stray()) && header == Header::Long {
+                        self.take_one(datagram, from, to, ecn);
+                    }
+                }
                 Some((Owner::Unknown, Header::Short)) => {}
                 _ => self.take_one(datagram, from, to, ecn),
             }
