@@ -8,14 +8,18 @@
 //! What never happens: a change is refused while its core runs; a new socket of an earlier change
 //! is lost, or is accepted from after its address has gone.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, PoisonError};
 
 use config::Listener;
 use exchange::snapshot::Snapshot;
 use runtime::sync::{Inbox, Lock, LockKind, SendError, Sender, inbox};
 
-use crate::sockets::{DatagramsOfCore, OfCore};
+/// A socket for one core, and the listener it belongs to.
+pub(crate) type OfCore = (TcpListener, Listener);
+
+/// The same for HTTP/3. The core holds the socket until its last connection there has ended.
+pub(crate) type DatagramsOfCore = (Arc<UdpSocket>, Listener);
 
 /// Another configuration.
 #[derive(Debug)]
@@ -114,7 +118,6 @@ impl Changes {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, UdpSocket};
     use std::task::{Context, Poll, Waker};
 
     use access_log::Sink;

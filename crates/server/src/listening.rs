@@ -16,8 +16,7 @@ use transport::Transport;
 
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 
-use crate::change::Update;
-use crate::sockets::DatagramsOfCore;
+use crate::change::{DatagramsOfCore, Update};
 use config::Listener;
 use exchange::Worker;
 use exchange::listener::ListenerContext;

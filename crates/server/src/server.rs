@@ -16,7 +16,7 @@ use runtime::sync::Sender;
 use runtime::{Options, Runtime};
 use store::disk::{DiskStore, OpenError, Start};
 
-use crate::change::{ChangeSender, Update, changes};
+use crate::change::{ChangeSender, DatagramsOfCore, OfCore, Update, changes};
 use crate::control::{Answer, Event, Order, Orders};
 use crate::core::Core;
 use crate::descriptors::descriptors;
@@ -25,7 +25,7 @@ use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
 use crate::listening::Http3Socket;
 use crate::log_to::LogTo;
 use crate::process::Process;
-use crate::sockets::{DatagramsOfCore, OfCore, Sockets};
+use crate::sockets::Sockets;
 use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
 use exchange::snapshot::Snapshot;

@@ -18,6 +18,7 @@ use std::sync::{Arc, Weak};
 use runtime::net::ListenOptions;
 use runtime::process;
 
+use crate::change::{DatagramsOfCore, OfCore};
 use crate::start_error::StartError;
 use config::Listener;
 
@@ -44,12 +45,6 @@ pub struct Sockets {
     /// long as its core holds it.
     draining: Vec<(SocketAddr, Vec<Weak<UdpSocket>>)>,
 }
-
-/// A socket for one core, and the listener it belongs to.
-pub(crate) type OfCore = (TcpListener, Listener);
-
-/// The same for HTTP/3. The core holds the socket until its last connection there has ended.
-pub(crate) type DatagramsOfCore = (Arc<UdpSocket>, Listener);
 
 impl Sockets {
     /// Binds the addresses of the listeners, so that each of `cores` cores can accept. Sockets of
@@ -461,7 +456,7 @@ mod tests {
             assert!(Arc::ptr_eq(&back[cores - 1], &held), "its core goes on with it");
             assert_eq!(sockets.draining.len(), 0);
             drop((back, held));
-            // Nobody holds it any more, and the port is free.
+            // No core holds it any more, and the port is free.
             reload(&mut sockets, &without);
             assert!(UdpSocket::bind(sockets.listen()[0]).is_ok());
             assert_eq!(reload(&mut sockets, &with).len(), cores);
