@@ -135,8 +135,8 @@ impl Backlog {
     }
 
     /// What a successor must go on with: what began to wait after this number, in messages of at
-    /// most `bytes_max`, and the number of the last. All addresses that have left, too, if it is the
-    /// first time.
+    /// most `bytes_max`, and the number of the last. The first time (0), all addresses that have
+    /// left, too.
     pub(crate) fn since(&self, number: u64, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
         let mut messages: Vec<Vec<u8>> = Vec::new();
         let mut add = |member: SocketAddr, kind: char, purge: &[u8]| {

@@ -8,9 +8,9 @@
 //!
 //! The successor requests what only one of the two can have, just before it needs it, and waits.
 //! Once it has requested the listeners ("doors"), the predecessor sends it the secrets of its
-//! session tickets and a backlog, which are not acknowledged, and changes, which it applies and acknowledges one
-//! after the other until the predecessor has ended. The link does not know what they are. Any
-//! other text from the successor is the reason why it cannot serve.
+//! session tickets and a backlog, which are not acknowledged, and changes, which it applies and
+//! acknowledges one after the other until the predecessor has ended. The link does not know what
+//! they are. Any other text from the successor is the reason why it cannot serve.
 //! What never happens: one side sends out of turn, or waits for ever for the other after that has
 //! ended.
 
