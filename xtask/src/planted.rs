@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 14] = [
+const PACKAGES: [&str; 15] = [
     "planted",
     "coding",
     "http1",
@@ -26,6 +26,7 @@ const PACKAGES: [&str; 14] = [
     "interpose",
     "upstream",
     "policy",
+    "core_io",
     "cache",
     "exchange",
     "proxy",

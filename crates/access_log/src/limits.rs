@@ -5,6 +5,8 @@ pub(crate) const QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A core hands over its log lines when it has this many bytes of them, or at a tick.
 pub(crate) const BATCH_BYTES: usize = 32 * 1024;
 
+/// How long the end of a process that has panicked waits for the lines that were handed over, ms.
+pub(crate) const WRITTEN_WAIT_MS_MAX: u32 = 200;
 const _: () = assert!(BATCH_BYTES < QUEUE_BYTES_MAX);
 
 /// URLs in the table of the most frequent ones.

@@ -1,20 +1,23 @@
 //! The thread that writes the access log, and its queue.
 //!
 //! Lines are lost only if the queue has reached [`QUEUE_BYTES_MAX`] or the file cannot be written,
-//! and then they are counted. At exit every buffer is handed over and the thread is joined, so that
-//! nothing is lost.
+//! and then they are counted. A line that was written in part, because the disk was full, is lost,
+//! and the next write ends it. At exit every buffer is handed over and the thread is
+//! joined, so that nothing is lost.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use runtime::sync::{Lock, LockKind};
 
-use crate::limits::QUEUE_BYTES_MAX;
+use crate::limits::{QUEUE_BYTES_MAX, WRITTEN_WAIT_MS_MAX};
 
 /// The destination of finished lines.
 #[derive(Clone, Debug)]
@@ -33,6 +36,7 @@ static SENDER: LockKind = LockKind::new("access log: queue of the writer");
 #[derive(Debug)]
 pub struct Queue {
     sender: Lock<Sender<Message>>,
+    /// Those that are being written included.
     bytes_waiting: AtomicUsize,
     lines_lost: AtomicU64,
 }
@@ -75,6 +79,17 @@ impl Queue {
     fn lose(&self, lines: &[u8]) {
         self.lines_lost.fetch_add(count_lines(lines), Ordering::Relaxed);
     }
+
+    /// Waits until the lines that were handed over are written, [`WRITTEN_WAIT_MS_MAX`] at most.
+    /// Takes no lock: the process is about to end, and the caller may hold any.
+    pub fn wait_until_written(&self) {
+        for _ in 0..WRITTEN_WAIT_MS_MAX {
+            if self.bytes_waiting.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
 }
 
 fn count_lines(lines: &[u8]) -> u64 {
@@ -94,7 +109,7 @@ impl LogWriter {
     ///
     /// # Errors
     /// The file cannot be opened, or no thread can be started.
-    pub fn open(path: &Path) -> std::io::Result<LogWriter> {
+    pub fn open(path: &Path) -> io::Result<LogWriter> {
         let file = open_for_append(path)?;
         let (sender, receiver) = channel();
         let queue = Arc::new(Queue {
@@ -129,34 +144,146 @@ impl LogWriter {
     }
 }
 
-fn open_for_append(path: &Path) -> std::io::Result<File> {
+fn open_for_append(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
-fn write_lines(mut file: File, path: &Path, receiver: &Receiver<Message>, queue: &Queue) {
+fn write_lines(file: File, path: &Path, receiver: &Receiver<Message>, queue: &Queue) {
+    let mut to = Output { file, is_torn: false };
     let mut failing = false;
     for message in receiver {
         match message {
             Message::Lines(lines) => {
-                queue.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
-                match file.write_all(&lines) {
+                match to.write(&lines) {
                     Ok(()) => failing = false,
-                    Err(error) => {
-                        queue.lose(&lines);
+                    Err(Unwritten { from, error }) => {
+                        queue.lose(&lines[from..]);
                         if !std::mem::replace(&mut failing, true) {
                             let path = path.display();
                             tracing::error!(%path, %error, "access log lines lost");
                         }
                     }
                 }
+                queue.bytes_waiting.fetch_sub(lines.len(), Ordering::AcqRel);
             }
             Message::Reopen => match open_for_append(path) {
-                Ok(opened) => file = opened,
+                Ok(file) => {
+                    let is_torn = to.is_torn && is_same(&to.file, &file);
+                    to = Output { file, is_torn };
+                }
                 Err(error) => {
                     tracing::error!(path = %path.display(), %error, "access log not reopened");
                 }
             },
             Message::End => return,
         }
+    }
+}
+
+/// If the files cannot be compared, they are taken for one: an empty line does less harm than two
+/// lines that are joined.
+fn is_same(before: &File, after: &File) -> bool {
+    let identity = |file: &File| file.metadata().map(|of| (of.dev(), of.ino())).ok();
+    identity(before) == identity(after)
+}
+
+/// Where lines are written.
+struct Output<W> {
+    file: W,
+    /// It ends with a part of a line.
+    is_torn: bool,
+}
+
+/// The lines from this offset on were not written, or the first of them in part.
+#[derive(Debug)]
+struct Unwritten {
+    from: usize,
+    error: io::Error,
+}
+
+impl<W: Write> Output<W> {
+    fn write(&mut self, lines: &[u8]) -> Result<(), Unwritten> {
+        if self.is_torn {
+            // The part stays: another process may have appended to the file since.
+            self.file.write_all(b"\n").map_err(|error| Unwritten { from: 0, error })?;
+            self.is_torn = false;
+        }
+        let mut written = 0;
+        while written < lines.len() {
+            let error = match self.file.write(&lines[written..]) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(more) => {
+                    written += more;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            let begin = memchr::memrchr(b'\n', &lines[..written]).map_or(0, |end| end + 1);
+            self.is_torn = begin < written;
+            // A line that lacks only its end gets that with the next lines.
+            let from = if self.is_torn && lines[written] == b'\n' { written + 1 } else { begin };
+            return Err(Unwritten { from, error });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with so much room, which is full then.
+    #[derive(Default)]
+    struct Disk {
+        held: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let fits = bytes.len().min(self.room);
+            if fits == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.room -= fits;
+            self.held.extend_from_slice(&bytes[..fits]);
+            Ok(fits)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// After a full disk, the next line continued a line that was torn, and lines that had been
+    /// written were counted as lost.
+    #[test]
+    fn a_full_disk_joins_no_lines_and_loses_only_those_that_are_not_written() {
+        let lines = b"first\nsecond\nthird\n";
+        for room in 0..lines.len() {
+            let mut to = Output { file: Disk { held: Vec::new(), room }, is_torn: false };
+            let Unwritten { from, .. } = to.write(lines).unwrap_err();
+            assert!(to.write(b"while it is full\n").is_err_and(|it| it.from == 0));
+            to.file.room = usize::MAX;
+            to.write(b"later\n").unwrap();
+            let held = String::from_utf8(to.file.held).unwrap();
+            let whole = |line: &&str| ["first", "second", "third", "later"].contains(line);
+            let lost = count_lines(&lines[from..]) as usize;
+            assert_eq!(held.lines().filter(whole).count(), 3 - lost + 1, "{room}: {held:?}");
+            assert!(held.lines().count() <= 3 - lost + 2, "{room}: {held:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_handed_over_is_written_when_the_wait_ends() {
+        let dir = std::env::temp_dir().join(format!("plimsoll-written-{}", std::process::id()));
+        let log = LogWriter::open(&dir).unwrap();
+        let Sink::Thread(queue) = log.sink() else { panic!("it has a thread") };
+        queue.push(b"line\n".repeat(1000));
+        queue.wait_until_written();
+        assert_eq!(std::fs::read(&dir).unwrap().len(), 5000);
+        assert_eq!(log.finish(), 0);
+        std::fs::remove_file(&dir).unwrap();
     }
 }

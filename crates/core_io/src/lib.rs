@@ -15,6 +15,7 @@
 pub mod held;
 pub mod limits;
 pub mod pace;
+pub mod panics;
 pub mod piped;
 pub mod spares;
 pub mod strays;

@@ -28,6 +28,13 @@ pub const SPARES_MAX: usize = 256;
 /// ... and what such a value may own.
 pub const SPARE_BYTES_MAX: usize = 16 * 1024;
 
+/// Characters of a panic's message in its report ...
+pub const PANIC_MESSAGE_CHARS_MAX: usize = 4096;
+/// ... and of the line of the request that was being served.
+pub const PANIC_REQUEST_CHARS_MAX: usize = 1024;
+/// How long a core that has panicked may unwind before the process ends all the same.
+pub const UNWIND_MAX: Duration = Duration::from_secs(1);
+
 const _: () = assert!(PRESSED_BYTES < OUTPUT_BYTES_MAX && PRESSED_BYTES < READ_BUFFER_BYTES);
 const _: () = assert!(ROOM_AT_ONCE as usize <= ROOM_LOOKS);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

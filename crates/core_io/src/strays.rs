@@ -164,12 +164,16 @@ impl Strays {
         }
     }
 
-    /// Gives a datagram to the process that this one has replaced, if it still runs.
+    /// Gives a datagram to the process that this one has replaced. False if that has ended: then no
+    /// connection has an id of it.
     #[cold]
-    pub fn send_back(&self, listener: SocketAddr, stray: &Stray) {
-        if let Some(link) = self.predecessor.get() {
-            // It has ended, or does not keep up.
-            let _ = link.send(&stray.message(listener));
+    #[must_use]
+    pub fn send_back(&self, listener: SocketAddr, stray: &Stray) -> bool {
+        let Some(link) = self.predecessor.get() else { return false };
+        match link.send(&stray.message(listener)) {
+            Ok(()) => true,
+            // If it does not keep up, the datagram is lost, as on the way.
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         }
     }
 
@@ -206,10 +210,15 @@ impl Strays {
         let mut room = vec![0; MESSAGE_BYTES_MAX];
         while let Ok(Some(message)) = successor.receive(&mut room) {
             let Some((listener, stray)) = Stray::of_message(message) else { continue };
-            match id_of(&stray.bytes).map(|(id, _)| self.owner(id)) {
-                Some(Owner::Core(core)) => self.send(listener, core, stray),
-                Some(Owner::Predecessor) => self.send_back(listener, &stray),
-                Some(Owner::Unknown) | None => {}
+            match id_of(&stray.bytes).map(|(id, header)| (self.owner(id), header)) {
+                Some((Owner::Core(core), _)) => self.send(listener, core, stray),
+                Some((Owner::Predecessor, header)) => {
+                    if !self.send_back(listener, &stray) && header == Header::Long {
+                        // The client has chosen the id, so any core may take the connection.
+                        self.send(listener, 0, stray);
+                    }
+                }
+                Some((Owner::Unknown, _)) | None => {}
             }
         }
     }
@@ -307,12 +316,12 @@ mod tests {
         let to = Some("192.0.2.1".parse().unwrap());
         for (bytes, to) in [(short, to), (long, None)] {
             let stray = || Stray { bytes: bytes.clone(), from, to, ecn: 2 };
-            third.send_back(listener, &stray());
+            assert!(third.send_back(listener, &stray()));
             let mut room = vec![0; MESSAGE_BYTES_MAX];
             let passed = to_second.receive(&mut room).unwrap().unwrap();
             let (at, passed) = Stray::of_message(passed).unwrap();
             assert_eq!((at, &passed), (listener, &stray()));
-            second.send_back(at, &passed);
+            assert!(second.send_back(at, &passed));
         }
         drop((second, third));
         first.receive_from(&to_first);
@@ -321,6 +330,26 @@ mod tests {
             let std::task::Poll::Ready(Some(stray)) = inbox.poll_recv(&mut cx) else { panic!() };
             assert_eq!(id_of(&stray.bytes).map(|(_, header)| header), Some(form));
         }
+    }
+
+    /// Such an Initial was lost each time that the client sent it, because the id stays the same.
+    #[test]
+    fn an_initial_whose_id_seems_to_be_that_of_a_process_that_has_ended_is_not_lost() {
+        let listener = "[::1]:443".parse().unwrap();
+        let first = Strays::default();
+        let (second, to_first) = restarted(&first);
+        let (third, to_second) = restarted(&second);
+        let bytes = [&[0xc0, 0, 0, 0, 1, 9], &first.id(7, 98)[..], b"\0"].concat();
+        let stray = Stray { bytes, from: "[::1]:5000".parse().unwrap(), to: None, ecn: 0 };
+        drop((first, to_first));
+        // The newest process takes it itself, and an older one does what the newest asked it to.
+        assert!(!second.send_back(listener, &stray));
+        assert!(third.send_back(listener, &stray));
+        let mut inbox = second.open(listener, 0);
+        drop(third);
+        second.receive_from(&to_second);
+        assert_eq!(inbox.try_recv().map(|taken| taken.bytes), Some(stray.bytes.clone()));
+        assert!(!second.send_back(listener, &stray), "there is no predecessor any more");
     }
 
     #[test]

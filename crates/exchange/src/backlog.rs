@@ -8,6 +8,9 @@
 //! it here yet: then purges of that time have not reached it. So it is behind until it has marked
 //! all that it has stored as to be validated.
 //!
+//! A restart in place gives all of this to the next process. Both send the purges to the members
+//! for a while; to purge twice does no harm.
+//!
 //! What never happens: a purge is dropped because there are too many. Everything is purged then.
 //! Only of the addresses that have left, the oldest are forgotten.
 
@@ -75,6 +78,10 @@ impl Backlog {
                 self.gone.push_back(*one);
             }
         }
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
         while self.gone.len() > MEMBERS_GONE_MAX {
             if let Some(oldest) = self.gone.pop_front() {
                 self.of.remove(&oldest);
@@ -127,6 +134,53 @@ impl Backlog {
         batch
     }
 
+    /// What a successor must go on with: what began to wait after this number, in messages of at
+    /// most `bytes_max`, and the number of the last. The first time (0), all addresses that have
+    /// left, too.
+    pub(crate) fn since(&self, number: u64, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+        let mut messages: Vec<Vec<u8>> = Vec::new();
+        let mut add = |member: SocketAddr, kind: char, purge: &[u8]| {
+            let mut entry = format!("{member} {kind} {}\n", purge.len()).into_bytes();
+            entry.extend_from_slice(purge);
+            match messages.last_mut() {
+                Some(last) if last.len() + entry.len() <= bytes_max => last.extend(entry),
+                _ => messages.push(entry),
+            }
+        };
+        for member in self.gone.iter().filter(|_| number == 0) {
+            add(*member, LEFT, b"");
+        }
+        for (member, waiting) in &self.of {
+            for one in waiting.iter().filter(|one| one.number > number) {
+                let kind = if one.joined { JOINED } else { PURGE };
+                // Nearly all of a message is for the purge.
+                match one.purge.len() > bytes_max / 2 {
+                    true => add(*member, PURGE, &everything(false)),
+                    false => add(*member, kind, &one.purge),
+                }
+            }
+        }
+        (messages, self.number)
+    }
+
+    /// Goes on with what a predecessor has sent, while these are the other members. An address that
+    /// is none of them has left. False if the message cannot be read to its end.
+    #[must_use]
+    pub(crate) fn take_over(&mut self, mut message: &[u8], now: &[SocketAddr]) -> bool {
+        while !message.is_empty() {
+            let Some((member, kind, purge, rest)) = entry(message) else { return false };
+            message = rest;
+            if !now.contains(&member) && !self.gone.contains(&member) {
+                self.gone.push_back(member);
+            }
+            if kind != LEFT {
+                self.wait(member, purge.to_vec(), kind == JOINED);
+            }
+        }
+        self.forget_oldest();
+        true
+    }
+
     /// It has acknowledged all up to this number.
     pub(crate) fn acknowledged(&mut self, member: SocketAddr, last: u64) {
         if let Some(waiting) = self.of.get_mut(&member) {
@@ -136,6 +190,24 @@ impl Backlog {
             }
         }
     }
+}
+
+/// Kinds of entries for a successor: an address that has left, ...
+const LEFT: char = 'l';
+/// ... a purge that concerns one member because it has joined, ...
+const JOINED: char = 'j';
+/// ... and any other purge.
+const PURGE: char = 'p';
+
+/// The first entry for a successor: a line with member, kind and length, and the purge.
+fn entry(message: &[u8]) -> Option<(SocketAddr, char, &[u8], &[u8])> {
+    let line = message.iter().position(|byte| *byte == b'\n')?;
+    let mut words = str::from_utf8(&message[..line]).ok()?.split(' ');
+    let member = words.next()?.parse().ok()?;
+    let kind = words.next()?.parse().ok()?;
+    let len = words.next()?.parse().ok()?;
+    let (purge, rest) = message[line + 1..].split_at_checked(len)?;
+    Some((member, kind, purge, rest))
 }
 
 fn everything(soft: bool) -> Vec<u8> {
@@ -235,6 +307,46 @@ mod tests {
         let batch = backlog.oldest(at(2), 100);
         assert_eq!(batch.purges, [everything(true), b"a".to_vec()]);
         assert_eq!((batch.for_others, backlog.waiting(at(1))), (vec![b"a".to_vec()], 0));
+    }
+
+    /// After a restart in place, a member that had missed a purge was asked again, and gave what it
+    /// should have purged.
+    #[test]
+    fn a_successor_goes_on_with_the_purges_that_wait() {
+        let mut before = Backlog::default();
+        before.members_are(&[at(1), at(2)], &[], true);
+        before.members_are(&[at(1), at(3)], &[at(1), at(2)], false);
+        before.put_off(at(1), b"a");
+        before.put_off_gone(b"b");
+        before.put_off(at(1), b"c\n10.0.0.9:1 p 3\nx");
+        let (messages, sent) = before.since(0, 64);
+        assert!(messages.len() > 1 && messages.iter().all(|message| message.len() <= 64));
+        let mut after = Backlog::default();
+        after.members_are(&[at(1), at(3)], &[], true);
+        for message in &messages {
+            assert!(after.take_over(message, &[at(1), at(3)]));
+        }
+        for member in [at(1), at(2), at(3)] {
+            let of = |backlog: &Backlog| {
+                let Batch { purges, for_others, .. } = backlog.oldest(member, 1000);
+                (purges, for_others)
+            };
+            assert_eq!(of(&after), of(&before), "{member}");
+        }
+        assert_eq!((after.behind(), &after.gone), (2, &before.gone));
+        // What is put off later is sent later, and nothing twice.
+        assert_eq!(before.since(sent, 64).0, Vec::<Vec<u8>>::new());
+        before.put_off(at(3), b"d");
+        let (later, _) = before.since(sent, 64);
+        assert!(after.take_over(&later.concat(), &[at(1), at(3)]));
+        assert_eq!(after.oldest(at(3), 1000).purges, [everything(true), b"d".to_vec()]);
+        // One that has left with the restart keeps its purges until it is back.
+        let mut without = Backlog::default();
+        assert!(messages.iter().all(|message| without.take_over(message, &[at(3)])));
+        assert_eq!((without.waiting(at(1)), without.behind()), (2, 1));
+        for cut in 1..later[0].len() {
+            assert!(!after.take_over(&later[0][..cut], &[at(3)]));
+        }
     }
 
     #[test]

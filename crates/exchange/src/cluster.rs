@@ -167,9 +167,31 @@ impl Cluster {
 
     /// Changes what waits.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Backlog)) {
-        let mut backlog = lock(&self.state.backlog);
-        change(&mut backlog);
-        self.state.behind.store(backlog.behind(), Ordering::Release);
+        self.state.change(change);
+    }
+}
+
+/// The handover to another process.
+impl State {
+    /// What a successor must go on with, of what began to wait after this number: messages for
+    /// [`State::take_over`], and the number to ask with next.
+    pub fn waiting_since(&self, number: u64, bytes_max: usize) -> (Vec<Vec<u8>>, u64) {
+        lock(&self.backlog).since(number, bytes_max)
+    }
+
+    /// Goes on with what a predecessor has sent. False if it cannot be read.
+    #[must_use]
+    pub fn take_over(&self, message: &[u8]) -> bool {
+        let members = Arc::clone(&lock(&self.members));
+        let now: Vec<_> = members.others().map(|one| one.address).collect();
+        self.change(|backlog| backlog.take_over(message, &now))
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Backlog) -> R) -> R {
+        let mut backlog = lock(&self.backlog);
+        let result = change(&mut backlog);
+        self.behind.store(backlog.behind(), Ordering::Release);
+        result
     }
 }
 

@@ -157,6 +157,8 @@ bugs! {
         "policy: quota::table::tests::strangers_who_fill_a_small_table_gain_nothing";
     StraysKept = "strays-kept", "datagrams of the process before are not given to it",
         "end_to_end: http3::a_restart_completes_the_requests_and_handshakes_of_http3";
+    PanicSurvived = "panic-survived", "the process goes on without a core that has panicked",
+        "real: panics::a_panic_of_each_core_in_turn_ends_the_process_under_load";
     BoostMaskNotPassed = "boost-mask", "a wait does not pass on its signal mask",
         "differential: random_programs_do_the_same_boosted";
 }

@@ -58,6 +58,8 @@ fn serve_until_signal(
     // From here on, run with the privileges that serving needs.
     plan.give_up_privileges()?;
     let log = log(plan.access_log.as_deref())?;
+    // The only thread so far is this one, whose panic ends the process anyway.
+    server::end_process_at_panic(&log);
     let has_token = plan.config.dashboard_token.is_some();
     let server = Server::start_on(sockets, plan.config, workers, log, &options, predecessor);
     let server = server.map_err(misuse)?;

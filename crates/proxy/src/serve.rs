@@ -28,13 +28,10 @@ pub fn serve(
         let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         let Some(slot) = enter(worker, &listener, &accepted, waker) else { return };
         if let Some(setup) = &listener.setup {
-            match Box::pin(h1::set_up(&slot.worker.io, setup, &listener, accepted)).await {
+            match Box::pin(h1::set_up(&slot, setup, &listener, accepted)).await {
                 Some(passed) => accepted = passed,
                 None => return,
             }
-        }
-        if has_header(&listener) && !slot.is_within_quotas(&listener, accepted.peer.ip()) {
-            return;
         }
         let read = match accepted.stream.speaks_http2() {
             true => Some(Box::default()),

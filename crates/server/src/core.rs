@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use runtime::net::{DatagramSocket, TcpListener};
 use runtime::stop::StopToken;
-use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
 use crate::admin;
-use crate::change::Change;
+use crate::change::{Changes, changes};
 use crate::core_task::CoreTask;
-use crate::listening::Listening;
+use crate::listening::{Http3Socket, Listening};
 use crate::log_to::LogTo;
 use crate::our_digest;
 use crate::peer_digests;
@@ -68,7 +67,10 @@ impl Core {
         admin: Option<TcpListener>,
         stop: StopToken,
     ) {
-        let (never, changes) = inbox(1);
+        let (never, changes) = changes();
+        let http3 = http3.into_iter();
+        let http3 =
+            http3.map(|(socket, listener)| Http3Socket { socket, listener, held: None }).collect();
         self.run_changing(listeners, http3, admin, changes, stop).await;
         drop(never);
     }
@@ -77,9 +79,9 @@ impl Core {
     pub(crate) async fn run_changing(
         self,
         listeners: Vec<(TcpListener, Listener)>,
-        http3: Vec<(DatagramSocket, Listener)>,
+        http3: Vec<Http3Socket>,
         admin: Option<TcpListener>,
-        changes: Inbox<Change>,
+        changes: Changes,
         stop: StopToken,
     ) {
         let number = self.all.iter().position(|of| Arc::ptr_eq(of, &self.counters));

@@ -9,11 +9,10 @@ use exchange::Worker;
 use metrics::Counters;
 use policy::overload::Sample;
 use runtime::stop::StopToken;
-use runtime::sync::Inbox;
 use runtime::time::{self, Instant, Turns};
 use runtime::{Either, JoinHandle};
 
-use crate::change::Change;
+use crate::change::{Change, Changes};
 use crate::listening::Listening;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
@@ -78,15 +77,21 @@ impl CoreTask {
     pub(crate) async fn run(
         self: Rc<Self>,
         mut listening: Listening,
-        mut changes: Inbox<Change>,
+        mut changes: Changes,
         stop: StopToken,
     ) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
         let how = loop {
-            match runtime::race(stop.stopped(), changes.recv()).await {
+            let change = match runtime::race(stop.stopped(), changes.next()).await {
                 Either::Left(()) | Either::Right(None) => break Draining::Now,
-                Either::Right(Some(Change::HandedOver)) => break Draining::Patient,
-                Either::Right(Some(change)) => listening.change(change),
+                Either::Right(Some(change)) => change,
+            };
+            let Change { update, handed_over } = change;
+            if let Some(update) = update {
+                listening.change(update);
+            }
+            if handed_over {
+                break Draining::Patient;
             }
         };
         listening.close(how);

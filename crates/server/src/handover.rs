@@ -18,6 +18,9 @@
 //! that clients resume their sessions, and the key of the connection ids of QUIC: from then on it
 //! receives all datagrams, and passes on those of the connections of the old one.
 //!
+//! In a cluster the new process also gets the purges that members have not acknowledged, and later
+//! those that they do not acknowledge to the old one: until they have, they are asked nothing.
+//!
 //! If the new process fails before it serves, the old one takes its disk back and goes on serving;
 //! it drops the contents of its memory if the other may have answered a change already.
 //!
@@ -36,11 +39,12 @@ use runtime::process::{
 };
 use runtime::{Options, Runtime};
 
-use crate::limits::TAKEN_IN_WAIT_MAX;
+use crate::limits::{BACKLOG_SENT_EVERY, TAKEN_IN_WAIT_MAX};
 use crate::process::DiskUser;
 use cache::Cache;
 use cache::handover::Waiting;
 use exchange::Shared;
+use exchange::cluster::State;
 use transport::tls::TicketKeys;
 
 /// Hands over to a successor. Returns its process id once it serves.
@@ -55,7 +59,7 @@ pub(crate) fn leave(
     options: Options,
 ) -> Result<u32, String> {
     let cache = &shared.cache;
-    let mut leaving = Leaving { shared, tickets, queue: None, handed_over: false };
+    let mut leaving = Leaving { shared, tickets, queue: None, handed_over: false, sent: 0 };
     if let Err(why) = leaving.until_it_serves(&mut successor, until) {
         // It has ended, and everything that it had is free.
         drop(successor);
@@ -67,10 +71,11 @@ pub(crate) fn leave(
     let (pid, links) = successor.release();
     let queue = leaving.queue.take().unwrap_or_else(|| cache.handover.begin());
     cache.handover.set_left(true);
+    let (cluster, sent) = (Arc::clone(&shared.cluster), leaving.sent);
     let started = links.and_then(|(link, datagrams)| {
         std::thread::Builder::new()
             .name("successor".into())
-            .spawn(move || forward_changes(&link, &queue))?;
+            .spawn(move || forward_changes(&link, &queue, &cluster, sent))?;
         receive_datagrams(shared, datagrams)
     });
     if let Err(error) = started {
@@ -96,6 +101,8 @@ struct Leaving<'s> {
     tickets: &'s TicketKeys,
     queue: Option<mpsc::Receiver<Waiting>>,
     handed_over: bool,
+    /// The number of the last purge for a member that the successor has got.
+    sent: u64,
 }
 
 impl Leaving<'_> {
@@ -119,6 +126,8 @@ impl Leaving<'_> {
                     let secrets = self.tickets.to_bytes();
                     successor.link().send_tickets(&secrets).map_err(unreachable)?;
                     self.shared.strays.introduce(successor.datagrams()).map_err(unreachable)?;
+                    self.sent = send_backlog(successor.link(), &self.shared.cluster, 0)
+                        .map_err(unreachable)?;
                 }
                 SuccessorState::Ready => return Ok(()),
             }
@@ -159,10 +168,26 @@ impl Leaving<'_> {
     }
 }
 
-/// Sends all changes to the successor, waiting ones together.
-fn forward_changes(link: &Link, queue: &mpsc::Receiver<Waiting>) {
+/// Sends the purges that wait for members of the cluster since that number. Returns the last.
+fn send_backlog(link: &Link, cluster: &State, since: u64) -> io::Result<u64> {
+    let (messages, last) = cluster.waiting_since(since, CHANGES_BYTES_MAX);
+    messages.iter().try_for_each(|message| link.send_backlog(message))?;
+    Ok(last)
+}
+
+/// Sends all changes to the successor, waiting ones together, and purges that wait for members.
+fn forward_changes(link: &Link, queue: &mpsc::Receiver<Waiting>, cluster: &State, mut sent: u64) {
     let mut is_lost = false;
-    while let Ok(first) = queue.recv() {
+    loop {
+        let first = queue.recv_timeout(BACKLOG_SENT_EVERY);
+        if let (false, Ok(last)) = (is_lost, send_backlog(link, cluster, sent)) {
+            sent = last;
+        }
+        let first = match first {
+            Ok(first) => first,
+            Err(mpsc::RecvTimeoutError::Timeout) => continue,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return,
+        };
         let mut notices = first.notices.clone();
         let mut waiting = vec![first];
         let mut next = None;
@@ -201,13 +226,21 @@ pub(crate) fn wait_for_store(predecessor: &Predecessor) -> io::Result<()> {
     granted(predecessor).map(drop)
 }
 
-/// Waits for a grant. Returns the secrets that come before it.
-fn granted(predecessor: &Predecessor) -> io::Result<Vec<u8>> {
-    let mut secrets = Vec::new();
+/// What comes before a grant.
+#[derive(Default)]
+struct Granted {
+    secrets: Vec<u8>,
+    backlog: Vec<Vec<u8>>,
+}
+
+/// Waits for a grant.
+fn granted(predecessor: &Predecessor) -> io::Result<Granted> {
+    let mut before = Granted::default();
     loop {
         match predecessor.link().receive()? {
-            Message::Granted => return Ok(secrets),
-            Message::Tickets(received) => secrets = received,
+            Message::Granted => return Ok(before),
+            Message::Tickets(received) => before.secrets = received,
+            Message::Backlog(received) => before.backlog.push(received),
             Message::Changes(_) => {
                 return Err(io::Error::other("it sends changes before we serve"));
             }
@@ -227,7 +260,9 @@ pub(crate) fn wait_for_listeners(
     options: Options,
 ) -> io::Result<JoinHandle<()>> {
     predecessor.request_listeners()?;
-    tickets.adopt(&granted(predecessor)?);
+    let Granted { secrets, backlog } = granted(predecessor)?;
+    tickets.adopt(&secrets);
+    backlog.iter().for_each(|message| take_over(&shared.cluster, message));
     if let Err(error) = shared.strays.succeed(predecessor.datagrams()) {
         tracing::error!(%error, "connections of HTTP/3 of the process before are lost");
     }
@@ -239,16 +274,31 @@ pub(crate) fn wait_for_listeners(
     // Keeps the disk open while the predecessor may send changes.
     let user = DiskUser(Arc::clone(cache));
     let options = options.with_pin_cpu(None);
+    let cluster = Arc::clone(&shared.cluster);
     let follow = move || match Runtime::new(options) {
-        Ok(runtime) => follow(&link, &user.0, runtime),
+        Ok(runtime) => follow(&link, &user.0, &cluster, runtime),
         Err(error) => tracing::error!(%error, "no changes are received from the predecessor"),
     };
     std::thread::Builder::new().name("predecessor".into()).spawn(follow)
 }
 
+fn take_over(cluster: &State, message: &[u8]) {
+    if !cluster.take_over(message) {
+        tracing::error!("purges that wait for members cannot be read");
+    }
+}
+
 /// Applies changes until the link ends.
-fn follow(link: &Link, cache: &Cache, mut runtime: Runtime) {
-    while let Ok(Message::Changes(notices)) = link.receive() {
+fn follow(link: &Link, cache: &Cache, cluster: &State, mut runtime: Runtime) {
+    loop {
+        let notices = match link.receive() {
+            Ok(Message::Changes(notices)) => notices,
+            Ok(Message::Backlog(message)) => {
+                take_over(cluster, &message);
+                continue;
+            }
+            Ok(_) | Err(_) => return,
+        };
         let taken = match cache.apply_all(&notices) {
             Some(changes) => runtime.block_on(changes.durable(cache)),
             None => {

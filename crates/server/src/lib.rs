@@ -6,8 +6,8 @@
 //! with its fetches in flight, the destination of the log and the state of upstreams, and nothing
 //! else.
 //!
-//! What never happens: a core blocks; a reload that fails changes anything; a restart closes a
-//! socket that the next process does not hold.
+//! What never happens: a core blocks; a server goes on without one of its cores; a reload that
+//! fails changes anything; a restart closes a socket that the next process does not hold.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -33,6 +33,7 @@ mod server;
 mod sockets;
 mod start_error;
 
+pub use self::process::end_process_at_panic;
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use cache::sizing::{Size, WhatIfReport};
 pub use config::{

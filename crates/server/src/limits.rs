@@ -59,3 +59,5 @@ const _: () = assert!(DIGEST_FETCH_MAX.as_secs() <= DIGEST_EVERY_MIN.as_secs());
 
 /// How long a change waits for the successor's reply. The successor waits as long for its disk.
 pub(crate) const TAKEN_IN_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often the successor gets purges that members of the cluster have not acknowledged here.
+pub(crate) const BACKLOG_SENT_EVERY: Duration = Duration::from_secs(1);

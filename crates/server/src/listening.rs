@@ -2,8 +2,9 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use core_io::Draining;
 use core_io::limits::ROOM_PAUSE;
@@ -15,7 +16,7 @@ use transport::Transport;
 
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 
-use crate::change::Change;
+use crate::change::{DatagramsOfCore, Update};
 use config::Listener;
 use exchange::Worker;
 use exchange::listener::ListenerContext;
@@ -53,6 +54,22 @@ impl Open {
     }
 }
 
+/// A socket for HTTP/3.
+#[derive(Debug)]
+pub(crate) struct Http3Socket {
+    pub(crate) socket: DatagramSocket,
+    pub(crate) listener: Listener,
+    /// The one that it duplicates, until the last connection has ended. `None` in a simulation.
+    pub(crate) held: Option<Arc<UdpSocket>>,
+}
+
+impl Http3Socket {
+    pub(crate) fn of_core((held, listener): DatagramsOfCore) -> io::Result<Http3Socket> {
+        let socket = DatagramSocket::from_std(held.try_clone()?)?;
+        Ok(Http3Socket { socket, listener, held: Some(held) })
+    }
+}
+
 /// All sockets that a core accepts from.
 pub(crate) struct Listening {
     worker: Rc<Worker>,
@@ -61,6 +78,8 @@ pub(crate) struct Listening {
     open: Vec<Open>,
     /// Those for HTTP/3, by the address they are bound to.
     http3: Vec<(SocketAddr, Rc<Http3Endpoint>)>,
+    /// Those whose listeners have no HTTP/3 any more, while they have connections.
+    closing: Vec<(SocketAddr, Weak<Http3Endpoint>)>,
 }
 
 impl Listening {
@@ -68,34 +87,69 @@ impl Listening {
         worker: &Rc<Worker>,
         core: u16,
         sockets: Vec<(TcpListener, Listener)>,
-        http3: Vec<(DatagramSocket, Listener)>,
+        http3: Vec<Http3Socket>,
     ) -> Listening {
         let open = sockets.into_iter().map(|(socket, of)| Open::new(worker, socket, &of));
-        let open = open.collect();
-        let mut listening = Listening { open, http3: Vec::new(), worker: Rc::clone(worker), core };
-        for (socket, listener) in http3 {
-            listening.open_http3(Ok(socket), &listener);
+        let (open, worker) = (open.collect(), Rc::clone(worker));
+        let (http3_open, closing) = (Vec::new(), Vec::new());
+        let mut listening = Listening { open, http3: http3_open, closing, worker, core };
+        for socket in http3 {
+            let address = socket.listener.address;
+            let opened = listening.new_http3(socket);
+            listening.put_http3(address, opened);
         }
         listening
     }
 
-    fn open_http3(&mut self, socket: io::Result<DatagramSocket>, listener: &Listener) {
-        let context = ListenerContext::new(listener);
-        let (worker, core) = (Rc::clone(&self.worker), self.core);
-        match socket.and_then(|socket| Http3Endpoint::new(worker, context, socket, core)) {
-            Ok(endpoint) => {
-                runtime::spawn(Rc::clone(&endpoint).run()).detach();
-                self.http3.push((listener.address, endpoint));
-            }
-            Err(error) => {
-                tracing::error!(address = %listener.address, %error, "HTTP/3 is not served");
+    fn new_http3(&self, socket: Http3Socket) -> io::Result<Rc<Http3Endpoint>> {
+        let Http3Socket { socket, listener, held } = socket;
+        let context = ListenerContext::new(&listener);
+        let endpoint = Http3Endpoint::new(Rc::clone(&self.worker), context, socket, self.core)?;
+        let running = Rc::clone(&endpoint).run();
+        let run = async move {
+            running.await;
+            drop(held);
+        };
+        runtime::spawn(run).detach();
+        Ok(endpoint)
+    }
+
+    fn put_http3(&mut self, address: SocketAddr, opened: io::Result<Rc<Http3Endpoint>>) {
+        match opened {
+            Ok(endpoint) => self.http3.push((address, endpoint)),
+            Err(error) => tracing::error!(%address, %error, "HTTP/3 is not served"),
+        }
+    }
+
+    /// Begins HTTP/3 at an address. An endpoint that still has connections there has the same
+    /// socket, and takes new ones again.
+    fn open_http3(&mut self, of_core: DatagramsOfCore) {
+        let address = of_core.1.address;
+        if self.http3.iter().any(|(there, _)| *there == address) {
+            // It was taken away and given back before this core came to it.
+            return;
+        }
+        let opened = self.reopen_http3(&of_core.1).transpose();
+        let opened = opened
+            .unwrap_or_else(|| Http3Socket::of_core(of_core).and_then(|it| self.new_http3(it)));
+        self.put_http3(address, opened);
+    }
+
+    fn reopen_http3(&self, listener: &Listener) -> io::Result<Option<Rc<Http3Endpoint>>> {
+        let there = self.closing.iter().filter(|(address, _)| *address == listener.address);
+        for endpoint in there.filter_map(|(_, endpoint)| endpoint.upgrade()) {
+            if endpoint.reopen(ListenerContext::new(listener))? {
+                return Ok(Some(endpoint));
             }
         }
+        Ok(None)
     }
 
     /// Closes the sockets whose listeners have no HTTP/3 any more; the others have another
     /// configuration.
     fn change_http3(&mut self, listeners: &[Listener]) {
+        let closing = &mut self.closing;
+        closing.retain(|(_, endpoint)| endpoint.strong_count() > 0);
         self.http3.retain(|(address, endpoint)| {
             let listener = listeners.iter().find(|of| of.address == *address && of.http3);
             match listener.map(|of| endpoint.replace_listener(ListenerContext::new(of))) {
@@ -106,6 +160,7 @@ impl Listening {
                 }
                 None => {
                     endpoint.close();
+                    closing.push((*address, Rc::downgrade(endpoint)));
                     false
                 }
             }
@@ -113,10 +168,8 @@ impl Listening {
     }
 
     /// Puts another configuration in force, for new connections and for the requests of open ones.
-    pub(crate) fn change(&mut self, change: Change) {
-        let Change::Snapshot { snapshot, listeners, sockets, datagrams, gone } = change else {
-            return;
-        };
+    pub(crate) fn change(&mut self, update: Update) {
+        let Update { snapshot, listeners, sockets, datagrams, gone } = update;
         self.worker.replace_snapshot(*snapshot);
         for at in (0..self.open.len()).rev() {
             if gone.contains(&self.open[at].address) {
@@ -129,8 +182,8 @@ impl Listening {
             }
         }
         self.change_http3(&listeners);
-        for (socket, listener) in datagrams {
-            self.open_http3(DatagramSocket::from_std(socket), &listener);
+        for of_core in datagrams {
+            self.open_http3(of_core);
         }
         for (socket, listener) in sockets {
             match TcpListener::from_std(socket) {

@@ -10,6 +10,7 @@ use metrics::Described;
 use store::disk::DiskStore;
 
 use crate::control::Control;
+use crate::log_to::LogTo;
 use crate::metrics_text::{LOG_LINES_LOST, SharedFigures};
 
 /// One server.
@@ -19,6 +20,17 @@ pub(crate) struct Process {
     pub(crate) control: Control,
     /// What the dashboard's page asks for.
     pub(crate) dashboard_token: Option<dashboard::Token>,
+}
+
+/// From now on, a panic of any thread ends the process (see [`core_io::panics`]). Lines of this log
+/// that the cores have handed over are written before.
+pub fn end_process_at_panic(log: &LogTo) {
+    let sink = log.sink();
+    core_io::panics::end_process(move || {
+        if let Sink::Thread(queue) = &sink {
+            queue.wait_until_written();
+        }
+    });
 }
 
 /// A user of the disk, which stays open for it. Reports its end to the disk, however it ends.

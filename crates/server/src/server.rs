@@ -8,22 +8,24 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runtime::net::{DatagramSocket, TcpListener};
+use core_io::panics;
+use runtime::net::TcpListener;
 use runtime::process::{self, Predecessor, ServiceState, Successor};
 use runtime::stop::StopSource;
-use runtime::sync::{Sender, inbox};
+use runtime::sync::Sender;
 use runtime::{Options, Runtime};
 use store::disk::{DiskStore, OpenError, Start};
 
-use crate::change::{CHANGES_MAX, Change};
+use crate::change::{ChangeSender, DatagramsOfCore, OfCore, Update, changes};
 use crate::control::{Answer, Event, Order, Orders};
 use crate::core::Core;
 use crate::descriptors::descriptors;
 use crate::handover;
 use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
+use crate::listening::Http3Socket;
 use crate::log_to::LogTo;
 use crate::process::Process;
-use crate::sockets::{DatagramsOfCore, OfCore, Sockets};
+use crate::sockets::Sockets;
 use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
 use exchange::snapshot::Snapshot;
@@ -55,7 +57,7 @@ pub struct Renewal<'r> {
 #[derive(Debug)]
 pub struct Server {
     threads: Vec<JoinHandle<()>>,
-    changes: Vec<Sender<Change>>,
+    changes: Vec<ChangeSender>,
     bound: Bound,
     sockets: Sockets,
     stop: StopSource,
@@ -159,11 +161,10 @@ impl Server {
         let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
         let sockets = self.sockets.of_core(index, listeners).map_err(StartError::System)?;
-        let datagrams =
-            self.sockets.datagrams_of_core(index, listeners).map_err(StartError::System)?;
+        let datagrams = self.sockets.datagrams_of_core(index, listeners);
         let admin = if index == 0 { self.sockets.of_admin() } else { Ok(None) };
         let admin = admin.map_err(StartError::System)?;
-        let (sender, changes) = inbox(CHANGES_MAX);
+        let (sender, changes) = changes();
         let (stop, ended) = (self.stop.token(), Ended(self.orders.clone()));
         let run = move || {
             let _ended = ended;
@@ -174,7 +175,7 @@ impl Server {
                     return;
                 }
             };
-            runtime.block_on(async move {
+            let serve = async move {
                 let taken = take(sockets, datagrams, admin);
                 match taken {
                     Ok(Taken { listeners, http3, admin }) => {
@@ -186,7 +187,8 @@ impl Server {
                         let _ = started.send(Err(error));
                     }
                 }
-            });
+            };
+            panics::as_core(|| runtime.block_on(serve));
         };
         let thread = std::thread::Builder::new()
             .name(format!("core-{index}"))
@@ -227,6 +229,9 @@ impl Server {
 
     /// Carries out orders until it has stopped and its log is written. Returns the number of lost
     /// log lines.
+    ///
+    /// # Panics
+    /// When a core has panicked. The others are stopped before.
     pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
         let mut running = self.threads.len();
         while running > 0 {
@@ -235,15 +240,16 @@ impl Server {
                 Ok(Event::CoreEnded { failed }) => {
                     running -= 1;
                     if failed {
-                        tracing::error!(left = running, "a core has failed");
+                        // Its sockets would still get their share of the connections.
+                        self.stop.stop();
                     }
                 }
                 Err(_) => break,
             }
         }
-        for thread in self.threads {
-            // A failure was reported when the thread ended.
-            let _ = thread.join();
+        let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        if let Some(panicked) = ended.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panicked);
         }
         if self.handed_over
             && let Some(predecessor) = self.predecessor
@@ -323,23 +329,21 @@ impl Server {
         share_tickets(&self.tickets, listeners.iter().map(|of| (of, of.address)));
         let mut of_cores = Vec::new();
         for core in 0..cores {
-            let sockets = change.of_core(core, cores, &named);
-            let datagrams = change.datagrams_of_core(core, &named);
-            let both = sockets.and_then(|sockets| Ok((sockets, datagrams?)));
-            of_cores.push(both.map_err(|error| error.to_string())?);
+            let sockets = change.of_core(core, cores, &named).map_err(|error| error.to_string())?;
+            of_cores.push((sockets, change.datagrams_of_core(core, &named)));
         }
         // Last: from here on nothing fails, so that the registries of what outlives a reload hold
         // what is in force.
         let snapshot = Snapshot::new(config, &self.process.shared);
         for (index, (sockets, datagrams)) in of_cores.into_iter().enumerate() {
-            let change = Change::Snapshot {
+            let is_there = self.changes[index].update(Update {
                 snapshot: Box::new(snapshot.clone()),
                 listeners: listeners.clone(),
                 sockets,
                 datagrams,
                 gone: change.gone.clone(),
-            };
-            self.send_change(index, change);
+            });
+            warn_if_ended(index, is_there);
         }
         let mut text = format!("configuration {} is in force", self.process.control.reloaded());
         for address in change.added() {
@@ -355,12 +359,6 @@ impl Server {
         self.sockets.put(change);
         self.bound.listen = self.sockets.listen();
         Ok(text)
-    }
-
-    fn send_change(&self, index: usize, change: Change) {
-        if let Err(error) = self.changes[index].send(change) {
-            tracing::error!(core = index, %error, "a core did not get a change");
-        }
     }
 
     /// Starts the program again and, once it serves, leaves the sockets to it.
@@ -393,10 +391,16 @@ impl Server {
 
     /// From here on the sockets are the successor's, which holds each of them open.
     fn let_go(&mut self) {
-        for core in 0..self.changes.len() {
-            self.send_change(core, Change::HandedOver);
+        for (index, core) in self.changes.iter().enumerate() {
+            warn_if_ended(index, core.hand_over());
         }
         self.sockets = Sockets::default();
+    }
+}
+
+fn warn_if_ended(core: usize, is_there: bool) {
+    if !is_there {
+        tracing::error!(core, "a core has ended, and does not get a change");
     }
 }
 
@@ -477,7 +481,7 @@ fn fit(config: &mut Config, workers: usize) {
 /// What a core accepts from: of its listeners, and of the admin.
 struct Taken {
     listeners: Vec<(TcpListener, Listener)>,
-    http3: Vec<(DatagramSocket, Listener)>,
+    http3: Vec<Http3Socket>,
     admin: Option<TcpListener>,
 }
 
@@ -491,10 +495,7 @@ fn take(
         .into_iter()
         .map(|(socket, of)| TcpListener::from_std(socket).map(|socket| (socket, of)))
         .collect();
-    let http3: io::Result<_> = datagrams
-        .into_iter()
-        .map(|(socket, of)| DatagramSocket::from_std(socket).map(|socket| (socket, of)))
-        .collect();
+    let http3: io::Result<_> = datagrams.into_iter().map(Http3Socket::of_core).collect();
     let admin = admin.map(TcpListener::from_std).transpose()?;
     Ok(Taken { listeners: listeners?, http3: http3?, admin })
 }

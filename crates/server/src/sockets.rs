@@ -6,15 +6,19 @@
 //! whatever the number of cores was when it was bound.
 //! Who owns: this table keeps every socket open; a core works on a duplicate.
 //! What never happens: a socket with unaccepted connections is closed, unless its address has gone
-//! from the configuration: closing resets the connections in its queue.
+//! from the configuration: closing resets the connections in its queue. A reload is refused because
+//! of a socket that this process itself still holds for HTTP/3: a core holds its socket until the
+//! last connection has ended, and takes it back if its listener has HTTP/3 again before that.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Weak};
 
 use runtime::net::ListenOptions;
 use runtime::process;
 
+use crate::change::{DatagramsOfCore, OfCore};
 use crate::start_error::StartError;
 use config::Listener;
 
@@ -26,8 +30,9 @@ struct Group {
     /// As bound.
     bound: SocketAddr,
     sockets: Vec<TcpListener>,
-    /// For HTTP/3, if the listener has it: one for each core, in their order.
-    datagrams: Vec<UdpSocket>,
+    /// For HTTP/3, if the listener has it: one for each core, in their order. A core holds its own
+    /// as long as it has connections there.
+    datagrams: Vec<Arc<UdpSocket>>,
 }
 
 /// All listening sockets.
@@ -36,13 +41,10 @@ pub struct Sockets {
     groups: Vec<Group>,
     admin: Option<Group>,
     cores: usize,
+    /// Sockets of addresses that have no HTTP/3 any more, in the order of the cores. Each lives as
+    /// long as its core holds it.
+    draining: Vec<(SocketAddr, Vec<Weak<UdpSocket>>)>,
 }
-
-/// A socket for one core, and the listener it belongs to.
-pub(crate) type OfCore = (TcpListener, Listener);
-
-/// The same for HTTP/3.
-pub(crate) type DatagramsOfCore = (UdpSocket, Listener);
 
 impl Sockets {
     /// Binds the addresses of the listeners, so that each of `cores` cores can accept. Sockets of
@@ -58,7 +60,7 @@ impl Sockets {
         inherited: Vec<TcpListener>,
     ) -> Result<(Sockets, Vec<SocketAddr>), StartError> {
         let mut left = Passed::sorted(inherited);
-        let mut sockets = Sockets { groups: Vec::new(), admin: None, cores };
+        let mut sockets = Sockets { admin: None, cores, ..Sockets::default() };
         let named: Vec<SocketAddr> =
             listeners.iter().map(|listener| listener.address).chain(admin).collect();
         for listener in listeners {
@@ -83,8 +85,8 @@ impl Sockets {
         for (group, listener) in self.groups.iter_mut().zip(listeners) {
             let is_it =
                 |socket: &mut UdpSocket| socket.local_addr().is_ok_and(|at| at == group.bound);
-            let passed = inherited.extract_if(.., is_it).collect();
-            group.bind_datagrams(listener, self.cores, passed)?;
+            let passed = inherited.extract_if(.., is_it).map(|socket| Some(Arc::new(socket)));
+            group.bind_datagrams(listener, self.cores, passed.collect())?;
         }
         Ok(())
     }
@@ -94,7 +96,7 @@ impl Sockets {
         &self,
         core: usize,
         listeners: &[Listener],
-    ) -> io::Result<Vec<DatagramsOfCore>> {
+    ) -> Vec<DatagramsOfCore> {
         datagrams_of_core(self.groups.iter().zip(listeners), core)
     }
 
@@ -137,7 +139,8 @@ impl Sockets {
                 None => (Group::bind(listener.address, self.cores, Vec::new())?, true),
             });
             let (group, _) = groups.last_mut().expect("it was pushed just now");
-            if group.bind_datagrams(listener, self.cores, Vec::new())? {
+            let draining = self.draining(group.bound);
+            if group.bind_datagrams(listener, self.cores, draining)? {
                 with_datagrams.push(group.bound);
             }
         }
@@ -145,9 +148,26 @@ impl Sockets {
         Ok(Change { groups, with_datagrams, gone })
     }
 
+    /// The sockets for HTTP/3 that cores still hold at this address, in the order of the cores.
+    fn draining(&self, address: SocketAddr) -> Vec<Option<Arc<UdpSocket>>> {
+        let there = self.draining.iter().find(|(at, _)| *at == address);
+        there.map_or_else(Vec::new, |(_, of)| of.iter().map(Weak::upgrade).collect())
+    }
+
     /// Puts a change in place. The cores hold removed sockets until they have closed them.
     pub(crate) fn put(&mut self, change: Change) {
-        self.groups = change.groups.into_iter().map(|(group, _)| group).collect();
+        let groups: Vec<Group> = change.groups.into_iter().map(|(group, _)| group).collect();
+        let has_http3 =
+            |at| groups.iter().any(|group| group.bound == at && !group.datagrams.is_empty());
+        self.draining
+            .retain(|(at, of)| !has_http3(*at) && of.iter().any(|of| of.strong_count() > 0));
+        for group in self.groups.iter().filter(|group| !group.datagrams.is_empty()) {
+            if !has_http3(group.bound) {
+                let of_cores = group.datagrams.iter().map(Arc::downgrade).collect();
+                self.draining.push((group.bound, of_cores));
+            }
+        }
+        self.groups = groups;
     }
 
     /// All sockets, in an order that [`Sockets::bind`] understands.
@@ -185,7 +205,7 @@ impl Change {
         &self,
         core: usize,
         listeners: &[Listener],
-    ) -> io::Result<Vec<DatagramsOfCore>> {
+    ) -> Vec<DatagramsOfCore> {
         let pairs = self.groups.iter().map(|(group, _)| group).zip(listeners);
         let is_new = |(group, _): &(&Group, _)| self.with_datagrams.contains(&group.bound);
         datagrams_of_core(pairs.filter(is_new), core)
@@ -218,19 +238,16 @@ fn of_core<'g>(
     Ok(given)
 }
 
-/// Duplicates of the sockets of one core for HTTP/3.
+/// The sockets of one core for HTTP/3.
 fn datagrams_of_core<'g>(
     groups: impl Iterator<Item = (&'g Group, &'g Listener)>,
     core: usize,
-) -> io::Result<Vec<DatagramsOfCore>> {
-    let mut given = Vec::new();
-    for (group, listener) in groups {
-        if let Some(socket) = group.datagrams.get(core) {
-            let listener = Listener { address: group.bound, ..listener.clone() };
-            given.push((socket.try_clone()?, listener));
-        }
-    }
-    Ok(given)
+) -> Vec<DatagramsOfCore> {
+    let of_core = |(group, listener): (&'g Group, &'g Listener)| {
+        let socket = Arc::clone(group.datagrams.get(core)?);
+        Some((socket, Listener { address: group.bound, ..listener.clone() }))
+    };
+    groups.filter_map(of_core).collect()
 }
 
 impl Group {
@@ -267,22 +284,22 @@ impl Group {
 
     fn duplicate(&self) -> Result<Group, StartError> {
         let sockets: io::Result<_> = self.sockets.iter().map(TcpListener::try_clone).collect();
-        let datagrams: io::Result<_> = self.datagrams.iter().map(UdpSocket::try_clone).collect();
         Ok(Group {
             configured: self.configured,
             bound: self.bound,
             sockets: sockets.map_err(StartError::System)?,
-            datagrams: datagrams.map_err(StartError::System)?,
+            datagrams: self.datagrams.clone(),
         })
     }
 
     /// Binds the UDP port for each core if the listener has HTTP/3 and it is not bound; true if it
     /// did. Closes it if the listener has no HTTP/3. A core without a socket serves no HTTP/3.
+    /// `there` are sockets that are bound already, in the order of the cores.
     fn bind_datagrams(
         &mut self,
         listener: &Listener,
         cores: usize,
-        passed: Vec<UdpSocket>,
+        mut there: Vec<Option<Arc<UdpSocket>>>,
     ) -> Result<bool, StartError> {
         if !listener.http3 {
             self.datagrams.clear();
@@ -292,19 +309,21 @@ impl Group {
             return Ok(false);
         }
         let named = |error| StartError::Bind(self.configured, error);
-        let mut sockets = passed;
         // Without its reader, a socket would swallow its share of the datagrams.
-        sockets.truncate(cores);
-        if sockets.is_empty() {
-            // As for connections: another server is detected by not sharing first.
-            if cores > 1 {
-                drop(process::bind_datagrams(self.bound, false).map_err(named)?);
-            }
-            sockets.push(process::bind_datagrams(self.bound, cores > 1).map_err(named)?);
+        there.truncate(cores);
+        let is_ours = there.iter().any(Option::is_some);
+        // As for connections: another server is detected by not sharing first.
+        if !is_ours && cores > 1 {
+            drop(process::bind_datagrams(self.bound, false).map_err(named)?);
         }
-        while sockets.len() < cores {
-            let Ok(socket) = process::bind_datagrams(self.bound, true) else { break };
-            sockets.push(socket);
+        let bind = || process::bind_datagrams(self.bound, cores > 1 || is_ours).map(Arc::new);
+        let mut sockets = Vec::with_capacity(cores);
+        for socket in there.into_iter().chain(std::iter::repeat(None)).take(cores) {
+            match socket.map_or_else(bind, Ok) {
+                Ok(socket) => sockets.push(socket),
+                Err(error) if sockets.is_empty() => return Err(named(error)),
+                Err(_) => break,
+            }
         }
         self.datagrams = sockets;
         Ok(true)
@@ -410,6 +429,38 @@ mod tests {
         let (old, _) = Sockets::bind(&[reverse_at("127.0.0.1:0")], None, 2, Vec::new()).unwrap();
         let again = reverse_at(&old.listen()[0].to_string());
         assert!(matches!(Sockets::bind(&[again], None, 2, Vec::new()), Err(StartError::Bind(..))));
+    }
+
+    /// The reload that gave HTTP/3 back to a listener failed with EADDRINUSE, because a core still
+    /// served connections there.
+    #[test]
+    fn a_socket_for_http3_that_drains_is_taken_back_by_a_reload() {
+        for cores in [1, 3] {
+            let with = Listener { http3: true, ..reverse_at("127.0.0.1:0") };
+            let without = [Listener { http3: false, ..with.clone() }];
+            let with = [with];
+            let (mut sockets, _) = Sockets::bind(&with, None, cores, Vec::new()).unwrap();
+            sockets.bind_datagrams(&with, Vec::new()).unwrap();
+            // The last core has a connection, and the others have none.
+            let (held, _) = sockets.datagrams_of_core(cores - 1, &with).remove(0);
+            let reload = |sockets: &mut Sockets, listeners: &[Listener]| {
+                let change = sockets.reload(listeners).unwrap();
+                let new = (0..cores).flat_map(|core| change.datagrams_of_core(core, listeners));
+                let new: Vec<_> = new.map(|(socket, _)| socket).collect();
+                sockets.put(change);
+                new
+            };
+            assert!(reload(&mut sockets, &without).is_empty());
+            let back = reload(&mut sockets, &with);
+            assert_eq!(back.len(), cores);
+            assert!(Arc::ptr_eq(&back[cores - 1], &held), "its core goes on with it");
+            assert_eq!(sockets.draining.len(), 0);
+            drop((back, held));
+            // No core holds it any more, and the port is free.
+            reload(&mut sockets, &without);
+            assert!(UdpSocket::bind(sockets.listen()[0]).is_ok());
+            assert_eq!(reload(&mut sockets, &with).len(), cores);
+        }
     }
 
     #[test]

@@ -22,11 +22,14 @@ use common::{Response, content, read_log_line, read_metrics, read_response};
 #[path = "real/allocations.rs"]
 mod allocations;
 mod common;
+#[path = "real/panics.rs"]
+mod panics;
 
 /// The longest wait for anything, so that a test that hangs fails and says where.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An origin with a thread for each connection: content by target, `?delay=MS` before the answer.
+/// An origin with a thread for each connection: content by target, `?delay=MS` before the answer,
+/// none with `?break=1`.
 struct Origin {
     address: SocketAddr,
     fetches: Arc<Mutex<HashMap<String, usize>>>,
@@ -65,6 +68,9 @@ fn serve(mut stream: TcpStream, fetches: &Mutex<HashMap<String, usize>>) {
         }
         let sent: Vec<u8> = buf.drain(..length).collect();
         *fetches.lock().unwrap().entry(target.clone()).or_default() += 1;
+        if asks(&target, "break").is_some() {
+            return;
+        }
         if let Some(ms) = asks(&target, "delay") {
             thread::sleep(Duration::from_millis(ms.parse().unwrap()));
         }

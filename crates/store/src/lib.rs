@@ -79,6 +79,7 @@ impl Options {
 
 /// The largest power of two not above `count`, which is not zero.
 fn power_of_two_below(count: usize) -> usize {
+    assert!(count > 0);
     1 << (usize::BITS - 1 - count.leading_zeros())
 }
 
@@ -178,6 +179,7 @@ impl<V> Store<V> {
         }
         let shards = options.shards.clamp(1, SHARDS_MAX);
         let shards = power_of_two_below(shards);
+        assert!(shards.is_power_of_two(), "a shard is chosen by bits of the key");
         let shard_bytes_max = options.bytes_max / shards as u64;
         let expected = (shard_bytes_max / OBJECT_BYTES_EXPECTED).min(OBJECTS_EXPECTED_MAX);
         let shard = |_| Padded(Lock::new(&SHARD, Shard::new(shard_bytes_max, expected as usize)));

@@ -163,7 +163,9 @@ impl Records {
         if let Recorded::Exact { tag: true, .. } = what {
             self.tag.note(mark, soft);
         }
-        self.is_full().then(|| self.fold(mark))
+        let folded = self.is_full().then(|| self.fold(mark));
+        assert!(!self.is_full(), "the records are bounded");
+        folded
     }
 
     fn is_full(&self) -> bool {
@@ -240,6 +242,7 @@ impl Purges {
         };
         let mut records = self.write();
         let mark = Mark { generation: self.count.load(Ordering::Relaxed) + 1, at_ms: now_ms };
+        assert!(records.floor < mark.generation, "a purge is newer than every sweep");
         record(&what, mark);
         let folded = records.note(what, soft, mark);
         // Under the lock: a thread that sees the new count also finds its record.
@@ -312,8 +315,10 @@ impl Purges {
         }
         let old = std::mem::take(&mut records.young);
         let before = std::mem::replace(&mut records.old, old);
+        assert!(before.is_empty(), "the sweep before has dropped its records");
         records.sweeping = true;
         let up_to = self.count.load(Ordering::Relaxed);
+        assert!(records.floor <= up_to, "the floor is a generation that there was");
         drop(records);
         drop(before);
         Some(Sweep { up_to })
@@ -323,6 +328,7 @@ impl Purges {
     /// marked.
     pub fn end_sweep(&self, sweep: Sweep) {
         let mut records = self.write();
+        assert!(records.sweeping, "a sweep ends once");
         let old = std::mem::take(&mut records.old);
         records.sweeping = false;
         records.floor = records.floor.max(sweep.up_to);

@@ -180,7 +180,9 @@ impl<T> Policy<T> {
     /// The caller's value in a slot; `None` if it is free.
     #[must_use]
     pub fn held(&self, slot: Slot) -> Option<&T> {
-        self.nodes.get(slot as usize)?.held.as_ref()
+        let node = self.nodes.get(slot as usize)?;
+        debug_assert_eq!(node.held.is_none(), node.place == Place::Free);
+        node.held.as_ref()
     }
 
     /// Replaces the value in a taken slot. Returns the old one.
@@ -199,9 +201,11 @@ impl<T> Policy<T> {
     #[inline]
     pub fn touch(&mut self, slot: Slot) {
         let node = &mut self.nodes[slot as usize];
+        debug_assert!(node.place != Place::Free, "only a stored object is touched");
         if node.touches < TOUCHES_MAX {
             node.touches += 1;
         }
+        debug_assert!(node.touches <= TOUCHES_MAX);
     }
 
     /// Adds an object: to main if the ghost remembers it, otherwise to small. The key must not be
@@ -243,7 +247,9 @@ impl<T> Policy<T> {
     /// Puts a detached object back with its new size, as the youngest of its queue. It keeps its
     /// touches.
     pub fn attach(&mut self, detached: Detached, bytes: u64) {
-        self.nodes[detached.slot as usize].bytes = bytes;
+        let node = &mut self.nodes[detached.slot as usize];
+        assert!(node.held.is_some(), "a detached object keeps its slot");
+        node.bytes = bytes;
         self.push(detached.slot, detached.place);
     }
 
@@ -279,6 +285,7 @@ impl<T> Policy<T> {
         while self.main.len > 0 {
             let slot = self.main.tail;
             self.unlink(slot);
+            debug_assert_eq!(self.node(slot).place, Place::Main);
             if self.node(slot).touches == 0 || moves >= MOVES_PER_EVICTION_MAX {
                 return Some(self.free_slot(slot));
             }
@@ -309,6 +316,7 @@ impl<T> Policy<T> {
             return slot;
         }
         let slot = self.free;
+        assert!(self.node(slot).place == Place::Free, "the free list has free slots only");
         self.free = self.node(slot).older;
         self.nodes[slot as usize] = node;
         slot
@@ -328,6 +336,7 @@ impl<T> Policy<T> {
         let bytes = self.node(slot).bytes;
         let queue = self.queue_mut(place);
         let old_head = std::mem::replace(&mut queue.head, slot);
+        assert!((queue.len == 0) == (old_head == NONE), "a queue without objects has no head");
         if old_head == NONE {
             queue.tail = slot;
         }
@@ -344,6 +353,9 @@ impl<T> Policy<T> {
         let node = self.node(slot);
         let (younger, older, bytes, place) = (node.younger, node.older, node.bytes, node.place);
         let queue = self.queue_mut(place);
+        assert!(queue.len > 0 && queue.bytes >= bytes, "a queue counts what is in it");
+        debug_assert_eq!(younger == NONE, queue.head == slot);
+        debug_assert_eq!(older == NONE, queue.tail == slot);
         if younger == NONE {
             queue.head = older;
         }
@@ -352,6 +364,7 @@ impl<T> Policy<T> {
         }
         queue.len -= 1;
         queue.bytes -= bytes;
+        assert!((queue.len == 0) == (queue.head == NONE), "a queue without objects has no head");
         if younger != NONE {
             self.nodes[younger as usize].older = older;
         }

@@ -61,6 +61,7 @@ impl<V> Shard<V> {
     }
 
     pub(crate) fn len(&self) -> usize {
+        debug_assert!(self.outdated <= self.policy.len());
         self.policy.len() - self.outdated
     }
 
@@ -107,6 +108,7 @@ impl<V> Shard<V> {
         let rehash = |&at: &Slot| bits(policy.key(at).expect("the index names taken slots"));
         index.insert_unique(bits(key.to_u128()), slot, rehash);
         self.counters.inserts += 1;
+        self.check();
     }
 
     /// Replaces the value of a key if the current one passes the test. Otherwise pushes `value` to
@@ -154,6 +156,7 @@ impl<V> Shard<V> {
         self.generation = self.generation.wrapping_add(1);
         self.outdated = self.policy.len();
         self.sweep_at = 0;
+        assert!(self.len() == 0, "nothing is stored after a clear");
     }
 
     /// Checks this many slots for objects of older generations. True if none remain.
@@ -162,6 +165,7 @@ impl<V> Shard<V> {
             if self.outdated == 0 {
                 return true;
             }
+            assert!(self.policy.slots() >= self.outdated, "each object has a slot");
             let at = self.sweep_at % self.policy.slots();
             self.sweep_at = at + 1;
             let slot = Slot::try_from(at).expect("a slot has 32 bits");
@@ -213,6 +217,14 @@ impl<V> Shard<V> {
         self.bytes_max = bytes_max;
         self.policy.resize(bytes_max);
         self.shrink_to(bytes_max, usize::MAX, leaving);
+        self.check();
+    }
+
+    /// What holds after each change.
+    fn check(&self) {
+        assert!(self.policy.bytes() <= self.bytes_max, "a shard keeps its bound");
+        assert!(self.index.len() == self.policy.len(), "every object is in the index, once");
+        assert!(self.outdated <= self.policy.len(), "outdated objects are objects");
     }
 
     fn replace_at(&mut self, slot: Slot, value: V, bytes: u64, leaving: &mut Leaving<V>) {
@@ -226,6 +238,7 @@ impl<V> Shard<V> {
             self.policy.attach(detached, bytes);
         }
         self.counters.replaces += 1;
+        self.check();
     }
 
     fn make_room(&mut self, bytes: u64, leaving: &mut Leaving<V>) {
@@ -253,6 +266,7 @@ impl<V> Shard<V> {
             .expect("every object is in the index")
             .remove();
         if gone.held.generation != self.generation {
+            assert!(self.outdated > 0, "a clear has counted every older object");
             self.outdated -= 1;
         }
         gone.held.value

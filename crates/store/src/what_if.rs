@@ -173,6 +173,7 @@ impl Miniature {
         let Miniature { index, policy, .. } = self;
         let rehash = |&at: &Slot| policy.key(at).expect("the index names taken slots") as u64;
         index.insert_unique(key as u64, slot, rehash);
+        self.check();
         true
     }
 
@@ -187,6 +188,12 @@ impl Miniature {
         } else {
             self.remove(slot);
         }
+        self.check();
+    }
+
+    fn check(&self) {
+        assert!(self.policy.bytes() <= self.bytes_max, "a miniature keeps its bound");
+        assert!(self.index.len() == self.policy.len(), "every object is in the index, once");
     }
 
     fn make_room(&mut self, bytes: u64) {
@@ -294,6 +301,7 @@ impl WhatIf {
     /// Applies what one core gathered: at most [`BATCH_MAX`] accesses to sampled keys, and its
     /// counts of all accesses. Returns which keys to sample from now on.
     pub fn apply(&mut self, sampled: &[Access], counted: Counted, now_ms: u64) -> Threshold {
+        assert!(sampled.len() <= BATCH_MAX, "what exceeds a batch is applied later");
         self.age(now_ms);
         let rate = self.threshold.rate();
         self.expected.add(counted.accesses as f64 * rate, counted.bytes as f64 * rate);
@@ -308,6 +316,7 @@ impl WhatIf {
         while self.largest() > SAMPLE_OBJECTS_MAX && self.threshold.0 > 1 {
             self.halve();
         }
+        assert!(self.largest() <= SAMPLE_OBJECTS_MAX || self.threshold.0 <= 1);
         self.threshold
     }
 

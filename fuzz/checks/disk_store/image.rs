@@ -273,7 +273,8 @@ impl Image {
         let sums = self.sums();
         let (file, preamble) = self.saved();
         let slices_at = usize::try_from(preamble.slices_at()).ok()?;
-        let mut entries = self.files[file].get(slices_at + SLICE_HEADER_BYTES..)?.to_vec();
+        let entries_at = slices_at.checked_add(SLICE_HEADER_BYTES)?;
+        let mut entries = self.files[file].get(entries_at..)?.to_vec();
         let at = at % (entries.len() + 1);
         lay(&mut entries, at, bytes);
         let mut slice = slice_header(&sums, preamble.nonce, &entries);

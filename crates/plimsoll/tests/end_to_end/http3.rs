@@ -1,5 +1,7 @@
 //! HTTP/3 with other programs as clients: aioquic and Chromium.
 
+mod reloads;
+
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -757,36 +759,6 @@ fn a_restart_closes_connections_of_http3_and_new_ones_work() {
     is(&answers[0], "200", &content(100));
     assert_eq!(proxy.child.ended(SOON).code(), Some(0));
     successor.ends(Some("TERM"));
-}
-
-#[test]
-fn a_reload_turns_http3_off_and_on() {
-    let home = Home::new();
-    let origin = Recorder::start();
-    let proxy = proxy(&home, &origin.url(), "[server]\nadmin = \"127.0.0.1:0\"\n");
-    let port = proxy.address().port();
-    let hit = || {
-        let answers = take(&home, port, json!([{"do": "get", "path": "/cached/100"}]));
-        is(&answers[0], "200", &content(100));
-    };
-    hit();
-    let on = home.read("http3.toml");
-    let admin = proxy.admin().to_string();
-    home.write("http3.toml", on.replace("http3 = true\n", ""));
-    plimsoll(&["reload", "--admin", &admin]).succeeded();
-    // The connection of before may be there for a moment.
-    wait_for("the UDP port to close", SOON, || {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        socket.connect(proxy.address()).unwrap();
-        socket.send(b"x").unwrap();
-        let error = socket.recv(&mut [0; 10]).unwrap_err();
-        (error.kind() == ErrorKind::ConnectionRefused).then_some(())
-    });
-    home.write("http3.toml", on);
-    plimsoll(&["reload", "--admin", &admin]).succeeded();
-    hit();
-    assert_eq!(proxy.stopped().0, Some(0));
 }
 
 #[test]

@@ -22,7 +22,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,7 +30,7 @@ use std::task::{Context, Poll};
 use cache::Look;
 use cache::stored::{Stored, Use};
 use core_io::spares::Reused;
-use core_io::{Buffers, CoreIo};
+use core_io::{Buffers, CoreIo, panics};
 use http1::{Method, OwnedRequest, RequestHead};
 use outcome::Refusal;
 use runtime::Either;
@@ -149,7 +149,10 @@ async fn exchange(
         head: &head,
         look: Look::Use,
     };
-    let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
+    let ending = {
+        let serving = Exchange::new(context, &mut client, &body).serve_request(&mut body);
+        panics::serve(&head, pin!(serving)).await
+    };
     match ending {
         Ending::Complete(_) => {}
         Ending::BrokenOff(_) => {
@@ -433,6 +436,7 @@ impl Turn<'_> {
             if input.is_empty() {
                 return self.flush(output, None, Close::No);
             }
+            let named = panics::Serving::received(input);
             let parsed = self.worker.io.with_scratch(|scratch| {
                 match http1::parse_request(input, scratch, &self.worker.io.limits().http) {
                     Ok(None) => Ok(None),
@@ -442,6 +446,7 @@ impl Turn<'_> {
                     Err(reject) => Err(reject),
                 }
             });
+            named.done();
             match parsed {
                 Ok(None) => {
                     kept.bytes = Some(Box::new(input.to_vec()));

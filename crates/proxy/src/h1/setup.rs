@@ -23,6 +23,7 @@ use transport::tls::{self, Refused, ServerTls};
 
 use super::client::{ClientStream, linger};
 use super::response::append_refusal;
+use exchange::Slot;
 use exchange::listener::{ListenerContext, Setup};
 
 /// A connection that may send requests.
@@ -36,9 +37,10 @@ pub(crate) struct Accepted {
     pub(crate) original_destination: Option<Box<SocketAddr>>,
 }
 
-/// Sets a connection up; `None` if it is over.
+/// Sets a connection up; `None` if it is over. A client that a PROXY header names is counted by the
+/// quotas as soon as it is known, so that a connection too many costs no handshake of TLS.
 pub(crate) async fn pass(
-    io: &CoreIo,
+    slot: &Slot,
     setup: &Setup,
     listener: &ListenerContext,
     accepted: Accepted,
@@ -48,15 +50,19 @@ pub(crate) async fn pass(
     else {
         return Some(accepted);
     };
+    let io = &slot.worker.io;
     let _arriving = io.counters.states.arriving.while_here();
     let limit = io.limits().limits.handshake_timeout;
     let deadline = time::now() + limit;
     let Setup { proxies, tls, .. } = setup;
-    if let Some(proxies) = proxies
-        && let Some(ends) = proxied(io, proxies, &stream, (peer, listener), limit).await?
-    {
-        peer = ends.source;
-        original_destination = Some(Box::new(ends.destination));
+    if let Some(proxies) = proxies {
+        if let Some(ends) = proxied(io, proxies, &stream, (peer, listener), limit).await? {
+            peer = ends.source;
+            original_destination = Some(Box::new(ends.destination));
+        }
+        if !slot.is_within_quotas(listener, peer.ip()) {
+            return None;
+        }
     }
     let stream = match tls {
         None => Transport::Plain(stream),

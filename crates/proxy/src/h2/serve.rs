@@ -1,8 +1,9 @@
 //! How a request on a stream is served, over HTTP/2 and over HTTP/3.
 
+use std::pin::pin;
 use std::rc::Rc;
 
-use core_io::CoreIo;
+use core_io::{CoreIo, panics};
 use http1::{Expectation, Method, OwnedRequest, Reject, RequestHead, Version};
 use outcome::Refusal;
 
@@ -22,26 +23,34 @@ pub(crate) fn now_or_later(
     version: Version,
     answer_at_once: impl FnOnce(&RequestHead<'_>) -> bool,
 ) -> Result<Option<OwnedRequest>, Reject> {
-    io.with_scratch(|scratch| match http1::parse_request(text, scratch, &io.limits().http) {
-        Ok(Some(head)) => {
-            let head = head.over(version);
-            match answer_at_once(&head) {
-                true => Ok(None),
-                false => Ok(Some(head.detach())),
+    let named = panics::Serving::received(text);
+    let later =
+        io.with_scratch(|scratch| match http1::parse_request(text, scratch, &io.limits().http) {
+            Ok(Some(head)) => {
+                let head = head.over(version);
+                match answer_at_once(&head) {
+                    true => Ok(None),
+                    false => Ok(Some(head.detach())),
+                }
             }
-        }
-        Ok(None) => unreachable!("the head was written whole"),
-        Err(reject) => Err(reject),
-    })
+            Ok(None) => unreachable!("the head was written whole"),
+            Err(reject) => Err(reject),
+        });
+    named.done();
+    later
 }
 
 /// Serves a request by an exchange, up to the end of its stream.
 pub(crate) async fn exchange<S: Streams>(link: &Rc<S>, stream: S::Id, context: RequestContext<'_>) {
-    let head = &context.head;
+    let head = context.head;
     let is_awaited = head.expectation() != Expectation::None;
     let mut body = RequestBody::new(Rc::clone(link), stream, body_length(head), is_awaited);
     let mut client = StreamClient::new(Rc::clone(link), stream, head.method == Method::Head);
-    match Exchange::new(context, &mut client, &body).serve_request(&mut body).await {
+    let ending = {
+        let serving = Exchange::new(context, &mut client, &body).serve_request(&mut body);
+        panics::serve(head, pin!(serving)).await
+    };
+    match ending {
         Ending::Complete(_) => {
             client.end().await;
             body.discard().await;

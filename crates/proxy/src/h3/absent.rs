@@ -32,6 +32,10 @@ impl Endpoint {
         match self.0 {}
     }
 
+    pub fn reopen(&self, _listener: Rc<ListenerContext>) -> io::Result<bool> {
+        match self.0 {}
+    }
+
     pub fn leave(&self) {
         match self.0 {}
     }

@@ -70,6 +70,8 @@ enum Life {
     Closing,
     /// Another process has the socket, and passes on what belongs here.
     Left,
+    /// It receives nothing any more.
+    Ended,
 }
 
 /// A handshake in progress.
@@ -171,17 +173,32 @@ impl Endpoint {
 
     /// Accepts no more. Each connection ends when its requests have been answered.
     pub fn close(&self) {
-        self.end(Life::Closing);
+        self.turn_to(Life::Closing);
+    }
+
+    /// Accepts connections again after [`Endpoint::close`]. Those that were open end all the same.
+    /// False if it has ended.
+    ///
+    /// # Errors
+    /// As [`Endpoint::new`]; nothing has changed then.
+    pub fn reopen(&self, listener: Rc<ListenerContext>) -> io::Result<bool> {
+        if self.life.get() != Life::Closing {
+            return Ok(false);
+        }
+        self.replace_listener(listener)?;
+        self.turn_to(Life::Open);
+        Ok(true)
     }
 
     /// Leaves the socket to another process, which passes on what belongs to our connections. Each
     /// ends when its requests have been answered.
     pub fn leave(&self) {
-        self.end(Life::Left);
+        self.turn_to(Life::Left);
     }
 
-    fn end(&self, how: Life) {
-        self.life.set(how);
+    /// Goes on to another life, from which its connections learn whether they are to end.
+    fn turn_to(&self, life: Life) {
+        self.life.set(life);
         self.links.borrow().values().for_each(|link| link.wake());
         self.wake();
     }
@@ -200,6 +217,11 @@ impl Endpoint {
 
     /// Receives until it is closed, or left to another process, and has no connections.
     pub async fn run(self: Rc<Endpoint>) {
+        self.receive().await;
+        self.life.set(Life::Ended);
+    }
+
+    async fn receive(self: &Rc<Endpoint>) {
         let mut input = vec![0; RECEIVE_BYTES].into_boxed_slice();
         loop {
             match poll_fn(|cx| self.poll_ready(cx)).await {
@@ -269,7 +291,12 @@ impl Endpoint {
                     strays.send(self.local, core, stray());
                 }
                 Some((Owner::Predecessor, _)) if planted::is(planted::Bug::StraysKept) => {}
-                Some((Owner::Predecessor, _)) => strays.send_back(self.local, &stray()),
+                Some((Owner::Predecessor, header)) => {
+                    // The client of a handshake may have chosen an id that looks like ours.
+                    if !strays.send_back(self.local, &stray()) && header == Header::Long {
+                        self.take_one(datagram, from, to, ecn);
+                    }
+                }
                 Some((Owner::Unknown, Header::Short)) => {}
                 _ => self.take_one(datagram, from, to, ecn),
             }

@@ -3,13 +3,14 @@
 //! ```text
 //! successor:    "store\n"         "doors\n"                  reply       "ready\n"       reply ...
 //! predecessor:          granted          tickets, changes         granted         changes ...
+//!                                        backlog                                  backlog ...
 //! ```
 //!
 //! The successor requests what only one of the two can have, just before it needs it, and waits.
 //! Once it has requested the listeners ("doors"), the predecessor sends it the secrets of its
-//! session tickets, which are not acknowledged, and changes, which it applies and acknowledges one
-//! after the other until the predecessor has ended. The link does not know what either is. Any
-//! other text from the successor is the reason why it cannot serve.
+//! session tickets and a backlog, which are not acknowledged, and changes, which it applies and
+//! acknowledges one after the other until the predecessor has ended. The link does not know what
+//! they are. Any other text from the successor is the reason why it cannot serve.
 //! What never happens: one side sends out of turn, or waits for ever for the other after that has
 //! ended.
 
@@ -28,6 +29,7 @@ pub(super) const READY: &[u8] = b"ready\n";
 const GRANTED: u8 = b'G';
 const CHANGES: u8 = b'C';
 const TICKETS: u8 = b'T';
+const BACKLOG: u8 = b'B';
 const TAKEN: u8 = b'+';
 const NOT_TAKEN: u8 = b'-';
 /// The largest message.
@@ -46,6 +48,8 @@ pub enum Message {
     Changes(Vec<u8>),
     /// The secrets of session tickets.
     Tickets(Vec<u8>),
+    /// What the predecessor has not finished, and the successor goes on with.
+    Backlog(Vec<u8>),
 }
 
 /// Without the bytes: secrets must not get into a log.
@@ -55,6 +59,7 @@ impl std::fmt::Debug for Message {
             Message::Granted => f.write_str("Granted"),
             Message::Changes(bytes) => write!(f, "Changes({} bytes)", bytes.len()),
             Message::Tickets(bytes) => write!(f, "Tickets({} bytes)", bytes.len()),
+            Message::Backlog(bytes) => write!(f, "Backlog({} bytes)", bytes.len()),
         }
     }
 }
@@ -106,6 +111,14 @@ impl Link {
         self.send_message(TICKETS, secrets)
     }
 
+    /// Sends the successor what it goes on with: [`CHANGES_BYTES_MAX`] at most.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn send_backlog(&self, backlog: &[u8]) -> io::Result<()> {
+        self.send_message(BACKLOG, backlog)
+    }
+
     fn send_message(&self, kind: u8, bytes: &[u8]) -> io::Result<()> {
         let too_long = || io::Error::other("a message exceeds the limit of the link");
         let len = u32::try_from(bytes.len()).map_err(|_| too_long())?;
@@ -126,6 +139,7 @@ impl Link {
             GRANTED => Ok(Message::Granted),
             CHANGES => self.message().map(Message::Changes),
             TICKETS => self.message().map(Message::Tickets),
+            BACKLOG => self.message().map(Message::Backlog),
             other => Err(io::Error::other(format!("{other} is not a known message"))),
         }
     }

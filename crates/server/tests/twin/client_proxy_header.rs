@@ -4,13 +4,14 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::Quota;
 use runtime::sim;
 use runtime::time::{now, sleep};
 use server::Config;
 use transport::proxy_protocol::{Ends, append_v1, append_v2};
 
 use crate::tls_client::{TlsClient, client_config, reverse_tls};
-use crate::world::{Client, World, each_way_http1, each_way_tcp, reverse, run};
+use crate::world::{Client, PROXY, World, each_way_http1, each_way_tcp, reverse, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The network of the twin's clients.
@@ -123,4 +124,26 @@ fn the_header_comes_before_tls() {
             assert!(log.contains(" 192.0.2.7 "), "{log}");
         },
     );
+}
+
+/// A client above its quota got a handshake of TLS before it was counted.
+#[test]
+fn the_client_of_the_header_is_counted_before_its_handshake() {
+    let mut config = trusting(reverse_tls(), CLIENTS);
+    config.quotas = vec![Quota { name: "q".into(), connections: Some(1), ..Quota::default() }];
+    run(sim::Options::new(1), config, async |world: Rc<World>| {
+        let from_client = async || {
+            let client = Client::to(PROXY).await.unwrap();
+            client.send(&header(append_v2)).await.unwrap();
+            client
+        };
+        let _first = from_client().await;
+        sleep(SECOND / 10).await;
+        let began = now();
+        // It says nothing after the header, and is closed all the same.
+        assert!(from_client().await.response().await.is_err());
+        assert!(began.elapsed() < SECOND);
+        let counted = |name| world.counter(name);
+        assert_eq!((counted("tls_handshakes"), counted("timeouts")), (0, 0));
+    });
 }

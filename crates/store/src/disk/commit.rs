@@ -226,6 +226,7 @@ impl Committer {
     async fn write_batch(&mut self, inner: &Inner, changes: &[u8]) -> io::Result<()> {
         let area = inner.options.geometry.journal_bytes;
         let (batch, next) = self.tail.batch(&inner.sums, changes);
+        assert!(next.offset <= area, "a batch does not reach into the other copy");
         add(&inner.counters.journal_bytes, 2 * batch.len() as u64);
         add(&inner.counters.writes, 2);
         write_copies(&inner.files, self.generation, area, self.tail.offset, batch).await?;
@@ -249,6 +250,10 @@ impl Committer {
 
     /// Closes this journal and starts the next.
     async fn roll(&mut self, inner: &Inner) -> io::Result<()> {
+        assert!(
+            self.complete == self.generation && self.dump.is_none(),
+            "the journal before the last complete saved index is not needed any more"
+        );
         let mut close = Vec::new();
         Change::Close.encode(&mut close);
         self.write_batch(inner, &close).await?;
@@ -291,6 +296,7 @@ impl Committer {
             saved = self.save_more(inner).await;
         }
         if saved.is_ok() {
+            assert!(self.complete == generation, "a journal follows a complete saved index");
             self.generation = generation;
             self.tail = Tail::new(nonce);
             self.written = position;
@@ -361,6 +367,8 @@ impl Committer {
 
 impl Dump {
     async fn write_slice(&mut self, inner: &Inner) -> io::Result<()> {
+        let count = self.entries.len() / SavedEntry::BYTES;
+        assert!(0 < count && count <= ENTRIES_PER_SLICE, "a start reads no other slice");
         let mut slice = slice_header(&inner.sums, self.preamble.nonce, &self.entries);
         slice.put(&self.entries);
         self.entries.clear();

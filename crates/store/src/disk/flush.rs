@@ -106,6 +106,7 @@ impl Flusher {
 
     async fn write_run(&mut self, inner: &Arc<Inner>, run: &[Write]) {
         let (place, life) = (run[0].place, run[0].life);
+        debug_assert!(run.iter().all(|of| of.life == life && of.place.segment == place.segment));
         let lives = &inner.segments.lives[usize::from(place.segment)];
         if lives.load(Ordering::Acquire) != life {
             return; // dropped meanwhile
@@ -126,7 +127,9 @@ impl Flusher {
         let mut buffer = std::mem::take(&mut self.buffer);
         let make = move || {
             let last = &writes[writes.len() - 1];
-            let span = last.place.offset + last.record.len() - place.offset;
+            let end = last.place.offset + last.record.len();
+            assert!(end <= writer.options.geometry.segment_bytes, "a segment is not overrun");
+            let span = end - place.offset;
             let bytes = buffer.begin(position, span as usize);
             let (mut end, mut since) = (0, 0);
             let mut made = |bytes| {

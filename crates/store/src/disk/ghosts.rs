@@ -26,6 +26,7 @@ impl Ghosts {
         let at = queue.iter().position(|known| *known == tag).unwrap_or(QUEUE - 1);
         queue.copy_within(..at, 1);
         queue[0] = tag;
+        debug_assert!(self.knows(print));
     }
 
     /// Whether this fingerprint is remembered.
@@ -67,6 +68,7 @@ impl Ghosts {
                 queue[0] = tag;
             }
         }
+        assert!(self.tags.len().is_power_of_two(), "a queue is chosen by bits of the tag");
     }
 }
 

@@ -31,6 +31,8 @@ const BUFFERED: u16 = 0b0100;
 /// A chunk of an object rather than an object.
 pub(super) const CHUNK: u16 = 0b1000;
 
+const _: () = assert!(TOUCHES_MAX == TOUCHES && TOUCHES & (BUFFERED | CHUNK) == 0);
+
 /// Where a record begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
@@ -145,11 +147,18 @@ impl Shard {
     fn take(&mut self, print: u64) -> Option<(Entry, Option<Buffered>)> {
         let (entry, _) =
             self.table.find_entry(print, |entry| entry.print() == print).ok()?.remove();
+        assert!(self.chunks <= self.table.len() + 1, "chunks are entries");
         self.chunks -= usize::from(entry.flags & CHUNK != 0);
-        Some((entry, self.buffered.remove(&print)))
+        let buffered = self.buffered.remove(&print);
+        assert!(
+            buffered.is_some() == (entry.flags & BUFFERED != 0),
+            "an entry that is not written has its record in memory"
+        );
+        Some((entry, buffered))
     }
 
     fn insert(&mut self, entry: Entry) {
+        debug_assert!(self.find(entry.print()).is_none(), "a fingerprint has one entry");
         self.chunks += usize::from(entry.flags & CHUNK != 0);
         self.table.insert_unique(entry.print(), entry, hash);
     }
@@ -158,6 +167,7 @@ impl Shard {
 impl Index {
     pub(super) fn new(shards: usize, lives: Arc<[AtomicU64]>) -> Index {
         let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
+        assert!(shards.is_power_of_two(), "a shard is chosen by bits of the fingerprint");
         Index {
             shards: (0..shards).map(|_| Padded(Lock::new(&SHARD, Shard::default()))).collect(),
             lives,
@@ -186,6 +196,7 @@ impl Index {
     /// calls `gone` under the lock if there was another. False: its segment's life has ended, or
     /// there was no record at `instead_of`.
     pub(super) fn put(&self, new: New, instead_of: Option<Place>, gone: impl FnOnce()) -> bool {
+        assert!(new.life != 0 && new.touches <= TOUCHES_MAX);
         let mut shard = self.lock(new.print);
         if self.lives[usize::from(new.place.segment)].load(Ordering::Acquire) != new.life {
             return false;
@@ -213,7 +224,9 @@ impl Index {
             }
             None => None,
         };
-        shard.buffered.insert(new.print, Buffered { place: new.place, record: new.record, before });
+        let buffered = Buffered { place: new.place, record: new.record, before };
+        let other = shard.buffered.insert(new.print, buffered);
+        assert!(other.is_none(), "the record of the replaced entry was taken with it");
         true
     }
 
@@ -251,6 +264,7 @@ impl Index {
         }
         shard.buffered.remove(&print);
         if let Some(entry) = shard.find_mut(print) {
+            assert!(entry.place() == place, "the record in memory is that of the entry");
             entry.flags &= !BUFFERED;
             then(entry.flags & CHUNK != 0);
         }
@@ -289,6 +303,8 @@ impl Index {
     /// Removes all entries of a segment whose life has ended. Calls `lost` under the lock with the
     /// key of each that was not written yet. Returns their number.
     pub(super) fn forget_segment(&self, segment: u16, lost: impl Fn(u64)) -> usize {
+        let life = &self.lives[usize::from(segment)];
+        assert!(life.load(Ordering::Acquire) == 0, "its life has ended: no entry is added");
         let mut count = 0;
         for Candidate { print, offset, .. } in self.in_segment(segment) {
             let mut shard = self.lock(print);
@@ -339,6 +355,7 @@ impl Index {
 
     /// Adds a saved entry, unless there is a newer one.
     pub(super) fn load(&self, saved: &SavedEntry) {
+        assert!(usize::from(saved.segment) < self.lives.len() && saved.len > 0);
         let mut shard = self.lock(saved.print);
         if shard.find(saved.print).is_none() {
             shard.insert(Entry {
@@ -471,6 +488,7 @@ mod tests {
         assert!(index.evict(9, Place { segment: 1, offset: 416 }, true));
         index.put(new(9, 208), None, || panic!("there was none"));
         let lost = std::cell::Cell::new(0);
+        index.lives[1].store(0, Ordering::Release);
         assert_eq!(index.forget_segment(1, |print| lost.set(print)), 1);
         assert_eq!(lost.get(), 9, "the replaced record must not come back");
         assert!(index.ghost(9, false) && index.ghost(9, true) && !index.ghost(9, true));

@@ -310,6 +310,7 @@ impl Journal {
     /// Notes that everything up to `position` is durable.
     pub(super) fn note_durable(&self, position: u64) {
         let mut state = self.lock();
+        assert!(position <= state.appended, "only what was appended is durable");
         state.durable = state.durable.max(position);
         state.off = false;
         let waiters = std::mem::take(&mut state.waiters);
@@ -333,6 +334,7 @@ impl Journal {
         let failures = self.lock().failures;
         poll_fn(|cx| {
             let mut state = self.lock();
+            assert!(position <= state.appended, "no change is awaited before it is appended");
             if state.durable >= position {
                 return Poll::Ready(Ok(()));
             }

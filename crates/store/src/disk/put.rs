@@ -127,7 +127,8 @@ impl Inner {
     }
 
     pub(super) fn release(&self, bytes: usize) {
-        self.buffered.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.buffered.fetch_sub(bytes, Ordering::Relaxed);
+        assert!(before >= bytes, "only bytes that were charged are released");
     }
 
     /// Removes the current object, because a newer one was not stored.

@@ -75,6 +75,7 @@ fn chosen(entries: &[Candidate], bytes_max: u64) -> Vec<Candidate> {
         left -= if fits { u64::from(entry.len) } else { 0 };
         fits
     });
+    debug_assert!(touched.iter().map(|entry| u64::from(entry.len)).sum::<u64>() <= bytes_max);
     touched.sort_unstable_by_key(|entry| entry.offset);
     touched
 }
@@ -82,6 +83,7 @@ fn chosen(entries: &[Candidate], bytes_max: u64) -> Vec<Candidate> {
 /// Copies a verified record to the main log. On failure it is evicted later.
 async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) {
     let Candidate { print, offset, len, .. } = *candidate;
+    assert!(candidate.touches > 0, "only what was requested is moved");
     let place = Place { segment: victim.segment, offset };
     // It may have been replaced meanwhile.
     let Some(found) = inner.index.look_up(print, false).filter(|found| found.place == place) else {

@@ -55,6 +55,7 @@ pub(super) struct Header {
 
 impl Header {
     fn encode(&self) -> [u8; HEADER_BYTES] {
+        debug_assert!(self.is_sound(), "a start refuses others: {self:?}");
         let mut bytes = Vec::with_capacity(HEADER_BYTES);
         bytes.put_u32(MAGIC);
         bytes.put_u32(self.kind as u32);
@@ -226,6 +227,7 @@ impl Blocks {
     /// The range of a block in a record of this length.
     pub(super) fn range(self, number: u32, stored_len: u32) -> Range<u32> {
         let start = number * self.block_bytes;
+        assert!(start < stored_len, "the block is one of the record's");
         start..stored_len.min(start.saturating_add(self.block_bytes))
     }
 

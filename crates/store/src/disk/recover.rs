@@ -27,7 +27,8 @@ use super::geometry::Geometry;
 use super::index::Index;
 use super::journal::{Change, Journal, Log, SavedEntry, Tail};
 use super::limits::{
-    ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX, SHARDS_MAX,
+    ALIGNMENT, ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX,
+    SHARDS_MAX,
 };
 use super::record::Blocks;
 use super::saved_index::{
@@ -617,7 +618,11 @@ fn take_entry(inner: &Inner, entry: &SavedEntry) {
     let lives = &inner.segments.lives;
     let Some(life) = lives.get(usize::from(entry.segment)) else { return };
     let end = u64::from(entry.offset) + u64::from(entry.len);
-    let inside = end <= u64::from(inner.options.geometry.segment_bytes);
+    let segment_bytes = inner.options.geometry.segment_bytes;
+    let inside = end <= u64::from(segment_bytes);
+    // The index and the segments rely on what holds for every record that a store has written.
+    let is_record = 0 < entry.len && entry.len <= segment_bytes / 2;
+    let inside = inside && is_record && entry.offset.is_multiple_of(ALIGNMENT);
     if entry.life != 0 && life.load(std::sync::atomic::Ordering::Acquire) == entry.life && inside {
         inner.index.load(entry);
         inner.segments.restore_used(entry.segment, end as u32);

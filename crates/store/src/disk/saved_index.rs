@@ -67,9 +67,9 @@ impl Preamble {
         sums.chained(MAGIC, fields)
     }
 
-    /// Offset of the slices.
+    /// Offset of the slices. It is beyond every file if the length of the head is absurd.
     pub(super) fn slices_at(&self) -> u64 {
-        HEAD_AT + 2 * self.head_len
+        self.head_len.saturating_mul(2).saturating_add(HEAD_AT)
     }
 }
 

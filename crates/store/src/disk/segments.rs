@@ -103,6 +103,22 @@ pub(super) struct Victim {
     pub(super) used: u32,
 }
 
+impl Logs {
+    /// Every segment is in one place, and has a life unless it is free or bad.
+    fn check(&self, lives: &[AtomicU64]) {
+        let is_alive = |segment: u16| lives[usize::from(segment)].load(Ordering::Acquire) != 0;
+        // A victim may have gone bad.
+        let reclaiming = self.reclaiming.is_some_and(|(segment, _)| is_alive(segment));
+        let alive = self.full.iter().map(VecDeque::len).sum::<usize>()
+            + self.open.iter().flatten().count()
+            + usize::from(reclaiming);
+        assert!(alive + self.free.len() + self.bad.len() == lives.len(), "no segment is lost");
+        debug_assert!(self.full.iter().flatten().all(|segment| is_alive(*segment)));
+        debug_assert!(self.open.iter().flatten().all(|open| is_alive(open.segment)));
+        debug_assert!(!self.free.iter().chain(&self.bad).any(|segment| is_alive(*segment)));
+    }
+}
+
 impl Segments {
     /// All free. Lives are numbered from `next_life`.
     pub(super) fn new(geometry: Geometry, next_life: u64) -> Segments {
@@ -133,14 +149,17 @@ impl Segments {
         found.sort_unstable_by_key(|&(_, life, _)| life);
         let mut logs = self.lock();
         for (segment, life, log) in found {
+            assert!(0 < life && life < logs.next_life, "a life's number is never used again");
             self.lives[usize::from(segment)].store(life, Ordering::Release);
             logs.free.retain(|free| *free != segment);
             logs.full[log as usize].push_back(segment);
         }
+        logs.check(&self.lives);
     }
 
     /// Notes that a record of a restored segment ends here.
     pub(super) fn restore_used(&self, segment: u16, end: u32) {
+        assert!(end <= self.geometry.segment_bytes, "a record does not cross its segment's end");
         let used = &mut self.lock().segments[usize::from(segment)].used;
         *used = (*used).max(end);
     }
@@ -154,6 +173,7 @@ impl Segments {
         moved: bool,
         journal: &Journal,
     ) -> Option<Reserved> {
+        assert!(0 < len && len <= self.geometry.segment_bytes / 2, "longer ones are refused");
         let mut logs = self.lock();
         let fits = logs.open[log as usize]
             .is_some_and(|open| self.geometry.segment_bytes - open.used >= len);
@@ -167,11 +187,14 @@ impl Segments {
         let open = logs.open[log as usize].as_mut()?;
         let place = Place { segment: open.segment, offset: open.used };
         let end = open.used + len;
+        assert!(end <= self.geometry.segment_bytes, "a record does not cross its segment's end");
+        assert!(place.offset.is_multiple_of(ALIGNMENT));
         open.used = end.next_multiple_of(ALIGNMENT).min(self.geometry.segment_bytes);
         let segment = &mut logs.segments[usize::from(place.segment)];
         segment.used = end;
         segment.outstanding += 1;
         let life = self.lives[usize::from(place.segment)].load(Ordering::Acquire);
+        assert!(life != 0, "an open segment has a life");
         Some(Reserved { place, life })
     }
 
@@ -185,12 +208,14 @@ impl Segments {
         logs.next_life += 1;
         logs.segments[usize::from(segment)] = Segment::default();
         logs.open[log as usize] = Some(Open { segment, used: 0 });
-        self.lives[usize::from(segment)].store(life, Ordering::SeqCst);
+        let before = self.lives[usize::from(segment)].swap(life, Ordering::SeqCst);
+        assert!(before == 0, "the life before of a free segment has ended");
         if self.shared[usize::from(segment)].swap(false, Ordering::SeqCst) {
             logs.detached.insert(segment);
         }
         // Under the lock, so that this precedes any record in the segment.
         journal.append(&Change::Open { segment, life, log });
+        logs.check(&self.lives);
         Some(())
     }
 
@@ -212,7 +237,9 @@ impl Segments {
         let mut logs = self.lock();
         // A segment that went bad no longer counts its records.
         if self.lives[usize::from(segment)].load(Ordering::Acquire) == life {
-            logs.segments[usize::from(segment)].outstanding -= 1;
+            let outstanding = &mut logs.segments[usize::from(segment)].outstanding;
+            assert!(*outstanding > 0, "a reservation is settled once");
+            *outstanding -= 1;
             if written {
                 logs.dirty.insert(segment);
             }
@@ -222,6 +249,7 @@ impl Segments {
     /// Takes everything that waits to be written.
     pub(super) fn take_writes(&self) -> Vec<Write> {
         let mut logs = self.lock();
+        debug_assert_eq!(logs.writes.iter().map(Write::bytes).sum::<usize>(), logs.write_bytes);
         logs.write_bytes = 0;
         std::mem::take(&mut logs.writes)
     }
@@ -243,6 +271,7 @@ impl Segments {
     pub(super) fn victim(&self) -> Option<Victim> {
         let mut logs = self.lock();
         let logs = &mut *logs;
+        assert!(logs.reclaiming.is_none(), "one segment is reclaimed at a time");
         if logs.free.len() >= self.geometry.segments_free() {
             return None;
         }
@@ -294,7 +323,9 @@ impl Segments {
     }
 
     pub(super) fn let_go(&self, segment: u16) {
-        if self.readers[usize::from(segment)].fetch_sub(1, Ordering::Relaxed) == 1 {
+        let before = self.readers[usize::from(segment)].fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a reader lets go what it holds");
+        if before == 1 {
             self.held.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -317,6 +348,7 @@ impl Segments {
             let used = &mut logs.segments[usize::from(victim.segment)].used;
             *used = used.saturating_sub(counted);
         }
+        logs.check(&self.lives);
     }
 
     /// Ends the life of a victim without records; the segment can be opened again.
@@ -324,10 +356,13 @@ impl Segments {
         let mut logs = self.lock();
         logs.reclaiming = None;
         if self.lives[usize::from(victim.segment)].swap(0, Ordering::AcqRel) != 0 {
+            let outstanding = logs.segments[usize::from(victim.segment)].outstanding;
+            assert!(outstanding == 0, "a segment with records to be written is not reclaimed");
             logs.dirty.remove(&victim.segment);
             logs.free.push_back(victim.segment);
             journal.append(&Change::Free { segment: victim.segment });
         }
+        logs.check(&self.lives);
     }
 
     /// Takes a segment out of use until [`Segments::retry_bad`] and ends its life. False: it has
@@ -346,6 +381,7 @@ impl Segments {
         logs.dirty.remove(&segment);
         logs.segments[usize::from(segment)] = Segment::default();
         logs.bad.push(segment);
+        logs.check(&self.lives);
         true
     }
 
@@ -385,6 +421,8 @@ impl Segments {
 
     /// The position of a place in the file of segments.
     pub(super) fn position(&self, place: Place) -> u64 {
+        debug_assert!(usize::from(place.segment) < self.lives.len());
+        debug_assert!(place.offset < self.geometry.segment_bytes);
         u64::from(place.segment) * u64::from(self.geometry.segment_bytes) + u64::from(place.offset)
     }
 
@@ -415,7 +453,9 @@ mod tests {
         assert_eq!((victim.segment, victim.log), (0, Log::Small));
         assert!(victim.used == 3 * len);
         segments.reclaimed(victim, &journal);
-        let again = segments.reserve(Log::Main, 64_000, true, &journal).unwrap();
+        let more = || segments.reserve(Log::Main, 32_000, true, &journal).unwrap();
+        assert_eq!(more().place.segment, 15);
+        let again = more();
         assert!(again.place == Place { segment: 0, offset: 0 } && again.life > reserved[44].life);
         assert!(segments.drop_segment(0) && !segments.drop_segment(0));
         segments.settled(0, again.life, true); // has no effect any more
@@ -431,7 +471,13 @@ mod tests {
         while let Some(reserved) = segments.reserve(Log::Small, 30_000, true, &journal) {
             segments.release(reserved);
         }
-        let next = || segments.victim().map(|victim| (victim.segment, victim.log));
+        // Each goes bad while it is reclaimed, so that none is free again.
+        let next = || {
+            let victim = segments.victim()?;
+            segments.drop_segment(victim.segment);
+            segments.reclaimed(victim, &journal);
+            Some((victim.segment, victim.log))
+        };
         for segment in [0, 0, 1, 3] {
             segments.hold(segment);
         }
@@ -453,7 +499,9 @@ mod tests {
         segments.let_go(5);
         assert!(!segments.is_kept(0) && segments.is_kept(1));
         // The segments that were skipped are in the main log, in order.
-        while segments.victim().is_some_and(|victim| victim.log == Log::Small) {}
+        while segments.lock().full[0].len() > 1 {
+            assert!(next().is_some_and(|(_, log)| log == Log::Small));
+        }
         let main = segments.alive();
         let main = main.iter().filter(|(_, _, log)| *log == Log::Main);
         assert_eq!(main.map(|(segment, ..)| *segment).collect::<Vec<_>>(), [0, 1, 3, 6, 7]);

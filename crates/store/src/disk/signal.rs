@@ -66,12 +66,14 @@ impl Rounds {
     /// Notes that a round begins.
     pub(super) fn begin(&self) {
         let mut state = self.lock();
+        assert!(state.done == state.begun && state.begun < u64::MAX - 1, "one round at a time");
         state.begun += 1;
     }
 
     /// Notes that the current round has ended.
     pub(super) fn end(&self) {
         let mut state = self.lock();
+        assert!(state.done <= state.begun);
         state.done = state.begun;
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);

@@ -89,7 +89,8 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "each permit was counted");
     }
 }
 
@@ -209,6 +210,8 @@ impl Records {
         let mut dropped =
             self.leaving.split_off(self.leaving.len().saturating_sub(LEAVING_AT_ONCE));
         dropped.extend(self.young.insert(name, state));
+        let records = self.young.len() + self.old.len() + self.leaving.len();
+        assert!(records <= SHARED_RECORDS_MAX, "the records with mappings are bounded");
         dropped
     }
 
@@ -298,6 +301,7 @@ impl Inner {
         if watch.name != name(found) || watch.next != block {
             return None;
         }
+        debug_assert!(watch.from <= block && block < watch.blocks);
         let watch = Watch { next: block + 1, ..watch };
         if watch.next < watch.blocks {
             return Some(watch);

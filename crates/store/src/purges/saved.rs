@@ -141,6 +141,7 @@ impl Purges {
             let mark = Mark { generation: self.now(), at_ms: ours.all.hard.at_ms };
             ours.fold(mark)
         });
+        assert!(!ours.is_full() && ours.floor <= self.now());
         drop(ours);
         drop(folded);
     }

@@ -42,6 +42,7 @@ impl Ghost {
         while self.order.len() > entries_max {
             self.age();
         }
+        assert!(self.order.len() <= entries_max && self.index.len() <= self.order.len());
     }
 
     /// Whether this key was remembered. Forgets it.
