@@ -1,0 +1,1 @@
+//! Small wrong histories: each rule of the checker can fail.
