@@ -2,7 +2,7 @@
 //! where the history does not show what was stored, but never says what is not so.
 //!
 //! What is known of the store comes from the clients: when a client has got a whole response that
-//! may be stored, it is stored ([`Copy`]), until something that the history shows may have removed
+//! may be stored, it is stored ([`Known`]), until something that the history shows may have removed
 //! it. The proxy's own word (`Cache-Status`) is used only for "this came from the store".
 
 use std::fmt::Write;
@@ -27,7 +27,7 @@ pub(super) struct Violation {
 }
 
 /// A response that is in the store.
-struct Copy {
+struct Known {
     url: usize,
     variant: u8,
     version: u32,
@@ -39,25 +39,27 @@ struct Copy {
     fresh_until: Micros,
 }
 
-/// All violations, readable, or `None`.
+/// How much of a history is printed before and after a violation.
+const BEFORE: Micros = 12 * SECOND;
+const AFTER: Micros = 4 * SECOND;
+
+/// All violations, and what happened around the first of each rule; `None` if there are none.
 pub(super) fn report(history: &History) -> Option<String> {
     let violations = violations(history);
-    let first = violations.first()?;
-    let mut rules: Vec<&str> = violations.iter().map(|violation| violation.rule).collect();
-    rules.dedup();
-    let mut text = format!("rules broken: {rules:?}\n");
-    for violation in &violations {
-        let Violation { rule, url, at, text: what } = violation;
-        let _ = writeln!(text, "{rule}: /{url} at {}: {what}", seconds(*at));
-    }
-    let _ = writeln!(text, "/{}: {:?}", first.url, history.policies[first.url]);
-    for (at, line) in lines(history, first.url) {
-        let near = at + 60 * SECOND > first.at && at < first.at + 20 * SECOND;
-        if near {
-            let _ = writeln!(text, "{line}");
+    let mut text = String::new();
+    for (at, Violation { rule, url, at: when, text: what }) in violations.iter().enumerate() {
+        let _ = writeln!(text, "BROKEN: {rule}: /{url} at {}: {what}", seconds(*when));
+        if violations[..at].iter().any(|earlier| earlier.rule == *rule) {
+            continue;
+        }
+        let _ = writeln!(text, "    /{url}: {:?}", history.policies[*url]);
+        for (began, line) in lines(history, *url) {
+            if began + BEFORE > *when && began < *when + AFTER {
+                let _ = writeln!(text, "    {line}");
+            }
         }
     }
-    Some(text)
+    (!violations.is_empty()).then_some(text)
 }
 
 fn seconds(at: Micros) -> String {
@@ -95,8 +97,8 @@ fn lines(history: &History, url: usize) -> Vec<(Micros, String)> {
 
 /// All violations of all rules.
 pub(super) fn violations(history: &History) -> Vec<Violation> {
-    let mut of = Checker { history, copies: Vec::new(), found: Vec::new() };
-    of.copies = of.copies();
+    let mut of = Checker { history, known: Vec::new(), found: Vec::new() };
+    of.known = of.known();
     of.every_answer_is_whole_and_of_one_version();
     of.no_failure_is_without_a_cause();
     of.no_older_version_follows_a_newer_one();
@@ -113,7 +115,7 @@ pub(super) fn violations(history: &History) -> Vec<Violation> {
 
 struct Checker<'h> {
     history: &'h History,
-    copies: Vec<Copy>,
+    known: Vec<Known>,
     found: Vec<Violation>,
 }
 
@@ -145,8 +147,8 @@ impl<'h> Checker<'h> {
     }
 
     /// What is in the store, as the clients know it.
-    fn copies(&self) -> Vec<Copy> {
-        let mut copies: Vec<Copy> = Vec::new();
+    fn known(&self) -> Vec<Known> {
+        let mut copies: Vec<Known> = Vec::new();
         for (request, answer, fetch) in self.answers() {
             let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
             let policy = self.policy(fetch.url);
@@ -157,13 +159,13 @@ impl<'h> Checker<'h> {
             // `Date` has no fractions of a second.
             let fresh_until = fetch.start + (policy.lifetime_s - 1) * SECOND;
             let (url, variant, fetched) = (fetch.url, fetch.variant, fetch.start);
-            copies.push(Copy { url, variant, version, fetched, known: request.end, fresh_until });
+            copies.push(Known { url, variant, version, fetched, known: request.end, fresh_until });
         }
         copies
     }
 
     /// Whether something may have removed a copy before `until`.
-    fn is_disturbed(&self, copy: &Copy, until: Micros) -> bool {
+    fn is_disturbed(&self, copy: &Known, until: Micros) -> bool {
         let overlaps = |start, end| end >= copy.fetched && start <= until;
         let changed = self.history.requests.iter().any(|request| {
             let is_change = matches!(request.what.kind, Kind::Change(_));
@@ -180,18 +182,18 @@ impl<'h> Checker<'h> {
     }
 
     /// When the first soft purge of a copy began.
-    fn softened(&self, copy: &Copy) -> Option<Micros> {
+    fn softened(&self, copy: &Known) -> Option<Micros> {
         let purges = self.history.purges.iter();
         let of = purges.filter(|purge| purge.soft && purge.urls.contains(&copy.url));
         of.filter(|purge| purge.end >= copy.fetched).map(|purge| purge.start).min()
     }
 
     /// The copies that a request could have been served, whatever else happened.
-    fn copies_for(&self, request: &Request) -> impl Iterator<Item = &Copy> {
+    fn copies_for(&self, request: &Request) -> impl Iterator<Item = &Known> {
         let (url, variant) = (request.what.url, self.variant(&request.what));
         let (start, end) = (request.start, request.end);
-        let of = move |copy: &&Copy| copy.url == url && copy.variant == variant;
-        self.copies
+        let of = move |copy: &&Known| copy.url == url && copy.variant == variant;
+        self.known
             .iter()
             .filter(of)
             .filter(move |copy| copy.known < start && !self.is_disturbed(copy, end))
@@ -364,7 +366,8 @@ impl<'h> Checker<'h> {
             let purges = history.purges.iter().filter(|purge| {
                 purge.urls.contains(&url) && purge.start <= end && purge.end >= start
             });
-            let most = 1 + others.count() + purges.count();
+            // The first answer of a URL says by what it varies.
+            let most = 1 + usize::from(policy.varies) + others.count() + purges.count();
             if fetches > most {
                 let text = format!("{} members, {fetches} fetches, not {most}", members.len());
                 self.broken(rule, first, text);

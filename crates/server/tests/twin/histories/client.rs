@@ -7,7 +7,7 @@ use std::time::Duration;
 use runtime::time::{sleep, timeout};
 
 use super::origin::{NO_VERSION, Versions, body, target, versions_in};
-use super::{Answer, Got, NEVER, Purge, Request, URLS};
+use super::{Answer, Got, NEVER, Purge, Request, URLS, Validator};
 use crate::common::Response;
 use crate::storm::Draw;
 use crate::world::{ADMIN, Client, Version};
@@ -125,7 +125,12 @@ impl Asker {
     }
 
     /// Sends one request, and waits for its end.
-    pub(super) async fn ask(&mut self, what: What) {
+    pub(super) async fn ask(&mut self, mut what: What) {
+        let validator = self.origin.history.borrow().policies[what.url].validator;
+        if what.kind == Kind::Head && validator == Validator::None {
+            // Without a validator nothing says that the stored body is of another version.
+            what.kind = Kind::Get;
+        }
         let mut client = Client::over(what.over, what.at).await.unwrap();
         if what.herd.is_some() {
             // The members have connections before the first of them asks.
@@ -204,18 +209,22 @@ impl Asker {
     }
 }
 
-/// Purges something, hard or softly.
-pub(super) async fn purge(origin: &Versions, draw: &mut Draw) {
-    let (url, soft) = (draw.below(URLS) as usize, draw.below(2) == 0);
-    let like = |other: &usize| other % 2 == url % 2;
-    let (by, urls) = match draw.below(4) {
-        0 => (format!("tag=t{}", url % 2), (0..URLS as usize).filter(like).collect()),
-        1 => {
-            let folder = &target(url)[..3];
-            (format!("prefix=site{folder}"), (0..URLS as usize).filter(like).collect())
-        }
-        _ => (format!("url=http://site{}", target(url).replace("=1", "%3D1")), vec![url]),
+/// What a purge names.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum By {
+    Url,
+    Prefix,
+    Tag,
+}
+
+/// Purges a URL, and those that share its prefix or its tag.
+pub(super) async fn purge(origin: &Versions, by: By, url: usize, soft: bool) {
+    let (by, like) = match by {
+        By::Url => (format!("url=http://site{}", target(url).replace("=1", "%3D1")), URLS as usize),
+        By::Prefix => (format!("prefix=site{}", &target(url)[..3]), 2),
+        By::Tag => (format!("tag=t{}", url % 2), 2),
     };
+    let urls = (0..URLS as usize).filter(|other| other % like == url % like).collect();
     let start = origin.now();
     let at = {
         let purges = &mut origin.history.borrow_mut().purges;

@@ -23,7 +23,7 @@ use server::{Config, Origin as OriginUrl};
 
 use crate::storm::Draw;
 use crate::world::{self, PROXY, PROXY_TOO, Version, World, address};
-use client::{Asker, Kind, What};
+use client::{Asker, By, Kind, What};
 use origin::Versions;
 
 /// Microseconds of virtual time since the scenario began.
@@ -38,7 +38,8 @@ const WANDERERS: u64 = 6;
 const WANDERINGS: u64 = 12;
 const HERDS: usize = 6;
 const TRAINS: u64 = 5;
-const PURGES: u64 = 4;
+const OVERTAKERS: u64 = 5;
+const PURGES: u64 = 3;
 const SLOW_READERS: u64 = 3;
 /// When the last of the wanderers starts.
 const STORM_MS: u64 = 20_000;
@@ -132,7 +133,7 @@ impl Policy {
         let rare = [Validator::None, Validator::Changing, Validator::Strong];
         let error = Ranges::Error(draw.of(&[400, 404, 500, 501]));
         Policy {
-            lifetime_s: draw.of(&[0, 1, 2, 2, 5, 5, 30, 30]),
+            lifetime_s: draw.of(&[0, 1, 1, 2, 2, 5, 5, 30, 30]),
             while_revalidate_s: draw.of(&[0, 0, 600]),
             if_error_s: draw.of(&[0, 600, 600]),
             must_revalidate: draw.below(10) == 0,
@@ -347,9 +348,32 @@ async fn train(origin: Rc<Versions>, mut draw: Draw) {
     }
 }
 
+/// A fetch that a reload, a purge or a change overtakes, and clients that come after it.
+async fn overtake(origin: Rc<Versions>, mut draw: Draw) {
+    sleep(Duration::from_millis(draw.below(STORM_MS))).await;
+    let url = draw.below(URLS) as usize;
+    let get = What { known: true, ..What::get(url, draw.below(2) as u8, way_to(&mut draw, url)) };
+    let mut first = Asker::new(Rc::clone(&origin));
+    let first = runtime::spawn(async move { first.ask(get).await });
+    sleep(Duration::from_millis(draw.below(1500))).await;
+    let mut asker = Asker::new(Rc::clone(&origin));
+    match draw.below(4) {
+        0 | 1 => asker.ask(What { reload: Some("no-cache"), ..get }).await,
+        2 => client::purge(&origin, By::Url, url, draw.below(3) != 0).await,
+        _ => asker.ask(What { kind: Kind::Change("PUT"), ..get }).await,
+    }
+    for _ in 0..4 {
+        let (at, over) = way_to(&mut draw, url);
+        asker.ask(What { at, over, ..get }).await;
+        sleep(Duration::from_millis(draw.below(1200))).await;
+    }
+    first.await;
+}
+
 async fn purge(origin: Rc<Versions>, mut draw: Draw) {
     sleep(Duration::from_millis(draw.below(STORM_MS))).await;
-    client::purge(&origin, &mut draw).await;
+    let (by, url) = (draw.of(&[By::Url, By::Prefix, By::Tag]), draw.below(URLS) as usize);
+    client::purge(&origin, by, url, draw.below(2) == 0).await;
 }
 
 /// A client that reads slower than the origin sends, and leaves.
@@ -378,6 +402,10 @@ async fn storm(origin: &Rc<Versions>, seed: u64) {
     for _ in 0..TRAINS {
         let (origin, draw) = next();
         running.push(runtime::spawn(train(origin, draw)));
+    }
+    for _ in 0..OVERTAKERS {
+        let (origin, draw) = next();
+        running.push(runtime::spawn(overtake(origin, draw)));
     }
     for _ in 0..PURGES {
         let (origin, draw) = next();
