@@ -9,7 +9,7 @@ use std::fmt::Write;
 
 use super::client::{Kind, What};
 use super::{
-    Answer, Fault, Fetch, Got, History, Micros, NEVER, Policy, Request, SECOND, WINDOW_BYTES,
+    Answer, Fault, Fetch, Got, History, Micros, NEVER, Policy, Purge, Request, SECOND, WINDOW_BYTES,
 };
 
 /// A request is at the proxy, or a fetch at the origin, so long after it was sent at most.
@@ -46,7 +46,7 @@ const AFTER: Micros = 4 * SECOND;
 /// All violations, and what happened around the first of each rule; `None` if there are none.
 pub(super) fn report(history: &History) -> Option<String> {
     let violations = violations(history);
-    let mut text = String::new();
+    let mut text = format!("with a disk: {}\n", history.has_disk);
     for (at, Violation { rule, url, at: when, text: what }) in violations.iter().enumerate() {
         let _ = writeln!(text, "BROKEN: {rule}: /{url} at {}: {what}", seconds(*when));
         if violations[..at].iter().any(|earlier| earlier.rule == *rule) {
@@ -153,7 +153,7 @@ impl<'h> Checker<'h> {
             let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
             let policy = self.policy(fetch.url);
             let is_whole = request.what.kind == Kind::Get && answer.status == 200;
-            if !is_whole || !fetch.is_storable(policy) {
+            if !is_whole || !self.is_stored(fetch) {
                 continue;
             }
             // `Date` has no fractions of a second.
@@ -162,6 +162,15 @@ impl<'h> Checker<'h> {
             copies.push(Known { url, variant, version, fetched, known: request.end, fresh_until });
         }
         copies
+    }
+
+    /// Whether the answer of a fetch was stored in the end, if its request was for a whole response.
+    fn is_stored(&self, fetch: &Fetch) -> bool {
+        // In memory, the record of a purge is soon dropped. Then it is not known of fetches that
+        // began before which of them it concerned.
+        let is_lost = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
+        let is_lost = !self.history.has_disk && self.history.purges.iter().any(is_lost);
+        fetch.is_storable(self.policy(fetch.url)) && !is_lost
     }
 
     /// Whether something may have removed a copy before `until`.
@@ -241,7 +250,7 @@ impl<'h> Checker<'h> {
             let variant = self.variant(&later.what);
             let newer = self.answers().find(|(earlier, answer, fetch)| {
                 let is_stored = answer.cache_status.starts_with("plimsoll; hit")
-                    || fetch.is_some_and(|f| f.is_storable(self.policy(f.url)))
+                    || fetch.is_some_and(|fetch| self.is_stored(fetch))
                         && earlier.what.kind == Kind::Get
                         && answer.status == 200;
                 let is_same =
@@ -353,6 +362,11 @@ impl<'h> Checker<'h> {
             let policy = self.policy(url);
             let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
             let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
+            // After an answer that may not be stored, requests do not wait for each other.
+            let plain = |fetch: &&Fetch| fetch.method == "GET" && !fetch.has_range;
+            let before = history.fetches.iter().filter(of).filter(plain).filter(|f| f.end < start);
+            let last = before.max_by_key(|fetch| fetch.end);
+            let all_usual = all_usual && last.is_none_or(is_usual);
             let is_large = policy.size > WINDOW_BYTES && !history.has_disk;
             if policy.lifetime_s == 0 || !all_usual || is_large {
                 continue;
@@ -380,11 +394,12 @@ impl<'h> Checker<'h> {
         for (request, _, fetch) in self.answers() {
             let Some(fetch) = fetch else { continue };
             let needed = request.start.max(fetch.start + fetch.needs);
-            let stalls = self.history.fetches.iter().any(|other| {
+            // Another fetch before it may have failed.
+            let fails = self.history.fetches.iter().any(|other| {
                 let overlaps = other.start <= request.end && other.end >= request.start;
-                other.url == fetch.url && other.fault == Some(Fault::Stall) && overlaps
+                other.url == fetch.url && other.fault.is_some() && overlaps
             });
-            if !stalls && request.end > needed + TRAVEL {
+            if !fails && request.end > needed + TRAVEL {
                 let text = format!("the origin needed until {}", seconds(needed));
                 self.broken(rule, request, text);
             }
