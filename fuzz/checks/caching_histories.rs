@@ -267,7 +267,8 @@ fn targeted(choices: &mut Choices<'_>) -> String {
     members.join(choices.one(&[", ", ",", " , "]))
 }
 
-const STATUSES: [u16; 14] = [200, 200, 200, 200, 200, 204, 206, 301, 302, 404, 416, 499, 503, 103];
+const STATUSES: [u16; 15] =
+    [200, 200, 200, 200, 200, 204, 206, 301, 302, 404, 412, 416, 499, 503, 103];
 
 fn ms(instant: i128) -> u64 {
     u64::try_from(instant).expect("after 1970")

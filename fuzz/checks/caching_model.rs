@@ -294,7 +294,7 @@ impl Entry {
         let mut allowed = self.request.method == "GET";
         allowed &= status >= 200;
         // A part needs a complete Content-Range, which nothing here has.
-        allowed &= ![206, 304, 416].contains(&status);
+        allowed &= ![206, 304, 412, 416].contains(&status);
         allowed &= !says(&directives(&self.request), "no-store");
         if says(&control, "must-understand") {
             allowed &= understood(status);
@@ -311,6 +311,9 @@ impl Entry {
         if !allowed {
             return Keeping::Forbidden;
         }
+        let kept_away = |name| restricted(&control, name).contains(&"set-cookie".to_owned());
+        let cookie = self.response.has("set-cookie")
+            && !["private", "no-cache"].map(kept_away).contains(&true);
         let never_without_asking = says_of_the_whole(&control, "no-cache");
         let ever_fresh = self.lifetime_ms() > 0 && !never_without_asking;
         let beyond = ["stale-while-revalidate", "stale-if-error"];
@@ -318,7 +321,11 @@ impl Entry {
             && !self.forbids_stale()
             && beyond.iter().any(|name| matches!(seconds(&control, name), Some(Some(_))));
         let to_validate = [self.etag(), self.modified()].iter().any(Option::is_some);
-        if ever_fresh || ever_stale || to_validate { Keeping::Kept } else { Keeping::Useless }
+        match (ever_fresh || ever_stale || to_validate, cookie) {
+            (false, _) => Keeping::Useless,
+            (true, true) => Keeping::Forbidden,
+            (true, false) => Keeping::Kept,
+        }
     }
 
     fn etag(&self) -> Option<&str> {

@@ -147,8 +147,9 @@ impl Flights {
     }
 
     /// Joins the fetch in flight for a key, or leads one. `overtaken` returns whether the URL was
-    /// purged since a generation: a request after a purge does not join a fetch from before it, nor
-    /// one overtaken by a change of the URI. `watch` starts to watch the URI.
+    /// purged since a generation. A request after a purge does not join a fetch from before it, nor
+    /// a fetch that a change of the URI has overtaken, nor a fetch after whose start a response was
+    /// stored under the key. `watch` starts to watch the URI.
     pub fn join(
         self: &Arc<Flights>,
         key: Key,
@@ -160,6 +161,7 @@ impl Flights {
         if let Some(flight) = shard.get(&key.to_u128())
             && (flight.began == now || !overtaken(flight.began))
             && !flight.watch.is_overtaken()
+            && !flight.watch.is_outrun(&key)
         {
             return Joined::Follow(Reader::new(Arc::clone(flight)));
         }
@@ -377,6 +379,22 @@ impl Reader {
                 Phase::Streaming(head) => Poll::Ready(Found::Stream(Arc::clone(head))),
                 Phase::Settled(settled) => Poll::Ready(Found::Settled(settled.clone())),
                 Phase::Asking => {
+                    state.readers[self.slot].waker = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits until the fetch has ended. `None`: more bytes of its body have arrived than these.
+    pub async fn ended(&self, bytes_max: usize) -> Option<Settled> {
+        std::future::poll_fn(|cx| {
+            let mut state = lock(&self.flight.state);
+            match &state.phase {
+                Phase::Settled(settled) => Poll::Ready(Some(settled.clone())),
+                _ if state.bounded || state.held_bytes > bytes_max => Poll::Ready(None),
+                Phase::Asking | Phase::Streaming(_) => {
                     state.readers[self.slot].waker = Some(cx.waker().clone());
                     Poll::Pending
                 }

@@ -20,6 +20,7 @@ pub mod flight;
 mod form_heads;
 pub mod forms;
 pub mod handover;
+mod insert;
 pub mod key;
 pub mod limits;
 mod lookup;
@@ -111,8 +112,10 @@ pub enum Lookup {
     Part(Arc<Partial>, Key),
     /// Nothing. A response is stored, and fetches are collapsed, under this key.
     Absent(Key),
-    /// The last response could not be stored: go straight to the origin.
-    Uncacheable,
+    /// The same, and the last response could not be stored: requests do not wait for each other.
+    Unshared(Key),
+    /// The store may not be used for this request.
+    Bypassed,
 }
 
 impl Cache {

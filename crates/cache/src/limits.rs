@@ -19,6 +19,9 @@ pub const DISK_LOOKS_WELL: u32 = 120;
 pub const CONFIRMED_WRITTEN_MIN: Duration = Duration::from_secs(60);
 /// Maximum `Vary` sets of one URI, and so look-ups per request.
 pub const VARY_SETS_MAX: usize = 8;
+/// Maximum stored responses of one URI that are noted while other fetches of it are in flight.
+/// Beyond it, the fetches that overlap with a dropped note store nothing.
+pub const NOTES_MAX: usize = 64;
 /// Maximum variants offered to the origin, by their tags, in a request that selects none,
 pub const VARIANTS_OFFERED_MAX: usize = 8;
 /// and maximum bytes of these tags, because servers refuse long fields.
@@ -53,5 +56,6 @@ const _: () = assert!(
     config::limits::CODING_JOBS_MAX < runtime::fs::THREADS_MAX as u64,
     "the disk keeps some threads of the pool"
 );
+const _: () = assert!(NOTES_MAX >= VARIANTS_LISTED_MAX);
 const _: () = assert!(PARAMETERS_ON_STACK <= STORED_PATH_ON_STACK);
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);

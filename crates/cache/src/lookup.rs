@@ -1,8 +1,6 @@
-//! Look-ups, insertions and invalidations.
+//! Look-ups and invalidations.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use config::limits::Limits;
 use metrics::Described;
@@ -10,14 +8,11 @@ use runtime::time;
 use store::{Concerns, Key};
 
 use crate::changes::{Made, Notice};
-use crate::flight::Settled;
 use crate::key::{KeyParts, StoredUri};
-use crate::limits::CONFIRMED_WRITTEN_MIN;
-use crate::partial::Partial;
 use crate::pressure::store_bytes_left;
 use crate::realm::normal_authority;
 use crate::sizing::{LABELS, Size};
-use crate::stored::{Entry, Head, Stored, Wire};
+use crate::stored::{Entry, Wire};
 use crate::watch::Watch;
 use crate::{Cache, Look, Lookup};
 
@@ -85,7 +80,7 @@ impl Cache {
     #[inline]
     pub fn look(&self, look: Look, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
         if self.handover.is_left() {
-            return Lookup::Uncacheable;
+            return Lookup::Bypassed;
         }
         match self.entry(look, &uri) {
             None => Lookup::Absent(uri),
@@ -107,7 +102,7 @@ impl Cache {
                 self.look_for_variant(look, uri, &varies, None, request, now_ms)
             }
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
-                Lookup::Uncacheable
+                Lookup::Unshared(uri)
             }
             Some(Entry::Uncacheable { .. }) => Lookup::Absent(uri),
         }
@@ -126,7 +121,7 @@ impl Cache {
             return self.look(look, uri, request, now_ms);
         }
         if self.handover.is_left() {
-            return Lookup::Uncacheable;
+            return Lookup::Bypassed;
         }
         match self.entry(look, &uri) {
             Some(Entry::Varies(varies)) => {
@@ -150,7 +145,7 @@ impl Cache {
     pub(crate) fn absent(&self, key: Key, now_ms: u64) -> Lookup {
         match self.store.peek(&key) {
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
-                Lookup::Uncacheable
+                Lookup::Unshared(key)
             }
             _ => Lookup::Absent(key),
         }
@@ -168,55 +163,6 @@ impl Cache {
     /// Whether a remembered uncacheable response still applies.
     pub fn holds(&self, until_ms: u64, since: u32, now_ms: u64) -> bool {
         now_ms < until_ms && since == self.purges.now() as u32
-    }
-
-    /// Stores an entry, unless its URI has changed since the request was sent. An entry that is too
-    /// large is not stored, which only costs hits.
-    pub fn insert(&self, watch: &Watch, key: Key, entry: Entry) {
-        if let Entry::Response(stored) = &entry {
-            if stored.place_away().is_some_and(|away| away.key != key) {
-                // Its body stays under its old key, where no look-up finds it.
-                return;
-            }
-            self.sizing.note_stored(key, stored);
-        }
-        self.write_through(watch, key, &entry);
-        self.insert_read(watch, key, entry);
-    }
-
-    /// The same for a response that the origin has confirmed. The disk has it already, and gets the
-    /// new head only if its lifetime is worth the write. Otherwise the response is validated again
-    /// when it is read from there.
-    pub fn insert_confirmed(&self, watch: &Watch, key: Key, entry: Entry) {
-        let lives_long = entry.meta().is_some_and(|meta| {
-            meta.freshness.lifetime_ms >= CONFIRMED_WRITTEN_MIN.as_millis() as u64
-        });
-        match self.disk() {
-            Some(disk) if !lives_long && disk.contains(&key) => self.insert_read(watch, key, entry),
-            _ => self.insert(watch, key, entry),
-        }
-    }
-
-    /// The same for an entry that is on the disk already.
-    pub fn insert_read(&self, watch: &Watch, key: Key, entry: Entry) {
-        let bytes = entry.accounted_bytes();
-        match self.store.insert_if(key, |_| !watch.is_overtaken(), entry, bytes) {
-            Ok(true) => {}
-            Ok(false) => tracing::debug!("not stored: it was changed meanwhile"),
-            Err(refused) => tracing::debug!(%refused, "not stored"),
-        }
-    }
-
-    /// Replaces this response by another, if it is still stored.
-    pub fn replace(&self, watch: &Watch, key: Key, old: &Arc<Stored>, new: Arc<Stored>) {
-        let is_it = |entry: &Entry| entry.is(old) && !watch.is_overtaken();
-        let entry = Entry::Response(new);
-        let bytes = entry.accounted_bytes();
-        match self.store.replace_if(key, is_it, entry.clone(), bytes) {
-            Ok(true) => self.write_through(watch, key, &entry),
-            Ok(false) => {}
-            Err(refused) => tracing::debug!(%refused, "not stored"),
-        }
     }
 
     /// Invalidates the stored responses of a URI (RFC 9111, 4.4) and the fetches in flight for it.
@@ -243,36 +189,6 @@ impl Cache {
         Cache::made(Notice::of_url(url), pending, rounds)
     }
 
-    /// Stores a part, combined with the stored parts if that is allowed. A complete representation
-    /// is stored as a response.
-    pub fn insert_part(&self, watch: &Watch, key: Key, new: Partial) -> Settled {
-        let fits = |head: &Head, bytes: u64| {
-            let (old, new_one) = (&head.meta.validators, &new.head.meta.validators);
-            bytes == new.complete_bytes && caching::may_combine(old, new_one)
-        };
-        let there = match self.store.peek(&key) {
-            Some(Entry::Response(old)) => self.judged(Look::Use, key, old).map(Entry::Response),
-            Some(Entry::Part(old)) => self.judged_part(Look::Use, key, old).map(Entry::Part),
-            _ => None,
-        };
-        let partial = match there {
-            // Everything is stored already.
-            Some(Entry::Response(old)) if fits(&old.head, old.body_bytes) => {
-                return Settled::Stored(old);
-            }
-            Some(Entry::Part(old)) if fits(&old.head, old.complete_bytes) => old.with(&new),
-            _ => new,
-        };
-        if let Some(stored) = partial.whole() {
-            let stored = Arc::new(stored);
-            self.insert(watch, key, Entry::Response(Arc::clone(&stored)));
-            return Settled::Stored(stored);
-        }
-        let partial = Arc::new(partial);
-        self.insert(watch, key, Entry::Part(Arc::clone(&partial)));
-        Settled::Part(partial)
-    }
-
     /// The key by which fetches of a range are collapsed: those with an identical `Range`.
     pub fn range_key(&self, key: Key, range: &[u8]) -> Key {
         let mut builder = self.hasher.within(key);
@@ -285,12 +201,6 @@ impl Cache {
     pub fn boundary(&self, stored_ms: u64, now_ms: u64) -> String {
         let parts = [&b"boundary"[..], &stored_ms.to_le_bytes(), &now_ms.to_le_bytes()];
         format!("{:032x}", self.hasher.key(&parts).to_u128())
-    }
-
-    /// Remembers for a while that the response of this key could not be stored.
-    pub fn remember_uncacheable(&self, watch: &Watch, key: Key, now_ms: u64, memory: Duration) {
-        let until_ms = now_ms + memory.as_millis() as u64;
-        self.insert(watch, key, Entry::Uncacheable { until_ms, since: self.purges.now() as u32 });
     }
 }
 

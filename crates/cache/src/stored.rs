@@ -98,6 +98,13 @@ pub struct Head {
     pub resource: Resource,
     /// The soft purge that made it stale, if one did.
     pub purged: Option<Mark>,
+    /// Until this time (unix milliseconds), requests that must fetch it again do not wait for each
+    /// other: the origin has answered with a response that may not be stored.
+    #[serde(skip)]
+    pub unshared_until_ms: u64,
+    /// It sets a cookie. Restored from the fields.
+    #[serde(skip)]
+    pub sets_cookie: bool,
     /// The length that the origin announced, while the body is arriving.
     #[serde(skip)]
     pub announced_length: Option<u64>,
@@ -134,7 +141,7 @@ impl Head {
         let mut block = Vec::with_capacity(512);
         let mut spans = Vec::with_capacity(16);
         let mut content_type = None;
-        let mut dated = false;
+        let (mut dated, mut sets_cookie) = (false, false);
         write::status_line(&mut block, status);
         let fields_at = block.len() as u32;
         for (name, value) in fields {
@@ -142,6 +149,7 @@ impl Head {
                 continue;
             }
             dated |= name.eq_ignore_ascii_case(b"date");
+            sets_cookie |= is_cookie_field(name);
             if name.eq_ignore_ascii_case(b"content-type") {
                 content_type = Some(spans.len() as u32);
             }
@@ -159,6 +167,8 @@ impl Head {
             varies,
             resource,
             purged: None,
+            unshared_until_ms: 0,
+            sets_cookie,
             announced_length,
             part: None,
             source: None,
@@ -193,7 +203,8 @@ impl Head {
     }
 
     /// The head after an update by fields of the same representation (RFC 9111, 3.2), and whether
-    /// the response may stay in the store with it.
+    /// the response may stay in the store with it. A cookie in the update is not taken, unless the
+    /// policy shares cookies.
     pub fn updated(
         &self,
         update: &Wire<'_>,
@@ -201,7 +212,10 @@ impl Head {
         policy: &Policy,
     ) -> (Head, Result<(), NotStored>) {
         let mut fields = caching::updated(self, update);
-        fields.retain(|(name, _)| fetched.tags || !is_tag_field(name));
+        let withholds = policy.withholds_cookies();
+        fields.retain(|(name, _)| {
+            (fetched.tags || !is_tag_field(name)) && !(withholds && is_cookie_field(name))
+        });
         let response = Response { status: self.status, fields: &fields };
         let request = caching::Request { method: b"GET", fields: &fetched.fields };
         let (meta, vary, verdict) =
@@ -235,7 +249,19 @@ impl Head {
 
     /// The same head, stale since a soft purge.
     pub fn purged_softly(&self, mark: Mark) -> Head {
-        Head { meta: self.meta.stale_from(mark.at_ms), purged: Some(mark), ..self.clone() }
+        let meta = self.meta.stale_from(mark.at_ms);
+        Head { meta, purged: Some(mark), unshared_until_ms: 0, ..self.clone() }
+    }
+
+    /// The same head after the origin answered a validation with a response that may not be stored:
+    /// `stale-while-revalidate` ends. See [`Head::unshared_until_ms`].
+    pub fn unshared(&self, unshared_until_ms: u64) -> Head {
+        Head { unshared_until_ms, ..self.with_meta(self.meta.not_while_revalidate()) }
+    }
+
+    /// The same head after the origin confirmed another response in place of this one.
+    pub fn without_validators(&self) -> Head {
+        self.with_meta(self.meta.without_validators())
     }
 
     /// Whether it varies by the same fields as another head.
@@ -270,7 +296,11 @@ impl Head {
             && self.fields_at as usize <= block.len()
             && self.via_at as usize <= block.len()
             && self.content_type.is_none_or(|at| (at as usize) < self.spans.len());
-        sound.then(|| Head { block: block.into(), ..self }.with_source())
+        sound.then(|| {
+            let head = Head { block: block.into(), ..self }.with_source();
+            let sets_cookie = head.fields().any(|(name, _)| is_cookie_field(name));
+            Head { sets_cookie, ..head }
+        })
     }
 
     fn field(&self, span: &Span) -> (&[u8], &[u8]) {
@@ -286,6 +316,11 @@ impl Head {
 /// Framing and age belong to one exchange, not to the stored response.
 fn is_per_exchange(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"age")
+}
+
+/// Whether this field sets a cookie.
+pub fn is_cookie_field(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"set-cookie")
 }
 
 fn append(block: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Span {
@@ -358,6 +393,8 @@ struct Front {
     aging: Aging,
     status: u16,
     varies: bool,
+    /// It sets a cookie: whether a client gets it depends on the request's route.
+    sets_cookie: bool,
 }
 
 impl Front {
@@ -368,6 +405,7 @@ impl Front {
             aging: head.meta.freshness.aging(),
             status: head.status,
             varies: head.varies.is_some(),
+            sets_cookie: head.sets_cookie,
         }
     }
 }
@@ -415,6 +453,12 @@ impl Stored {
     #[inline]
     pub fn is_for_all(&self) -> bool {
         !self.front.varies
+    }
+
+    /// Whether it sets a cookie.
+    #[inline]
+    pub fn sets_cookie(&self) -> bool {
+        self.front.sets_cookie
     }
 
     /// The bytes that the store accounts for this response.
@@ -643,7 +687,8 @@ pub enum Entry {
     Part(Arc<Partial>),
     /// The responses of this URI vary by these fields: look again under a key made of their values.
     Varies(Arc<Varies>),
-    /// The last response could not be stored. Until this time requests do not wait for each other.
+    /// Nothing is stored, and the last response could not be. Until this time, requests do not wait
+    /// for each other. The first response that is stored takes the place of this entry.
     Uncacheable {
         /// Unix milliseconds.
         until_ms: u64,
@@ -679,6 +724,11 @@ impl Entry {
             (this, Entry::Response(stored)) => this.is(stored),
             _ => false,
         }
+    }
+
+    /// Whether it stands for a response that could not be stored.
+    pub fn is_mark(&self) -> bool {
+        matches!(self, Entry::Uncacheable { .. })
     }
 
     /// Whether it is this response.

@@ -27,7 +27,6 @@ use crate::key::KeyParts;
 use crate::limits::{OFFERED_BYTES_MAX, VARIANTS_LISTED_MAX, VARIANTS_OFFERED_MAX, VARY_SETS_MAX};
 use crate::partial::Partial;
 use crate::stored::{Entry, Head, Stored, Wire};
-use crate::watch::Watch;
 use crate::{Cache, Lookup};
 
 /// Bytes of a `Varies` besides its names and listed keys.
@@ -65,10 +64,14 @@ impl Varies {
         fits.then(|| Varies::new(sets, listed.into_iter().map(Key::from_u128).collect()))
     }
 
-    /// Adds a set, and drops the oldest beyond the maximum.
+    /// Adds a set, and drops the oldest beyond the maximum. A set of the same names, which a
+    /// response has added meanwhile, is dropped, too.
     fn with(&self, set: VarySet) -> Varies {
+        let others = self.sets.iter().filter(|other| other.names != set.names);
+        let others: Vec<VarySet> = others.take(VARY_SETS_MAX - 1).cloned().collect();
         let mut sets = vec![set];
-        sets.extend(self.sets.iter().take(VARY_SETS_MAX - 1).cloned());
+        sets.extend(others);
+        debug_assert!(sets.len() <= VARY_SETS_MAX);
         Varies::new(sets, self.keys())
     }
 
@@ -106,6 +109,32 @@ impl Varies {
         let sets = self.sets.len() * size_of::<VarySet>();
         let listed = VARIANTS_LISTED_MAX * size_of::<Key>();
         (STRUCTURE_BYTES + sets + names + listed) as u64
+    }
+}
+
+/// Where a response is stored: its key, and how a look-up of its URI finds the key.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub(crate) uri: Key,
+    /// The key of the response.
+    pub key: Key,
+    /// The names that it varies by, if no stored response of the URI varied by them.
+    pub(crate) new_set: Option<VarySet>,
+    /// The key of the older response whose place it takes, if that is another key.
+    pub(crate) instead_of: Option<Key>,
+}
+
+impl Place {
+    /// Of a response that is stored already.
+    pub fn known(uri: Key, key: Key) -> Place {
+        Place { uri, key, new_set: None, instead_of: None }
+    }
+
+    /// Once the response is stored, an older one under this key of the URI is removed.
+    #[must_use]
+    pub fn instead_of(self, key: Key) -> Place {
+        let instead_of = (key != self.key && key != self.uri).then_some(key);
+        Place { instead_of, ..self }
     }
 }
 
@@ -158,7 +187,7 @@ impl Cache {
         request: &Wire<'_>,
         now_ms: u64,
     ) -> Lookup {
-        let (mut best, mut uncacheable) = (Best::Nothing, false);
+        let (mut best, mut is_unshared) = (Best::Nothing, false);
         for set in &varies.sets {
             let key = self.variant_key(uri, set, parts, request);
             match self.entry(look, &key) {
@@ -173,7 +202,7 @@ impl Cache {
                     }
                 }
                 Some(Entry::Uncacheable { until_ms, since }) => {
-                    uncacheable |= self.holds(until_ms, since, now_ms);
+                    is_unshared |= self.holds(until_ms, since, now_ms);
                 }
                 _ => {}
             }
@@ -181,9 +210,9 @@ impl Cache {
         match best {
             Best::Whole(stored, key) => Lookup::Found(stored, key),
             Best::Part(partial, key) => Lookup::Part(partial, key),
-            Best::Nothing if uncacheable => Lookup::Uncacheable,
             Best::Nothing => {
-                self.absent(self.collapse_key(uri, &varies.sets, parts, request), now_ms)
+                let key = self.collapse_key(uri, &varies.sets, parts, request);
+                if is_unshared { Lookup::Unshared(key) } else { self.absent(key, now_ms) }
             }
         }
     }
@@ -236,40 +265,65 @@ impl Cache {
         builder.finish()
     }
 
-    /// The key for storing a response with this head. Records what the URI's responses vary by,
-    /// unless the URI has changed meanwhile.
-    pub fn storage_key(
+    /// Where a response with this head is to be stored. Changes nothing: if its URI has no entry
+    /// for the names that it varies by, that entry is made when the response is stored.
+    pub fn place(
         &self,
         uri: Key,
         head: &Head,
-        (request, parts): (&Wire<'_>, Option<KeyParts<'_>>),
-        watch: &Watch,
-    ) -> Key {
+        request: &Wire<'_>,
+        parts: Option<KeyParts<'_>>,
+    ) -> Place {
         let there = match self.store.peek(&uri) {
             Some(Entry::Varies(there)) => Some(there),
             _ => None,
         };
         let names = match (&head.varies, &there) {
-            (None, None) if parts.is_none() => return uri,
+            (None, None) if parts.is_none() => return Place::known(uri, uri),
             (None, _) => VaryNames::default(),
             (Some((names, _)), _) => names.clone(),
         };
-        if let Some(there) = &there
-            && let Some(set) = there.set_of(&names)
-        {
+        if let Some(set) = there.as_ref().and_then(|there| there.set_of(&names)) {
             let key = self.variant_key(uri, set, parts, request);
-            there.list(key);
-            return key;
+            return Place::known(uri, key);
         }
         let set = VarySet { names, number: self.epoch() };
         let key = self.variant_key(uri, &set, parts, request);
-        let varies = match there {
-            Some(there) => there.with(set),
-            None => Varies::new(vec![set], Vec::new()),
+        Place { new_set: Some(set), ..Place::known(uri, key) }
+    }
+
+    /// Records that a response is stored at this place. The caller holds the lock of the URI
+    /// ([`crate::watch::Watch::store`]).
+    pub(crate) fn record(&self, place: &Place) {
+        let there = match self.store.peek(&place.uri) {
+            Some(Entry::Varies(there)) => Some(there),
+            _ => None,
         };
-        varies.list(key);
-        self.insert(watch, uri, Entry::Varies(Arc::new(varies)));
-        key
+        let varies = match (&place.new_set, there) {
+            (None, Some(there)) => return there.list(place.key),
+            (None, None) => return,
+            (Some(set), Some(there)) if there.sets.iter().any(|s| s.number == set.number) => {
+                return there.list(place.key);
+            }
+            (Some(set), Some(there)) => there.with(set.clone()),
+            (Some(set), None) => Varies::new(vec![set.clone()], Vec::new()),
+        };
+        varies.list(place.key);
+        let entry = Entry::Varies(Arc::new(varies));
+        self.write_now(place.uri, &entry);
+        self.insert_now(place.uri, entry);
+    }
+
+    /// The place in the set without names, for a response without `Vary` that was to be stored
+    /// under the URI's own key, where the sets of other responses are by now.
+    pub(crate) fn place_among(&self, uri: Key, varies: &Varies) -> Place {
+        let names = VaryNames::default();
+        let known = varies.set_of(&names).cloned();
+        let set = known.clone().unwrap_or_else(|| VarySet { names, number: self.epoch() });
+        let mut builder = self.hasher.within(uri);
+        builder.raw(&set.number.to_le_bytes());
+        let new_set = if known.is_none() { Some(set) } else { None };
+        Place { new_set, ..Place::known(uri, builder.finish()) }
     }
 
     /// Stored responses of a URI, none of which the request selects, that can be offered to the

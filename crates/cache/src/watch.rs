@@ -7,6 +7,11 @@
 //! the lock of the store's shard: either it sees that it was overtaken, or the change finds what it
 //! stored and removes it.
 //!
+//! Fetches of one URI also overlap with each other. So whatever is stored while another fetch of
+//! the URI is in flight is noted here, and [`Watch::store`] shows the notes to the code that stores
+//! ([`caching::may_replace`]). All insertions of a URI's responses happen under one lock, that of
+//! the URI's watches.
+//!
 //! If no fetch is in flight for the URI, a change records nothing. Hits never look here.
 //!
 //! What never happens: a response requested before an acknowledged change serves a request that
@@ -15,34 +20,79 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use caching::Edition;
 use hashbrown::HashMap;
 use runtime::sync::{Guard, Lock, LockKind};
-use store::Key;
+use store::{Generation, Key};
+
+use crate::limits::NOTES_MAX;
 
 /// A power of two. The shards reduce lock contention between cores.
 const SHARDS: usize = 16;
+
+/// A power of two. A request without a watch takes a stamp, which is one of these counts.
+const STAMPS: usize = 256;
 
 /// All watches, by URI.
 #[derive(Debug)]
 pub struct Watches {
     shards: [Lock<HashMap<u128, Watched>>; SHARDS],
+    /// Changes of the URIs that share a place.
+    changed: [AtomicU64; STAMPS],
 }
+
+/// The state of a URI at an instant, for a request that watches the URI only if its response may be
+/// stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64);
 
 static SHARD: LockKind = LockKind::new("watches: shard");
 
 impl Default for Watches {
     fn default() -> Watches {
-        Watches { shards: std::array::from_fn(|_| Lock::new(&SHARD, HashMap::new())) }
+        Watches {
+            shards: std::array::from_fn(|_| Lock::new(&SHARD, HashMap::new())),
+            changed: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 }
 
 /// A watched URI.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Changes since its first watch began.
-    changes: Arc<AtomicU64>,
+    counts: Arc<Counts>,
     /// At least one.
     watches: usize,
+    /// Responses that were stored while other fetches were in flight, in the order in which they
+    /// were stored. One for each key.
+    notes: Vec<Note>,
+    /// The number of the last note that was dropped for want of room.
+    dropped: u64,
+}
+
+/// What happened to a URI since its first watch began.
+#[derive(Debug, Default)]
+struct Counts {
+    changes: AtomicU64,
+    /// The number of the last note.
+    notes: AtomicU64,
+}
+
+/// A response that was stored.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    number: u64,
+    key: Key,
+    stored: Noted,
+}
+
+/// The facts about a stored response, for a fetch that overlaps with its fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct Noted {
+    /// When it was stored.
+    pub edition: Edition,
+    /// The purge generation at which its fetch began.
+    pub began: Generation,
 }
 
 impl Watches {
@@ -51,24 +101,45 @@ impl Watches {
         let mut shard = self.shard(&uri);
         let watched = shard.entry(uri.to_u128()).or_default();
         watched.watches += 1;
-        let changes = Arc::clone(&watched.changes);
-        let seen = changes.load(Ordering::Acquire);
-        Watch { table: Arc::clone(self), uri, changes, seen }
+        let counts = Arc::clone(&watched.counts);
+        let seen = counts.changes.load(Ordering::Acquire);
+        let noted = counts.notes.load(Ordering::Acquire);
+        Watch { table: Arc::clone(self), uri, counts, seen, noted }
+    }
+
+    /// The state of a URI now. A request sent afterwards sees all earlier changes.
+    pub fn stamp(&self, uri: &Key) -> Stamp {
+        Stamp(self.changed_at(uri).load(Ordering::Acquire))
+    }
+
+    /// A watch that began at `stamp`. `None`: the URI may have changed since.
+    pub fn watch_since(self: &Arc<Watches>, uri: Key, stamp: Stamp) -> Option<Watch> {
+        // A change after this overtakes the watch; one before it has changed the stamp.
+        let watch = self.watch(uri);
+        (self.stamp(&uri) == stamp).then_some(watch)
+    }
+
+    fn changed_at(&self, uri: &Key) -> &AtomicU64 {
+        &self.changed[(uri.to_u128() >> 8) as usize % STAMPS]
     }
 
     /// Overtakes all watches of a URI that has changed. The caller removes the stored responses
     /// *after* this.
     pub fn change(&self, uri: &Key) {
+        self.changed_at(uri).fetch_add(1, Ordering::AcqRel);
         if let Some(watched) = self.shard(uri).get(&uri.to_u128()) {
-            watched.changes.fetch_add(1, Ordering::AcqRel);
+            watched.counts.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// Overtakes all watches. The caller removes the stored responses *after* this.
     pub fn change_all(&self) {
+        for changed in &self.changed {
+            changed.fetch_add(1, Ordering::AcqRel);
+        }
         for shard in &self.shards {
             for watched in lock(shard).values() {
-                watched.changes.fetch_add(1, Ordering::AcqRel);
+                watched.counts.changes.fetch_add(1, Ordering::AcqRel);
             }
         }
     }
@@ -94,33 +165,46 @@ fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
 pub struct Watch {
     table: Arc<Watches>,
     uri: Key,
-    changes: Arc<AtomicU64>,
+    counts: Arc<Counts>,
+    /// Changes before it began.
     seen: u64,
+    /// The number of the last note before it began.
+    noted: u64,
 }
 
 impl Watch {
     /// Whether the URI has changed since. If so, the response must neither be stored nor shared
     /// with newer requests.
     pub fn is_overtaken(&self) -> bool {
-        self.changes.load(Ordering::Acquire) != self.seen
+        self.counts.changes.load(Ordering::Acquire) != self.seen
             && !planted::is(planted::Bug::ChangeOvertaken)
     }
 
-    /// Runs `work`, which no change of the URI can interrupt, unless one has come already. It must
-    /// be short.
-    pub fn unless_overtaken(&self, work: impl FnOnce()) {
-        let _shard = self.table.shard(&self.uri);
-        if !self.is_overtaken() {
-            work();
+    /// Whether a response was stored under this key since. If so, newer requests must not share the
+    /// response of this watch's fetch: they may have been served the stored response before.
+    pub fn is_outrun(&self, key: &Key) -> bool {
+        self.counts.notes.load(Ordering::Acquire) != self.noted
+            && self.store(|storing| storing.overlapping(Some(key)).next().is_some()) != Some(false)
+    }
+
+    /// Runs `work`, which no change of the URI and no other insertion of its responses can
+    /// interrupt. `None`: a change has come already. The work must be short.
+    pub fn store<R>(&self, work: impl FnOnce(&mut Storing<'_>) -> R) -> Option<R> {
+        let mut shard = self.table.shard(&self.uri);
+        if self.is_overtaken() {
+            return None;
         }
+        let watched = shard.get_mut(&self.uri.to_u128()).expect("a watched URI is in the table");
+        Some(work(&mut Storing { watched, noted: self.noted }))
     }
 
     /// The request of this watch has changed the URI itself. Overtakes all other watches; this one
     /// counts as overtaken only if it was before.
     pub fn change(&mut self) {
-        // Under the same lock as `unless_overtaken`.
+        self.table.changed_at(&self.uri).fetch_add(1, Ordering::AcqRel);
+        // Under the same lock as `store`.
         let _shard = self.table.shard(&self.uri);
-        let before = self.changes.fetch_add(1, Ordering::AcqRel);
+        let before = self.counts.changes.fetch_add(1, Ordering::AcqRel);
         if before == self.seen {
             self.seen += 1;
         }
@@ -136,6 +220,43 @@ impl Drop for Watch {
                 shard.remove(&self.uri.to_u128());
             }
         }
+    }
+}
+
+/// The insertion of a response, under the lock of its URI.
+pub struct Storing<'w> {
+    watched: &'w mut Watched,
+    noted: u64,
+}
+
+impl Storing<'_> {
+    /// The responses that were stored since the fetch of this insertion began: under this key, or
+    /// under any key of the URI. `None` stands for a response of which too many others left no
+    /// note.
+    pub fn overlapping(&self, key: Option<&Key>) -> impl Iterator<Item = Option<Noted>> {
+        let is_dropped = self.watched.dropped > self.noted;
+        let notes =
+            self.watched.notes.iter().filter(move |note| {
+                note.number > self.noted && key.is_none_or(|key| note.key == *key)
+            });
+        is_dropped.then_some(None).into_iter().chain(notes.map(|note| Some(note.stored)))
+    }
+
+    /// Notes that a response was stored, if another fetch of the URI is in flight.
+    pub fn note(&mut self, key: Key, stored: Noted) {
+        let Watched { counts, watches, notes, dropped } = &mut *self.watched;
+        debug_assert!(*watches > 0, "the fetch of this insertion watches the URI");
+        if *watches == 1 {
+            return;
+        }
+        let number = counts.notes.load(Ordering::Acquire) + 1;
+        notes.retain(|note| note.key != key);
+        if notes.len() == NOTES_MAX {
+            *dropped = notes.remove(0).number;
+        }
+        debug_assert!(notes.last().is_none_or(|last| last.number < number), "notes are in order");
+        notes.push(Note { number, key, stored });
+        counts.notes.store(number, Ordering::Release);
     }
 }
 
@@ -173,6 +294,60 @@ mod tests {
         assert!(!one.is_overtaken() && two.is_overtaken());
         two.change();
         assert!(one.is_overtaken() && two.is_overtaken(), "it was overtaken before its own change");
+    }
+
+    fn noted(date_ms: u64) -> Noted {
+        let (is_whole, is_usable, is_purged) = (true, true, false);
+        let requested_ms = 0;
+        let edition = Edition { date_ms, requested_ms, is_whole, is_usable, is_purged };
+        Noted { edition, began: 0 }
+    }
+
+    #[test]
+    fn a_fetch_sees_what_was_stored_while_it_was_in_flight() {
+        let table = Arc::new(Watches::default());
+        let (a, b) = (uri(b"a"), uri(b"b"));
+        let dates = |watch: &Watch, key: Option<&Key>| {
+            let date = |noted: Option<Noted>| noted.map(|noted| noted.edition.date_ms);
+            watch.store(|storing| storing.overlapping(key).map(date).collect::<Vec<_>>()).unwrap()
+        };
+        let alone = table.watch(a);
+        alone.store(|storing| storing.note(a, noted(1)));
+        let early = table.watch(a);
+        assert_eq!(dates(&early, None), [], "no other fetch was in flight");
+        alone.store(|storing| storing.note(a, noted(2)));
+        let late = table.watch(a);
+        assert!(early.is_outrun(&a) && !early.is_outrun(&b) && !late.is_outrun(&a));
+        assert_eq!((dates(&early, Some(&a)), dates(&late, Some(&a))), (vec![Some(2)], vec![]));
+        late.store(|storing| storing.note(b, noted(3)));
+        late.store(|storing| storing.note(a, noted(4)));
+        assert_eq!(dates(&early, None), [Some(3), Some(4)], "the last of each key");
+        assert_eq!(dates(&early, Some(&b)), [Some(3)]);
+        for n in 0..NOTES_MAX as u8 {
+            late.store(|storing| storing.note(uri(&[b'k', n]), noted(5)));
+        }
+        assert_eq!(dates(&early, Some(&b)), [None], "its note was dropped");
+        assert!(early.is_outrun(&b));
+        assert_eq!(dates(&table.watch(a), None), []);
+    }
+
+    #[test]
+    fn a_watch_since_a_stamp_misses_no_change() {
+        let table = Arc::new(Watches::default());
+        let a = uri(b"a");
+        let stamp = table.stamp(&a);
+        let mut watch = table.watch_since(a, stamp).expect("nothing has changed");
+        assert!(!watch.is_overtaken());
+        table.change(&a);
+        assert!(watch.is_overtaken() && table.watch_since(a, stamp).is_none());
+        let stamp = table.stamp(&a);
+        table.change_all();
+        assert!(table.watch_since(a, stamp).is_none());
+        let stamp = table.stamp(&a);
+        watch.change();
+        assert!(table.watch_since(a, stamp).is_none());
+        let stamp = table.stamp(&a);
+        assert!(table.watch_since(a, stamp).is_some());
     }
 
     #[test]

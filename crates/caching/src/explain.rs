@@ -4,6 +4,7 @@
 use crate::conditional::Condition;
 use crate::freshness::{InvalidFreshness, LifetimeSource};
 use crate::range::WhyWhole;
+use crate::replacing::Kept;
 use crate::reuse::{MustValidate, NoStaleOnError, StaleRule};
 use crate::storing::{NeverStale, NotStored, StoreRule};
 
@@ -56,6 +57,10 @@ rules! {
         NotStored::ResponseNoStore => "no-store", "RFC 9111, 5.2.2.5",
             "the response forbids storing";
         NotStored::Private => "private", "RFC 9111, 5.2.2.7", "the response is for one user only";
+        NotStored::SetCookie => "set-cookie", "RFC 9111, 7.3",
+            "the response sets a cookie, which is for one client only";
+        NotStored::DrawnByRange => "drawn-by-range", "RFC 9111, 3.3",
+            "the requested range may be what drew this response";
         NotStored::Authorization => "authorization", "RFC 9111, 3.5",
             "the request was authorized and the response does not permit sharing";
         NotStored::NotCacheableByDefault => "not-cacheable-by-default", "RFC 9111, 3",
@@ -141,6 +146,13 @@ rules! {
             "a directive forbids stale use";
         NoStaleOnError::TooStale => "error-too-stale", "RFC 5861, 4",
             "staler than anything allows";
+    }
+    Kept {
+        Kept::PartOfUsable => "part-of-usable", "RFC 9111, 3.3",
+            "a part does not replace a whole response that may still be used";
+        Kept::Older => "older", "RFC 9111, 4", "a newer response is stored";
+        Kept::Purged => "purged-in-flight", "RFC 9111, 4.4",
+            "a purge overtook it, and a response from after the purge is stored";
     }
     Condition {
         Condition::IfMatch => "if-match", "RFC 9110, 13.1.1", "If-Match";

@@ -14,7 +14,8 @@
 //! 3. If nothing is stored and [`only_if_cached`]: 504.
 //! 4. Ask the origin, with [`validation_fields`] if there is something to validate. After a 304
 //!    that [`fits_304`]: [`updated`], then [`StoredMeta::of`]. After a failure: [`stale_on_error`].
-//!    After any other response: [`may_store`], and [`decide_collapsed`] for requests that waited.
+//!    After any other response: [`may_store`], [`may_replace`] if something is stored, and
+//!    [`decide_collapsed`] for requests that waited.
 //!    After an unsafe method: [`invalidates`] and [`invalidated_locations`].
 //!
 //! If a request selects several responses, the one that [`StoredMeta::goes_before`] the others is
@@ -39,6 +40,7 @@ mod hints;
 mod invalidation;
 mod partial;
 pub mod range;
+mod replacing;
 mod reuse;
 mod storing;
 mod targeted;
@@ -57,14 +59,15 @@ pub use freshness::{AgeOnArrival, Aging, Exchange, Freshness, InvalidFreshness, 
 pub use hints::RequestHints;
 pub use invalidation::{TargetUri, invalidated_locations, invalidates, resolve_same_origin};
 pub use partial::{ContentRange, covers, if_range, may_combine, missing};
+pub use replacing::{Edition, Fetches, Kept, may_replace};
 pub use reuse::{
     Failure, MustValidate, NoStaleOnError, Reuse, StaleRule, decide_collapsed, decide_reuse,
     decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error, wants_new,
 };
 pub use storing::{
     Configured, HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,
-    STALE_WHEN_UNREACHABLE_MS, Storable, StoreRule, StoredMeta, is_heuristically_cacheable,
-    is_understood, may_store, may_store_post,
+    STALE_WHEN_UNREACHABLE_MS, SetCookie, Storable, StoreRule, StoredMeta,
+    is_heuristically_cacheable, is_understood, may_store, may_store_post,
 };
 pub use update::{HeadEffect, fits_304, freshen_by_head, updated};
 pub use vary::{VARY_NAMES_MAX, Vary, VaryKey, VaryNames, vary};

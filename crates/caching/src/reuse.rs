@@ -114,6 +114,11 @@ pub fn decide_collapsed<F: FieldSource + ?Sized>(
         {
             Ok(())
         }
+        Reuse::Revalidate { why: MustValidate::Stale | MustValidate::StaleForbidden(_) }
+            if waiting_since_ms <= fetched.freshness.response_ms && fetched.lives_on_arrival() =>
+        {
+            Ok(())
+        }
         Reuse::Revalidate { why } | Reuse::OnlyIfCachedMiss { why } => Err(why),
     }
 }
@@ -220,6 +225,13 @@ impl Failure {
     #[must_use]
     pub fn is_error(self) -> bool {
         matches!(self, Failure::Unreachable | Failure::Status(500 | 502 | 503 | 504))
+    }
+
+    /// Whether the failure says nothing about the resource, and will probably pass: an error of the
+    /// server, or a request that came too late, too early or too often (408, 425, 429).
+    #[must_use]
+    pub fn is_temporary(self) -> bool {
+        matches!(self, Failure::Unreachable | Failure::Status(408 | 425 | 429 | 500..))
     }
 }
 

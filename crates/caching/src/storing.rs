@@ -43,6 +43,21 @@ pub struct Policy {
     pub targeted_fields: &'static [&'static str],
     /// The lifetime that the operator has configured for this response, if any.
     pub configured: Option<Configured>,
+    /// What becomes of a response with `Set-Cookie`, in a shared cache.
+    pub set_cookie: SetCookie,
+}
+
+/// What a shared cache does with a response that sets a cookie. RFC 9111, 7.3 permits storing it,
+/// but the cookie is usually meant for the client whose request drew the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetCookie {
+    /// The response is for the client whose request drew it: it is not stored.
+    #[default]
+    Private,
+    /// The response is stored without the cookie.
+    Strip,
+    /// The response is stored with the cookie, which every client gets.
+    Share,
 }
 
 /// A lifetime that an operator has configured for a response.
@@ -79,7 +94,14 @@ impl Policy {
         stale_when_unreachable_ms: STALE_WHEN_UNREACHABLE_MS,
         targeted_fields: &["cdn-cache-control"],
         configured: None,
+        set_cookie: SetCookie::Private,
     };
+
+    /// Whether a cookie in a response is only for the client whose request drew it.
+    #[must_use]
+    pub fn withholds_cookies(&self) -> bool {
+        self.shared && self.set_cookie != SetCookie::Share
+    }
 
     /// The same for the response to a request. What permits storing a response to a request with
     /// `Authorization` (RFC 9111, 3.5) leaves the origin to check each use, or says how long it
@@ -109,9 +131,12 @@ pub enum NotStored {
     PostNotForGet,
     /// 1xx: not a final response.
     NotFinal,
-    /// A 206 that is not a single requested part with a known complete length; a 304 by itself; a
-    /// 416: neither a representation nor a known part of one.
+    /// A 206 that is not a single requested part with a known complete length; another status with
+    /// `Content-Range`; a 304, a 412 or a 416: neither a representation nor a known part of one.
     Incomplete,
+    /// The request asked for a range, and the response is neither the whole nor a part: the range
+    /// may be what drew it. Used by callers, who know what they have asked for.
+    DrawnByRange,
     /// `must-understand` with an unknown status (5.2.2.3).
     MustUnderstand,
     /// The request has `no-store` (5.2.1.5).
@@ -120,6 +145,8 @@ pub enum NotStored {
     ResponseNoStore,
     /// `private`, in a shared cache (5.2.2.7).
     Private,
+    /// `Set-Cookie`, in a shared cache that keeps such responses for one client (7.3).
+    SetCookie,
     /// The request has `Authorization` and nothing permits sharing (3.5).
     Authorization,
     /// Neither explicit freshness nor a status that is heuristically cacheable (3).
@@ -333,6 +360,29 @@ impl StoredMeta {
         self.no_cache || self.freshness.lifetime_ms == 0
     }
 
+    /// Whether its lifetime was longer than its age when it arrived, not counting the time that the
+    /// response took.
+    #[must_use]
+    pub(crate) fn lives_on_arrival(&self) -> bool {
+        let age = self.freshness.age_on_arrival();
+        let by_date_ms = age.apparent_age_ms.saturating_sub(age.response_delay_ms);
+        let age_ms = age.age_value_ms.max(by_date_ms);
+        !self.no_cache && self.freshness.lifetime_ms > age_ms
+    }
+
+    /// The same response without `stale-while-revalidate`: a validation has ended in a response
+    /// that may not be stored, so another would probably end in the same.
+    #[must_use]
+    pub fn not_while_revalidate(&self) -> StoredMeta {
+        StoredMeta { stale_while_revalidate_ms: None, ..self.clone() }
+    }
+
+    /// The same response, which the origin cannot confirm any more.
+    #[must_use]
+    pub fn without_validators(&self) -> StoredMeta {
+        StoredMeta { validators: Validators::default(), ..self.clone() }
+    }
+
     /// The same response, stale from now on, because other information casts doubt on it (RFC 9111,
     /// 4.3.5).
     #[must_use]
@@ -419,7 +469,9 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
         206 if request.fields.has("range") => {
             Some(ContentRange::of(response.fields).ok_or(NotStored::Incomplete)?)
         }
-        206 | 304 | 416 => return Err(NotStored::Incomplete),
+        206 | 304 | 412 | 416 => return Err(NotStored::Incomplete),
+        // It is uncertain what such a body is a part of (RFC 9110, 14.4).
+        _ if response.fields.has("content-range") => return Err(NotStored::Incomplete),
         _ => None,
     };
     let directives = Directives::of(response.fields, policy);
@@ -450,8 +502,20 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if gains_nothing(&meta) {
         return Err(NotStored::NothingGained);
     }
-    Ok(Storable { meta, vary, rule, part, withheld: withheld(control, policy.shared) })
+    let mut withheld = withheld(control, policy.shared);
+    if policy.withholds_cookies() && response.fields.has(SET_COOKIE) {
+        let is_withheld = withheld.iter().any(|name| **name == *SET_COOKIE);
+        match policy.set_cookie {
+            SetCookie::Private if !is_withheld => return Err(NotStored::SetCookie),
+            _ if !is_withheld => withheld.push(SET_COOKIE.into()),
+            _ => {}
+        }
+    }
+    Ok(Storable { meta, vary, rule, part, withheld })
 }
+
+/// The field that sets a cookie.
+pub(crate) const SET_COOKIE: &str = "set-cookie";
 
 /// RFC 9111, 3.5.
 fn permits_sharing(control: &CacheControl) -> bool {

@@ -140,6 +140,7 @@ impl Root {
             via: self.via.clone(),
             upgrades: self.upgrade.protocols.clone(),
             memory_bytes: self.store.memory,
+            set_cookie: self.store.set_cookie,
             disk: self.store.disk(here),
             log_format: self
                 .log
@@ -292,6 +293,7 @@ impl RouteTable {
             request: rules(&self.request)?,
             response: rules(&self.response)?,
             store: self.store,
+            set_cookie: self.set_cookie,
             early_data: self.early_data,
             compression: self.compression,
             key: self.key.clone(),

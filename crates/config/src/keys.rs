@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use caching::SetCookie;
 use dashboard::Token;
 use ipnet::IpNet;
 use store::disk::Verify;
@@ -478,6 +479,7 @@ pub(crate) struct RouteTable {
     pub(crate) status: Option<u16>,
     pub(crate) with_path: bool,
     pub(crate) store: bool,
+    pub(crate) set_cookie: Option<SetCookie>,
     pub(crate) early_data: bool,
     pub(crate) compression: bool,
     pub(crate) key: KeySettings,
@@ -500,6 +502,7 @@ impl Default for RouteTable {
             status: None,
             with_path: false,
             store: true,
+            set_cookie: None,
             early_data: false,
             compression: true,
             key: KeySettings::default(),
@@ -538,6 +541,8 @@ impl Table for RouteTable {
         with_path: Kind::Flag, with_path,
             "Whether the request's path and query are appended to the redirect's URL.";
         store: Kind::Flag, store, "Whether the store is used.";
+        set_cookie: SET_COOKIE, set_cookie,
+            "The same as store.set_cookie, for this route.", example "\"strip\"";
         early_data: Kind::Flag, early_data,
             "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
              was here before (0-RTT). Somebody on the way can send them again, so use it where \
@@ -666,6 +671,11 @@ impl Table for FieldTable {
     }
 }
 
+/// What becomes of a response that sets a cookie.
+const SET_COOKIE: Kind = Kind::Word(&["private", "strip", "share"]);
+
+words!(SetCookie:
+    "private" => SetCookie::Private, "strip" => SetCookie::Strip, "share" => SetCookie::Share);
 words!(Verify: "once" => Verify::Once, "always" => Verify::Always);
 
 /// `[store]`
@@ -675,13 +685,14 @@ pub(crate) struct StoreSection {
     pub(crate) path: Option<PathBuf>,
     pub(crate) bytes: u64,
     pub(crate) verify: Verify,
+    pub(crate) set_cookie: SetCookie,
 }
 
 impl Default for StoreSection {
     fn default() -> StoreSection {
         let memory = super::Config::forward(&[]).memory_bytes;
-        let verify = Verify::default();
-        StoreSection { memory, path: None, bytes: DiskConfig::BYTES_DEFAULT, verify }
+        let (verify, set_cookie) = (Verify::default(), SetCookie::default());
+        StoreSection { memory, path: None, bytes: DiskConfig::BYTES_DEFAULT, verify, set_cookie }
     }
 }
 
@@ -700,6 +711,11 @@ impl Table for StoreSection {
             "When a block of it is verified: once, when it is read from disk into the system's \
              page cache, or always before it is sent. With `once`, long bodies are sent zero-copy \
              where possible, until another program opens the store's files.", restart !;
+        set_cookie: SET_COOKIE, set_cookie,
+            "A response with Set-Cookie, on reverse listeners: `private` stores no such response, \
+             `strip` stores it without the cookie, and `share` stores it with the cookie, which \
+             then goes to every client. The client whose request drew the response always gets \
+             the cookie. Forward listeners strip.";
     ];
 }
 

@@ -42,6 +42,7 @@ use access_log::LogFormat;
 use dns::NameServers;
 use transport::tls::{ClientTls, ServerTls, TlsPeer};
 
+pub use caching::SetCookie;
 pub use captures::{PathPattern, Piece, Segment, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
@@ -132,6 +133,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// The store on disk, if any.
     pub disk: Option<DiskConfig>,
+    /// What becomes of a response that sets a cookie, on reverse listeners.
+    pub set_cookie: SetCookie,
     /// Format of the access log.
     pub log_format: LogFormat,
     /// Limits and time-outs.
@@ -178,6 +181,7 @@ impl Config {
             upgrades: Protocol::usual(),
             memory_bytes: 256 << 20,
             disk: None,
+            set_cookie: SetCookie::default(),
             log_format: LogFormat::default(),
             limits: Limits::default(),
             purge: PurgeRules::default(),

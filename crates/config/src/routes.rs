@@ -34,6 +34,8 @@ pub struct Route {
     pub response: Vec<FieldRule>,
     /// Whether the store is used.
     pub store: bool,
+    /// What becomes of a response that sets a cookie. `None`: as [`crate::Config::set_cookie`].
+    pub set_cookie: Option<caching::SetCookie>,
     /// Whether safe requests may come in early data.
     pub early_data: bool,
     /// Whether responses are coded, if anything is.
@@ -62,6 +64,7 @@ impl Route {
             request: Vec::new(),
             response: Vec::new(),
             store: true,
+            set_cookie: None,
             early_data: false,
             compression: true,
             key: KeySettings::default(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cache::partial::Partial;
-use cache::stored::{Head, Stored};
+use cache::stored::{Entry, Head, Stored};
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
 use caching::{StoredMeta, Validators};
@@ -20,6 +20,8 @@ pub(crate) struct Ask {
     pub(crate) held: Option<Held>,
     /// Stored responses to other requests, one of which the origin may confirm for this one.
     pub(crate) offered: Vec<Arc<Stored>>,
+    /// Requests for the key do not wait for each other: an answer could not be stored.
+    pub(crate) unshared: bool,
 }
 
 /// How much the origin is asked for.
@@ -58,17 +60,25 @@ impl Held {
     pub(crate) fn meta(&self) -> &StoredMeta {
         &self.head().meta
     }
+
+    pub(crate) fn entry(&self) -> Entry {
+        match self {
+            Held::Whole(stored) => Entry::Response(Arc::clone(stored)),
+            Held::Part(partial) => Entry::Part(Arc::clone(partial)),
+        }
+    }
 }
 
 impl Ask {
     /// For the whole response.
     pub(crate) fn of(uri: Key, key: Key, why: Forward, held: Option<Held>) -> Ask {
-        Ask { uri, key, why, what: What::Whole, held, offered: Vec::new() }
+        Ask { uri, key, why, what: What::Whole, held, offered: Vec::new(), unshared: false }
     }
 
-    /// Whether the answer serves one request only, so that no other gains by waiting for it.
+    /// Whether the answer probably serves one request only, so that no other gains by waiting for
+    /// it.
     pub(crate) fn is_for_one(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.meta().is_never_fresh())
+        self.unshared || self.held.as_ref().is_some_and(|held| held.meta().is_never_fresh())
     }
 
     /// The stored response that would answer the request if it were not too old.

@@ -66,17 +66,19 @@ impl<C: Client> Exchange<'_, C> {
             false => Step::LookUp(to),
         };
         let provenance = Provenance::fetched(CacheStatus::collapsed(ask.why), None);
+        let refreshes = self.forwarding(to).may_substitute(&ask).then(|| ask.clone());
         let held = match found {
             Found::Stream(head) if !head.matches(&wire) => return Ok(Step::LookUp(to)),
             // It would find the same fetch again for as long as its body arrives.
             Found::Stream(head) if !self.may_share(&head) => return Ok(Step::LookUpAlone(to)),
             Found::Stream(head) => {
                 worker.io.counters.collapsed.add(1);
-                return Ok(Step::Stream(to, Streaming { reader, head, provenance }));
+                return Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes }));
             }
             Found::Settled(Settled::Stored(stored)) => Held::Whole(stored),
             Found::Settled(Settled::Part(partial)) => Held::Part(partial),
-            Found::Settled(Settled::Uncacheable) => return Ok(Step::Pass(to, ask.why)),
+            // It was for the request that led, so each request is fetched by itself.
+            Found::Settled(Settled::Uncacheable) => return Ok(Step::LookUpAlone(to)),
             Found::Settled(Settled::Declined(status)) => return Ok(self.declined(to, ask, status)),
             // Its core has ended, the origin has not: ask it.
             Found::Settled(Settled::Failed(Fault::Abandoned)) => return Ok(Step::LookUp(to)),
@@ -100,6 +102,22 @@ impl<C: Client> Exchange<'_, C> {
         // Parts were in the store before, a whole response has just come.
         let is_aged = matches!(held, Held::Part(_));
         Ok(Step::Serve(to, Serving { held, provenance: Provenance { is_aged, ..provenance } }))
+    }
+
+    /// Waits for the end of a response that refreshes a stored one: if it breaks off, the stale
+    /// response is served in its place. A body of more than a window is sent as it arrives.
+    pub(super) async fn hold_back<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        streaming: Streaming,
+        ask: Ask,
+    ) -> Result<Step<'d>, Refusal> {
+        let most = self.context.worker.io.limits().limits.stream_window_bytes;
+        match streaming.reader.ended(most).await {
+            Some(Settled::Failed(Fault::Abandoned)) => Ok(Step::LookUp(to)),
+            Some(Settled::Failed(fault)) => self.failed(to, ask, fault),
+            _ => Ok(Step::Stream(to, streaming)),
+        }
     }
 
     /// Whether the response to another's request may answer this one.

@@ -65,7 +65,7 @@ pub fn fresh_hit(
     let Lookup::Found(stored, key) = found else {
         return None;
     };
-    let fresh = hints(head).is_plain() && stored.is_fresh(now_ms);
+    let fresh = hints(head).is_plain() && stored.is_fresh(now_ms) && !stored.sets_cookie();
     if stored.is_plain() || !fresh {
         return fresh.then_some(Hit { stored, key, form_of: None });
     }
@@ -84,11 +84,11 @@ fn found_by(
     now_ms: u64,
 ) -> Lookup {
     if settings.bypasses(wire.0) {
-        return Lookup::Uncacheable;
+        return Lookup::Bypassed;
     }
     let mut buffer = PathBuffer::on_stack();
     let Some(path) = settings.path_in(uri.path, &mut buffer) else {
-        return Lookup::Uncacheable;
+        return Lookup::Bypassed;
     };
     let key = cache.uri_key(StoredUri::new(uri.realm, uri.authority, path));
     cache.look_by_parts(look, key, settings.parts(), wire, now_ms)

@@ -125,7 +125,9 @@ impl<'x, C: Client> Exchange<'x, C> {
     /// The request, to be decided by the stored response.
     fn planner(&self) -> Planner<'_> {
         let parts = self.context.key_parts(self.routed.route);
-        Planner { cache: &self.context.worker.cache, head: self.context.head, parts }
+        let shares_cookies = self.context.shares_cookies(self.routed.route);
+        let cache = &self.context.worker.cache;
+        Planner { cache, head: self.context.head, parts, shares_cookies }
     }
 
     /// The request, to be forwarded to an origin.

@@ -39,6 +39,8 @@ pub(crate) struct Planner<'p> {
     pub(crate) head: &'p RequestHead<'p>,
     /// The parts of the request's key besides its URI.
     pub(crate) parts: Option<KeyParts<'p>>,
+    /// Whether stored cookies go to every client.
+    pub(crate) shares_cookies: bool,
 }
 
 /// A step, and the rule that says so.
@@ -50,16 +52,28 @@ impl Planner<'_> {
         let now_ms = time::wall_ms();
         let wire = Wire(self.head.fields);
         match self.cache.look_by_parts(look, uri, self.parts, &wire, now_ms) {
-            Lookup::Absent(_) | Lookup::Uncacheable if self.wants_only_stored() => {
+            Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed
+                if self.wants_only_stored() =>
+            {
                 only_if_cached(rules::ONLY_IF_CACHED)
             }
-            Lookup::Uncacheable => (Step::Pass(to, Forward::UriMiss), rules::UNCACHEABLE),
+            Lookup::Bypassed => (Step::Pass(to, Forward::Bypass), rules::HANDED_OVER),
+            Lookup::Unshared(key) => {
+                let (why, _) = self.why_absent(uri, key);
+                match self.what_to_ask(rules::UNSHARED) {
+                    Ok(What::Whole) => {
+                        let ask = Ask { unshared: true, ..Ask::of(uri, key, why, None) };
+                        let stamp = self.cache.watches.stamp(&uri);
+                        (Step::PassUnshared(to, ask, stamp), rules::UNSHARED)
+                    }
+                    Ok(What::Range { .. } | What::Rest(_)) => {
+                        (Step::Pass(to, why), rules::UNSHARED)
+                    }
+                    Err(rule) => (Step::Pass(to, why), rule),
+                }
+            }
             Lookup::Absent(key) => {
-                // Only responses that vary have a key other than that.
-                let (why, rule) = match key == self.key_of_none(uri) {
-                    true => (Forward::UriMiss, rules::URI_MISS),
-                    false => (Forward::VaryMiss, rules::VARY_MISS),
-                };
+                let (why, rule) = self.why_absent(uri, key);
                 let what = match self.what_to_ask(rule) {
                     Ok(what) => what,
                     Err(rule) => return (Step::Pass(to, why), rule),
@@ -74,8 +88,28 @@ impl Planner<'_> {
                 let ask = Ask { what, offered, ..Ask::of(uri, key, why, None) };
                 (Step::Fetch(to, ask), rule)
             }
+            Lookup::Found(stored, key) if stored.sets_cookie() && !self.shares_cookies => {
+                // It was stored when cookies were shared.
+                match self.what_to_ask(rules::STORED_COOKIE) {
+                    _ if self.wants_only_stored() => only_if_cached(rules::ONLY_IF_CACHED),
+                    Ok(What::Whole) => {
+                        let ask = Ask::of(uri, key, Forward::Miss, None);
+                        (Step::Fetch(to, ask), rules::STORED_COOKIE)
+                    }
+                    _ => (Step::Pass(to, Forward::Miss), rules::STORED_COOKIE),
+                }
+            }
             Lookup::Found(stored, key) => self.plan_whole(to, uri, key, stored, now_ms),
             Lookup::Part(partial, key) => self.plan_part(to, uri, key, partial, now_ms),
+        }
+    }
+
+    /// Why a request is forwarded if nothing is stored that it selects. Only responses that vary
+    /// have a key other than that of none.
+    fn why_absent(&self, uri: Key, key: Key) -> (Forward, Explanation) {
+        match key == self.key_of_none(uri) {
+            true => (Forward::UriMiss, rules::URI_MISS),
+            false => (Forward::VaryMiss, rules::VARY_MISS),
         }
     }
 
@@ -110,7 +144,9 @@ impl Planner<'_> {
         now_ms: u64,
     ) -> Planned<'d> {
         let meta = &stored.head.meta;
-        let ask = |why| Ask::of(uri, key, why, Some(Held::Whole(Arc::clone(&stored))));
+        let unshared = now_ms < stored.head.unshared_until_ms;
+        let held = || Some(Held::Whole(Arc::clone(&stored)));
+        let ask = |why| Ask { unshared, ..Ask::of(uri, key, why, held()) };
         match self.may_reuse(meta, now_ms) {
             Reuse::Revalidate { why } => {
                 let (forward, rule) = (forward_reason(why), why.explain());
@@ -250,11 +286,12 @@ impl Planner<'_> {
         let now_ms = time::wall_ms();
         let wire = Wire(self.head.fields);
         match self.cache.look_by_parts(Look::Use, uri, self.parts, &wire, now_ms) {
+            Lookup::Found(stored, _) if stored.sets_cookie() && !self.shares_cookies => None,
             Lookup::Found(stored, _) => {
                 let reuse = self.may_reuse(&stored.head.meta, now_ms);
                 matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
             }
-            Lookup::Part(..) | Lookup::Absent(_) | Lookup::Uncacheable => None,
+            Lookup::Part(..) | Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed => None,
         }
     }
 

@@ -170,6 +170,7 @@ impl Step<'_> {
             Step::Connect
                 | Step::Upgrade(..)
                 | Step::Pass(..)
+                | Step::PassUnshared(..)
                 | Step::ValidateByHead(..)
                 | Step::Fetch(..)
         )

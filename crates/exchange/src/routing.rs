@@ -14,7 +14,7 @@ use cache::key::KeyParts;
 use cache::realm::Realm;
 use cache::stored::Wire;
 use caching::cache_status::Forward;
-use config::{DigestServer, Role};
+use config::{DigestServer, Role, SetCookie};
 use http1::{RequestHead, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
@@ -28,8 +28,8 @@ use upstream::{Preface, To};
 use super::cluster::Share;
 use super::course::Course;
 use super::destination::Destination;
-use super::fetch::Forwarding;
 use super::fetch::hierarchy::{addresses, tls_peer};
+use super::fetch::{Forwarding, set_cookie};
 use super::step::Step;
 use crate::listener::ListenerContext;
 use crate::our_digest;
@@ -271,6 +271,16 @@ impl<'x> RequestContext<'x> {
     /// The parts of the request's key besides its URI, by the settings of its route.
     pub(crate) fn key_parts(&self, route: Option<usize>) -> Option<KeyParts<'_>> {
         self.snapshot.routes.get(route?)?.key.as_ref()?.parts()
+    }
+
+    /// What becomes of responses that set a cookie, by the role of the listener and the route.
+    pub(crate) fn set_cookie(&self, route: Option<usize>) -> SetCookie {
+        set_cookie(&self.snapshot, self.listener.role, route)
+    }
+
+    /// Whether stored cookies go to every client.
+    pub(crate) fn shares_cookies(&self, route: Option<usize>) -> bool {
+        self.set_cookie(route) == SetCookie::Share
     }
 
     /// How peers may answer a request to a reverse listener. Its parents are the servers of its

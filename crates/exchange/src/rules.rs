@@ -23,8 +23,13 @@ rules! {
         "responses are stored, but none for a request with these fields";
     ONLY_IF_CACHED = "only-if-cached", "RFC 9111, 5.2.1.7",
         "the request accepts stored responses only, and none is stored that may be used";
-    UNCACHEABLE = "uncacheable", "RFC 9111, 3",
-        "the last response could not be stored: requests do not wait for each other";
+    UNSHARED = "hit-for-miss", "RFC 9111, 3",
+        "the last response could not be stored: requests do not wait for each other, and the \
+         first response that may be stored ends this";
+    HANDED_OVER = "handed-over", "",
+        "another process serves the store, so this one uses it no more";
+    STORED_COOKIE = "stored-cookie", "RFC 9111, 7.3",
+        "the stored response sets a cookie, which goes to no second client";
     NO_STORE = "request-no-store", "RFC 9111, 5.2.1.5", "the request forbids storing";
     RANGES = "ranges", "RFC 9111, 3.3",
         "no part can be stored of a conditional range or of several ranges";

@@ -6,15 +6,17 @@
 //!     |-----> Pass ----------------------------------------------------> End
 //!     '-----> LookUp <------------------------------------------.
 //!               |--> Pass | Refuse                              |
+//!               |--> PassUnshared --> End | Stream | Serve      |
 //!               |--> ServeStored --(revalidates)--> Serve       |
 //!               |--> ValidateByHead --> Serve | Relay           |
 //!               '--> Fetch                                      |
-//!                      |--> Follow --> Stream | Serve | Pass    |
+//!                      |--> Follow --> Stream | Serve           |
 //!                      |       '-- not for this request --------+
 //!                      '--> Lead ----> Stream | Serve | Relay   |
 //!                              '-----> Pass                     |
 //!                                                               |
 //!   Stream | Relay ------------------------------------> End    |
+//!     |-- a refresh broke off --> Serve (stale)                 |
 //!     '-- the client cannot read its coding --> Serve | Pass    |
 //!   Serve ---------------------------------------------> End    |
 //!     |-- it cannot be decoded for the client ---------> Pass   |
@@ -35,7 +37,7 @@ use super::ask::Held;
 use super::destination::Destination;
 use super::fetch::{background, member, pass};
 use super::routing::Place;
-use super::step::{Ending, FromStore, Provenance, Serving, Step};
+use super::step::{Ending, FromStore, Provenance, Serving, Step, Streaming};
 use super::{Exchange, connect, digest_answer, member_calls, purge_method, route_answer, upgrade};
 use crate::client::Client;
 use crate::limits::BODIES_LOST_MAX;
@@ -116,12 +118,18 @@ impl<'x, C: Client> Exchange<'x, C> {
                 Step::Upgrade(to, protocols) => {
                     return Box::pin(upgrade::upgrade(self, to, &protocols, body)).await;
                 }
-                Step::Pass(to, why) => {
-                    return pass::pass(self, to, why, body).await;
+                Step::Pass(to, why) => pass::pass(self, to, why, body, None).await?,
+                Step::PassUnshared(to, ask, _) if self.context.snapshot.cluster.is_some() => {
+                    Step::Fetch(to, ask)
+                }
+                Step::PassUnshared(to, ask, stamp) => {
+                    pass::pass(self, to, ask.why, body, Some((ask, stamp))).await?
                 }
                 Step::LookUp(to) if tries.looks == LOOKS_MAX => Step::Pass(to, Forward::Miss),
                 Step::LookUp(to) => {
                     tries.looks += 1;
+                    // The same fetch would be found a third time.
+                    tries.alone |= tries.looks > 2;
                     self.look_up(to).await
                 }
                 Step::LookUpAlone(to) => {
@@ -148,6 +156,10 @@ impl<'x, C: Client> Exchange<'x, C> {
                     runtime::boxed(self.lead(to, ask, lead, is_shared)).await?
                 }
                 Step::Serve(to, serving) => self.serve(to, serving).await,
+                Step::Stream(to, Streaming { refreshes: Some(ask), reader, head, provenance }) => {
+                    let streaming = Streaming { refreshes: None, reader, head, provenance };
+                    runtime::boxed(self.hold_back(to, streaming, ask)).await?
+                }
                 Step::Stream(to, streaming) if streaming.head.source().is_some() => {
                     runtime::boxed(self.stream_in_form(to, streaming)).await?
                 }

@@ -183,11 +183,11 @@ impl<C: Client> Exchange<'_, C> {
         if provenance.cache_status.outcome == Outcome::Hit {
             self.context.worker.io.counters.hits.add(1);
         }
-        let is_content = !matches!(form, StoredForm::NotModified(_) | StoredForm::Unsatisfied(..));
+        let is_of_resource = !matches!(form, StoredForm::Unsatisfied(..));
         let labels = Labels {
             cache_status: &provenance.cache_status.value(),
             now_ms: provenance.is_aged.then(time::wall_ms),
-            own_lines: if is_content { &provenance.own_lines[..] } else { b"" },
+            own_lines: if is_of_resource { &provenance.own_lines[..] } else { b"" },
         };
         self.client.respond(&Response::Stored(form, labels));
     }
@@ -198,7 +198,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// Sends a response while its body arrives.
     pub(super) async fn stream(&mut self, streaming: &Streaming) -> Ending {
-        let Streaming { reader, head, provenance } = streaming;
+        let Streaming { reader, head, provenance, .. } = streaming;
         if self.planner().is_not_modified(head) {
             return self.send_not_modified(head, provenance).await;
         }

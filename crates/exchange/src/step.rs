@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cache::flight::{Lead, Reader};
 use cache::stored::{Head, Stored};
+use cache::watch::Stamp;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
 use config::Action;
@@ -38,6 +39,9 @@ pub(crate) enum Step<'d> {
     Upgrade(&'d Destination<'d>, Vec<u8>),
     /// Passes the request on and stores nothing, for this reason.
     Pass(&'d Destination<'d>, Forward),
+    /// The same, but the response is stored if it may be, and if the URI has not changed since the
+    /// stamp. No other request waits for it.
+    PassUnshared(&'d Destination<'d>, Ask, Stamp),
     /// Looks into the store.
     LookUp(&'d Destination<'d>),
     /// The same after another's fetch was not for this request; the next one would not be either.
@@ -94,6 +98,8 @@ pub(crate) struct Streaming {
     pub(crate) reader: Reader,
     pub(crate) head: Arc<Head>,
     pub(crate) provenance: Provenance,
+    /// What was asked, if a stale response may be served in place of one that breaks off.
+    pub(crate) refreshes: Option<Ask>,
 }
 
 /// Where a response came from.

@@ -36,7 +36,6 @@ use crate::limits::{
     DISK_HANDOVER_POLL, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
 };
 use crate::stored::{Entry, Head, Piece, Stored};
-use crate::watch::Watch;
 use metrics::Described;
 
 /// A server's store on disk, while the server has it.
@@ -218,26 +217,27 @@ impl Cache {
         (!disk.closed.load(Ordering::Acquire)).then(|| disk.present())
     }
 
-    /// Writes an entry through to the disk, unless its URI has changed since the request was sent.
-    /// Call it before inserting into memory.
-    pub fn write_through(&self, watch: &Watch, key: Key, entry: &Entry) {
+    /// Writes an entry through to the disk. The caller holds the lock of its URI
+    /// ([`crate::watch::Watch::store`]).
+    pub(crate) fn write_now(&self, key: Key, entry: &Entry) {
         let Some(disk) = self.disk() else { return };
         match entry {
             Entry::Response(stored) => match stored.place_away() {
                 Some(away) => self.write_head(*away, &stored.head),
-                None => self.write_response(watch, key, stored),
+                None => self.write_response(key, stored),
             },
             Entry::Varies(varies) => {
                 let about = About { generation: self.purges.now(), time_ms: time::wall_ms() };
-                finish(watch, disk.writer(&key, about, &codec::varies(varies)), &[]);
+                finish(disk.writer(&key, about, &codec::varies(varies)), &[]);
             }
-            Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_on_disk(&disk, &key),
+            Entry::Part(_) => self.delete_on_disk(&disk, &key),
+            Entry::Uncacheable { .. } => {}
         }
     }
 
-    fn write_response(&self, watch: &Watch, key: Key, stored: &Stored) {
+    fn write_response(&self, key: Key, stored: &Stored) {
         let Some(writer) = self.disk_writer(key, &stored.head) else { return };
-        finish(watch, writer, &stored.pieces);
+        finish(writer, &stored.pieces);
     }
 
     /// Rewrites the head of a body on the disk.
@@ -291,15 +291,15 @@ impl Cache {
     }
 }
 
-/// Completes a body with `rest`: it can be found from now on, unless its URI has changed. Returns
-/// whether it was stored.
-pub fn finish(watch: &Watch, writer: Writer, rest: &[Piece]) -> bool {
-    let mut finished = false;
-    watch.unless_overtaken(|| match writer.finish_with(rest) {
-        Ok(_) => finished = true,
-        Err(refused) => log_refused(Err(refused)),
-    });
-    finished
+/// Completes a body with `rest`: it can be found from now on. Returns whether it was stored.
+pub(crate) fn finish(writer: Writer, rest: &[Piece]) -> bool {
+    match writer.finish_with(rest) {
+        Ok(_) => true,
+        Err(refused) => {
+            log_refused(Err(refused));
+            false
+        }
+    }
 }
 
 fn log_refused(result: Result<(), store::disk::Refused>) {

@@ -9,6 +9,7 @@ use super::*;
 use crate::key::StoredUri;
 use crate::purge::Resource;
 use crate::realm::Realm;
+use crate::variants::Place;
 
 const GZIP: Target = Target(Some(Coding::Gzip));
 const REALM: Realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
@@ -93,7 +94,11 @@ fn cache() -> (Cache, Key) {
     let cache = Cache::new(&config, 1, None);
     let key = cache.uri_key(StoredUri::new(REALM, b"h", b"/"));
     let stored = Stored::new(Arc::new(in_forms(FIELDS)), vec![Piece::from(vec![b'x'; 9_000])]);
-    cache.insert(&cache.watches.watch(key), key, Entry::Response(Arc::new(stored)));
+    cache.insert(
+        &cache.watches.watch(key),
+        &Place::known(key, key),
+        Entry::Response(Arc::new(stored)),
+    );
     (cache, key)
 }
 
@@ -150,13 +155,13 @@ fn a_form_is_added_to_its_own_body_under_the_head_of_now() {
     let fields: Vec<_> = FIELDS.iter().copied().chain([(&b"X-New"[..], &b"1"[..])]).collect();
     let watch = cache.watches.watch(key);
     let updated = Arc::new(before.under(in_forms(&fields)));
-    cache.insert(&watch, key, Entry::Response(updated));
+    cache.insert(&watch, &Place::known(key, key), Entry::Response(updated));
     assert!(cache.add_form(key, &before, GZIP, &made));
     let form_now = form(&stored(&cache, key)).unwrap();
     assert!(text(&form_now.head).contains("X-New: 1\r\n"));
     // Another body under the same key is not touched, and neither is an absent one.
     let other = Stored::new(Arc::new(in_forms(FIELDS)), vec![Piece::from(vec![b'z'; 900])]);
-    cache.insert(&watch, key, Entry::Response(Arc::new(other)));
+    cache.insert(&watch, &Place::known(key, key), Entry::Response(Arc::new(other)));
     assert!(!cache.add_form(key, &before, GZIP, &made));
     assert!(form(&stored(&cache, key)).is_none());
     cache.store.remove(&key);

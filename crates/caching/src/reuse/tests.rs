@@ -105,6 +105,34 @@ fn rfc9111_4_what_one_request_brought_answers_another_only_where_it_may_be_reuse
     }
 }
 
+/// Issue 40, 6: the time that a slow origin took made every response stale on arrival, so the
+/// requests that waited for it were fetched again.
+#[test]
+fn a_slow_origin_with_a_short_lifetime_answers_all_who_waited() {
+    use MustValidate as M;
+    let slow = Exchange { request_ms: NOW_MS, response_ms: NOW_MS + 5000 };
+    let late = ("Date", "Sun, 06 Nov 1994 08:49:30 GMT");
+    for (fields, since_s, request, want) in [
+        (&[("Cache-Control", "max-age=1")][..], 0, "", Ok(())),
+        (&[("Cache-Control", "max-age=1")], 5, "", Ok(())),
+        (&[("Cache-Control", "max-age=1, must-revalidate")], 5, "", Ok(())),
+        (&[("Cache-Control", "max-age=1")], 6, "", Err(M::Stale)),
+        (&[("Cache-Control", "max-age=1")], 4, "max-age=2", Err(M::RequestMaxAge)),
+        (&[("Cache-Control", "max-age=1"), ("Age", "1")], 4, "", Err(M::Stale)),
+        (&[("Cache-Control", "max-age=1"), late], 4, "", Err(M::Stale)),
+        (&[("Cache-Control", "max-age=0")], 4, "", Err(M::Stale)),
+        (&[("Cache-Control", "no-cache, max-age=1")], 4, "", Err(M::ResponseNoCache)),
+    ] {
+        let response = Response { status: 200, fields };
+        let fetched = StoredMeta::of(&response, slow, &Policy::SHARED);
+        let request_fields = [("Cache-Control", request)];
+        let request_now = Request { method: b"GET", fields: &request_fields };
+        let (since_ms, now_ms) = (NOW_MS + since_s * 1000, NOW_MS + 6000);
+        let got = decide_collapsed(&request_now, &fetched, since_ms, now_ms);
+        assert_eq!(got, want, "{fields:?} {since_s} {request}");
+    }
+}
+
 #[test]
 fn what_was_made_stale_is_stale_and_keeps_its_validators() {
     let fresh = meta(&[("Cache-Control", "max-age=9, stale-while-revalidate=9"), ("ETag", "a")]);

@@ -90,7 +90,9 @@ pub(super) async fn explained(
         Err(refusal) => (Step::Refuse(refusal), None),
         Ok(Step::LookUp(to)) => {
             let (uri, parts) = (cache.uri_key(to.uri()), context.key_parts(routed.route));
-            let (step, rule) = Planner { cache, head: &head, parts }.plan(to, uri, Look::Peek);
+            let shares_cookies = context.shares_cookies(routed.route);
+            let planner = Planner { cache, head: &head, parts, shares_cookies };
+            let (step, rule) = planner.plan(to, uri, Look::Peek);
             (step, Some(rule))
         }
         Ok(step) => (step, None),
@@ -204,6 +206,10 @@ impl<'t> Explanator<'t> {
                 let rule = rule.unwrap_or_else(|| rules::bypass(why, self.bypassed(route), head));
                 self.passes(&self.context.forwarding(to, route), "pass", why, rule);
             }
+            Step::PassUnshared(to, ask, _) => {
+                let rule = rule.unwrap_or(rules::UNSHARED);
+                self.passes(&self.context.forwarding(to, route), "fetch", ask.why, rule);
+            }
             Step::ValidateByHead(to, of) => {
                 let rule = rule.unwrap_or(rules::URI_MISS);
                 self.passes(&self.context.forwarding(to, route), "validate", of.why, rule);
@@ -212,8 +218,7 @@ impl<'t> Explanator<'t> {
                 self.out.selected = Some(whole);
             }
             Step::ServeStored(to, FromStore { held, .. }) if self.is_unreadable(&held) => {
-                let planner = Planner { cache: &self.context.worker.cache, head, parts: None };
-                match planner.wants_only_stored() {
+                match caching::only_if_cached(&Wire(head.fields)) {
                     true => self.refuses(Refusal::OnlyIfCached, Some(rules::ONLY_IF_CACHED)),
                     false => {
                         let forwarding = self.context.forwarding(to, route);
@@ -265,7 +270,8 @@ impl<'t> Explanator<'t> {
     /// An answer from the store, if the client can read it.
     fn serves(&mut self, held: &Held, key: Key, cache_status: &CacheStatus, rule: Explanation) {
         let (cache, now_ms) = (&self.context.worker.cache, self.out.now_ms);
-        let planner = Planner { cache, head: self.context.head, parts: None };
+        let head = self.context.head;
+        let planner = Planner { cache, head, parts: None, shares_cookies: true };
         // The fast path names a form of the entry.
         let held = match cache.store.peek(&key) {
             Some(Entry::Response(entry)) if entry.forms().is_some() => Held::Whole(entry),
@@ -349,7 +355,9 @@ impl<'t> Explanator<'t> {
     fn fetches(&mut self, forwarding: &Forwarding<'_>, ask: &Ask, background: bool) {
         self.sends(forwarding, Purpose::Store(ask));
         let cache = &forwarding.worker.cache;
-        let key = Planner { cache, head: forwarding.head, parts: None }.flight_key(ask);
+        let head = forwarding.head;
+        let planner = Planner { cache, head, parts: None, shares_cookies: true };
+        let key = planner.flight_key(ask);
         let in_flight = cache.flights.has(key) && !ask.is_for_one();
         let asks = forwarding.to.course.as_ref().filter(|course| {
             !background && ask.what == What::Whole && hierarchy::may_ask(forwarding, course)
@@ -484,6 +492,6 @@ fn selected(
     match cache.look_by_parts(Look::Peek, uri, keyed.parts(context), &wire, now_ms) {
         Lookup::Found(found, key) => Some(stored::whole(cache, key, &found, now_ms)),
         Lookup::Part(partial, key) => Some(stored::part(cache, key, &partial, now_ms)),
-        Lookup::Absent(_) | Lookup::Uncacheable => None,
+        Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed => None,
     }
 }

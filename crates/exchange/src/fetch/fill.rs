@@ -9,16 +9,14 @@ use std::sync::Arc;
 use caching::ContentRange;
 use caching::range::ByteRange;
 use runtime::time;
-use store::Key;
 use store::disk::{Refused, Writer};
 
 use super::continued::Kept;
 use crate::worker::Worker;
-use cache::disk;
 use cache::flight::{Fill, Lead, Reader, Settled};
-use cache::forms::Away;
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Piece, Stored};
+use cache::variants::Place;
 use outcome::Fault;
 use upstream::UpstreamBody;
 
@@ -39,7 +37,7 @@ pub(super) enum Into {
 
 /// A body to fetch.
 pub(super) struct Filling {
-    pub(super) key: Key,
+    pub(super) place: Place,
     pub(super) head: Arc<Head>,
     pub(super) into: Into,
     /// How its rest is asked for, if another member of the cluster sends it and is lost.
@@ -56,15 +54,15 @@ impl Filling {
         mut body: UpstreamBody,
         first: Vec<u8>,
     ) -> Reader {
-        let Filling { key, head, into, kept } = self;
+        let Filling { place, head, into, kept } = self;
         let (fill, reader) = lead.stream(Arc::clone(&head));
-        let place = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
+        let slot = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
         let (worker, pieces) = (Rc::clone(worker), Some(Vec::new()));
         let mut task =
-            Task { worker, fill, key, head, kept, pieces, writer: None, total: 0, arriving: 0 };
+            Task { worker, fill, place, head, kept, pieces, writer: None, total: 0, arriving: 0 };
         let run = async move {
             let settled = task.run(&mut body, first, into).await;
-            task.worker.fillings.borrow_mut().remove(place);
+            task.worker.fillings.borrow_mut().remove(slot);
             task.worker.cache.give_arriving(task.arriving);
             task.fill.settle(settled);
         };
@@ -77,7 +75,7 @@ impl Filling {
 struct Task {
     worker: Rc<Worker>,
     fill: Fill,
-    key: Key,
+    place: Place,
     head: Arc<Head>,
     kept: Option<Box<Kept>>,
     /// What is to be stored in memory, until the body turns out too large for that.
@@ -113,7 +111,7 @@ impl Task {
             Into::Part(part) if came != part.range.bytes() => return Settled::Uncacheable,
             Into::Part(part) => return self.store_part(part),
             Into::Rest { gap_bytes, .. } if came != gap_bytes => {
-                self.worker.cache.remove(&self.key);
+                self.worker.cache.remove_part(&self.place.key);
                 return Settled::Failed(Fault::Malformed);
             }
             Into::Rest { after, .. } => {
@@ -124,7 +122,7 @@ impl Task {
         let stored = Stored::new(Arc::clone(&self.head), joined(pieces));
         let stored = Arc::new(stored);
         let (cache, watch) = (&self.worker.cache, self.fill.flight().watch());
-        cache.insert(watch, self.key, Entry::Response(Arc::clone(&stored)));
+        cache.insert(watch, &self.place, Entry::Response(Arc::clone(&stored)));
         Settled::Stored(stored)
     }
 
@@ -132,13 +130,10 @@ impl Task {
     fn end_on_disk(&mut self) -> Settled {
         let Some(writer) = self.writer.take() else { return Settled::Uncacheable };
         let (cache, watch) = (&self.worker.cache, self.fill.flight().watch());
-        let away = Away { key: self.key, object: writer.object() };
-        if !disk::finish(watch, writer, &[]) {
-            return Settled::Uncacheable;
+        match cache.insert_written(watch, &self.place, &self.head, (writer, self.total)) {
+            Some(stored) => Settled::Stored(stored),
+            None => Settled::Uncacheable,
         }
-        let stored = Arc::new(Stored::away(Arc::clone(&self.head), self.total, away));
-        cache.insert_read(watch, self.key, Entry::Response(Arc::clone(&stored)));
-        Settled::Stored(stored)
     }
 
     async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
@@ -192,7 +187,7 @@ impl Task {
         let before = self.pieces.take().unwrap_or_default();
         self.fill.bound();
         if self.head.part.is_none() {
-            self.writer = self.worker.cache.disk_writer(self.key, &self.head);
+            self.writer = self.worker.cache.disk_writer(self.place.key, &self.head);
         }
         let Some(writer) = &mut self.writer else { return self.is_too_large() };
         let mut all = before.iter().chain([piece]);
@@ -215,7 +210,7 @@ impl Task {
         if self.total > cache.memory_object_bytes_max() && self.head.part.is_none() {
             let memory = self.worker.io.limits().limits.uncacheable_memory;
             let watch = self.fill.flight().watch();
-            cache.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
+            cache.mark_unshared(watch, self.place.key, time::wall_ms(), memory);
         }
     }
 
@@ -223,7 +218,7 @@ impl Task {
         let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
         let pieces = joined(pieces);
         let partial = Partial::new(Arc::clone(&self.head), part, pieces);
-        self.worker.cache.insert_part(self.fill.flight().watch(), self.key, partial)
+        self.worker.cache.insert_part(self.fill.flight().watch(), &self.place, partial)
     }
 
     /// Keeps an incomplete response as a part (RFC 9111, 3.3), if its rest can be asked for by a
@@ -250,7 +245,7 @@ impl Task {
         let range = ByteRange { first, last: first + self.total - 1 };
         let part = ContentRange { range, complete_bytes };
         let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces));
-        self.worker.cache.insert_part(self.fill.flight().watch(), self.key, partial);
+        self.worker.cache.insert_part(self.fill.flight().watch(), &self.place, partial);
     }
 }
 

@@ -59,11 +59,11 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// The origin answered another's request with an error: serves a stale response if a rule
-    /// allows it, or passes this request on.
+    /// allows it, or fetches this request by itself.
     pub(crate) fn declined<'d>(&self, to: &'d Destination<'d>, ask: Ask, status: u16) -> Step<'d> {
         match self.forwarding(to).stale_substitute(&ask, Failure::Status(status)) {
             Some(serving) => Step::Serve(to, serving),
-            None => Step::Pass(to, ask.why),
+            None => Step::LookUpAlone(to),
         }
     }
 }

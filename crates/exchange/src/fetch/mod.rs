@@ -26,7 +26,7 @@ use cache::key::{DeviceClass, KeyParts, KeySettings};
 use cache::stored::Wire;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
-use config::{DEVICE_FIELD, ForwardedFields, Role};
+use config::{DEVICE_FIELD, ForwardedFields, Role, SetCookie};
 use core_io::CoreIo;
 use http1::{Fields, Method, Name, RequestHead, Target, write};
 use outcome::{Fault, Refusal};
@@ -89,6 +89,11 @@ impl Forwarding<'_> {
         }
     }
 
+    /// The same, and what becomes of a response that sets a cookie.
+    fn policy_for_cookies(&self) -> Policy {
+        Policy { set_cookie: set_cookie(&self.snapshot, self.role, self.route), ..*self.policy() }
+    }
+
     /// The same for a response with this status and content type, for which the route may have a
     /// lifetime.
     fn policy_for(&self, status: u16, content_type: &[u8]) -> Policy {
@@ -96,7 +101,7 @@ impl Forwarding<'_> {
             let at = self.route?;
             self.snapshot.routes.get(at)?.lifetimes.of(at, status, content_type)
         };
-        Policy { configured: lifetime(), ..*self.policy() }
+        Policy { configured: lifetime(), ..self.policy_for_cookies() }
     }
 
     /// The settings of the route for keys.
@@ -151,6 +156,12 @@ impl Forwarding<'_> {
         let ttl_seconds = held.meta().freshness.ttl_seconds(time::wall_ms());
         let cache_status = CacheStatus::stale(rule, ttl_seconds);
         Some(Serving { held, provenance: Provenance::stored(cache_status) })
+    }
+
+    /// Whether a stale response may be served if the answer of the origin breaks off.
+    pub(crate) fn may_substitute(&self, ask: &Ask) -> bool {
+        matches!(ask.stale(), Some(Held::Whole(_)))
+            && self.stale_rule(ask, Failure::Unreachable).is_some()
     }
 
     /// The rule that allows it.
@@ -322,6 +333,16 @@ impl<'s> OwnFields<'s> {
                 let _ = write::field(out, name.as_bytes(), value);
             }
         }
+    }
+}
+
+/// What becomes of responses that set a cookie. Forward listeners fetch for many users, and no
+/// operator knows their sites, so the cookie goes to the user whose request drew it.
+pub(crate) fn set_cookie(snapshot: &Snapshot, role: Role, route: Option<usize>) -> SetCookie {
+    let of_route = || snapshot.routes.get(route?)?.config.set_cookie;
+    match role {
+        Role::Reverse => of_route().unwrap_or(snapshot.config.set_cookie),
+        Role::Forward => SetCookie::Strip,
     }
 }
 

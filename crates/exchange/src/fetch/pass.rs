@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use cache::paths::Paths;
 use cache::stored::{Head, Wire};
-use cache::watch::Watch;
+use cache::watch::{Stamp, Watch};
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
@@ -23,10 +23,10 @@ use upstream::{
 };
 
 use super::fill::{Filling, Into};
-use super::response::{instants, prepare, updated};
+use super::response::{cookie_lines, handle_unshared, instants, prepare, updated};
 use super::{Purpose, hierarchy, unanswered};
 use crate::Exchange;
-use crate::ask::Held;
+use crate::ask::{Ask, Held};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, RequestBody};
 use crate::course::Course;
@@ -36,13 +36,15 @@ use crate::request::body_length;
 use crate::spread;
 use crate::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
 
-/// Passes a request through, whatever it is, and its response back.
-pub(crate) async fn pass<C: Client>(
+/// Passes a request through, whatever it is, and its response back. If it is `unshared`, the
+/// response is stored if it may be.
+pub(crate) async fn pass<'d, C: Client>(
     exchange: &mut Exchange<'_, C>,
-    to: &Destination<'_>,
+    to: &'d Destination<'d>,
     why: Forward,
     body: &mut C::Body,
-) -> Result<Ending, Refusal> {
+    unshared: Option<(Ask, Stamp)>,
+) -> Result<Step<'d>, Refusal> {
     let mut request = exchange.forwarding(to).request(Purpose::Pass(body.length()));
     let own = own_watch(exchange, to);
     let worker = exchange.context.worker;
@@ -51,7 +53,8 @@ pub(crate) async fn pass<C: Client>(
         let held = runtime::boxed(hold(body, &mut request, trailers)).await;
         held.map_err(|fault| unanswered(&worker.io, fault))?;
     } else if exchange.has_body {
-        return runtime::boxed(with_body(exchange, to, &request, why, body, own)).await;
+        let passing = with_body(exchange, to, &request, why, body, own);
+        return runtime::boxed(passing).await.map(Step::End);
     }
     let forwarding = exchange.forwarding(to);
     let client = &mut exchange.client;
@@ -59,15 +62,23 @@ pub(crate) async fn pass<C: Client>(
     match hierarchy::exchange(&forwarding, &request, &mut interim).await {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
+            if let Some((ask, stamp)) = unshared {
+                let (forwarding, at) = (exchange.forwarding(to), (stamp, exchange.began));
+                let (mut answer, rule) = match handle_unshared(&forwarding, to, ask, at, answer) {
+                    Ok(next) => return next,
+                    Err(passed) => passed,
+                };
+                return Ok(Step::End(exchange.relay(&mut answer, why, Some(rule)).await));
+            }
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
             if own.is_none() && !caching::invalidates(method, status) {
-                return Ok(exchange.relay(&mut answer, why, None).await);
+                return Ok(Step::End(exchange.relay(&mut answer, why, None).await));
             }
             let changing = async {
                 let own = invalidate(exchange, to, &answer, own).await;
                 answered(exchange, to, answer, why, own).await
             };
-            runtime::boxed(changing).await
+            runtime::boxed(changing).await.map(Step::End)
         }
         Err(fault) => Err(unanswered(&worker.io, fault)),
     }
@@ -133,7 +144,9 @@ impl<C: Client> Exchange<'_, C> {
                 worker.cache.replace(&watch, key, &stored, Arc::clone(&updated));
                 let cache_status =
                     CacheStatus::forwarded(Outcome::Revalidated, why, Some(got.status)).stored();
-                let provenance = Provenance::fetched(cache_status, None);
+                let own_lines = cookie_lines(&forwarding, &answer);
+                let provenance =
+                    Provenance { own_lines, ..Provenance::fetched(cache_status, None) };
                 Ok(Step::Serve(to, Serving { held: Held::Whole(updated), provenance }))
             }
         }
@@ -167,15 +180,15 @@ async fn answered<C: Client>(
     let uri = worker.cache.uri_key(to.uri());
     let fields = Wire(exchange.context.head.fields);
     let parts = exchange.context.key_parts(exchange.routed.route);
-    let key = worker.cache.storage_key(uri, &head, (&fields, parts), &watch);
+    let place = worker.cache.place(uri, &head, &fields, parts);
     let mut first = Vec::new();
     let ready =
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
     ready.map_err(|fault| unanswered(&worker.io, fault))?;
-    let lead = worker.cache.flights.alone(key, head.resource.began(), watch);
-    let filling = Filling { key, head: Arc::clone(&head), into: Into::Whole, kept: None };
+    let lead = worker.cache.flights.alone(place.key, head.resource.began(), watch);
+    let filling = Filling { place, head: Arc::clone(&head), into: Into::Whole, kept: None };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(exchange.stream(&Streaming { reader, head, provenance }).await)
+    Ok(exchange.stream(&Streaming { reader, head, provenance, refreshes: None }).await)
 }
 
 /// The head under which a response to POST is stored for later GETs.
@@ -192,7 +205,7 @@ fn post_for_get<C: Client>(
     let got = Wire(head.fields);
     let request = caching::Request { method: forwarding.head.method_bytes, fields: &asked };
     let response = Response { status: head.status, fields: &got };
-    let (policy, target) = (forwarding.policy(), target_uri(to));
+    let (policy, target) = (&forwarding.policy_for_cookies(), target_uri(to));
     let storable =
         caching::may_store_post(&request, &response, instants(answer), policy, &target).ok()?;
     prepare(&forwarding, answer, storable, exchange.began).ok()

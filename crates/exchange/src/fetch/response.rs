@@ -1,18 +1,22 @@
 //! Response handling: what an answer of the origin means for the store and for those who wait.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cache::flight::{Lead, Settled};
 use cache::purge::{Resource, is_tag_field};
-use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, varies_of};
+use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, is_cookie_field, varies_of};
+use cache::variants::Place;
+use cache::watch::Stamp;
 use caching::range::ByteRange;
 use caching::{
-    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
-    Storable, Validators,
+    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, Kept as Newer, NotStored,
+    Response, Storable, Validators,
 };
 use config::Role;
-use http1::ResponseHead;
+use http1::{Name, ResponseHead};
 use outcome::{Fault, Hierarchy, Outcome, Refusal};
+use runtime::time;
 use store::Generation;
 use upstream::Answer;
 
@@ -49,13 +53,11 @@ pub(super) fn handle<'d>(
             complete(forwarding, to, ask, lead, answer, &head, rest)
         }
         (Ok((head, own_lines)), _) => store(forwarding, to, ask, lead, answer, head, own_lines),
-        (Err(_), What::Rest(_)) if matches!(status, 206 | 416) => unfit(forwarding, to, ask, lead),
+        // Our range may have drawn the answer, so the client's own request is sent.
+        (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, to, ask, lead),
         (Err(why), _) => {
-            // An error passes: later requests should be collapsed again, all the more.
-            if is_of_the_response(why) && status < 500 && ask.what == What::Whole {
-                let memory = forwarding.snapshot.limits().uncacheable_memory;
-                let cache = &forwarding.worker.cache;
-                cache.remember_uncacheable(lead.watch(), ask.key, answer.response_ms, memory);
+            if is_of_the_response(why) && ask.what == What::Whole {
+                unstorable(forwarding, &ask, &lead, status);
             }
             lead.settle(match Failure::Status(status).is_error() {
                 true => Settled::Declined(status),
@@ -64,6 +66,70 @@ pub(super) fn handle<'d>(
             Ok(Step::Relay(Box::new(answer), ask.why, Some(why.explain().token)))
         }
     }
+}
+
+/// What an answer that may not be stored means for later requests. It removes nothing: what is
+/// stored may still be served in place of an error. But it ends `stale-while-revalidate`, and
+/// requests for its key do not wait for each other for a while. A 4xx or a 5xx starts no such
+/// while: otherwise anybody who draws a 403, or a rate limit's 429, would bring the origin more
+/// requests.
+fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) {
+    if Failure::Status(status).is_temporary() {
+        return;
+    }
+    let (cache, now_ms) = (&forwarding.worker.cache, time::wall_ms());
+    let memory = match status {
+        400.. => Duration::ZERO,
+        _ => forwarding.snapshot.limits().uncacheable_memory,
+    };
+    match &ask.held {
+        Some(Held::Whole(stored)) => {
+            let until_ms = now_ms + memory.as_millis() as u64;
+            cache.replace_head(lead.watch(), ask.key, stored, |now| now.unshared(until_ms));
+        }
+        None if !memory.is_zero() => {
+            cache.mark_unshared(lead.watch(), ask.key, now_ms, memory);
+        }
+        Some(Held::Part(_)) | None => {}
+    }
+}
+
+/// Handles the answer to a request that was passed on while no request waits for another: it is
+/// stored if it may be. `Err`: it is passed on, by the rule of this token.
+pub(super) fn handle_unshared<'d>(
+    forwarding: &Forwarding<'_>,
+    to: &'d Destination<'d>,
+    ask: Ask,
+    (stamp, began): (Stamp, Generation),
+    answer: Answer,
+) -> Result<Next<'d>, (Answer, &'static str)> {
+    if forbids_storing(forwarding, &answer.head.head()) {
+        return Err((answer, NotStored::ResponseNoStore.explain().token));
+    }
+    let (head, own_lines) = match storable(forwarding, &ask, &answer, began) {
+        Ok(storable) => storable,
+        Err(why) => return Err((answer, why.explain().token)),
+    };
+    let cache = &forwarding.worker.cache;
+    let is_first = cache.store.peek(&ask.key).is_none_or(|entry| entry.is_mark());
+    match cache.watches.watch_since(ask.uri, stamp).filter(|_| is_first) {
+        Some(watch) => {
+            let lead = cache.flights.alone(ask.key, began, watch);
+            Ok(store(forwarding, to, ask, lead, answer, head, own_lines))
+        }
+        // Another response was stored first, or the URI may have changed.
+        None => Err((answer, Newer::Older.explain().token)),
+    }
+}
+
+/// The usual answer that may not be stored, recognised by one look. `no-store` has exceptions:
+/// `must-understand`, and fields for this cache alone.
+fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
+    let says = |token: &[u8]| head.fields.contains_token(Name::CacheControl, token);
+    let targeted = forwarding.policy().targeted_fields;
+    says(b"no-store")
+        && !says(b"must-understand")
+        && !targeted.iter().any(|name| Wire(head.fields).has(name))
 }
 
 /// The status of a response that is being stored, unless its URI has changed already.
@@ -78,7 +144,16 @@ fn unfit<'d>(
     ask: Ask,
     lead: Lead,
 ) -> Next<'d> {
-    forwarding.worker.cache.remove(&ask.key);
+    let cache = &forwarding.worker.cache;
+    match &ask.held {
+        Some(held @ Held::Part(_)) => cache.remove_same(&ask.key, &held.entry()),
+        // It may still be served. But the origin does not know it, so it is not asked to confirm
+        // it again.
+        Some(Held::Whole(stored)) => {
+            cache.replace_head(lead.watch(), ask.key, stored, Head::without_validators);
+        }
+        None => {}
+    }
     lead.settle(Settled::Uncacheable);
     Ok(Step::Pass(to, ask.why))
 }
@@ -113,17 +188,9 @@ fn confirmed<'d>(
     let (head, verdict) = updated(forwarding, held.head(), &wire, instants, lead.began());
     let cache_status = CacheStatus::forwarded(Outcome::Revalidated, ask.why, Some(304));
     forwarding.worker.io.counters.revalidated.add(1);
-    let key = match verdict {
-        Ok(()) => {
-            let selecting = (&request, forwarding.key_parts());
-            cache.storage_key(ask.uri, &head, selecting, lead.watch())
-        }
-        Err(_) => ask.key,
-    };
-    if key != ask.key && ask.key != ask.uri {
-        // It varies by other fields now.
-        cache.remove(&ask.key);
-    }
+    let own_lines = cookie_lines(forwarding, &answer);
+    // It may vary by other fields now.
+    let place = cache.place(ask.uri, &head, &request, forwarding.key_parts()).instead_of(ask.key);
     let (held, entry, settled) = match held {
         Held::Whole(stale) => {
             // Forms that were made since it was looked up are kept, too.
@@ -140,18 +207,18 @@ fn confirmed<'d>(
     };
     match verdict {
         Ok(()) => {
-            cache.insert_confirmed(lead.watch(), key, entry);
+            cache.insert_confirmed(lead.watch(), &place, entry);
             lead.settle(settled);
         }
         Err(why) => {
             // It answers this client; for the others it is as if it had not come.
             if is_of_the_response(why) {
-                cache.remove(&ask.key);
+                unstorable(forwarding, &ask, &lead, 304);
             }
             lead.settle(Settled::Uncacheable);
         }
     }
-    let provenance = Provenance { upstream, ..Provenance::stored(cache_status) };
+    let provenance = Provenance { upstream, own_lines, ..Provenance::stored(cache_status) };
     Ok(Step::Serve(to, Serving { held, provenance }))
 }
 
@@ -212,27 +279,26 @@ fn store<'d>(
     };
     let head = Arc::new(head);
     let request = Wire(forwarding.head.fields);
-    let selecting = (&request, forwarding.key_parts());
-    let key = worker.cache.storage_key(ask.uri, &head, selecting, lead.watch());
-    if key != ask.key && ask.key != ask.uri {
-        // The response varies by other fields than the last one did.
-        worker.cache.remove(&ask.key);
-    }
+    // The response may vary by other fields than the last one did.
+    let place = worker.cache.place(ask.uri, &head, &request, forwarding.key_parts());
+    let place = place.instead_of(ask.key);
+    worker.cache.announce(lead.watch(), &place);
     let mut first = Vec::new();
     match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
         Ok(true) if head.part.is_none() => {
             let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
             let stored = Arc::new(Stored::new(head, pieces));
-            worker.cache.insert(lead.watch(), key, Entry::Response(Arc::clone(&stored)));
+            worker.cache.insert(lead.watch(), &place, Entry::Response(Arc::clone(&stored)));
             lead.settle(Settled::Stored(Arc::clone(&stored)));
             Ok(Step::Serve(to, Serving { held: Held::Whole(stored), provenance }))
         }
         Ok(_) => {
             let into = head.part.map_or(Into::Whole, Into::Part);
             let kept = Kept::of(forwarding, &answer);
-            let filling = Filling { key, head: Arc::clone(&head), into, kept };
+            let filling = Filling { place, head: Arc::clone(&head), into, kept };
             let reader = filling.start(worker, lead, answer.body, first);
-            Ok(Step::Stream(to, Streaming { reader, head, provenance }))
+            let refreshes = forwarding.may_substitute(&ask).then_some(ask);
+            Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes }))
         }
         Err(fault) => failed(forwarding, lead, fault),
     }
@@ -265,6 +331,7 @@ fn complete<'d>(
         return failed(forwarding, lead, fault);
     }
     worker.io.counters.misses.add(1);
+    let own_lines = cookie_lines(forwarding, &answer);
     let got = Wire(answer.head.head().fields);
     let (mut whole, _) = updated(forwarding, &partial.head, &got, instants(&answer), lead.began());
     whole.announced_length = Some(complete_bytes);
@@ -277,10 +344,11 @@ fn complete<'d>(
     let kept = Kept::of(forwarding, &answer);
     let cache_status = CacheStatus::forwarded(Outcome::Miss, ask.why, Some(206));
     let cache_status = stored_status(cache_status, &lead);
-    let provenance = Provenance::fetched(cache_status, upstream);
-    let filling = Filling { key: ask.key, head: Arc::clone(&head), into, kept };
+    let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
+    let place = Place::known(ask.uri, ask.key);
+    let filling = Filling { place, head: Arc::clone(&head), into, kept };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(Step::Stream(to, Streaming { reader, head, provenance }))
+    Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes: None }))
 }
 
 /// The head to store and the lines that only the first client gets, or the rule that forbids it.
@@ -293,11 +361,13 @@ fn storable(
     let head = answer.head.head();
     let (asked, got) = (Wire(forwarding.head.fields), Wire(head.fields));
     let response = Response { status: head.status, fields: &got };
-    let content_type = head.fields.get(http1::Name::ContentType).unwrap_or_default();
+    let content_type = head.fields.get(Name::ContentType).unwrap_or_default();
     let policy = &forwarding.policy_for(head.status, content_type);
     let instants = instants(answer);
-    if head.status == 206 && ask.what == What::Whole {
-        return Err(NotStored::Incomplete);
+    match (ask.what, head.status) {
+        (What::Whole, 206) => return Err(NotStored::Incomplete),
+        (What::Whole, _) | (_, 200 | 206) => {}
+        _ => return Err(NotStored::DrawnByRange),
     }
     let storable = match ask.what {
         // The range is ours: the client asks for the whole.
@@ -371,6 +441,19 @@ fn lacks_tags(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
         false => is_of_peer && forwarding.role == Role::Reverse,
     };
     is_hidden && !head.fields.iter().any(|(name, _)| is_tag_field(name))
+}
+
+/// The lines of an answer that set cookies, for the client whose request drew it, if no other client
+/// gets them.
+pub(super) fn cookie_lines(forwarding: &Forwarding<'_>, answer: &Answer) -> Vec<u8> {
+    let mut lines = Vec::new();
+    if forwarding.policy_for_cookies().withholds_cookies() {
+        let fields = answer.head.head().fields;
+        for field in fields.end_to_end().filter(|field| is_cookie_field(field.name())) {
+            http1::write::parsed_field(&mut lines, field);
+        }
+    }
+    lines
 }
 
 /// When the answer was asked for and when it came.

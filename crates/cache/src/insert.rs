@@ -1,0 +1,307 @@
+//! Insertions: every response that comes into the store comes through here.
+//!
+//! An insertion happens under the lock of its URI ([`Watch::store`]), in memory and on the disk at
+//! once. It is refused if the URI has changed since the request was sent, if a purge has removed
+//! what the request asked for, or if the stored response stays by the rule of
+//! [`caching::may_replace`].
+//!
+//! A response that may not be stored removes nothing. It leaves a mark: for a while, requests for
+//! its key do not wait for each other, but each is fetched, and the first response that may be
+//! stored ends that while.
+//!
+//! What never happens: a response is inserted by any other way, but for the body that it has
+//! already under a new head ([`Cache::replace`]), and from the disk into memory
+//! ([`crate::disk::swap_in`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use caching::{Edition, Explain, Fetches, Kept, may_replace};
+use runtime::time;
+use store::disk::Writer;
+use store::{Generation, Key, Verdict};
+
+use crate::disk::finish;
+use crate::flight::Settled;
+use crate::forms::Away;
+use crate::limits::CONFIRMED_WRITTEN_MIN;
+use crate::partial::Partial;
+use crate::stored::{Entry, Head, Stored};
+use crate::variants::Place;
+use crate::watch::{Noted, Storing, Watch};
+use crate::{Cache, Look};
+
+/// How an insertion reaches the disk.
+#[derive(Debug)]
+enum Disk {
+    /// All of it is written.
+    Write,
+    /// The disk has it already.
+    Keep,
+    /// The body has been written.
+    End(Writer),
+}
+
+impl Cache {
+    /// Stores a response, or parts of one. Returns whether it was stored. An entry that is too
+    /// large for the store is not stored, which only costs hits.
+    pub fn insert(&self, watch: &Watch, place: &Place, entry: Entry) -> bool {
+        if let Entry::Response(stored) = &entry {
+            if stored.place_away().is_some_and(|away| away.key != place.key) {
+                // Its body stays under its old key, where no look-up finds it.
+                return false;
+            }
+            self.sizing.note_stored(place.key, stored);
+        }
+        self.insert_as(watch, place, entry, Disk::Write)
+    }
+
+    /// The same for a response that the origin has confirmed. The disk has it already, and gets the
+    /// new head only if its lifetime is worth the write. Otherwise the response is validated again
+    /// when it is read from there.
+    pub fn insert_confirmed(&self, watch: &Watch, place: &Place, entry: Entry) -> bool {
+        let lives_long = entry.meta().is_some_and(|meta| {
+            meta.freshness.lifetime_ms >= CONFIRMED_WRITTEN_MIN.as_millis() as u64
+        });
+        match self.disk() {
+            Some(disk) if !lives_long && disk.contains(&place.key) => {
+                self.insert_as(watch, place, entry, Disk::Keep)
+            }
+            _ => self.insert(watch, place, entry),
+        }
+    }
+
+    /// The same for a response whose body of this length went to the disk as it arrived. `None`: it
+    /// is not stored.
+    pub fn insert_written(
+        &self,
+        watch: &Watch,
+        place: &Place,
+        head: &Arc<Head>,
+        (writer, body_bytes): (Writer, u64),
+    ) -> Option<Arc<Stored>> {
+        let away = Away { key: place.key, object: writer.object() };
+        let stored = Arc::new(Stored::away(Arc::clone(head), body_bytes, away));
+        let entry = Entry::Response(Arc::clone(&stored));
+        self.insert_as(watch, place, entry, Disk::End(writer)).then_some(stored)
+    }
+
+    /// Stores a part, combined with the stored parts if that is allowed. A complete representation
+    /// is stored as a response.
+    pub fn insert_part(&self, watch: &Watch, place: &Place, new: Partial) -> Settled {
+        let key = place.key;
+        let fits = |head: &Head, bytes: u64| {
+            let (old, new_one) = (&head.meta.validators, &new.head.meta.validators);
+            bytes == new.complete_bytes && caching::may_combine(old, new_one)
+        };
+        let there = match self.store.peek(&key) {
+            Some(Entry::Response(old)) => self.judged(Look::Use, key, old).map(Entry::Response),
+            Some(Entry::Part(old)) => self.judged_part(Look::Use, key, old).map(Entry::Part),
+            _ => None,
+        };
+        let partial = match there {
+            // Everything is stored already.
+            Some(Entry::Response(old)) if fits(&old.head, old.body_bytes) => {
+                return Settled::Stored(old);
+            }
+            Some(Entry::Part(old)) if fits(&old.head, old.complete_bytes) => old.with(&new),
+            _ => new,
+        };
+        if let Some(stored) = partial.whole() {
+            let stored = Arc::new(stored);
+            self.insert(watch, place, Entry::Response(Arc::clone(&stored)));
+            return Settled::Stored(stored);
+        }
+        let partial = Arc::new(partial);
+        self.insert(watch, place, Entry::Part(Arc::clone(&partial)));
+        Settled::Part(partial)
+    }
+
+    /// Records what a response varies by as soon as its head is known, so that requests for other
+    /// variants do not wait for it. Not while a response is stored under the URI's own key: that
+    /// one may still be served, until the new response is whole.
+    pub fn announce(&self, watch: &Watch, place: &Place) {
+        if place.new_set.is_none() {
+            return;
+        }
+        watch.store(|_| {
+            if self.store.peek(&place.uri).is_none_or(|there| there.meta().is_none()) {
+                self.record(place);
+            }
+        });
+    }
+
+    fn insert_as(&self, watch: &Watch, place: &Place, entry: Entry, disk: Disk) -> bool {
+        let result = watch.store(|storing| self.insert_under_lock(storing, place, entry, disk));
+        match result.unwrap_or(Err("changed-in-flight")) {
+            Ok(()) => true,
+            Err(rule) => {
+                tracing::debug!(rule, "a response is not stored");
+                false
+            }
+        }
+    }
+
+    /// The error is the token of the rule that refuses the entry.
+    fn insert_under_lock(
+        &self,
+        storing: &mut Storing<'_>,
+        place: &Place,
+        entry: Entry,
+        disk: Disk,
+    ) -> Result<(), &'static str> {
+        let among = self.place_now(place);
+        if among.is_some() && matches!(disk, Disk::End(_)) {
+            return Err("written-elsewhere");
+        }
+        // Without Vary it is a response to every request, so it competes with all of the URI.
+        let rivals = if among.is_some() { None } else { Some(&place.key) };
+        let noted =
+            self.decide(storing, rivals, place, &entry).map_err(|kept| kept.explain().token)?;
+        let place = among.as_ref().unwrap_or(place);
+        match disk {
+            Disk::Write => self.write_now(place.key, &entry),
+            Disk::Keep => {}
+            Disk::End(writer) => finish(writer, &[]).then_some(()).ok_or("not-written")?,
+        }
+        self.record(place);
+        if let Some(before) = place.instead_of
+            && let Some(there) = self.store.peek(&before)
+            && there.meta().is_none_or(|meta| meta.requested_ms <= noted.edition.requested_ms)
+        {
+            self.remove(&before);
+        }
+        self.insert_now(place.key, entry);
+        storing.note(place.key, noted);
+        Ok(())
+    }
+
+    /// Another place, if the responses of the URI vary since this one was chosen.
+    fn place_now(&self, place: &Place) -> Option<Place> {
+        if place.key != place.uri {
+            return None;
+        }
+        match self.store.peek(&place.uri) {
+            Some(Entry::Varies(varies)) => Some(self.place_among(place.uri, &varies)),
+            _ => None,
+        }
+    }
+
+    /// Whether an entry may be stored here, and what is to be noted of it.
+    fn decide(
+        &self,
+        storing: &Storing<'_>,
+        rivals: Option<&Key>,
+        place: &Place,
+        entry: &Entry,
+    ) -> Result<Noted, Kept> {
+        let (Some((_, resource)), Some(meta)) = (entry.purge_state(), entry.meta()) else {
+            unreachable!("only responses and their parts are decided about");
+        };
+        let (now_ms, began) = (time::wall_ms(), resource.began());
+        let is_whole = |entry: &Entry| matches!(entry, Entry::Response(_));
+        let purged_at = match began == self.purges.now() {
+            true => None,
+            false => match self.purges.judge(resource.known(), began).0 {
+                Verdict::Good => None,
+                Verdict::Stale(mark) => Some(mark.generation),
+                Verdict::Gone => return Err(Kept::Purged),
+            },
+        };
+        let is_purged = |began: Generation| purged_at.is_some_and(|at| began < at);
+        let edition = Edition::of(meta, is_whole(entry), now_ms);
+        let new = Edition { is_purged: is_purged(began), ..edition };
+        for noted in storing.overlapping(rivals) {
+            let Noted { edition, began } = noted.ok_or(Kept::Older)?;
+            let stored = Edition { is_purged: is_purged(began), ..edition };
+            may_replace(&stored, &new, Fetches::Overlap)?;
+        }
+        let replaced =
+            if place.new_set.is_some() { [place.uri, place.key] } else { [place.key; 2] };
+        for key in replaced {
+            match self.store.peek(&key) {
+                Some(there) => {
+                    if let Some(meta) = there.meta() {
+                        let stored = Edition::of(meta, is_whole(&there), now_ms);
+                        may_replace(&stored, &new, Fetches::OneAfterTheOther)?;
+                    }
+                }
+                None if !new.is_whole && self.disk().is_some_and(|disk| disk.contains(&key)) => {
+                    return Err(Kept::PartOfUsable);
+                }
+                None => {}
+            }
+        }
+        Ok(Noted { edition, began })
+    }
+
+    /// Inserts into memory. The caller holds the lock of the URI.
+    pub(crate) fn insert_now(&self, key: Key, entry: Entry) {
+        let bytes = entry.accounted_bytes();
+        if let Err(refused) = self.store.insert(key, entry, bytes) {
+            tracing::debug!(%refused, "not stored");
+            // The disk may have the new entry by now, which is newer than the one in memory.
+            self.store.remove(&key);
+        }
+    }
+
+    /// Replaces a response by another one with the same body, if it is still stored.
+    pub fn replace(&self, watch: &Watch, key: Key, old: &Arc<Stored>, new: Arc<Stored>) {
+        debug_assert_eq!(old.body_bytes, new.body_bytes, "only the head is replaced");
+        let entry = Entry::Response(new);
+        let bytes = entry.accounted_bytes();
+        watch.store(|_| {
+            match self.store.replace_if(key, |entry| entry.is(old), entry.clone(), bytes) {
+                Ok(true) => self.write_now(key, &entry),
+                Ok(false) => {}
+                Err(refused) => tracing::debug!(%refused, "not stored"),
+            }
+        });
+    }
+
+    /// Removes this entry, if it is still stored.
+    pub fn remove_same(&self, key: &Key, entry: &Entry) {
+        let removed = self.store.remove_if(key, |there| there.is_same(entry));
+        if removed.is_some()
+            && matches!(entry, Entry::Response(_))
+            && let Some(disk) = self.disk()
+        {
+            self.delete_on_disk(&disk, key);
+        }
+    }
+
+    /// Removes stored parts that do not fit what the origin sends.
+    pub fn remove_part(&self, key: &Key) {
+        self.store.remove_if(key, |there| matches!(there, Entry::Part(_)));
+    }
+
+    /// Leaves the mark of an answer that may not be stored, if nothing is stored under its key.
+    pub fn mark_unshared(&self, watch: &Watch, key: Key, now_ms: u64, memory: Duration) {
+        if self.disk().is_some_and(|disk| disk.contains(&key)) {
+            return;
+        }
+        let until_ms = now_ms + memory.as_millis() as u64;
+        let mark = Entry::Uncacheable { until_ms, since: self.purges.now() as u32 };
+        let is_free = |there: Option<&Entry>| there.is_none_or(Entry::is_mark);
+        watch.store(|_| self.store.insert_if(key, is_free, mark, 0).is_ok());
+    }
+
+    /// Changes the head of a stored response, whose body stays.
+    pub fn replace_head(
+        &self,
+        watch: &Watch,
+        key: Key,
+        of: &Arc<Stored>,
+        change: impl FnOnce(&Head) -> Head,
+    ) {
+        // Forms that were made since it was looked up are kept, too.
+        let now = self.latest(key, of).unwrap_or_else(|| Arc::clone(of));
+        let new = Arc::new(now.under(change(&now.head)));
+        if new.head.meta != now.head.meta {
+            return self.replace(watch, key, &now, new);
+        }
+        // The disk does not know what else a head has.
+        let bytes = new.accounted_bytes();
+        let _ = self.store.replace_if(key, |there| there.is(&now), Entry::Response(new), bytes);
+    }
+}
