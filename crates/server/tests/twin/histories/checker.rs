@@ -9,7 +9,8 @@ use std::fmt::Write;
 
 use super::client::{Kind, What};
 use super::{
-    Answer, Fault, Fetch, Got, History, Micros, NEVER, Policy, Purge, Request, SECOND, WINDOW_BYTES,
+    Answer, Fault, Fetch, Got, History, Micros, NEVER, OBJECT_BYTES_MAX, Policy, Purge, Request,
+    SECOND, WINDOW_BYTES,
 };
 
 /// A request is at the proxy, or a fetch at the origin, so long after it was sent at most.
@@ -170,7 +171,9 @@ impl<'h> Checker<'h> {
         // began before which of them it concerned.
         let is_lost = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
         let is_lost = !self.history.has_disk && self.history.purges.iter().any(is_lost);
-        fetch.is_storable(self.policy(fetch.url)) && !is_lost
+        let policy = self.policy(fetch.url);
+        let fits = self.history.has_disk || policy.size as u64 <= OBJECT_BYTES_MAX;
+        fetch.is_storable(policy) && fits && !is_lost
     }
 
     /// Whether something may have removed a copy before `until`.
@@ -377,9 +380,11 @@ impl<'h> Checker<'h> {
                 let overlaps = request.start <= end && request.end.saturating_add(SKEW) >= start;
                 !is_member && request.what.url == url && overlaps
             });
-            let purges = history.purges.iter().filter(|purge| {
-                purge.urls.contains(&url) && purge.start <= end && purge.end >= start
-            });
+            let concerns = |purge: &Purge| !history.has_disk || purge.urls.contains(&url);
+            let purges = history
+                .purges
+                .iter()
+                .filter(|purge| concerns(purge) && purge.start <= end && purge.end >= start);
             // The first answer of a URL says by what it varies.
             let most = 1 + usize::from(policy.varies) + others.count() + purges.count();
             if fetches > most {
@@ -461,7 +466,8 @@ impl<'h> Checker<'h> {
             if !answer.cache_status.ends_with("stale-while-revalidate") {
                 continue;
             }
-            let since = fetch.end;
+            // A refusal of a fetch that the stored one overlaps says nothing about it.
+            let since = fetch.end.saturating_add(SKEW);
             let refusal = self.refusal_since(fetch.url, fetch.variant, since);
             if let Some(refusal) = refusal.filter(|r| r.end.saturating_add(SKEW) < request.start) {
                 let text = format!("refused at {}", seconds(refusal.start));

@@ -20,6 +20,7 @@ use std::time::Duration;
 use runtime::sim;
 use runtime::time::sleep;
 use server::{Config, Origin as OriginUrl};
+use store::disk::Geometry;
 
 use crate::storm::Draw;
 use crate::world::{self, PROXY, PROXY_TOO, Version, World, address};
@@ -44,6 +45,12 @@ const SLOW_READERS: u64 = 3;
 /// When the last of the wanderers starts.
 const STORM_MS: u64 = 20_000;
 const WINDOW_BYTES: usize = 64 << 10;
+/// Enough for everything: nothing is removed for want of room.
+const MEMORY_BYTES: u64 = 128 << 20;
+/// The same for the disk.
+const DISK_SEGMENTS: u32 = 1024;
+/// A larger body is only stored on a disk.
+const OBJECT_BYTES_MAX: u64 = 128 << 10;
 /// How long a piece of data travels at most on the rough networks here.
 const DELAY_MAX: Duration = Duration::from_millis(4);
 
@@ -277,12 +284,13 @@ fn config() -> Config {
     let addresses = vec![address(origin::ADDRESS)];
     let origin = OriginUrl { authority: "origin".into(), addresses, tls: None };
     let mut config = Config {
-        memory_bytes: 2 << 20,
+        memory_bytes: MEMORY_BYTES,
         ..Config::reverse([origin], &[address(PROXY), address(PROXY_TOO)])
     };
     config.name_servers = world::reverse().name_servers;
     config.hash_seed = Some([1, 2]);
     config.limits.stream_window_bytes = WINDOW_BYTES;
+    config.limits.object_share = (MEMORY_BYTES / OBJECT_BYTES_MAX) as usize;
     config.limits.upstream_timeout = Duration::from_secs(4);
     config
 }
@@ -296,7 +304,13 @@ fn world_of(seed: u64) -> (sim::Options, Config) {
         .with_delay(Duration::ZERO..DELAY_MAX);
     let options = if draw.below(2) == 0 { rough } else { sim::Options::new(seed) };
     let is_on_disk = draw.below(2) == 0;
-    (options, if is_on_disk { world::on_disk(config()) } else { config() })
+    if !is_on_disk {
+        return (options, config());
+    }
+    let mut config = world::on_disk(config());
+    let disk = config.disk.as_mut().expect("it is on a disk");
+    disk.geometry = Geometry::tiny(DISK_SEGMENTS);
+    (options, config)
 }
 
 /// A client's way to a URL, drawn. HTTP/3 is always https, for which other URLs are stored, so each
