@@ -126,7 +126,7 @@ impl Cache {
         }
         watch.store(|_| {
             if self.store.peek(&place.uri).is_none_or(|there| there.meta().is_none()) {
-                self.record(place);
+                self.record(self.place_now(place).as_ref().unwrap_or(place));
             }
         });
     }
@@ -154,37 +154,24 @@ impl Cache {
         if among.is_some() && matches!(disk, Disk::End(_)) {
             return Err("written-elsewhere");
         }
-        // Without Vary it is a response to every request, so it competes with all of the URI.
-        let rivals = if among.is_some() { None } else { Some(&place.key) };
-        let noted =
-            self.decide(storing, rivals, place, &entry).map_err(|kept| kept.explain().token)?;
+        // Without Vary it answers every request, so all responses of the URI are its rivals.
+        let is_for_all = among.is_some() && place.key == place.uri;
         let place = among.as_ref().unwrap_or(place);
+        let rivals = if is_for_all { None } else { Some(&place.key) };
+        let decided = self.decide(storing, rivals, place, &entry);
+        let noted = decided.map_err(|kept| kept.explain().token)?;
         match disk {
             Disk::Write => self.write_now(place.key, &entry),
             Disk::Keep => {}
             Disk::End(writer) => finish(writer, &[]).then_some(()).ok_or("not-written")?,
         }
         self.record(place);
-        if let Some(before) = place.instead_of
-            && let Some(there) = self.store.peek(&before)
-            && there.meta().is_none_or(|meta| meta.requested_ms <= noted.edition.requested_ms)
-        {
-            self.remove(&before);
+        if let Some(before) = &place.instead_of {
+            self.remove_older(before, noted.edition.requested_ms);
         }
         self.insert_now(place.key, entry);
         storing.note(place.key, noted);
         Ok(())
-    }
-
-    /// Another place, if the responses of the URI vary since this one was chosen.
-    fn place_now(&self, place: &Place) -> Option<Place> {
-        if place.key != place.uri {
-            return None;
-        }
-        match self.store.peek(&place.uri) {
-            Some(Entry::Varies(varies)) => Some(self.place_among(place.uri, &varies)),
-            _ => None,
-        }
     }
 
     /// Whether an entry may be stored here, and what is to be noted of it.
@@ -205,7 +192,11 @@ impl Cache {
             false => match self.purges.judge(resource.known(), began).0 {
                 Verdict::Good => None,
                 Verdict::Stale(mark) => Some(mark.generation),
-                Verdict::Gone => return Err(Kept::Purged),
+                Verdict::Gone => {
+                    // A client has got the response already, so an older one must not follow.
+                    self.remove_older(&place.key, meta.requested_ms);
+                    return Err(Kept::Purged);
+                }
             },
         };
         let is_purged = |began: Generation| purged_at.is_some_and(|at| began < at);
@@ -233,6 +224,16 @@ impl Cache {
             }
         }
         Ok(Noted { edition, began })
+    }
+
+    /// Removes the entry of a key, unless it is a response to a later request.
+    fn remove_older(&self, key: &Key, requested_ms: u64) {
+        let there = self.store.peek(key);
+        let is_later =
+            |there: &Entry| there.meta().is_some_and(|of| of.requested_ms > requested_ms);
+        if !there.is_some_and(|there| is_later(&there)) {
+            self.remove(key);
+        }
     }
 
     /// Inserts into memory. The caller holds the lock of the URI.

@@ -75,6 +75,10 @@ impl Varies {
         Varies::new(sets, self.keys())
     }
 
+    fn has(&self, set: &VarySet) -> bool {
+        self.sets.iter().any(|other| other.number == set.number)
+    }
+
     fn set_of(&self, names: &VaryNames) -> Option<&VarySet> {
         self.sets.iter().find(|set| set.names == *names)
     }
@@ -119,9 +123,17 @@ pub struct Place {
     /// The key of the response.
     pub key: Key,
     /// The names that it varies by, if no stored response of the URI varied by them.
-    pub(crate) new_set: Option<VarySet>,
+    pub(crate) new_set: Option<Box<NewSet>>,
     /// The key of the older response whose place it takes, if that is another key.
     pub(crate) instead_of: Option<Key>,
+}
+
+/// A set of names that a response adds to those of its URI.
+#[derive(Clone, Debug)]
+pub(crate) struct NewSet {
+    set: VarySet,
+    /// What the request feeds into keys after the number of the set.
+    selecting: Vec<u8>,
 }
 
 impl Place {
@@ -288,8 +300,22 @@ impl Cache {
             return Place::known(uri, key);
         }
         let set = VarySet { names, number: self.epoch() };
-        let key = self.variant_key(uri, &set, parts, request);
-        Place { new_set: Some(set), ..Place::known(uri, key) }
+        let mut selecting = Vec::new();
+        set.names.feed(request, |piece| selecting.extend_from_slice(piece));
+        if let Some(parts) = parts {
+            parts.feed_key(request.0, |piece| selecting.extend_from_slice(piece));
+        }
+        let key = self.key_in_set(uri, &set, &selecting);
+        debug_assert_eq!(key, self.variant_key(uri, &set, parts, request));
+        Place { new_set: Some(Box::new(NewSet { set, selecting })), ..Place::known(uri, key) }
+    }
+
+    /// [`Cache::variant_key`] for a request that feeds these bytes.
+    fn key_in_set(&self, uri: Key, set: &VarySet, selecting: &[u8]) -> Key {
+        let mut builder = self.hasher.within(uri);
+        builder.raw(&set.number.to_le_bytes());
+        builder.raw(selecting);
+        builder.finish()
     }
 
     /// Records that a response is stored at this place. The caller holds the lock of the URI
@@ -302,11 +328,9 @@ impl Cache {
         let varies = match (&place.new_set, there) {
             (None, Some(there)) => return there.list(place.key),
             (None, None) => return,
-            (Some(set), Some(there)) if there.sets.iter().any(|s| s.number == set.number) => {
-                return there.list(place.key);
-            }
-            (Some(set), Some(there)) => there.with(set.clone()),
-            (Some(set), None) => Varies::new(vec![set.clone()], Vec::new()),
+            (Some(new), Some(there)) if there.has(&new.set) => return there.list(place.key),
+            (Some(new), Some(there)) => there.with(new.set.clone()),
+            (Some(new), None) => Varies::new(vec![new.set.clone()], Vec::new()),
         };
         varies.list(place.key);
         let entry = Entry::Varies(Arc::new(varies));
@@ -314,16 +338,24 @@ impl Cache {
         self.insert_now(place.uri, entry);
     }
 
-    /// The place in the set without names, for a response without `Vary` that was to be stored
-    /// under the URI's own key, where the sets of other responses are by now.
-    pub(crate) fn place_among(&self, uri: Key, varies: &Varies) -> Place {
-        let names = VaryNames::default();
-        let known = varies.set_of(&names).cloned();
-        let set = known.clone().unwrap_or_else(|| VarySet { names, number: self.epoch() });
-        let mut builder = self.hasher.within(uri);
-        builder.raw(&set.number.to_le_bytes());
-        let new_set = if known.is_none() { Some(set) } else { None };
-        Place { new_set, ..Place::known(uri, builder.finish()) }
+    /// The place of a response among those that were stored since its own place was chosen, if that
+    /// is another one now: in the set of its names, which another response has added, or without
+    /// `Vary` in the set without names.
+    pub(crate) fn place_now(&self, place: &Place) -> Option<Place> {
+        let own = place.new_set.as_deref();
+        if own.is_none() && place.key != place.uri {
+            return None;
+        }
+        let Some(Entry::Varies(varies)) = self.store.peek(&place.uri) else { return None };
+        let nameless = || VarySet { names: VaryNames::default(), number: self.epoch() };
+        let new = own.cloned().unwrap_or_else(|| NewSet { set: nameless(), selecting: Vec::new() });
+        if own.is_some() && varies.has(&new.set) {
+            return None;
+        }
+        let known = varies.set_of(&new.set.names);
+        let key = self.key_in_set(place.uri, known.unwrap_or(&new.set), &new.selecting);
+        let new_set = if known.is_none() { Some(Box::new(new)) } else { None };
+        Some(Place { key, new_set, ..place.clone() })
     }
 
     /// Stored responses of a URI, none of which the request selects, that can be offered to the

@@ -8,12 +8,14 @@
 //! What never happens: a part takes the place of a whole response that may still be used; an older
 //! response takes the place of a newer one.
 
+use crate::freshness::Freshness;
 use crate::storing::{STALE_WHEN_UNREACHABLE_MS, StoredMeta};
 
 /// The facts about a response by which [`may_replace`] decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edition {
-    /// `Date`, or the time of receipt if there was none: unix milliseconds of the origin's clock.
+    /// `Date`, in unix milliseconds of the origin's clock. If there was none, the second in which
+    /// the request was sent: a response that took long is not newer for that.
     pub date_ms: u64,
     /// When its request was sent: unix milliseconds.
     pub requested_ms: u64,
@@ -29,8 +31,12 @@ impl Edition {
     /// Of a response that no purge concerns.
     #[must_use]
     pub fn of(meta: &StoredMeta, is_whole: bool, now_ms: u64) -> Edition {
+        let Freshness { date_value_ms, response_ms, .. } = meta.freshness;
+        // Without `Date`, the time of receipt takes its place.
+        let is_dated = date_value_ms != response_ms;
+        let second_ms = meta.requested_ms - meta.requested_ms % 1000;
         Edition {
-            date_ms: meta.freshness.date_value_ms,
+            date_ms: if is_dated { date_value_ms } else { second_ms },
             requested_ms: meta.requested_ms,
             is_whole,
             is_usable: meta.is_usable(now_ms),

@@ -37,7 +37,7 @@ pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use cache::sizing::{Size, WhatIfReport};
 pub use config::{
     ClientField, Config, DiskConfig, Domain, Forward, Listener, Origin, PasswordRealm, Ports,
-    Problem, Process, Protocol, PurgeRules, Role, Settings, Unusable, Users,
+    Problem, Process, Protocol, PurgeRules, Role, SetCookie, Settings, Unusable, Users,
 };
 pub use control::{Answer, Order, Orders};
 pub use core::Core;

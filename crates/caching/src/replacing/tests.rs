@@ -1,3 +1,5 @@
+//! The rule, compared with a table of sentences over all pairs of facts, and its order.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -29,6 +31,21 @@ fn a_response_is_usable_while_a_rule_allows_its_use() {
         assert!(!meta.is_usable(NOW_MS + useless_s * 1000), "{control} after {useless_s} s");
     }
     assert!(!meta("no-cache, max-age=10").is_usable(NOW_MS));
+}
+
+#[test]
+fn a_response_without_date_is_as_old_as_its_request() {
+    let edition = |fields: &[(&str, &str)], request_ms, response_ms| {
+        let exchange = Exchange { request_ms, response_ms };
+        let response = Response { status: 200, fields };
+        Edition::of(&StoredMeta::of(&response, exchange, &Policy::SHARED), true, response_ms)
+    };
+    let early = edition(&[], NOW_MS + 100, NOW_MS + 9000);
+    let late = edition(&[], NOW_MS + 2000, NOW_MS + 3000);
+    assert_eq!((early.date_ms, late.date_ms), (NOW_MS, NOW_MS + 2000));
+    assert_eq!(may_replace(&late, &early, Fetches::Overlap), Err(Kept::Older));
+    let dated = edition(&[("Date", "Thu, 28 May 2026 20:26:43 GMT")], NOW_MS + 100, NOW_MS + 9000);
+    assert_eq!(dated.date_ms, NOW_MS + 3000);
 }
 
 fn edition() -> impl Strategy<Value = Edition> {

@@ -23,7 +23,7 @@ use upstream::{
 };
 
 use super::fill::{Filling, Into};
-use super::response::{cookie_lines, handle_unshared, instants, prepare, updated};
+use super::response::{cookie_lines, instants, prepare, storable_unshared, store, updated};
 use super::{Purpose, hierarchy, unanswered};
 use crate::Exchange;
 use crate::ask::{Ask, Held};
@@ -64,11 +64,10 @@ pub(crate) async fn pass<'d, C: Client>(
             let mut answer = exchange.forwarding(to).ruled(answer);
             if let Some((ask, stamp)) = unshared {
                 let (forwarding, at) = (exchange.forwarding(to), (stamp, exchange.began));
-                let (mut answer, rule) = match handle_unshared(&forwarding, to, ask, at, answer) {
-                    Ok(next) => return next,
-                    Err(passed) => passed,
+                return match storable_unshared(&forwarding, &ask, at, &answer) {
+                    Ok((lead, storable)) => store(&forwarding, to, ask, lead, answer, storable),
+                    Err(rule) => Ok(Step::End(exchange.relay(&mut answer, why, Some(rule)).await)),
                 };
-                return Ok(Step::End(exchange.relay(&mut answer, why, Some(rule)).await));
             }
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
             if own.is_none() && !caching::invalidates(method, status) {

@@ -52,9 +52,11 @@ pub(super) fn handle<'d>(
         (Ok((head, _)), What::Rest(rest)) if head.part.is_some() => {
             complete(forwarding, to, ask, lead, answer, &head, rest)
         }
-        (Ok((head, own_lines)), _) => store(forwarding, to, ask, lead, answer, head, own_lines),
+        (Ok(storable), _) => store(forwarding, to, ask, lead, answer, storable),
         // Our range may have drawn the answer, so the client's own request is sent.
-        (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, to, ask, lead),
+        (Err(_), What::Rest(_)) if status != 200 && !Failure::Status(status).is_temporary() => {
+            unfit(forwarding, to, ask, lead)
+        }
         (Err(why), _) => {
             if is_of_the_response(why) && ask.what == What::Whole {
                 unstorable(forwarding, &ask, &lead, status);
@@ -94,32 +96,24 @@ fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) 
     }
 }
 
-/// Handles the answer to a request that was passed on while no request waits for another: it is
-/// stored if it may be. `Err`: it is passed on, by the rule of this token.
-pub(super) fn handle_unshared<'d>(
+/// Whether the answer to a request that was passed on while no request waits for another may be
+/// stored. The error is the token of the rule that forbids it.
+pub(super) fn storable_unshared(
     forwarding: &Forwarding<'_>,
-    to: &'d Destination<'d>,
-    ask: Ask,
+    ask: &Ask,
     (stamp, began): (Stamp, Generation),
-    answer: Answer,
-) -> Result<Next<'d>, (Answer, &'static str)> {
+    answer: &Answer,
+) -> Result<(Lead, (Head, Vec<u8>)), &'static str> {
     if forbids_storing(forwarding, &answer.head.head()) {
-        return Err((answer, NotStored::ResponseNoStore.explain().token));
+        return Err(NotStored::ResponseNoStore.explain().token);
     }
-    let (head, own_lines) = match storable(forwarding, &ask, &answer, began) {
-        Ok(storable) => storable,
-        Err(why) => return Err((answer, why.explain().token)),
-    };
+    let storable = storable(forwarding, ask, answer, began).map_err(|why| why.explain().token)?;
     let cache = &forwarding.worker.cache;
     let is_first = cache.store.peek(&ask.key).is_none_or(|entry| entry.is_mark());
-    match cache.watches.watch_since(ask.uri, stamp).filter(|_| is_first) {
-        Some(watch) => {
-            let lead = cache.flights.alone(ask.key, began, watch);
-            Ok(store(forwarding, to, ask, lead, answer, head, own_lines))
-        }
-        // Another response was stored first, or the URI may have changed.
-        None => Err((answer, Newer::Older.explain().token)),
-    }
+    let watch = cache.watches.watch_since(ask.uri, stamp).filter(|_| is_first);
+    // Otherwise another response was stored first, or the URI may have changed.
+    let watch = watch.ok_or(Newer::Older.explain().token)?;
+    Ok((cache.flights.alone(ask.key, began, watch), storable))
 }
 
 /// The usual answer that may not be stored, recognised by one look. `no-store` has exceptions:
@@ -155,7 +149,7 @@ fn unfit<'d>(
         None => {}
     }
     lead.settle(Settled::Uncacheable);
-    Ok(Step::Pass(to, ask.why))
+    Ok(Step::LookUpAlone(to))
 }
 
 /// The body of the answer is malformed, or broke off.
@@ -258,14 +252,13 @@ pub(super) fn updated(
 
 /// Stores a response: at once if all of it has come, otherwise by a task that fills it while
 /// everyone who wants it streams along.
-fn store<'d>(
+pub(super) fn store<'d>(
     forwarding: &Forwarding<'_>,
     to: &'d Destination<'d>,
     ask: Ask,
     lead: Lead,
     mut answer: Answer,
-    head: Head,
-    own_lines: Vec<u8>,
+    (head, own_lines): (Head, Vec<u8>),
 ) -> Next<'d> {
     let worker = forwarding.worker;
     worker.io.counters.misses.add(1);
@@ -443,8 +436,8 @@ fn lacks_tags(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
     is_hidden && !head.fields.iter().any(|(name, _)| is_tag_field(name))
 }
 
-/// The lines of an answer that set cookies, for the client whose request drew it, if no other client
-/// gets them.
+/// The lines of an answer that set cookies, for the client whose request drew it, if no other
+/// client gets them.
 pub(super) fn cookie_lines(forwarding: &Forwarding<'_>, answer: &Answer) -> Vec<u8> {
     let mut lines = Vec::new();
     if forwarding.policy_for_cookies().withholds_cookies() {

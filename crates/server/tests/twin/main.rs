@@ -28,6 +28,7 @@ mod http3_client;
 mod keys;
 mod limits;
 mod origin;
+mod overlaps;
 mod parents;
 mod partial;
 mod proxy_header;

@@ -35,6 +35,10 @@
 //! | `coded=NAME` | it is coded like this, whatever the request accepts |
 //! | `torn=1` | the end of the coded content is missing, which its length does not show |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
+//! | `whole_range=1` | a 200 with `Content-Range` |
+//!
+//! A request's field `X-Answer` has such a query, too, which counts before that of the target. So
+//! one client draws another answer than the others.
 //!
 //! It checks every request as an origin at risk would: one framing, one host, nothing of one hop.
 
@@ -70,17 +74,21 @@ impl Seen {
     }
 
     fn asks<'t>(&'t self, name: &str) -> Option<&'t str> {
-        asks(&self.target, name)
+        let own = self.field("x-answer").and_then(|query| in_query(query, name));
+        own.or_else(|| asks(&self.target, name))
     }
 
     fn asks_number(&self, name: &str) -> Option<usize> {
-        asks_number(&self.target, name)
+        self.asks(name).map(|value| value.parse().expect("a number in the query"))
     }
 }
 
 /// What the query of a target says of `name`.
 pub(crate) fn asks<'t>(target: &'t str, name: &str) -> Option<&'t str> {
-    let (_, query) = target.split_once('?')?;
+    in_query(target.split_once('?')?.1, name)
+}
+
+fn in_query<'q>(query: &'q str, name: &str) -> Option<&'q str> {
     query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='))
 }
 
@@ -281,7 +289,7 @@ impl Origin {
         }
         let group = varying.as_deref().filter(|_| seen.asks("group").is_some()).unwrap_or_default();
         let etag = |tag| format!("\"{tag}{group}.{}\"", self.version.get());
-        let etag = seen.asks("etag").map(etag);
+        let etag = seen.asks("etag").filter(|tag| !tag.is_empty()).map(etag);
         let known = |tags: &str| tags.split(", ").any(|tag| Some(tag) == etag.as_deref());
         let matches = seen.field("if-none-match").is_some_and(known);
         let part = part_of(seen, etag.as_deref(), content.len());
@@ -327,6 +335,9 @@ impl Origin {
         if let Some((first, last)) = part.filter(|_| status == 206) {
             head += &format!("Content-Range: bytes {first}-{last}/{}\r\n", content.len());
             content = content[first..=last].to_vec();
+        }
+        if seen.asks("whole_range").is_some() {
+            head += &format!("Content-Range: bytes 0-1/{}\r\n", content.len());
         }
         if let Some(seconds) = seen.asks_number("expires") {
             head += &format!("Expires: {}\r\n", http_date(wall_ms() + seconds as u64 * 1000));

@@ -1,0 +1,361 @@
+//! Requests, fetches and versions that overlap: what may replace what in the store, and what an
+//! answer for one client does to the others. Each test is a fault that the cache had (issue 40).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::time::sleep;
+use server::{Config, SetCookie};
+
+use crate::changes::version;
+use crate::common::Response;
+use crate::origin::expected;
+use crate::world::{ADMIN, Client, PROXY, PROXY_TOO, World, each_way, forward, reverse, with};
+
+async fn get(target: &str, fields: &str) -> Response {
+    Client::new().await.get(target, fields).await
+}
+
+/// A GET that draws an answer by this query.
+async fn odd(target: &str, answer: &str) -> Response {
+    get(target, &format!("X-Answer: {answer}\r\n")).await
+}
+
+/// So many GETs at once, at both cores.
+async fn herd(target: &str, count: usize) -> Vec<Response> {
+    let one = |at: usize| {
+        let target = target.to_owned();
+        let core = if at.is_multiple_of(2) { PROXY } else { PROXY_TOO };
+        runtime::spawn(async move { Client::to(core).await.unwrap().get(&target, "").await })
+    };
+    let all: Vec<_> = (0..count).map(one).collect();
+    let mut got = Vec::new();
+    for one in all {
+        got.push(one.await);
+    }
+    got
+}
+
+fn detail(response: &Response) -> &str {
+    let status = response.field("cache-status").unwrap_or_default();
+    status.rsplit("detail=").next().filter(|_| status.contains("detail=")).unwrap_or("")
+}
+
+async fn seconds(seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Answers that may not be stored.
+const FOR_ONE: [&str; 9] = [
+    "cc=private",
+    "cc=no-store",
+    "cookie=1",
+    "status=302&cc=x",
+    "status=400&cc=x&etag=",
+    "status=401&cc=x&etag=",
+    "status=403&cc=x&etag=",
+    "status=404&cc=max-age=0&etag=",
+    "status=429&cc=x&etag=",
+];
+
+#[test]
+fn an_answer_for_one_client_does_not_turn_storing_off() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (at, answer) in FOR_ONE.into_iter().enumerate() {
+            let vary = if at % 2 == 0 { "" } else { "&vary=x-v" };
+            let target = format!("/f1/{at}?size=30&cc=max-age=600{vary}");
+            odd(&target, answer).await;
+            for _ in 0..3 {
+                assert_eq!(get(&target, "").await.status, 200);
+            }
+            assert_eq!(world.origin.count(&target), 2, "{answer}: the next one is stored");
+            herd(&target, 6).await;
+            assert_eq!(world.origin.count(&target), 2, "{answer}");
+        }
+    });
+}
+
+#[test]
+fn requests_that_waited_for_an_answer_for_one_client_are_stored() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f1/herd?size=30&cc=max-age=600&delay=200";
+        let first = runtime::spawn(async move { odd(target, "cc=private&delay=200").await });
+        sleep(Duration::from_millis(100)).await;
+        let all = herd(target, 6).await;
+        assert!(all.iter().all(|got| got.status == 200));
+        first.await;
+        let so_far = world.origin.count(target);
+        assert!(so_far <= 7, "each is fetched by itself at most once: {so_far}");
+        herd(target, 6).await;
+        assert_eq!(world.origin.count(target), so_far, "one of them was stored");
+    });
+}
+
+#[test]
+fn an_answer_for_one_client_keeps_the_stale_response() {
+    each_way(reverse, async |_: Rc<World>| {
+        for (at, answer) in FOR_ONE.into_iter().enumerate() {
+            let target = format!("/f8/{at}?size=30&cc=max-age=1,stale-if-error=600&etag=a");
+            get(&target, "").await;
+            seconds(3).await;
+            // The origin has another version for this client.
+            odd(&target, &format!("{answer}&etag=b")).await;
+            let got = odd(&target, "gone=1").await;
+            assert_eq!((got.status, detail(&got)), (200, "stale-if-error"), "{answer}");
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_may_not_be_stored_ends_stale_while_revalidate_unless_it_is_temporary() {
+    each_way(reverse, async |world: Rc<World>| {
+        let cc = "max-age=1,stale-while-revalidate=600,stale-if-error=600";
+        for (at, (answer, ends)) in [
+            ("cc=private&etag=b", true),
+            ("status=404&cc=x&etag=", true),
+            ("status=403&cc=x&etag=", true),
+            ("status=429&cc=x&etag=", false),
+            ("status=503&cc=x&etag=", false),
+            ("gone=1", false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let target = format!("/swr/{at}?size=30&cc={cc}&etag=a");
+            get(&target, "").await;
+            seconds(3).await;
+            let got = odd(&target, answer).await;
+            assert_eq!(detail(&got), "stale-while-revalidate", "{answer}");
+            seconds(1).await;
+            let before = world.origin.count(&target);
+            let got = get(&target, "").await;
+            let is_stale = detail(&got) == "stale-while-revalidate";
+            assert_eq!(is_stale, !ends, "{answer}: {:?}", got.field("cache-status"));
+            seconds(1).await;
+            assert_eq!(world.origin.count(&target), before + 1);
+            assert!(get(&target, "").await.field("cache-status").unwrap().contains("; hit"));
+        }
+    });
+}
+
+#[test]
+fn a_refresh_that_breaks_off_leaves_the_stale_response() {
+    each_way(reverse, async |world: Rc<World>| {
+        let lives = ["max-age=1,stale-while-revalidate=600", "max-age=1,stale-if-error=600"];
+        for (at, cc) in lives.into_iter().chain(["max-age=1"]).enumerate() {
+            for (vary, etag) in [("", "&etag=a"), ("", ""), ("&vary=x-v", "&etag=a")] {
+                let target = format!("/f3/{at}?size=1000&cc={cc}{etag}&n={}", vary.len());
+                let content = expected(&target, None);
+                world.origin.version.set(0);
+                get(&target, "").await;
+                world.origin.version.set(1);
+                for _ in 0..3 {
+                    seconds(3).await;
+                    let got = odd(&target, &format!("cut=80{vary}")).await;
+                    assert!(got.status == 200 && got.body == content, "{target} {vary} {got:?}");
+                }
+                let got = odd(&target, "gone=1").await;
+                assert_eq!((got.status, got.body == content), (200, true), "{target} {vary}");
+            }
+        }
+    });
+}
+
+#[test]
+fn clients_that_wait_for_a_refresh_that_breaks_off_get_the_stale_response() {
+    each_way(reverse, async |_: Rc<World>| {
+        let target = "/f3/wait?size=1000&cc=max-age=1,stale-if-error=600&etag=a";
+        get(target, "").await;
+        seconds(3).await;
+        let first = runtime::spawn(async move { odd(target, "cut=80&etag=b&pause=500").await });
+        sleep(Duration::from_millis(200)).await;
+        let mut all = herd(target, 5).await;
+        all.push(first.await);
+        assert!(all.iter().all(|got| got.status == 200 && got.body == expected(target, None)));
+    });
+}
+
+#[test]
+fn an_older_response_does_not_replace_a_newer_one() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (at, reload) in ["no-cache", "max-age=0"].into_iter().enumerate() {
+            for vary in ["", "&vary=x-v"] {
+                world.origin.version.set(0);
+                let target = format!("/f4b/{at}?size=900&cc=max-age=600&etag=a{vary}");
+                let slow = {
+                    let target = target.clone();
+                    runtime::spawn(async move { odd(&target, "pause=3000").await })
+                };
+                sleep(Duration::from_millis(1500)).await;
+                world.origin.version.set(1);
+                let got = get(&target, &format!("Cache-Control: {reload}\r\n")).await;
+                assert_eq!(version(&got), 1);
+                assert_eq!(version(&get(&target, "").await), 1);
+                assert_eq!(version(&slow.await), 0, "its client asked before");
+                for _ in 0..2 {
+                    let got = get(&target, "").await;
+                    assert_eq!((version(&got), got.body.len()), (1, 900), "{reload} {vary}");
+                }
+                assert_eq!(world.origin.count(&target), 2);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_request_after_a_newer_version_does_not_join_the_fetch_of_an_older_one() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/join?size=900&cc=max-age=2&etag=a";
+        let slow = runtime::spawn(async move { odd(target, "pause=9000").await });
+        sleep(Duration::from_millis(1500)).await;
+        world.origin.version.set(1);
+        assert_eq!(version(&get(target, "Cache-Control: no-cache\r\n").await), 1);
+        seconds(4).await;
+        assert_eq!(version(&get(target, "").await), 1, "the old body is still arriving");
+        slow.await;
+        assert_eq!(version(&get(target, "").await), 1);
+    });
+}
+
+#[test]
+fn a_fetch_that_a_purge_has_overtaken_replaces_nothing() {
+    each_way(reverse, async |world: Rc<World>| {
+        for what in ["tag=k", "url=http://site"] {
+            for soft in ["", "&soft"] {
+                for more in ["", ",stale-while-revalidate=600"] {
+                    world.origin.version.set(0);
+                    let n = what.len() + soft.len() + more.len();
+                    let target = format!("/f4/{n}?size=90&cc=max-age=600{more}&etag=a&key=k");
+                    let slow = {
+                        let target = target.clone();
+                        runtime::spawn(async move { odd(&target, "late=2500&pause=1500").await })
+                    };
+                    sleep(Duration::from_millis(1500)).await;
+                    world.origin.version.set(1);
+                    let url = if what == "tag=k" { String::new() } else { target.clone() };
+                    let url = url.replace('&', "%26");
+                    let purge = format!(
+                        "POST /purge?{what}{url}{soft} HTTP/1.1\r\nHost: a\r\n\
+                         Content-Length: 0\r\n\r\n"
+                    );
+                    let purged = Client::to(ADMIN).await.unwrap().ask(purge.as_bytes()).await;
+                    assert_eq!(purged.status, 200, "{:?}", String::from_utf8(purged.body));
+                    for _ in 0..2 {
+                        assert_eq!(version(&get(&target, "").await), 1);
+                    }
+                    assert_eq!(version(&slow.await), 0);
+                    let asked = world.origin.count(&target);
+                    for _ in 0..2 {
+                        assert_eq!(version(&get(&target, "").await), 1, "{what} {soft} {more}");
+                    }
+                    assert_eq!(world.origin.count(&target), asked, "{what} {soft} {more}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn what_a_range_drew_is_for_no_other_request() {
+    each_way(reverse, async |world: Rc<World>| {
+        for status in [400, 404, 410, 416, 500, 501] {
+            let target = format!("/f6/{status}?size=300&cc=max-age=600&etag=a");
+            let fields = format!("Range: bytes=0-1\r\nX-Answer: status={status}&etag=\r\n");
+            let got = get(&target, &fields).await;
+            assert_eq!(got.status, status);
+            let got = get(&target, "").await;
+            assert_eq!((got.status, got.body), (200, expected(&target, None)), "{status}");
+            assert_eq!(world.origin.count(&target), 2);
+        }
+        let target = "/f6/whole?size=300&cc=max-age=600&etag=a";
+        odd(target, "whole_range=1").await;
+        let got = get(target, "").await;
+        assert_eq!((got.field("content-range"), world.origin.count(target)), (None, 2));
+    });
+}
+
+#[test]
+fn the_rest_of_stored_parts_is_not_refused_for_a_range_that_we_added() {
+    each_way(reverse, async |_: Rc<World>| {
+        let target = "/f6/rest?size=300&cc=max-age=600&etag=a&ranges=1";
+        assert_eq!(get(target, "Range: bytes=0-99\r\n").await.status, 206);
+        let fields = "X-Answer: sick=2&ranges=1\r\n";
+        let got = get(target, fields).await;
+        assert_eq!(got.status, 503, "without a range, too");
+        let got = get(target, "").await;
+        assert_eq!((got.status, got.body), (200, expected(target, None)));
+    });
+}
+
+#[test]
+fn an_origin_slower_than_the_lifetime_answers_all_who_waited_by_one_fetch() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (at, cc) in ["max-age=1", "max-age=1,must-revalidate"].into_iter().enumerate() {
+            let target = format!("/f7/{at}?size=30&cc={cc}&etag=a&delay=3000");
+            let mut all = Vec::new();
+            for at in 0..8 {
+                let (target, core) = (target.clone(), if at % 2 == 0 { PROXY } else { PROXY_TOO });
+                all.push(runtime::spawn(async move {
+                    Client::to(core).await.unwrap().get(&target, "").await
+                }));
+                sleep(Duration::from_millis(300)).await;
+            }
+            for one in all {
+                assert_eq!(one.await.status, 200);
+            }
+            assert_eq!(world.origin.count(&target), 1, "{cc}");
+        }
+    });
+}
+
+fn cookies(responses: &[Response]) -> Vec<Option<&str>> {
+    responses.iter().map(|got| got.field("set-cookie")).collect()
+}
+
+#[test]
+fn a_cookie_goes_to_the_client_that_drew_it_alone() {
+    each_way(reverse, async |world: Rc<World>| {
+        // An origin that gives a cookie to who has none: the first visitor's.
+        let target = "/f/visitor?size=30&cc=max-age=600&etag=a";
+        assert_eq!(odd(target, "cookie=1").await.field("set-cookie"), Some("id=1"));
+        let got = [get(target, "").await, get(target, "").await];
+        assert_eq!((cookies(&got), world.origin.count(target)), (vec![None, None], 2));
+        // Collapsed misses, and heuristics.
+        let target = "/f/herd?size=30&cc=public&etag=a&cookie=1&delay=300";
+        let all = herd(target, 6).await;
+        let mut given = cookies(&all);
+        given.sort_unstable();
+        given.dedup();
+        assert_eq!(given.len(), 6, "each has its own: {given:?}");
+        // A 304.
+        let target = "/f/304?size=30&cc=max-age=1&etag=a&cookie=304";
+        get(target, "").await;
+        seconds(3).await;
+        let got = get(target, "").await;
+        assert!(got.status == 200 && got.field("set-cookie").is_some(), "{got:?}");
+        let got = get(target, "").await;
+        assert_eq!((got.field("set-cookie"), world.origin.count(target)), (None, 2));
+    });
+}
+
+#[test]
+fn cookies_are_stripped_or_shared_if_the_configuration_says_so() {
+    let set = |to: SetCookie| with(reverse, move |config: &mut Config| config.set_cookie = to);
+    let target = "/f/set?size=30&cc=max-age=600&etag=a&cookie=1";
+    each_way(set(SetCookie::Strip), async |world: Rc<World>| {
+        let got = [get(target, "").await, get(target, "").await, get(target, "").await];
+        assert_eq!(cookies(&got), [Some("id=1"), None, None]);
+        assert_eq!(world.origin.count(target), 1);
+    });
+    each_way(set(SetCookie::Share), async |world: Rc<World>| {
+        let got = [get(target, "").await, get(target, "").await, get(target, "").await];
+        assert_eq!(cookies(&got), [Some("id=1"); 3]);
+        assert_eq!(world.origin.count(target), 1);
+    });
+    each_way(forward, async |world: Rc<World>| {
+        let target = "http://10.0.0.2/f/set?size=30&cc=max-age=600&etag=a&cookie=1";
+        let got = [get(target, "").await, get(target, "").await];
+        assert_eq!(cookies(&got), [Some("id=1"), None]);
+        assert_eq!(world.origin.count(&target["http://10.0.0.2".len()..]), 1);
+    });
+}
