@@ -154,7 +154,10 @@ impl<'h> Checker<'h> {
             let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
             let policy = self.policy(fetch.url);
             let is_whole = request.what.kind == Kind::Get && answer.status == 200;
-            if !is_whole || !self.is_stored(fetch) {
+            // If the rest of stored parts does not fit them, the request is passed on.
+            let is_passed = answer.cache_status.starts_with("plimsoll; fwd=partial")
+                && !answer.cache_status.ends_with("; stored");
+            if !is_whole || is_passed || !self.is_stored(fetch) {
                 continue;
             }
             // `Date` has no fractions of a second.
@@ -167,13 +170,17 @@ impl<'h> Checker<'h> {
 
     /// Whether the answer of a fetch was stored in the end, if its request was for a whole response.
     fn is_stored(&self, fetch: &Fetch) -> bool {
-        // In memory, the record of a purge is soon dropped. Then it is not known of fetches that
-        // began before which of them it concerned.
-        let is_lost = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
-        let is_lost = !self.history.has_disk && self.history.purges.iter().any(is_lost);
         let policy = self.policy(fetch.url);
         let fits = self.history.has_disk || policy.size as u64 <= OBJECT_BYTES_MAX;
-        fetch.is_storable(policy) && fits && !is_lost
+        fetch.is_storable(policy) && fits && !self.is_lost(fetch)
+    }
+
+    /// Whether a purge of anything came while a fetch was in flight. In memory, the record of the
+    /// purge is soon dropped. Then it is not known whether it concerned the fetch, so the response is
+    /// not stored, and an older one is removed.
+    fn is_lost(&self, fetch: &Fetch) -> bool {
+        let overlaps = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
+        !self.history.has_disk && self.history.purges.iter().any(overlaps)
     }
 
     /// Whether something may have removed a copy before `until`.
@@ -188,7 +195,8 @@ impl<'h> Checker<'h> {
         });
         // The answer to a HEAD may say that there is another version.
         let headed = self.history.fetches.iter().any(|fetch| {
-            fetch.method == "HEAD" && fetch.url == copy.url && overlaps(fetch.start, fetch.end)
+            let is_one = fetch.method == "HEAD" || self.is_lost(fetch);
+            is_one && fetch.url == copy.url && overlaps(fetch.start, fetch.end)
         });
         changed || purged || headed
     }
@@ -365,11 +373,12 @@ impl<'h> Checker<'h> {
             let policy = self.policy(url);
             let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
             let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
-            // After an answer that may not be stored, requests do not wait for each other.
-            let plain = |fetch: &&Fetch| fetch.method == "GET" && !fetch.has_range;
+            // Requests do not wait for each other after an answer that may not be stored, or after
+            // a HEAD that has shown another version.
+            let plain = |fetch: &&Fetch| !fetch.has_range;
             let before = history.fetches.iter().filter(of).filter(plain).filter(|f| f.end < start);
             let last = before.max_by_key(|fetch| fetch.end);
-            let all_usual = all_usual && last.is_none_or(is_usual);
+            let all_usual = all_usual && last.is_none_or(|fetch| fetch.is_storable(policy));
             let is_large = policy.size > WINDOW_BYTES && !history.has_disk;
             if policy.lifetime_s == 0 || !all_usual || is_large {
                 continue;
