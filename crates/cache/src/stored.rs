@@ -484,7 +484,10 @@ impl Stored {
 
     /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
     pub fn under(&self, head: Head) -> Stored {
-        let checked = head.resource.began();
+        let checked = match head.resource.began() == self.head.resource.began() {
+            true => self.checked.load(std::sync::atomic::Ordering::Relaxed),
+            false => head.resource.began(),
+        };
         self.with_head(head, checked)
     }
 

@@ -115,7 +115,9 @@ pub fn decide_collapsed<F: FieldSource + ?Sized>(
             Ok(())
         }
         Reuse::Revalidate { why: MustValidate::Stale | MustValidate::StaleForbidden(_) }
-            if waiting_since_ms <= fetched.freshness.response_ms && fetched.lives_on_arrival() =>
+            if waiting_since_ms <= fetched.freshness.response_ms
+                && fetched.lives_on_arrival()
+                && !planted::is(planted::Bug::ShortLifeRefetched) =>
         {
             Ok(())
         }

@@ -514,7 +514,8 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
         "one comparison says the same as the arithmetic"
     );
     let mut withheld = withheld(control, policy.shared);
-    if policy.withholds_cookies() && response.fields.has(SET_COOKIE) {
+    let is_shared = planted::is(planted::Bug::CookieShared);
+    if policy.withholds_cookies() && response.fields.has(SET_COOKIE) && !is_shared {
         let is_withheld = withheld.iter().any(|name| **name == *SET_COOKIE);
         match policy.set_cookie {
             SetCookie::Private if !is_withheld => return Err(NotStored::SetCookie),

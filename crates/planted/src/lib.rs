@@ -161,6 +161,22 @@ bugs! {
         "real: panics::a_panic_of_each_core_in_turn_ends_the_process_under_load";
     BoostMaskNotPassed = "boost-mask", "a wait does not pass on its signal mask",
         "differential: random_programs_do_the_same_boosted";
+    PartOverWhole = "part-over-whole", "a part replaces a whole response that may be used",
+        "twin: histories::no_history_breaks_a_rule";
+    OlderOverNewer = "older-over-newer", "an older response replaces a newer one",
+        "twin: histories::no_history_breaks_a_rule";
+    PurgedOverNewer = "purged-over-newer", "what a soft purge overtook replaces what came after it",
+        "twin: histories::no_history_breaks_a_rule";
+    UnstorableDrops = "unstorable-drops", "an answer that may not be stored removes the stored one",
+        "twin: histories::no_history_breaks_a_rule";
+    HitForPass = "hit-for-pass", "nothing is stored for a while after such an answer",
+        "twin: histories::no_history_breaks_a_rule";
+    RangeErrorStored = "range-error-stored", "an error that a range drew is stored for all",
+        "twin: histories::no_history_breaks_a_rule";
+    CookieShared = "cookie-shared", "a response that sets a cookie is stored with it",
+        "twin: histories::no_history_breaks_a_rule";
+    ShortLifeRefetched = "short-life-refetched", "requests that waited for a short-lived response ask again",
+        "twin: histories::no_history_breaks_a_rule";
 }
 
 /// Whether this bug is enabled.

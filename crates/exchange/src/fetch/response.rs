@@ -76,6 +76,9 @@ pub(super) fn handle<'d>(
 /// while: otherwise anybody who draws a 403, or a rate limit's 429, would bring the origin more
 /// requests.
 fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) {
+    if planted::is(planted::Bug::UnstorableDrops) {
+        forwarding.worker.cache.remove(&ask.key);
+    }
     if Failure::Status(status).is_temporary() {
         return;
     }
@@ -360,6 +363,7 @@ fn storable(
     match (ask.what, head.status) {
         (What::Whole, 206) => return Err(NotStored::Incomplete),
         (What::Whole, _) | (_, 200 | 206) => {}
+        _ if planted::is(planted::Bug::RangeErrorStored) => {}
         _ => return Err(NotStored::DrawnByRange),
     }
     let storable = match ask.what {

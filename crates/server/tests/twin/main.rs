@@ -21,6 +21,7 @@ mod disk;
 mod dns;
 mod explaining;
 mod faults;
+mod histories;
 mod hostile;
 mod http2_client;
 mod http3_client;

@@ -151,7 +151,7 @@ impl Origin {
     }
 
     async fn serve(self: Rc<Self>, stream: TcpStream, connection: usize) {
-        let mut line = Line { stream, buf: Vec::new() };
+        let mut line = Line::new(stream);
         let header = line.proxy_header().await;
         while let Some(mut seen) = line.head(connection).await {
             seen.proxy_header = header;
@@ -375,7 +375,7 @@ impl Origin {
 }
 
 /// The part that a request asks for: both ends, each of them there.
-fn part_of(seen: &Seen, etag: Option<&str>, size: usize) -> Option<(usize, usize)> {
+pub(crate) fn part_of(seen: &Seen, etag: Option<&str>, size: usize) -> Option<(usize, usize)> {
     let range = seen.field("range").filter(|_| seen.asks("ranges").is_some())?;
     if seen.field("if-range").is_some_and(|tag| Some(tag) != etag) {
         return None;
@@ -408,17 +408,21 @@ fn framed(seen: &Seen, content: &[u8], cut: Option<usize>, bodiless: bool) -> Ve
     out
 }
 
-fn http_date(ms: u64) -> String {
+pub(crate) fn http_date(ms: u64) -> String {
     String::from_utf8(caching::date::format(ms).to_vec()).unwrap()
 }
 
 /// The origin's end of a connection.
-struct Line {
-    stream: TcpStream,
+pub(crate) struct Line {
+    pub(crate) stream: TcpStream,
     buf: Vec<u8>,
 }
 
 impl Line {
+    pub(crate) fn new(stream: TcpStream) -> Line {
+        Line { stream, buf: Vec::new() }
+    }
+
     async fn more(&mut self) -> bool {
         let mut piece = [0; 16 * 1024];
         match self.stream.read(&mut piece).await {
@@ -446,7 +450,7 @@ impl Line {
     }
 
     /// The next request's head, held to what an origin may expect of a proxy.
-    async fn head(&mut self, connection: usize) -> Option<Seen> {
+    pub(crate) async fn head(&mut self, connection: usize) -> Option<Seen> {
         let end = loop {
             if let Some(end) = self.buf.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end;
@@ -484,7 +488,7 @@ impl Line {
     }
 
     /// The request's body; `None` if it breaks off.
-    async fn body(&mut self, seen: &Seen) -> Option<Vec<u8>> {
+    pub(crate) async fn body(&mut self, seen: &Seen) -> Option<Vec<u8>> {
         if let Some(length) = seen.field("content-length") {
             let length: usize = length.parse().expect("checked by the proxy");
             while self.buf.len() < length {

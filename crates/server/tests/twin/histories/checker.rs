@@ -1,0 +1,487 @@
+//! The rules of a history. Each is a function of the history alone, which may say less than it could
+//! where the history does not show what was stored, but never says what is not so.
+//!
+//! What is known of the store comes from the clients: when a client has got a whole response that
+//! may be stored, it is stored ([`Known`]), until something that the history shows may have removed
+//! it. The proxy's own word (`Cache-Status`) is used only for "this came from the store".
+
+use std::fmt::Write;
+
+use super::client::{Kind, What};
+use super::{
+    Answer, Fault, Fetch, Got, History, Micros, NEVER, OBJECT_BYTES_MAX, Policy, Purge, Request,
+    SECOND, WINDOW_BYTES,
+};
+
+/// A request is at the proxy, or a fetch at the origin, so long after it was sent at most.
+const SKEW: Micros = SECOND / 2;
+/// What the network takes, and a processor with nothing to do.
+const TRAVEL: Micros = 2 * SECOND;
+
+/// A rule that a history breaks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Violation {
+    pub(super) rule: &'static str,
+    url: usize,
+    at: Micros,
+    text: String,
+}
+
+/// A response that is in the store.
+struct Known {
+    url: usize,
+    variant: u8,
+    version: u32,
+    /// When the origin was asked for it.
+    fetched: Micros,
+    /// From when on the history shows it.
+    known: Micros,
+    /// Until when it is fresh, at least.
+    fresh_until: Micros,
+}
+
+/// How much of a history is printed before and after a violation.
+const BEFORE: Micros = 12 * SECOND;
+const AFTER: Micros = 4 * SECOND;
+
+/// All violations, and what happened around the first of each rule; `None` if there are none.
+pub(super) fn report(history: &History) -> Option<String> {
+    let violations = violations(history);
+    let mut text = format!("with a disk: {}\n", history.has_disk);
+    for (at, Violation { rule, url, at: when, text: what }) in violations.iter().enumerate() {
+        let _ = writeln!(text, "BROKEN: {rule}: /{url} at {}: {what}", seconds(*when));
+        if violations[..at].iter().any(|earlier| earlier.rule == *rule) {
+            continue;
+        }
+        let _ = writeln!(text, "    /{url}: {:?}", history.policies[*url]);
+        for (began, line) in lines(history, *url) {
+            if began + BEFORE > *when && began < *when + AFTER {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+    }
+    (!violations.is_empty()).then_some(text)
+}
+
+fn seconds(at: Micros) -> String {
+    if at == NEVER { "never".to_owned() } else { format!("{:.4}", at as f64 / SECOND as f64) }
+}
+
+/// What happened to a URL, in order.
+fn lines(history: &History, url: usize) -> Vec<(Micros, String)> {
+    let span = |start, end| format!("{:>9} .. {:>9}", seconds(start), seconds(end));
+    let mut lines = Vec::new();
+    for request in history.requests.iter().filter(|request| request.what.url == url) {
+        lines.push((request.start, format!("{} {request}", span(request.start, request.end))));
+    }
+    for (number, fetch) in history.fetches.iter().enumerate() {
+        let Fetch { method, variant, version, status, fault, has_range, .. } = fetch;
+        let range = if *has_range { " with Range" } else { "" };
+        let line = format!(
+            "{}   fetch {number}: {method}{range} variant {variant}, {status}, version {version}, \
+             fault {fault:?}, cookie {}",
+            span(fetch.start, fetch.end),
+            fetch.cookie
+        );
+        if fetch.url == url {
+            lines.push((fetch.start, line));
+        }
+    }
+    for purge in history.purges.iter().filter(|purge| purge.urls.contains(&url)) {
+        let how = if purge.soft { "soft" } else { "hard" };
+        let line = format!("{} {how} purge {}", span(purge.start, purge.end), purge.by);
+        lines.push((purge.start, line));
+    }
+    lines.sort();
+    lines
+}
+
+/// All violations of all rules.
+pub(super) fn violations(history: &History) -> Vec<Violation> {
+    let mut of = Checker { history, known: Vec::new(), found: Vec::new() };
+    of.known = of.known();
+    of.every_answer_is_whole_and_of_one_version();
+    of.no_failure_is_without_a_cause();
+    of.no_older_version_follows_a_newer_one();
+    of.nothing_outlives_a_change_or_a_purge();
+    of.a_usable_copy_hides_the_faults_of_the_origin();
+    of.a_fresh_copy_is_used();
+    of.a_herd_costs_the_fetches_that_it_needs();
+    of.a_slow_client_delays_no_other();
+    of.an_answer_for_one_client_is_given_to_one();
+    of.what_a_range_or_a_head_drew_is_not_for_others();
+    of.an_answer_that_may_not_be_stored_ends_stale_while_revalidate();
+    of.found
+}
+
+struct Checker<'h> {
+    history: &'h History,
+    known: Vec<Known>,
+    found: Vec<Violation>,
+}
+
+impl<'h> Checker<'h> {
+    fn broken(&mut self, rule: &'static str, request: &Request, text: impl Into<String>) {
+        let text = format!("{}\n    {request}", text.into());
+        self.found.push(Violation { rule, url: request.what.url, at: request.start, text });
+    }
+
+    fn policy(&self, url: usize) -> &'h Policy {
+        &self.history.policies[url]
+    }
+
+    fn variant(&self, what: &What) -> u8 {
+        if self.policy(what.url).varies { what.variant } else { 0 }
+    }
+
+    /// All whole answers, with their requests and the fetches that brought them.
+    fn answers(
+        &self,
+    ) -> impl Iterator<Item = (&'h Request, &'h Answer, Option<&'h Fetch>)> + use<'h> {
+        let history = self.history;
+        history.requests.iter().filter_map(|request| match &request.got {
+            Got::Whole(answer) => {
+                Some((request, answer, answer.fetch.map(|number| &history.fetches[number])))
+            }
+            _ => None,
+        })
+    }
+
+    /// What is in the store, as the clients know it.
+    fn known(&self) -> Vec<Known> {
+        let mut copies: Vec<Known> = Vec::new();
+        for (request, answer, fetch) in self.answers() {
+            let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
+            let policy = self.policy(fetch.url);
+            let is_whole = request.what.kind == Kind::Get && answer.status == 200;
+            // If the rest of stored parts does not fit them, the request is passed on.
+            let is_passed = answer.cache_status.starts_with("plimsoll; fwd=partial")
+                && !answer.cache_status.ends_with("; stored");
+            if !is_whole || is_passed || !self.is_stored(fetch) {
+                continue;
+            }
+            // `Date` has no fractions of a second.
+            let fresh_until = fetch.start + (policy.lifetime_s - 1) * SECOND;
+            let (url, variant, fetched) = (fetch.url, fetch.variant, fetch.start);
+            copies.push(Known { url, variant, version, fetched, known: request.end, fresh_until });
+        }
+        copies
+    }
+
+    /// Whether the answer of a fetch was stored in the end, if its request was for a whole response.
+    fn is_stored(&self, fetch: &Fetch) -> bool {
+        let policy = self.policy(fetch.url);
+        let fits = self.history.has_disk || policy.size as u64 <= OBJECT_BYTES_MAX;
+        fetch.is_storable(policy) && fits && !self.is_lost(fetch)
+    }
+
+    /// Whether a purge of anything came while a fetch was in flight. In memory, the record of the
+    /// purge is soon dropped. Then it is not known whether it concerned the fetch, so the response is
+    /// not stored, and an older one is removed.
+    fn is_lost(&self, fetch: &Fetch) -> bool {
+        let overlaps = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
+        !self.history.has_disk && self.history.purges.iter().any(overlaps)
+    }
+
+    /// Whether something may have removed a copy before `until`.
+    fn is_disturbed(&self, copy: &Known, until: Micros) -> bool {
+        let overlaps = |start, end| end >= copy.fetched && start <= until;
+        let changed = self.history.requests.iter().any(|request| {
+            let is_change = matches!(request.what.kind, Kind::Change(_));
+            is_change && request.what.url == copy.url && overlaps(request.start, request.end)
+        });
+        let purged = self.history.purges.iter().any(|purge| {
+            !purge.soft && purge.urls.contains(&copy.url) && overlaps(purge.start, purge.end)
+        });
+        // The answer to a HEAD may say that there is another version.
+        let headed = self.history.fetches.iter().any(|fetch| {
+            let is_one = fetch.method == "HEAD" || self.is_lost(fetch);
+            is_one && fetch.url == copy.url && overlaps(fetch.start, fetch.end)
+        });
+        changed || purged || headed
+    }
+
+    /// When the first soft purge of a copy began.
+    fn softened(&self, copy: &Known) -> Option<Micros> {
+        let purges = self.history.purges.iter();
+        let of = purges.filter(|purge| purge.soft && purge.urls.contains(&copy.url));
+        of.filter(|purge| purge.end >= copy.fetched).map(|purge| purge.start).min()
+    }
+
+    /// The copies that a request could have been served, whatever else happened.
+    fn copies_for(&self, request: &Request) -> impl Iterator<Item = &Known> {
+        let (url, variant) = (request.what.url, self.variant(&request.what));
+        let (start, end) = (request.start, request.end);
+        let of = move |copy: &&Known| copy.url == url && copy.variant == variant;
+        self.known
+            .iter()
+            .filter(of)
+            .filter(move |copy| copy.known < start && !self.is_disturbed(copy, end))
+    }
+
+    fn every_answer_is_whole_and_of_one_version(&mut self) {
+        let rule = "no body is wrong or of two versions";
+        for (request, answer, _) in self.answers() {
+            if let Some(versions) = &answer.wrong {
+                self.broken(rule, request, format!("pieces of the versions {versions:?}"));
+            }
+        }
+    }
+
+    fn no_failure_is_without_a_cause(&mut self) {
+        let rule = "no failure is without a cause";
+        for request in &self.history.requests {
+            let is_failure = match &request.got {
+                Got::Whole(answer) => answer.fetch.is_none() && answer.status >= 500,
+                Got::Broken | Got::Waits => true,
+                Got::Left => false,
+            };
+            let is_cause = |fetch: &Fetch| {
+                let fails = matches!(fetch.fault, Some(Fault::Cut | Fault::Gone | Fault::Stall));
+                let overlaps =
+                    fetch.start <= request.end && fetch.end.saturating_add(SECOND) >= request.start;
+                fetch.url == request.what.url && fails && overlaps
+            };
+            let never_ends = request.got == Got::Waits;
+            if is_failure && (never_ends || !self.history.fetches.iter().any(is_cause)) {
+                self.broken(rule, request, "the origin did nothing wrong");
+            }
+        }
+    }
+
+    fn no_older_version_follows_a_newer_one(&mut self) {
+        let rule = "no older version follows a newer one from the store";
+        for (later, answer, fetch) in self.answers() {
+            let Some(version) = answer.version else { continue };
+            let own = fetch.is_some_and(|fetch| fetch.start >= later.start);
+            if later.what.max_stale || own {
+                continue;
+            }
+            let fetched = fetch.map_or(0, |fetch| fetch.start);
+            let variant = self.variant(&later.what);
+            let newer = self.answers().find(|(earlier, answer, fetch)| {
+                let is_stored = answer.cache_status.starts_with("plimsoll; hit")
+                    || fetch.is_some_and(|fetch| self.is_stored(fetch))
+                        && earlier.what.kind == Kind::Get
+                        && answer.status == 200;
+                let is_same =
+                    earlier.what.url == later.what.url && self.variant(&earlier.what) == variant;
+                let is_newer = answer.version.is_some_and(|newer| newer > version)
+                    && fetch.is_some_and(|fetch| fetch.start > fetched + SKEW);
+                is_same && is_stored && is_newer && earlier.end < later.start
+            });
+            if let Some((earlier, ..)) = newer {
+                self.broken(rule, later, format!("older than what came before:\n    {earlier}"));
+            }
+        }
+    }
+
+    fn nothing_outlives_a_change_or_a_purge(&mut self) {
+        let rule = "nothing outlives a change or a purge";
+        for (request, answer, fetch) in self.answers() {
+            let Some(fetch) = fetch else { continue };
+            let url = request.what.url;
+            let is_fresh = answer.cache_status == "plimsoll; hit"
+                || answer.cache_status.ends_with("collapsed");
+            for purge in self.history.purges.iter().filter(|purge| purge.urls.contains(&url)) {
+                let is_after = purge.end < request.start && fetch.start < purge.start;
+                if is_after && (!purge.soft || is_fresh) {
+                    let how = if purge.soft { "softly purged" } else { "purged" };
+                    self.broken(rule, request, format!("{how} at {}", seconds(purge.start)));
+                }
+            }
+            for (change, its_answer, its_fetch) in self.answers() {
+                let is_change = matches!(change.what.kind, Kind::Change(_));
+                let answered = its_fetch.map_or(0, |fetch| fetch.start);
+                let is_after = change.end < request.start && fetch.start < answered;
+                if is_change && change.what.url == url && its_answer.status < 400 && is_after {
+                    self.broken(rule, request, format!("changed by\n    {change}"));
+                }
+            }
+        }
+    }
+
+    fn a_usable_copy_hides_the_faults_of_the_origin(&mut self) {
+        let rule = "a usable copy hides the faults of the origin";
+        for request in &self.history.requests {
+            let policy = self.policy(request.what.url);
+            let is_failure = match &request.got {
+                Got::Whole(answer) => {
+                    matches!(answer.status, 500 | 502..=504) && !self.is_of_range(answer)
+                }
+                Got::Broken => policy.size <= WINDOW_BYTES,
+                Got::Waits | Got::Left => false,
+            };
+            let takes_stale = request.what.reload.is_none()
+                && !matches!(request.what.kind, Kind::Change(_) | Kind::Head);
+            if !is_failure || !takes_stale || policy.must_revalidate {
+                continue;
+            }
+            let usable = self.copies_for(request).find(|copy| {
+                let refused = self.refusal_since(copy.url, copy.variant, copy.fetched).is_some();
+                let while_s = if refused { 0 } else { policy.while_revalidate_s };
+                let window = policy.if_error_s.max(while_s) * SECOND;
+                let stale_from = self.softened(copy).unwrap_or(NEVER).min(copy.fresh_until);
+                stale_from.saturating_add(window) > request.end
+            });
+            if let Some(copy) = usable {
+                let (version, known) = (copy.version, seconds(copy.known));
+                self.broken(rule, request, format!("version {version} is stored since {known}"));
+            }
+        }
+    }
+
+    fn is_of_range(&self, answer: &Answer) -> bool {
+        answer.fetch.is_some_and(|number| self.history.fetches[number].has_range)
+    }
+
+    fn a_fresh_copy_is_used(&mut self) {
+        let rule = "a fresh copy is used";
+        for (request, answer, _) in self.answers() {
+            let What { kind, reload, .. } = request.what;
+            if kind != Kind::Get
+                || reload.is_some()
+                || answer.cache_status.starts_with("plimsoll; hit")
+            {
+                continue;
+            }
+            let fresh = self.copies_for(request).find(|copy| {
+                let until = self.softened(copy).unwrap_or(NEVER).min(copy.fresh_until);
+                until > request.start + SKEW
+            });
+            if let Some(copy) = fresh {
+                let (version, known) = (copy.version, seconds(copy.known));
+                self.broken(rule, request, format!("version {version} is fresh since {known}"));
+            }
+        }
+    }
+
+    fn a_herd_costs_the_fetches_that_it_needs(&mut self) {
+        let rule = "a herd costs the fetches that it needs";
+        let history = self.history;
+        let herds = history.requests.iter().filter_map(|request| request.what.herd).max();
+        for herd in 0..=herds.unwrap_or(0) {
+            let members = history.requests.iter().filter(|r| r.what.herd == Some(herd));
+            let members: Vec<&Request> = members.collect();
+            let Some(first) = members.first() else { continue };
+            let (url, variant) = (first.what.url, self.variant(&first.what));
+            let start = members.iter().map(|member| member.start).min().unwrap_or(0);
+            let end = members.iter().map(|member| member.end).max().unwrap_or(NEVER);
+            let of = |fetch: &&Fetch| fetch.url == url && fetch.variant == variant;
+            let within = |fetch: &&Fetch| fetch.start >= start && fetch.start <= end;
+            let overlaps = |fetch: &&Fetch| fetch.start <= end && fetch.end >= start;
+            let policy = self.policy(url);
+            let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
+            let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
+            // Requests do not wait for each other after an answer that may not be stored, or after
+            // a HEAD that has shown another version.
+            let plain = |fetch: &&Fetch| !fetch.has_range;
+            let before = history.fetches.iter().filter(of).filter(plain).filter(|f| f.end < start);
+            let last = before.max_by_key(|fetch| fetch.end);
+            let all_usual = all_usual && last.is_none_or(|fetch| fetch.is_storable(policy));
+            let is_large = policy.size > WINDOW_BYTES && !history.has_disk;
+            if policy.lifetime_s == 0 || !all_usual || is_large {
+                continue;
+            }
+            let fetches = history.fetches.iter().filter(of).filter(within).count();
+            let others = history.requests.iter().filter(|request| {
+                let is_member = request.what.herd == Some(herd);
+                let overlaps = request.start <= end && request.end.saturating_add(SKEW) >= start;
+                !is_member && request.what.url == url && overlaps
+            });
+            let concerns = |purge: &Purge| !history.has_disk || purge.urls.contains(&url);
+            let purges = history
+                .purges
+                .iter()
+                .filter(|purge| concerns(purge) && purge.start <= end && purge.end >= start);
+            // The first answer of a URL says by what it varies.
+            let most = 1 + usize::from(policy.varies) + others.count() + purges.count();
+            if fetches > most {
+                let text = format!("{} members, {fetches} fetches, not {most}", members.len());
+                self.broken(rule, first, text);
+            }
+        }
+    }
+
+    fn a_slow_client_delays_no_other(&mut self) {
+        let rule = "a slow client delays no other";
+        for (request, _, fetch) in self.answers() {
+            let Some(fetch) = fetch else { continue };
+            let needed = request.start.max(fetch.start + fetch.needs);
+            // Another fetch before it may have failed.
+            let fails = self.history.fetches.iter().any(|other| {
+                let overlaps = other.start <= request.end && other.end >= request.start;
+                other.url == fetch.url && other.fault.is_some() && overlaps
+            });
+            if !fails && request.end > needed + TRAVEL {
+                let text = format!("the origin needed until {}", seconds(needed));
+                self.broken(rule, request, text);
+            }
+        }
+    }
+
+    fn an_answer_for_one_client_is_given_to_one(&mut self) {
+        let rule = "an answer for one client is given to one";
+        for (number, fetch) in self.history.fetches.iter().enumerate() {
+            let cookie = format!("id={number}");
+            let got = self.answers().filter(|(_, answer, _)| match fetch.cookie {
+                true => answer.cookie.as_ref() == Some(&cookie),
+                false => answer.fetch == Some(number),
+            });
+            let got: Vec<&Request> = got.map(|(request, ..)| request).collect();
+            if fetch.is_for_one() && got.len() > 1 {
+                self.broken(
+                    rule,
+                    got[1],
+                    format!("fetch {number} was already given to\n    {}", got[0]),
+                );
+            }
+        }
+    }
+
+    fn what_a_range_or_a_head_drew_is_not_for_others(&mut self) {
+        let rule = "an error that a range or a HEAD drew is not for others";
+        for (request, answer, fetch) in self.answers() {
+            let is_drawn = |fetch: &&Fetch| fetch.status >= 400 && fetch.fault.is_none();
+            let Some(fetch) = fetch.filter(is_drawn) else { continue };
+            let is_of_range = fetch.has_range && request.what.kind != Kind::Range;
+            let is_of_head = fetch.method == "HEAD" && request.what.kind != Kind::Head;
+            if is_of_range || is_of_head {
+                let text = format!("{} of fetch {:?}", answer.status, answer.fetch);
+                self.broken(rule, request, text);
+            }
+        }
+    }
+
+    /// The first plain fetch of a URL since then whose answer may not be stored and is no error of
+    /// the origin.
+    fn refusal_since(&self, url: usize, variant: u8, since: Micros) -> Option<&'h Fetch> {
+        self.history.fetches.iter().find(|fetch| {
+            let is_refusal = match fetch.fault {
+                Some(Fault::Private | Fault::NoStore) => true,
+                Some(Fault::Status(status)) => status < 500 && status != 429,
+                _ => false,
+            };
+            let is_plain = fetch.method == "GET" && !fetch.has_range;
+            let of = fetch.url == url && fetch.variant == variant;
+            of && is_plain && is_refusal && fetch.start >= since
+        })
+    }
+
+    fn an_answer_that_may_not_be_stored_ends_stale_while_revalidate(&mut self) {
+        let rule = "an answer that may not be stored ends stale-while-revalidate";
+        for (request, answer, fetch) in self.answers() {
+            let Some(fetch) = fetch else { continue };
+            if !answer.cache_status.ends_with("stale-while-revalidate") {
+                continue;
+            }
+            // A refusal of a fetch that the stored one overlaps says nothing about it.
+            let since = fetch.end.saturating_add(SKEW);
+            let refusal = self.refusal_since(fetch.url, fetch.variant, since);
+            if let Some(refusal) = refusal.filter(|r| r.end.saturating_add(SKEW) < request.start) {
+                let text = format!("refused at {}", seconds(refusal.start));
+                self.broken(rule, request, text);
+            }
+        }
+    }
+}
