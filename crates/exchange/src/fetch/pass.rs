@@ -175,7 +175,7 @@ async fn answered<C: Client>(
     let lead = worker.cache.flights.alone(key, head.resource.began(), watch);
     let filling = Filling { key, head: Arc::clone(&head), into: Into::Whole, kept: None };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(exchange.stream(&Streaming { reader, head, provenance }).await)
+    Ok(exchange.stream(to, Streaming { reader, head, provenance }).await)
 }
 
 /// The head under which a response to POST is stored for later GETs.

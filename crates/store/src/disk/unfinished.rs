@@ -10,9 +10,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::counters::add;
 use super::get::{Broken, Fault, Piece, TRIES_MAX};
 use super::record::{HEADER_BYTES, Header, Kind};
-use super::counters::add;
 use super::{DiskStore, print_of};
 
 /// The chunks that a [`super::Writer`] has put. Clones share them.
