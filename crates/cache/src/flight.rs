@@ -378,9 +378,17 @@ fn wake_readers(mut state: Guard<'_, State>) {
         return;
     }
     state.woken += 1;
-    let wakers = std::mem::take(&mut state.wakers);
+    // Mostly there is one, and its place is used again.
+    let mut rest = Slab::new();
+    let first = match state.wakers.len() {
+        1 => state.wakers.drain().next(),
+        _ => {
+            std::mem::swap(&mut rest, &mut state.wakers);
+            None
+        }
+    };
     drop(state);
-    wakers.into_iter().for_each(|(_, waker)| waker.wake());
+    first.into_iter().chain(rest.drain()).for_each(Waker::wake);
 }
 
 /// The duty to ask the origin and to settle the flight.

@@ -81,6 +81,11 @@ fn validators(answer: &Answer) -> Validators {
     Validators::of(&Wire(answer.head.head().fields), answer.response_ms)
 }
 
+/// Whether the rest of this response, which is fetched for the store, can be asked for.
+pub(super) fn has_rest(head: &Head) -> bool {
+    head.status == 200 && caching::if_range(&head.meta.validators).is_some()
+}
+
 /// What is known of a response of which a member has sent the beginning, and how far it has come.
 pub(crate) struct Beginning {
     validators: Validators,
@@ -136,11 +141,10 @@ impl Beginning {
     /// The same of a response that is fetched for the store, of whose body a client has `at` bytes;
     /// `slice`: it gets only this part.
     pub(crate) fn of_head(head: &Head, slice: Option<ByteRange>, at: u64) -> Option<Beginning> {
-        if head.status != 200 {
+        if !has_rest(head) {
             return None;
         }
         let validators = head.meta.validators.clone();
-        caching::if_range(&validators)?;
         let complete_bytes = head.part.map(|part| part.complete_bytes).or(head.announced_length);
         let part = slice.or(head.part.map(|part| part.range));
         let (first, end, part_of) = match part {

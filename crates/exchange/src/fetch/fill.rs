@@ -18,7 +18,7 @@ use runtime::{Either, time};
 use store::Key;
 use store::disk::{Refused, Writer};
 
-use super::continued::{Beginning, Kept};
+use super::continued::{Kept, has_rest};
 use crate::limits::{DISK_ROOM_WAIT, READERS_CUT_WAIT, READERS_LEFT_WAIT};
 use crate::worker::Worker;
 use cache::disk;
@@ -67,7 +67,7 @@ impl Filling {
         let (fill, reader) = lead.stream(Arc::clone(&head));
         let place = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
         let (worker, pieces) = (Rc::clone(worker), Some(Vec::new()));
-        let patience = Patience::new(Beginning::of_head(&head, None, 0).is_some());
+        let patience = Patience::new(has_rest(&head));
         let (writer, total, arriving) = (None, 0, 0);
         let mut task =
             Task { worker, fill, key, head, kept, pieces, writer, patience, total, arriving };

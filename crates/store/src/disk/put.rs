@@ -19,7 +19,7 @@ use super::counters::add;
 use super::index::{New, Place};
 use super::journal::{Change, Log};
 use super::limits::{ROOM_LOOK, WRITE_BATCH_BYTES};
-use super::record::{Header, Kind, Part, Unwritten};
+use super::record::{HEADER_BYTES, Header, Kind, Part, Unwritten};
 use super::segments::Write;
 use super::unfinished::Chunks;
 use super::{DiskStore, Inner, print_of};
@@ -284,7 +284,7 @@ impl Writer {
         // The bytes of two chunks: the one that is put takes as many more while it is copied.
         let has_room = || {
             let buffered = inner.buffered.load(Ordering::Relaxed) + 2 * chunk_bytes;
-            let len = inner.blocks.stored_len(chunk_bytes as u64) as u32;
+            let len = inner.blocks.stored_len((HEADER_BYTES + chunk_bytes) as u64) as u32;
             buffered <= inner.options.buffer_bytes_max && inner.segments.has_room(self.log, len)
         };
         while self.ended.is_none() && !inner.failures.is_off() && !has_room() {
