@@ -297,7 +297,7 @@ impl<C: Client> Exchange<'_, C> {
         Ok(true)
     }
 
-    /// Continues a client that has fallen behind the others of a fetch: with a response of its own,
+    /// Continues a client that has fallen behind the others of a fetch: with its own response,
     /// if that is certain to be the same representation.
     async fn send_alone(
         &mut self,

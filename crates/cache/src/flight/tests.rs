@@ -1,3 +1,6 @@
+//! Flights of every kind: who is woken, who may join, what is kept, and that each reader gets the
+//! bytes of the body in their order.
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Wake;
 
@@ -132,7 +135,7 @@ fn a_body_that_goes_nowhere_waits_for_its_fastest_reader_and_leaves_slow_ones_be
     fill.push(piece(400));
     assert!(take(&fast).is_some());
     drop(fast);
-    assert_eq!(room(&fill), Poll::Ready(Room::Unread), "nobody can use more");
+    assert_eq!(room(&fill), Poll::Ready(Room::Unread), "no reader can use more");
     drop((slow, late));
 }
 

@@ -4,9 +4,9 @@
 //! off is kept as a part if the rest can be asked for later.
 //!
 //! A body that does not stay in memory goes to the disk as fast as the disk writes. If the disk
-//! does not take it, its fetch goes on at the pace of its fastest reader: it waits for slow ones only
-//! for a short time ([`Patience`]), and then leaves them behind. `cache::flight` says what readers
-//! find then.
+//! does not take it, its fetch goes on at the pace of its fastest reader: it waits for slow readers
+//! only for a short time ([`Patience`]), and then leaves them behind. `cache::flight` says what
+//! these readers find then.
 
 use std::rc::Rc;
 use std::sync::Arc;

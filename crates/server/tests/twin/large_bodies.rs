@@ -98,7 +98,7 @@ fn a_late_client_may_want_only_a_part() {
 
 /// Fault 2: a slow client held a fast one of the same fetch.
 #[test]
-fn a_stalled_client_delays_nobody_and_does_not_stop_the_store() {
+fn a_stalled_client_delays_no_other_and_does_not_stop_the_store() {
     let target = "/large?size=400000&cc=max-age=600&etag=a&delay=500";
     over_all(&with_disk(SEGMENTS), async |world: Rc<World>| {
         let mut stalled = stalled(target).await;
