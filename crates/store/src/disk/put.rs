@@ -1,8 +1,8 @@
 //! Stores objects: in memory at once, on disk by the flusher.
 //!
 //! What: a put reserves room in the open segment of a log, adds its record to the index and queues
-//! it; the writing thread copies it and computes its sums. A put never waits. A caller that receives
-//! a body in pieces may wait for room between them ([`Writer::room`]). A body longer than a chunk is
+//! it; the writing thread copies it and computes its sums. A put never waits. A caller that has a
+//! body in pieces may wait for room between them ([`Writer::room`]). A body longer than a chunk is
 //! stored chunk by chunk as it arrives, and its chunks can be read from then on ([`Chunks`]). Its
 //! head is put last, so a body without an end is never found. What never happens: more bytes wait
 //! than [`super::Options::buffer_bytes_max`]; an older object of a key is found after a newer one,
