@@ -12,6 +12,7 @@ mod client;
 mod cores;
 mod counts;
 mod generators;
+mod large;
 mod layout;
 mod measure;
 mod process;
@@ -100,6 +101,8 @@ enum Part {
     Counts(counts::Flags),
     /// Run our server for hours under mixed load and troubles, and watch what must hold.
     Soak(soak::Flags),
+    /// Fetch one body of a gigabyte for many clients, fast and slow, with little memory.
+    Large(large::Flags),
 }
 
 /// All results.
@@ -155,6 +158,7 @@ fn main() -> ExitCode {
         Some(Part::Layout(flags)) => layout::run(flags),
         Some(Part::Counts(flags)) => counts::run(flags),
         Some(Part::Soak(flags)) => soak::run(flags),
+        Some(Part::Large(flags)) => large::run(flags),
         None => bench(&flags),
     };
     match done {

@@ -11,12 +11,25 @@
 //! the head is known, then stream at their own pace while the body arrives. The leader's client is
 //! a reader like any other, so a slow first client holds up no one.
 //!
-//! A body that is to be stored is bounded by the largest object that the store takes; its readers
-//! never hold up the fetch. A body that turns out too large to store becomes *bounded*: no new
-//! reader can join, pieces are dropped when the slowest reader has passed them, and the fetch waits
-//! when it is a window ahead of that reader. Dropping a [`Lead`] or [`Fill`] that has not settled
-//! the flight fails it, so no reader sleeps forever.
+//! While the body stays in memory, the flight keeps all pieces of it. Afterwards it keeps a
+//! *window*: the newest pieces, up to a number of bytes. There are two cases:
+//!
+//! - The disk takes the body. A piece leaves the window only after a chunk on the disk has it. A
+//!   reader may join at any time, and reads from the disk what has left the window. The fetch waits
+//!   for no reader, and goes on without any.
+//! - Nothing takes the body. A reader may join until the first piece has left the window. The fetch
+//!   waits for room in the window, which the readers make. While one reader waits for more and the
+//!   window is full because of others, those are *starving* it: the fetch may then leave the slow
+//!   readers behind, and they must find the rest elsewhere. The fetch ends with its last reader.
+//!
+//! Each piece counts the readers that take it next, and the readers behind the window are counted
+//! together. So a piece, and a reader that takes one, cost the same with any number of readers; and
+//! only readers that wait are woken.
+//!
+//! What never happens: a reader gets bytes twice, or not in their order; a reader sleeps forever:
+//! dropping a [`Lead`] or [`Fill`] that has not settled the flight fails it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -24,6 +37,7 @@ use std::task::{Context, Poll, Waker};
 use hashbrown::HashMap;
 use runtime::sync::{Guard, Lock, LockKind};
 use slab::Slab;
+use store::disk::Chunks;
 use store::{Generation, Key};
 
 use crate::partial::Partial;
@@ -65,24 +79,164 @@ enum Phase {
     Settled(Settled),
 }
 
-#[derive(Debug, Default)]
-struct ReaderSlot {
-    /// Number of the next piece for this reader.
-    next: u64,
-    waker: Option<Waker>,
+/// The next bytes for a reader.
+#[derive(Debug)]
+pub enum Next {
+    /// The bytes of this piece behind so many of them.
+    Piece(Piece, usize),
+    /// They have left the window. They are in these chunks, if the disk has them: see
+    /// [`Reader::passed`].
+    Behind(Option<Chunks>),
+    /// The body has ended.
+    End,
+}
+
+/// Whether another piece may come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It may.
+    Free,
+    /// No reader is left that could use it.
+    Unread,
+}
+
+/// Which pieces a flight keeps.
+#[derive(Debug)]
+enum Keeps {
+    All,
+    /// A window of so many bytes.
+    Window {
+        bytes_max: usize,
+        /// The body, or its beginning, on the disk.
+        chunks: Option<Chunks>,
+        /// The disk takes the rest, too.
+        is_stored: bool,
+    },
+}
+
+/// A piece in memory.
+#[derive(Debug)]
+struct Held {
+    piece: Piece,
+    /// Where it begins in the body.
+    offset: u64,
+    /// Readers that take it next.
+    readers: usize,
+}
+
+impl Held {
+    fn end(&self) -> u64 {
+        self.offset + self.piece.len() as u64
+    }
 }
 
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    pieces: VecDeque<Piece>,
+    keeps: Keeps,
+    pieces: VecDeque<Held>,
     /// Number of `pieces[0]`; `first + pieces.len()` is the number of the next piece to arrive.
     first: u64,
+    /// Bytes of the body so far.
+    end: u64,
     /// Bytes in `pieces`.
     held_bytes: usize,
-    bounded: bool,
-    readers: Slab<ReaderSlot>,
+    /// All readers: those of each piece, and `behind`, and `at_end`.
+    readers: usize,
+    /// Readers whose next bytes have left the window.
+    behind: usize,
+    /// Readers that have all bytes so far.
+    at_end: usize,
+    /// Of the readers that sleep.
+    wakers: Slab<Waker>,
+    /// Which of the sleeps it is: `wakers` was emptied so often.
+    woken: u64,
     filler: Option<Waker>,
+}
+
+impl State {
+    /// Where the window begins in the body.
+    fn start(&self) -> u64 {
+        self.pieces.front().map_or(self.end, |held| held.offset)
+    }
+
+    /// Whether a reader of the whole body can join.
+    fn is_open(&self) -> bool {
+        match &self.keeps {
+            Keeps::All => true,
+            Keeps::Window { is_stored, .. } => *is_stored || self.start() == 0,
+        }
+    }
+
+    /// Adds a reader that takes the piece of this number next.
+    fn enter(&mut self, number: u64) {
+        match self.count(number) {
+            Some(count) => *count += 1,
+            None => self.behind += 1,
+        }
+    }
+
+    /// Removes one.
+    fn leave(&mut self, number: u64) {
+        let count = self.count(number);
+        let count = count.expect("who leaves is within the window, or is counted as behind it");
+        *count = count.checked_sub(1).expect("each reader is counted once");
+    }
+
+    /// The count of the readers of this piece; `None` if the piece has left the window.
+    fn count(&mut self, number: u64) -> Option<&mut usize> {
+        let at = usize::try_from(number.checked_sub(self.first)?).expect("pieces fit in memory");
+        assert!(at <= self.pieces.len(), "no reader is ahead of the body");
+        Some(self.pieces.get_mut(at).map_or(&mut self.at_end, |held| &mut held.readers))
+    }
+
+    /// Drops the oldest piece. Its readers are behind the window from now on.
+    fn drop_oldest(&mut self) {
+        let held = self.pieces.pop_front().expect("a window that is too long has a piece");
+        self.held_bytes -= held.piece.len();
+        self.first += 1;
+        self.behind += held.readers;
+    }
+
+    /// Whether a reader is within the window.
+    fn is_taken(&self) -> bool {
+        self.readers > self.behind
+    }
+
+    /// Drops what the disk has, or what no reader takes, while the window is longer than it may be.
+    /// A window without readers stays: readers behind it may get into it again.
+    fn shorten(&mut self) {
+        let Keeps::Window { bytes_max, chunks, is_stored } = &self.keeps else { return };
+        let (bytes_max, stored) = (*bytes_max, chunks.as_ref().filter(|_| *is_stored));
+        let (stored, is_taken) = (stored.map(Chunks::bytes), self.is_taken());
+        let goes = |oldest: &Held| match stored {
+            Some(bytes) => oldest.end() <= bytes,
+            None => oldest.readers == 0 && is_taken,
+        };
+        while self.held_bytes > bytes_max && self.pieces.front().is_some_and(goes) {
+            self.drop_oldest();
+        }
+    }
+
+    /// Whether the readers behind the window may get into it again: the chunks on the disk reach up
+    /// to it.
+    fn is_reached_from_behind(&self) -> bool {
+        match &self.keeps {
+            Keeps::Window { chunks: Some(chunks), .. } => chunks.bytes() >= self.start(),
+            Keeps::Window { chunks: None, .. } | Keeps::All => false,
+        }
+    }
+
+    fn wake_filler(&mut self) {
+        if let Some(filler) = self.filler.take() {
+            filler.wake();
+        }
+    }
+
+    fn check(&self) {
+        debug_assert_eq!(self.end - self.start(), self.held_bytes as u64, "no gaps");
+        debug_assert!(self.behind + self.at_end <= self.readers);
+    }
 }
 
 /// A fetch in flight.
@@ -100,11 +254,16 @@ impl Flight {
     fn new(key: Key, began: Generation, watch: Watch) -> Arc<Flight> {
         let state = State {
             phase: Phase::Asking,
+            keeps: Keeps::All,
             pieces: VecDeque::new(),
             first: 0,
+            end: 0,
             held_bytes: 0,
-            bounded: false,
-            readers: Slab::new(),
+            readers: 0,
+            behind: 0,
+            at_end: 0,
+            wakers: Slab::new(),
+            woken: 0,
             filler: None,
         };
         Arc::new(Flight { key, began, watch, state: Lock::new(&FLIGHT, state) })
@@ -117,7 +276,7 @@ impl Flight {
 
     /// Whether any reader waits for it.
     pub fn has_readers(&self) -> bool {
-        !lock(&self.state).readers.is_empty()
+        lock(&self.state).readers > 0
     }
 }
 
@@ -162,8 +321,9 @@ impl Flights {
             && (flight.began == now || !overtaken(flight.began))
             && !flight.watch.is_overtaken()
             && !flight.watch.is_outrun(&key)
+            && let Some(reader) = Reader::join(flight)
         {
-            return Joined::Follow(Reader::new(Arc::clone(flight)));
+            return Joined::Follow(reader);
         }
         let flight = Flight::new(key, now, watch());
         shard.insert(key.to_u128(), Arc::clone(&flight));
@@ -205,7 +365,7 @@ impl Flights {
         self.remove(flight);
         let mut state = lock(&flight.state);
         state.phase = Phase::Settled(settled);
-        wake_readers(&mut state);
+        wake_readers(state);
     }
 }
 
@@ -214,12 +374,23 @@ fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wake_readers(state: &mut State) {
-    for (_, reader) in &mut state.readers {
-        if let Some(waker) = reader.waker.take() {
-            waker.wake();
-        }
+/// Wakes the readers that sleep, without the lock.
+fn wake_readers(mut state: Guard<'_, State>) {
+    if state.wakers.is_empty() {
+        return;
     }
+    state.woken += 1;
+    // Mostly there is one, and its place is used again.
+    let mut rest = Slab::new();
+    let first = match state.wakers.len() {
+        1 => state.wakers.drain().next(),
+        _ => {
+            std::mem::swap(&mut rest, &mut state.wakers);
+            None
+        }
+    };
+    drop(state);
+    first.into_iter().chain(rest.drain()).for_each(Waker::wake);
 }
 
 /// The duty to ask the origin and to settle the flight.
@@ -250,12 +421,10 @@ impl Lead {
     /// the leader's own client.
     pub fn stream(mut self, head: Arc<Head>) -> (Fill, Reader) {
         let flight = self.flight.take().expect("a lead settles once");
-        let reader = Reader::new(Arc::clone(&flight));
-        {
-            let mut state = lock(&flight.state);
-            state.phase = Phase::Streaming(head);
-            wake_readers(&mut state);
-        }
+        let reader = Reader::join(&flight).expect("no piece has come, so none has gone");
+        let mut state = lock(&flight.state);
+        state.phase = Phase::Streaming(head);
+        wake_readers(state);
         (Fill { flight: Some(flight), flights: Arc::clone(&self.flights) }, reader)
     }
 }
@@ -276,38 +445,108 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Adds a piece of the body.
+    /// Adds a piece of the body. What the disk takes of it must have been written before.
     pub fn push(&self, piece: Piece) {
+        if piece.is_empty() {
+            return;
+        }
         let mut state = lock(&self.flight().state);
-        state.held_bytes += piece.len();
-        state.pieces.push_back(piece);
-        drop_passed(&mut state);
-        wake_readers(&mut state);
+        let (offset, bytes) = (state.end, piece.len());
+        let readers = std::mem::take(&mut state.at_end);
+        state.end += bytes as u64;
+        state.held_bytes += bytes;
+        state.pieces.push_back(Held { piece, offset, readers });
+        let was_open = state.is_open();
+        state.shorten();
+        let closes = was_open && !state.is_open();
+        state.check();
+        wake_readers(state);
+        if closes {
+            self.flights.remove(self.flight());
+        }
     }
 
-    /// From now on the body will not be stored: see the module documentation.
-    pub fn bound(&self) {
-        self.flights.remove(self.flight());
+    /// From now on the body goes to the disk, all of it, and a window of it stays in memory.
+    pub fn store(&self, chunks: Chunks, window_bytes: usize) {
         let mut state = lock(&self.flight().state);
-        state.bounded = true;
-        drop_passed(&mut state);
+        // A piece leaves with the chunk that it ends in.
+        let bytes_max = window_bytes.max(chunks.chunk_bytes() as usize);
+        state.keeps = Keeps::Window { bytes_max, chunks: Some(chunks), is_stored: true };
+        state.shorten();
     }
 
-    /// Ready(true) when another piece may come; Ready(false) when a bounded body has no readers
-    /// left.
-    pub fn poll_room(&self, cx: &mut Context<'_>, window_bytes: usize) -> Poll<bool> {
+    /// From now on the body goes nowhere, and a window of it stays in memory.
+    pub fn bound(&self, window_bytes: usize) {
         let mut state = lock(&self.flight().state);
-        if !state.bounded {
-            return Poll::Ready(true);
+        let chunks = match std::mem::replace(&mut state.keeps, Keeps::All) {
+            Keeps::Window { chunks, .. } => chunks,
+            Keeps::All => None,
+        };
+        state.keeps = Keeps::Window { bytes_max: window_bytes, chunks, is_stored: false };
+        state.shorten();
+        let closes = !state.is_open();
+        drop(state);
+        if closes {
+            self.flights.remove(self.flight());
         }
-        if state.readers.is_empty() {
-            return Poll::Ready(false);
+    }
+
+    /// Waits until another piece may come. Only a body that goes nowhere waits.
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Room> {
+        let mut state = lock(&self.flight().state);
+        let Keeps::Window { bytes_max, is_stored: false, .. } = state.keeps else {
+            return Poll::Ready(Room::Free);
+        };
+        let is_taken = state.is_taken();
+        if state.readers == 0 || (!is_taken && !state.is_reached_from_behind()) {
+            return Poll::Ready(Room::Unread);
         }
-        if state.held_bytes < window_bytes {
-            return Poll::Ready(true);
+        // `push` drops what makes the window too long.
+        let is_dropped = is_taken && state.pieces.front().is_some_and(|held| held.readers == 0);
+        if state.held_bytes < bytes_max || is_dropped {
+            return Poll::Ready(Room::Free);
         }
         state.filler = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Waits until a reader has all bytes so far and wants more. Call it together with
+    /// [`Fill::poll_room`].
+    pub fn poll_starving(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.flight().state);
+        if !state.wakers.is_empty() {
+            return Poll::Ready(());
+        }
+        state.filler = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Where the window begins in the body.
+    pub fn window_start(&self) -> u64 {
+        lock(&self.flight().state).start()
+    }
+
+    /// Leaves the slowest readers behind, if the window is full because of them and others wait for
+    /// more. Returns their number.
+    pub fn leave_behind(&self) -> usize {
+        let mut state = lock(&self.flight().state);
+        let Keeps::Window { bytes_max, is_stored: false, .. } = state.keeps else { return 0 };
+        if state.wakers.is_empty() || state.held_bytes < bytes_max {
+            return 0;
+        }
+        // Half a window at least, so that many slow readers are not left one by one.
+        let most = (bytes_max / 2).max(state.held_bytes.saturating_sub(bytes_max));
+        let (before, was_open) = (state.behind, state.is_open());
+        while state.held_bytes > most {
+            state.drop_oldest();
+        }
+        let (left, closes) = (state.behind - before, was_open && !state.is_open());
+        state.check();
+        drop(state);
+        if closes {
+            self.flights.remove(self.flight());
+        }
+        left
     }
 
     /// Ends the fetch; all readers see the result.
@@ -330,45 +569,35 @@ impl Drop for Fill {
     }
 }
 
-/// In a bounded flight, drops the pieces that every reader has passed and wakes the filler.
-fn drop_passed(state: &mut State) {
-    if !state.bounded {
-        return;
-    }
-    let end = state.first + state.pieces.len() as u64;
-    let slowest = state.readers.iter().map(|(_, reader)| reader.next).min().unwrap_or(end);
-    while state.first < slowest {
-        let Some(piece) = state.pieces.pop_front() else { break };
-        state.held_bytes -= piece.len();
-        state.first += 1;
-    }
-    if let Some(filler) = state.filler.take() {
-        filler.wake();
-    }
-}
-
 /// A request that waits for a flight.
 #[derive(Debug)]
 pub struct Reader {
     flight: Arc<Flight>,
-    slot: usize,
+    /// Number of the piece that it takes next.
+    next: Cell<u64>,
+    /// Bytes of the body that it has.
+    at: Cell<u64>,
+    /// Where its waker is, and the number of the sleep.
+    sleeps: Cell<Option<(u64, usize)>>,
 }
 
 impl Reader {
-    fn new(flight: Arc<Flight>) -> Reader {
-        let slot = {
-            let mut state = lock(&flight.state);
-            // A bounded flight cannot be found, so a reader joins before the first piece is
-            // dropped.
-            let next = state.first;
-            state.readers.insert(ReaderSlot { next, waker: None })
-        };
-        Reader { flight, slot }
+    /// `None`: the beginning of the body is gone.
+    fn join(flight: &Arc<Flight>) -> Option<Reader> {
+        let mut state = lock(&flight.state);
+        if !state.is_open() {
+            return None;
+        }
+        state.readers += 1;
+        state.enter(0);
+        drop(state);
+        let (next, at, sleeps) = (Cell::new(0), Cell::new(0), Cell::new(None));
+        Some(Reader { flight: Arc::clone(flight), next, at, sleeps })
     }
 
     /// Whether the body does not stay in memory.
     pub fn is_bounded(&self) -> bool {
-        lock(&self.flight.state).bounded
+        matches!(lock(&self.flight.state).keeps, Keeps::Window { .. })
     }
 
     /// Waits until the head is known.
@@ -379,7 +608,7 @@ impl Reader {
                 Phase::Streaming(head) => Poll::Ready(Found::Stream(Arc::clone(head))),
                 Phase::Settled(settled) => Poll::Ready(Found::Settled(settled.clone())),
                 Phase::Asking => {
-                    state.readers[self.slot].waker = Some(cx.waker().clone());
+                    self.sleep(&mut state, cx);
                     Poll::Pending
                 }
             }
@@ -387,15 +616,16 @@ impl Reader {
         .await
     }
 
-    /// Waits until the fetch has ended. `None`: more bytes of its body have arrived than these.
+    /// Waits until the fetch has ended. `None`: as many bytes of its body have arrived as these.
     pub async fn ended(&self, bytes_max: usize) -> Option<Settled> {
         std::future::poll_fn(|cx| {
             let mut state = lock(&self.flight.state);
             match &state.phase {
                 Phase::Settled(settled) => Poll::Ready(Some(settled.clone())),
-                _ if state.bounded || state.held_bytes > bytes_max => Poll::Ready(None),
+                // A window that this reader keeps full would never get another piece.
+                _ if state.end >= bytes_max as u64 => Poll::Ready(None),
                 Phase::Asking | Phase::Streaming(_) => {
-                    state.readers[self.slot].waker = Some(cx.waker().clone());
+                    self.sleep(&mut state, cx);
                     Poll::Pending
                 }
             }
@@ -406,34 +636,88 @@ impl Reader {
     /// Whether [`Reader::next`] would return at once.
     pub fn is_ready(&self) -> bool {
         let state = lock(&self.flight.state);
-        let arrived = state.first + state.pieces.len() as u64;
-        state.readers[self.slot].next < arrived || matches!(state.phase, Phase::Settled(_))
+        self.at.get() < state.end || matches!(state.phase, Phase::Settled(_))
     }
 
-    /// Waits for the next piece; `None` at the end of the body.
+    /// Bytes of the body that it has.
+    pub fn at(&self) -> u64 {
+        self.at.get()
+    }
+
+    /// Waits for the next bytes.
     ///
     /// # Errors
     /// The body broke off.
-    pub async fn next(&self) -> Result<Option<Piece>, Fault> {
+    pub async fn next(&self) -> Result<Next, Fault> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>> {
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Result<Next, Fault>> {
         let mut state = lock(&self.flight.state);
-        let next = state.readers[self.slot].next;
-        let at = usize::try_from(next - state.first).expect("pieces fit in memory");
-        if let Some(piece) = state.pieces.get(at) {
-            let piece = Piece::clone(piece);
-            state.readers[self.slot].next += 1;
-            drop_passed(&mut state);
-            return Poll::Ready(Ok(Some(piece)));
+        let number = self.next.get();
+        if number < state.first {
+            return Poll::Ready(Ok(Next::Behind(match &state.keeps {
+                Keeps::Window { chunks, .. } => chunks.clone(),
+                Keeps::All => None,
+            })));
+        }
+        let index = usize::try_from(number - state.first).expect("pieces fit in memory");
+        if let Some(held) = state.pieces.get(index) {
+            let passed = self.at.get().checked_sub(held.offset);
+            let passed = usize::try_from(passed.expect("no byte is left out")).expect("of a piece");
+            let piece = Piece::clone(&held.piece);
+            assert!(passed < piece.len(), "no byte comes twice");
+            self.at.set(held.end());
+            self.next.set(number + 1);
+            state.leave(number);
+            state.enter(number + 1);
+            if index == 0 && state.pieces[0].readers == 0 {
+                // There may be room now.
+                state.wake_filler();
+            }
+            return Poll::Ready(Ok(Next::Piece(piece, passed)));
         }
         match &state.phase {
             Phase::Settled(Settled::Failed(fault)) => Poll::Ready(Err(*fault)),
-            Phase::Settled(_) => Poll::Ready(Ok(None)),
+            Phase::Settled(_) => Poll::Ready(Ok(Next::End)),
             Phase::Asking | Phase::Streaming(_) => {
-                state.readers[self.slot].waker = Some(cx.waker().clone());
+                self.sleep(&mut state, cx);
+                // It may be that it waits for a slow reader.
+                state.wake_filler();
                 Poll::Pending
+            }
+        }
+    }
+
+    /// Notes that a reader behind the window has got the next `bytes` of the body elsewhere, or
+    /// needs none of them.
+    ///
+    /// # Panics
+    /// If it is not behind the window, or has more than there are.
+    pub fn passed(&self, bytes: u64) {
+        let mut state = lock(&self.flight.state);
+        assert!(self.next.get() < state.first, "who is within the window takes pieces");
+        self.at.set(self.at.get() + bytes);
+        let at = self.at.get();
+        assert!(at <= state.end, "no reader is ahead of the body");
+        if at >= state.start() {
+            let index = state.pieces.partition_point(|held| held.end() <= at);
+            self.next.set(state.first + index as u64);
+            state.behind -= 1;
+            state.enter(self.next.get());
+            state.wake_filler();
+        }
+    }
+
+    /// Leaves the waker of its task to be woken.
+    fn sleep(&self, state: &mut State, cx: &mut Context<'_>) {
+        match self.sleeps.get() {
+            Some((woken, slot)) if woken == state.woken => {
+                state.wakers[slot].clone_from(cx.waker());
+            }
+            _ => {
+                let slot = state.wakers.insert(cx.waker().clone());
+                self.sleeps.set(Some((state.woken, slot)));
             }
         }
     }
@@ -442,7 +726,20 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = lock(&self.flight.state);
-        state.readers.remove(self.slot);
-        drop_passed(&mut state);
+        if let Some((woken, slot)) = self.sleeps.get()
+            && woken == state.woken
+        {
+            state.wakers.remove(slot);
+        }
+        state.readers -= 1;
+        match self.next.get() < state.first {
+            true => state.behind -= 1,
+            false => state.leave(self.next.get()),
+        }
+        state.check();
+        state.wake_filler();
     }
 }
+
+#[cfg(test)]
+mod tests;

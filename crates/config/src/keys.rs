@@ -819,8 +819,8 @@ impl Table for Limits {
             "Maximum bytes of bodies arriving for the store, in total, as a divisor of \
              store.memory.", restart !;
         stream_window_bytes: Kind::Bytes(4 * KIB, 1024 * MIB), stream_window_bytes,
-            "Maximum bytes that a response that will not be stored may be ahead of its slowest \
-             reader.";
+            "Bytes of a body that memory keeps for its readers while it arrives, if the body \
+             itself does not stay in memory.";
         uncacheable_memory: WHILE, uncacheable_memory,
             "How long a key whose response could not be stored is fetched without collapsing.";
         tunnel_idle: TIMEOUT, tunnel_idle,

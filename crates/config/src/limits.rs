@@ -87,7 +87,8 @@ pub struct Limits {
     /// Maximum bytes of bodies arriving for the store, in total, as a divisor of the memory limit.
     /// Beyond it a body is streamed and not stored.
     pub arriving_share: usize,
-    /// Maximum bytes that a response that will not be stored may be ahead of its slowest reader.
+    /// Bytes of a body that memory keeps for its readers while it arrives, if the body itself does
+    /// not stay in memory.
     pub stream_window_bytes: usize,
     /// How long a key whose response could not be stored is fetched without collapsing.
     pub uncacheable_memory: Duration,

@@ -183,7 +183,7 @@ impl<C: Client> Exchange<'_, C> {
         let answer = hierarchy::exchange(&forwarding, &request, &mut |_| {}).await;
         let sent = match answer {
             Ok(mut answer) if continues(&stored, &answer, wanted) => {
-                self.send_rest(&mut answer.body, missing.bytes()).await
+                self.send_rest(&mut answer.body, Some(missing.bytes())).await
             }
             _ => Err(Gone),
         };
@@ -193,23 +193,31 @@ impl<C: Client> Exchange<'_, C> {
         Ending::of(sent, summary)
     }
 
-    /// Sends so many bytes of a body, which is neither shorter nor longer.
-    async fn send_rest(&mut self, body: &mut UpstreamBody, bytes: u64) -> Result<(), Gone> {
+    /// Sends the rest of a body: `bytes` of it, if that is known, which must not be too few.
+    pub(super) async fn send_rest(
+        &mut self,
+        body: &mut UpstreamBody,
+        bytes: Option<u64>,
+    ) -> Result<(), Gone> {
         let upstreams = &self.context.worker.upstreams;
         let mut left = bytes;
         let mut data = Vec::new();
         let mut pulled = body.take_ready(upstreams, &mut |part| data.extend_from_slice(part));
         loop {
-            left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
+            if let Some(left) = &mut left {
+                // More of it is not for this client.
+                data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= data.len() as u64;
+            }
             match self.is_paced() {
                 true => Box::pin(self.send_held(&[&data[..]])).await?,
                 false => self.client.offer(&data),
             }
             self.client.flush().await?;
             match pulled {
-                _ if left == 0 => return Ok(()),
+                _ if left == Some(0) => return Ok(()),
                 Ok(false) => {}
-                Ok(true) => return Err(Gone),
+                Ok(true) => return if left.is_none() { Ok(()) } else { Err(Gone) },
                 Err(fault) => {
                     tracing::debug!(%fault, "the rest of a stored body did not come");
                     return Err(Gone);

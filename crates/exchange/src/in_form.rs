@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use cache::flight::{Found, Settled};
+use cache::flight::{Found, Next, Settled};
 use cache::forms::Made;
 use cache::stored::{Stored, Wire};
 use cache::{Look, Lookup};
@@ -78,7 +78,7 @@ impl<C: Client> Exchange<'_, C> {
             return Ok(Step::End(self.send_not_modified(&head, provenance).await));
         }
         if !wish.cannot_read(head.source()) {
-            return Ok(Step::End(self.stream(&streaming).await));
+            return Ok(Step::End(self.stream(to, streaming).await));
         }
         // What does not stay in memory has no forms: the client must not wait for all of it.
         let most = self.context.worker.cache.memory_object_bytes_max();
@@ -88,9 +88,9 @@ impl<C: Client> Exchange<'_, C> {
         let Streaming { reader, provenance, .. } = streaming;
         loop {
             match reader.next().await {
-                Ok(None) => break,
-                Ok(Some(_)) if reader.is_bounded() => return Ok(self.unreadable(to)),
-                Ok(Some(_)) => {}
+                Ok(Next::End) => break,
+                Ok(_) if reader.is_bounded() => return Ok(self.unreadable(to)),
+                Ok(_) => {}
                 // Its core has ended, the origin has not, and the client has got nothing.
                 Err(Fault::Abandoned) => return Ok(Step::LookUp(to)),
                 Err(fault) => return Err(Refusal::Fault(fault)),

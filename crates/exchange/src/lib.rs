@@ -97,7 +97,7 @@ pub struct Exchange<'x, C> {
     began: Generation,
     /// What was read from the disk for this request, perhaps with the body to answer with.
     swapped_in: Option<Box<Hit>>,
-    /// The rule that refused the request, if one did.
+    /// The rule that refused the request, or broke its response off, if one did.
     rule: &'static str,
     /// What it has taken from quotas, if there are any.
     taken: Option<Box<Taken>>,

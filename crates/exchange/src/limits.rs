@@ -17,6 +17,14 @@ pub const BLOCKS_SENT_MAX: usize = 4;
 pub const PACED_BLOCKS_MAX: usize = 1;
 /// How often a request starts over because its body was no longer on the disk.
 pub const BODIES_LOST_MAX: usize = 2;
+/// How long a fetch whose body is neither in memory nor on the disk waits for readers that are too
+/// slow for another one: so long for each `limits.stream_window_bytes`. Who is left behind asks the
+/// origin for the rest,
+pub const READERS_LEFT_WAIT: Duration = Duration::from_millis(100);
+/// or, if the response has no strong validator, is broken off.
+pub const READERS_CUT_WAIT: Duration = Duration::from_secs(5);
+/// How long a body waits for room in the disk's write buffer. Then it is not stored.
+pub const DISK_ROOM_WAIT: Duration = Duration::from_secs(10);
 /// Bytes that one read of a tunnel takes, and so what a direction buffers when its far side does
 /// not take them. A silent tunnel buffers none.
 pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;

@@ -163,7 +163,7 @@ impl<'x, C: Client> Exchange<'x, C> {
                 Step::Stream(to, streaming) if streaming.head.source().is_some() => {
                     runtime::boxed(self.stream_in_form(to, streaming)).await?
                 }
-                Step::Stream(_, streaming) => return Ok(self.stream(&streaming).await),
+                Step::Stream(to, streaming) => return Ok(self.stream(to, streaming).await),
                 Step::Relay(mut answer, why, rule) => {
                     return Ok(match place.get().filter(|to| to.is_from_member()) {
                         None => self.relay(&mut answer, why, rule).await,

@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use cache::flight::Reader;
+use cache::flight::{Next, Reader};
 use cache::forms::Away;
 use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
@@ -15,11 +15,13 @@ use http1::write::trailer_lines;
 use http1::{Method, trailer_fields};
 use outcome::Outcome;
 use runtime::{Either, time};
+use store::disk::Chunks;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
 use super::Exchange;
 use super::ask::Held;
 use super::destination::Destination;
+use super::fetch::continued::Beginning;
 use super::plan::Form;
 use super::routing::RequestContext;
 use super::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary};
@@ -197,8 +199,9 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Sends a response while its body arrives.
-    pub(super) async fn stream(&mut self, streaming: &Streaming) -> Ending {
+    pub(super) async fn stream(&mut self, to: &Destination<'_>, streaming: Streaming) -> Ending {
         let Streaming { reader, head, provenance, .. } = streaming;
+        let (head, provenance) = (&head, &provenance);
         if self.planner().is_not_modified(head) {
             return self.send_not_modified(head, provenance).await;
         }
@@ -221,34 +224,110 @@ impl<C: Client> Exchange<'_, C> {
         };
         let summary = self.summary(provenance, status);
         self.respond(form, provenance);
-        Ending::of(self.stream_content(reader, slice).await, summary)
+        Ending::of(self.stream_content(to, reader, head, slice).await, summary)
     }
 
     async fn stream_content(
         &mut self,
-        reader: &Reader,
+        to: &Destination<'_>,
+        reader: Reader,
+        head: &Head,
         slice: Option<ByteRange>,
     ) -> Result<(), Gone> {
-        let mut at = 0;
         loop {
             if !reader.is_ready() {
                 // The head does not wait for a slow body.
                 self.client.flush().await?;
             }
-            let Some(piece) = reader.next().await.map_err(|_| Gone)? else { break };
-            match self.is_paced() {
-                true => Box::pin(self.send_paced(cut(&piece, at, slice))).await?,
-                false => {
-                    self.client.offer(cut(&piece, at, slice));
-                    self.client.flush().await?;
+            let at = reader.at();
+            match reader.next().await.map_err(|_| Gone)? {
+                Next::Piece(piece, passed) => {
+                    let content = cut(&piece[passed..], at, slice);
+                    match self.is_paced() {
+                        true => Box::pin(self.send_paced(content)).await?,
+                        false => {
+                            self.client.offer(content);
+                            self.client.flush().await?;
+                        }
+                    }
                 }
+                Next::Behind(chunks) => {
+                    if !Box::pin(self.catch_up(&reader, chunks, slice)).await? {
+                        Box::pin(self.send_alone(to, reader, head, slice)).await?;
+                        break;
+                    }
+                }
+                Next::End => break,
             }
-            at += piece.len() as u64;
-            if slice.is_some_and(|range| at > range.last) {
+            if slice.is_some_and(|range| reader.at() > range.last) {
                 break;
             }
         }
         self.client.finish().await
+    }
+
+    /// Sends the next bytes of a body that arrives from the disk. False if they are not there.
+    async fn catch_up(
+        &mut self,
+        reader: &Reader,
+        chunks: Option<Chunks>,
+        slice: Option<ByteRange>,
+    ) -> Result<bool, Gone> {
+        let Some(chunks) = chunks else { return Ok(false) };
+        // What the client does not get need not be read.
+        let skipped = slice.map_or(0, |slice| slice.first).min(chunks.bytes());
+        if let Some(skipped @ 1..) = skipped.checked_sub(reader.at()) {
+            reader.passed(skipped);
+            return Ok(true);
+        }
+        let at = reader.at();
+        if at >= chunks.bytes() {
+            return Ok(false);
+        }
+        let Ok(block) = chunks.read(at).await else { return Ok(false) };
+        let content = cut(&block, at, slice);
+        match self.is_paced() {
+            true => self.send_held(&[content]).await?,
+            false => {
+                self.client.offer(content);
+                self.client.flush().await?;
+            }
+        }
+        reader.passed(block.len() as u64);
+        Ok(true)
+    }
+
+    /// Continues a client that has fallen behind the others of a fetch: with its own response,
+    /// if that is certain to be the same representation.
+    async fn send_alone(
+        &mut self,
+        to: &Destination<'_>,
+        reader: Reader,
+        head: &Head,
+        slice: Option<ByteRange>,
+    ) -> Result<(), Gone> {
+        let at = reader.at();
+        drop(reader);
+        let counters = &self.context.worker.io.counters;
+        let rest = match Beginning::of_head(head, slice, at) {
+            None => None,
+            Some(mut beginning) => {
+                let (forwarding, gone) = (self.forwarding(to), self.client.gone());
+                match runtime::race(gone, beginning.rest_for_client(&forwarding)).await {
+                    Either::Left(()) => return Err(Gone),
+                    Either::Right(rest) => rest,
+                }
+            }
+        };
+        let Some((mut rest, missing)) = rest else {
+            counters.fetches_cut.add(1);
+            self.rule = SLOW_READER;
+            tracing::debug!(rule = SLOW_READER, at, "a response broke off");
+            return Err(Gone);
+        };
+        counters.fetches_continued.add(1);
+        tracing::debug!(at, "a client that has fallen behind is continued alone");
+        self.send_rest(&mut rest, missing).await
     }
 
     /// The bytes that this client gets of a body that arrives, `None` for all; `Err` is its length
@@ -374,6 +453,9 @@ impl<C: Client> Exchange<'_, C> {
         }
     }
 }
+
+/// Why a response broke off, in the log: its client has fallen behind the others of the fetch.
+const SLOW_READER: &str = "slow-reader";
 
 /// The trailers of a complete body, as field lines, if the client is sent any.
 fn trailers_to_client(

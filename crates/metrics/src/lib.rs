@@ -161,6 +161,10 @@ counters! {
     not_modified: Counter, "304 responses to a client's own validators";
     bodies_repaired: Counter,
         "Stored bodies that broke off on the disk and were completed by the origin";
+    fetches_continued: Counter,
+        "Clients that fell behind the others of a fetch and got the rest by a range request";
+    fetches_cut: Counter,
+        "Clients that fell behind the others of a fetch and were broken off";
     client_errors: Counter, "Requests refused as malformed or too large";
     upstream_errors: Counter, "Requests that failed because of the upstream (502, 504)";
     bytes_received as "received_bytes": Counter, "Bytes read from clients";

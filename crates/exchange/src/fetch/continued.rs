@@ -1,4 +1,6 @@
-//! Bodies that another member of the cluster has begun to send, when that member is lost.
+//! The rest of a body of which a client has the beginning, from another server than before.
+//!
+//! A body that another member of the cluster has begun to send, when that member is lost:
 //!
 //! ```text
 //!   a member's answer --> short, and its rest cannot be asked for --> all of it is awaited
@@ -7,6 +9,9 @@
 //!            '-- lost --> its rest: from the next member, or else from the origin
 //!                           '-- none has the same representation --> it breaks off
 //! ```
+//!
+//! The same is done for one client, of a body that is fetched for several, whose next bytes are
+//! neither in memory nor on the disk any more.
 //!
 //! The rest is asked for by `Range` with `If-Range` (RFC 9110, 13.1.5), and taken only if its
 //! strong validator, its place and its length are those of the beginning. A server that sends the
@@ -20,8 +25,9 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
-use cache::stored::Wire;
+use cache::stored::{Head, Wire};
 use caching::cache_status::Forward;
+use caching::range::ByteRange;
 use caching::{ContentRange, Validators};
 use outcome::Fault;
 use runtime::{Either, time};
@@ -33,7 +39,6 @@ use super::member::{ask, has_had_its_time, request};
 use super::{Forwarding, Purpose, hierarchy};
 use crate::Exchange;
 use crate::client::Client;
-use crate::cluster::Used;
 use crate::destination::Destination;
 use crate::limits::{MEMBER_AWAITED_BYTES_MAX, MEMBER_BODIES_MAX, MEMBER_LOOK};
 use crate::step::{Cut, Ending};
@@ -76,8 +81,13 @@ fn validators(answer: &Answer) -> Validators {
     Validators::of(&Wire(answer.head.head().fields), answer.response_ms)
 }
 
+/// Whether the rest of this response, which is fetched for the store, can be asked for.
+pub(super) fn has_rest(head: &Head) -> bool {
+    head.status == 200 && caching::if_range(&head.meta.validators).is_some()
+}
+
 /// What is known of a response of which a member has sent the beginning, and how far it has come.
-pub(super) struct Beginning {
+pub(crate) struct Beginning {
     validators: Validators,
     for_store: bool,
     /// Where its content begins in the representation ...
@@ -92,6 +102,8 @@ pub(super) struct Beginning {
     failed: Vec<SocketAddr>,
     /// The origin sends the rest: no other is asked.
     by_origin: bool,
+    /// Who gets the rest counts its bytes, so that its length need not be known from its head.
+    is_counted: bool,
 }
 
 impl Beginning {
@@ -112,8 +124,57 @@ impl Beginning {
         };
         let validators = validators(answer);
         caching::if_range(&validators)?;
-        let (at, failed, by_origin) = (0, Vec::new(), false);
-        Some(Beginning { validators, for_store, first, end, part_of, at, failed, by_origin })
+        let (at, failed, by_origin, is_counted) = (0, Vec::new(), false, false);
+        Some(Beginning {
+            validators,
+            for_store,
+            first,
+            end,
+            part_of,
+            at,
+            failed,
+            by_origin,
+            is_counted,
+        })
+    }
+
+    /// The same of a response that is fetched for the store, of whose body a client has `at` bytes;
+    /// `slice`: it gets only this part.
+    pub(crate) fn of_head(head: &Head, slice: Option<ByteRange>, at: u64) -> Option<Beginning> {
+        if !has_rest(head) {
+            return None;
+        }
+        let validators = head.meta.validators.clone();
+        let complete_bytes = head.part.map(|part| part.complete_bytes).or(head.announced_length);
+        let part = slice.or(head.part.map(|part| part.range));
+        let (first, end, part_of) = match part {
+            Some(range) => (range.first, Some(range.last + 1), complete_bytes),
+            None => (0, head.announced_length, None),
+        };
+        // The body is the whole, or the part that was fetched. A slice begins within it.
+        let at = at.saturating_sub(slice.map_or(0, |slice| slice.first));
+        Some(Beginning {
+            validators,
+            for_store: true,
+            first,
+            end,
+            part_of,
+            at,
+            failed: Vec::new(),
+            by_origin: false,
+            is_counted: true,
+        })
+    }
+
+    /// The rest of a body that has not failed, for a client that cannot follow it any longer; and
+    /// how many bytes of it are the client's, if that is known.
+    pub(crate) async fn rest_for_client(&mut self, forwarding: &Forwarding<'_>) -> Option<Rest> {
+        let (from, lines) = self.wanted()?;
+        let purpose = Purpose::Rest { lines: &lines, for_store: self.for_store };
+        match self.by_members(forwarding, purpose, from).await {
+            None => self.by_the_origin(forwarding, purpose, from).await,
+            rest => rest,
+        }
     }
 
     /// The rest, after this body has failed: from another member or from the origin.
@@ -140,7 +201,7 @@ impl Beginning {
             rest => rest,
         };
         forwarding.worker.io.counters.cluster_continued.add(u64::from(rest.is_some()));
-        rest
+        rest.map(|(rest, _)| rest)
     }
 
     /// The place from which the rest is asked for, and the lines that say so. Of a body whose
@@ -170,7 +231,7 @@ impl Beginning {
         forwarding: &Forwarding<'_>,
         purpose: Purpose<'_>,
         from: u64,
-    ) -> Option<UpstreamBody> {
+    ) -> Option<Rest> {
         let share = forwarding.to.share.as_ref()?;
         let request = request(forwarding, purpose);
         for member in share.asked_besides(&self.failed) {
@@ -195,14 +256,15 @@ impl Beginning {
         forwarding: &Forwarding<'_>,
         purpose: Purpose<'_>,
         from: u64,
-    ) -> Option<UpstreamBody> {
+    ) -> Option<Rest> {
         self.by_origin = true;
         let request = forwarding.request(purpose);
+        let used = forwarding.to.share.as_ref().map(|share| share.used.get());
         let answer = hierarchy::exchange(forwarding, &request, &mut |_| {}).await;
         // The rules on responses may change the validator.
         let answer = answer.map(|answer| forwarding.ruled(answer));
-        // The log is about the response, which is that of the member.
-        forwarding.to.share.iter().for_each(|share| share.used.set(Used::Member));
+        // The log is about the response, which is that of the server that sent the beginning.
+        forwarding.to.share.iter().zip(used).for_each(|(share, used)| share.used.set(used));
         let fits = answer.ok().and_then(|answer| self.fits(answer, from));
         tracing::debug!(fits = fits.is_some(), "the rest from the origin");
         fits
@@ -210,7 +272,7 @@ impl Beginning {
 
     /// The body of an answer that begins at `from`, or with the representation, if it continues
     /// this one.
-    fn fits(&self, mut answer: Answer, from: u64) -> Option<UpstreamBody> {
+    fn fits(&self, mut answer: Answer, from: u64) -> Option<Rest> {
         let (head, length) = (answer.head.head(), answer.body.length());
         if !caching::may_combine(&self.validators, &validators(&answer))
             && !planted::is(planted::Bug::MixedBodies)
@@ -218,28 +280,37 @@ impl Beginning {
             return None;
         }
         let place = self.first + self.at;
-        let (is_rest, skipped) = match head.status {
+        let (is_rest, skipped, end) = match head.status {
             206 => {
                 let part = ContentRange::of(&Wire(head.fields))?;
                 let (first, end) = (part.range.first, part.range.last + 1);
                 let complete = self.part_of.or(self.end).unwrap_or(part.complete_bytes);
                 let is_all = part.complete_bytes == complete && end == self.end.unwrap_or(complete);
-                let is_rest = first == from && length == BodyLength::Known(part.range.bytes());
-                (is_all && is_rest, place - from)
+                let has_length = match length.bytes() {
+                    Some(bytes) => bytes == part.range.bytes(),
+                    None => self.is_counted,
+                };
+                (is_all && first == from && has_length, place - from, Some(end))
+            }
+            200 if self.is_counted && self.part_of.is_some() => {
+                (length.bytes() == self.part_of, place, self.end)
             }
             200 if self.part_of.is_none() => {
                 let is_whole = match (self.end, length) {
                     (Some(end), length) => length == BodyLength::Known(end),
                     (None, length) => length.bytes().is_none_or(|bytes| bytes >= place),
                 };
-                (is_whole, place)
+                (is_whole, place, length.bytes())
             }
             _ => return None,
         };
         answer.body.skip(skipped);
-        is_rest.then_some(answer.body)
+        is_rest.then(|| (answer.body, end.map(|end| end - place)))
     }
 }
+
+/// The rest of a body, and how many bytes of it are wanted, if that is known.
+type Rest = (UpstreamBody, Option<u64>);
 
 /// A body from another member that is fetched for the store.
 pub(super) struct Kept {

@@ -2,18 +2,25 @@
 //!
 //! The task belongs to no client: it goes on after the first client has left. A body that breaks
 //! off is kept as a part if the rest can be asked for later.
+//!
+//! A body that does not stay in memory goes to the disk as fast as the disk writes. If the disk
+//! does not take it, its fetch goes on at the pace of its fastest reader: it waits for slow readers
+//! only for a short time ([`Patience`]), and then leaves them behind. `cache::flight` says what
+//! these readers find then.
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use caching::ContentRange;
 use caching::range::ByteRange;
-use runtime::time;
+use runtime::{Either, time};
 use store::disk::{Refused, Writer};
 
-use super::continued::Kept;
+use super::continued::{Kept, has_rest};
+use crate::limits::{DISK_ROOM_WAIT, READERS_CUT_WAIT, READERS_LEFT_WAIT};
 use crate::worker::Worker;
-use cache::flight::{Fill, Lead, Reader, Settled};
+use cache::flight::{Fill, Lead, Reader, Room, Settled};
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Piece, Stored};
 use cache::variants::Place;
@@ -58,8 +65,10 @@ impl Filling {
         let (fill, reader) = lead.stream(Arc::clone(&head));
         let slot = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
         let (worker, pieces) = (Rc::clone(worker), Some(Vec::new()));
+        let patience = Patience::new(has_rest(&head));
+        let (writer, total, arriving) = (None, 0, 0);
         let mut task =
-            Task { worker, fill, place, head, kept, pieces, writer: None, total: 0, arriving: 0 };
+            Task { worker, fill, place, head, kept, pieces, writer, patience, total, arriving };
         let run = async move {
             let settled = task.run(&mut body, first, into).await;
             task.worker.fillings.borrow_mut().remove(slot);
@@ -82,6 +91,8 @@ struct Task {
     pieces: Option<Vec<Piece>>,
     /// Where it goes from then on.
     writer: Option<Writer>,
+    /// With slow readers, if it goes nowhere.
+    patience: Patience,
     /// Bytes of the body so far ...
     total: u64,
     /// ... and those of them that are accounted as arriving.
@@ -138,11 +149,9 @@ impl Task {
 
     async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
         loop {
-            let window = self.worker.io.limits().limits.stream_window_bytes;
-            let is_read = std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await;
-            if !is_read && self.writer.is_none() {
-                // It is neither read nor stored.
-                return Err(Fault::Abandoned);
+            match &self.writer {
+                Some(writer) => writer.room(DISK_ROOM_WAIT).await,
+                None => self.patience.room(&self.fill, self.window()).await?,
             }
             let mut parts = Parts::default();
             let mut add = |part: &[u8]| parts.add(part);
@@ -175,30 +184,44 @@ impl Task {
         } else if let Some(writer) = &mut self.writer
             && let Err(refused) = writer.write(&piece)
         {
-            self.writer = None;
             self.refused(refused);
         }
         self.fill.push(piece);
+    }
+
+    /// Bytes of a body that stay in memory for its readers, if it does not itself.
+    fn window(&self) -> usize {
+        self.worker.io.limits().limits.stream_window_bytes
     }
 
     /// Moves the body to the disk, what has come and what will, if the disk takes it. Otherwise it
     /// is not stored.
     fn leave_memory(&mut self, piece: &Piece) {
         let before = self.pieces.take().unwrap_or_default();
-        self.fill.bound();
         if self.head.part.is_none() {
             self.writer = self.worker.cache.disk_writer(self.place.key, &self.head);
         }
-        let Some(writer) = &mut self.writer else { return self.is_too_large() };
+        let Some(writer) = &mut self.writer else {
+            self.fill.bound(self.window());
+            return self.is_too_large();
+        };
         let mut all = before.iter().chain([piece]);
-        if let Err(refused) = all.try_for_each(|piece| writer.write(piece)) {
-            self.writer = None;
-            self.refused(refused);
+        match all.try_for_each(|piece| writer.write(piece)) {
+            Ok(()) => {
+                let chunks = writer.chunks();
+                self.fill.store(chunks, self.window());
+                // From now on memory has a window of it.
+                self.worker.cache.give_arriving(std::mem::take(&mut self.arriving));
+            }
+            Err(refused) => self.refused(refused),
         }
     }
 
     /// The disk does not take the body. Only a size that it never takes matters to the next one.
-    fn refused(&self, refused: Refused) {
+    fn refused(&mut self, refused: Refused) {
+        tracing::debug!(?refused, "a body goes no longer to the disk");
+        self.writer = None;
+        self.fill.bound(self.window());
         if refused == Refused::TooLarge {
             self.is_too_large();
         }
@@ -246,6 +269,60 @@ impl Task {
         let part = ContentRange { range, complete_bytes };
         let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces));
         self.worker.cache.insert_part(self.fill.flight().watch(), &self.place, partial);
+    }
+}
+
+/// How long a fetch whose body goes nowhere waits for slow readers while another reader wants more:
+/// only so long for each window of bytes that they take.
+struct Patience {
+    wait_max: Duration,
+    left: Duration,
+    /// Where the window began when it was full.
+    since: u64,
+}
+
+impl Patience {
+    /// `continues`: a reader that is left behind can ask for the rest.
+    fn new(continues: bool) -> Patience {
+        let wait_max = if continues { READERS_LEFT_WAIT } else { READERS_CUT_WAIT };
+        Patience { wait_max, left: wait_max, since: 0 }
+    }
+
+    /// Waits until another piece may come.
+    async fn room(&mut self, fill: &Fill, window_bytes: usize) -> Result<(), Fault> {
+        loop {
+            let starving = async {
+                std::future::poll_fn(|cx| fill.poll_starving(cx)).await;
+                let start = fill.window_start();
+                if start - self.since >= window_bytes as u64 {
+                    (self.left, self.since) = (self.wait_max, start);
+                }
+                let begun = time::now();
+                let spent = Spent { begun, left: &mut self.left };
+                time::sleep(*spent.left).await;
+            };
+            match runtime::race(std::future::poll_fn(|cx| fill.poll_room(cx)), starving).await {
+                Either::Left(Room::Free) => return Ok(()),
+                // It is neither read nor stored.
+                Either::Left(Room::Unread) => return Err(Fault::Abandoned),
+                Either::Right(()) => {
+                    let readers = fill.leave_behind();
+                    tracing::debug!(readers, "slow readers are left behind");
+                }
+            }
+        }
+    }
+}
+
+/// Deducts the time since it began when it is dropped.
+struct Spent<'p> {
+    begun: time::Instant,
+    left: &'p mut Duration,
+}
+
+impl Drop for Spent<'_> {
+    fn drop(&mut self) {
+        *self.left = self.left.saturating_sub(time::now().since(self.begun));
     }
 }
 

@@ -4,12 +4,12 @@
 //! the same with no request to answer; [`response`] decides what an answer means for the store and
 //! for those who wait; [`fill`] fetches a body;
 //! [`hierarchy`] sends a request to a parent or to its origin, [`member`] to another member of the
-//! cluster; [`continued`] asks for the rest of what a member has begun to send; [`pass`] passes a
-//! request through.
+//! cluster; [`continued`] asks for the rest of a body of which a client has the beginning; [`pass`]
+//! passes a request through.
 
 pub(crate) mod background;
 mod coding;
-mod continued;
+pub(crate) mod continued;
 mod detached;
 mod fill;
 pub(crate) mod hierarchy;

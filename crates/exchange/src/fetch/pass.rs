@@ -187,7 +187,7 @@ async fn answered<C: Client>(
     let lead = worker.cache.flights.alone(place.key, head.resource.began(), watch);
     let filling = Filling { place, head: Arc::clone(&head), into: Into::Whole, kept: None };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(exchange.stream(&Streaming { reader, head, provenance, refreshes: None }).await)
+    Ok(exchange.stream(to, Streaming { reader, head, provenance, refreshes: None }).await)
 }
 
 /// The head under which a response to POST is stored for later GETs.

@@ -26,6 +26,7 @@ mod hostile;
 mod http2_client;
 mod http3_client;
 mod keys;
+mod large_bodies;
 mod limits;
 mod origin;
 mod overlaps;

@@ -23,7 +23,7 @@ use crate::key::Key;
 use crate::purges::Generation;
 
 /// How often a look-up is repeated for a record that was moved while it was read.
-const TRIES_MAX: usize = 3;
+pub(super) const TRIES_MAX: usize = 3;
 
 /// Verified bytes.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Deref for Piece {
 }
 
 impl Piece {
-    fn part(&self, part: Range<usize>) -> Piece {
+    pub(super) fn part(&self, part: Range<usize>) -> Piece {
         let start = self.range.start + part.start;
         Piece { bytes: Arc::clone(&self.bytes), range: start..start + part.len() }
     }
@@ -291,7 +291,7 @@ impl Inner {
     }
 
     /// Removes an unreadable record, if it is still there.
-    fn drop_bad(&self, found: &Found) {
+    pub(super) fn drop_bad(&self, found: &Found) {
         let print = found.print;
         let gone = self.index.remove(print, Some(found.place), |there| {
             if there {
@@ -306,7 +306,7 @@ impl Inner {
         (0..header.chunks()).all(|number| self.find_chunk(header, number, true).is_some())
     }
 
-    fn find_chunk(&self, header: &Header, number: u32, touch: bool) -> Option<Found> {
+    pub(super) fn find_chunk(&self, header: &Header, number: u32, touch: bool) -> Option<Found> {
         let key = self.sums.chunk_key(header.key, header.object, number);
         self.index.look_up(print_of(key), touch)
     }

@@ -59,6 +59,8 @@ pub(super) const SEGMENTS_FOR_MOVES: usize = 1;
 
 /// The flusher writes when this many bytes wait.
 pub(super) const WRITE_BATCH_BYTES: usize = 1024 * 1024;
+/// How often a writer that waits for room looks whether there is some.
+pub(super) const ROOM_LOOK: Duration = Duration::from_millis(2);
 /// Maximum of one write, made in a buffer that is kept: two large pages, including the gaps between
 /// records. A busy core gets its turn between two writes; with smaller ones the disk cannot keep up
 /// with a burst.

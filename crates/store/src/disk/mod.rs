@@ -38,6 +38,7 @@ mod saved_index;
 mod segments;
 mod signal;
 mod superblock;
+mod unfinished;
 mod zero_copy;
 
 use std::path::PathBuf;
@@ -70,6 +71,7 @@ pub use limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, META_BYTES_MAX, SEGMENTS_MAX, SEG
 pub use list::{Fingerprint, Listed};
 pub use put::{About, Refused, Writer};
 pub use recover::{OpenError, Start};
+pub use unfinished::Chunks;
 
 /// When a block is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

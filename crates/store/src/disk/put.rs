@@ -1,21 +1,27 @@
 //! Stores objects: in memory at once, on disk by the flusher.
 //!
 //! What: a put reserves room in the open segment of a log, adds its record to the index and queues
-//! it; the writing thread copies it and computes its sums. A put never waits. A body longer than a
-//! chunk is stored chunk by chunk as it arrives; its head is put last, so a body without an end is
-//! never found. What never happens: more bytes wait than [`super::Options::buffer_bytes_max`]; an
-//! older object of a key is found after a newer one was refused.
+//! it; the writing thread copies it and computes its sums. A put never waits. A caller that has a
+//! body in pieces may wait for room between them ([`Writer::room`]). A body longer than a chunk is
+//! stored chunk by chunk as it arrives, and its chunks can be read from then on ([`Chunks`]). Its
+//! head is put last, so a body without an end is never found. What never happens: more bytes wait
+//! than [`super::Options::buffer_bytes_max`]; an older object of a key is found after a newer one,
+//! which the caller had whole, was refused.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use runtime::time;
 
 use super::checksum::Spot;
 use super::counters::add;
 use super::index::{New, Place};
 use super::journal::{Change, Log};
-use super::limits::WRITE_BATCH_BYTES;
-use super::record::{Header, Kind, Part, Unwritten};
+use super::limits::{ROOM_LOOK, WRITE_BATCH_BYTES};
+use super::record::{HEADER_BYTES, Header, Kind, Part, Unwritten};
 use super::segments::Write;
+use super::unfinished::Chunks;
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
 use crate::purges::Generation;
@@ -29,7 +35,7 @@ pub struct About {
     pub time_ms: u64,
 }
 
-/// Why an object was not stored. The previous object of its key is gone all the same.
+/// Why an object was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -132,7 +138,7 @@ impl Inner {
     }
 
     /// Removes the current object, because a newer one was not stored.
-    fn supersede(&self, print: u64) {
+    pub(super) fn supersede(&self, print: u64) {
         self.index.remove(print, None, |_| self.journal_delete(print));
     }
 
@@ -165,15 +171,16 @@ impl DiskStore {
     /// Starts an object whose body arrives in pieces.
     pub fn writer(&self, key: &Key, about: About, meta: &[u8]) -> Writer {
         let key = key.to_u128();
+        let object = self.0.number();
         let mut writer = Writer {
             store: self.clone(),
             key,
             about,
             meta: meta.to_vec(),
-            object: self.0.number(),
+            object,
             log: Log::Small,
             buffer: Vec::new(),
-            chunks: 0,
+            chunks: Chunks::new(self, key, object),
             body_len: 0,
             ended: None,
         };
@@ -251,7 +258,7 @@ pub struct Writer {
     log: Log,
     /// At most a chunk; its bytes are charged.
     buffer: Vec<u8>,
-    chunks: u32,
+    chunks: Chunks,
     body_len: u64,
     ended: Option<Result<(), Refused>>,
 }
@@ -263,10 +270,37 @@ impl Writer {
         self.object
     }
 
+    /// The chunks put so far, for readers of the body. They can be read for as long as the result
+    /// is kept, whatever becomes of the object.
+    #[must_use]
+    pub fn chunks(&self) -> Chunks {
+        self.chunks.clone()
+    }
+
+    /// Waits until the store has room for another chunk, at most for `patience`.
+    pub async fn room(&self, patience: Duration) {
+        let inner = &self.store.0;
+        let chunk_bytes = inner.options.geometry.chunk_bytes as usize;
+        let deadline = time::now() + patience;
+        // The bytes of two chunks: the one that is put takes as many more while it is copied.
+        let has_room = || {
+            let buffered = inner.buffered.load(Ordering::Relaxed) + 2 * chunk_bytes;
+            let len = inner.blocks.stored_len((HEADER_BYTES + chunk_bytes) as u64) as u32;
+            buffered <= inner.options.buffer_bytes_max && inner.segments.has_room(self.log, len)
+        };
+        while self.ended.is_none() && !inner.failures.is_off() && !has_room() {
+            if time::now() >= deadline {
+                return;
+            }
+            inner.wake.raise();
+            time::sleep(ROOM_LOOK).await;
+        }
+    }
+
     /// Appends to the body.
     ///
     /// # Errors
-    /// The object is not stored, and the key has no object.
+    /// The object is not stored. The previous object of the key stays.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         if let Some(Err(refused)) = self.ended {
             return Err(refused);
@@ -283,7 +317,7 @@ impl Writer {
             {
                 return self.refuse(refused);
             }
-            if self.chunks > 0 && self.buffer.capacity() == 0 {
+            if self.chunks.bytes() > 0 && self.buffer.capacity() == 0 {
                 self.buffer.reserve_exact(chunk_bytes);
             }
             let (now, later) = rest.split_at(rest.len().min(chunk_bytes - self.buffer.len()));
@@ -300,7 +334,7 @@ impl Writer {
     /// Completes the body; the object can be found from now on. Returns its number.
     ///
     /// # Errors
-    /// The object is not stored, and the key has no object.
+    /// The object is not stored. The previous object of the key stays.
     pub fn finish(mut self) -> Result<u64, Refused> {
         match self.try_finish() {
             Ok(()) => Ok(self.object),
@@ -312,8 +346,18 @@ impl Writer {
     /// chunk is not copied: its pieces are kept until they are written.
     ///
     /// # Errors
-    /// The object is not stored, and the key has no object.
-    pub fn finish_with(mut self, rest: &[Arc<[u8]>]) -> Result<u64, Refused> {
+    /// The object is not stored. If `rest` is the whole body, the caller has a newer response than
+    /// the previous object of the key, which is removed. Otherwise that object stays.
+    pub fn finish_with(self, rest: &[Arc<[u8]>]) -> Result<u64, Refused> {
+        let superseded = (self.body_len == 0).then(|| (self.store.clone(), print_of(self.key)));
+        let finished = self.try_finish_with(rest);
+        if let (Err(_), Some((store, print))) = (finished, superseded) {
+            store.0.supersede(print);
+        }
+        finished
+    }
+
+    fn try_finish_with(mut self, rest: &[Arc<[u8]>]) -> Result<u64, Refused> {
         let rest_len = rest.iter().map(|piece| piece.len()).sum::<usize>();
         let chunk_bytes = self.store.0.options.geometry.chunk_bytes as usize;
         // Longer bodies and refused ones take the usual path.
@@ -330,7 +374,7 @@ impl Writer {
         if let Some(ended) = self.ended {
             return ended;
         }
-        if self.chunks > 0
+        if self.chunks.bytes() > 0
             && let Err(refused) = self.put_chunk()
         {
             return self.refuse(refused);
@@ -348,7 +392,8 @@ impl Writer {
     /// Stores the record by which the object is found, with the part of the body that belongs to
     /// it.
     fn end(&mut self, body: Vec<Part>) -> Result<(), Refused> {
-        let kind = if self.chunks > 0 { Kind::Head } else { Kind::Whole };
+        let kind = if self.chunks.bytes() > 0 { Kind::Head } else { Kind::Whole };
+        debug_assert!(kind == Kind::Whole || self.chunks.bytes() == self.body_len);
         let header = self.header(kind, self.key, self.body_len, self.meta.len());
         let mut parts = vec![Part::Own(std::mem::take(&mut self.meta))];
         parts.extend(body);
@@ -357,6 +402,7 @@ impl Writer {
             Ok(()) => {
                 inner.index.ghost(print_of(self.key), true);
                 add(&inner.counters.puts, 1);
+                self.chunks.finish();
                 self.ended = Some(Ok(()));
                 Ok(())
             }
@@ -380,41 +426,28 @@ impl Writer {
     /// Stores the buffered bytes as the next chunk.
     fn put_chunk(&mut self) -> Result<(), Refused> {
         let inner = &self.store.0;
-        let key = inner.sums.chunk_key(self.key, self.object, self.chunks);
-        let header = self.header(Kind::Chunk, key, self.buffer.len() as u64, 0);
+        let key = inner.sums.chunk_key(self.key, self.object, self.chunks.count());
+        let bytes = self.buffer.len() as u64;
+        let header = self.header(Kind::Chunk, key, bytes, 0);
         let parts = vec![self.take_buffer()];
         let inner = &self.store.0;
         inner.store(Record { header, parts, log: self.log, instead_of: None })?;
         add(&inner.counters.chunk_puts, 1);
-        self.chunks += 1;
+        self.chunks.note_put(bytes);
         Ok(())
     }
 
     fn refuse(&mut self, refused: Refused) -> Result<(), Refused> {
-        let inner = &self.store.0;
-        inner.count_refused(refused);
-        inner.supersede(print_of(self.key));
-        self.forget_chunks();
+        self.store.0.count_refused(refused);
         self.ended = Some(Err(refused));
         Err(refused)
-    }
-
-    fn forget_chunks(&self) {
-        let inner = &self.store.0;
-        for number in 0..self.chunks {
-            inner.supersede(print_of(inner.sums.chunk_key(self.key, self.object, number)));
-        }
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if self.ended.is_none() {
-            if planted::is(planted::Bug::DiskUnfinishedFound) {
-                let _ = self.try_finish();
-            } else {
-                self.forget_chunks();
-            }
+        if self.ended.is_none() && planted::is(planted::Bug::DiskUnfinishedFound) {
+            let _ = self.try_finish();
         }
         self.store.0.release(self.buffer.len());
     }

@@ -198,6 +198,13 @@ impl Segments {
         Some(Reserved { place, life })
     }
 
+    /// Whether [`Segments::reserve`] would find room for a new record.
+    pub(super) fn has_room(&self, log: Log, len: u32) -> bool {
+        let logs = self.lock();
+        let fits = |open: Open| self.geometry.segment_bytes - open.used >= len;
+        logs.open[log as usize].is_some_and(fits) || logs.free.len() > SEGMENTS_FOR_MOVES
+    }
+
     /// Closes the open segment of a log and opens the next free one.
     fn open_next(&self, logs: &mut Logs, log: Log, journal: &Journal) -> Option<()> {
         let segment = logs.free.pop_front()?;

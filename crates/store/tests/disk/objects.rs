@@ -1,7 +1,9 @@
 //! Objects are found as they were put: whole, in parts, by exact reads.
 
+use std::time::Duration;
+
 use runtime::sim::Disk;
-use store::disk::{DiskCounters, Geometry, Refused};
+use store::disk::{BLOCK_BYTES, Broken, Chunks, DiskCounters, Geometry, Refused};
 
 use crate::{ABOUT, Running, SEGMENTS, body, key, on, options, whole};
 
@@ -39,14 +41,14 @@ fn objects_of_every_length_are_found_before_and_after_they_are_written() {
 fn hasten_writes_at_once_without_a_sync() {
     on(&Disk::new(1), async {
         let mut options = options();
-        options.flush_interval = std::time::Duration::from_secs(3600);
+        options.flush_interval = Duration::from_secs(3600);
         let running = Running::open(options).await;
         let store = &running.store;
         let syncs = store.counters().syncs;
         store.put(&key(1), ABOUT, b"meta", &body(1, 3000)).unwrap();
         assert!(store.buffered_bytes() > 3000);
         store.hasten();
-        runtime::time::sleep(std::time::Duration::from_secs(1)).await;
+        runtime::time::sleep(Duration::from_secs(1)).await;
         assert_eq!((store.buffered_bytes(), store.counters().syncs), (0, syncs));
         assert!(whole(store, &key(1)).await.is_some());
         running.close().await;
@@ -161,6 +163,99 @@ fn a_body_that_does_not_end_leaves_nothing() {
         assert_eq!(whole(store, &key(1)).await.unwrap().1, b"before");
         store.flush().await.unwrap();
         assert_eq!(store.buffered_bytes(), 0);
+        running.close().await;
+    });
+}
+
+/// Reads a body by its chunks, up to `bytes`.
+async fn by_chunks(chunks: &Chunks, bytes: u64) -> Result<Vec<u8>, Broken> {
+    let mut out = Vec::new();
+    while (out.len() as u64) < bytes {
+        let piece = chunks.read(out.len() as u64).await?;
+        assert!(!piece.is_empty() && piece.len() <= BLOCK_BYTES as usize);
+        out.extend_from_slice(&piece);
+    }
+    Ok(out)
+}
+
+#[test]
+fn chunks_are_read_before_the_body_has_ended_and_for_as_long_as_somebody_has_them() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        let chunk_bytes = u64::from(store.geometry().chunk_bytes);
+        let all = body(1, 3 * chunk_bytes as usize + 77);
+        for is_finished in [true, false] {
+            let mut writer = store.writer(&key(1), ABOUT, b"m");
+            let chunks = writer.chunks();
+            assert_eq!((chunks.bytes(), u64::from(chunks.chunk_bytes())), (0, chunk_bytes));
+            for (at, piece) in all.chunks(1000).enumerate() {
+                writer.write(piece).unwrap();
+                let written = (at * 1000 + piece.len()) as u64;
+                assert!(chunks.bytes() <= written && chunks.bytes() + chunk_bytes >= written);
+                // Some are in memory, others on the disk.
+                if at % 20 == 19 {
+                    let read = by_chunks(&chunks, chunks.bytes()).await.unwrap();
+                    assert!(read == all[..read.len()] && read.len() as u64 == chunks.bytes());
+                    store.flush().await.unwrap();
+                }
+            }
+            assert!(!store.contains(&key(1)), "it has no head");
+            if is_finished {
+                writer.finish().unwrap();
+                assert_eq!(chunks.bytes(), all.len() as u64);
+            } else {
+                drop(writer);
+            }
+            let read = by_chunks(&chunks, chunks.bytes()).await.unwrap();
+            assert!(read == all[..read.len()] && read.len() as u64 == chunks.bytes());
+            assert_eq!(store.contains(&key(1)), is_finished);
+            drop(chunks);
+            let found = whole(store, &key(1)).await;
+            assert_eq!(found.map(|(_, body)| body), is_finished.then(|| all.clone()));
+            drop(store.delete(&key(1)));
+        }
+        running.close().await;
+    });
+}
+
+/// Nothing newer was stored, so the older one may still be of use.
+#[test]
+fn a_body_in_pieces_that_is_refused_leaves_the_old_object() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        store.put(&key(1), ABOUT, b"m", b"before").unwrap();
+        let mut writer = store.writer(&key(1), ABOUT, b"m");
+        let mut written = Ok(());
+        for _ in 0..=store.geometry().body_bytes_max() / 9000 {
+            writer.room(Duration::from_secs(60)).await;
+            written = written.and_then(|()| writer.write(&body(1, 9000)));
+        }
+        assert_eq!(written, Err(Refused::TooLarge));
+        assert_eq!(writer.finish(), Err(Refused::TooLarge));
+        assert_eq!(whole(store, &key(1)).await.unwrap().1, b"before");
+        running.close().await;
+    });
+}
+
+/// A body that arrives faster than the disk takes it is slowed down, not refused.
+#[test]
+fn who_waits_for_room_is_not_refused() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        let all = body(1, store.geometry().body_bytes_max() as usize);
+        for number in 0..40 {
+            let mut writer = store.writer(&key(number), ABOUT, b"m");
+            for piece in all.chunks(10_000) {
+                writer.room(Duration::from_secs(60)).await;
+                writer.write(piece).unwrap();
+            }
+            writer.finish().unwrap();
+        }
+        assert!(store.counters().segments_reclaimed > 0);
+        assert_eq!((store.counters().refused_busy, store.counters().refused_room), (0, 0));
         running.close().await;
     });
 }

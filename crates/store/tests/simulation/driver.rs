@@ -405,10 +405,11 @@ impl Run<'_> {
             return; // abandoned: the old object stays
         }
         if writing.writer.write(&body[writing.written as usize..end as usize]).is_err() {
-            self.model.stored(writing.number, false);
+            // Refused: the old object stays.
         } else if end == version.len {
-            let finished = writing.writer.finish();
-            self.model.stored(writing.number, finished.is_ok());
+            if writing.writer.finish().is_ok() {
+                self.model.stored(writing.number, true);
+            }
         } else {
             writing.written = end;
             writings.insert(0, writing);
