@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use caching::date::IMF_FIXDATE_LEN;
 use caching::{
@@ -485,7 +485,7 @@ impl Stored {
     /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
     pub fn under(&self, head: Head) -> Stored {
         let checked = match head.resource.began() == self.head.resource.began() {
-            true => self.checked.load(std::sync::atomic::Ordering::Relaxed),
+            true => self.checked.load(Ordering::Relaxed),
             false => head.resource.began(),
         };
         self.with_head(head, checked)

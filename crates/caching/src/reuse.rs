@@ -230,10 +230,15 @@ impl Failure {
     }
 
     /// Whether the failure says nothing about the resource, and will probably pass: an error of the
-    /// server, or a request that came too late, too early or too often (408, 425, 429).
+    /// server, or a request that came too late, too early or too often (408, 425, 429). A 501 or a
+    /// 505 says something about the request.
     #[must_use]
     pub fn is_temporary(self) -> bool {
-        matches!(self, Failure::Unreachable | Failure::Status(408 | 425 | 429 | 500..))
+        match self {
+            Failure::Unreachable => true,
+            Failure::Status(501 | 505) => false,
+            Failure::Status(status) => matches!(status, 408 | 425 | 429 | 500..),
+        }
     }
 }
 

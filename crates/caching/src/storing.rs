@@ -388,11 +388,16 @@ impl StoredMeta {
     /// 4.3.5).
     #[must_use]
     pub fn made_stale(&self) -> StoredMeta {
-        let freshness = Freshness { lifetime_ms: 0, ..self.freshness };
+        // The origin gave it a lifetime, if it did: requests may still wait for one fetch.
+        let freshness = Freshness {
+            lifetime_ms: self.freshness.lifetime_ms.min(1),
+            corrected_initial_age_ms: self.freshness.corrected_initial_age_ms.max(1),
+            ..self.freshness
+        };
         let (stale_while_revalidate_ms, fresh_until_ms) = (None, 0);
         let stale =
             StoredMeta { freshness, stale_while_revalidate_ms, fresh_until_ms, ..self.clone() };
-        debug_assert!(stale.is_never_fresh());
+        debug_assert!(!stale.freshness.is_fresh(stale.freshness.response_ms));
         stale
     }
 }

@@ -54,9 +54,11 @@ pub(super) fn handle<'d>(
         }
         (Ok(storable), _) => store(forwarding, to, ask, lead, answer, storable),
         // Our range may have drawn the answer, so the client's own request is sent.
-        (Err(_), What::Rest(_)) if status != 200 && !Failure::Status(status).is_temporary() => {
-            unfit(forwarding, to, ask, lead)
+        (Err(_), What::Rest(_)) if Failure::Status(status).is_temporary() => {
+            lead.settle(Settled::Declined(status));
+            Ok(Step::Pass(to, ask.why))
         }
+        (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, to, ask, lead),
         (Err(why), _) => {
             if is_of_the_response(why) && ask.what == What::Whole {
                 unstorable(forwarding, &ask, &lead, status);
