@@ -9,6 +9,7 @@ meets all of them. A server that is not installed is named and left out. The tim
 of the process; a connection is tried every half millisecond.
 """
 
+import glob
 import http.server
 import os
 import shutil
@@ -66,7 +67,7 @@ PEERS = {
         VARNISH,
         ["varnishd", "-F", "-n", "{dir}/v", "-a", "127.0.0.1:{port}", "-f", "{conf}"],
     ),
-    "Squid": (["squid", "squid-common"], SQUID, ["squid", "-N", "-f", "{conf}"]),
+    "Squid": (["squid", "squid-common"], SQUID, ["squid", "-N", "-n", "{service}", "-f", "{conf}"]),
 }
 
 
@@ -109,6 +110,14 @@ def first_byte(port, until):
     raise SystemExit(f"no answer from port {port} within {LIMIT_S} s")
 
 
+def remove_shared_memory(command):
+    """A killed Squid leaves the segments of its service behind."""
+    if "squid" in command[0]:
+        service = command[command.index("-n") + 1]
+        for segment in glob.glob(f"/dev/shm/{service}-*"):
+            os.remove(segment)
+
+
 def measured(command, port, output):
     begin = time.monotonic()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -122,6 +131,7 @@ def measured(command, port, output):
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+        remove_shared_memory(command)
     if b" 200" not in status:
         raise SystemExit(f"{command[0]} answered {status!r}")
     return took * 1000
@@ -136,7 +146,10 @@ def commands(directory, ours, origin):
         own = tempfile.mkdtemp(dir=directory)
         os.chmod(own, 0o777)
         conf = os.path.join(own, "conf")
-        names = dict(dir=own, port=port, origin=origin, host=host, origin_port=origin_port)
+        service = f"startup{os.getpid()}p{port}"
+        names = dict(
+            dir=own, port=port, origin=origin, host=host, origin_port=origin_port, service=service
+        )
         with open(conf, "w") as file:
             file.write(text.format(**names))
         words = [word.format(conf=conf, **names) for word in command]

@@ -462,7 +462,7 @@ impl Peer {
         let file = dir.join(self.config_name);
         fs::write(&file, &config).map_err(|e| format!("{}: {e}", file.display()))?;
         if config.contains("cache_dir") && !dir.join("cache").exists() {
-            make_squid_directories(&program, &file)?;
+            make_squid_directories(&program, dir, &file)?;
         }
         let version = version_of(
             &program,
@@ -479,7 +479,7 @@ impl Peer {
         let template = match self.program {
             "nginx" => "-p {dir} -c {file}",
             "haproxy" => "-db -q -f {file}",
-            "squid" => "-N -f {file}",
+            "squid" => "-N -n {service} -f {file}",
             "caddy" => "run --config {file}",
             _ => {
                 "-F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
@@ -490,6 +490,7 @@ impl Peer {
         let filled = |word: &str| {
             word.replace("{dir}", &dir.display().to_string())
                 .replace("{file}", &file.display().to_string())
+                .replace("{service}", &peer::squid_service(dir))
                 .replace("{addr}", &addr.to_string())
         };
         template.split(' ').map(filled).collect()
@@ -504,9 +505,10 @@ fn command(program: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>
 }
 
 /// Makes Squid create its cache directories.
-fn make_squid_directories(program: &Path, config: &Path) -> Result<(), String> {
+fn make_squid_directories(program: &Path, dir: &Path, config: &Path) -> Result<(), String> {
     let mut command = Command::new(program);
-    command.args(["-N", "-z", "-f"]).arg(config).stdin(Stdio::null());
+    let service = peer::squid_service(dir);
+    command.args(["-N", "-z", "-n", &service, "-f"]).arg(config).stdin(Stdio::null());
     let made = command.output().map_err(|e| format!("squid -z: {e}"))?;
     let errors = String::from_utf8_lossy(&made.stderr);
     let last = errors.lines().last().unwrap_or("it wrote nothing to stderr");

@@ -3,8 +3,14 @@
 //! A peer leads its own process group. Dropping a [`Peer`] sends it SIGTERM, and if it does not
 //! end, SIGKILL to its group and its descendants. A server that fails to start is never left out
 //! silently: the error has the last line that it wrote to stderr.
+//!
+//! A Squid names its segments of shared memory after its service. A killed Squid leaves the segments
+//! behind, and they can keep the next Squid of the same service from starting. So each Squid has a
+//! service of its own ([`squid_service`]), and the segments of that service are removed when the peer
+//! has ended. The segments of another service are never touched.
 
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -20,6 +26,8 @@ pub const START_MAX: Duration = Duration::from_secs(20);
 /// How long a peer may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Where the C library has named segments of shared memory.
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// The path of a program, if it is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
@@ -33,11 +41,37 @@ pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
+/// The name of the service of the Squid whose directory is `home`, for `squid -n`: short, and of
+/// letters and digits only. No other Squid has it at the same time.
+pub fn squid_service(home: &Path) -> String {
+    let mut hasher = DefaultHasher::new();
+    std::path::absolute(home).unwrap_or_else(|_| home.to_owned()).hash(&mut hasher);
+    format!("plimsoll{:016x}", hasher.finish())
+}
+
+/// The segments of shared memory of a Squid's service. Dropping this removes them.
+#[derive(Debug)]
+struct Segments {
+    service: String,
+}
+
+impl Drop for Segments {
+    fn drop(&mut self) {
+        let ours = format!("{}-", self.service);
+        let all = fs::read_dir(SHARED_MEMORY).into_iter().flatten().flatten();
+        for segment in all.filter(|one| one.file_name().to_string_lossy().starts_with(&ours)) {
+            let _ = fs::remove_file(segment.path());
+        }
+    }
+}
+
 /// A running peer. Dropping it ends it.
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
     errors: PathBuf,
+    /// Removed after the peer has ended. A peer that is no Squid has none.
+    _segments: Segments,
 }
 
 impl Peer {
@@ -65,7 +99,8 @@ impl Peer {
         let errors = home.join("stderr");
         command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(File::create(&errors)?).process_group(0);
-        Ok(Peer { child: spawn(command, cpu)?, errors })
+        let segments = Segments { service: squid_service(home) };
+        Ok(Peer { child: spawn(command, cpu)?, errors, _segments: segments })
     }
 
     /// The process id.
@@ -212,6 +247,28 @@ mod tests {
         assert!(silent.contains("3") && silent.contains("wrote nothing"), "{silent}");
         let reason = why("echo no such port >&2; exit 3");
         assert!(reason.contains("no such port"), "{reason}");
+    }
+
+    /// The segments of a killed Squid kept the next one from starting.
+    #[test]
+    fn a_killed_squid_leaves_no_shared_memory_behind() {
+        let [home, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let segment = |home: &Path| {
+            Path::new(SHARED_MEMORY).join(format!("{}-cf__metadata.shm", squid_service(home)))
+        };
+        let [own, foreign] = [segment(home.path()), segment(other.path())];
+        assert_ne!(own, foreign);
+        for killed in [false, true] {
+            let peer = shell("sleep 60", home.path());
+            [&own, &foreign].map(|path| fs::write(path, "").unwrap());
+            if killed {
+                assert_eq!(peer.kill(), Ok(()));
+            } else {
+                drop(peer);
+            }
+            assert!(!own.exists() && foreign.exists());
+        }
+        fs::remove_file(foreign).unwrap();
     }
 
     #[test]

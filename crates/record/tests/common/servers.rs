@@ -8,21 +8,37 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// A server that ends with the test.
-pub(crate) struct Server(pub(crate) Child);
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    /// The beginning of the names of its segments of shared memory, which a killed server leaves
+    /// behind. Only Squid has segments: their names begin with that of its service (`-n`).
+    segments: String,
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let deadline = Instant::now() + Duration::from_secs(5);
         while Instant::now() < deadline {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                break;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let all = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+        for one in all.filter(|one| one.file_name().to_string_lossy().starts_with(&self.segments)) {
+            let _ = fs::remove_file(one.path());
+        }
     }
+}
+
+/// The name of the service of the Squid in this directory, which no other Squid has.
+pub(crate) fn service(home: &Path) -> String {
+    let name = home.file_name().unwrap().to_str().unwrap();
+    let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    format!("record{name}{}", std::process::id())
 }
 
 /// Where a program is. `None`, with a message, if it is not installed.
@@ -45,7 +61,7 @@ pub(crate) fn start(home: &Path, program: &Path, arguments: &[&str]) -> Server {
         .stdout(out)
         .stderr(output)
         .spawn();
-    Server(child.unwrap())
+    Server { child: child.unwrap(), segments: service(home) + "-" }
 }
 
 pub(crate) fn free_port() -> u16 {

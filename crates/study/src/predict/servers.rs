@@ -108,7 +108,7 @@ const SQUID: Kind = Kind {
     program: "squid",
     package: "squid",
     config: include_str!("peers/squid.conf"),
-    command: "{program} --foreground -YC -f {config}",
+    command: "{program} --foreground -YC -n {service} -f {config}",
     ..NGINX
 };
 
@@ -350,13 +350,14 @@ impl Kind {
         origin: SocketAddr,
         home: &Path,
         address: SocketAddr,
-    ) -> [(&'static str, String); 10] {
+    ) -> [(&'static str, String); 11] {
         let user = if rustix::process::geteuid().is_root() { self.user } else { "" };
         [
             ("workers", self.workers.to_owned()),
             ("more", self.more.to_owned()),
             ("user", user.to_owned()),
             ("home", home.display().to_string()),
+            ("service", peer::squid_service(home)),
             ("listen", address.to_string()),
             ("host", address.ip().to_string()),
             ("port", address.port().to_string()),

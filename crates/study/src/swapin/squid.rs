@@ -132,9 +132,11 @@ impl Running {
                 return Err("there is no user proxy for Squid to become".into());
             }
         }
+        let service = peer::squid_service(home);
         let command = |flags: &[&str]| {
             let mut command = Command::new(squid);
-            command.args(flags).arg("-f").arg(&configuration).current_dir(home);
+            command.args(flags).args(["-n", &service, "-f"]).arg(&configuration);
+            command.current_dir(home);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             command
         };
