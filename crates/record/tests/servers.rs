@@ -17,7 +17,7 @@ mod servers;
 
 use record::survey::{Survey, SurveySpec, survey};
 
-use servers::{free_port, program, service, start};
+use servers::{free_port, program, start};
 
 /// Longest wait for anything.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -266,8 +266,7 @@ max_filedescriptors 1024
 "
     );
     fs::write(&conf, config).unwrap();
-    let service = service(home.path());
-    let _squid = start(home.path(), &squid, &["-N", "-n", &service, "-f", conf.to_str().unwrap()]);
+    let _squid = start(home.path(), &squid, &["-N", "-f", conf.to_str().unwrap()]);
     let kept = drive(home.path(), port, &logs);
     check(&kept[0], "auto", &ALL);
     check(&kept[0], "squid", &ALL);

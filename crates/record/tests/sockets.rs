@@ -88,7 +88,11 @@ impl Nginx {
             episodes_every: None,
             sockets: true,
             tls,
-            ..Spec::new(Target::Pid(self.server.0.id()), None, self.home.path().join("out.trial"))
+            ..Spec::new(
+                Target::Pid(self.server.child.id()),
+                None,
+                self.home.path().join("out.trial"),
+            )
         };
         let running = match Running::begun(spec) {
             Ok(running) => running,

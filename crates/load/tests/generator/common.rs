@@ -7,7 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use load::{Arrivals, Outcome, Plan, Schedule};
+use load::{Arrivals, Outcome, Plan, Schedule, Tick};
+
+/// How long a run goes on at most until what the test waits for has happened.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// The rate of a pause, as a share of the rate before it: no request starts.
+const PAUSE: f64 = 1e-9;
 
 /// What a server does with a request, which is the n-th on its connection.
 #[derive(Clone, Copy)]
@@ -82,6 +87,11 @@ impl Server {
         Server { addr, stop, thread }
     }
 
+    /// A closed loop against this server, for [`run_observed`] to stop.
+    pub(crate) fn closed(&self, path: &str) -> Plan {
+        Plan { duration: PATIENCE, ..self.plan(path, "closed", 1) }
+    }
+
     /// A plan of `length_ms` against this server, deterministic, with few connections.
     pub(crate) fn plan(&self, path: &str, schedule: &str, length_ms: u64) -> Plan {
         let target = format!("http://{}{path}", self.addr).parse().unwrap();
@@ -92,13 +102,17 @@ impl Server {
         plan
     }
 
-    /// A plan of exactly `count` requests at `rate` per second, followed by a pause of the same
-    /// length, so that a busy machine still starts all of them within the run.
+    /// A plan of exactly `count` requests at `rate` per second, followed by a pause. [`run`] ends
+    /// the pause when all requests have ended, so that a busy machine still completes all of them
+    /// within the run.
     pub(crate) fn requests(&self, path: &str, rate: f64, count: u32) -> Plan {
         let busy_s = (f64::from(count) - 0.5) / rate;
+        let levels = (PATIENCE.as_secs_f64() / busy_s).ceil() as usize;
+        let mut levels = vec![rate * PAUSE; levels.max(2)];
+        levels[0] = rate;
         let mut plan = self.plan(path, "1", 1);
-        plan.schedule = Schedule::Steps(vec![rate, rate * 1e-6]);
-        plan.duration = Duration::from_secs_f64(2.0 * busy_s);
+        plan.duration = Duration::from_secs_f64(levels.len() as f64 * busy_s);
+        plan.schedule = Schedule::Steps(levels);
         plan
     }
 }
@@ -138,11 +152,31 @@ pub(crate) fn say(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
 
-/// Runs a plan to its end.
+/// Runs a plan to its end, or until all requests of [`Server::requests`] have ended.
 pub(crate) fn run(plan: &Plan) -> Outcome {
-    let outcome = load::run(plan, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    run_observed(plan, |_| false)
+}
+
+/// Runs a plan until the observer says that it has seen enough, or as [`run`].
+pub(crate) fn run_observed(plan: &Plan, mut is_enough: impl FnMut(&Tick<'_>) -> bool) -> Outcome {
+    let (stop, planned) = (AtomicBool::new(false), planned(plan));
+    let outcome = load::run(plan, &stop, &mut |tick: &Tick<'_>| {
+        let ended = tick.counts.completed + tick.counts.errors.total();
+        if is_enough(tick) || planned == Some(ended) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let outcome = outcome.unwrap();
     conserved(&outcome);
     outcome
+}
+
+/// How many requests a plan of [`Server::requests`] has.
+fn planned(plan: &Plan) -> Option<u64> {
+    let Schedule::Steps(levels) = &plan.schedule else { return None };
+    let &[rate, pause, ..] = &levels[..] else { return None };
+    let busy_s = plan.duration.as_secs_f64() / levels.len() as f64;
+    (pause == rate * PAUSE).then(|| (rate * busy_s + 0.5).round() as u64)
 }
 
 /// Checks that nothing is lost or counted twice.

@@ -10,7 +10,7 @@ use load::{Plan, Protocol, content};
 use rustls::{ServerConnection, StreamOwned};
 
 use crate::common::Reaction::{self, Break, Close, Content, GoAway, Nothing, Reset, Status};
-use crate::common::{Server, run};
+use crate::common::{PATIENCE, Server, run, run_observed};
 use crate::tls::{config, over_tls};
 
 /// A server with so many streams at a time.
@@ -111,7 +111,8 @@ fn long_bodies_arrive_whole_through_the_windows() {
 #[test]
 fn a_closed_loop_keeps_as_many_streams_busy_as_the_server_allows() {
     let server = serving(2, |_| Content(100));
-    let outcome = run(&over_http2(server.plan("/", "closed", 200), 8));
+    let plan = over_http2(server.closed("/"), 8);
+    let outcome = run_observed(&plan, |tick| tick.counts.completed > 100);
     assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
     assert_eq!((outcome.counts.errors.total(), outcome.unstarted), (0, 0));
 }
@@ -120,8 +121,9 @@ fn a_closed_loop_keeps_as_many_streams_busy_as_the_server_allows() {
 #[test]
 fn requests_that_wait_for_a_stream_take_turns() {
     let server = serving(1, |_| Content(100));
-    let plan = over_http2(server.plan("/", "closed", 1400), 4);
-    let outcome = run(&Plan { timeout: Duration::from_secs(1), ..plan });
+    // Longer than the timeout.
+    let plan = over_http2(server.plan("/", "closed", 4000), 4);
+    let outcome = run(&Plan { timeout: Duration::from_secs(3), ..plan });
     assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
     assert_eq!(outcome.counts.errors.total(), 0, "{:?}", outcome.counts);
 }
@@ -140,8 +142,10 @@ fn a_handshake_that_stalls_is_given_up() {
         let react = |number| if number < 5 { Content(10) } else { Close };
         let _ = talk(stream, &Limits::default(), react);
     });
-    let plan = over_tls(over_http2(server.plan("/", "closed", 1200), 2));
-    let outcome = run(&Plan { timeout: Duration::from_millis(200), connections: 1, ..plan });
+    let plan = over_tls(over_http2(server.closed("/"), 2));
+    let plan = Plan { timeout: Duration::from_secs(1), connections: 1, ..plan };
+    let outcome =
+        run_observed(&plan, |tick| tick.counts.errors.timeout > 0 && tick.counts.completed > 5);
     assert!(outcome.counts.errors.timeout > 0, "{:?}", outcome.counts);
     assert!(outcome.counts.completed > 5, "{:?}", outcome.counts);
 }
@@ -160,7 +164,7 @@ fn each_failure_has_its_kind() {
     let errors = |react: fn(u32) -> Reaction, streams: u32| {
         let server = serving(100, react);
         let plan = over_http2(server.requests("/", 1000.0, 100), streams);
-        let outcome = run(&Plan { timeout: Duration::from_millis(60), ..plan });
+        let outcome = run(&Plan { timeout: Duration::from_secs(2), ..plan });
         assert!(outcome.counts.errors.total() > 0);
         outcome.counts.errors
     };
@@ -216,8 +220,14 @@ fn cold_connections_send_their_settings_and_are_reopened() {
             }
         }
     });
-    let plan = over_http2(server.plan("/", "20", 1800), 2);
-    let outcome = run(&Plan { cold: COLD, ..plan });
+    let plan = over_http2(server.plan("/", "20", 1), 2);
+    let plan = Plan { cold: COLD, duration: PATIENCE, ..plan };
+    // The connections that the server closed are open again.
+    let outcome = run_observed(&plan, |tick| {
+        let closed = tick.counts.cold_closed as u32;
+        let counted = acknowledged.load(Ordering::Relaxed);
+        closed >= CLOSED - 3 && tick.open == u64::from(COLD) && counted >= COLD + closed
+    });
     let closed = outcome.counts.cold_closed as u32;
     // The other three carry requests, or would.
     assert!((CLOSED - 3..=CLOSED).contains(&closed), "{closed}");

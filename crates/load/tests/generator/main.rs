@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Server, conserved, run, say};
+use common::{PATIENCE, Server, conserved, run, run_observed, say};
 use load::{Error, Outcome, Phase, Plan, Population, Size, Tick};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -36,17 +36,17 @@ fn every_intended_request_is_sent_and_answered() {
     assert_eq!(outcome.counts.completed, 3000);
     assert_eq!(outcome.counts.body_bytes, 3000 * 1024);
     assert_eq!(outcome.counts.connects, 0, "connections are made before the run and kept");
-    assert_eq!(outcome.rows.len(), 3);
+    assert!(outcome.rows.len() >= 2, "a row each second: {}", outcome.rows.len());
     assert!(outcome.latency_invalid.max_ns.max(outcome.latency.max_ns) > 0);
-    assert!(outcome.cpu_per_request_us > 0.0 && !outcome.stopped);
+    assert!(outcome.cpu_per_request_us > 0.0);
 }
 
 #[test]
 fn a_closed_loop_keeps_every_connection_busy() {
     let server = Server::null();
     for busy_poll in [false, true] {
-        let plan = Plan { busy_poll, ..server.plan("/", "closed", 200) };
-        let outcome = run(&plan);
+        let plan = Plan { busy_poll, ..server.closed("/") };
+        let outcome = run_observed(&plan, |tick| tick.counts.completed > 100);
         assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
         assert_eq!(outcome.counts.errors.total(), 0);
         assert_eq!((outcome.in_flight, outcome.unstarted), (0, 0));
@@ -78,7 +78,8 @@ fn a_stall_is_not_hidden() {
     let longest = outcome.latency.max_ns.max(outcome.latency_invalid.max_ns);
     assert!(longest >= STALL.as_nanos() as u64, "{longest}");
     assert!(waited >= 70, "only {waited} saw half of the stall");
-    assert!(outcome.rows[0].queued_max >= 50, "{}", outcome.rows[0].queued_max);
+    let queued_max = outcome.rows.iter().map(|row| row.queued_max).max().unwrap();
+    assert!(queued_max >= 50, "{queued_max}");
 }
 
 #[test]
@@ -100,13 +101,12 @@ fn cold_connections_stay_open_and_silent() {
     let server = Server::origin();
     let plan = Plan { cold: 300, sources: 3, ..server.requests("/obj/1", 500.0, 200) };
     let mut open = Vec::new();
-    let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
+    let outcome = run_observed(&plan, |tick| {
         if tick.phase == Phase::Running {
             open.push(tick.open);
         }
+        false
     });
-    let outcome = outcome.unwrap();
-    conserved(&outcome);
     assert!(open.len() >= 2 && open.iter().all(|count| *count == 300), "{open:?}");
     assert_eq!((outcome.cold_open, outcome.counts.cold_closed), (300, 0));
     assert_eq!(outcome.counts.completed, 200);
@@ -135,11 +135,14 @@ fn cold_connections_closed_by_the_server_are_reopened() {
         }
     });
     let target = format!("http://{addr}/").parse().unwrap();
-    let mut plan = Plan::new(target, "1".parse().unwrap(), Duration::from_millis(1500));
+    let mut plan = Plan::new(target, "1".parse().unwrap(), PATIENCE);
     (plan.cold, plan.connections, plan.keep_alive) = (20, 1, false);
-    let outcome = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    // The other connections are those of the requests.
+    let reopened = || accepted.load(Ordering::Relaxed) >= 40;
+    let is_enough = |tick: &Tick<'_>| tick.open == 20 && tick.counts.cold_closed == 20;
+    let outcome = run_observed(&plan, |tick| reopened() && is_enough(tick));
     assert_eq!(outcome.counts.cold_closed, 20);
-    assert!(accepted.load(Ordering::Relaxed) >= 40);
+    assert!(reopened());
 }
 
 #[test]
@@ -149,8 +152,8 @@ fn one_connection_per_request() {
         let outcome = run(&plan);
         assert_eq!(outcome.counts.completed, 150, "{:?}", outcome.counts.errors);
         assert_eq!(outcome.counts.connects, 150);
-        let closed = Plan { keep_alive: false, ..server.plan("/obj/1", "closed", 200) };
-        let outcome = run(&closed);
+        let closed = Plan { keep_alive: false, ..server.closed("/obj/1") };
+        let outcome = run_observed(&closed, |tick| tick.counts.completed > 20);
         assert!(outcome.counts.completed > 20);
         assert_eq!(outcome.counts.errors.total(), 0, "{:?}", outcome.counts.errors);
     }
@@ -347,7 +350,7 @@ fn hits_and_misses_are_distinguished() {
     let ratio = |field: &str| {
         let text = format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 0\r\n\r\n");
         let server = Server::scripted(move |stream, _| say(stream, &text));
-        run(&server.plan("/", "100", 100)).counts.hit_ratio()
+        run(&server.requests("/", 100.0, 10)).counts.hit_ratio()
     };
     assert_eq!(ratio("Cache-Status: origin; hit, edge; fwd=miss\r\n"), Some(0.0));
     assert_eq!(ratio("Cache-Status: edge; hit; ttl=9\r\nX-Cache: MISS\r\n"), Some(1.0));
@@ -398,17 +401,22 @@ fn a_late_generator_marks_its_rows() {
     let plan = server.requests("/", 1000.0, 500);
     let mut stalled = false;
     // The observer runs in the generator's thread, so a slow one delays it.
-    let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
+    let outcome = run_observed(&plan, |tick| {
         if !stalled && tick.counts.completed > 100 {
             stalled = true;
             thread::sleep(Duration::from_millis(50));
         }
+        false
     });
-    let outcome = outcome.unwrap();
-    conserved(&outcome);
-    let row = &outcome.rows[0];
+    let row = outcome.rows.iter().max_by_key(|row| row.lag_max_ns).unwrap();
     assert!(row.behind && row.counts.late_starts > 0, "{row:?}");
     assert!(row.lag_max_ns >= 40_000_000, "{}", row.lag_max_ns);
-    assert_eq!(outcome.latency_invalid.count, 500);
-    assert_eq!(outcome.latency.count, 0, "no latency of a late row counts as the server's");
+    let completed = |behind: bool| -> u64 {
+        let rows = outcome.rows.iter().filter(|row| row.behind == behind);
+        rows.map(|row| row.counts.completed).sum()
+    };
+    assert_eq!(outcome.latency_invalid.count, completed(true));
+    // No latency of a late row counts as the server's.
+    assert_eq!(outcome.latency.count, completed(false));
+    assert_eq!(completed(true) + completed(false), 500);
 }

@@ -11,7 +11,7 @@ use load::{Error, Plan, Protocol, content};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use crate::common::{Server, converse, run};
+use crate::common::{PATIENCE, Server, converse, run, run_observed};
 
 type Stream = StreamOwned<ServerConnection, TcpStream>;
 
@@ -147,9 +147,10 @@ fn a_connection_is_closed_if_its_request_is_answered_before_it_is_sent() {
             thread::sleep(Duration::from_millis(500));
         }
     });
-    let plan = over_tls(server.plan("/", "closed", 500));
+    let plan = over_tls(server.closed("/"));
     let fields = vec![("X-Long".to_owned(), "x".repeat(8 << 20))];
-    let outcome = run(&Plan { connections: 1, fields, ..plan });
+    let plan = Plan { connections: 1, fields, ..plan };
+    let outcome = run_observed(&plan, |tick| tick.counts.completed > 1);
     assert!(outcome.counts.completed > 1, "{:?}", outcome.counts);
     assert_eq!(outcome.counts.errors.total(), 0, "{:?}", outcome.counts);
 }
@@ -237,12 +238,12 @@ fn a_cold_connection_whose_handshake_stalls_is_given_up() {
             let _ = stream.read_to_end(&mut Vec::new());
         }
     });
-    let plan = over_tls(server.plan("/", "1", 2000));
-    let plan = Plan { timeout: Duration::from_millis(200), connections: 1, cold: 1, ..plan };
-    let mut observer = |tick: &load::Tick<'_>| {
+    let plan = Plan { duration: PATIENCE, ..over_tls(server.plan("/", "1", 1)) };
+    let plan = Plan { timeout: Duration::from_millis(500), connections: 1, cold: 1, ..plan };
+    let outcome = run_observed(&plan, |tick| {
         is_running.fetch_or(tick.phase == load::Phase::Running, Ordering::Relaxed);
-    };
-    let outcome = load::run(&plan, &AtomicBool::new(false), &mut observer).unwrap();
+        tick.counts.cold_closed >= 2
+    });
     assert!(outcome.counts.cold_closed >= 2, "{:?}", outcome.counts);
 }
 

@@ -35,7 +35,7 @@ impl Drop for Server {
 }
 
 /// The name of the service of the Squid in this directory, which no other Squid has.
-pub(crate) fn service(home: &Path) -> String {
+fn service(home: &Path) -> String {
     let name = home.file_name().unwrap().to_str().unwrap();
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("record{name}{}", std::process::id())
@@ -51,17 +51,17 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Starts a server. A Squid gets a service of its own.
 pub(crate) fn start(home: &Path, program: &Path, arguments: &[&str]) -> Server {
     let name = program.file_name().unwrap().to_str().unwrap();
     let output = fs::File::create(home.join(format!("{name}.output"))).unwrap();
     let out = fs::File::create(home.join(format!("{name}.out"))).unwrap();
-    let child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(out)
-        .stderr(output)
-        .spawn();
-    Server { child: child.unwrap(), segments: service(home) + "-" }
+    let (mut command, service) = (Command::new(program), service(home));
+    if name == "squid" {
+        command.args(["-n", &service]);
+    }
+    let child = command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(output).spawn();
+    Server { child: child.unwrap(), segments: service + "-" }
 }
 
 pub(crate) fn free_port() -> u16 {
