@@ -29,15 +29,16 @@ pub(crate) const LOG: &str = "access.log";
 const FILE_BYTES: usize = 5_000;
 const BUFFER_BYTES: usize = 8_192;
 
-/// How long a lock is held at least: long enough that a waiting thread has stopped spinning.
-const HELD: Duration = Duration::from_millis(3);
+/// How long a lock is held at least: long enough that a waiting thread has stopped spinning, also if
+/// another program takes its CPU meanwhile.
+const HELD: Duration = Duration::from_millis(10);
 
 /// The work that was done.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Work {
     /// CPU time in [`BURNER`], ns.
     pub(crate) burned_ns: u64,
-    /// CPU time of the whole process, ns.
+    /// CPU time of the whole process since the work began, ns.
     pub(crate) process_ns: u64,
     /// Instructions in the loop of [`BURNER`]; 0 if there is no such loop for this processor.
     pub(crate) instructions: u64,
@@ -65,6 +66,10 @@ pub(crate) fn do_known_work(flags: &cli::DoctorTruth) -> Result<(), Failure> {
 }
 
 fn everything(object: &Path, log: &mut File) -> std::io::Result<Work> {
+    // The start of the process came before the recording. How much CPU time the start took depends
+    // on what else runs.
+    let process_ns = || load::sys::process_cpu_ns(std::process::id().cast_signed());
+    let before_ns = process_ns()?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut random = Rng::new(now.as_nanos() as u64);
     let mut drawn = |least: u64, more: u64| least + random.below(more);
@@ -80,7 +85,7 @@ fn everything(object: &Path, log: &mut File) -> std::io::Result<Work> {
         request(log, number)?;
         thread::sleep(Duration::from_millis(1));
     }
-    let process_ns = load::sys::process_cpu_ns(std::process::id().cast_signed())?;
+    let process_ns = process_ns()? - before_ns;
     Ok(Work { burned_ns, process_ns, instructions, waits, needless, requests })
 }
 

@@ -1,7 +1,7 @@
 //! `plimsoll top` from outside: text, JSON, and the screen in a pseudo-terminal.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -140,8 +140,12 @@ fn invalid_arguments_are_refused_with_a_fix() {
     drop(writer);
 }
 
-/// Runs a shell command in a pseudo-terminal of 80 x 24, and returns its output.
-fn in_a_terminal(line: &str, typed: &'static str) -> String {
+/// Text of the page that `top` draws.
+const DRAWN: &str = "Capacity";
+
+/// Runs a shell command in a pseudo-terminal of 80 x 24, and returns its output. When the page has
+/// been drawn, `then` is called with the keyboard.
+fn in_a_terminal(line: &str, then: impl FnOnce(&mut ChildStdin)) -> String {
     let mut child = Command::new("script")
         .args(["-qec", &format!("stty rows 24 cols 80; {line}; stty -a"), "/dev/null"])
         .env("SHELL", "/bin/sh")
@@ -149,15 +153,21 @@ fn in_a_terminal(line: &str, typed: &'static str) -> String {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut keys = child.stdin.take().unwrap();
-    let typing = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(2));
-        let _ = keys.write_all(typed.as_bytes());
-        keys
-    });
-    let output = child.wait_with_output().unwrap();
-    drop(typing.join());
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut output, mut buffer, mut then) = (Vec::new(), [0; 4096], Some(then));
+    loop {
+        match screen.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => output.extend_from_slice(&buffer[..count]),
+        }
+        if String::from_utf8_lossy(&output).contains(DRAWN)
+            && let Some(then) = then.take()
+        {
+            then(&mut keys);
+        }
+    }
+    child.wait().unwrap();
+    String::from_utf8_lossy(&output).into_owned()
 }
 
 /// Asserts that the alternate screen was entered and left, and the terminal settings restored.
@@ -176,19 +186,23 @@ fn given_back(output: &str) {
 fn the_terminal_is_restored_after_q_and_after_a_signal() {
     let home = Home::new();
     let trial = made(&home, "made.trial", 20.0, 40.0);
-    let output = in_a_terminal(&format!("{PLIMSOLL} top {trial}"), "q");
+    let typed = |keys: &'static str| move |to: &mut ChildStdin| write!(to, "{keys}").unwrap();
+    let output = in_a_terminal(&format!("{PLIMSOLL} top {trial}"), typed("q"));
     given_back(&output);
-    assert!(output.contains("Capacity") && output.contains("16,"), "{output}");
+    assert!(output.contains(DRAWN) && output.contains("16,"), "{output}");
     assert!(output.contains("\u{1b}[38;5;6"), "in colours: {output}");
 
-    let output = in_a_terminal(&format!("NO_COLOR=1 {PLIMSOLL} top {trial}"), "\u{3}");
+    let output = in_a_terminal(&format!("NO_COLOR=1 {PLIMSOLL} top {trial}"), typed("\u{3}"));
     given_back(&output);
     assert!(!output.contains("\u{1b}[38;5;"), "{output}");
 
     for signal in ["TERM", "HUP"] {
-        let line =
-            format!("{PLIMSOLL} top {trial} & p=$!; sleep 1; kill -{signal} $p; wait $p; echo $?=");
-        let output = in_a_terminal(&line, "");
+        let drawn = home.at(signal);
+        let line = format!(
+            "{PLIMSOLL} top {trial} & p=$!; until [ -e {drawn} ]; do sleep 0.1; done; \
+             kill -{signal} $p; wait $p; echo $?="
+        );
+        let output = in_a_terminal(&line, |_| drop(home.write(signal, "")));
         given_back(&output);
         assert!(output.contains("0="), "a signal quits: {output}");
     }

@@ -185,6 +185,8 @@ fn an_interrupted_recording_is_complete() {
     for _ in 0..10 {
         get(server.address(), "/obj/1");
     }
+    wait_for("the log", SOON, || (home.read("access.log").lines().count() == 10).then_some(()));
+    // The rest at the end becomes an interval only if it is long enough.
     std::thread::sleep(Duration::from_millis(300));
     let summary = recording.interrupted();
     assert_eq!(summary["ended"], "stopped");
@@ -274,7 +276,8 @@ fn a_name_finds_the_process() {
 #[test]
 fn sigterm_lets_requests_finish_and_the_log_is_complete() {
     let home = Home::new();
-    let (server, _origin) = a_server(&home, &["--log-format", "squid"]);
+    let more = ["--log-format", "squid", "--admin", "127.0.0.1:0"];
+    let (server, _origin) = a_server(&home, &more);
     for n in 0..20 {
         get(server.address(), &format!("/obj/{n}?size=10"));
     }
@@ -282,7 +285,9 @@ fn sigterm_lets_requests_finish_and_the_log_is_complete() {
     slow.set_read_timeout(Some(SOON)).unwrap();
     let head = "GET /obj/99?size=1000&delay_us=1500000 HTTP/1.1\r\nHost: x\r\n\r\n";
     slow.write_all(head.as_bytes()).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for("the slow request", SOON, || {
+        get(server.admin(), "/metrics").contains("\nplimsoll_connections_busy 1\n").then_some(())
+    });
     let (code, stderr) = server.stopped();
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
     let mut answer = Vec::new();

@@ -27,8 +27,21 @@ use origin::{Kind, Object};
 
 use crate::support::{Home, OurServer, Running, SOON, get, output_file, program, wait_for};
 
-/// After this time stored responses are on disk: twice the interval at which they are written.
-const WRITTEN: Duration = Duration::from_millis(600);
+/// Waits until no stored response is only in memory.
+#[track_caller]
+fn written(admin: SocketAddr) {
+    wait_for("the disk to be written", SOON, || {
+        (metric(admin, "plimsoll_disk_buffered_bytes") == 0).then_some(())
+    });
+}
+
+/// Waits until the cache writes to the disk, as it does again some time after failures.
+#[track_caller]
+fn writes(admin: SocketAddr, patience: Duration) {
+    wait_for("the cache to write", patience, || {
+        (metric(admin, "plimsoll_disk_up") == 1).then_some(())
+    });
+}
 
 /// A server in front of a scene's origin, with its disk cache in `disk`. Its memory is small, so
 /// that most responses are only on disk.
@@ -107,9 +120,10 @@ fn twenty_kills_under_load_serve_no_wrong_byte_and_undo_no_change() {
             std::thread::sleep(Duration::from_millis(700 + random.below(700)));
             if life > 0 {
                 // Responses that an earlier process stored.
-                let hits = metric(server.admin(), "plimsoll_disk_hits_total");
-                assert!(hits > 0, "no hit after kill {life}");
-                warm += hits;
+                warm += wait_for(&format!("a hit after kill {life}"), SOON, || {
+                    let hits = metric(server.admin(), "plimsoll_disk_hits_total");
+                    (hits > 0).then_some(hits)
+                });
             }
             scene.is_well();
             if life < KILLS {
@@ -191,22 +205,23 @@ fn a_full_file_system_costs_hits_but_no_request() {
     }
     assert!(metric(admin, "plimsoll_disk_write_errors_total") + 1 > 0);
     eprintln!("write errors after {asked} objects");
-    scene.under_load(4, 2, || std::thread::sleep(Duration::from_secs(2)));
+    scene.under_load(4, 2, || {
+        wait_for("a refusal", SOON, || {
+            (metric(admin, "plimsoll_disk_refused_off_total") > 0).then_some(())
+        });
+    });
     scene.is_well();
-    assert!(metric(admin, "plimsoll_disk_refused_off_total") > 0);
     let before =
         (asked.saturating_sub(6_000)..asked).step_by(100).map(|number| object(300, number));
     let hits = before.filter(|object| scene.one(*object).is_hit()).count();
     assert!(hits > 0, "there are no more hits");
     image.empty();
-    wait_for("the cache to write again", Duration::from_secs(90), || {
-        (metric(admin, "plimsoll_disk_up") == 1).then_some(())
-    });
+    writes(admin, Duration::from_secs(90));
     let puts = metric(admin, "plimsoll_disk_puts_total");
     let new = object(5_000, 1_000_000);
     scene.one(new);
     assert_eq!(metric(admin, "plimsoll_disk_puts_total"), puts + 1);
-    std::thread::sleep(WRITTEN);
+    written(admin);
     stopped(&scene, server);
     let server = served(&scene, &config);
     assert!(scene.one(new).is_hit(), "responses stored then survived the process");
@@ -229,7 +244,7 @@ fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
     let admin = server.admin();
     let kept: Vec<Object> = (0..20).map(|number| object(20_000, 1_000 + number)).collect();
     scene.all(kept.iter().copied());
-    std::thread::sleep(WRITTEN);
+    written(admin);
     for file in files(&image.path().join("store")) {
         image.refuse_writes(&file, true);
     }
@@ -248,13 +263,11 @@ fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
     for file in files(&image.path().join("store")) {
         image.refuse_writes(&file, false);
     }
-    wait_for("the cache to write again", Duration::from_secs(90), || {
-        (metric(admin, "plimsoll_disk_up") == 1).then_some(())
-    });
+    writes(admin, Duration::from_secs(90));
     let new = object(5_000, 1_000_000);
     scene.one(new);
     scene.change(kept[1]);
-    std::thread::sleep(WRITTEN);
+    written(admin);
     stopped(&scene, server);
     let server = served(&scene, &config);
     assert!(scene.one(new).is_hit(), "responses stored then survived the process");
@@ -358,7 +371,7 @@ fn a_body_corrupted_in_the_middle_is_completed_from_the_origin_or_truncated() {
     let segments = File::options().read(true).write(true).open(home.at("store/segments")).unwrap();
     for object in [certain, bare] {
         scene.one(object);
-        std::thread::sleep(WRITTEN);
+        written(server.admin());
         assert!(scene.one(object).is_hit());
         let body = object.body("", 0);
         let at = find(&segments, &body[900_000..900_032]);

@@ -9,7 +9,7 @@ use runtime::sim::Rng;
 use runtime::{Options, Runtime};
 
 use super::checker::Scene;
-use super::{WRITTEN, configured, metric, object, reads_of_segments, served, stopped};
+use super::{configured, metric, object, reads_of_segments, served, stopped, written};
 use crate::support::{Home, SOON, wait_for};
 
 /// Written at once, so that it can go around the page cache.
@@ -46,7 +46,7 @@ fn a_body_that_was_verified_is_sent_without_being_read() {
     // One record, and several.
     let objects = [object(700_000, 0), object(1_000_000, 0), object(2_000_000, 0)];
     objects.into_iter().for_each(|object| drop(scene.one(object)));
-    std::thread::sleep(WRITTEN);
+    written(server.admin());
     for object in objects.into_iter().cycle().take(2 * objects.len()) {
         assert!(scene.one(object).is_hit());
     }
@@ -189,7 +189,7 @@ fn a_store_whose_segments_are_too_short_copies() {
     let one = object(700_000, 0);
     for _ in 0..4 {
         scene.one(one);
-        std::thread::sleep(WRITTEN / 4);
+        written(server.admin());
     }
     assert_eq!(metric(server.admin(), "plimsoll_disk_zero_copy"), 0);
     assert_eq!(metric(server.admin(), "plimsoll_disk_zero_copy_blocks_total"), 0);
