@@ -89,9 +89,13 @@ fn drive(home: &Path, port: u16, logs: &[PathBuf]) -> Vec<PathBuf> {
         ask(port, "GET", "/ready");
         thread::sleep(Duration::from_millis(100));
     }
-    // By now, the earlier requests have been logged.
-    thread::sleep(Duration::from_millis(500));
-    let before: Vec<usize> = logs.iter().map(|log| lines(log).len()).collect();
+    // The earlier requests have been logged when no log grows any more.
+    let lengths = || -> Vec<usize> { logs.iter().map(|log| lines(log).len()).collect() };
+    let mut before = Vec::new();
+    while std::mem::replace(&mut before, lengths()) != before {
+        assert!(Instant::now() < deadline, "{}", output_of(home));
+        thread::sleep(Duration::from_millis(500));
+    }
     for path in ["/a?token=1", "/a?token=1", "/a?token=1", "/a?token=1", "/a?token=1"] {
         assert!(ask(port, "GET", path), "{}", output_of(home));
     }
