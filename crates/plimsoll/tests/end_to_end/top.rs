@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use trial::{Interval, Manifest, ProcessTimes, Trial, Writer};
@@ -140,11 +139,12 @@ fn invalid_arguments_are_refused_with_a_fix() {
     drop(writer);
 }
 
-/// Text of the page that `top` draws.
-const DRAWN: &str = "Capacity";
+/// The beginning of the capacity of the made recording, which `top` draws last: when its line has
+/// been fitted.
+const FITTED: &str = "16,";
 
-/// Runs a shell command in a pseudo-terminal of 80 x 24, and returns its output. When the page has
-/// been drawn, `then` is called with the keyboard.
+/// Runs a shell command in a pseudo-terminal of 80 x 24, and returns its output. When the page
+/// is complete, `then` is called with the keyboard.
 fn in_a_terminal(line: &str, then: impl FnOnce(&mut ChildStdin)) -> String {
     let mut child = Command::new("script")
         .args(["-qec", &format!("stty rows 24 cols 80; {line}; stty -a"), "/dev/null"])
@@ -160,7 +160,7 @@ fn in_a_terminal(line: &str, then: impl FnOnce(&mut ChildStdin)) -> String {
             Ok(0) | Err(_) => break,
             Ok(count) => output.extend_from_slice(&buffer[..count]),
         }
-        if String::from_utf8_lossy(&output).contains(DRAWN)
+        if String::from_utf8_lossy(&output).contains(FITTED)
             && let Some(then) = then.take()
         {
             then(&mut keys);
@@ -189,7 +189,7 @@ fn the_terminal_is_restored_after_q_and_after_a_signal() {
     let typed = |keys: &'static str| move |to: &mut ChildStdin| write!(to, "{keys}").unwrap();
     let output = in_a_terminal(&format!("{PLIMSOLL} top {trial}"), typed("q"));
     given_back(&output);
-    assert!(output.contains(DRAWN) && output.contains("16,"), "{output}");
+    assert!(output.contains("Capacity") && output.contains(FITTED), "{output}");
     assert!(output.contains("\u{1b}[38;5;6"), "in colours: {output}");
 
     let output = in_a_terminal(&format!("NO_COLOR=1 {PLIMSOLL} top {trial}"), typed("\u{3}"));
