@@ -4,9 +4,9 @@
 //! end, SIGKILL to its group and its descendants. A server that fails to start is never left out
 //! silently: the error has the last line that it wrote to stderr.
 //!
-//! A Squid names its segments of shared memory after its service. A killed Squid leaves the segments
-//! behind, and they can keep the next Squid of the same service from starting. So each Squid has a
-//! service of its own ([`squid_service`]), and the segments of that service are removed when the peer
+//! A Squid names its segments of shared memory after its service. A killed Squid leaves them
+//! behind, and they can keep the next Squid of the same service from starting. So each Squid has
+//! its own service ([`squid_service`]), and the segments of that service are removed when the peer
 //! has ended. The segments of another service are never touched.
 
 use std::fs::{self, File};

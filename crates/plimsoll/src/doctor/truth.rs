@@ -29,8 +29,8 @@ pub(crate) const LOG: &str = "access.log";
 const FILE_BYTES: usize = 5_000;
 const BUFFER_BYTES: usize = 8_192;
 
-/// How long a lock is held at least: long enough that a waiting thread has stopped spinning, also if
-/// another program takes its CPU meanwhile.
+/// How long a lock is held at least: long enough that a waiting thread has stopped spinning, even
+/// if another program takes its CPU meanwhile.
 const HELD: Duration = Duration::from_millis(10);
 
 /// The work that was done.

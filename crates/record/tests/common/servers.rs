@@ -51,7 +51,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// Starts a server. A Squid gets a service of its own.
+/// Starts a server. A Squid gets its own service.
 pub(crate) fn start(home: &Path, program: &Path, arguments: &[&str]) -> Server {
     let name = program.file_name().unwrap().to_str().unwrap();
     let output = fs::File::create(home.join(format!("{name}.output"))).unwrap();
