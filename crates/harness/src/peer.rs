@@ -260,7 +260,7 @@ mod tests {
         assert_ne!(own, foreign);
         for killed in [false, true] {
             let peer = shell("sleep 60", home.path());
-            [&own, &foreign].map(|path| fs::write(path, "").unwrap());
+            [&own, &foreign].iter().for_each(|path| fs::write(path, "").unwrap());
             if killed {
                 assert_eq!(peer.kill(), Ok(()));
             } else {
