@@ -453,8 +453,9 @@ fn keeps_the_rules(seed: u64) {
     });
 }
 
-/// Seeds whose histories have broken a rule before, and seeds that were not tried before.
+/// Seeds that find the planted bugs, and a seed that was not tried before.
 #[test]
 fn no_history_breaks_a_rule() {
-    sim::check((0..12).chain(crate::storm::fresh(4)), keeps_the_rules);
+    const FOUND_A_BUG: [u64; 8] = [1, 2, 3, 4, 5, 8, 32, 41];
+    sim::check(FOUND_A_BUG.into_iter().chain(crate::storm::fresh(1)), keeps_the_rules);
 }
