@@ -173,7 +173,7 @@ bugs! {
         "twin: histories::no_history_breaks_a_rule";
     CookieShared = "cookie-shared", "a response that sets a cookie is stored with it",
         "twin: histories::no_history_breaks_a_rule";
-    ShortLifeRefetched = "short-life-refetched", "requests that waited for a short-lived response ask again",
+    ShortLifeRefetched = "short-life-refetched", "a short-lived response is fetched again for each wait",
         "twin: histories::no_history_breaks_a_rule";
 }
 

@@ -346,7 +346,7 @@ async fn herd(origin: Rc<Versions>, mut draw: Draw, number: usize) {
     }
 }
 
-/// A client that is given an answer of its own, and others that come after it, one by one.
+/// A client that is given its own answer, and others that come after it, one by one.
 async fn train(origin: Rc<Versions>, mut draw: Draw) {
     sleep(Duration::from_millis(draw.below(STORM_MS))).await;
     let mut asker = Asker::new(origin);
