@@ -173,7 +173,7 @@ bugs! {
         "twin: histories::no_history_breaks_a_rule";
     CookieShared = "cookie-shared", "a response that sets a cookie is stored with it",
         "twin: histories::no_history_breaks_a_rule";
-    ShortLifeRefetched = "short-life-refetched", "a response whose short life has ended is not shared",
+    ShortLifeRefetched = "short-life-refetched", "a response with a short life is fetched twice",
         "twin: histories::no_history_breaks_a_rule";
 }
 
