@@ -175,7 +175,7 @@ bugs! {
         "twin: histories::no_history_breaks_a_rule";
     CookieShared = "cookie-shared", "a response that sets a cookie is stored with it",
         "twin: histories::no_history_breaks_a_rule";
-    ShortLifeRefetched = "short-life-refetched", "a short-lived response is fetched again for each wait",
+    ShortLifeRefetched = "short-life-refetched", "a response with a short life is fetched twice",
         "twin: histories::no_history_breaks_a_rule";
 }
 
