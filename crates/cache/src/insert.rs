@@ -207,23 +207,27 @@ impl Cache {
             let stored = Edition { is_purged: is_purged(began), ..edition };
             may_replace(&stored, &new, Fetches::Overlap)?;
         }
-        let replaced =
-            if place.new_set.is_some() { [place.uri, place.key] } else { [place.key; 2] };
-        for key in replaced {
-            match self.store.peek(&key) {
-                Some(there) => {
-                    if let Some(meta) = there.meta() {
-                        let stored = Edition::of(meta, is_whole(&there), now_ms);
-                        may_replace(&stored, &new, Fetches::OneAfterTheOther)?;
-                    }
-                }
-                None if !new.is_whole && self.disk().is_some_and(|disk| disk.contains(&key)) => {
-                    return Err(Kept::PartOfUsable);
-                }
-                None => {}
+        // A whole response whose fetch began later replaces whatever is stored.
+        if !new.is_whole {
+            let under_uri = place.new_set.as_ref().map(|_| &place.uri);
+            for key in [&place.key].into_iter().chain(under_uri) {
+                self.decide_part(key, &new, now_ms)?;
             }
         }
         Ok(Noted { edition, began })
+    }
+
+    /// The same for a part, which does not replace a whole response that may still be used.
+    fn decide_part(&self, key: &Key, new: &Edition, now_ms: u64) -> Result<(), Kept> {
+        match self.store.peek(key) {
+            Some(there) => there.meta().map_or(Ok(()), |meta| {
+                let is_whole = matches!(there, Entry::Response(_));
+                let stored = Edition::of(meta, is_whole, now_ms);
+                may_replace(&stored, new, Fetches::OneAfterTheOther)
+            }),
+            None if self.disk().is_some_and(|disk| disk.contains(key)) => Err(Kept::PartOfUsable),
+            None => Ok(()),
+        }
     }
 
     /// Removes the entry of a key, unless it is a response to a later request.

@@ -329,6 +329,9 @@ impl Cache {
     /// Records that a response is stored at this place. The caller holds the lock of the URI
     /// ([`crate::watch::Watch::store`]).
     pub(crate) fn record(&self, place: &Place) {
+        if place.key == place.uri {
+            return;
+        }
         let there = match self.store.peek(&place.uri) {
             Some(Entry::Varies(there)) => Some(there),
             _ => None,

@@ -9,8 +9,6 @@
 //! response takes the place of a newer one.
 
 use crate::freshness::Freshness;
-use planted::Bug;
-
 use crate::storing::{STALE_WHEN_UNREACHABLE_MS, StoredMeta};
 
 /// The facts about a response by which [`may_replace`] decides.
@@ -75,18 +73,18 @@ pub enum Kept {
 /// The stored response stays, for this reason.
 pub fn may_replace(stored: &Edition, new: &Edition, fetches: Fetches) -> Result<(), Kept> {
     if fetches == Fetches::Overlap {
-        if new.is_purged && !stored.is_purged && !planted::is(Bug::PurgedOverNewer) {
+        if new.is_purged && !stored.is_purged && !planted::is(planted::Bug::PurgedOverNewer) {
             return Err(Kept::Purged);
         }
         // The purge that concerns the stored response makes the new response the newer one.
         let is_decided = stored.is_purged && !new.is_purged;
         let of = |edition: &Edition| (edition.date_ms, edition.requested_ms);
-        if !is_decided && of(new) < of(stored) && !planted::is(Bug::OlderOverNewer) {
+        if !is_decided && of(new) < of(stored) && !planted::is(planted::Bug::OlderOverNewer) {
             return Err(Kept::Older);
         }
     }
     let is_part_of_usable = !new.is_whole && stored.is_whole && stored.is_usable;
-    if is_part_of_usable && !planted::is(Bug::PartOverWhole) {
+    if is_part_of_usable && !planted::is(planted::Bug::PartOverWhole) {
         return Err(Kept::PartOfUsable);
     }
     Ok(())

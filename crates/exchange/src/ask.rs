@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
+use cache::watch::Stamp;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
 use caching::{StoredMeta, Validators};
@@ -22,6 +23,22 @@ pub(crate) struct Ask {
     pub(crate) offered: Vec<Arc<Stored>>,
     /// Requests for the key do not wait for each other: an answer could not be stored.
     pub(crate) unshared: bool,
+}
+
+/// A request for whose key requests do not wait for each other. Its answer is stored if it may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unshared {
+    pub(crate) uri: Key,
+    pub(crate) key: Key,
+    pub(crate) why: Forward,
+    /// Of its URI, before the request is sent.
+    pub(crate) stamp: Stamp,
+}
+
+impl Unshared {
+    pub(crate) fn ask(self) -> Ask {
+        Ask { unshared: true, ..Ask::of(self.uri, self.key, self.why, None) }
+    }
 }
 
 /// How much the origin is asked for.

@@ -66,7 +66,7 @@ impl<C: Client> Exchange<'_, C> {
             false => Step::LookUp(to),
         };
         let provenance = Provenance::fetched(CacheStatus::collapsed(ask.why), None);
-        let refreshes = self.forwarding(to).may_substitute(&ask).then(|| ask.clone());
+        let refreshes = self.forwarding(to).may_substitute(&ask).then(|| Box::new(ask.clone()));
         let held = match found {
             Found::Stream(head) if !head.matches(&wire) => return Ok(Step::LookUp(to)),
             // It would find the same fetch again for as long as its body arrives.

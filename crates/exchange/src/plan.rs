@@ -14,7 +14,7 @@ use outcome::Refusal;
 use runtime::time;
 use store::Key;
 
-use super::ask::{Ask, Held, What};
+use super::ask::{Ask, Held, Unshared, What};
 use super::destination::Destination;
 use super::rules;
 use super::step::{FromStore, Step, Validated};
@@ -60,20 +60,14 @@ impl Planner<'_> {
             Lookup::Bypassed => (Step::Pass(to, Forward::Bypass), rules::HANDED_OVER),
             Lookup::Unshared(key) => {
                 let (why, _) = self.why_absent(uri, key);
-                match self.what_to_ask(rules::UNSHARED) {
-                    Ok(_) if planted::is(planted::Bug::HitForPass) => {
-                        (Step::Pass(to, why), rules::UNSHARED)
-                    }
-                    Ok(What::Whole) => {
-                        let ask = Ask { unshared: true, ..Ask::of(uri, key, why, None) };
+                let step = match self.head.method {
+                    Method::Head => Step::Pass(to, why),
+                    _ => {
                         let stamp = self.cache.watches.stamp(&uri);
-                        (Step::PassUnshared(to, ask, stamp), rules::UNSHARED)
+                        Step::PassUnshared(to, Unshared { uri, key, why, stamp })
                     }
-                    Ok(What::Range { .. } | What::Rest(_)) => {
-                        (Step::Pass(to, why), rules::UNSHARED)
-                    }
-                    Err(rule) => (Step::Pass(to, why), rule),
-                }
+                };
+                (step, rules::UNSHARED)
             }
             Lookup::Absent(key) => {
                 let (why, rule) = self.why_absent(uri, key);

@@ -119,12 +119,10 @@ impl<'x, C: Client> Exchange<'x, C> {
                     return Box::pin(upgrade::upgrade(self, to, &protocols, body)).await;
                 }
                 Step::Pass(to, why) => pass::pass(self, to, why, body, None).await?,
-                Step::PassUnshared(to, ask, _) if self.context.snapshot.cluster.is_some() => {
-                    Step::Fetch(to, ask)
+                Step::PassUnshared(to, of) if self.context.snapshot.cluster.is_some() => {
+                    Step::Fetch(to, of.ask())
                 }
-                Step::PassUnshared(to, ask, stamp) => {
-                    pass::pass(self, to, ask.why, body, Some((ask, stamp))).await?
-                }
+                Step::PassUnshared(to, of) => pass::pass(self, to, of.why, body, Some(of)).await?,
                 Step::LookUp(to) if tries.looks == LOOKS_MAX => Step::Pass(to, Forward::Miss),
                 Step::LookUp(to) => {
                     tries.looks += 1;
@@ -158,7 +156,7 @@ impl<'x, C: Client> Exchange<'x, C> {
                 Step::Serve(to, serving) => self.serve(to, serving).await,
                 Step::Stream(to, Streaming { refreshes: Some(ask), reader, head, provenance }) => {
                     let streaming = Streaming { refreshes: None, reader, head, provenance };
-                    runtime::boxed(self.hold_back(to, streaming, ask)).await?
+                    runtime::boxed(self.hold_back(to, streaming, *ask)).await?
                 }
                 Step::Stream(to, streaming) if streaming.head.source().is_some() => {
                     runtime::boxed(self.stream_in_form(to, streaming)).await?

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use cache::flight::{Lead, Reader};
 use cache::stored::{Head, Stored};
-use cache::watch::Stamp;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
 use config::Action;
@@ -17,7 +16,7 @@ use outcome::{Fault, Outcome, Refusal};
 use store::Key;
 use upstream::Answer;
 
-use super::ask::{Ask, Held};
+use super::ask::{Ask, Held, Unshared};
 use super::destination::Destination;
 use crate::cache_status::CacheStatus;
 use crate::client::Gone;
@@ -41,7 +40,7 @@ pub(crate) enum Step<'d> {
     Pass(&'d Destination<'d>, Forward),
     /// The same, but the response is stored if it may be, and if the URI has not changed since the
     /// stamp. No other request waits for it.
-    PassUnshared(&'d Destination<'d>, Ask, Stamp),
+    PassUnshared(&'d Destination<'d>, Unshared),
     /// Looks into the store.
     LookUp(&'d Destination<'d>),
     /// The same after another's fetch was not for this request; the next one would not be either.
@@ -99,7 +98,7 @@ pub(crate) struct Streaming {
     pub(crate) head: Arc<Head>,
     pub(crate) provenance: Provenance,
     /// What was asked, if a stale response may be served in place of one that breaks off.
-    pub(crate) refreshes: Option<Ask>,
+    pub(crate) refreshes: Option<Box<Ask>>,
 }
 
 /// Where a response came from.

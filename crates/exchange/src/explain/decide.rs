@@ -206,9 +206,9 @@ impl<'t> Explanator<'t> {
                 let rule = rule.unwrap_or_else(|| rules::bypass(why, self.bypassed(route), head));
                 self.passes(&self.context.forwarding(to, route), "pass", why, rule);
             }
-            Step::PassUnshared(to, ask, _) => {
+            Step::PassUnshared(to, of) => {
                 let rule = rule.unwrap_or(rules::UNSHARED);
-                self.passes(&self.context.forwarding(to, route), "fetch", ask.why, rule);
+                self.passes(&self.context.forwarding(to, route), "fetch", of.why, rule);
             }
             Step::ValidateByHead(to, of) => {
                 let rule = rule.unwrap_or(rules::URI_MISS);

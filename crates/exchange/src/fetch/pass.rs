@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use cache::paths::Paths;
 use cache::stored::{Head, Wire};
-use cache::watch::{Stamp, Watch};
+use cache::watch::Watch;
 use caching::cache_status::Forward;
 use caching::{HeadEffect, Response, TargetUri};
 use http1::{Method, ResponseHead};
@@ -26,7 +26,7 @@ use super::fill::{Filling, Into};
 use super::response::{cookie_lines, instants, prepare, storable_unshared, store, updated};
 use super::{Purpose, hierarchy, unanswered};
 use crate::Exchange;
-use crate::ask::{Ask, Held};
+use crate::ask::{Held, Unshared};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, RequestBody};
 use crate::course::Course;
@@ -43,7 +43,7 @@ pub(crate) async fn pass<'d, C: Client>(
     to: &'d Destination<'d>,
     why: Forward,
     body: &mut C::Body,
-    unshared: Option<(Ask, Stamp)>,
+    unshared: Option<Unshared>,
 ) -> Result<Step<'d>, Refusal> {
     let mut request = exchange.forwarding(to).request(Purpose::Pass(body.length()));
     let own = own_watch(exchange, to);
@@ -62,12 +62,13 @@ pub(crate) async fn pass<'d, C: Client>(
     match hierarchy::exchange(&forwarding, &request, &mut interim).await {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
-            if let Some((ask, stamp)) = unshared {
-                let (forwarding, at) = (exchange.forwarding(to), (stamp, exchange.began));
-                return match storable_unshared(&forwarding, &ask, at, &answer) {
-                    Ok((lead, storable)) => store(&forwarding, to, ask, lead, answer, storable),
-                    Err(rule) => Ok(Step::End(exchange.relay(&mut answer, why, Some(rule)).await)),
-                };
+            if let Some(of) = unshared {
+                let forwarding = exchange.forwarding(to);
+                if let Some(stored) = storable_unshared(&forwarding, of, exchange.began, &answer) {
+                    let (lead, storable) = stored;
+                    return store(&forwarding, to, of.ask(), lead, answer, storable);
+                }
+                return Ok(Step::End(exchange.relay(&mut answer, why, None).await));
             }
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
             if own.is_none() && !caching::invalidates(method, status) {

@@ -7,11 +7,10 @@ use cache::flight::{Lead, Settled};
 use cache::purge::{Resource, is_tag_field};
 use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, is_cookie_field, varies_of};
 use cache::variants::Place;
-use cache::watch::Stamp;
 use caching::range::ByteRange;
 use caching::{
-    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, Kept as Newer, NotStored,
-    Response, Storable, Validators,
+    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
+    Storable, Validators,
 };
 use config::Role;
 use http1::{Name, ResponseHead};
@@ -23,7 +22,7 @@ use upstream::Answer;
 use super::Forwarding;
 use super::continued::Kept;
 use super::fill::{Filling, Into};
-use crate::ask::{Ask, Held, What};
+use crate::ask::{Ask, Held, Unshared, What};
 use crate::cache_status::CacheStatus;
 use crate::destination::Destination;
 use crate::step::{Provenance, Serving, Step, Streaming};
@@ -101,34 +100,42 @@ fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) 
     }
 }
 
-/// Whether the answer to a request that was passed on while no request waits for another may be
-/// stored. The error is the token of the rule that forbids it.
+/// The answer to a request that was passed on while no request waits for another, if it may be
+/// stored.
 pub(super) fn storable_unshared(
     forwarding: &Forwarding<'_>,
-    ask: &Ask,
-    (stamp, began): (Stamp, Generation),
+    of: Unshared,
+    began: Generation,
     answer: &Answer,
-) -> Result<(Lead, (Head, Vec<u8>)), &'static str> {
-    if forbids_storing(forwarding, &answer.head.head()) {
-        return Err(NotStored::ResponseNoStore.explain().token);
+) -> Option<(Lead, (Head, Vec<u8>))> {
+    let head = answer.head.head();
+    if forbids_storing(forwarding, &head) {
+        return None;
     }
-    let storable = storable(forwarding, ask, answer, began).map_err(|why| why.explain().token)?;
+    if head.status != 200 && Wire(forwarding.head.fields).has("range") {
+        return None;
+    }
+    let storable = storable(forwarding, &of.ask(), answer, began).ok()?;
     let cache = &forwarding.worker.cache;
-    let is_first = cache.store.peek(&ask.key).is_none_or(|entry| entry.is_mark());
-    let watch = cache.watches.watch_since(ask.uri, stamp).filter(|_| is_first);
+    let is_first = cache.store.peek(&of.key).is_none_or(|entry| entry.is_mark());
     // Otherwise another response was stored first, or the URI may have changed.
-    let watch = watch.ok_or(Newer::Older.explain().token)?;
-    Ok((cache.flights.alone(ask.key, began, watch), storable))
+    let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|_| is_first)?;
+    Some((cache.flights.alone(of.key, began, watch), storable))
 }
 
-/// The usual answer that may not be stored, recognised by one look. `no-store` has exceptions:
-/// `must-understand`, and fields for this cache alone.
+/// The usual answers that may not be stored, recognised by one look. Others take the long way. A
+/// field for this cache alone may say otherwise.
 fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
-    let says = |token: &[u8]| head.fields.contains_token(Name::CacheControl, token);
+    const USUAL: [&[u8]; 5] = [
+        b"no-store",
+        b"private",
+        b"private, no-store",
+        b"no-cache, no-store, must-revalidate",
+        b"no-store, no-cache, must-revalidate",
+    ];
+    let control = head.fields.get(Name::CacheControl).unwrap_or_default();
     let targeted = forwarding.policy().targeted_fields;
-    says(b"no-store")
-        && !says(b"must-understand")
-        && !targeted.iter().any(|name| Wire(head.fields).has(name))
+    USUAL.contains(&control) && !targeted.iter().any(|name| Wire(head.fields).has(name))
 }
 
 /// The status of a response that is being stored, unless its URI has changed already.
@@ -295,7 +302,7 @@ pub(super) fn store<'d>(
             let kept = Kept::of(forwarding, &answer);
             let filling = Filling { place, head: Arc::clone(&head), into, kept };
             let reader = filling.start(worker, lead, answer.body, first);
-            let refreshes = forwarding.may_substitute(&ask).then_some(ask);
+            let refreshes = forwarding.may_substitute(&ask).then(|| Box::new(ask));
             Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes }))
         }
         Err(fault) => failed(forwarding, lead, fault),
@@ -446,8 +453,9 @@ fn lacks_tags(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
 /// client gets them.
 pub(super) fn cookie_lines(forwarding: &Forwarding<'_>, answer: &Answer) -> Vec<u8> {
     let mut lines = Vec::new();
-    if forwarding.policy_for_cookies().withholds_cookies() {
-        let fields = answer.head.head().fields;
+    let fields = answer.head.head().fields;
+    if fields.get(Name::SetCookie).is_some() && forwarding.policy_for_cookies().withholds_cookies()
+    {
         for field in fields.end_to_end().filter(|field| is_cookie_field(field.name())) {
             http1::write::parsed_field(&mut lines, field);
         }

@@ -1,5 +1,5 @@
-//! The rules of a history. Each is a function of the history alone, which may say less than it could
-//! where the history does not show what was stored, but never says what is not so.
+//! The rules of a history. Each is a function of the history alone, which may say less than it
+//! could where the history does not show what was stored, but never says what is not so.
 //!
 //! What is known of the store comes from the clients: when a client has got a whole response that
 //! may be stored, it is stored ([`Known`]), until something that the history shows may have removed
@@ -168,7 +168,7 @@ impl<'h> Checker<'h> {
         copies
     }
 
-    /// Whether the answer of a fetch was stored in the end, if its request was for a whole response.
+    /// Whether the answer of a fetch was stored in the end, if its request was for all of it.
     fn is_stored(&self, fetch: &Fetch) -> bool {
         let policy = self.policy(fetch.url);
         let fits = self.history.has_disk || policy.size as u64 <= OBJECT_BYTES_MAX;
@@ -176,8 +176,8 @@ impl<'h> Checker<'h> {
     }
 
     /// Whether a purge of anything came while a fetch was in flight. In memory, the record of the
-    /// purge is soon dropped. Then it is not known whether it concerned the fetch, so the response is
-    /// not stored, and an older one is removed.
+    /// purge is soon dropped. Then it is not known whether it concerned the fetch, so the response
+    /// is not stored, and an older one is removed.
     fn is_lost(&self, fetch: &Fetch) -> bool {
         let overlaps = |purge: &Purge| purge.end >= fetch.start && purge.start <= fetch.end;
         !self.history.has_disk && self.history.purges.iter().any(overlaps)

@@ -346,7 +346,7 @@ async fn herd(origin: Rc<Versions>, mut draw: Draw, number: usize) {
     }
 }
 
-/// A client that is given an answer of its own, and others that come after it, one by one.
+/// A client that is given its own answer, and others that come after it, one by one.
 async fn train(origin: Rc<Versions>, mut draw: Draw) {
     sleep(Duration::from_millis(draw.below(STORM_MS))).await;
     let mut asker = Asker::new(origin);
@@ -453,8 +453,9 @@ fn keeps_the_rules(seed: u64) {
     });
 }
 
-/// Seeds whose histories have broken a rule before, and seeds that were not tried before.
+/// Seeds that find the planted bugs, and a seed that was not tried before.
 #[test]
 fn no_history_breaks_a_rule() {
-    sim::check((0..12).chain(crate::storm::fresh(4)), keeps_the_rules);
+    const FOUND_A_BUG: [u64; 8] = [1, 2, 3, 4, 5, 8, 32, 41];
+    sim::check(FOUND_A_BUG.into_iter().chain(crate::storm::fresh(1)), keeps_the_rules);
 }
