@@ -44,10 +44,18 @@ impl Stored {
         }
     }
 
-    /// Whether both are the same response, whatever forms were made of it in between.
+    /// Whether both are the same response, whatever forms were made of it in between, and if a
+    /// purge has made one of them stale.
     pub fn shares_body(&self, other: &Stored) -> bool {
         match (self.forms(), other.forms()) {
             (Some(these), Some(others)) => Arc::ptr_eq(these.making(), others.making()),
+            (None, None) => {
+                let mut pieces = self.pieces.iter().zip(&*other.pieces);
+                self.head.meta.requested_ms == other.head.meta.requested_ms
+                    && self.place_away() == other.place_away()
+                    && self.pieces.len() == other.pieces.len()
+                    && pieces.all(|(this, other)| Arc::ptr_eq(this, other))
+            }
             _ => false,
         }
     }

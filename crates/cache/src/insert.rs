@@ -187,24 +187,28 @@ impl Cache {
         };
         let (now_ms, began) = (time::wall_ms(), resource.began());
         let is_whole = |entry: &Entry| matches!(entry, Entry::Response(_));
-        let purged_at = match began == self.purges.now() {
-            true => None,
-            false => match self.purges.judge(resource.known(), began).0 {
-                Verdict::Good => None,
-                Verdict::Stale(mark) => Some(mark.generation),
-                Verdict::Gone => {
-                    // A client has got the response already, so an older one must not follow.
-                    self.remove_older(&place.key, meta.requested_ms);
-                    return Err(Kept::Purged);
-                }
-            },
+        let purges_since = |began: Generation| match began == self.purges.now() {
+            true => Verdict::Good,
+            false => self.purges.judge(resource.known(), began).0,
         };
-        let is_purged = |began: Generation| purged_at.is_some_and(|at| began < at);
+        let purged_at = match purges_since(began) {
+            Verdict::Good => None,
+            Verdict::Stale(mark) => Some(mark.generation),
+            Verdict::Gone => {
+                // A client has got the response already, so an older one must not follow.
+                self.remove_older(&place.key, meta.requested_ms);
+                return Err(Kept::Purged);
+            }
+        };
         let edition = Edition::of(meta, is_whole(entry), now_ms);
-        let new = Edition { is_purged: is_purged(began), ..edition };
+        let new = Edition { is_purged: purged_at.is_some(), ..edition };
         for noted in storing.overlapping(rivals) {
             let Noted { edition, began } = noted.ok_or(Kept::Older)?;
-            let stored = Edition { is_purged: is_purged(began), ..edition };
+            let is_purged = match purged_at {
+                Some(at) => began < at,
+                None => purges_since(began) != Verdict::Good,
+            };
+            let stored = Edition { is_purged, ..edition };
             may_replace(&stored, &new, Fetches::Overlap)?;
         }
         // A whole response whose fetch began later replaces whatever is stored.

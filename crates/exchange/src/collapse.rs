@@ -69,8 +69,16 @@ impl<C: Client> Exchange<'_, C> {
         let refreshes = self.forwarding(to).may_substitute(&ask).then(|| Box::new(ask.clone()));
         let held = match found {
             Found::Stream(head) if !head.matches(&wire) => return Ok(Step::LookUp(to)),
-            // It would find the same fetch again for as long as its body arrives.
-            Found::Stream(head) if !self.may_share(&head) => return Ok(Step::LookUpAlone(to)),
+            Found::Stream(head) if !self.may_share(&head) => {
+                if head.meta.is_never_fresh() || self.arrived_ms <= head.meta.freshness.response_ms
+                {
+                    return Ok(Step::LookUpAlone(to));
+                }
+                // It has become stale while its body arrives. All who come now need another fetch,
+                // and may share it.
+                worker.cache.flights.retire(&reader);
+                return Ok(Step::LookUp(to));
+            }
             Found::Stream(head) => {
                 worker.io.counters.collapsed.add(1);
                 return Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes }));

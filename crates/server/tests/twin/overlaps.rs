@@ -255,6 +255,59 @@ fn a_fetch_that_a_purge_has_overtaken_replaces_nothing() {
     });
 }
 
+/// The answer to the fetch that a purge has overtaken comes first, with the later `Date`.
+#[test]
+fn a_response_requested_after_a_purge_replaces_what_the_purge_concerns() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f4/first?size=90&cc=max-age=1,stale-while-revalidate=600&etag=a";
+        world.origin.version.set(0);
+        let slow = runtime::spawn(async move { odd(target, "delay=2500").await });
+        sleep(Duration::from_millis(500)).await;
+        let purge = format!("url=http://site{}", target.replace('&', "%26"));
+        let purge =
+            format!("POST /purge?{purge}&soft HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge.as_bytes()).await.status, 200);
+        world.origin.version.set(1);
+        let after = runtime::spawn(async move { odd(target, "pause=4000").await });
+        sleep(Duration::from_millis(500)).await;
+        world.origin.version.set(0);
+        assert_eq!((version(&slow.await), version(&after.await)), (0, 1));
+        world.origin.version.set(2);
+        assert_eq!(version(&get(target, "").await), 1);
+    });
+}
+
+/// The purge replaces the stored entry by one that is stale, while it is validated.
+#[test]
+fn a_purge_during_a_validation_does_not_hide_that_it_failed() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/swr/purged?size=30&cc=max-age=1,stale-while-revalidate=600&etag=a";
+        get(target, "").await;
+        seconds(3).await;
+        let got = odd(target, "cc=private&delay=2000&etag=b").await;
+        assert_eq!(detail(&got), "stale-while-revalidate");
+        let purge = "POST /purge?prefix=site/swr/&soft HTTP/1.1\r\nHost: a\r\n\
+                     Content-Length: 0\r\n\r\n";
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge.as_bytes()).await.status, 200);
+        seconds(4).await;
+        assert_eq!((detail(&get(target, "").await), world.origin.count(target)), ("", 3));
+    });
+}
+
+/// A body that takes longer than the lifetime: who comes later cannot share it.
+#[test]
+fn a_herd_after_a_slow_body_has_become_stale_shares_one_fetch() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f7/body?size=900&cc=max-age=3&etag=a";
+        let first = runtime::spawn(async move { odd(target, "pause=9000").await });
+        seconds(5).await;
+        let all = herd(target, 6).await;
+        assert!(all.iter().all(|got| got.status == 200));
+        first.await;
+        assert_eq!(world.origin.count(target), 2);
+    });
+}
+
 #[test]
 fn what_a_range_drew_is_for_no_other_request() {
     each_way(reverse, async |world: Rc<World>| {
