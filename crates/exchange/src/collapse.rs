@@ -117,13 +117,13 @@ impl<C: Client> Exchange<'_, C> {
     pub(super) async fn hold_back<'d>(
         &mut self,
         to: &'d Destination<'d>,
-        streaming: Streaming,
-        ask: Ask,
+        mut streaming: Streaming,
     ) -> Result<Step<'d>, Refusal> {
+        let Some(ask) = streaming.refreshes.take() else { return Ok(Step::Stream(to, streaming)) };
         let most = self.context.worker.io.limits().limits.stream_window_bytes;
         match streaming.reader.ended(most).await {
             Some(Settled::Failed(Fault::Abandoned)) => Ok(Step::LookUp(to)),
-            Some(Settled::Failed(fault)) => self.failed(to, ask, fault),
+            Some(Settled::Failed(fault)) => self.failed(to, *ask, fault),
             _ => Ok(Step::Stream(to, streaming)),
         }
     }

@@ -37,7 +37,7 @@ use super::ask::Held;
 use super::destination::Destination;
 use super::fetch::{background, member, pass};
 use super::routing::Place;
-use super::step::{Ending, FromStore, Provenance, Serving, Step, Streaming};
+use super::step::{Ending, FromStore, Provenance, Serving, Step};
 use super::{Exchange, connect, digest_answer, member_calls, purge_method, route_answer, upgrade};
 use crate::client::Client;
 use crate::limits::BODIES_LOST_MAX;
@@ -154,9 +154,8 @@ impl<'x, C: Client> Exchange<'x, C> {
                     runtime::boxed(self.lead(to, ask, lead, is_shared)).await?
                 }
                 Step::Serve(to, serving) => self.serve(to, serving).await,
-                Step::Stream(to, Streaming { refreshes: Some(ask), reader, head, provenance }) => {
-                    let streaming = Streaming { refreshes: None, reader, head, provenance };
-                    runtime::boxed(self.hold_back(to, streaming, *ask)).await?
+                Step::Stream(to, streaming) if streaming.refreshes.is_some() => {
+                    runtime::boxed(self.hold_back(to, streaming)).await?
                 }
                 Step::Stream(to, streaming) if streaming.head.source().is_some() => {
                     runtime::boxed(self.stream_in_form(to, streaming)).await?
