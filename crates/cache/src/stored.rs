@@ -331,6 +331,10 @@ pub fn is_cookie_field(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"set-cookie")
 }
 
+fn is_range_field(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-range")
+}
+
 fn append(block: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Span {
     let name_start = block.len() as u32;
     for part in [name, b": ", value, b"\r\n"] {
@@ -572,7 +576,16 @@ impl Head {
         use_: &Use<'_>,
     ) {
         write::status_line(out, 206);
-        out.extend_from_slice(&self.block[self.fields_at as usize..]);
+        match self.has("content-range") {
+            false => out.extend_from_slice(&self.block[self.fields_at as usize..]),
+            // It means nothing in the stored response, which is whole (RFC 9110, 14.4).
+            true => {
+                for (name, value) in self.fields().filter(|(name, _)| !is_range_field(name)) {
+                    append(out, name, value);
+                }
+                out.extend_from_slice(self.via());
+            }
+        }
         let value = part.range.content_range(part.complete_bytes);
         append(out, b"Content-Range", value.as_bytes());
         append_framing(out, framing);
@@ -584,7 +597,7 @@ impl Head {
     pub fn append_parts(&self, out: &mut Vec<u8>, boundary: &str, body_bytes: u64, use_: &Use<'_>) {
         write::status_line(out, 206);
         for (name, value) in self.fields() {
-            if !name.eq_ignore_ascii_case(b"content-type") {
+            if !name.eq_ignore_ascii_case(b"content-type") && !is_range_field(name) {
                 append(out, name, value);
             }
         }

@@ -131,8 +131,8 @@ pub enum NotStored {
     PostNotForGet,
     /// 1xx: not a final response.
     NotFinal,
-    /// A 206 that is not a single requested part with a known complete length; another status with
-    /// `Content-Range`; a 304, a 412 or a 416: neither a representation nor a known part of one.
+    /// A 206 that is not a single requested part with a known complete length; a 304 by itself; a
+    /// 412 or a 416: neither a representation nor a known part of one.
     Incomplete,
     /// The request asked for a range, and the response is neither the whole nor a part: the range
     /// may be what drew it. Used by callers, who know what they have asked for.
@@ -479,8 +479,6 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
             Some(ContentRange::of(response.fields).ok_or(NotStored::Incomplete)?)
         }
         206 | 304 | 412 | 416 => return Err(NotStored::Incomplete),
-        // It is uncertain what such a body is a part of (RFC 9110, 14.4).
-        _ if response.fields.has("content-range") => return Err(NotStored::Incomplete),
         _ => None,
     };
     let directives = Directives::of(response.fields, policy);
