@@ -510,6 +510,16 @@ impl Fill {
         Poll::Pending
     }
 
+    /// Waits until no reader is behind the window.
+    pub fn poll_caught_up(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.flight().state);
+        if state.behind == 0 {
+            return Poll::Ready(());
+        }
+        state.filler = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// Waits until a reader has all bytes so far and wants more. Call it together with
     /// [`Fill::poll_room`].
     pub fn poll_starving(&self, cx: &mut Context<'_>) -> Poll<()> {

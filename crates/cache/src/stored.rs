@@ -488,7 +488,10 @@ impl Stored {
 
     /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
     pub fn under(&self, head: Head) -> Stored {
-        let checked = match head.resource.began() == self.head.resource.began() {
+        // A head without the mark of a purge must be judged by that purge again.
+        let is_as_checked =
+            head.purged == self.head.purged && head.resource.began() == self.head.resource.began();
+        let checked = match is_as_checked {
             true => self.checked.load(Ordering::Relaxed),
             false => head.resource.began(),
         };

@@ -162,11 +162,11 @@ bugs! {
     BoostMaskNotPassed = "boost-mask", "a wait does not pass on its signal mask",
         "differential: random_programs_do_the_same_boosted";
     PartOverWhole = "part-over-whole", "a part replaces a whole response that may be used",
-        "caching: replacing::tests::a_usable_whole_outlives_every_part";
+        "twin: histories::no_history_breaks_a_rule";
     OlderOverNewer = "older-over-newer", "an older response replaces a newer one",
         "twin: histories::no_history_breaks_a_rule";
     PurgedOverNewer = "purged-over-newer", "what a soft purge overtook replaces what came after it",
-        "caching: replacing::tests::the_rule_is_the_table";
+        "twin: histories::no_history_breaks_a_rule";
     UnstorableDrops = "unstorable-drops", "an answer that may not be stored removes the stored one",
         "twin: histories::no_history_breaks_a_rule";
     HitForPass = "hit-for-pass", "nothing is stored for a while after such an answer",
@@ -176,6 +176,8 @@ bugs! {
     CookieShared = "cookie-shared", "a response that sets a cookie is stored with it",
         "twin: histories::no_history_breaks_a_rule";
     ShortLifeRefetched = "short-life-refetched", "a response with a short life is fetched twice",
+        "twin: histories::no_history_breaks_a_rule";
+    SlowReaderWaits = "slow-reader-waits", "a body on its way to the disk waits for slow readers",
         "twin: histories::no_history_breaks_a_rule";
 }
 

@@ -150,7 +150,12 @@ impl Task {
     async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
         loop {
             match &self.writer {
-                Some(writer) => writer.room(DISK_ROOM_WAIT).await,
+                Some(writer) => {
+                    writer.room(DISK_ROOM_WAIT).await;
+                    if planted::is(planted::Bug::SlowReaderWaits) {
+                        std::future::poll_fn(|cx| self.fill.poll_caught_up(cx)).await;
+                    }
+                }
                 None => self.patience.room(&self.fill, self.window()).await?,
             }
             let mut parts = Parts::default();

@@ -294,6 +294,25 @@ fn a_purge_during_a_validation_does_not_hide_that_it_failed() {
     });
 }
 
+/// The stored response is marked as purged before a 304 to an older request confirms it.
+#[test]
+fn a_confirmation_from_before_a_purge_does_not_undo_the_purge() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f4/confirmed?size=30&cc=max-age=600&etag=a";
+        get(target, "").await;
+        let fields = "Cache-Control: no-cache\r\nX-Answer: delay=2000\r\n";
+        let slow = runtime::spawn(async move { get(target, fields).await });
+        sleep(Duration::from_millis(500)).await;
+        let purge = "POST /purge?prefix=site/f4/&soft HTTP/1.1\r\nHost: a\r\n\
+                     Content-Length: 0\r\n\r\n";
+        assert_eq!(Client::to(ADMIN).await.unwrap().ask(purge.as_bytes()).await.status, 200);
+        assert_eq!(get(target, "Cache-Control: only-if-cached\r\n").await.status, 504);
+        assert_eq!(slow.await.status, 200);
+        get(target, "").await;
+        assert_eq!(world.origin.count(target), 3);
+    });
+}
+
 /// A body that takes longer than the lifetime: who comes later cannot share it.
 #[test]
 fn a_herd_after_a_slow_body_has_become_stale_shares_one_fetch() {

@@ -154,10 +154,10 @@ impl<'h> Checker<'h> {
             let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
             let policy = self.policy(fetch.url);
             let is_whole = request.what.kind == Kind::Get && answer.status == 200;
-            // If the rest of stored parts does not fit them, the request is passed on.
+            // If a range of ours drew an error, the request is passed on without it.
             let is_passed = answer.cache_status.starts_with("plimsoll; fwd=partial")
                 && !answer.cache_status.ends_with("; stored");
-            if !is_whole || is_passed || !self.is_stored(fetch) {
+            if !is_whole || is_passed || !self.is_stored(fetch) || self.is_after_a_part(fetch) {
                 continue;
             }
             // `Date` has no fractions of a second.
@@ -173,6 +173,17 @@ impl<'h> Checker<'h> {
         let policy = self.policy(fetch.url);
         let fits = self.history.has_disk || policy.size as u64 <= OBJECT_BYTES_MAX;
         fetch.is_storable(policy) && fits && !self.is_lost(fetch)
+    }
+
+    /// Whether a part of a later response may have been stored while a fetch was in flight. An
+    /// older response does not replace it.
+    fn is_after_a_part(&self, fetch: &Fetch) -> bool {
+        self.history.fetches.iter().any(|other| {
+            let is_part = other.status == 206 || other.fault == Some(Fault::Cut);
+            let of = other.url == fetch.url && other.variant == fetch.variant;
+            let is_later = other.start >= fetch.start || other.dated >= fetch.dated;
+            of && is_part && is_later && other.start <= fetch.end && other.end >= fetch.start
+        })
     }
 
     /// Whether a purge of anything came while a fetch was in flight. In memory, the record of the
@@ -257,23 +268,37 @@ impl<'h> Checker<'h> {
             if later.what.max_stale || own {
                 continue;
             }
-            let fetched = fetch.map_or(0, |fetch| fetch.start);
             let variant = self.variant(&later.what);
-            let newer = self.answers().find(|(earlier, answer, fetch)| {
+            let newer = self.answers().find(|(earlier, answer, newer)| {
+                // An answer that came after another one was stored is for one client.
+                let is_older = answer.cache_status.ends_with("; detail=older");
                 let is_stored = answer.cache_status.starts_with("plimsoll; hit")
-                    || fetch.is_some_and(|fetch| self.is_stored(fetch))
+                    || newer.is_some_and(|newer| self.is_stored(newer) && !is_older)
                         && earlier.what.kind == Kind::Get
                         && answer.status == 200;
                 let is_same =
                     earlier.what.url == later.what.url && self.variant(&earlier.what) == variant;
                 let is_newer = answer.version.is_some_and(|newer| newer > version)
-                    && fetch.is_some_and(|fetch| fetch.start > fetched + SKEW);
+                    && newer.is_some_and(|newer| self.is_newer(newer, fetch));
                 is_same && is_stored && is_newer && earlier.end < later.start
             });
             if let Some((earlier, ..)) = newer {
                 self.broken(rule, later, format!("older than what came before:\n    {earlier}"));
             }
         }
+    }
+
+    /// Whether a response is newer than another one that its fetch may overlap: a purge came
+    /// between their requests, or its request and its `Date` are later.
+    fn is_newer(&self, fetch: &Fetch, than: Option<&Fetch>) -> bool {
+        let Some(than) = than else { return fetch.start > SKEW };
+        let is_between = |purge: &Purge| {
+            let is_one = purge.start > than.start && purge.end + SKEW < fetch.start;
+            is_one && purge.urls.contains(&fetch.url)
+        };
+        let is_after = than.end.saturating_add(SKEW) < fetch.start;
+        let is_later = fetch.dated >= than.dated && fetch.start > than.start + SKEW;
+        is_after || is_later || self.history.purges.iter().any(is_between)
     }
 
     fn nothing_outlives_a_change_or_a_purge(&mut self) {
@@ -373,9 +398,8 @@ impl<'h> Checker<'h> {
             let policy = self.policy(url);
             let is_usual = |fetch: &Fetch| fetch.method != "GET" || fetch.is_storable(policy);
             let all_usual = history.fetches.iter().filter(of).filter(overlaps).all(is_usual);
-            // Requests do not wait for each other after an answer that may not be stored, or after
-            // a HEAD that has shown another version.
-            let plain = |fetch: &&Fetch| !fetch.has_range;
+            // Requests do not wait for each other after an answer that may not be stored.
+            let plain = |fetch: &&Fetch| fetch.method == "GET" && !fetch.has_range;
             let before = history.fetches.iter().filter(of).filter(plain).filter(|f| f.end < start);
             let last = before.max_by_key(|fetch| fetch.end);
             let all_usual = all_usual && last.is_none_or(|fetch| fetch.is_storable(policy));
@@ -407,6 +431,10 @@ impl<'h> Checker<'h> {
         let rule = "a slow client delays no other";
         for (request, _, fetch) in self.answers() {
             let Some(fetch) = fetch else { continue };
+            if !self.history.has_disk && self.policy(fetch.url).size as u64 > OBJECT_BYTES_MAX {
+                // A fetch whose body goes nowhere waits a while for slow readers.
+                continue;
+            }
             let needed = request.start.max(fetch.start + fetch.needs);
             // Another fetch before it may have failed.
             let fails = self.history.fetches.iter().any(|other| {

@@ -29,6 +29,32 @@ pub(super) enum Kind {
     Change(&'static str),
 }
 
+/// How the origin is to answer a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// As the policy of the URL says.
+    Usual,
+    /// As if for this client alone.
+    Odd,
+    /// The body breaks off ...
+    Cut,
+    /// ... or there is no answer.
+    Gone,
+    /// The head comes late, with a `Date` of its own instant.
+    Late,
+    /// At once, with a body that takes seconds.
+    Long,
+}
+
+/// The words for them in `X-Wish`.
+pub(super) const WISHES: [(Wish, &str); 5] = [
+    (Wish::Odd, "odd"),
+    (Wish::Cut, "cut"),
+    (Wish::Gone, "gone"),
+    (Wish::Late, "late"),
+    (Wish::Long, "long"),
+];
+
 /// What a client asks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct What {
@@ -40,8 +66,7 @@ pub(super) struct What {
     /// The directive of a reload.
     pub(super) reload: Option<&'static str>,
     pub(super) max_stale: bool,
-    /// The origin has an answer for this client alone.
-    pub(super) odd: bool,
+    pub(super) wish: Wish,
     /// It has a cookie.
     pub(super) known: bool,
     pub(super) slow: bool,
@@ -51,9 +76,9 @@ pub(super) struct What {
 impl What {
     /// A plain GET.
     pub(super) fn get(url: usize, variant: u8, (at, over): (&'static str, Version)) -> What {
-        let (reload, herd) = (None, None);
-        let [max_stale, odd, known, slow] = [false; 4];
-        What { kind: Kind::Get, url, variant, at, over, reload, max_stale, odd, known, slow, herd }
+        let (kind, wish, reload, herd) = (Kind::Get, Wish::Usual, None, None);
+        let [max_stale, known, slow] = [false; 3];
+        What { kind, url, variant, at, over, reload, max_stale, wish, known, slow, herd }
     }
 
     /// Any request.
@@ -75,7 +100,7 @@ impl What {
             kind,
             reload: draw.of(&[None, None, None, None, Some("no-cache"), Some("max-age=0")]),
             max_stale: draw.below(16) == 0,
-            odd: draw.below(8) == 0,
+            wish: if draw.below(8) == 0 { Wish::Odd } else { Wish::Usual },
             known: draw.below(2) == 0,
             ..get
         }
@@ -103,10 +128,11 @@ impl What {
             (None, true) => text += "Cache-Control: max-stale\r\n",
             (None, false) => {}
         }
-        for (is, line) in [(self.odd, "X-Odd: 1\r\n"), (self.known, "Cookie: id=known\r\n")] {
-            if is {
-                text += line;
-            }
+        if let Some((_, word)) = WISHES.iter().find(|(wish, _)| *wish == self.wish) {
+            text += &format!("X-Wish: {word}\r\n");
+        }
+        if self.known {
+            text += "Cookie: id=known\r\n";
         }
         text + "\r\n"
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::time::{Instant, now, sleep, wall_ms};
 
+use super::client::{WISHES, Wish};
 use super::{Fault, Fetch, Framing, History, Micros, NEVER, Policy, Ranges, Validator};
 use crate::origin::{Line, Seen, http_date, part_of};
 use crate::storm::Draw;
@@ -25,6 +26,8 @@ const OTHER_BYTES: usize = 64;
 /// In so many pieces a slow body comes.
 const PIECES: u64 = 4;
 const BLOCK_BYTES: usize = 16;
+/// How long an answer takes for which a client wishes that.
+const LATE_MS: u64 = 2500;
 /// Longer than the proxy waits.
 const STALL: Duration = Duration::from_secs(20);
 
@@ -157,15 +160,26 @@ impl Versions {
         let version = self.version(url, &policy);
         let variant = u8::from(policy.varies && seen.field("x-v") == Some("1"));
         let is_hit_by_fault = draw.below(100) < policy.faults_percent;
-        let fault = if is_safe && seen.field("x-odd").is_some() {
-            Some(policy.odd)
-        } else {
-            (is_safe && is_hit_by_fault).then(|| draw.of(&policy.faults))
+        let wish = WISHES.iter().find(|(_, word)| is_safe && seen.field("x-wish") == Some(word));
+        let wish = wish.map_or(Wish::Usual, |(wish, _)| *wish);
+        let fault = match wish {
+            Wish::Usual => (is_safe && is_hit_by_fault).then(|| draw.of(&policy.faults)),
+            Wish::Odd => Some(policy.odd),
+            Wish::Cut => Some(Fault::Cut),
+            Wish::Gone => Some(Fault::Gone),
+            Wish::Late | Wish::Long => None,
         };
         let is_late = policy.always_late || draw.below(2) == 0;
         let head_ms = if is_late { policy.head_ms } else { 0 };
         let body_ms = if draw.below(2) == 0 { policy.body_ms } else { 0 };
-        let said = Said { policy: &policy, number, url, variant, version, fault, seen };
+        let (head_ms, body_ms) = match wish {
+            Wish::Late => (LATE_MS, body_ms),
+            Wish::Long => (0, LATE_MS),
+            _ => (head_ms, body_ms),
+        };
+        let date_after_ms = if wish == Wish::Late && policy.dated { head_ms } else { 0 };
+        let date_ms = wall_ms() + date_after_ms;
+        let said = Said { policy: &policy, number, url, variant, version, fault, seen, date_ms };
         let (status, head, content) = said.response();
         let cookie = head.contains("\r\nSet-Cookie:");
         let has_range = seen.field("range").is_some();
@@ -175,6 +189,7 @@ impl Versions {
             method: seen.method.clone(),
             has_range,
             start: self.now(),
+            dated: self.now() + date_after_ms * 1000,
             end: NEVER,
             needs: (head_ms + if content.is_empty() { 0 } else { body_ms }) * 1000,
             version,
@@ -196,6 +211,8 @@ struct Said<'s> {
     version: u32,
     fault: Option<Fault>,
     seen: &'s Seen,
+    /// For `Date`.
+    date_ms: u64,
 }
 
 impl Said<'_> {
@@ -231,7 +248,7 @@ impl Said<'_> {
         let mut head = format!("HTTP/1.1 {status} Fine\r\nX-Fetch: {}\r\n", self.number);
         head += &format!("X-Version: {version}\r\nSurrogate-Key: t{}\r\n", self.url % 2);
         if policy.dated {
-            head += &format!("Date: {}\r\n", http_date(wall_ms()));
+            head += &format!("Date: {}\r\n", http_date(self.date_ms));
         }
         if policy.varies {
             head += "Vary: X-V\r\n";

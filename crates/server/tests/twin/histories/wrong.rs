@@ -28,6 +28,7 @@ impl History {
         self.fetches.push(Fetch {
             method,
             start,
+            dated: start,
             end,
             needs,
             version,
