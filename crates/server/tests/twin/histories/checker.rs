@@ -154,7 +154,7 @@ impl<'h> Checker<'h> {
             let (Some(fetch), Some(version)) = (fetch, answer.version) else { continue };
             let policy = self.policy(fetch.url);
             let is_whole = request.what.kind == Kind::Get && answer.status == 200;
-            // If a range of ours drew an error, the request is passed on without it.
+            // If our own range drew an error, the request is passed on without it.
             let is_passed = answer.cache_status.starts_with("plimsoll; fwd=partial")
                 && !answer.cache_status.ends_with("; stored");
             if !is_whole || is_passed || !self.is_stored(fetch) || self.is_after_a_part(fetch) {

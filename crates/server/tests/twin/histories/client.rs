@@ -40,7 +40,7 @@ pub(super) enum Wish {
     Cut,
     /// ... or there is no answer.
     Gone,
-    /// The head comes late, with a `Date` of its own instant.
+    /// The head comes late, with the `Date` of that instant.
     Late,
     /// At once, with a body that takes seconds.
     Long,

@@ -85,7 +85,7 @@ struct Policy {
     /// What goes wrong with so many of a hundred answers.
     faults: Vec<Fault>,
     faults_percent: u64,
-    /// The answer to a client that wishes for one of its own.
+    /// The answer to a client that wishes for an odd one.
     odd: Fault,
     ranges: Ranges,
     /// A client without a cookie is given one.
