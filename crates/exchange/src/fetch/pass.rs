@@ -64,11 +64,12 @@ pub(crate) async fn pass<'d, C: Client>(
             let mut answer = exchange.forwarding(to).ruled(answer);
             if let Some(of) = unshared {
                 let forwarding = exchange.forwarding(to);
-                if let Some(stored) = storable_unshared(&forwarding, of, exchange.began, &answer) {
-                    let (lead, storable) = stored;
-                    return store(&forwarding, to, of.ask(), lead, answer, storable);
-                }
-                return Ok(Step::End(exchange.relay(&mut answer, why, None).await));
+                return match storable_unshared(&forwarding, of, exchange.began, &answer) {
+                    Ok((lead, storable)) => {
+                        store(&forwarding, to, of.ask(), lead, answer, storable)
+                    }
+                    Err(rule) => Ok(Step::End(exchange.relay(&mut answer, why, rule).await)),
+                };
             }
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
             if own.is_none() && !caching::invalidates(method, status) {

@@ -9,8 +9,8 @@ use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, is_cookie_field, 
 use cache::variants::Place;
 use caching::range::ByteRange;
 use caching::{
-    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
-    Storable, Validators,
+    ContentRange, Edition, Exchange as Instants, Explain, Failure, Fetches, FieldSource,
+    Kept as Newer, NotStored, Response, Storable, Validators, may_replace,
 };
 use config::Role;
 use http1::{Name, ResponseHead};
@@ -29,6 +29,9 @@ use crate::step::{Provenance, Serving, Step, Streaming};
 
 /// The step that follows an answer, for the request that led the fetch.
 type Next<'d> = Result<Step<'d>, Refusal>;
+
+/// A head to be stored, and the lines that only the first client gets.
+type Prepared = (Head, Vec<u8>);
 
 /// Settles the flight, changes the store, and returns the next step.
 pub(super) fn handle<'d>(
@@ -101,26 +104,32 @@ fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) 
 }
 
 /// The answer to a request that was passed on while no request waits for another, if it may be
-/// stored.
+/// stored. The error is the token of the rule by which a storable answer is not stored.
 pub(super) fn storable_unshared(
     forwarding: &Forwarding<'_>,
     of: Unshared,
     began: Generation,
     answer: &Answer,
-) -> Option<(Lead, (Head, Vec<u8>))> {
+) -> Result<(Lead, Prepared), Option<&'static str>> {
     let head = answer.head.head();
     if forbids_storing(forwarding, &head) {
-        return None;
+        return Err(None);
     }
     if head.status != 200 && Wire(forwarding.head.fields).has("range") {
-        return None;
+        return Err(None);
     }
-    let storable = storable(forwarding, &of.ask(), answer, began).ok()?;
-    let cache = &forwarding.worker.cache;
-    let is_first = cache.store.peek(&of.key).is_none_or(|entry| entry.is_mark());
-    // Otherwise another response was stored first, or the URI may have changed.
-    let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|_| is_first)?;
-    Some((cache.flights.alone(of.key, began, watch), storable))
+    let storable = storable(forwarding, &of.ask(), answer, began).map_err(|_| None)?;
+    let (cache, now_ms) = (&forwarding.worker.cache, time::wall_ms());
+    // Nothing was stored when the request was sent, so the fetch of a stored response overlaps.
+    let is_newest = cache.store.peek(&of.key).is_none_or(|there| {
+        there.meta().is_none_or(|meta| {
+            let [stored, new] = [meta, &storable.0.meta].map(|of| Edition::of(of, true, now_ms));
+            began == cache.purges.now() && may_replace(&stored, &new, Fetches::Overlap).is_ok()
+        })
+    });
+    let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|_| is_newest);
+    let watch = watch.ok_or(Some(Newer::Older.explain().token))?;
+    Ok((cache.flights.alone(of.key, began, watch), storable))
 }
 
 /// The usual answers that may not be stored, recognised by one look. Others take the long way. A
@@ -270,7 +279,7 @@ pub(super) fn store<'d>(
     ask: Ask,
     lead: Lead,
     mut answer: Answer,
-    (head, own_lines): (Head, Vec<u8>),
+    (head, own_lines): Prepared,
 ) -> Next<'d> {
     let worker = forwarding.worker;
     worker.io.counters.misses.add(1);
@@ -362,7 +371,7 @@ fn storable(
     ask: &Ask,
     answer: &Answer,
     began: Generation,
-) -> Result<(Head, Vec<u8>), NotStored> {
+) -> Result<Prepared, NotStored> {
     let head = answer.head.head();
     let (asked, got) = (Wire(forwarding.head.fields), Wire(head.fields));
     let response = Response { status: head.status, fields: &got };
@@ -395,7 +404,7 @@ pub(super) fn prepare(
     answer: &Answer,
     storable: Storable,
     began: Generation,
-) -> Result<(Head, Vec<u8>), NotStored> {
+) -> Result<Prepared, NotStored> {
     let head = answer.head.head();
     let length = answer.body.length().bytes();
     let part = storable.part;

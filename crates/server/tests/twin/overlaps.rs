@@ -92,6 +92,22 @@ fn requests_that_waited_for_an_answer_for_one_client_are_stored() {
 }
 
 #[test]
+fn of_two_requests_that_do_not_wait_for_each_other_the_newer_response_is_stored() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f1/newer?size=30&cc=max-age=600&etag=a&late=2000";
+        world.origin.version.set(0);
+        odd(target, "cc=private&late=0").await;
+        let one = runtime::spawn(async move { get(target, "").await });
+        sleep(Duration::from_millis(1200)).await;
+        world.origin.version.set(1);
+        let two = runtime::spawn(async move { get(target, "").await });
+        assert_eq!((version(&one.await), version(&two.await)), (0, 1));
+        assert_eq!(version(&get(target, "").await), 1);
+        assert_eq!(world.origin.count(target), 3);
+    });
+}
+
+#[test]
 fn an_answer_for_one_client_keeps_the_stale_response() {
     each_way(reverse, async |_: Rc<World>| {
         for (at, answer) in FOR_ONE.into_iter().enumerate() {

@@ -168,7 +168,7 @@ pub(crate) async fn everybody(world: Rc<World>, seed: u64) -> u64 {
 }
 
 /// Seeds that were not tried before.
-pub(crate) fn fresh(count: u64) -> impl Iterator<Item = u64> {
+fn fresh(count: u64) -> impl Iterator<Item = u64> {
     use std::hash::{BuildHasher, RandomState};
     let first = RandomState::new().hash_one(0) >> 16;
     first..first + count

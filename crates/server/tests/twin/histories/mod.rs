@@ -545,9 +545,9 @@ fn keeps_the_rules(seed: u64) {
     });
 }
 
-/// Seeds that find the planted bugs, and a seed that was not tried before.
+/// Seeds that find the planted bugs. `PLIMSOLL_SEEDS` tries others.
 #[test]
 fn no_history_breaks_a_rule() {
     const FOUND_A_BUG: [u64; 10] = [1, 3, 4, 5, 7, 8, 23, 25, 27, 55];
-    sim::check(FOUND_A_BUG.into_iter().chain(crate::storm::fresh(1)), keeps_the_rules);
+    sim::check(FOUND_A_BUG, keeps_the_rules);
 }
