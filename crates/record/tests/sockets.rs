@@ -178,10 +178,12 @@ fn upstream() -> u16 {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            let mut buffer = [0; 4096];
-            while !buffer.windows(4).any(|end| end == b"\r\n\r\n") {
-                if stream.read(&mut buffer).unwrap_or(0) == 0 {
-                    break;
+            // A request may come in several pieces.
+            let (mut had, mut buffer) = (Vec::new(), [0; 4096]);
+            while !had.windows(4).any(|end| end == b"\r\n\r\n") {
+                match stream.read(&mut buffer).unwrap_or(0) {
+                    0 => break,
+                    bytes => had.extend_from_slice(&buffer[..bytes]),
                 }
             }
             let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 50\r\n\r\n");
