@@ -150,7 +150,7 @@ impl Cache {
         entry: Entry,
         disk: Disk,
     ) -> Result<(), &'static str> {
-        let among = self.place_now(place);
+        let among = if storing.is_alone() { None } else { self.place_now(place) };
         if among.is_some() && matches!(disk, Disk::End(_)) {
             return Err("written-elsewhere");
         }

@@ -52,15 +52,16 @@ impl FieldSource for Wire<'_> {
         self.0.values(name.as_bytes())
     }
 
+    /// Inlined, because nearly every caller's name is a constant, whose number the compiler finds.
+    #[inline(always)]
     fn first<'a>(&'a self, name: &str) -> Option<&'a [u8]> {
         match http1::Name::from_token(name.as_bytes()) {
-            http1::Name::Other => {
-                self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|f| f.1)
-            }
+            http1::Name::Other => self.0.values(name.as_bytes()).next(),
             id => self.0.get(id),
         }
     }
 
+    #[inline(always)]
     fn has(&self, name: &str) -> bool {
         self.first(name).is_some()
     }

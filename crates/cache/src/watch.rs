@@ -231,6 +231,13 @@ pub struct Storing<'w> {
 }
 
 impl Storing<'_> {
+    /// Whether no other fetch of the URI is in flight, and nothing was stored since the fetch of
+    /// this insertion began. Then what the URI's responses vary by is still as it was.
+    pub fn is_alone(&self) -> bool {
+        let notes = self.watched.counts.notes.load(Ordering::Acquire);
+        self.watched.watches == 1 && notes == self.noted
+    }
+
     /// The responses that were stored since the fetch of this insertion began: under this key, or
     /// under any key of the URI. `None` stands for a response of which too many others left no
     /// note.

@@ -21,10 +21,8 @@
 use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
-use std::future::{Future, poll_fn};
 use std::io::Write as _;
 use std::panic::PanicHookInfo;
-use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -133,10 +131,11 @@ impl Drop for OfCore {
 
 /// A panic has unwound to a guard.
 #[cold]
-fn unwound(request: Option<&str>) {
-    // `HAS_PANICKED`: the hook is in force, and the panic was not one that was caught.
+fn unwound(request: Option<&Request<'_>>) {
+    // `HAS_PANICKED`: the hook is in force, and the panic was not one that was caught. Otherwise
+    // the guard is dropped with a request that was given up.
     if IS_CORE.get() && HAS_PANICKED.get() {
-        end(request);
+        end(request.map(ToString::to_string).as_deref());
     }
 }
 
@@ -156,6 +155,12 @@ impl<'r> Serving<'r> {
         Serving(Request::Received(bytes))
     }
 
+    /// The request with this head. The guard may be held while the request waits.
+    #[inline]
+    pub fn head(head: &'r RequestHead<'r>) -> Serving<'r> {
+        Serving(Request::Head(head))
+    }
+
     /// The request is served, or waits.
     #[inline]
     pub fn done(self) {
@@ -165,7 +170,7 @@ impl<'r> Serving<'r> {
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        unwound(Some(&self.0.to_string()));
+        unwound(Some(&self.0));
     }
 }
 
@@ -183,20 +188,6 @@ impl fmt::Display for Request<'_> {
             }
         }
     }
-}
-
-/// Completes `serving` with this request named in each of its turns.
-pub async fn serve<T>(
-    head: &RequestHead<'_>,
-    mut serving: Pin<&mut (impl Future<Output = T> + ?Sized)>,
-) -> T {
-    poll_fn(|cx| {
-        let named = Serving(Request::Head(head));
-        let polled = serving.as_mut().poll(cx);
-        named.done();
-        polled
-    })
-    .await
 }
 
 /// Text of others: escaped, except that a line feed begins an indented line, and cut.

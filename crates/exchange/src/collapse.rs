@@ -81,7 +81,8 @@ impl<C: Client> Exchange<'_, C> {
             }
             Found::Stream(head) => {
                 worker.io.counters.collapsed.add(1);
-                return Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes }));
+                let streaming = Streaming { reader, head, provenance, refreshes };
+                return Ok(Step::Stream(to, Box::new(streaming)));
             }
             Found::Settled(Settled::Stored(stored)) => Held::Whole(stored),
             Found::Settled(Settled::Part(partial)) => Held::Part(partial),
@@ -117,7 +118,7 @@ impl<C: Client> Exchange<'_, C> {
     pub(super) async fn hold_back<'d>(
         &mut self,
         to: &'d Destination<'d>,
-        mut streaming: Streaming,
+        mut streaming: Box<Streaming>,
     ) -> Result<Step<'d>, Refusal> {
         let Some(ask) = streaming.refreshes.take() else { return Ok(Step::Stream(to, streaming)) };
         let most = self.context.worker.io.limits().limits.stream_window_bytes;

@@ -70,22 +70,22 @@ impl<C: Client> Exchange<'_, C> {
     pub(crate) async fn stream_in_form<'d>(
         &mut self,
         to: &'d Destination<'d>,
-        streaming: Streaming,
+        streaming: Box<Streaming>,
     ) -> Result<Step<'d>, Refusal> {
-        let Streaming { head, provenance, .. } = &streaming;
+        let Streaming { head, provenance, .. } = &*streaming;
         let wish = self.wish(to);
         if let Some(head) = wish.not_modified(head) {
             return Ok(Step::End(self.send_not_modified(&head, provenance).await));
         }
         if !wish.cannot_read(head.source()) {
-            return Ok(Step::End(self.stream(to, streaming).await));
+            return Ok(Step::End(self.stream(to, *streaming).await));
         }
         // What does not stay in memory has no forms: the client must not wait for all of it.
         let most = self.context.worker.cache.memory_object_bytes_max();
         if !wish.decodes(head) || head.announced_length.is_some_and(|bytes| bytes > most) {
             return Ok(self.unreadable(to));
         }
-        let Streaming { reader, provenance, .. } = streaming;
+        let Streaming { reader, provenance, .. } = *streaming;
         loop {
             match reader.next().await {
                 Ok(Next::End) => break,
@@ -109,7 +109,7 @@ impl<C: Client> Exchange<'_, C> {
     fn unreadable<'d>(&self, to: &'d Destination<'d>) -> Step<'d> {
         match self.planner().wants_only_stored() {
             true => Step::Refuse(Refusal::OnlyIfCached),
-            false => Step::Pass(to, Forward::VaryMiss),
+            false => Step::Pass(to, Forward::VaryMiss, None),
         }
     }
 

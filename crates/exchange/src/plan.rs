@@ -57,15 +57,15 @@ impl Planner<'_> {
             {
                 only_if_cached(rules::ONLY_IF_CACHED)
             }
-            Lookup::Bypassed => (Step::Pass(to, Forward::Bypass), rules::HANDED_OVER),
+            Lookup::Bypassed => (Step::Pass(to, Forward::Bypass, None), rules::HANDED_OVER),
             Lookup::Unshared(key) => {
                 let (why, _) = self.why_absent(uri, key);
                 let step = match self.head.method {
-                    Method::Head => Step::Pass(to, why),
-                    _ if planted::is(planted::Bug::HitForPass) => Step::Pass(to, why),
+                    Method::Head => Step::Pass(to, why, None),
+                    _ if planted::is(planted::Bug::HitForPass) => Step::Pass(to, why, None),
                     _ => {
                         let stamp = self.cache.watches.stamp(&uri);
-                        Step::PassUnshared(to, Unshared { uri, key, why, stamp })
+                        Step::Pass(to, why, Some(Unshared { uri, key, why, stamp }))
                     }
                 };
                 (step, rules::UNSHARED)
@@ -74,7 +74,7 @@ impl Planner<'_> {
                 let (why, rule) = self.why_absent(uri, key);
                 let what = match self.what_to_ask(rule) {
                     Ok(what) => what,
-                    Err(rule) => return (Step::Pass(to, why), rule),
+                    Err(rule) => return (Step::Pass(to, why, None), rule),
                 };
                 let offered = match what {
                     // Not those of other keys: only the operator knows how much they differ.
@@ -94,7 +94,7 @@ impl Planner<'_> {
                         let ask = Ask::of(uri, key, Forward::Miss, None);
                         (Step::Fetch(to, ask), rules::STORED_COOKIE)
                     }
-                    _ => (Step::Pass(to, Forward::Miss), rules::STORED_COOKIE),
+                    _ => (Step::Pass(to, Forward::Miss, None), rules::STORED_COOKIE),
                 }
             }
             Lookup::Found(stored, key) => self.plan_whole(to, uri, key, stored, now_ms),
@@ -153,7 +153,7 @@ impl Planner<'_> {
                         let of = Validated { why: forward, uri, key, stored };
                         (Step::ValidateByHead(to, of), rule)
                     }
-                    _ if self.forbids_storing() => (Step::Pass(to, forward), rules::NO_STORE),
+                    _ if self.forbids_storing() => (Step::Pass(to, forward, None), rules::NO_STORE),
                     _ => (Step::Fetch(to, ask(forward)), rule),
                 }
             }
@@ -161,7 +161,7 @@ impl Planner<'_> {
                 let is_background =
                     matches!(reuse, Reuse::StaleAllowed { why: StaleRule::WhileRevalidate, .. })
                         && !self.forbids_storing();
-                let revalidate = is_background.then(|| ask(Forward::Stale));
+                let revalidate = is_background.then(|| Box::new(ask(Forward::Stale)));
                 serve_stored(to, key, Held::Whole(Arc::clone(&stored)), reuse, revalidate, now_ms)
             }
         }
@@ -192,7 +192,7 @@ impl Planner<'_> {
                         let ask = Ask { what, ..Ask::of(uri, key, forward, Some(held)) };
                         (Step::Fetch(to, ask), why.explain())
                     }
-                    Err(rule) => (Step::Pass(to, forward), rule),
+                    Err(rule) => (Step::Pass(to, forward, None), rule),
                 }
             }
             reuse => serve_stored(to, key, held, reuse, None, now_ms),
@@ -212,10 +212,10 @@ impl Planner<'_> {
         let what = match self.what_to_ask(rules::PARTIAL) {
             // What is too large to store as a whole is stored in parts.
             Ok(What::Whole) if complete_bytes > self.cache.object_bytes_max() => {
-                return (Step::Pass(to, why), rules::TOO_LARGE);
+                return (Step::Pass(to, why, None), rules::TOO_LARGE);
             }
             Ok(what) => what,
-            Err(rule) => return (Step::Pass(to, why), rule),
+            Err(rule) => return (Step::Pass(to, why, None), rule),
         };
         let ask = Ask { what, ..Ask::of(uri, key, why, None) };
         let continuable = caching::if_range(&partial.head.meta.validators).is_some();
@@ -322,7 +322,7 @@ fn serve_stored<'d>(
     key: Key,
     held: Held,
     reuse: Reuse,
-    revalidate: Option<Ask>,
+    revalidate: Option<Box<Ask>>,
     now_ms: u64,
 ) -> Planned<'d> {
     let (cache_status, rule) = match reuse {

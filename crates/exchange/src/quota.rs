@@ -170,7 +170,6 @@ impl Step<'_> {
             Step::Connect
                 | Step::Upgrade(..)
                 | Step::Pass(..)
-                | Step::PassUnshared(..)
                 | Step::ValidateByHead(..)
                 | Step::Fetch(..)
         )

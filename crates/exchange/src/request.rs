@@ -118,7 +118,8 @@ pub(crate) fn accepts_trailers(head: &RequestHead<'_>) -> bool {
 
 /// Whether the client says that it does not drop trailers (RFC 9110, 10.1.4).
 pub(crate) fn says_trailers(head: &RequestHead<'_>) -> bool {
-    head.fields.all(Name::Te).flat_map(tokens).any(|token| token.eq_ignore_ascii_case(b"trailers"))
+    let has = |option: &[u8]| tokens(option).any(|token| token.eq_ignore_ascii_case(b"trailers"));
+    head.fields.has(Name::Te) && head.fields.all(Name::Te).any(has)
 }
 
 /// Whether a request has a body with content.

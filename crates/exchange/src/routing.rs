@@ -177,7 +177,7 @@ impl<'x> RequestContext<'x> {
             Some(_) if caching::only_if_cached(&Wire(self.head.fields)) => {
                 Err(Refusal::OnlyIfCached)
             }
-            Some(why) => Ok(Step::Pass(to, why)),
+            Some(why) => Ok(Step::Pass(to, why, None)),
         }
     }
 

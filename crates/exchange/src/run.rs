@@ -3,10 +3,9 @@
 //! ```text
 //!   route --> Purge | AnswerByRoute | AnswerWithDigest | Refuse -----> End
 //!     |-----> Connect | Upgrade -----------------------------(tunnel)-> End
-//!     |-----> Pass ----------------------------------------------------> End
+//!     |-----> Pass --> Stream | Serve ---------------------------------> End
 //!     '-----> LookUp <------------------------------------------.
 //!               |--> Pass | Refuse                              |
-//!               |--> PassUnshared --> End | Stream | Serve      |
 //!               |--> ServeStored --(revalidates)--> Serve       |
 //!               |--> ValidateByHead --> Serve | Relay           |
 //!               '--> Fetch                                      |
@@ -35,7 +34,8 @@ use policy::quota::Stage;
 
 use super::ask::Held;
 use super::destination::Destination;
-use super::fetch::{background, member, pass};
+use super::fetch::pass::{self, Passed};
+use super::fetch::{background, member};
 use super::routing::Place;
 use super::step::{Ending, FromStore, Provenance, Serving, Step};
 use super::{Exchange, connect, digest_answer, member_calls, purge_method, route_answer, upgrade};
@@ -118,12 +118,16 @@ impl<'x, C: Client> Exchange<'x, C> {
                 Step::Upgrade(to, protocols) => {
                     return Box::pin(upgrade::upgrade(self, to, &protocols, body)).await;
                 }
-                Step::Pass(to, why) => pass::pass(self, to, why, body, None).await?,
-                Step::PassUnshared(to, of) if self.context.snapshot.cluster.is_some() => {
+                Step::Pass(to, _, Some(of)) if self.context.snapshot.cluster.is_some() => {
                     Step::Fetch(to, of.ask())
                 }
-                Step::PassUnshared(to, of) => pass::pass(self, to, of.why, body, Some(of)).await?,
-                Step::LookUp(to) if tries.looks == LOOKS_MAX => Step::Pass(to, Forward::Miss),
+                Step::Pass(to, why, unshared) => {
+                    match pass::pass(self, to, why, body, &unshared).await? {
+                        Passed::Ended(ending) => return Ok(ending),
+                        Passed::Stored(next) => *next,
+                    }
+                }
+                Step::LookUp(to) if tries.looks == LOOKS_MAX => Step::Pass(to, Forward::Miss, None),
                 Step::LookUp(to) => {
                     tries.looks += 1;
                     // The same fetch would be found a third time.
@@ -135,7 +139,7 @@ impl<'x, C: Client> Exchange<'x, C> {
                     Step::LookUp(to)
                 }
                 Step::LookUpAgain(to) if tries.bodies_lost == BODIES_LOST_MAX => {
-                    Step::Pass(to, Forward::Miss)
+                    Step::Pass(to, Forward::Miss, None)
                 }
                 Step::LookUpAgain(to) => {
                     tries = Tries { bodies_lost: tries.bodies_lost + 1, ..Tries::default() };
@@ -160,7 +164,7 @@ impl<'x, C: Client> Exchange<'x, C> {
                 Step::Stream(to, streaming) if streaming.head.source().is_some() => {
                     runtime::boxed(self.stream_in_form(to, streaming)).await?
                 }
-                Step::Stream(to, streaming) => return Ok(self.stream(to, streaming).await),
+                Step::Stream(to, streaming) => return Ok(self.stream(to, *streaming).await),
                 Step::Relay(mut answer, why, rule) => {
                     return Ok(match place.get().filter(|to| to.is_from_member()) {
                         None => self.relay(&mut answer, why, rule).await,
@@ -199,7 +203,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         if let Some(ask) = revalidate
             && self.shed().is_ok()
         {
-            background::revalidate(self, to, ask);
+            background::revalidate(self, to, *ask);
         }
         Step::Serve(to, Serving { held, provenance: Provenance::stored(cache_status) })
     }

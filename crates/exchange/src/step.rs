@@ -23,6 +23,8 @@ use crate::client::Gone;
 use crate::our_digest::Made;
 
 /// What an exchange does next. Each step is carried out by one function, which returns the next.
+///
+/// Each step of each request is copied on its way, so rare parts are boxed.
 pub(crate) enum Step<'d> {
     /// Purges the URL.
     Purge,
@@ -36,11 +38,10 @@ pub(crate) enum Step<'d> {
     Refuse(Refusal),
     /// Passes on a request to switch to one of these protocols.
     Upgrade(&'d Destination<'d>, Vec<u8>),
-    /// Passes the request on and stores nothing, for this reason.
-    Pass(&'d Destination<'d>, Forward),
-    /// The same, but the response is stored if it may be, and if the URI has not changed since the
-    /// stamp. No other request waits for it.
-    PassUnshared(&'d Destination<'d>, Unshared),
+    /// Passes the request on, for this reason. With an [`Unshared`], the response is stored if it
+    /// may be, and if the URI has not changed since the stamp; no other request waits for it.
+    /// Otherwise nothing is stored.
+    Pass(&'d Destination<'d>, Forward, Option<Unshared>),
     /// Looks into the store.
     LookUp(&'d Destination<'d>),
     /// The same after another's fetch was not for this request; the next one would not be either.
@@ -60,7 +61,7 @@ pub(crate) enum Step<'d> {
     /// Sends a response that is complete.
     Serve(&'d Destination<'d>, Serving),
     /// Sends a response while its body arrives.
-    Stream(&'d Destination<'d>, Streaming),
+    Stream(&'d Destination<'d>, Box<Streaming>),
     /// Sends an answer that is not stored, for the reason and by the rule given.
     Relay(Box<Answer>, Forward, Option<&'static str>),
     /// Asks the origin for the rest of a body that broke off.
@@ -69,13 +70,18 @@ pub(crate) enum Step<'d> {
     End(Ending),
 }
 
+/// A [`Step`] is this large at most.
+const STEP_BYTES_MAX: usize = 176;
+
+const _: () = assert!(size_of::<Step<'_>>() <= STEP_BYTES_MAX);
+
 /// An answer from the store.
 pub(crate) struct FromStore {
     pub(crate) key: Key,
     pub(crate) held: Held,
     pub(crate) cache_status: CacheStatus,
     /// What to ask the origin in the background.
-    pub(crate) revalidate: Option<Ask>,
+    pub(crate) revalidate: Option<Box<Ask>>,
 }
 
 /// A stored response that a HEAD may confirm.

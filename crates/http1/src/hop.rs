@@ -140,20 +140,24 @@ impl<'b> EndToEnd<'b> {
 
 impl<'b> EndToEnd<'b> {
     /// The position of the next one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_span(&mut self) -> Option<&'b Span> {
         loop {
             let span = self.fields.spans.get(self.next)?;
             self.next += 1;
-            let gone = if self.names_fields && !planted::is(planted::Bug::HopByHopPassedOn) {
-                is_hop_by_hop(self.fields.at(span).name, connection_names(&self.fields))
-            } else {
-                ends_here(span.name)
-            };
-            if !gone {
+            let is_gone = ends_here(span.name) || (self.names_fields && self.is_named(span));
+            if !is_gone {
                 return Some(span);
             }
         }
+    }
+
+    /// Whether Connection makes this field hop-by-hop.
+    #[cold]
+    fn is_named(&self, span: &Span) -> bool {
+        let named = || connection_names(&self.fields);
+        !planted::is(planted::Bug::HopByHopPassedOn)
+            && is_hop_by_hop(self.fields.at(span).name, named())
     }
 }
 

@@ -20,7 +20,8 @@ const SMALLEST_BYTES: usize = 256;
 const KEPT_MAX: usize = 128;
 const ALIGN: usize = 16;
 
-/// Puts a future on the heap.
+/// Puts a future on the heap. Inlined, so that the future is made in its block and is not copied.
+#[inline(always)]
 pub fn boxed<F: Future>(future: F) -> Boxed<F> {
     const { assert!(layout_of::<F>().size() > 0, "a future of such an alignment has a size") };
     let layout = layout_of::<F>();

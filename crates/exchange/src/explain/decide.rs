@@ -202,13 +202,13 @@ impl<'t> Explanator<'t> {
                 self.does("tunnel", rules::UPGRADE);
                 self.sends(&self.context.forwarding(to, route), Purpose::Upgrade(&protocols));
             }
-            Step::Pass(to, why) => {
+            Step::Pass(to, why, None) => {
                 let rule = rule.unwrap_or_else(|| rules::bypass(why, self.bypassed(route), head));
                 self.passes(&self.context.forwarding(to, route), "pass", why, rule);
             }
-            Step::PassUnshared(to, of) => {
+            Step::Pass(to, why, Some(_)) => {
                 let rule = rule.unwrap_or(rules::UNSHARED);
-                self.passes(&self.context.forwarding(to, route), "fetch", of.why, rule);
+                self.passes(&self.context.forwarding(to, route), "fetch", why, rule);
             }
             Step::ValidateByHead(to, of) => {
                 let rule = rule.unwrap_or(rules::URI_MISS);

@@ -35,7 +35,7 @@ pub(crate) async fn passed_on<'d, C: Client>(
 ) -> Step<'d> {
     let (to, why, ask) = match &step {
         Step::Fetch(to, ask) => (*to, ask.why, Some(ask)),
-        Step::Pass(to, why) => (*to, *why, None),
+        Step::Pass(to, why, None) => (*to, *why, None),
         _ => return step,
     };
     let Some(share) = to.share.as_ref().filter(|share| share.used.get() == Used::None) else {
@@ -43,7 +43,7 @@ pub(crate) async fn passed_on<'d, C: Client>(
     };
     let worker = exchange.context.worker;
     let may_keep = share.may_keep();
-    let otherwise = |step| if may_keep { step } else { Step::Pass(to, why) };
+    let otherwise = |step| if may_keep { step } else { Step::Pass(to, why, None) };
     if share.asked().next().is_none() {
         return otherwise(step);
     }
@@ -188,7 +188,7 @@ fn is_refusal(answer: &Answer) -> bool {
 
 /// Whether this is a step that another member may take.
 pub(crate) fn may_take(step: &Step<'_>) -> bool {
-    let (Step::Fetch(to, _) | Step::Pass(to, _)) = step else { return false };
+    let (Step::Fetch(to, _) | Step::Pass(to, _, None)) = step else { return false };
     to.share.is_some()
 }
 

@@ -36,6 +36,15 @@ use crate::request::body_length;
 use crate::spread;
 use crate::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
 
+/// What became of a request that was passed on. It is small: a [`Step`] would be copied on its way
+/// to the caller, for each request.
+pub(crate) enum Passed<'d> {
+    /// It was answered.
+    Ended(Ending),
+    /// The response is stored. The next step sends it.
+    Stored(Box<Step<'d>>),
+}
+
 /// Passes a request through, whatever it is, and its response back. If it is `unshared`, the
 /// response is stored if it may be.
 pub(crate) async fn pass<'d, C: Client>(
@@ -43,8 +52,8 @@ pub(crate) async fn pass<'d, C: Client>(
     to: &'d Destination<'d>,
     why: Forward,
     body: &mut C::Body,
-    unshared: Option<Unshared>,
-) -> Result<Step<'d>, Refusal> {
+    unshared: &Option<Unshared>,
+) -> Result<Passed<'d>, Refusal> {
     let mut request = exchange.forwarding(to).request(Purpose::Pass(body.length()));
     let own = own_watch(exchange, to);
     let worker = exchange.context.worker;
@@ -54,7 +63,7 @@ pub(crate) async fn pass<'d, C: Client>(
         held.map_err(|fault| unanswered(&worker.io, fault))?;
     } else if exchange.has_body {
         let passing = with_body(exchange, to, &request, why, body, own);
-        return runtime::boxed(passing).await.map(Step::End);
+        return runtime::boxed(passing).await.map(Passed::Ended);
     }
     let forwarding = exchange.forwarding(to);
     let client = &mut exchange.client;
@@ -62,24 +71,25 @@ pub(crate) async fn pass<'d, C: Client>(
     match hierarchy::exchange(&forwarding, &request, &mut interim).await {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
-            if let Some(of) = unshared {
+            if let Some(of) = *unshared {
                 let forwarding = exchange.forwarding(to);
                 return match storable_unshared(&forwarding, of, exchange.began, &answer) {
                     Ok((lead, storable)) => {
-                        store(&forwarding, to, of.ask(), lead, answer, storable)
+                        let next = store(&forwarding, to, of.ask(), lead, answer, storable)?;
+                        Ok(Passed::Stored(Box::new(next)))
                     }
-                    Err(rule) => Ok(Step::End(exchange.relay(&mut answer, why, rule).await)),
+                    Err(rule) => Ok(Passed::Ended(exchange.relay(&mut answer, why, rule).await)),
                 };
             }
             let (method, status) = (exchange.context.head.method_bytes, answer.head.head().status);
             if own.is_none() && !caching::invalidates(method, status) {
-                return Ok(Step::End(exchange.relay(&mut answer, why, None).await));
+                return Ok(Passed::Ended(exchange.relay(&mut answer, why, None).await));
             }
             let changing = async {
                 let own = invalidate(exchange, to, &answer, own).await;
                 answered(exchange, to, answer, why, own).await
             };
-            runtime::boxed(changing).await.map(Step::End)
+            runtime::boxed(changing).await.map(Passed::Ended)
         }
         Err(fault) => Err(unanswered(&worker.io, fault)),
     }

@@ -58,7 +58,7 @@ pub(super) fn handle<'d>(
         // Our range may have drawn the answer, so the client's own request is sent.
         (Err(_), What::Rest(_)) if Failure::Status(status).is_temporary() => {
             lead.settle(Settled::Declined(status));
-            Ok(Step::Pass(to, ask.why))
+            Ok(Step::Pass(to, ask.why, None))
         }
         (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, to, ask, lead),
         (Err(why), _) => {
@@ -135,16 +135,16 @@ pub(super) fn storable_unshared(
 /// The usual answers that may not be stored, recognised by one look. Others take the long way. A
 /// field for this cache alone may say otherwise.
 fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool {
-    const USUAL: [&[u8]; 5] = [
-        b"no-store",
-        b"private",
-        b"private, no-store",
-        b"no-cache, no-store, must-revalidate",
-        b"no-store, no-cache, must-revalidate",
-    ];
-    let control = head.fields.get(Name::CacheControl).unwrap_or_default();
+    let is_usual = matches!(
+        head.fields.get(Name::CacheControl).unwrap_or_default(),
+        b"no-store"
+            | b"private"
+            | b"private, no-store"
+            | b"no-cache, no-store, must-revalidate"
+            | b"no-store, no-cache, must-revalidate"
+    );
     let targeted = forwarding.policy().targeted_fields;
-    USUAL.contains(&control) && !targeted.iter().any(|name| Wire(head.fields).has(name))
+    is_usual && !targeted.iter().any(|name| Wire(head.fields).has(name))
 }
 
 /// The status of a response that is being stored, unless its URI has changed already.
@@ -312,7 +312,8 @@ pub(super) fn store<'d>(
             let filling = Filling { place, head: Arc::clone(&head), into, kept };
             let reader = filling.start(worker, lead, answer.body, first);
             let refreshes = forwarding.may_substitute(&ask).then(|| Box::new(ask));
-            Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes }))
+            let streaming = Streaming { reader, head, provenance, refreshes };
+            Ok(Step::Stream(to, Box::new(streaming)))
         }
         Err(fault) => failed(forwarding, lead, fault),
     }
@@ -362,7 +363,8 @@ fn complete<'d>(
     let place = Place::known(ask.uri, ask.key);
     let filling = Filling { place, head: Arc::clone(&head), into, kept };
     let reader = filling.start(worker, lead, answer.body, first);
-    Ok(Step::Stream(to, Streaming { reader, head, provenance, refreshes: None }))
+    let streaming = Streaming { reader, head, provenance, refreshes: None };
+    Ok(Step::Stream(to, Box::new(streaming)))
 }
 
 /// The head to store and the lines that only the first client gets, or the rule that forbids it.

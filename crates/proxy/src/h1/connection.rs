@@ -22,7 +22,7 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -149,10 +149,9 @@ async fn exchange(
         head: &head,
         look: Look::Use,
     };
-    let ending = {
-        let serving = Exchange::new(context, &mut client, &body).serve_request(&mut body);
-        panics::serve(&head, pin!(serving)).await
-    };
+    let named = panics::Serving::head(&head);
+    let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
+    named.done();
     match ending {
         Ending::Complete(_) => {}
         Ending::BrokenOff(_) => {

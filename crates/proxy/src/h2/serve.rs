@@ -1,6 +1,5 @@
 //! How a request on a stream is served, over HTTP/2 and over HTTP/3.
 
-use std::pin::pin;
 use std::rc::Rc;
 
 use core_io::{CoreIo, panics};
@@ -46,10 +45,9 @@ pub(crate) async fn exchange<S: Streams>(link: &Rc<S>, stream: S::Id, context: R
     let is_awaited = head.expectation() != Expectation::None;
     let mut body = RequestBody::new(Rc::clone(link), stream, body_length(head), is_awaited);
     let mut client = StreamClient::new(Rc::clone(link), stream, head.method == Method::Head);
-    let ending = {
-        let serving = Exchange::new(context, &mut client, &body).serve_request(&mut body);
-        panics::serve(head, pin!(serving)).await
-    };
+    let named = panics::Serving::head(head);
+    let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
+    named.done();
     match ending {
         Ending::Complete(_) => {
             client.end().await;
