@@ -25,6 +25,7 @@ use coding::rules::{Source, Target};
 use coding::{Accept, Coding, Rules};
 use config::Role;
 use http1::{Name, RequestHead};
+use policy::reading::Reading;
 use store::Key;
 
 use crate::request::{RequestedUri, hints};
@@ -62,14 +63,14 @@ impl<'r> Wish<'r> {
     pub(crate) fn of(
         snapshot: &'r Snapshot,
         role: Role,
-        (authority, path): (&[u8], &[u8]),
+        reading: Reading<'_>,
         head: &'r RequestHead<'r>,
     ) -> Wish<'r> {
         // A reload may have changed what the route said when the response was stored.
         let codes = || {
             role == Role::Reverse
                 && !head.fields.contains_token(Name::CacheControl, b"no-transform")
-                && snapshot.routes.codes(authority, path)
+                && snapshot.routes.codes(reading)
         };
         let rules = snapshot.config.compression.as_ref().filter(|_| codes());
         Wish { head, accept: accepted(head), rules }
@@ -235,7 +236,7 @@ pub(crate) fn hit(
     if stored.place_away().is_some() {
         return None;
     }
-    let wish = Wish::of(snapshot, uri.realm.role, (uri.authority, uri.path), head);
+    let wish = Wish::of(snapshot, uri.realm.role, uri.reading(), head);
     match wish.choose(&stored) {
         Chosen::AsItIs => Some(Hit { stored, key, form_of: None }),
         Chosen::Form(form) => Some(Hit { stored: form, key, form_of: Some(stored) }),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use cache::key::StoredUri;
 use cache::realm::Realm;
 use outcome::Hierarchy;
+use policy::reading::Reading;
 use upstream::To;
 
 use crate::cluster::{Share, Used};
@@ -51,6 +52,11 @@ impl Destination<'_> {
     /// The URI as it is stored. Everything that refers to stored responses uses this one.
     pub(crate) fn uri(&self) -> StoredUri<'_> {
         StoredUri::new(self.realm, self.authority, &self.stored_path)
+    }
+
+    /// The request as rules take it.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        Reading::of(self.authority, self.path)
     }
 
     /// The path and query that the upstream gets instead of the requested ones.

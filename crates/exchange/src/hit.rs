@@ -43,7 +43,7 @@ pub fn fresh_hit(
     }
     let uri = requested_uri(listener, head)?;
     let by = match listener.role {
-        Role::Reverse => match snapshot.routes.choose(uri.authority, uri.path) {
+        Role::Reverse => match snapshot.routes.choose(uri.reading()) {
             Choice::Plain => None,
             Choice::Barred => return None,
             Choice::By(settings) => Some(settings),

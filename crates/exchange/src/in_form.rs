@@ -27,8 +27,7 @@ use crate::step::{Serving, Step, Streaming};
 
 impl<C: Client> Exchange<'_, C> {
     fn wish(&self, to: &Destination<'_>) -> Wish<'_> {
-        let uri = (to.authority, to.path);
-        Wish::of(&self.context.snapshot, to.realm.role, uri, self.context.head)
+        Wish::of(&self.context.snapshot, to.realm.role, to.reading(), self.context.head)
     }
 
     /// Sends another form of a response of which there may be several; `None`: it is sent as it is.

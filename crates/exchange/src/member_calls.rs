@@ -90,7 +90,7 @@ async fn changed<C: Client>(exchange: &mut Exchange<'_, C>) -> u16 {
     let Some(uri) = requested_uri(context.listener, context.head) else { return 400 };
     let RequestedUri { realm, authority, path } = uri;
     let cache = &context.worker.cache;
-    let stored = context.stored_path(authority, path);
+    let stored = context.stored_path(uri.reading());
     let paths = Paths::new(path, &stored);
     let changes = cache.invalidate_url(realm, authority, paths, None, false);
     done(cache, changes.durable(cache).await)

@@ -6,6 +6,7 @@ use cache::realm::normal_authority;
 use cache::stored::Wire;
 use caching::FieldSource;
 use outcome::{Outcome, Refusal};
+use policy::reading::Reading;
 use runtime::time;
 
 use super::Exchange;
@@ -21,7 +22,7 @@ use crate::spread;
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
     let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
     // Not only on reverse listeners: a purge is of all roles.
-    let stored = exchange.context.snapshot.routes.stored_path(authority, path);
+    let stored = exchange.context.snapshot.routes.stored_path(Reading::of(authority, path));
     let fields = Wire(exchange.context.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
     let cache = &exchange.context.worker.cache;

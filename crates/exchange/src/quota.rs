@@ -23,6 +23,7 @@ use outcome::Refusal;
 pub use policy::quota::Counted;
 use policy::quota::figures::Judged;
 use policy::quota::{Quota, Quotas, Stage, TooMany, Who, fields};
+use policy::reading::Reading;
 use runtime::{Either, time};
 use upstream::UpstreamBody;
 
@@ -84,7 +85,7 @@ fn who<'w>(
         (None, _) => (head.host().unwrap_or_default(), &b"/"[..]),
     };
     let (role, routes) = (listener.role, &*snapshot.routes);
-    Who { peer, role, user, head, authority, path, routes }
+    Who { peer, role, user, head, reading: Reading::of(authority, path), routes }
 }
 
 /// What a request has taken from its quotas.

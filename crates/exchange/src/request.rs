@@ -10,6 +10,7 @@ use caching::cache_status::Forward;
 use config::{Protocol, Role};
 use http1::{BodyKind, Expectation, Method, Name, RequestHead, Scheme, Target, Version, tokens};
 use outcome::Refusal;
+use policy::reading::Reading;
 use policy::via::ViaNames;
 use upstream::BodyLength;
 
@@ -166,6 +167,14 @@ pub(crate) struct RequestedUri<'h> {
     pub(crate) realm: Realm,
     pub(crate) authority: &'h [u8],
     pub(crate) path: &'h [u8],
+}
+
+impl<'h> RequestedUri<'h> {
+    /// As rules take it.
+    #[inline]
+    pub(crate) fn reading(&self) -> Reading<'h> {
+        Reading::of(self.authority, self.path)
+    }
 }
 
 /// The requested URI, or `None` if this listener does not accept the target in this form.

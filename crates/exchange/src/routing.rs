@@ -19,6 +19,7 @@ use http1::{RequestHead, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
 use policy::peers::{Allowed, Peers};
+use policy::reading::Reading;
 use transport::Transport;
 use transport::proxy_protocol::Ends;
 use transport::tls::TlsFacts;
@@ -108,33 +109,36 @@ impl<'x> RequestContext<'x> {
         {
             return self.digest(rules);
         }
-        let RequestedUri { realm, authority, path } = self.uri()?;
-        let mut stored_path = Cow::Borrowed(path);
+        let uri = self.uri()?;
+        let RequestedUri { realm, authority, path } = uri;
+        let mut stored_path = uri.reading().origin_form();
         let mut sends_key = true;
         let (to, course, stores) = match role {
             Role::Reverse => {
-                routed.route = snapshot.routes.find(authority, path);
-                let route = routed.route.and_then(|at| snapshot.routes.get(at));
-                let route = route.ok_or(Refusal::NoRoute)?;
-                if self.is_early && !route.config.early_data {
+                let chosen = snapshot.routes.find(uri.reading())?;
+                routed.route = Some(chosen.at);
+                let route = snapshot.routes.get(chosen.at).ok_or(Refusal::NoRoute)?;
+                if self.is_early && !(route.config.early_data && chosen.is_sole) {
                     return Err(Refusal::TooEarly);
                 }
                 let Some(group) = &route.group else {
-                    let action = match route.captured(authority, path) {
+                    let action = match route.captured(uri.reading()) {
                         Some(captured) => captured.action(&route.config.action),
                         None => route.config.action.clone(),
                     };
                     return Ok(Step::AnswerByRoute(Box::new(action)));
                 };
                 let preface = Preface::of(group.config.proxy_header, || self.ends());
-                let mut stores = route.config.store;
+                let mut stores = route.config.store && chosen.is_sole;
                 if let Some(settings) = &route.key {
-                    stored_path = settings.path(path);
+                    stored_path = snapshot.routes.stored_path(uri.reading());
                     stores = stores && settings.bypassed(self.head.fields).is_none();
-                    sends_key = *stored_path == *path && !settings.sends_key_cookies();
+                    sends_key = *stored_path == *uri.reading().origin_form()
+                        && !settings.sends_key_cookies();
                 }
                 let key = group.key(realm.scheme, authority, &stored_path);
-                let peers = snapshot.peers.as_ref().filter(|_| route.config.peers);
+                let peers =
+                    snapshot.peers.as_ref().filter(|_| route.config.peers && chosen.is_sole);
                 let course = peers.and_then(|peers| self.beside(peers, realm, authority));
                 (To::Group(Arc::clone(group), key, preface), course, stores)
             }
@@ -145,7 +149,6 @@ impl<'x> RequestContext<'x> {
                     (To::Addresses(addresses, tls), None, true)
                 }
                 Some(peers) => {
-                    let uri = RequestedUri { realm, authority, path };
                     let (to, course) = Box::pin(self.by_peers(peers, &uri)).await?;
                     (to, course, true)
                 }
@@ -261,10 +264,10 @@ impl<'x> RequestContext<'x> {
     }
 
     /// The path and query of a URI as it is stored.
-    pub(crate) fn stored_path<'p>(&self, authority: &[u8], path: &'p [u8]) -> Cow<'p, [u8]> {
+    pub(crate) fn stored_path<'p>(&self, reading: Reading<'p>) -> Cow<'p, [u8]> {
         match self.listener.role {
-            Role::Reverse => self.snapshot.routes.stored_path(authority, path),
-            Role::Forward => Cow::Borrowed(path),
+            Role::Reverse => self.snapshot.routes.stored_path(reading),
+            Role::Forward => reading.origin_form(),
         }
     }
 

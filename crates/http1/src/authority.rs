@@ -12,7 +12,8 @@ pub struct Authority<'b> {
     pub port: Option<u16>,
 }
 
-/// Parses `host[:port]`.
+/// Parses `host[:port]`. A host has no empty label, except the root's after its last dot: readers
+/// of `a..` and `.a` do not agree on which host that is.
 ///
 /// # Errors
 /// [`RejectReason::UserInfo`] for anything with an `@`, [`RejectReason::InvalidAuthority`] else.
@@ -20,14 +21,20 @@ pub fn parse_authority(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {
     if let [b'[', ..] = bytes {
         return parse_bracketed(bytes);
     }
-    let host_len = bytes.iter().take_while(|&&b| chars::is(b, REG_NAME)).count();
+    // A host that begins with a dot has an empty label too.
+    let (mut host_len, mut last, mut has_empty_label) = (0, b'.', false);
+    for &byte in bytes.iter().take_while(|&&b| chars::is(b, REG_NAME)) {
+        has_empty_label |= byte == b'.' && last == b'.';
+        last = byte;
+        host_len += 1;
+    }
     let (host, rest) = bytes.split_at(host_len);
     let port = match rest {
         [] => None,
         [b':', digits @ ..] => parse_port(digits).ok_or_else(|| fault(bytes))?,
         _ => return Err(fault(bytes)),
     };
-    if host.is_empty() || !chars::percent_is_well_formed(host) {
+    if host.is_empty() || has_empty_label || !chars::percent_is_well_formed(host) {
         return Err(fault(bytes));
     }
     Ok(Authority { host, port })

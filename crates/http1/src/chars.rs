@@ -5,8 +5,8 @@
 
 /// A `tchar`: methods, field names, tokens.
 pub(crate) const TOKEN: u8 = 1;
-/// Allowed in a request-target: the characters of RFC 3986, and `[ ] { } | ^` and the backtick,
-/// which browsers send unencoded in a query and which are unambiguous.
+/// Allowed in a request-target: the characters of RFC 3986, and `[ ] { } | ^`, the backtick and, in
+/// a query only, the backslash. Browsers send them unencoded, and they are unambiguous there.
 pub(crate) const TARGET: u8 = 2;
 /// Allowed in a registered name (RFC 3986 section 3.2.2).
 pub(crate) const REG_NAME: u8 = 4;
@@ -14,8 +14,8 @@ pub(crate) const REG_NAME: u8 = 4;
 pub(crate) const VALUE: u8 = 8;
 /// Allowed in a scheme, after its first letter.
 pub(crate) const SCHEME: u8 = 16;
-/// `%`: the following bytes must be checked.
-pub(crate) const PERCENT: u8 = 32;
+/// `%` and the backslash: a path that has one must be checked.
+pub(crate) const CHECKED: u8 = 32;
 /// A hexadecimal digit.
 pub(crate) const HEX: u8 = 64;
 
@@ -61,7 +61,8 @@ const fn table() -> [u8; 256] {
     mark(&mut table, b"-._~!$&'()*+,;=%", REG_NAME);
     mark(&mut table, b"+-.", SCHEME);
     mark(&mut table, b"abcdefABCDEF0123456789", HEX);
-    mark(&mut table, b"%", PERCENT);
+    mark(&mut table, b"\\", TARGET);
+    mark(&mut table, b"%\\", CHECKED);
     let mut b = 0;
     while b < 256 {
         let byte = b as u8;

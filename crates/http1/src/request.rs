@@ -5,7 +5,7 @@
 //! complete, the fields when the head is complete; so a bad request line is answered early.
 
 use crate::authority::parse_authority;
-use crate::chars::{self, CLASS, PERCENT, TARGET, TOKEN};
+use crate::chars::{self, CHECKED, CLASS, TARGET, TOKEN};
 use crate::fields::{OwnedFields, owned_head};
 use crate::framing::{self, Declared};
 use crate::hop::{self, Options};
@@ -201,11 +201,11 @@ fn request_line(buf: &[u8], start: usize, limits: &Limits) -> Result<Option<Line
     let method = Method::from_bytes(&bytes[..method_len]);
 
     let rest = &bytes[method_len + 1..];
-    let Some((target_len, has_percent)) = target_len(rest, limits)? else { return Ok(None) };
+    let Some((target_len, is_checked)) = target_len(rest, limits)? else { return Ok(None) };
     let target = &rest[..target_len];
 
     let Some((version, version_len)) = version(&rest[target_len + 1..])? else { return Ok(None) };
-    let form = target::form(method, target, has_percent)?;
+    let form = target::form(method, target, is_checked)?;
 
     let target_start = start + method_len + 1;
     let version_start = target_start + target_len + 1;
@@ -254,7 +254,7 @@ fn target_len(bytes: &[u8], limits: &Limits) -> Result<Option<(usize, bool)>, Re
     }
     match bytes.get(len) {
         None => Ok(None),
-        Some(b' ') if len > 0 => Ok(Some((len, classes & PERCENT != 0))),
+        Some(b' ') if len > 0 => Ok(Some((len, classes & CHECKED != 0))),
         Some(0) => Err(RejectReason::Nul),
         Some(b' ' | b'\r' | b'\n') => Err(RejectReason::MalformedRequestLine),
         Some(_) => Err(RejectReason::InvalidTarget),

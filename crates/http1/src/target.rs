@@ -44,9 +44,9 @@ pub(crate) enum Form {
 }
 
 /// Finds the form of a target and refuses one that the method does not allow. Every byte of
-/// `target` is of class `TARGET`; `has_percent` says whether one of them is a percent sign.
+/// `target` is of class `TARGET`; `is_checked` says whether one of them is of class `CHECKED`.
 #[inline]
-pub(crate) fn form(method: Method, target: &[u8], has_percent: bool) -> Result<Form, RejectReason> {
+pub(crate) fn form(method: Method, target: &[u8], is_checked: bool) -> Result<Form, RejectReason> {
     let form = match (method, target) {
         (Method::Connect, _) => return authority_form(target),
         (_, [b'/', ..]) => Form::Origin,
@@ -54,17 +54,20 @@ pub(crate) fn form(method: Method, target: &[u8], has_percent: bool) -> Result<F
         (_, b"*") => return Err(RejectReason::TargetForm),
         _ => absolute_form(target)?,
     };
-    if has_percent {
+    if is_checked {
         check_path(&target[path_range(form, target.len())])?;
     }
     Ok(form)
 }
 
-/// Checks only the path: a browser sends a query as it was typed, possibly with a lone `%`, and no
-/// intermediary decodes a query.
+/// Checks only the path: a browser sends a query as it was typed, possibly with a lone `%` or a
+/// backslash, and no intermediary decodes a query. In a path, some take a backslash for a slash.
 #[inline(never)]
 fn check_path(path_and_query: &[u8]) -> Result<(), RejectReason> {
     let path = path_and_query.split(|&b| b == b'?').next().unwrap_or(&[]);
+    if path.contains(&b'\\') {
+        return Err(RejectReason::InvalidTarget);
+    }
     if chars::percent_is_well_formed(path) {
         Ok(())
     } else {

@@ -190,6 +190,9 @@ refusals! {
     DigestNone = 404, State, Keep, "digest-none",
         "no cache digest has been made yet: ask again later";
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
+    Ambiguous = 400, Request, Keep, "ambiguous",
+        "origins do not agree on how to read this path or host, and its readings have different \
+         routes: send it without %2F, %5C, `;`, repeated slashes and dot segments";
     NoParent = 503, State, Keep, "no-parent",
         "no parent is usable, and this request must not go to its origin (never_direct)";
     ParentRefused = 502, State, Close, "parent-refused",

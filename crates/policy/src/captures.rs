@@ -8,7 +8,10 @@ use std::borrow::Cow;
 
 use config::{Action, FieldRule, PathPattern, Piece, Segment, pieces};
 
-use crate::routes::{LEFT_ENCODED, decoded};
+use crate::reading::path::{LEFT_ENCODED, decoded};
+
+/// The name of the rest of a path.
+const REST: &str = "*";
 
 /// The captures of a route, as pairs of a name and an encoded value.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,10 +36,36 @@ impl Captured {
             }
             if pattern.rest {
                 let rest = rest.strip_prefix(b"/").unwrap_or(rest);
-                found.push(("*".to_owned(), encoded(rest, true)));
+                found.push((REST.to_owned(), encoded(rest, true)));
             }
         }
         Captured(found)
+    }
+
+    /// Whether the upstream gets a captured host or segment in a field. The rest of a path (`*`) is
+    /// left out: it is what the client wrote, in every reading.
+    pub(crate) fn are_sent(route: &config::Route) -> bool {
+        let names = route.captures();
+        let repeats = |value: &str| {
+            pieces(value).any(|piece| match piece {
+                Piece::Capture(name) => name != REST && names.contains(&name),
+                Piece::Text(_) => false,
+            })
+        };
+        route.request.iter().any(|rule| match rule {
+            FieldRule::Set(_, value) | FieldRule::Add(_, value) | FieldRule::Default(_, value) => {
+                repeats(value)
+            }
+            FieldRule::Remove(_) => false,
+        })
+    }
+
+    /// Whether both have captured the same, without the rest of the path.
+    pub(crate) fn is_same(&self, other: &Captured) -> bool {
+        let named = |one: &Captured| {
+            one.0.iter().filter(|(name, _)| name != REST).cloned().collect::<Vec<_>>()
+        };
+        named(self) == named(other)
     }
 
     /// A text with its captures replaced.

@@ -1,8 +1,8 @@
 //! Access rules, and changes to messages that pass through.
 //!
 //! What: [`forward`] has the rules of forward mode (client networks, passwords, ports, domains,
-//! addresses), [`routes`] those of reverse mode, with what they capture ([`captures`]) and the
-//! lifetimes that they set ([`lifetimes`]), [`peers`] the requests that go to peers, [`fields`] the
+//! addresses), [`routes`] those of reverse mode, with the readings of a path and a host
+//! ([`reading`]), what they capture ([`captures`]) and the lifetimes that they set ([`lifetimes`]), [`peers`] the requests that go to peers, [`fields`] the
 //! changes to header fields, [`via`] the fields that name proxies and clients, [`quota`] how much
 //! each client may ask for, [`overload`] the requests that a busy core refuses, [`client_hello`]
 //! the server name of a TLS connection through a tunnel.
@@ -20,5 +20,7 @@ pub mod limits;
 pub mod overload;
 pub mod peers;
 pub mod quota;
+pub mod reading;
 pub mod routes;
+mod verdict;
 pub mod via;

@@ -12,6 +12,16 @@ pub const PASSWORDS_KNOWN_MAX: usize = 10_000;
 /// How long a verified password is remembered. One that a reload removes is verified again at once.
 pub const PASSWORD_KNOWN_FOR: Duration = Duration::from_secs(300);
 
+/// Paths that are considered on the way to the readings of a path (`reading`). A request with more
+/// is refused where routes differ: no client but an attacker sends one.
+pub const READINGS_MAX: usize = 64;
+/// Bytes of all of them.
+pub const READINGS_BYTES_MAX: usize = 128 * 1024;
+const _: () = assert!(
+    READINGS_BYTES_MAX >= 8 * http1::Limits::DEFAULT.target_bytes_max,
+    "the readings of a long and ordinary path fit"
+);
+
 /// One tick of a bucket's time is at least 2^-20 of a request ...
 pub const TICK_SHIFT_MAX: i32 = 20;
 /// ... and at most 2^20 bytes.

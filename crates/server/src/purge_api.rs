@@ -16,6 +16,7 @@ use cache::paths::Paths;
 use exchange::Worker;
 use exchange::purged::{Done, Target};
 use exchange::spread;
+use policy::reading::Reading;
 use runtime::time;
 
 /// What is asked for.
@@ -52,7 +53,7 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
     let generation = match &purged {
         Target::Url(url) => {
             let (authority, path) = split(url);
-            let stored = routes.stored_path(authority, path);
+            let stored = routes.stored_path(Reading::of(authority, path));
             let paths = Paths::new(path, &stored);
             add(cache.purge_url(authority, paths, soft, now_ms))
         }

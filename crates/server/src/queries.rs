@@ -31,6 +31,7 @@ use http1::{OwnedRequest, Scheme, Scratch};
 use peering::htcp;
 use peering::icp::{Kind, Message};
 use peering::limits::ICP_BYTES_MAX;
+use policy::reading::Reading;
 use policy::routes::Choice;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
@@ -294,7 +295,7 @@ impl<'w> Server<'w> {
     fn clear(&self, url: &[u8]) -> htcp::Cleared {
         let Some((scheme, authority, path)) = parts(url) else { return htcp::Cleared::Absent };
         let (cache, routes) = (&self.worker.cache, Arc::clone(&self.worker.snapshot().routes));
-        let stored = routes.stored_path(authority, path);
+        let stored = routes.stored_path(Reading::of(authority, path));
         let paths = Paths::new(path, &stored);
         let mut was_there = false;
         for role in [Role::Forward, Role::Reverse] {
@@ -375,7 +376,7 @@ pub(crate) fn is_served(
         listener.role == role && speaks
     });
     // With settings for its key, a response is not that of a URL alone.
-    let plain = || matches!(snapshot.routes.choose(authority, path), Choice::Plain);
+    let plain = || matches!(snapshot.routes.choose(Reading::of(authority, path)), Choice::Plain);
     let admitted = || match role {
         Role::Forward => snapshot.forward.admits_stored(authority, scheme.port()),
         Role::Reverse => plain(),

@@ -314,8 +314,7 @@ impl<'t> Explanator<'t> {
     fn wish(&self) -> Option<Wish<'t>> {
         let context = self.context;
         let uri = requested_uri(context.listener, context.head)?;
-        let place = (uri.authority, uri.path);
-        Some(Wish::of(&context.snapshot, uri.realm.role, place, context.head))
+        Some(Wish::of(&context.snapshot, uri.realm.role, uri.reading(), context.head))
     }
 
     /// Whether a stored response that may be used is in a coding that the client cannot read.

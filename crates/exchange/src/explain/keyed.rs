@@ -6,7 +6,7 @@ use policy::routes::Route;
 use store::Key;
 
 use super::model::Setting;
-use crate::request::{RequestedUri, requested_uri};
+use crate::request::requested_uri;
 use crate::routing::RequestContext;
 
 /// The key of a request.
@@ -22,13 +22,14 @@ impl Keyed {
         let Some(uri) = requested_uri(context.listener, context.head) else {
             return Keyed { uri: None, route: None };
         };
-        let RequestedUri { realm, authority, path } = uri;
         let route = match context.listener.role {
-            Role::Reverse => context.snapshot.routes.find(authority, path),
+            Role::Reverse => context.snapshot.routes.find(uri.reading()).ok(),
             Role::Forward => None,
         };
-        let path = context.stored_path(authority, path);
-        let key = context.worker.cache.uri_key(StoredUri::new(realm, authority, &path));
+        let route = route.map(|chosen| chosen.at);
+        let path = context.stored_path(uri.reading());
+        let stored = StoredUri::new(uri.realm, uri.authority, &path);
+        let key = context.worker.cache.uri_key(stored);
         Keyed { uri: Some(key), route }
     }
 

@@ -140,7 +140,7 @@ impl Forwarding<'_> {
 
     /// What the route captures of the request.
     fn captured(&self, route: &Route) -> Option<Captured> {
-        route.captured(self.to.authority, self.to.path)
+        route.captured(self.to.reading())
     }
 
     /// Whether clients see the fields that carry cache tags.

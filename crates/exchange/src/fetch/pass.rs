@@ -250,7 +250,8 @@ async fn invalidate<C: Client>(
     let remove = |own: Option<&mut Watch>| {
         let mut changes = change(to.path, &to.stored_path, own, peers_know);
         for path in &locations {
-            let stored = exchange.context.stored_path(to.authority, path);
+            let stored =
+                exchange.context.stored_path(policy::reading::Reading::of(to.authority, path));
             changes.append(change(path, &stored, None, false));
         }
         changes

@@ -38,6 +38,7 @@ use crate::limits::{
     BUSIEST_HALVED_EVERY, BUSIEST_NAME_BYTES_MAX, BYTES_OWED_BEFORE_MAX, BYTES_OWED_MAX,
     SWEEP_EVERY,
 };
+use crate::reading::Reading;
 use crate::routes::Routes;
 use busiest::Busiest;
 use counts::Counts;
@@ -129,10 +130,8 @@ pub struct Who<'w> {
     pub user: Option<&'w [u8]>,
     /// The request's head.
     pub head: &'w RequestHead<'w>,
-    /// The host that it is for ...
-    pub authority: &'w [u8],
-    /// ... and the path with the query.
-    pub path: &'w [u8],
+    /// The host and the path that it is for.
+    pub reading: Reading<'w>,
     /// The routes of the configuration.
     pub routes: &'w Routes,
 }
@@ -273,8 +272,7 @@ impl Quotas {
     fn key(&self, quota: &Quota, who: &Who<'_>) -> Option<u64> {
         let config = &quota.config;
         let is_for = config.role.is_none_or(|role| role == who.role) && !quota.excepts(who.peer);
-        let is_for = is_for
-            && quota.selects.as_ref().is_none_or(|it| it.find(who.authority, who.path).is_some());
+        let is_for = is_for && quota.selects.as_ref().is_none_or(|it| it.reach(who.reading));
         if !is_for {
             return None;
         }
@@ -286,8 +284,8 @@ impl Quotas {
             By::Field(name) => who.head.fields.values(name.as_bytes()).next().map(key),
             By::Route => {
                 let is_reverse = who.role == Role::Reverse;
-                let at = is_reverse.then(|| who.routes.find(who.authority, who.path)).flatten();
-                self.routes.get(at?).copied()
+                let chosen = is_reverse.then(|| who.routes.find(who.reading).ok()).flatten();
+                self.routes.get(chosen?.at).copied()
             }
         }
     }
@@ -519,8 +517,8 @@ impl Quota {
             }
             By::Field(_) => format!("{key:016x}"),
             By::Route => {
-                let route = who.routes.find(who.authority, who.path);
-                match route.and_then(|at| who.routes.get(at)) {
+                let chosen = who.routes.find(who.reading).ok();
+                match chosen.and_then(|chosen| who.routes.get(chosen.at)) {
                     Some(route) => name_of_route(&route.config),
                     None => String::new(),
                 }

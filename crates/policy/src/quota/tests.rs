@@ -31,8 +31,7 @@ fn key(quotas: &Quotas, peer: &str, path: &str, fields: &str, user: Option<&[u8]
         role: Role::Reverse,
         user,
         head: &head,
-        authority: b"a",
-        path: path.as_bytes(),
+        reading: Reading::of(b"a", path.as_bytes()),
         routes: &routes,
     };
     quotas.key(&quotas.all[0], &who)

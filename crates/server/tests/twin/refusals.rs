@@ -216,6 +216,7 @@ fn our_own_responses_have_no_cache_status_and_refusals_have_a_proxy_status() {
         ("GET /s/g?garbage=1", "", 502, "http_protocol_error", "upstream-malformed"),
         ("GET /gone/a", "", 502, "connection_refused", "upstream-connect"),
         ("GET /nowhere", "", 404, "destination_not_found", "no-route"),
+        ("GET /s/..%2Fgone", "", 400, "http_request_error", "ambiguous"),
         ("OPTIONS /s", "Max-Forwards: 0\r\n", 200, "proxy_internal_response", "options"),
         ("GET /s", "Expect: more\r\n", 417, "http_request_error", "expectation"),
         ("CONNECT a:443", "", 501, "http_request_error", "connect"),

@@ -115,6 +115,97 @@ fn a_response_that_a_route_excludes_from_the_store_is_fetched_each_time() {
     });
 }
 
+/// An origin that takes `%2F` for a slash, or drops `;parameters`, reads a denied path in these.
+#[test]
+fn no_spelling_of_a_path_or_a_host_leads_around_a_route_that_denies() {
+    let denied = || Action::Answer { status: 403, body: String::new() };
+    let config = || {
+        with(vec![
+            route(&[], "/", "first"),
+            Route { action: denied(), ..route(&[], "/admin", "") },
+            Route { action: denied(), ..route(&["admin.example.org", "10.9.8.7"], "/", "") },
+            Route { store: false, ..route(&[], "/account", "first") },
+            route(&[], "/api", "other"),
+        ])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let _other = Origin::start(address(OTHER));
+        let mut client = Client::new().await;
+        for (host, path, status) in [
+            ("site", "/admin", 403),
+            ("site", "/admin%2Fusers", 403),
+            ("site", "/x/..%2fadmin/users", 403),
+            ("site", "/x/..;/admin", 403),
+            ("site", "/admin;a=b/users", 403),
+            ("site", "/x%5C..%5Cadmin", 403),
+            ("site", "//h/admin", 403),
+            ("site", "/admin/..%2fx", 403),
+            ("ADMIN.example.org.", "/", 403),
+            ("admin%2Eexample.org", "/", 403),
+            ("[::ffff:10.9.8.7]:80", "/", 403),
+            ("site", "/api%2Fusers", 400),
+            ("site", "/x/..;v=1/api", 400),
+        ] {
+            let got = get(&mut client, host, path, "").await;
+            assert_eq!(got.status, status, "{host} {path}");
+        }
+        assert_eq!(world.origin.seen.borrow().len(), 0);
+        // Origins get a path as it came, whatever its readings.
+        for path in ["/administrator", "/a%2Fb;v=1//c", "/%2561dmin"] {
+            let target = format!("{path}?size=3");
+            assert_eq!(get(&mut client, "site", &target, "").await.status, 200, "{path}");
+            assert_eq!(world.origin.last().target, target);
+        }
+    });
+}
+
+#[test]
+fn a_host_with_an_empty_label_is_no_host() {
+    let config = || with(vec![route(&[], "/", "first")]);
+    each_way(config, async |world: Rc<World>| {
+        for host in ["admin.example.org..", "a..b", ".a", "."] {
+            let got = get(&mut Client::new().await, host, "/", "").await;
+            assert_eq!(got.status, 400, "{host}");
+        }
+        assert_eq!(world.origin.seen.borrow().len(), 0);
+    });
+}
+
+/// A reading of these is a page of one user, and a route keeps such pages out of the store.
+#[test]
+fn a_page_that_one_reading_keeps_from_the_store_is_given_to_no_other_client() {
+    let config = || {
+        let lifetime = config::Lifetime {
+            ttl: Some(Duration::from_secs(3600)),
+            overrule: true,
+            ..config::Lifetime::default()
+        };
+        with(vec![
+            route(&[], "/", "first"),
+            Route { store: false, ..route(&[], "/account", "first") },
+            Route { lifetimes: vec![lifetime.clone()], ..route(&[], "/static", "first") },
+        ])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for (path, fetches) in [
+            ("/account%2Fme?cc=max-age=60", 2),
+            ("/account;a=b/me?cc=max-age=60", 2),
+            ("/x/..%2faccount/me?cc=max-age=60", 2),
+            ("/static/..%2faccount?cc=no-cache", 2),
+            ("/static/..;/x?cc=no-cache", 2),
+            ("/static/a%2Fb?cc=no-cache", 1),
+            ("/a%2Fb;c?cc=max-age=60", 1),
+        ] {
+            let target = format!("{path}&size=30");
+            for _ in 0..2 {
+                assert_eq!(get(&mut client, "site", &target, "").await.status, 200);
+            }
+            assert_eq!(world.origin.count(&target), fetches, "{path}");
+        }
+    });
+}
+
 fn set(name: &str, value: &str) -> FieldRule {
     FieldRule::Set(name.into(), value.into())
 }
