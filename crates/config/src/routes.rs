@@ -79,7 +79,7 @@ impl Route {
     /// The names of its captures: that of the host, then those of the path.
     pub fn captures(&self) -> Vec<&str> {
         let of_path: Vec<&str> = match &self.path {
-            Path::Exact(_) | Path::Prefix(_) => Vec::new(),
+            Path::Exact(_) | Path::Prefix(_) | Path::Start(_) => Vec::new(),
             Path::Pattern(pattern) => {
                 let names = pattern.segments.iter().filter_map(|segment| match segment {
                     Segment::Capture(name) => Some(name.as_str()),
@@ -168,12 +168,15 @@ pub enum Path {
     Exact(String),
     /// This path and everything below it: `/api` matches `/api` and `/api/x`, but not `/apix`.
     Prefix(String),
+    /// All paths that begin with this text: `/api` matches `/api`, `/apix` and `/api/x`.
+    Start(String),
     /// Paths with captured segments.
     Pattern(PathPattern),
 }
 
 impl Path {
-    /// Parses the path of a route: a pattern if it has a capture, or ends with `/*`.
+    /// Parses the path of a route: a pattern if it has a capture, or ends with `/*`; the start of
+    /// paths if it ends with another `*`.
     ///
     /// # Errors
     /// One line: what is wrong.
@@ -183,7 +186,10 @@ impl Path {
             None => (text, false),
         };
         if !rest && !fixed.contains('{') {
-            return Ok(Path::Exact(text.to_owned()));
+            return match text.strip_suffix('*') {
+                Some(start) => Path::start(start),
+                None => Ok(Path::Exact(text.to_owned())),
+            };
         }
         let Some(segments) = fixed.strip_prefix('/').or((fixed.is_empty()).then_some("")) else {
             return Err(format!("the path {text:?} does not begin with /"));
@@ -202,6 +208,16 @@ impl Path {
         };
         Ok(Path::Pattern(PathPattern { segments, rest }))
     }
+
+    /// The start of paths, in the middle of a segment.
+    fn start(text: &str) -> Result<Path, String> {
+        // A dot could be the first of two, which name another segment.
+        let last = text.rsplit('/').next().unwrap_or_default();
+        match text.starts_with('/') && is_literal(last) && !text.contains('*') {
+            true => Ok(Path::Start(text.to_owned())),
+            false => Err(format!("{text:?} is not the start of a path: write a text before *")),
+        }
+    }
 }
 
 /// Whether a text is one segment of a path, and no dots that name another.
@@ -216,7 +232,7 @@ impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Path::Exact(path) => f.write_str(path),
-            Path::Prefix(prefix) => write!(f, "{prefix}*"),
+            Path::Prefix(text) | Path::Start(text) => write!(f, "{text}*"),
             Path::Pattern(PathPattern { segments, rest }) => {
                 for segment in segments {
                     match segment {
@@ -372,7 +388,7 @@ pub(super) fn check_group(group: &Group) -> Result<(), String> {
 pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), String> {
     check_captures(route).map_err(|(_, wrong)| wrong)?;
     let path = match &route.path {
-        Path::Exact(path) | Path::Prefix(path) => path,
+        Path::Exact(path) | Path::Prefix(path) | Path::Start(path) => path,
         Path::Pattern(_) => "/",
     };
     if !path.starts_with('/') || path.contains(['?', '#', ' ']) {
@@ -500,8 +516,12 @@ mod tests {
         let segments = vec![Segment::Capture("lang".into()), Segment::Literal("shop".into())];
         assert_eq!(parsed, Ok(Path::Pattern(PathPattern { segments, rest: true })));
         assert_eq!(Path::parse("/a"), Ok(Path::Exact("/a".into())));
+        assert_eq!(Path::parse("/a/b*"), Ok(Path::Start("/a/b".into())));
         let all = PathPattern { segments: Vec::new(), rest: true };
         assert_eq!(Path::parse("/*"), Ok(Path::Pattern(all)));
+        for wrong in ["*", "a*", "/a/..*", "/.*", "/a**", "/a?*", "/%2e*"] {
+            assert!(Path::parse(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["/{l}/a?b", "/{l}/a#b", "/{l}/a b", "/{l}/../x", "/./*", "/{l}/%2E%2e/x"] {
             assert!(Path::parse(wrong).is_err(), "{wrong}");
         }

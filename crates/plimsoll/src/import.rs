@@ -14,6 +14,8 @@ use serde_json::json;
 
 use crate::cli;
 
+mod glob;
+
 /// Imports a file. Fails with [`Failure::CheckFailed`] if a directive was not carried.
 pub(crate) fn import(flags: &cli::Import) -> Result<(), Failure> {
     if let Some(output) = &flags.output
@@ -89,20 +91,29 @@ fn text_of(file: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
 }
 
-/// The files that a name in an include stands for, in the order of their names. In the last part
-/// of the path, `*` is any text that does not begin with a dot.
+/// The files that a name in an include stands for, in the order of their names. As in the shell,
+/// `*`, `?` and `[a-z]` stand for parts of any name in the path that does not begin with a dot.
 fn included(base: &Path, pattern: &str) -> Result<Vec<Included>, String> {
-    let path = base.join(pattern);
-    let last = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-    let directory = path.parent().unwrap_or(Path::new(""));
-    if directory.to_string_lossy().contains('*') {
-        return Err(format!("{pattern}: a pattern is only read in the last part of a path"));
+    let mut paths = vec![PathBuf::from(base)];
+    let mut parts = Path::new(pattern).components().peekable();
+    while let Some(part) = parts.next() {
+        let part = part.as_os_str().to_str().unwrap_or_default();
+        if !glob::is_pattern(part) {
+            paths.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let mut found = Vec::new();
+        for directory in &paths {
+            let there = matching(directory, part).map_err(|why| format!("{pattern}: {why}"))?;
+            // What is no directory has no files.
+            let is_last = parts.peek().is_none();
+            found.extend(there.into_iter().filter(|path| is_last || path.is_dir()));
+        }
+        paths = found;
     }
-    let mut paths = Vec::new();
-    if last.contains('*') {
-        paths = matching(directory, &last).map_err(|why| format!("{pattern}: {why}"))?;
-    } else {
-        paths.push(path);
+    if glob::is_pattern(pattern) {
+        paths.retain(|path| path.exists());
+        paths.sort();
     }
     let read = |path: PathBuf| {
         let name = path.display().to_string();
@@ -127,29 +138,11 @@ fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
         let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
         let name = name.to_str().ok_or("the name of a file is not UTF-8 text")?;
-        if !name.starts_with('.') && fits(pattern, name) {
+        if (!name.starts_with('.') || pattern.starts_with('.')) && glob::fits(pattern, name) {
             paths.push(entry.path());
         }
     }
-    paths.sort();
     Ok(paths)
-}
-
-/// Whether a name fits a pattern with `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    let parts: Vec<&str> = pattern.split('*').collect();
-    let (first, last) = (parts[0], parts[parts.len() - 1]);
-    let Some(inner) = name.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
-        return false;
-    };
-    let mut rest = inner;
-    parts[1..parts.len() - 1].iter().all(|part| match rest.find(part) {
-        Some(at) => {
-            rest = &rest[at + part.len()..];
-            true
-        }
-        None => false,
-    })
 }
 
 fn summary(imported: &Imported) -> String {
@@ -175,23 +168,4 @@ fn with_counts(imported: &Imported) -> serde_json::Value {
         "not_carried": count(Fate::NotCarried) + count(Fate::Unprotected),
         "notes": imported.notes,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fits;
-
-    #[test]
-    fn patterns() {
-        for (pattern, name, wanted) in [
-            ("*.conf", "a.conf", true),
-            ("*", "a", true),
-            ("a*b*c", "axbxc", true),
-            ("a*b*c", "axc", false),
-            ("*.conf", "a.conf.bak", false),
-            ("ab*b", "ab", false),
-        ] {
-            assert_eq!(fits(pattern, name), wanted, "{pattern} {name}");
-        }
-    }
 }

@@ -77,6 +77,8 @@ struct Paths {
     prefixes: Vec<(Vec<u8>, usize)>,
     /// Patterns, those with the most segments first.
     patterns: Vec<(Matcher, usize)>,
+    /// Starts of paths in the middle of a segment, the longest first.
+    starts: Vec<(Vec<u8>, usize)>,
 }
 
 impl Routes {
@@ -305,6 +307,14 @@ impl Paths {
                 let place = self.prefixes.partition_point(|(there, _)| there.len() >= prefix.len());
                 self.prefixes.insert(place, (prefix, at));
             }
+            Path::Start(path) => {
+                let start = normalised(path.as_bytes()).into_owned();
+                if !self.starts.iter().any(|(there, _)| *there == start) {
+                    let longer = |(there, _): &(Vec<u8>, usize)| there.len() >= start.len();
+                    let place = self.starts.partition_point(longer);
+                    self.starts.insert(place, (start, at));
+                }
+            }
             Path::Pattern(pattern) => {
                 let new = Matcher::new(pattern);
                 let own = new.rank();
@@ -322,6 +332,11 @@ impl Paths {
         let exact = self.exact.get(path).copied();
         exact.or_else(|| {
             let prefix = self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix));
+            let start = self.starts.iter().find(|(start, _)| path.starts_with(start));
+            // Of two with the same length, the prefix is asked first.
+            let longer =
+                |start: &&(Vec<u8>, usize)| prefix.is_none_or(|p| start.0.len() > p.0.len());
+            let prefix = start.filter(longer).or(prefix);
             if self.patterns.is_empty() {
                 return prefix.map(|(_, at)| *at);
             }
@@ -387,6 +402,10 @@ mod tests {
                 route(&["{t}.example.org"], prefix("/"), 8),
                 route(&["*.example.org"], prefix("/"), 9),
                 route(&["a.example.org"], prefix("/"), 10),
+                route(&[], path("/acc*"), 11),
+                route(&[], path("/account*"), 12),
+                route(&[], prefix("/account/x"), 13),
+                route(&[], path("/account"), 14),
             ],
             &[],
         );
@@ -402,6 +421,14 @@ mod tests {
             ("h", "/x/../fr/%61bout", 6),
             ("h", "/de/about", 7),
             ("h", "/fr", 1),
+            ("h", "/accept", 11),
+            ("h", "/accept/x", 5),
+            ("h", "/account.php", 12),
+            ("h", "/%61ccount/", 12),
+            ("h", "/account/x/y", 13),
+            ("h", "/account/xy", 5),
+            ("h", "/account", 14),
+            ("h", "/ac", 1),
             ("b.example.org:81", "/x", 8),
             ("c.b.example.org", "/x", 9),
             ("a.example.org", "/x", 10),

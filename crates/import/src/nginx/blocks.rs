@@ -182,48 +182,76 @@ impl Reader<'_> {
     }
 
     fn bare(&mut self) -> String {
-        let (mut end, mut before) = (self.rest.len(), ' ');
+        let (mut word, mut end) = (String::new(), self.rest.len());
+        let (mut escaped, mut after_sign) = (false, false);
         for (at, c) in self.rest.char_indices() {
+            // The character after a backslash ends no word; a second backslash escapes nothing.
+            if escaped {
+                unescape(c, &mut word);
+                escaped = false;
+                continue;
+            }
             // `${name}` is part of a word.
-            let of_variable = c == '{' && before == '$';
-            let ends = c.is_whitespace() || matches!(c, ';' | '{');
-            if before != '\\' && ends && !of_variable {
+            let of_variable = c == '{' && after_sign;
+            if !of_variable && (c.is_whitespace() || matches!(c, ';' | '{')) {
                 end = at;
                 break;
             }
-            before = c;
-        }
-        let (mut word, mut escaped) = (String::new(), false);
-        for c in self.rest[..end].chars() {
-            match c {
-                c if escaped => {
-                    unescape(c, &mut word);
-                    escaped = false;
-                }
-                '\\' => escaped = true,
-                c => word.push(c),
+            (escaped, after_sign) = (c == '\\', c == '$');
+            if !escaped {
+                word.push(c);
             }
         }
         self.pass(end);
         word
     }
 
-    /// A block in another language: up to the brace that closes it.
+    /// A block of Lua: up to the brace that closes it. Braces in strings and comments are text.
     fn skip_code(&mut self) -> Result<(), SyntaxError> {
-        let mut open = 1;
-        for (at, c) in self.rest.char_indices() {
-            match c {
-                '{' => open += 1,
-                '}' if open == 1 => {
-                    self.pass(at + 1);
-                    return Ok(());
-                }
-                '}' => open -= 1,
-                _ => {}
+        let (text, mut open, mut at) = (self.rest, 1, 0);
+        while let Some(c) = text[at..].chars().next() {
+            let rest = &text[at..];
+            let length = match c {
+                '-' if rest.starts_with("--") => match long_bracket(&rest[2..]) {
+                    Some(length) => 2 + length,
+                    None => rest.find('\n').unwrap_or(rest.len()),
+                },
+                '[' => long_bracket(rest).unwrap_or(1),
+                '"' | '\'' => string(rest, c),
+                c => c.len_utf8(),
+            };
+            open += i32::from(c == '{') - i32::from(c == '}');
+            at += length;
+            if open == 0 {
+                self.pass(at);
+                return Ok(());
             }
         }
         Err(self.error("a block is not closed"))
     }
+}
+
+/// The length of `[[…]]` or `[=[…]=]` at the start of a text, if it begins with one.
+fn long_bracket(text: &str) -> Option<usize> {
+    let inner = text.strip_prefix('[')?;
+    let level = inner.len() - inner.trim_start_matches('=').len();
+    inner[level..].strip_prefix('[')?;
+    let close = format!("]{}]", "=".repeat(level));
+    Some(text.find(&close).map_or(text.len(), |at| at + close.len()))
+}
+
+/// The length of a string at the start of a text, with its quotes.
+fn string(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
 }
 
 /// Adds the character after a backslash. Expressions keep their backslashes.
@@ -278,6 +306,34 @@ mod tests {
         assert_eq!((inner[0].at.line, inner[0].word(1)), (3, "a \" b\\d"));
         assert_eq!(inner[1].words, ["${y} {"]);
         assert_eq!(inner[2].words, ["${z}w"]);
+    }
+
+    /// Two backslashes before a semicolon joined it to the next directive, which was lost.
+    #[test]
+    fn an_escaped_backslash_escapes_nothing() {
+        for (text, words) in [
+            ("a C:\\\\d\\\\; deny all;", vec!["C:\\d\\"]),
+            ("a \\; b; deny all;", vec!["\\;", "b"]),
+            ("a \\\\\\; b; deny all;", vec!["\\\\;", "b"]),
+            ("a x\\{y; deny all;", vec!["x\\{y"]),
+            ("a \\${b}; deny all;", vec!["\\${b}"]),
+        ] {
+            let all = parsed(text).unwrap();
+            assert_eq!(all.len(), 2, "{text}: {all:?}");
+            assert_eq!(all[0].words, words, "{text}");
+            assert_eq!((&*all[1].name, all[1].word(0)), ("deny", "all"), "{text}");
+        }
+    }
+
+    #[test]
+    fn braces_in_strings_and_comments_of_lua_close_nothing() {
+        for code in
+            ["x = \"{\"", "-- {\nx()", "--[[ { ]] x()", "x = [=[ { ]] ]=]", "x = '\\'{'", "t = {}"]
+        {
+            let text = format!("content_by_lua_block {{ {code} }} deny all;");
+            let all = parsed(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((all.len(), &*all[1].name), (2, "deny"), "{text}");
+        }
     }
 
     #[test]
