@@ -46,6 +46,11 @@ test  chromedriver chromium-driver -        drives the browser, for the tests
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()
+test  apache2    apache2          apache2   an origin that shows what it reads in a path
+test  php        php-cli          -         another one
+test  /usr/lib/python3/dist-packages/uvicorn python3-uvicorn - another one, in ASGI
+test  javac      openjdk-17-jdk-headless - runs Tomcat, for the tests (about 120 MB)
+test  /usr/share/java/tomcat10-embed-core.jar libtomcat10-embed-java - an origin in Java
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
 test  clickhouse-server clickhouse-server clickhouse-server a home of trials, for the tests
 test  wrk        wrk              -         another load generator, for the studies
