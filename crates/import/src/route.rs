@@ -8,18 +8,30 @@ use crate::tree::{Section, Value};
 /// The path of a route. A pattern has captures: `/{lang}/shop/*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Path {
+    /// All paths below it. The text ends with a slash.
     Prefix(String),
+    /// All paths that begin so, in the middle of a segment.
+    Start(String),
     Exact(String),
     Pattern(String),
 }
 
 impl Path {
+    /// All paths that begin with a text.
+    pub(crate) fn beginning(text: &str) -> Path {
+        match text.ends_with('/') {
+            true => Path::Prefix(text.to_owned()),
+            false => Path::Start(text.to_owned()),
+        }
+    }
+
     pub(crate) fn root() -> Path {
         Path::Prefix("/".to_owned())
     }
 
     pub(crate) fn text(&self) -> &str {
-        let (Path::Prefix(text) | Path::Exact(text) | Path::Pattern(text)) = self;
+        let (Path::Prefix(text) | Path::Start(text) | Path::Exact(text) | Path::Pattern(text)) =
+            self;
         text
     }
 
@@ -28,7 +40,7 @@ impl Path {
         let text = self.text();
         match self {
             Path::Pattern(_) => &text[..text.find(['{', '*']).unwrap_or(text.len())],
-            Path::Prefix(_) | Path::Exact(_) => text,
+            Path::Prefix(_) | Path::Start(_) | Path::Exact(_) => text,
         }
     }
 
@@ -43,7 +55,10 @@ impl Path {
         let is_free = |part: &str| part.starts_with(['{', '*']);
         let same = |(a, b): (&str, &str)| a == b || is_free(a) || is_free(b);
         // What follows is free. The last segment of a prefix may be the start of one.
-        let is_open = |path: &Path| matches!(path, Path::Prefix(_)) || path.text().ends_with('*');
+        let is_open = |path: &Path| match path {
+            Path::Prefix(_) | Path::Start(_) => true,
+            Path::Exact(_) | Path::Pattern(_) => path.text().ends_with('*'),
+        };
         let parts = |path: &Path| path.text().split('/').count() - usize::from(is_open(path));
         let (mine, others) = (parts(self), parts(other));
         let fits = (mine >= others || is_open(self)) && (others >= mine || is_open(other));
@@ -58,8 +73,11 @@ impl Path {
     }
 
     pub(crate) fn write(&self, section: &mut Section, from: &str) {
-        let key = if let Path::Prefix(_) = self { "prefix" } else { "path" };
-        section.set_for(key, self.text(), from);
+        match self {
+            Path::Prefix(text) => section.set_for("prefix", text.as_str(), from),
+            Path::Start(text) => section.set_for("path", format!("{text}*"), from),
+            Path::Exact(text) | Path::Pattern(text) => section.set_for("path", text.as_str(), from),
+        }
     }
 }
 

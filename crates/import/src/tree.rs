@@ -4,6 +4,7 @@
 //! are in [`KEYS`]; a test compares that list with the keys of `config`. What never happens: a
 //! key that the server does not know is written.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::note::Place;
@@ -241,10 +242,10 @@ pub(crate) fn server(
     }
 }
 
-/// All sections.
+/// All sections, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    pub(crate) sections: Vec<Section>,
+    sections: BTreeMap<&'static str, Vec<Section>>,
 }
 
 impl Tree {
@@ -252,21 +253,25 @@ impl Tree {
     pub(crate) fn section(&mut self, name: &'static str) -> &mut Section {
         let section = Section::new(name);
         assert!(!section.many, "there can be several of {name}");
-        let there = self.sections.iter().position(|other| other.name == name);
-        let at = there.unwrap_or_else(|| {
-            self.sections.push(section);
-            self.sections.len() - 1
-        });
-        &mut self.sections[at]
+        let there = self.sections.entry(name).or_default();
+        if there.is_empty() {
+            there.push(section);
+        }
+        &mut there[0]
     }
 
     pub(crate) fn add(&mut self, section: Section) {
-        self.sections.push(section);
+        self.sections.entry(section.name).or_default().push(section);
     }
 
     /// All of this name.
-    pub(crate) fn all<'t>(&'t self, name: &'t str) -> impl Iterator<Item = &'t Section> {
-        self.sections.iter().filter(move |section| section.name == name)
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &Section> {
+        self.sections.get(name).into_iter().flatten()
+    }
+
+    /// How many have this name.
+    pub(crate) fn count(&self, name: &str) -> usize {
+        self.sections.get(name).map_or(0, Vec::len)
     }
 
     /// The text, in the order of [`KEYS`]. A section without keys is not written.

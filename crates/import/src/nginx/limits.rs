@@ -29,11 +29,11 @@ pub(crate) struct Limited {
 }
 
 impl Limited {
-    pub(crate) fn new(server: &Server<'_>, path: &Path, scope: &Scope) -> Limited {
+    pub(crate) fn new(server: &Server<'_>, path: &Path, scope: &Scope<'_>) -> Limited {
         // In a dry run nothing is refused.
         let is_on = |name: &&&str| !scope.is(&format!("{name}_dry_run"), "on");
         let lists = ["limit_req", "limit_conn"];
-        let lists = lists.iter().filter(is_on).flat_map(|name| scope.all(name));
+        let lists = lists.iter().filter(is_on).flat_map(|name| scope.all(name)).copied();
         let rate = scope.get("limit_rate").filter(|rate| size(rate.word(0)) != Some(0));
         Limited {
             server: server.directive.at.clone(),
@@ -148,7 +148,7 @@ fn places(limit: &Directive, all: &[Limited]) -> Result<Vec<(Vec<String>, String
             continue;
         }
         let inside = |other: &Limited| other.path.start().starts_with(one.path.text());
-        let Path::Prefix(prefix) = &one.path else {
+        let (Path::Prefix(prefix) | Path::Start(prefix)) = &one.path else {
             return Err("a quota is for a path with everything below it".to_owned());
         };
         if same.any(|other| inside(other) && !other.has(limit)) {

@@ -11,7 +11,7 @@ mod store;
 mod table;
 mod upstreams;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use self::blocks::{Directive, parse};
@@ -62,11 +62,13 @@ pub(crate) fn import(
         for block in inner.iter().filter(|directive| directive.name == "upstream") {
             upstreams.block(block);
         }
+        let (maps, switches) = store::switches(inner);
         let mut writer = Writer {
             tree,
             notes,
             upstreams: &mut upstreams,
-            maps: inner.iter().filter(|one| one.name == "map").filter_map(store::map).collect(),
+            maps,
+            switches,
             codes: store::codes(inner),
             limited: Vec::new(),
             open: options.open,
@@ -83,7 +85,7 @@ pub(crate) fn import(
 /// The servers of `http`.
 fn servers(
     inner: &[Directive],
-    scope: &Scope,
+    scope: &Scope<'_>,
     writer: &mut Writer<'_>,
     formats: &mut BTreeMap<String, String>,
 ) {
@@ -96,8 +98,10 @@ fn servers(
         .find(|at| listens[**at].iter().any(|listen| listen.default))
         .or_else(|| chosen.first())
         .copied();
-    let (mut carried, mut taken) = (Vec::new(), Vec::new());
-    let mut default_closed = false;
+    let (mut carried, mut taken) = (Vec::new(), BTreeSet::new());
+    let mut default_closed = several_defaults(&chosen, &listens, writer.notes);
+    let below = wildcards(&blocks);
+    let chosen: BTreeSet<usize> = chosen.into_iter().collect();
     for (at, block) in blocks.iter().enumerate() {
         if !chosen.contains(&at) {
             let text = "it listens elsewhere than the servers that are carried, and routes are \
@@ -132,7 +136,7 @@ fn servers(
         let mut own = scope.inside(block.inner(), writer.notes);
         global(block.inner(), writer.tree, writer.notes, formats);
         let default = default == Some(at);
-        let (hosts, all) = hosts(block, default, &mut own, &mut taken, writer.notes);
+        let (hosts, all) = hosts(block, (default, &below), &mut own, &mut taken, writer.notes);
         default_closed |= !all;
         if hosts.is_empty() && !default {
             writer.notes.left(&block.at, "no name of it is carried");
@@ -172,9 +176,9 @@ fn listens(block: &Directive, notes: &mut Notes) -> Vec<Listen> {
 /// all whose requests would otherwise go to the default server.
 fn hosts(
     block: &Directive,
-    default: bool,
-    scope: &mut Scope,
-    taken: &mut Vec<String>,
+    (default, below): (bool, &BTreeSet<String>),
+    scope: &mut Scope<'_>,
+    taken: &mut BTreeSet<String>,
     notes: &mut Notes,
 ) -> (Vec<String>, bool) {
     let (mut hosts, mut all) = (Vec::new(), true);
@@ -192,6 +196,8 @@ fn hosts(
             }
             let ends = bare.starts_with('.') || bare.ends_with('.') || bare.is_empty();
             let captured = name.strip_prefix('~').filter(|_| is_alone).and_then(host_of);
+            // A wildcard is asked before it.
+            let captured = captured.filter(|one| !is_below(&one.text, below));
             if let Some(captured) = captured {
                 hosts.push(captured.text);
                 scope.groups = captured.groups;
@@ -217,12 +223,46 @@ fn hosts(
             }
         }
     }
-    hosts.retain(|host| {
-        let is_new = !taken.contains(host);
-        taken.extend(is_new.then(|| host.clone()));
-        is_new
+    // Captures of one label are the same hosts, whatever their names are.
+    hosts.retain(|host| match host.split_once("}.") {
+        Some((_, below)) => taken.insert(format!("{{}}.{below}")),
+        None => taken.insert(host.clone()),
     });
     (hosts, all)
+}
+
+/// The names below which some server has all hosts.
+fn wildcards(blocks: &[&Directive]) -> BTreeSet<String> {
+    let names = blocks.iter().flat_map(|block| block.inner());
+    let names = names.filter(|one| one.name == "server_name").flat_map(|one| &one.words);
+    let below =
+        |name: &String| name.strip_prefix("*.").or(name.strip_prefix('.')).map(str::to_owned);
+    names.filter_map(below).map(|name| name.to_ascii_lowercase()).collect()
+}
+
+/// Whether a wildcard is for the hosts of an expression, too.
+fn is_below(captured: &str, wildcards: &BTreeSet<String>) -> bool {
+    let mut name = captured;
+    while let Some((_, rest)) = name.split_once('.') {
+        if wildcards.contains(rest) {
+            return true;
+        }
+        name = rest;
+    }
+    false
+}
+
+/// Whether two servers are the default ones of different addresses. Ours has one for all.
+fn several_defaults(chosen: &[usize], listens: &[Vec<Listen>], notes: &mut Notes) -> bool {
+    let defaults = chosen.iter().flat_map(|at| listens[*at].iter().map(move |one| (*at, one)));
+    let defaults: Vec<(usize, &Listen)> = defaults.filter(|(_, one)| one.default).collect();
+    let several = defaults.iter().any(|(at, _)| *at != defaults[0].0);
+    for (_, one) in defaults.iter().filter(|_| several) {
+        let text = "one server is the default one of all addresses, and here are several, so it \
+                    is closed for hosts that no server has";
+        notes.unprotected(&one.at, text);
+    }
+    several
 }
 
 /// Whether servers ask for client certificates of different authorities: a listener has one.

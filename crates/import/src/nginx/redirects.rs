@@ -1,6 +1,9 @@
 //! `return` and `rewrite`: answers and redirects of routes.
 
+use std::collections::BTreeSet;
+
 use super::blocks::Directive;
+use super::store::variables;
 use super::table;
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
@@ -124,12 +127,33 @@ pub(crate) fn pattern(rewrite: &Directive, names: &Names<'_>) -> Option<(Path, A
     Some((path, action))
 }
 
+/// Variables that say by which address a client came, and not who it is or what it asks for.
+const ADDRESSES: [&str; 7] = [
+    "scheme",
+    "https",
+    "host",
+    "http_host",
+    "server_name",
+    "server_port",
+    "http_x_forwarded_proto",
+];
+
 /// Writes the notes of an `if` block. Returns whether it kept requests out: it does unless it only
-/// redirects, or changes responses.
-pub(crate) fn condition(condition: &Directive, notes: &mut Notes) -> bool {
+/// redirects clients that came by another address, changes responses, or sets one of `switches`,
+/// which decide about the store alone.
+pub(crate) fn condition(
+    condition: &Directive,
+    switches: &BTreeSet<String>,
+    notes: &mut Notes,
+) -> bool {
+    let words = || condition.words.iter().map(String::as_str);
+    let by_address = words().flat_map(variables).all(|name| ADDRESSES.contains(&name.as_str()));
+    // What is asked before a request to another site is answered without the page.
+    let is_preflight = words().collect::<String>() == "($request_method=OPTIONS)";
     let is_open = |one: &Directive| match one.name.as_str() {
-        "return" => !table::restricts(one),
-        "rewrite" => matches!(one.word(2), "permanent" | "redirect"),
+        "return" => !table::restricts(one) && (by_address || is_preflight),
+        "rewrite" => by_address && status_of(one).is_some(),
+        "set" => variables(one.word(0)).iter().all(|name| switches.contains(name)),
         "add_header" | "expires" | "access_log" | "limit_rate" | "gzip" => true,
         _ => false,
     };

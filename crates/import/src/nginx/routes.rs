@@ -1,9 +1,10 @@
 //! Locations of a server, as routes.
 //!
 //! A location with a rule that keeps requests out and is not carried is closed. If its requests
-//! would then find another route (an expression, or a prefix inside a segment), the whole server
-//! is closed. A location with an action that is not carried is answered with 501, because its
+//! would then find another route (an expression), the whole server is closed. A location with an action that is not carried is answered with 501, because its
 //! requests must not go elsewhere.
+
+use std::collections::BTreeSet;
 
 use super::blocks::Directive;
 use super::limits::Limited;
@@ -25,6 +26,8 @@ pub(crate) struct Writer<'w> {
     pub(crate) notes: &'w mut Notes,
     pub(crate) upstreams: &'w mut Upstreams,
     pub(crate) maps: Maps,
+    /// Variables that decide about the store alone.
+    pub(crate) switches: BTreeSet<String>,
     /// Some locations code responses.
     pub(crate) codes: bool,
     /// Where clients are limited.
@@ -35,7 +38,7 @@ pub(crate) struct Writer<'w> {
 /// A server with its names.
 pub(crate) struct Server<'s> {
     pub(crate) directive: &'s Directive,
-    pub(crate) scope: Scope,
+    pub(crate) scope: Scope<'s>,
     /// Hosts as routes have them.
     pub(crate) hosts: Vec<String>,
     /// It also answers requests for hosts that no server has.
@@ -44,29 +47,32 @@ pub(crate) struct Server<'s> {
 
 impl Server<'_> {
     /// What texts of this scope can repeat.
-    fn names<'n>(&'n self, scope: &'n Scope) -> Names<'n> {
+    fn names<'n>(&'n self, scope: &'n Scope<'_>) -> Names<'n> {
         let hosts = if self.default { &[] } else { &self.hosts[..] };
         Names { hosts, groups: &scope.groups }
     }
 }
 
-struct Route {
+struct Route<'d> {
     at: Place,
     path: Path,
     action: Action,
-    scope: Scope,
+    scope: Scope<'d>,
     /// What [`does`] says, if a location with an expression can have its requests.
     does: Option<String>,
     /// `None`: nothing is stored.
     keys: Option<Keys>,
     closed: bool,
+    /// nginx has it without a location, unless there is one of this path.
+    is_automatic: bool,
 }
 
-impl Route {
+impl<'d> Route<'d> {
     /// A route that stores nothing, and whose requests are no expression's.
-    fn plain(at: &Place, path: Path, action: Action, scope: &Scope) -> Route {
+    fn plain(at: &Place, path: Path, action: Action, scope: &Scope<'d>) -> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
-        Route { at, path, action, scope, does: None, keys: None, closed: false }
+        let (does, keys, closed, is_automatic) = (None, None, false, false);
+        Route { at, path, action, scope, does, keys, closed, is_automatic }
     }
 }
 
@@ -119,7 +125,7 @@ pub(crate) fn server(
         }
         found.routes.push(Route::plain(at, Path::root(), answer, &server.scope));
     } else {
-        found.conditions(inner, writer.notes);
+        found.conditions(inner, &writer.switches, writer.notes);
         found.locations(inner, &server.scope, server, writer, 0);
         if !found.routes.iter().any(|route| route.path == Path::root()) {
             writer.notes.different(at, "requests that no location carries are answered with 501");
@@ -128,18 +134,20 @@ pub(crate) fn server(
     }
     found.compare_others(writer.notes);
     let closed = found.unprotected;
-    for route in found.routes {
-        if writer.tree.all("route").count() >= ROUTES_MAX {
+    let own = found.routes.iter().filter(|route| !route.is_automatic);
+    let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
+    for route in found.routes.iter().filter(|one| !one.is_automatic || !own.contains(&one.path)) {
+        if writer.tree.count("route") >= ROUTES_MAX {
             let text = format!("there are more than {ROUTES_MAX} routes");
             writer.notes.left(&route.at, text);
             continue;
         }
-        write(&route, server, (closed, default_closed), writer);
+        write(route, server, (closed, default_closed), writer);
     }
 }
 
-struct Found {
-    routes: Vec<Route>,
+struct Found<'d> {
+    routes: Vec<Route<'d>>,
     /// Locations with expressions, which are not written.
     others: Vec<Other>,
     /// Requests that were kept out could find another route.
@@ -148,14 +156,14 @@ struct Found {
     paths: Vec<(bool, Path)>,
 }
 
-impl Found {
+impl<'d> Found<'d> {
     fn paths_of(&mut self, all: &[Directive], depth: usize) {
         for location in all.iter().filter(|one| one.name == "location" && depth < DEPTH_MAX) {
             let path = match (location.word(0), location.word(1)) {
                 ("=", path) => (true, Path::Exact(path.to_owned())),
-                ("^~", path) => (true, Path::Prefix(path.to_owned())),
+                ("^~", path) => (true, Path::beginning(path)),
                 ("~", pattern) => (false, path_of(pattern).map_or_else(Path::root, |one| one.0)),
-                (path, _) => (false, Path::Prefix(path.to_owned())),
+                (path, _) => (false, Path::beginning(path)),
             };
             self.paths.push(path);
             self.paths_of(location.inner(), depth + 1);
@@ -174,17 +182,17 @@ impl Found {
     }
 
     /// `if` blocks of a server. One that answers with an error keeps requests out.
-    fn conditions(&mut self, all: &[Directive], notes: &mut Notes) {
+    fn conditions(&mut self, all: &[Directive], switches: &BTreeSet<String>, notes: &mut Notes) {
         for condition in all.iter().filter(|directive| directive.name == "if") {
-            self.unprotected |= redirects::condition(condition, notes);
+            self.unprotected |= redirects::condition(condition, switches, notes);
         }
     }
 
     fn locations(
         &mut self,
-        all: &[Directive],
-        outer: &Scope,
-        server: &Server<'_>,
+        all: &'d [Directive],
+        outer: &Scope<'d>,
+        server: &Server<'d>,
         writer: &mut Writer<'_>,
         depth: usize,
     ) {
@@ -197,22 +205,29 @@ impl Found {
 
     fn location(
         &mut self,
-        location: &Directive,
-        outer: &Scope,
-        server: &Server<'_>,
+        location: &'d Directive,
+        outer: &Scope<'d>,
+        server: &Server<'d>,
         writer: &mut Writer<'_>,
         depth: usize,
     ) {
         let inner = location.inner();
         let mut scope = outer.inside(inner, writer.notes);
         for condition in inner.iter().filter(|directive| directive.name == "if") {
-            scope.unprotected |= redirects::condition(condition, writer.notes);
+            scope.unprotected |= redirects::condition(condition, &writer.switches, writer.notes);
         }
-        let keeps_out = scope.denied || scope.unprotected || inner.iter().any(table::restricts);
+        let has = |name: &str| inner.iter().any(|one| one.name == name);
+        if has("try_files") && has("proxy_pass") {
+            // What it finds among its files decides whether the upstream is asked.
+            scope.unprotected = true;
+        }
+        let keeps_out = scope.is_denied()
+            || scope.is_unprotected()
+            || inner.iter().any(|one| table::restricts(one));
         let mut path = match &location.words[..] {
-            [path] if path.starts_with('/') => Path::Prefix(path.clone()),
+            [path] if path.starts_with('/') => Path::beginning(path),
             [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
-            [sign, path] if sign == "^~" && path.starts_with('/') => Path::Prefix(path.clone()),
+            [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
             [sign, pattern] if sign == "~" && self.of_expression(pattern).is_some() => {
                 let (path, groups) = self.of_expression(pattern).unwrap_or((Path::root(), vec![]));
                 scope.groups.extend(groups);
@@ -241,23 +256,13 @@ impl Found {
             }
         };
         let beats = matches!(path, Path::Exact(_)) || location.word(0) == "^~";
-        if path.text().contains(['?', '#', ' ']) {
-            self.unprotected |= keeps_out;
+        if !matches!(path, Path::Pattern(_)) && has_no_route(path.text()) {
+            // Its requests would find another route.
+            self.unprotected = true;
             writer.notes.unprotected(&location.at, "the path of a route has no such characters");
             return not_written(location, writer);
         }
-        match &path {
-            Path::Prefix(prefix) if !prefix.ends_with('/') && keeps_out => {
-                self.unprotected = true;
-                let text = format!("a prefix ends at a slash: {prefix}x would not be refused");
-                writer.notes.unprotected(&location.at, text);
-            }
-            Path::Prefix(prefix) if !prefix.ends_with('/') => {
-                let text = format!("a prefix ends at a slash: {prefix}x goes to another route");
-                writer.notes.different(&location.at, text);
-            }
-            _ => writer.notes.carried(&location.at),
-        }
+        writer.notes.carried(&location.at);
         let action = action(inner, &mut path, &scope, server, writer);
         let forwards = matches!(action, Action::Upstream(_));
         if let Path::Prefix(prefix) = &path
@@ -269,10 +274,9 @@ impl Found {
             // nginx answers a request for the prefix without its slash like this.
             let action = Action::Redirect { status: 301, to: prefix.clone(), with_path: false };
             let path = Path::Exact(bare.to_owned());
-            self.routes.push(Route::plain(&location.at, path, action, &Scope::default()));
+            let route = Route::plain(&location.at, path, action, &Scope::default());
+            self.routes.push(Route { is_automatic: true, ..route });
         }
-        // An exact location of that path comes before the redirect.
-        self.routes.retain(|other| other.path != path || matches!(path, Path::Prefix(_)));
         let does = (!beats && forwards).then(|| does(inner, &scope));
         let keys = if forwards { store::keys(&scope, &writer.maps, writer.notes) } else { None };
         let route = Route::plain(&location.at, path, action, &scope);
@@ -308,27 +312,19 @@ fn not_written(location: &Directive, writer: &mut Writer<'_>) {
 }
 
 /// Where a location sends its requests, and with which fields.
-fn does(inner: &[Directive], scope: &Scope) -> String {
+fn does(inner: &[Directive], scope: &Scope<'_>) -> String {
     let is_action = |one: &&Directive| {
         one.name.ends_with("_pass") || matches!(one.name.as_str(), "return" | "rewrite")
     };
-    let all = inner.iter().filter(is_action).chain(scope.all("proxy_set_header"));
-    let all = all.chain(scope.all("proxy_hide_header"));
+    let all = inner.iter().filter(is_action).chain(scope.all("proxy_set_header").iter().copied());
+    let all = all.chain(scope.all("proxy_hide_header").iter().copied());
     all.map(|one| one.shown() + ";").collect()
 }
 
 /// What decides what a location stores; `None`: nothing.
-fn stores(scope: &Scope) -> Option<String> {
+fn stores(scope: &Scope<'_>) -> Option<String> {
     let cache = store::cache(scope)?;
-    let single = [
-        "proxy_cache_key",
-        "proxy_ignore_headers",
-        "proxy_cache_use_stale",
-        "proxy_cache_background_update",
-    ];
-    let lists = ["proxy_cache_bypass", "proxy_no_cache", "proxy_cache_valid"];
-    let more = single.iter().filter_map(|name| scope.get(name));
-    let more = more.chain(lists.iter().flat_map(|name| scope.all(name)));
+    let more = store::about(scope);
     Some([cache].into_iter().chain(more).map(|one| one.shown() + ";").collect())
 }
 
@@ -354,10 +350,16 @@ pub(super) fn starts(pattern: &str) -> Vec<String> {
     vec![text[..text.len() - usize::from(optional && !text.is_empty())].to_ascii_lowercase()]
 }
 
+/// Whether the path of a route cannot have this text as it is.
+fn has_no_route(path: &str) -> bool {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    path.contains(['?', '#', ' ', '{', '}', '*', '\\']) || matches!(last, "." | "..")
+}
+
 fn action(
     inner: &[Directive],
     path: &mut Path,
-    scope: &Scope,
+    scope: &Scope<'_>,
     server: &Server<'_>,
     writer: &mut Writer<'_>,
 ) -> Action {
@@ -403,7 +405,7 @@ fn action(
 }
 
 /// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
-fn sent(scope: &Scope, authority: &str) -> (Option<String>, bool) {
+fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
     let mut host = Some(authority.to_owned());
     let (mut added, mut others) = (None, false);
     for header in scope.all("proxy_set_header") {
@@ -426,7 +428,7 @@ fn sent(scope: &Scope, authority: &str) -> (Option<String>, bool) {
 }
 
 fn write(
-    route: &Route,
+    route: &Route<'_>,
     server: &Server<'_>,
     (closed, default_closed): (bool, bool),
     writer: &mut Writer<'_>,
@@ -435,7 +437,7 @@ fn write(
     let (scope, from) = (&route.scope, route.at.to_string());
     route.path.write(&mut section, &from);
     let is_denied =
-        scope.denied && matches!(route.action, Action::Upstream(_) | Action::NotCarried);
+        scope.is_denied() && matches!(route.action, Action::Upstream(_) | Action::NotCarried);
     if is_denied {
         let denied = Action::Answer { status: 403, body: "denied\n".to_owned() };
         denied.write(&mut section, "deny all");
@@ -458,10 +460,10 @@ fn write(
             }
             None => section.set_for("store", false, "see the notes of the import"),
         }
-        fields(&mut section, scope, writer.notes);
+        fields(&mut section, scope, route.keys.is_some(), writer.notes);
         writer.limited.push(Limited::new(server, &route.path, scope));
     }
-    if !is_denied && (closed || route.closed || scope.unprotected) && !writer.open {
+    if !is_denied && (closed || route.closed || scope.is_unprotected()) && !writer.open {
         section.close();
     }
     if !server.hosts.is_empty() {
@@ -478,7 +480,7 @@ fn write(
 }
 
 /// Changes to fields. Their notes are those of [`header_notes`].
-fn fields(section: &mut Section, scope: &Scope, notes: &mut Notes) {
+fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut Notes) {
     let (_, forwarded) = sent(scope, "");
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
@@ -494,7 +496,11 @@ fn fields(section: &mut Section, scope: &Scope, notes: &mut Notes) {
         }
     }
     for header in scope.all("proxy_hide_header") {
-        if fields::is_free(header.word(0)) {
+        let name = header.word(0);
+        if stores && fields::is_about_caching(name) && !name.eq_ignore_ascii_case("set-cookie") {
+            let text = "clients get it: without it, what is stored would not respect it";
+            notes.left(&header.at, text);
+        } else if fields::is_free(name) {
             section.below("route.response").set("remove", header.word(0), &header.at);
         }
     }

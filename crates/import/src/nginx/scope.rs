@@ -1,12 +1,14 @@
 //! What a location inherits from its server, and a server from `http`.
 //!
 //! A value replaces the inherited one. Of the directives of which there can be several, such as
-//! `add_header`, a level that has any inherits none.
+//! `add_header`, a level that has any inherits none. A scope refers to the directives, so that its
+//! cost does not depend on what they contain.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::blocks::Directive;
-use super::table;
+use super::table::{self, CLIENTS};
 use crate::note::Notes;
 
 /// Directives of which a level can have several.
@@ -24,56 +26,103 @@ const LISTS: [&str; 11] = [
     "limit_conn",
 ];
 
+/// What `allow` and `deny` say: the first line that matches a client decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Access {
+    /// All clients are let in.
+    #[default]
+    Open,
+    /// No client is.
+    Denied,
+    /// Some clients are, and routes do not know which.
+    Unknown,
+}
+
 /// The settings of a level.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scope {
+pub(crate) struct Scope<'d> {
     /// Settings with one value, by name.
-    values: BTreeMap<String, Directive>,
-    lists: BTreeMap<String, Vec<Directive>>,
+    values: BTreeMap<&'d str, &'d Directive>,
+    lists: BTreeMap<&'d str, Rc<Vec<&'d Directive>>>,
+    access: Access,
     /// A rule that keeps requests out is not carried.
     pub(crate) unprotected: bool,
-    /// `deny all` without a rule that allows.
-    pub(crate) denied: bool,
     /// What `$1`, or a name, captures of the host and the path.
     pub(crate) groups: Vec<(String, String)>,
 }
 
-impl Scope {
+impl<'d> Scope<'d> {
     /// The scope of these directives inside another one. Writes the notes of all directives that
     /// are neither blocks nor actions.
-    pub(crate) fn inside(&self, all: &[Directive], notes: &mut Notes) -> Scope {
+    pub(crate) fn inside(&self, all: &'d [Directive], notes: &mut Notes) -> Scope<'d> {
         let mut scope = self.clone();
-        scope.lists.retain(|name, _| !all.iter().any(|directive| directive.name == *name));
-        let allows = all.iter().any(|directive| directive.name == "allow");
+        let mut lists: BTreeMap<&str, Vec<&Directive>> = BTreeMap::new();
+        let mut clients = Vec::new();
         for directive in all {
-            if directive.name == "deny" && directive.word(0) == "all" && !allows {
-                scope.denied = true;
-                notes.carried(&directive.at);
+            if matches!(directive.name.as_str(), "allow" | "deny") {
+                clients.push(directive);
                 continue;
             }
             scope.unprotected |= table::setting(directive, notes);
             if LISTS.contains(&directive.name.as_str()) {
-                let list = scope.lists.entry(directive.name.clone()).or_default();
-                list.push(directive.clone());
-            } else {
-                scope.values.insert(directive.name.clone(), directive.clone());
+                lists.entry(&directive.name).or_default().push(directive);
+            } else if directive.block.is_none() {
+                scope.values.insert(&directive.name, directive);
             }
+        }
+        scope.lists.extend(lists.into_iter().map(|(name, list)| (name, Rc::new(list))));
+        // A level with a rule inherits none.
+        if !clients.is_empty() {
+            scope.access = access(&clients, notes);
         }
         scope
     }
 
     /// The directive of this name that applies here.
-    pub(crate) fn get(&self, name: &str) -> Option<&Directive> {
-        self.values.get(name)
+    pub(crate) fn get(&self, name: &str) -> Option<&'d Directive> {
+        self.values.get(name).copied()
     }
 
     /// The directives of this name that apply here.
-    pub(crate) fn all(&self, name: &str) -> &[Directive] {
-        self.lists.get(name).map_or(&[], Vec::as_slice)
+    pub(crate) fn all(&self, name: &str) -> &[&'d Directive] {
+        self.lists.get(name).map_or(&[], |list| list.as_slice())
     }
 
     /// Whether the directive of this name that applies here has this first word.
     pub(crate) fn is(&self, name: &str, word: &str) -> bool {
         self.get(name).is_some_and(|directive| directive.word(0) == word)
     }
+
+    /// Whether no client is let in.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.access == Access::Denied
+    }
+
+    /// Whether a rule that keeps requests out is not carried.
+    pub(crate) fn is_unprotected(&self) -> bool {
+        self.unprotected || self.access == Access::Unknown
+    }
+}
+
+/// Reads `allow` and `deny` in their order. Writes their notes.
+fn access(rules: &[&Directive], notes: &mut Notes) -> Access {
+    let is_for_all = |rule: &&Directive| rule.word(0) == "all";
+    let end = rules.iter().position(is_for_all).map_or(rules.len(), |at| at + 1);
+    let (live, dead) = rules.split_at(end);
+    dead.iter().for_each(|rule| notes.nothing(&rule.at, "no client reaches this line"));
+    // A client that no line names is let in.
+    let denies = |rule: &&Directive| rule.name == "deny";
+    let denies_all = live.iter().all(denies) && live.last().is_some_and(is_for_all);
+    let found = match live.iter().any(denies) {
+        false => Access::Open,
+        true if denies_all => Access::Denied,
+        true => Access::Unknown,
+    };
+    for rule in live {
+        match found {
+            Access::Open | Access::Denied => notes.carried(&rule.at),
+            Access::Unknown => notes.unprotected(&rule.at, CLIENTS),
+        }
+    }
+    found
 }

@@ -1,6 +1,6 @@
 //! What locations store: keys, lifetimes and bypasses, and which responses are coded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::blocks::Directive;
@@ -14,9 +14,74 @@ use crate::tree::{Section, Tree, Value};
 /// Names of cookies that a `map` asks for, by its variable without `$`.
 pub(crate) type Maps = BTreeMap<String, Vec<String>>;
 
+/// The variables in a text, in lower case: `$name` or `${name}`. Their names have no case.
+pub(crate) fn variables(text: &str) -> Vec<String> {
+    let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = |part: &str| {
+        let part = part.strip_prefix('{').unwrap_or(part);
+        part[..part.find(|c| !of_name(c)).unwrap_or(part.len())].to_ascii_lowercase()
+    };
+    text.split('$').skip(1).map(name).filter(|name| !name.is_empty()).collect()
+}
+
+/// Where variables get their values and where they are used.
+#[derive(Debug, Default)]
+struct Uses {
+    /// How often each is set, by `set` or as the result of a block such as `map`.
+    set: BTreeMap<String, usize>,
+    /// Those that `set` sets.
+    by_set: BTreeSet<String>,
+    /// Those that decide about the store.
+    of_store: BTreeSet<String>,
+    /// Those that are used for something else.
+    others: BTreeSet<String>,
+}
+
+impl Uses {
+    fn read(&mut self, all: &[Directive]) {
+        for one in all {
+            let found = || one.words.iter().flat_map(|word| variables(word));
+            match one.name.as_str() {
+                "proxy_cache_bypass" | "proxy_no_cache" => self.of_store.extend(found()),
+                "log_format" | "access_log" | "add_header" => {}
+                "set" => {
+                    for name in variables(one.word(0)) {
+                        *self.set.entry(name.clone()).or_default() += 1;
+                        self.by_set.insert(name);
+                    }
+                    self.others.extend(one.words.iter().skip(1).flat_map(|word| variables(word)));
+                }
+                "map" | "geo" | "split_clients" => {
+                    for name in one.words.last().map(|word| variables(word)).unwrap_or_default() {
+                        *self.set.entry(name).or_default() += 1;
+                    }
+                    let values = one.inner().iter().flat_map(|inner| &inner.words);
+                    self.others.extend(values.flat_map(|word| variables(word)));
+                    let sources = &one.words[..one.words.len().saturating_sub(1)];
+                    self.others.extend(sources.iter().flat_map(|word| variables(word)));
+                    continue;
+                }
+                _ => self.others.extend(found()),
+            }
+            self.read(one.inner());
+        }
+    }
+}
+
+/// The maps whose variables nothing else sets, and the variables that are set to decide about the
+/// store alone.
+pub(crate) fn switches(all: &[Directive]) -> (Maps, BTreeSet<String>) {
+    let mut uses = Uses::default();
+    uses.read(all);
+    let maps = all.iter().filter(|one| one.name == "map").filter_map(map);
+    let maps = maps.filter(|(name, _)| uses.set.get(name) == Some(&1)).collect();
+    let of_store = uses.by_set.iter().filter(|name| uses.of_store.contains(*name));
+    (maps, of_store.filter(|name| !uses.others.contains(*name)).cloned().collect())
+}
+
 /// A `map` block, with its variable; `None`: ours cannot say it.
 pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
-    let variable = block.word(1).strip_prefix('$')?.to_owned();
+    let variable = block.word(1).strip_prefix('$')?.to_ascii_lowercase();
     let is_off = |text: &str| matches!(text, "" | "0");
     let (default, others): (Vec<&Directive>, Vec<&Directive>) =
         block.inner().iter().partition(|one| one.name == "default");
@@ -38,25 +103,54 @@ pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
 }
 
 /// `proxy_cache`, if it is on.
-pub(crate) fn cache(scope: &Scope) -> Option<&Directive> {
-    scope.get("proxy_cache").filter(|cache| cache.word(0) != "off")
+pub(crate) fn cache<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    // What is not buffered is not stored.
+    let is_on = |cache: &&Directive| cache.word(0) != "off" && !scope.is("proxy_buffering", "off");
+    scope.get("proxy_cache").filter(is_on)
+}
+
+/// The directives that say how a location stores.
+pub(crate) fn about<'s>(scope: &'s Scope<'_>) -> impl Iterator<Item = &'s Directive> {
+    let single = [
+        "proxy_cache_key",
+        "proxy_ignore_headers",
+        "proxy_cache_use_stale",
+        "proxy_cache_background_update",
+    ];
+    let lists = ["proxy_cache_bypass", "proxy_no_cache", "proxy_cache_valid"];
+    let single = single.into_iter().filter_map(|name| scope.get(name));
+    single.chain(lists.into_iter().flat_map(|name| scope.all(name).iter().copied()))
 }
 
 /// What a location stores; `None`: nothing. Writes the notes.
-pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys> {
-    let cache = cache(scope)?;
+pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<Keys> {
+    let Some(cache) = cache(scope) else {
+        if scope.get("proxy_cache").is_some() && scope.is("proxy_buffering", "off") {
+            let all = about(scope);
+            all.for_each(|one| notes.nothing(&one.at, "what is not buffered is not stored"));
+        }
+        return None;
+    };
+    if cache.word(0).contains('$') {
+        let text = "a variable decides whether and where it is stored, so nothing is stored";
+        notes.left(&cache.at, text);
+        return None;
+    }
     let ignored = scope.get("proxy_ignore_headers");
     let ignores = |name: &str| {
         ignored.is_some_and(|all| all.words.iter().any(|word| word.eq_ignore_ascii_case(name)))
     };
     let shares_cookies = ignores("set-cookie");
-    if !shares_cookies {
-        let text = "nginx stores no response with Set-Cookie, and routes do not look at that, so \
-                    nothing is stored; with `proxy_ignore_headers Set-Cookie` it is";
-        notes.left(&cache.at, text);
-    }
     let mut keys = Keys { shares_cookies, ..Keys::default() };
     let mut known = true;
+    let hides = |one: &&&Directive| one.word(0).eq_ignore_ascii_case("set-cookie");
+    if let Some(hidden) = scope.all("proxy_hide_header").iter().find(hides)
+        && !shares_cookies
+    {
+        known = false;
+        let text = "nginx does not store what it hides the cookie of, so nothing is stored";
+        notes.left(&hidden.at, text);
+    }
     if let Some(key) = scope.get("proxy_cache_key") {
         match of_key(key, &mut keys) {
             Ok("") => notes.carried(&key.at),
@@ -71,7 +165,7 @@ pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys
     for one in lists.iter().copied().flatten() {
         let of = |word: &String| match word.strip_prefix("$cookie_") {
             Some(name) => Some(vec![name.to_owned()]),
-            None => maps.get(word.strip_prefix('$')?).cloned(),
+            None => maps.get(&word.strip_prefix('$')?.to_ascii_lowercase()).cloned(),
         };
         match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
             Some(names) => {
@@ -107,7 +201,7 @@ pub(crate) fn keys(scope: &Scope, maps: &Maps, notes: &mut Notes) -> Option<Keys
     if !keys.fits() {
         notes.left(&cache.at, "its key has more, or other names, than ours can; nothing is stored");
     }
-    (shares_cookies && known && keys.fits()).then_some(keys)
+    (known && keys.fits()).then_some(keys)
 }
 
 /// Reads a key. Returns how ours differs, or why it is not carried.
@@ -154,7 +248,7 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
 /// For how long a stale response may be used.
 const STALE: Duration = Duration::from_secs(86_400);
 
-fn lifetimes(scope: &Scope, overrule: bool, keys: &mut Keys, notes: &mut Notes) {
+fn lifetimes(scope: &Scope<'_>, overrule: bool, keys: &mut Keys, notes: &mut Notes) {
     let stale = scope.get("proxy_cache_use_stale").map_or(&[][..], |one| &one.words);
     let has = |word: &str| stale.iter().any(|one| one == word);
     let fails = has("error") || has("timeout") || stale.iter().any(|one| one.starts_with("http_5"));
@@ -194,9 +288,10 @@ fn lifetimes(scope: &Scope, overrule: bool, keys: &mut Keys, notes: &mut Notes) 
             keys.lifetimes.push(Lifetime { status, ttl: Some(ttl), overrule, ..usual.clone() });
         }
     }
-    if fails || updates {
-        keys.lifetimes.push(usual);
-    }
+    // What has no lifetime is not stored there, and validated at each use here.
+    let all = ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec();
+    let none = Lifetime { status: all, ttl: Some(Duration::ZERO), ..Lifetime::default() };
+    keys.lifetimes.push(none);
 }
 
 /// Whether some directive turns coding on.
@@ -206,7 +301,7 @@ pub(crate) fn codes(all: &[Directive]) -> bool {
 }
 
 /// `[compression]` from the settings of a location. Returns whether its responses are coded.
-pub(crate) fn compression(scope: &Scope, tree: &mut Tree, notes: &mut Notes) -> bool {
+pub(crate) fn compression(scope: &Scope<'_>, tree: &mut Tree, notes: &mut Notes) -> bool {
     let mut any = false;
     for (coding, switch) in [("br", "brotli"), ("gzip", "gzip")] {
         let Some(on) = scope.get(switch).filter(|on| on.word(0) == "on") else { continue };

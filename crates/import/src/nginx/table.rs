@@ -31,7 +31,7 @@ const SYSTEM: &str = "the process has no such setting";
 const STREAMS: &str = "bodies are passed on as they come, within bounds";
 const FILES: &str = "files are not served: put a file server behind as an upstream";
 const OTHER: &str = "this protocol is not spoken with upstreams";
-const CLIENTS: &str = "routes do not depend on clients";
+pub(super) const CLIENTS: &str = "routes do not depend on clients";
 const VARIABLES: &str = "there are no variables";
 const CIPHERS: &str = "the cipher suites are those of TLS 1.2 and 1.3 that are considered safe";
 
@@ -43,7 +43,7 @@ const TABLE: &[(&str, Becomes)] = &[
          keepalive_timeout client_header_timeout client_body_timeout send_timeout \
          large_client_header_buffers user worker_processes ssl_verify_client real_ip_header \
          proxy_cache_key proxy_cache_valid proxy_ignore_headers proxy_cache_bypass proxy_no_cache \
-         gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types brotli_min_length \
+         allow deny gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types brotli_min_length \
          brotli_comp_level limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
          limit_rate_after",
         Elsewhere,
@@ -52,7 +52,7 @@ const TABLE: &[(&str, Becomes)] = &[
         "proxy_cache proxy_hide_header proxy_connect_timeout proxy_read_timeout \
          proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name ssl_certificate \
          ssl_certificate_key ssl_client_certificate set_real_ip_from proxy_next_upstream_tries \
-         http2",
+         http2 proxy_buffering",
         Value,
     ),
     ("ssl_protocols", Different("TLS 1.2 and 1.3 are spoken, or 1.3 alone if it is alone here")),
@@ -89,7 +89,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("limit_req_status limit_conn_status", Different("what is above a limit is answered 429")),
     ("limit_req_log_level limit_conn_log_level", Nothing("the access log has refusals")),
     (
-        "proxy_buffering proxy_request_buffering proxy_buffers proxy_buffer_size \
+        "proxy_request_buffering proxy_buffers proxy_buffer_size \
          proxy_busy_buffers_size proxy_temp_path proxy_max_temp_file_size \
          client_body_buffer_size client_body_temp_path fastcgi_temp_path uwsgi_temp_path \
          scgi_temp_path",
@@ -99,7 +99,8 @@ const TABLE: &[(&str, Becomes)] = &[
         "proxy_headers_hash_max_size proxy_headers_hash_bucket_size proxy_socket_keepalive \
          client_header_buffer_size http2_max_concurrent_streams tcp_nopush tcp_nodelay \
          types_hash_max_size server_names_hash_bucket_size server_names_hash_max_size \
-         reset_timedout_connection pcre_jit variables_hash_max_size",
+         reset_timedout_connection pcre_jit variables_hash_max_size variables_hash_bucket_size \
+         types_hash_bucket_size ssl_buffer_size",
         Nothing(SYSTEM),
     ),
     ("client_max_body_size", Left("the size of requests is not limited")),
@@ -111,7 +112,14 @@ const TABLE: &[(&str, Becomes)] = &[
     ("fastcgi_pass uwsgi_pass scgi_pass memcached_pass fastcgi_param", Left(OTHER)),
     ("stream", Left("connections without HTTP are not proxied")),
     ("mail", Left("mail is not proxied")),
-    ("allow deny satisfy", Unprotected(CLIENTS)),
+    ("satisfy", Unprotected(CLIENTS)),
+    ("proxy_set_body proxy_method", Unprotected("requests are passed on as they are")),
+    ("proxy_pass_request_body", Unprotected("bodies are the client's")),
+    ("proxy_ssl_crl", Unprotected("revoked certificates are not known")),
+    ("merge_slashes", Unprotected("paths are compared with slashes merged")),
+    ("ssl_trusted_certificate", Nothing("no OCSP response is verified")),
+    ("real_ip_recursive", Left("the client is the connection's, or the PROXY header's")),
+    ("slice", Left("parts are stored and combined, and not fetched one after the other")),
     ("auth_basic auth_basic_user_file", Unprotected("passwords are for forward listeners")),
     ("auth_request", Unprotected("no other server is asked first")),
     ("auth_jwt", Unprotected("tokens are not verified")),
@@ -145,7 +153,6 @@ const TABLE: &[(&str, Becomes)] = &[
         "server_name_in_redirect absolute_redirect port_in_redirect",
         Nothing("a redirect has the URL of its route"),
     ),
-    ("merge_slashes", Nothing("paths are compared with slashes merged")),
     ("underscores_in_headers", Nothing("all names of fields are passed on")),
     ("ignore_invalid_headers", Nothing("invalid fields are refused")),
     ("open_file_cache log_not_found", Nothing("files are not served")),
@@ -185,6 +192,7 @@ fn becomes(directive: &Directive) -> &'static Becomes {
 pub(crate) fn restricts(directive: &Directive) -> bool {
     let refuses = directive.word(0).parse::<u64>().is_ok_and(|status| status >= 400);
     matches!(becomes(directive), Unprotected(_))
+        || directive.name == "deny"
         || directive.name == "return" && refuses
         || directive.inner().iter().any(restricts)
 }
@@ -234,9 +242,10 @@ fn is_usual(directive: &Directive) -> bool {
                 | "autoindex",
             "off"
         ) | ("ssl_stapling" | "proxy_intercept_errors", "off")
+            | ("merge_slashes" | "proxy_pass_request_body", "on")
+            | ("satisfy", "all")
             | ("client_max_body_size", "0")
             | ("proxy_pass_request_headers", "on")
-            | ("allow", "all")
     )
 }
 

@@ -71,9 +71,9 @@ fn what_keeps_requests_out_stays_closed() {
     // Its requests would find the other location.
     let text = one("location ~ /\\.ht { deny all; } location / { proxy_pass http://app; }");
     lacks(&imported(&text, false), "\nupstream = ");
+    // These are routes.
     let text = one("location /adm { deny all; } location / { proxy_pass http://app; }");
-    lacks(&imported(&text, false), "\nupstream = ");
-    // This one is a route.
+    has(&imported(&text, false), "path = \"/adm*\"  # nginx.conf:2\nanswer = \"denied\\n\"");
     let text = one("location /adm/ { deny all; } location / { proxy_pass http://app; }");
     let carried = imported(&text, false);
     has(&carried, "answer = \"denied\\n\"");
@@ -325,17 +325,22 @@ fn a_file_of_a_site_alone_is_read() {
 #[test]
 fn a_response_with_a_cookie_is_not_shared() {
     let text = one("location / { proxy_cache z; proxy_pass http://app; }");
-    for open in [false, true] {
-        has(&imported(&text, open), "store = false");
-    }
-    assert_eq!(fate(&imported(&text, false), "proxy_cache z"), Fate::NotCarried);
+    let private = imported(&text, false);
+    assert!(!private.has_left(), "{:#?}", private.notes);
+    lacks(&private, "store = false");
+    lacks(&private, "set_cookie");
     let shared = text.replace("cache z;", "cache z; proxy_ignore_headers Set-Cookie;");
-    lacks(&imported(&shared, false), "store = false");
-    for text in
-        [corpus!("divided_store").to_owned(), corpus!("divided_store").replace("z;", "off;")]
-    {
-        has(&imported(&text, true), "store = false");
-    }
+    has(&imported(&shared, false), "set_cookie = \"share\"");
+    // Without the field, the rule for it would not apply.
+    let hidden = text.replace("cache z;", "cache z; proxy_hide_header Set-Cookie;");
+    has(&imported(&hidden, false), "store = false");
+    assert_eq!(fate(&imported(&hidden, false), "proxy_hide_header"), Fate::NotCarried);
+    lacks(
+        &imported(&hidden.replace("z;", "z; proxy_ignore_headers Set-Cookie;"), false),
+        "= false  # see",
+    );
+    has(&imported(corpus!("divided_store"), true), "key_cookies = [\"session\"]");
+    has(&imported(&corpus!("divided_store").replace("z;", "off;"), true), "store = false");
 }
 
 #[test]
@@ -574,4 +579,159 @@ fn limits_of_the_default_server_are_for_its_names() {
     // In a dry run nothing is refused.
     let dry = alone.replace(limit, "limit_req zone=a; limit_req_dry_run on;");
     lacks(&imported(&dry, false), "[[quota]]");
+}
+
+/// Files that say in other ways what is not stored: each was stored for all.
+#[test]
+fn what_nginx_does_not_store_is_not_stored() {
+    let cached = "proxy_cache z; proxy_cache_valid 10m; proxy_pass http://app;";
+    for (rule, left) in [
+        ("proxy_buffering off;", false),
+        ("proxy_no_cache $a; proxy_cache_bypass $a;", true),
+        ("set $a 1; proxy_no_cache $a;", true),
+        ("proxy_cache_key $uri$is_mobile;", true),
+        ("proxy_hide_header Set-Cookie;", true),
+    ] {
+        let imported = imported(&one(&format!("location / {{ {rule} {cached} }}")), false);
+        let root = route(&imported, "prefix = \"/\"");
+        assert!(root.contains("store = false"), "{rule}: {root}");
+        assert_eq!(imported.has_left(), left, "{rule}: {:#?}", imported.notes);
+    }
+    let by_variable = one(&format!("location / {{ {} }}", cached.replace("cache z;", "cache $z;")));
+    has(&imported(&by_variable, false), "store = false");
+    assert_eq!(fate(&imported(&by_variable, false), "proxy_cache $z"), Fate::NotCarried);
+}
+
+/// A location without a slash at its end has paths in the middle of a segment.
+#[test]
+fn a_location_inside_a_segment_is_a_route() {
+    let text = one("location / { proxy_cache z; proxy_pass http://app; }\n\
+                    location /account { proxy_pass http://app; }\n\
+                    location ^~ /adm { deny all; }\n\
+                    location /account/x/ { return 404; }");
+    let imported = imported(&text, false);
+    assert!(!imported.has_left(), "{:#?}", imported.notes);
+    assert!(route(&imported, "path = \"/account*\"").contains("store = false"));
+    assert!(route(&imported, "path = \"/adm*\"").contains("status = 403"));
+    // No route has such a path, so what it would find is closed.
+    for path in ["/.", "/a?b", "'/a{b'", "'/a*'"] {
+        let text = one(&format!(
+            "location {path} {{ deny all; }} location / {{ proxy_pass http://app; }}"
+        ));
+        lacks(&self::imported(&text, false), "\nupstream = ");
+    }
+}
+
+/// What stays in the store as the upstream said it is not changed for clients.
+#[test]
+fn a_field_that_is_hidden_from_clients_still_decides() {
+    let of = |store: &str| {
+        imported(
+            &one(&format!(
+                "location / {{ {store} proxy_hide_header Cache-Control; proxy_hide_header Vary; \
+                 proxy_hide_header X-A; proxy_pass http://app; }}"
+            )),
+            false,
+        )
+    };
+    let stored = of("proxy_cache z;");
+    for name in ["Cache-Control", "Vary"] {
+        lacks(&stored, &format!("remove = \"{name}\""));
+        assert_eq!(fate(&stored, &format!("proxy_hide_header {name}")), Fate::NotCarried);
+        has(&of(""), &format!("remove = \"{name}\""));
+    }
+    has(&stored, "remove = \"X-A\"");
+}
+
+/// Of `allow` and `deny`, the first that matches decides, and a level with one inherits none.
+#[test]
+fn the_first_rule_about_a_client_decides() {
+    for (outer, rules, wanted) in [
+        ("", "deny all; allow 10.0.0.1;", "denied"),
+        ("", "deny 10.0.0.1; deny all;", "denied"),
+        ("", "allow all; deny all;", "open"),
+        ("deny all;", "allow all;", "open"),
+        ("deny all;", "", "denied"),
+        ("allow 10.0.0.1; deny all;", "allow all;", "open"),
+        ("allow 10.0.0.1; deny all;", "", "closed"),
+        ("allow all;", "deny 10.0.0.1;", "closed"),
+        ("", "allow 10.0.0.1;", "open"),
+    ] {
+        let text = one(&format!("{outer} location / {{ {rules} proxy_pass http://app; }}"));
+        let imported = imported(&text, false);
+        let root = route(&imported, "prefix = \"/\"");
+        let found = match () {
+            () if root.contains("answer = \"denied") => "denied",
+            () if root.contains("answer = \"closed") => "closed",
+            () => "open",
+        };
+        assert_eq!(found, wanted, "{outer} {rules}: {root}");
+        assert!(imported.has_left() || wanted != "closed", "{outer} {rules}");
+    }
+}
+
+/// Conditions that keep a client from a page without an error.
+#[test]
+fn a_condition_that_sends_clients_away_closes() {
+    for (condition, is_open) in [
+        ("if ($scheme = http) { return 301 https://$host$request_uri; }", true),
+        (
+            "if ($http_host != a.example) { rewrite ^ https://a.example$request_uri permanent; }",
+            true,
+        ),
+        ("if ($request_method = OPTIONS) { return 204; }", true),
+        ("if ($http_cookie ~ x) { set $skip 1; } proxy_no_cache $skip; proxy_cache z;", true),
+        ("if ($cookie_user = '') { return 302 /login; }", false),
+        ("if ($cookie_user = '') { return 302 https://sso.example$request_uri; }", false),
+        ("if ($http_user_agent ~ bot) { return 200 no; }", false),
+        ("if ($remote_addr = 10.0.0.1) { rewrite ^ /away permanent; }", false),
+        (
+            "if ($http_cookie ~ x) { set $skip 1; } proxy_no_cache $skip; add_header X-A a; \
+          if ($skip) { return 403; }",
+            false,
+        ),
+        ("if ($http_cookie ~ x) { set $skip 1; }", false),
+    ] {
+        let text = one(&format!("location / {{ {condition} proxy_pass http://app; }}"));
+        let imported = imported(&text, false);
+        assert_eq!(imported.configuration.contains("\nupstream = "), is_open, "{condition}");
+        assert!(imported.has_left(), "{condition}");
+        let stores = condition.contains("$skip 1") && is_open;
+        assert!(!stores || imported.configuration.contains("store = false"), "{condition}");
+    }
+}
+
+/// A `map` whose variable has another value later is not what decides.
+#[test]
+fn a_variable_that_is_set_twice_is_not_known() {
+    let text = "http { map $http_cookie $s { default 0; \"~(^|; )a=\" 1; } upstream app \
+                { server 127.0.0.1:1; } server { listen 127.0.0.1:80; location / { \
+                proxy_cache z; proxy_no_cache $S; proxy_cache_bypass $s; proxy_pass http://app; } } }";
+    has(&imported(text, false), "bypass_cookies = [\"a\"]");
+    for more in ["set $s 0;", "set $S 0;"] {
+        let text = text.replace("location / {", &format!("location / {{ {more}"));
+        has(&imported(&text, false), "store = false");
+    }
+    let text = text.replace("upstream app", "map $uri $s { default 0; } upstream app");
+    has(&imported(&text, false), "store = false");
+}
+
+/// nginx asks a server with a wildcard before any with an expression.
+#[test]
+fn an_expression_for_hosts_takes_none_from_a_wildcard() {
+    let text = |other: &str| {
+        format!(
+            "http {{ upstream app {{ server 127.0.0.1:1; }}\n\
+             server {{ listen 127.0.0.1:80 default_server; return 404; }}\n\
+             server {{ listen 127.0.0.1:80; server_name ~^(?<t>[^.]+)\\.a\\.example$;\n\
+             location / {{ proxy_pass http://app; }} }}\n\
+             server {{ listen 127.0.0.1:80; server_name {other}; location / {{ deny all; }} }} }}"
+        )
+    };
+    has(&imported(&text("b.example"), false), "hosts = [\"{t}.a.example\"]");
+    for other in ["*.a.example", ".example", "*.Example"] {
+        lacks(&imported(&text(other), false), "{t}");
+    }
+    let twice = text("~^([^.]+)\\.a\\.example$");
+    assert_eq!(imported(&twice, false).configuration.matches(".a.example\"]").count(), 1);
 }

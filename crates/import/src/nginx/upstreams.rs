@@ -27,7 +27,7 @@ pub(crate) struct Wanted<'s> {
     /// `None`: the client's.
     pub(crate) host: Option<String>,
     pub(crate) forwarded: bool,
-    pub(crate) scope: &'s Scope,
+    pub(crate) scope: &'s Scope<'s>,
 }
 
 impl Upstreams {
@@ -185,7 +185,7 @@ fn server(section: &mut Section, directive: &Directive, url: String, notes: &mut
 }
 
 /// Time-outs, retries and TLS.
-fn settings(section: &mut Section, scope: &Scope, scheme: &str) {
+fn settings(section: &mut Section, scope: &Scope<'_>, scheme: &str) {
     let time_of = |name: &str| {
         let directive = scope.get(name)?;
         Some((timeout(time(directive.word(0)))?, directive.at.clone()))

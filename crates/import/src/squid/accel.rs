@@ -101,7 +101,8 @@ pub(crate) fn peer_access(squid: &mut Squid<'_>, line: &Line) {
         return;
     }
     let rule = squid.rule(line, 1);
-    let peer = squid.peers.iter_mut().find(|peer| peer.name == line.word(0));
+    // The names of servers have no case.
+    let peer = squid.peers.iter_mut().find(|peer| peer.name.eq_ignore_ascii_case(line.word(0)));
     let (Some(rule), Some(peer)) = (rule, peer) else {
         return squid.notes.left(&line.at, "there is no such origin server here");
     };

@@ -39,7 +39,7 @@ impl Set {
         Some(match name {
             "all" => Set::Clients(everyone()),
             "localhost" => Set::Clients(networks(["127.0.0.1/32", "::1/128"])),
-            "CONNECT" => Set::Methods(vec!["CONNECT".to_owned()]),
+            "connect" => Set::Methods(vec!["CONNECT".to_owned()]),
             "manager" => Set::Manager,
             "to_localhost" | "to_linklocal" => Set::Ourselves,
             _ => return None,
@@ -159,7 +159,8 @@ fn addresses(text: &str) -> Option<Vec<IpNet>> {
 
 fn domains(values: &[String]) -> Result<Set, String> {
     let (mut below, mut alone) = (Vec::new(), Vec::new());
-    for value in values.iter().filter(|value| *value != "-n") {
+    // No host has a backslash: one with a blank behind it was to continue the line.
+    for value in values.iter().filter(|value| !matches!(value.as_str(), "-n" | "\\")) {
         let name = value.strip_prefix('.').unwrap_or(value).to_ascii_lowercase();
         let label = |label: &str| {
             (1..=63).contains(&label.len())

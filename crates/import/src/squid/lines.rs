@@ -62,12 +62,18 @@ pub(crate) fn parse(
     while let Some(first) = rest.next() {
         number += 1;
         let at = Place::new(file, number);
-        let mut whole = first.trim_end().to_owned();
-        while !first.trim_start().starts_with('#') && whole.ends_with('\\') {
+        let Some(first) = content(first) else { continue };
+        let mut whole = first.to_owned();
+        // A blank after the backslash ends the line. Lines that are empty or comments do not end
+        // what is continued, and what follows is joined without the blanks before it.
+        while whole.ends_with('\\') {
             whole.pop();
             let Some(next) = rest.next() else { break };
             number += 1;
-            whole.push_str(next.trim_end());
+            match content(next) {
+                Some(next) => whole.push_str(next),
+                None => whole.push('\\'),
+            }
         }
         let mut words = words(&whole, &at)?;
         if words.is_empty() {
@@ -95,6 +101,12 @@ pub(crate) fn parse(
         }
     }
     Ok(lines)
+}
+
+/// A line without the blanks before it; `None`: it is empty or a comment.
+fn content(line: &str) -> Option<&str> {
+    let line = line.split('\r').next().unwrap_or_default().trim_start();
+    (!line.is_empty() && !line.starts_with('#')).then_some(line)
 }
 
 const CONDITION: &str = "what depends on a condition is not carried; write the branch that applies \
@@ -218,6 +230,26 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].at.line, lines[0].shown()), (2, "acl a src 10.0.0.1".to_owned()));
         assert_eq!((lines[1].at.line, lines[1].words.join("|")), (5, "80|\"x y\"|a#b".to_owned()));
+    }
+
+    /// A comment, or a blank after a backslash, took the rest of a list, or the next line, away.
+    #[test]
+    fn lines_are_continued_as_squid_continues_them() {
+        for (text, wanted) in [
+            ("acl a src \\\n# 10.0.0.1 \\\n\n 10.0.0.2\nport 1\n", "acl a src 10.0.0.2"),
+            ("acl a src 10.0.0.1 \\ \nport 1\n", "acl a src 10.0.0.1 \\"),
+            (
+                "acl a src 10.0.0.1\\\n  7 \\\r\n 10.0.0.2\r\nport 1\r\n",
+                "acl a src 10.0.0.17 10.0.0.2",
+            ),
+            ("acl a src 1 # \\\n 2\nport 1\n", "acl a src 1"),
+        ] {
+            let mut read = |_: &str| Err("no".to_owned());
+            let mut input = Input::new(&mut read);
+            let lines = parse(&Rc::from("f"), text, &mut input, &mut Notes::default()).unwrap();
+            assert_eq!(lines.len(), 2, "{text:?}: {lines:?}");
+            assert_eq!((&*lines[0].shown(), &*lines[1].name), (wanted, "port"), "{text:?}");
+        }
     }
 
     #[test]

@@ -103,7 +103,8 @@ pub(crate) fn import(
 
 impl Squid<'_> {
     fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Result<(), SyntaxError> {
-        let (name, kind) = (line.word(0), line.word(1));
+        // The names of lists have no case.
+        let (name, kind) = (&*line.word(0).to_ascii_lowercase(), line.word(1));
         let set = match values(line.rest(2), &line.at, input)? {
             Ok(values) => Set::read(kind, &values),
             Err(why) => Set::Unknown(why),
@@ -137,14 +138,18 @@ impl Squid<'_> {
                 Some(name) => (true, name),
                 None => (false, word.as_str()),
             };
-            let set = self.lists.get(name).cloned().or_else(|| Set::built_in(name));
-            let set = set.unwrap_or_else(|| Set::Unknown(format!("there is no list {name}")));
+            let name = &*name.to_ascii_lowercase();
             // Domains that are denied are only listed.
-            let listed = !allow && !negated && matches!(set, Set::Domains { .. });
-            match set.len() > LIST_MAX && !listed {
-                true => (negated, Set::Unknown(format!("it has more than {LIST_MAX} entries"))),
-                false => (negated, set),
-            }
+            let listed = |set: &Set| !allow && !negated && matches!(set, Set::Domains { .. });
+            let set = match self.lists.get(name) {
+                Some(set) if set.len() > LIST_MAX && !listed(set) => {
+                    Set::Unknown(format!("it has more than {LIST_MAX} entries"))
+                }
+                Some(set) => set.clone(),
+                None => Set::built_in(name)
+                    .unwrap_or_else(|| Set::Unknown(format!("there is no list {name}"))),
+            };
+            (negated, set)
         };
         let literals = line.rest(skip + 1).iter().map(literal).collect();
         Some(Rule { line: line.clone(), allow, literals })
@@ -170,6 +175,7 @@ impl Squid<'_> {
             self.accelerate();
         }
         self.stored_notes(reverse);
+        self.store_nothing(forward);
         self.shape();
         let senders = self.senders.get("proxy_protocol_access");
         let senders = senders.and_then(|(allowed, ..)| allowed.networks(NETWORKS_MAX));

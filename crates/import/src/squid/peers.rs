@@ -121,7 +121,9 @@ pub(crate) fn cache(squid: &mut Squid<'_>, line: &Line) {
 
 /// `cache_peer_access` of another cache. Returns whether there is one of this name.
 pub(crate) fn access(squid: &mut Squid<'_>, line: &Line) -> bool {
-    let Some(at) = squid.caches.peers.iter().position(|peer| peer.name == line.word(0)) else {
+    let Some(at) =
+        squid.caches.peers.iter().position(|peer| peer.name.eq_ignore_ascii_case(line.word(0)))
+    else {
         return false;
     };
     if line.words[1..] == ["allow", "all"] {

@@ -7,7 +7,7 @@ use super::Squid;
 use super::access::is_everyone;
 use super::acl::Set;
 use super::lines::{Line, time};
-use crate::note::Fate;
+use crate::note::{Fate, Place};
 use crate::pattern::COOKIE_NAMES;
 use crate::route::{Keys, Lifetime, add};
 use crate::tree::{Section, Value};
@@ -20,9 +20,17 @@ pub(crate) struct Stored {
     without: Vec<String>,
     /// A pattern was not carried. It decides before those after it.
     hidden: bool,
+    /// A line that keeps responses out of the store.
+    denied: Option<Place>,
     /// Lines that only ports with `accel` have, with what becomes of them there.
     lines: Vec<(Line, Fate, &'static str)>,
 }
+
+const FORWARD: &str = "a forward listener stores what RFC 9111 allows, for as long as it says; where \
+                       a line keeps something out of the store, it stores nothing";
+
+/// The largest share of the memory that a stored body can have, as a divisor.
+const OBJECT_SHARE_MAX: u64 = 1 << 20;
 
 /// Statuses that `negative_ttl` is for.
 const NEGATIVE: [&str; 9] = ["400", "403", "404", "405", "414", "500", "501", "502", "503"];
@@ -90,6 +98,9 @@ pub(crate) fn cache(squid: &mut Squid<'_>, line: &Line) {
     };
     let literals: Vec<_> = rule.literals.iter().filter(|one| !is_everyone(one)).collect();
     let stored = &mut squid.stored;
+    if !rule.allow || !literals.is_empty() {
+        stored.denied.get_or_insert_with(|| line.at.clone());
+    }
     let mut carried = |fate, why| stored.lines.push((line.clone(), fate, why));
     match (rule.allow, &literals[..]) {
         (true, []) => squid.notes.nothing(&line.at, "it is so without a line"),
@@ -153,16 +164,25 @@ impl Stored {
 }
 
 impl Squid<'_> {
+    /// A forward listener has no routes. So where some responses are not stored there, none are
+    /// here: the store is made so small that only responses without content fit.
+    pub(crate) fn store_nothing(&mut self, forward: bool) {
+        let Some(at) = self.stored.denied.clone().filter(|_| forward) else { return };
+        let store = self.tree.section("store");
+        store.comment("No rule of the original about what is not stored was carried, so the store");
+        store.comment("has no room: see the notes of the import. Then remove object_share below.");
+        store.set("memory", Value::Bytes(OBJECT_SHARE_MAX), &at);
+        let limits = self.tree.section("limits");
+        limits.set("object_share", Value::Count(OBJECT_SHARE_MAX), &at);
+    }
+
     /// The notes of what is for ports with `accel` only.
     pub(crate) fn stored_notes(&mut self, reverse: bool) {
         let forward = self.ports.iter().any(|port| !port.accel);
         for (line, fate, why) in std::mem::take(&mut self.stored.lines) {
             match (reverse, forward) {
                 (true, false) => self.notes.add(&line.at, fate, why),
-                _ => self.notes.left(
-                    &line.at,
-                    "a forward listener stores what RFC 9111 allows, for as long as it says",
-                ),
+                _ => self.notes.left(&line.at, FORWARD),
             }
         }
     }

@@ -81,7 +81,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("icap_enable ecap_enable", By(adaptation)),
     ("icap_service ecap_service adaptation_access", Unprotected(ADAPTATION)),
     ("follow_x_forwarded_for", By(follow)),
-    ("ssl_bump", Left("TLS between client and server is never opened")),
+    ("ssl_bump", By(bump)),
     ("sslproxy_cert_error", Left("certificates of servers are always verified")),
     ("request_body_max_size", Left("the size of requests is not limited")),
     ("reply_body_max_size", Unprotected("the size of responses is not limited")),
@@ -167,6 +167,9 @@ const HARMLESS: &str = "\
 /// What becomes of this line.
 pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
     let at = &line.at;
+    if has_no_list(line) {
+        return squid.notes.nothing(at, "Squid skips a line that names no list");
+    }
     match TABLE
         .iter()
         .find(|(names, _)| names.split(' ').any(|name| name == line.name))
@@ -185,6 +188,12 @@ pub(crate) fn directive(squid: &mut Squid<'_>, line: &Line) {
         }
         None => squid.close(line, "this directive is not known here"),
     }
+}
+
+/// Whether a line allows or denies, and does not say for which lists.
+fn has_no_list(line: &Line) -> bool {
+    let skip = usize::from(matches!(&*line.name, "cache_peer_access" | "delay_access"));
+    line.words.len() == skip + 1 && matches!(line.word(skip), "allow" | "deny")
 }
 
 fn allows_all(line: &Line) -> bool {
@@ -231,6 +240,14 @@ fn follow(squid: &mut Squid<'_>, line: &Line) {
     match line.word(0) {
         "deny" => squid.notes.nothing(&line.at, why),
         _ => squid.close(line, why),
+    }
+}
+
+fn bump(squid: &mut Squid<'_>, line: &Line) {
+    let why = "TLS between client and server is never opened";
+    match line.word(0) {
+        "terminate" => squid.close(line, why),
+        _ => squid.left(line, why),
     }
 }
 
@@ -492,6 +509,8 @@ fn header_access(squid: &mut Squid<'_>, line: &Line) {
             squid.forwarded_for = Some(("delete", line.at.clone()));
             squid.carried(line);
         }
-        _ => squid.left(line, "requests of forward listeners are not changed"),
+        [_, "allow", _] => squid.left(line, "requests of forward listeners are not changed"),
+        // It hides what the client sent from servers.
+        _ => squid.close(line, "requests of forward listeners are not changed"),
     }
 }

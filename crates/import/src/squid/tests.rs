@@ -488,3 +488,56 @@ fn no_note_has_a_password() {
         assert!(why(&pass, "cache_peer").contains("login=PASS"));
     }
 }
+
+/// `http_access allow` without a list let all clients in.
+#[test]
+fn a_line_without_a_list_is_skipped() {
+    let text = "http_port 127.0.0.1:1\nacl lan src 10.0.0.0/8\nhttp_access allow\n\
+                http_access allow lan\nhttp_access deny\nhttp_access deny all\n";
+    let forward = imported(text, false);
+    has(&forward, "allow_from = [\"10.0.0.0/8\"]");
+    assert_eq!(fate(&forward, "http_access allow"), Fate::Nothing);
+    let reverse = format!(
+        "acl a dstdomain a.example\nhttp_access allow\nhttp_access allow a\n\
+                           cache deny\nhttp_access deny all\n{ACCEL}"
+    );
+    has(&imported(&reverse, false), "hosts = [\"a.example\"]");
+    lacks(&imported(&reverse, false), "store = false");
+    // The opposite of the last line with a list is for all others.
+    let last = "http_port 127.0.0.1:1\nacl a src 10.0.0.1\nhttp_access allow a\nhttp_access deny\n";
+    has(&imported(last, false), "allow_from = [\"10.0.0.1/32\"]");
+}
+
+/// A list had only the lines that wrote its name in the same way.
+#[test]
+fn names_of_lists_and_servers_have_no_case() {
+    let text = "http_port 127.0.0.1:1\nacl Bad dstdomain .one.example\n\
+                acl bad dstdomain .two.example\nhttp_access deny BAD\nhttp_access deny connect\n\
+                http_access allow ALL\n";
+    let forward = imported(text, false);
+    has(&forward, "deny_domains = [\"one.example\", \"two.example\"]");
+    has(&forward, "connect_ports = []");
+    assert!(!forward.has_left(), "{:#?}", forward.notes);
+    let peers = format!(
+        "acl a dstdomain a.example\n{ACCEL}cache_peer_access O allow a\n\
+                         cache_peer_access o deny all\nhttp_access allow all\n"
+    );
+    has(&imported(&peers, false), "hosts = [\"a.example\"]");
+}
+
+#[test]
+fn what_is_not_carried_of_a_forward_listener_stores_or_opens_nothing() {
+    let forward = "http_port 127.0.0.1:1\nhttp_access allow localhost\nacl q urlpath_regex /x\n\
+                   acl p src 10.0.0.0/8\n";
+    for rule in ["cache deny q", "cache deny all", "store_miss deny p", "cache allow p"] {
+        let imported = imported(&format!("{forward}cache_mem 1 GB\n{rule}\n"), false);
+        has(&imported, "memory = \"1MiB\"");
+        has(&imported, "object_share = 1048576");
+        assert!(imported.has_left(), "{rule}");
+    }
+    lacks(&imported(&format!("{forward}cache allow all\n"), false), "object_share");
+    for rule in ["ssl_bump terminate p", "request_header_access Cookie deny all"] {
+        has(&imported(&format!("{forward}{rule}\n"), false), "allow_from = []");
+    }
+    lacks(&imported(&format!("{forward}ssl_bump splice all\n"), false), "allow_from = []");
+}

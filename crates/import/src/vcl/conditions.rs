@@ -112,12 +112,18 @@ fn is_host(own: &str, host: &str) -> bool {
 fn is_path(path: &Path, own: &Path) -> Truth {
     match (path, own) {
         (Path::Exact(path), _) => Some(*own == Path::Exact(path.clone())),
-        (Path::Prefix(path), _) if own.start().starts_with(path.as_str()) => Some(true),
+        (Path::Prefix(path) | Path::Start(path), _) if own.start().starts_with(path.as_str()) => {
+            Some(true)
+        }
         (Path::Pattern(_), _) if path == own => Some(true),
         // Its requests have another route.
-        (Path::Prefix(_), Path::Prefix(_) | Path::Exact(_)) => Some(false),
+        (Path::Prefix(_) | Path::Start(_), Path::Prefix(_) | Path::Start(_) | Path::Exact(_)) => {
+            Some(false)
+        }
         (Path::Pattern(_), _) if path.comes_before(own) => Some(false),
-        (Path::Prefix(_) | Path::Pattern(_), _) => (!path.meets(own)).then_some(false),
+        (Path::Prefix(_) | Path::Start(_) | Path::Pattern(_), _) => {
+            (!path.meets(own)).then_some(false)
+        }
     }
 }
 
@@ -141,8 +147,7 @@ fn hosts(sign: &str, text: &str) -> Option<Vec<String>> {
     names.iter().all(plain).then_some(names)
 }
 
-/// The paths of a comparison. A prefix must end with a slash, because those of routes are whole
-/// segments.
+/// The paths of a comparison.
 fn paths(sign: &str, text: &str) -> Option<Vec<Path>> {
     let (texts, whole) = match sign {
         "==" | "!=" => (vec![text.to_owned()], true),
@@ -153,12 +158,12 @@ fn paths(sign: &str, text: &str) -> Option<Vec<Path>> {
         },
     };
     let path = |text: &String| {
-        let plain = text.starts_with('/') && !text.contains(['?', '#', ' ', '%']);
+        let plain =
+            text.starts_with('/') && !text.contains(['?', '#', ' ', '%', '{', '}', '*', '\\']);
         match whole {
             _ if !plain || text.contains("//") || text.contains("/.") => None,
             true => Some(Path::Exact(text.clone())),
-            false if text.ends_with('/') => Some(Path::Prefix(text.clone())),
-            false => None,
+            false => Some(Path::beginning(text)),
         }
     };
     texts.iter().map(path).collect()

@@ -499,7 +499,9 @@ fn different(
 fn above<'c>(cells: &'c BTreeMap<Path, Cell>, path: &Path) -> Option<&'c Cell> {
     let own = path.start();
     let shorter = |(other, cell): (&'c Path, &'c Cell)| match other {
-        Path::Prefix(prefix) if other != path && own.starts_with(prefix.as_str()) => {
+        Path::Prefix(prefix) | Path::Start(prefix)
+            if other != path && own.starts_with(prefix.as_str()) =>
+        {
             Some((prefix.len(), cell))
         }
         _ => None,
