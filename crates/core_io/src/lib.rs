@@ -17,10 +17,12 @@ pub mod limits;
 pub mod pace;
 pub mod panics;
 pub mod piped;
+pub mod room;
 pub mod spares;
 pub mod strays;
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -32,10 +34,10 @@ use metrics::{Counters, RefusalCounts};
 use outcome::Refusal;
 use readiness::Token;
 use readiness::slots::SlotTable;
-use runtime::time::Instant;
 use transport::tls::CoreTls;
 
-use crate::limits::{OUTPUT_BYTES_MAX, ROOM_AT_ONCE, ROOM_IDLE, ROOM_LOOKS};
+use crate::limits::OUTPUT_BYTES_MAX;
+use crate::room::{Place, Room};
 use crate::spares::{Reused, Spares};
 
 /// The handle: see the module's documentation.
@@ -53,15 +55,12 @@ pub struct CoreIo {
     spare_bytes: Spares<Vec<u8>>,
     spare_requests: Spares<Box<OwnedRequest>>,
     spare_responses: Spares<Box<OwnedResponse>>,
-    connections: RefCell<SlotTable<Waker>>,
+    connections: RefCell<SlotTable<Place>>,
     draining: Cell<Draining>,
     cuts_tunnels: Cell<bool>,
     /// Clients leave too much unread.
     is_pressed: Cell<bool>,
-    /// How many idle connections must close to free descriptors.
-    room_wanted: Cell<u32>,
-    /// Where the next search for such connections begins.
-    room_from: Cell<usize>,
+    room: Room,
 }
 
 /// The limits of one configuration. A request keeps the ones that it began with.
@@ -136,8 +135,7 @@ impl CoreIo {
             draining: Cell::new(Draining::No),
             cuts_tunnels: Cell::new(false),
             is_pressed: Cell::new(false),
-            room_wanted: Cell::new(0),
-            room_from: Cell::new(0),
+            room: Room::default(),
         })
     }
 
@@ -263,10 +261,12 @@ impl CoreIo {
         self.is_pressed.set(self.counters.held_bytes.get() > limit);
     }
 
-    /// Puts a client connection into the table; `None` if it is full.
-    pub fn enter(&self, waker: Waker) -> Option<Token> {
-        let token = self.connections.borrow_mut().try_insert(waker).ok()?;
+    /// Puts the connection of a client at this address into the table; `None` if it is full.
+    pub fn enter(&self, waker: Waker, client: IpAddr) -> Option<Token> {
+        let place = Place::new(waker, client);
+        let token = self.connections.borrow_mut().try_insert(place).ok()?;
         self.counters.connections_open.add(1);
+        self.look_for_room();
         Some(token)
     }
 
@@ -274,6 +274,7 @@ impl CoreIo {
     pub fn leave(&self, token: Token) {
         if self.connections.borrow_mut().remove(token).is_some() {
             self.counters.connections_open.sub(1);
+            self.room.left();
         }
     }
 
@@ -285,38 +286,9 @@ impl CoreIo {
     /// Wakes each client connection, so that it sees a change.
     pub fn wake_all(&self) {
         let connections = self.connections.borrow();
-        let wakers: Vec<Waker> = connections.iter().map(|(_, waker)| waker.clone()).collect();
+        let wakers: Vec<Waker> = connections.iter().map(|(_, place)| place.waker()).collect();
         drop(connections);
         wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Closes some idle client connections, because no descriptor is free.
-    pub fn make_room(&self) {
-        self.room_wanted.set(ROOM_AT_ONCE);
-        let connections = self.connections.borrow();
-        let looked_at = connections.iter().skip(self.room_from.get()).take(ROOM_LOOKS);
-        let wakers: Vec<Waker> = looked_at.map(|(_, waker)| waker.clone()).collect();
-        let from = if wakers.len() < ROOM_LOOKS { 0 } else { self.room_from.get() + ROOM_LOOKS };
-        self.room_from.set(from);
-        drop(connections);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// No more connections need to close.
-    pub fn room_was_made(&self) {
-        self.room_wanted.set(0);
-    }
-
-    /// Whether a connection that has been silent since then must close for others.
-    #[inline]
-    pub fn takes_room_of(&self, since: Instant) -> bool {
-        let wanted = self.room_wanted.get();
-        if wanted == 0 || since.elapsed() < ROOM_IDLE {
-            return false;
-        }
-        self.room_wanted.set(wanted - 1);
-        self.counters.connections_closed_for_room.add(1);
-        true
     }
 }
 

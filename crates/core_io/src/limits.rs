@@ -14,10 +14,14 @@ pub const RATE_WAITS_MIN: u32 = 16;
 pub const PIPED_BYTES_MIN: u64 = 64 * 1024;
 /// Bytes of such a body, or of a tunnel, that are taken at once, and wait for the other side.
 pub const PIPED_BYTES_MAX: u64 = 256 * 1024;
-/// Idle client connections that must close when no descriptor is free ...
+/// Silent client connections that must close when no descriptor is free ...
 pub const ROOM_AT_ONCE: u32 = 64;
+/// ... or, at most, when few places are free in the table of connections ...
+pub const ROOM_AT_ONCE_MAX: u32 = 1024;
+/// ... which is one in so many, and twice as many must close ...
+pub const ROOM_SHARE: u32 = 32;
 /// ... out of this many candidates ...
-pub const ROOM_LOOKS: usize = 1024;
+pub const ROOM_LOOKS: usize = 2048;
 /// ... that have been silent for this long: a new connection may be about to send a request.
 pub const ROOM_IDLE: Duration = Duration::from_secs(1);
 /// How long they are given before the operation that lacked a descriptor is tried again.
@@ -36,5 +40,5 @@ pub const PANIC_REQUEST_CHARS_MAX: usize = 1024;
 pub const UNWIND_MAX: Duration = Duration::from_secs(1);
 
 const _: () = assert!(PRESSED_BYTES < OUTPUT_BYTES_MAX && PRESSED_BYTES < READ_BUFFER_BYTES);
-const _: () = assert!(ROOM_AT_ONCE as usize <= ROOM_LOOKS);
+const _: () = assert!(ROOM_AT_ONCE <= ROOM_AT_ONCE_MAX && ROOM_AT_ONCE_MAX as usize <= ROOM_LOOKS);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

@@ -42,8 +42,31 @@ pub const FIELDS_CEILING: usize = 1024;
 /// long field of the table often, and the work for it is bounded by this.
 pub const LIST_EXCESS_MAX: usize = 4;
 
-/// A token bucket: `per_s` frames a second, and `burst` at once. A peer that exceeds it is
-/// disconnected with ENHANCE_YOUR_CALM.
+/// The control frames that traffic entitles a peer to. Peers send them in proportion to their
+/// traffic: grpc-go sends a PING for each round trip in which content arrives, some clients update
+/// the window of each stream that they open, and browsers set priorities for each request.
+///
+/// A unit of traffic is a DATA frame with content, in either direction, or a request. It costs both
+/// sides as much as a control frame does, so that no peer gains work from us by it.
+pub const PINGS_PER_TRAFFIC: u32 = 1;
+/// See [`PINGS_PER_TRAFFIC`].
+pub const SETTINGS_PER_TRAFFIC: u32 = 1;
+/// See [`PINGS_PER_TRAFFIC`].
+pub const EMPTY_FRAMES_PER_TRAFFIC: u32 = 1;
+/// See [`PINGS_PER_TRAFFIC`].
+pub const UNKNOWN_FRAMES_PER_TRAFFIC: u32 = 1;
+/// See [`PINGS_PER_TRAFFIC`]. A request may depend on several streams that are only groups.
+pub const PRIORITIES_PER_TRAFFIC: u32 = 4;
+/// See [`PINGS_PER_TRAFFIC`]. Peers update the windows of the stream and of the connection, in small
+/// steps.
+pub const WINDOW_UPDATES_PER_TRAFFIC: u32 = 8;
+/// The RST_STREAM frames that a response entitles a peer to: each DATA frame with content that we
+/// send, and each response that we complete. Requests alone do not count: a client that cancels
+/// them before they are answered costs us more than itself (CVE-2023-44487).
+pub const RESETS_PER_RESPONSE: u32 = 1;
+
+/// A token bucket: `per_s` frames a second, and `burst` at once, beyond those that the peer's
+/// traffic entitles it to. A peer that exceeds it is disconnected with ENHANCE_YOUR_CALM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Frames per second in the long run.
@@ -87,28 +110,25 @@ pub struct Limits {
     pub control_queue_bytes_max: u32,
     /// Whether `:protocol` is allowed (RFC 8441). The server announces it.
     pub extended_connect: bool,
-    /// RST_STREAM from the peer.
+    /// RST_STREAM from the peer, beyond [`RESETS_PER_RESPONSE`].
     pub resets: Rate,
-    /// Errors of the peer that we answer with RST_STREAM.
+    /// Errors of the peer that we answer with RST_STREAM. No traffic entitles to them.
     pub provoked_resets: Rate,
-    /// SETTINGS, including acknowledgements.
+    /// SETTINGS, including acknowledgements, beyond [`SETTINGS_PER_TRAFFIC`].
     pub settings: Rate,
-    /// PING, including acknowledgements.
+    /// PING, including acknowledgements, beyond [`PINGS_PER_TRAFFIC`].
     pub pings: Rate,
-    /// DATA without content, and HEADERS without fields.
+    /// DATA without content, and HEADERS without fields, beyond [`EMPTY_FRAMES_PER_TRAFFIC`].
     pub empty_frames: Rate,
-    /// PRIORITY and PRIORITY_UPDATE.
+    /// PRIORITY and PRIORITY_UPDATE, beyond [`PRIORITIES_PER_TRAFFIC`].
     pub priorities: Rate,
-    /// WINDOW_UPDATE beyond [`Limits::WINDOW_UPDATES_PER_DATA`] for each DATA frame that we send.
+    /// WINDOW_UPDATE, beyond [`WINDOW_UPDATES_PER_TRAFFIC`].
     pub window_updates: Rate,
-    /// Frames of unknown types.
+    /// Frames of unknown types, beyond [`UNKNOWN_FRAMES_PER_TRAFFIC`].
     pub unknown_frames: Rate,
 }
 
 impl Limits {
-    /// WINDOW_UPDATE frames that a peer may send for each DATA frame that it receives.
-    pub const WINDOW_UPDATES_PER_DATA: u16 = 8;
-
     /// The default limits.
     pub const DEFAULT: Limits = Limits {
         streams_max: 128,

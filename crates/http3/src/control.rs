@@ -5,7 +5,7 @@ use http2::{Bucket, Priority};
 
 use crate::error::{Error, Reason};
 use crate::frame::{self, Partial};
-use crate::limits::Limits;
+use crate::limits::{CONTROL_PER_REQUEST, Limits};
 use crate::varint;
 use crate::write::{
     CONTROL_STREAM, SETTING_BLOCKED_STREAMS, SETTING_EXTENDED_CONNECT, SETTING_FIELDS_BYTES,
@@ -176,6 +176,13 @@ impl Connection {
             stream.reset()?;
         }
         Ok((at, None))
+    }
+
+    /// The peer has opened a request, which entitles it to as many frames, streams and
+    /// cancellations beyond [`Limits::control`].
+    #[inline]
+    pub fn saw_request(&mut self) {
+        self.work.earn(CONTROL_PER_REQUEST);
     }
 
     fn count(&mut self, now_ms: u64) -> Result<(), Reason> {

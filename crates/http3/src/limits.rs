@@ -5,6 +5,10 @@ use http2::limits::Rate;
 /// The most bytes in the header of a frame: two integers.
 pub(crate) const FRAME_HEADER_BYTES_MAX: usize = 16;
 
+/// What [`Limits::control`] counts, for each request: priorities, a stream or frame of an unknown
+/// type, and a cancellation.
+pub const CONTROL_PER_REQUEST: u32 = 4;
+
 /// The limits of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -24,7 +28,8 @@ pub struct Limits {
     pub idle_frames_max: u16,
     /// Whether `:protocol` is allowed (RFC 9220). The server announces it.
     pub extended_connect: bool,
-    /// Frames of the control stream, unknown streams, and cancellations of field sections.
+    /// Frames of the control stream, unknown streams, and cancellations of field sections, beyond
+    /// [`CONTROL_PER_REQUEST`].
     pub control: Rate,
 }
 

@@ -213,6 +213,8 @@ counters! {
     tls_failures_plain_http: Counter,
         "Requests in plain HTTP to a TLS port, answered with an error";
     tls_failures_slow: Counter, "TLS handshakes with clients cut by the timeout";
+    tls_failures_evicted: Counter,
+        "TLS handshakes with clients cut because their network held the most at the limit";
     tls_failures_closed: Counter, "TLS handshakes that clients broke off";
     tls_failures_protocol: Counter,
         "TLS handshakes that failed: no version, cipher, certificate or protocol in common, or no \

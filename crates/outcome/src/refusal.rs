@@ -214,6 +214,8 @@ refusals! {
         "the client's certificate is missing or not accepted (client_ca)";
     TlsHandshake = 400, Request, Close, "tls-handshake",
         "no TLS: no version, cipher or protocol in common, or bytes that are no TLS";
+    HeadTimeout = 408, Request, Close, "head-timeout",
+        "the head of this request took longer than head_timeout";
     OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
 }
 

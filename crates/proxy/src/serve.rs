@@ -6,12 +6,13 @@
 use std::future::Future;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 use transport::Transport;
 
 use crate::{h1, h2};
 use exchange::listener::ListenerContext;
+use exchange::quota::Counted;
 use exchange::{Slot, Worker};
 
 /// Serves one connection to its end.
@@ -24,9 +25,17 @@ pub fn serve(
     peer: SocketAddr,
 ) -> impl Future<Output = ()> {
     let mut accepted = h1::Accepted { stream, peer, original_destination: None };
+    let entering = worker.io.accepted();
     async move {
         let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        let Some(slot) = enter(worker, &listener, &accepted, waker) else { return };
+        let Some(counted) = count(&worker, &listener, &accepted) else { return };
+        let client = accepted.peer.ip();
+        let slot = match entering.now(waker, client) {
+            Ok(slot) => slot,
+            Err((entering, waker)) => Box::pin(entering.wait(waker, client)).await,
+        };
+        let slot = Slot::new(worker, slot);
+        slot.keep(counted);
         if let Some(setup) = &listener.setup {
             match Box::pin(h1::set_up(&slot, setup, &listener, accepted)).await {
                 Some(passed) => accepted = passed,
@@ -47,26 +56,18 @@ pub fn serve(
     }
 }
 
-/// Gives the connection a place in the table. If the client is known, its quotas come first: what
-/// they refuse must neither close the idle connections of others nor cost a TLS handshake.
-fn enter(
-    worker: Rc<Worker>,
+/// Counts the connection by the quotas of its client, if that is known. It comes before a place in
+/// the table: what quotas refuse must neither close the idle connections of others nor cost a TLS
+/// handshake.
+fn count(
+    worker: &Worker,
     listener: &ListenerContext,
     accepted: &h1::Accepted,
-    waker: Waker,
-) -> Option<Slot> {
-    let counted = match has_header(listener) {
-        true => Vec::new(),
-        false => worker.count_connection(listener, accepted.peer.ip()).ok()?,
-    };
-    let Some(slot) = worker.io.enter(waker) else {
-        worker.io.counters.connections_refused.add(1);
-        worker.io.make_room();
-        return None;
-    };
-    let slot = Slot::new(worker, slot);
-    slot.keep(counted);
-    Some(slot)
+) -> Option<Vec<Counted>> {
+    match has_header(listener) {
+        true => Some(Vec::new()),
+        false => worker.count_connection(listener, accepted.peer.ip()).ok(),
+    }
 }
 
 /// Whether connections begin with a PROXY header, which names the client.

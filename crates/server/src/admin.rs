@@ -14,24 +14,25 @@
 //! | `POST /purge` | purges: see [`crate::purge_api`] |
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
 //!
-//! What never happens: a body beyond a bound is read; a call that another site's page makes in an
+//! What never happens: a body beyond a bound is read; a silent connection keeps another one waiting; a call that another site's page makes in an
 //! operator's browser changes anything (such calls carry `Origin`, and are refused), or reads
 //! anything from a loopback address under another name (DNS rebinding).
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use caching::FieldSource;
 use http1::{BodyDecoder, BodyKind, Method, RequestHead};
 use runtime::net::TcpListener;
-use runtime::time;
+use runtime::{Either, time};
 
 use crate::call::{Call, Reply};
 use crate::control::{Answer, Order};
 use crate::core_task::CoreTask;
 use crate::dashboard::Dashboard;
-use crate::limits::{ADMIN_BODY_BYTES_MAX, PAGES_MAX};
+use crate::limits::{ADMIN_ANSWERS_MAX, ADMIN_BODY_BYTES_MAX, ADMIN_SILENT_MAX, PAGES_MAX};
 use crate::metrics_text::AllCores;
 use crate::process::Process;
 use crate::{locks, purge_api};
@@ -43,6 +44,7 @@ use metrics::Counters;
 use policy::quota::{self, figures::QuotaFigures};
 use proxy::h1::{ClientStream, linger};
 use transport::Transport;
+use transport::shares::Shares;
 use upstream::figures::{self, UpstreamFigures};
 
 /// Serves the admin address on one core.
@@ -55,12 +57,13 @@ pub(crate) async fn serve(
     let dashboard = Dashboard::new(Rc::clone(&task), cores.clone(), Arc::clone(&process));
     runtime::spawn(Rc::clone(&dashboard).run()).detach();
     let own_name = std::fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned();
-    let admin = Rc::new(Admin { task, cores, process, dashboard, own_name });
+    let silent = Shares::new(ADMIN_SILENT_MAX);
+    let admin = Rc::new(Admin { task, cores, process, dashboard, own_name, silent });
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let stream = Transport::Plain(stream);
-                runtime::spawn(Rc::clone(&admin).answer(stream)).detach();
+                runtime::spawn(Rc::clone(&admin).answer(stream, peer.ip())).detach();
             }
             Err(error) => {
                 tracing::warn!(%error, "no admin connection accepted");
@@ -77,19 +80,29 @@ struct Admin {
     dashboard: Rc<Dashboard>,
     /// The name of this machine.
     own_name: String,
+    /// Connections without a whole call.
+    silent: Rc<Shares>,
 }
 
 impl Admin {
-    async fn answer(self: Rc<Self>, stream: Transport) {
+    async fn answer(self: Rc<Self>, stream: Transport, peer: IpAddr) {
+        let share = self.silent.share(peer);
+        share.set(1);
         let limit = self.task.worker.io.limits().limits.head_timeout;
-        let Ok(Some(call)) = time::timeout(limit, self.read(&stream)).await else { return };
+        let reading = time::timeout(limit, self.read(&stream));
+        let Either::Left(Ok(Some(call))) = runtime::race(reading, share.evicted()).await else {
+            return;
+        };
+        drop(share);
         if let Ok(call) = &call
             && self.shows(call, &stream).await
         {
             return;
         }
         let _answering = Answering::new(&self.task);
+        let are_many = self.task.admin_answers.get() > ADMIN_ANSWERS_MAX;
         let (method, reply, unread) = match call {
+            Ok(call) if are_many => (call.method, too_many_calls(), false),
             Ok(call) => (call.method, self.respond(&call).await, false),
             Err(reply) => (Method::Get, reply, true),
         };
@@ -289,6 +302,11 @@ impl Drop for Answering<'_> {
     fn drop(&mut self) {
         self.0.admin_answers.set(self.0.admin_answers.get() - 1);
     }
+}
+
+fn too_many_calls() -> Reply {
+    let many = "so many calls are being answered";
+    Reply::error(503, format_args!("{ADMIN_ANSWERS_MAX} {many}: try again when one has ended"))
 }
 
 /// The body of a call, once it is complete.

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-/// Descriptors reserved for logs, pollers, listeners and the admin address.
+/// Descriptors reserved for logs, pollers, listeners and the admin address; at most half of all.
 pub(crate) const DESCRIPTORS_RESERVED: usize = 64;
 /// The percentage of the others that clients may take. The remainder is for connections to
 /// upstreams, so that any number of clients does not turn every miss into a 502.
 pub(crate) const DESCRIPTORS_OF_CLIENTS_PERCENT: usize = 75;
 /// Connections that a core accepts before it serves those it has.
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Queries of other caches that wait for the disk at a time. Beyond it, the network that sent the
+/// most of them loses its oldest, as if it was lost on the way.
+pub(crate) const QUERIES_READING_MAX: u64 = 64;
 /// Queries of other caches that are answered before other work of the core has its turn.
 pub(crate) const QUERIES_PER_TURN_MAX: usize = 32;
 /// Answers per second to queries from addresses that may not ask. The others get none.
@@ -46,6 +49,11 @@ pub(crate) const DIGEST_EVERY_MIN: Duration = Duration::from_secs(60);
 pub(crate) const DIGEST_EVERY_MAX: Duration = Duration::from_secs(3600);
 /// How long the fetch of a digest may take.
 pub(crate) const DIGEST_FETCH_MAX: Duration = Duration::from_secs(60);
+/// Connections to the admin address that have not sent a whole call. Beyond it, the network that has
+/// the most of them loses its oldest.
+pub(crate) const ADMIN_SILENT_MAX: u64 = 256;
+/// Calls to the admin address that are answered at a time. One more is answered 503.
+pub(crate) const ADMIN_ANSWERS_MAX: usize = 64;
 /// The largest body of a call to the admin address, in bytes.
 pub(crate) const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Pages of the dashboard that may be open at once.

@@ -12,7 +12,7 @@ use outcome::is_out_of_descriptors;
 use proxy::{Http3Endpoint, serve_connection};
 use runtime::net::{DatagramSocket, TcpListener, TcpStream};
 use runtime::{JoinHandle, time};
-use transport::Transport;
+use transport::{Transport, canonical};
 
 use crate::limits::ACCEPTS_PER_TURN_MAX;
 
@@ -226,7 +226,10 @@ fn is_member(worker: &Worker, peer: SocketAddr) -> bool {
 /// Accepts from one socket, for ever.
 async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, context: CurrentContext) {
     loop {
-        let mut next = listener.accept().await;
+        // At the limit of connections, the others wait in the system's queue.
+        let readable = std::future::poll_fn(|cx| listener.poll_readable(cx)).await;
+        worker.io.wait_to_accept().await;
+        let mut next = readable.and_then(|()| listener.try_accept());
         let mut accepted = 0;
         loop {
             match next {
@@ -246,7 +249,7 @@ async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, context: Curr
                 }
             }
             accepted += 1;
-            if accepted == ACCEPTS_PER_TURN_MAX {
+            if accepted == ACCEPTS_PER_TURN_MAX || !worker.io.may_accept() {
                 runtime::yield_now().await;
                 break;
             }
@@ -266,7 +269,7 @@ fn start(worker: &Rc<Worker>, context: &Rc<ListenerContext>, stream: TcpStream, 
         worker.io.counters.cluster_strangers.add(1);
         return;
     }
-    let stream = Transport::Plain(stream);
+    let (stream, peer) = (Transport::Plain(stream), canonical(peer));
     let serving = serve_connection(Rc::clone(worker), Rc::clone(context), stream, peer);
     runtime::spawn(serving).detach();
 }

@@ -1,14 +1,15 @@
 //! Answers to the queries of other caches (ICP, RFC 2186; HTCP, RFC 2756), and to their purges.
 //!
 //! A query asks whether a request would be a hit here: with ICP a GET of a URL without any fields,
-//! with HTCP a request with its fields. One core answers, from memory, or from the disk if the
-//! response is there. The queries of strangers are refused at a bounded rate, and otherwise not
+//! with HTCP a request with its fields. One core answers, from memory at once, or from the disk if
+//! the response is there: several such queries wait for the disk at a time. The queries of strangers are refused at a bounded rate, and otherwise not
 //! answered; such an answer is not longer than its question. A CLR of HTCP purges a URL, if its
 //! sender may and has not sent too many in this second: its address can be forged. It is not passed
 //! on, so that it cannot go in circles.
 //!
-//! What never happens: a query makes us fetch anything; a stale response is announced; a flood of
-//! queries keeps the core from its other work, or makes more than one task.
+//! What never happens: a query makes us fetch anything; a stale response is announced; a query waits
+//! for one that reads the disk; a flood of queries keeps the core from its other work, or makes more
+//! tasks than a named limit allows.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::changes::Changes;
-use cache::disk::swap_in::swap_in;
+use cache::disk::swap_in::{must_read, swap_in};
 use cache::key::StoredUri;
 use cache::paths::Paths;
 use cache::realm::Realm;
@@ -35,10 +36,12 @@ use policy::reading::Reading;
 use policy::routes::Choice;
 use runtime::net::UdpSocket;
 use runtime::time::{self, Instant};
+use store::Key;
+use transport::shares::Shares;
 
 use crate::limits::{
     ALL_CLEARS_PER_SECOND_MAX, CLEARING_MAX, CLEARS_PER_SECOND_MAX, DENIALS_PER_SECOND_MAX,
-    IGNORED_LOGGED_EVERY, QUERIES_PER_TURN_MAX,
+    IGNORED_LOGGED_EVERY, QUERIES_PER_TURN_MAX, QUERIES_READING_MAX,
 };
 
 /// How often the configuration is looked at, and a bind that failed is tried again.
@@ -91,10 +94,12 @@ pub(crate) const PLAIN: &[u8] = b"GET / HTTP/1.0\r\n\r\n";
 
 struct Server<'w> {
     worker: &'w Rc<Worker>,
-    socket: UdpSocket,
+    socket: Rc<UdpSocket>,
     protocol: Protocol,
     /// A request without fields.
     plain: OwnedRequest,
+    /// Those that wait for the disk.
+    reading: Rc<Shares>,
     denials: Rate,
     clears: Clears,
     /// The purges that are not durable yet, while a task makes them so.
@@ -162,9 +167,10 @@ impl Clears {
 
 impl<'w> Server<'w> {
     fn new(worker: &'w Rc<Worker>, socket: UdpSocket, protocol: Protocol) -> Server<'w> {
-        let plain = parsed(PLAIN).expect("a whole request");
+        let (socket, reading) = (Rc::new(socket), Shares::new(QUERIES_READING_MAX));
         let (denials, clears) = (Rate::new(), Clears::new());
-        Server { worker, socket, protocol, plain, denials, clears, purges: Rc::default() }
+        let (plain, purges) = (plain(), Rc::default());
+        Server { worker, socket, protocol, plain, reading, denials, clears, purges }
     }
 
     /// Answers until the configuration has another address, or none.
@@ -193,54 +199,71 @@ impl<'w> Server<'w> {
             }
             out.clear();
             let question = &buffer[..read];
-            match self.protocol {
-                Protocol::Icp => self.icp(rules, from, question, &mut out).await,
-                Protocol::Htcp => self.htcp(rules, from, question, &mut out).await,
+            let is_known = match self.protocol {
+                Protocol::Icp => self.icp(rules, from, question, &mut out),
+                Protocol::Htcp => self.htcp(rules, from, question, &mut out),
             };
-            if !out.is_empty() {
-                // What cannot be sent at once is lost, as on the way.
-                let sent = time::timeout(LOOK, self.socket.send_to(&out, from)).await;
-                tracing::trace!(%from, ?sent, "a query was answered");
+            match is_known {
+                Ok(()) => send(&self.socket, &out, from).await,
+                Err(OnDisk) => self.answer_later(question, from),
             }
         }
     }
 
+    /// Answers a query that only the disk can answer. No other query waits for it.
+    fn answer_later(&self, question: &[u8], from: SocketAddr) {
+        let share = self.reading.share(from.ip());
+        share.set(1);
+        let (worker, socket) = (Rc::clone(self.worker), Rc::clone(&self.socket));
+        let (protocol, question) = (self.protocol, question.to_vec());
+        let answering = async move {
+            let mut out = Vec::new();
+            match protocol {
+                Protocol::Icp => icp_from_disk(&worker, &question, &mut out).await,
+                Protocol::Htcp => htcp_from_disk(&worker, &question, &mut out).await,
+            }
+            send(&socket, &out, from).await;
+        };
+        runtime::spawn(async move { drop(runtime::race(answering, share.evicted()).await) })
+            .detach();
+    }
+
     /// Writes the answer, or nothing.
-    async fn icp(
+    fn icp(
         &mut self,
         rules: &QueryServer,
         from: SocketAddr,
         question: &[u8],
         out: &mut Vec<u8>,
-    ) {
-        let Ok(query) = Message::read(question) else { return };
+    ) -> Result<(), OnDisk> {
+        let Ok(query) = Message::read(question) else { return Ok(()) };
         if query.kind != Kind::Query {
-            return;
+            return Ok(());
         }
         let kind = match parts(query.url) {
             _ if !rules.allows(from.ip()) && self.may_refuse() => Kind::Denied,
-            _ if !rules.allows(from.ip()) => return,
+            _ if !rules.allows(from.ip()) => return Ok(()),
             None => Kind::Err,
-            Some(url) => match self.found(url, &self.plain).await {
-                Some(_) => Kind::Hit,
-                None if self.worker.overload.share_ppm() > 0 => Kind::MissNofetch,
-                None => Kind::Miss,
-            },
+            Some(url) => {
+                let found = found_in_memory(self.worker, url, &self.plain)?;
+                kind_of(self.worker, found.as_deref())
+            }
         };
         // An answer has the URL of its query, and so can be written.
         let _ = query.answer(kind).write(out);
+        Ok(())
     }
 
     /// The same by HTCP.
-    async fn htcp(
+    fn htcp(
         &mut self,
         rules: &QueryServer,
         from: SocketAddr,
         question: &[u8],
         out: &mut Vec<u8>,
-    ) {
-        let Ok(message) = htcp::Message::read(question) else { return };
-        let htcp::Body::Request { request, .. } = message.body else { return };
+    ) -> Result<(), OnDisk> {
+        let Ok(message) = htcp::Message::read(question) else { return Ok(()) };
+        let htcp::Body::Request { request, .. } = message.body else { return Ok(()) };
         let may = match request {
             htcp::Request::Clear { .. } => rules.allows_clearing(from.ip()),
             _ => rules.allows(from.ip()),
@@ -252,42 +275,31 @@ impl<'w> Server<'w> {
             {
                 let _ = answer.write(out);
             }
-            return;
+            return Ok(());
         }
-        let mut fields = Vec::new();
         let response = match request {
             htcp::Request::Nop => htcp::Response::Nop,
-            htcp::Request::Test(specifier) => match self.test(&specifier).await {
-                Some(stored) => {
-                    let age = stored.head.meta.freshness.age_seconds(time::wall_ms());
-                    fields.extend_from_slice(format!("Age: {age}\r\n").as_bytes());
-                    let response_fields = &fields[..];
-                    htcp::Response::Present(htcp::Detail {
-                        response_fields,
-                        ..htcp::Detail::default()
-                    })
-                }
-                None => htcp::Response::Absent { cache_fields: b"" },
-            },
+            htcp::Request::Test(specifier) => {
+                let found = match tested(&specifier) {
+                    Some((url, request)) => found_in_memory(self.worker, url, &request)?,
+                    None => None,
+                };
+                write_test(&message, found.as_deref(), out);
+                return Ok(());
+            }
             htcp::Request::Clear { .. } if !self.clears.allow(from.ip()) => {
-                return self.worker.io.counters.clears_ignored.add(1);
+                self.worker.io.counters.clears_ignored.add(1);
+                return Ok(());
             }
             htcp::Request::Clear { specifier, .. } => {
                 htcp::Response::Cleared(self.clear(specifier.uri))
             }
-            htcp::Request::Unsupported { .. } => return,
+            htcp::Request::Unsupported { .. } => return Ok(()),
         };
         if let Some(answer) = message.answer(response) {
             let _ = answer.write(out);
         }
-    }
-
-    async fn test(&self, specifier: &htcp::Specifier<'_>) -> Option<Arc<Stored>> {
-        if !matches!(specifier.method, b"GET" | b"HEAD") {
-            return None;
-        }
-        let request = parsed(&[b"GET / HTTP/1.0\r\n", specifier.fields, b"\r\n"].concat())?;
-        self.found(parts(specifier.uri)?, &request).await
+        Ok(())
     }
 
     /// Invalidates a URL here. Unlike a purge this leaves no record: a peer may send any number of
@@ -333,34 +345,125 @@ impl<'w> Server<'w> {
     fn may_refuse(&mut self) -> bool {
         self.denials.allows(DENIALS_PER_SECOND_MAX)
     }
+}
 
-    /// The fresh response that one of the listeners would serve from the store.
-    async fn found(
-        &self,
-        (scheme, authority, path): (Scheme, &[u8], &[u8]),
-        request: &OwnedRequest,
-    ) -> Option<Arc<Stored>> {
-        let cache = &self.worker.cache;
-        let snapshot = self.worker.snapshot();
-        for role in [Role::Forward, Role::Reverse] {
-            let realm = Realm { role, scheme };
-            if !is_served(&snapshot, realm, authority, path) {
-                continue;
-            }
-            let key = cache.uri_key(StoredUri::new(realm, authority, path));
-            let head = request.head();
-            let wire = Wire(head.fields);
-            if cache.disk().is_some() {
-                swap_in(cache, key, None, &wire).await;
-            }
-            let now_ms = time::wall_ms();
-            if let Lookup::Found(stored, _) = cache.look(Look::Peek, key, &wire, now_ms)
-                && stored.is_fresh(now_ms)
-            {
-                return Some(stored);
-            }
+/// Only the disk can answer the query.
+struct OnDisk;
+
+/// Sends an answer. If that is not possible within a second it is lost, as on the way.
+async fn send(socket: &UdpSocket, answer: &[u8], to: SocketAddr) {
+    if !answer.is_empty() {
+        let sent = time::timeout(LOOK, socket.send_to(answer, to)).await;
+        tracing::trace!(%to, ?sent, "a query was answered");
+    }
+}
+
+/// Writes the answer to a query that was allowed, after reading the disk.
+async fn icp_from_disk(worker: &Worker, question: &[u8], out: &mut Vec<u8>) {
+    let Ok(query) = Message::read(question) else { return };
+    let Some(url) = parts(query.url) else { return };
+    let found = found_on_disk(worker, url, &plain()).await;
+    let _ = query.answer(kind_of(worker, found.as_deref())).write(out);
+}
+
+/// The same by HTCP.
+async fn htcp_from_disk(worker: &Worker, question: &[u8], out: &mut Vec<u8>) {
+    let Ok(message) = htcp::Message::read(question) else { return };
+    let htcp::Body::Request { request: htcp::Request::Test(specifier), .. } = message.body else {
+        return;
+    };
+    let Some((url, request)) = tested(&specifier) else { return };
+    let found = found_on_disk(worker, url, &request).await;
+    write_test(&message, found.as_deref(), out);
+}
+
+fn kind_of(worker: &Worker, found: Option<&Stored>) -> Kind<'static> {
+    match found {
+        Some(_) => Kind::Hit,
+        None if worker.overload.share_ppm() > 0 => Kind::MissNofetch,
+        None => Kind::Miss,
+    }
+}
+
+/// The URL and the request of a TST; `None` if no stored response can answer it.
+fn tested<'m>(specifier: &htcp::Specifier<'m>) -> Option<(Url<'m>, OwnedRequest)> {
+    if !matches!(specifier.method, b"GET" | b"HEAD") {
+        return None;
+    }
+    let request = parsed(&[b"GET / HTTP/1.0\r\n", specifier.fields, b"\r\n"].concat())?;
+    Some((parts(specifier.uri)?, request))
+}
+
+fn write_test(message: &htcp::Message<'_>, found: Option<&Stored>, out: &mut Vec<u8>) {
+    let age = found.map(|stored| stored.head.meta.freshness.age_seconds(time::wall_ms()));
+    let fields = age.map(|age| format!("Age: {age}\r\n"));
+    let response = match &fields {
+        Some(fields) => htcp::Response::Present(htcp::Detail {
+            response_fields: fields.as_bytes(),
+            ..htcp::Detail::default()
+        }),
+        None => htcp::Response::Absent { cache_fields: b"" },
+    };
+    if let Some(answer) = message.answer(response) {
+        let _ = answer.write(out);
+    }
+}
+
+/// A request without fields.
+fn plain() -> OwnedRequest {
+    parsed(PLAIN).expect("a whole request")
+}
+
+/// The scheme, the authority and the path of a URL.
+type Url<'u> = (Scheme, &'u [u8], &'u [u8]);
+
+/// The keys under which the listeners would serve the URL from the store.
+fn keys(worker: &Worker, (scheme, authority, path): Url<'_>) -> Vec<Key> {
+    let snapshot = worker.snapshot();
+    let realms = [Role::Forward, Role::Reverse].map(|role| Realm { role, scheme });
+    let served = realms.into_iter().filter(|realm| is_served(&snapshot, *realm, authority, path));
+    served.map(|realm| worker.cache.uri_key(StoredUri::new(realm, authority, path))).collect()
+}
+
+/// The fresh response in memory that one of the listeners would serve. The error says that memory
+/// has none, and that the disk may.
+fn found_in_memory(
+    worker: &Worker,
+    url: Url<'_>,
+    request: &OwnedRequest,
+) -> Result<Option<Arc<Stored>>, OnDisk> {
+    let keys = keys(worker, url);
+    let head = request.head();
+    let wire = Wire(head.fields);
+    let found = keys.iter().find_map(|key| fresh(worker, *key, &wire));
+    match found {
+        None if keys.iter().any(|key| must_read(&worker.cache, *key, &wire)) => Err(OnDisk),
+        found => Ok(found),
+    }
+}
+
+/// The same after reading the disk.
+async fn found_on_disk(
+    worker: &Worker,
+    url: Url<'_>,
+    request: &OwnedRequest,
+) -> Option<Arc<Stored>> {
+    for key in keys(worker, url) {
+        let head = request.head();
+        let wire = Wire(head.fields);
+        swap_in(&worker.cache, key, None, &wire).await;
+        if let Some(stored) = fresh(worker, key, &wire) {
+            return Some(stored);
         }
-        None
+    }
+    None
+}
+
+fn fresh(worker: &Worker, key: Key, wire: &Wire<'_>) -> Option<Arc<Stored>> {
+    let now_ms = time::wall_ms();
+    match worker.cache.look(Look::Peek, key, wire, now_ms) {
+        Lookup::Found(stored, _) if stored.is_fresh(now_ms) => Some(stored),
+        _ => None,
     }
 }
 
@@ -391,7 +494,7 @@ pub(crate) fn parsed(bytes: &[u8]) -> Option<OwnedRequest> {
 }
 
 /// The parts of a URL that make its key.
-fn parts(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
+fn parts(url: &[u8]) -> Option<Url<'_>> {
     let at = url.windows(3).position(|three| three == b"://")?;
     let scheme = Scheme::of(&url[..at])?;
     let rest = &url[at + 3..];

@@ -471,8 +471,8 @@ fn notify_supervisor(state: ServiceState<'_>) {
 /// Clients get no more connections than there are descriptors for.
 fn fit(config: &mut Config, workers: usize) {
     if let Some(descriptors) = descriptors() {
-        let of_clients =
-            descriptors.saturating_sub(DESCRIPTORS_RESERVED) * DESCRIPTORS_OF_CLIENTS_PERCENT / 100;
+        let reserved = DESCRIPTORS_RESERVED.min(descriptors / 2);
+        let of_clients = (descriptors - reserved) * DESCRIPTORS_OF_CLIENTS_PERCENT / 100;
         let of_core = (of_clients / workers.max(1)).max(1);
         config.limits.connections_max = config.limits.connections_max.min(of_core);
     }

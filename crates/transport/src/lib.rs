@@ -2,14 +2,15 @@
 //!
 //! What: [`Transport`] is plain TCP or TLS behind one set of methods; [`tls`] makes the encrypted
 //! connections; [`proxy_protocol`] reads and writes the header that says where a connection came
-//! from. No code above this crate knows whether bytes were encrypted.
+//! from; [`shares`] divides what connections hold between the networks of clients. No code above this crate knows whether bytes were encrypted.
 //!
 //! What never happens: a read or a write blocks; an idle connection holds a buffer.
 #![forbid(unsafe_code)]
 
 pub mod limits;
 pub mod proxy_protocol;
+pub mod shares;
 pub mod tls;
 mod transport;
 
-pub use transport::Transport;
+pub use transport::{Transport, canonical};

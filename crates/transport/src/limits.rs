@@ -34,13 +34,19 @@ pub const TLS_WARNINGS_MAX: u8 = 4;
 pub const TLS_OUTPUT_BYTES_MAX: usize = 32 * 1024;
 /// Bytes that a connection may encrypt between two waits: some milliseconds.
 pub const TLS_BURST_BYTES_MAX: usize = 1024 * 1024;
-/// Handshakes in progress on one core: a client may make us buffer up to 64 KiB in each. Further
-/// clients wait, without a buffer, until the handshake's time-out.
-pub const TLS_HANDSHAKES_MAX: usize = 512;
+/// What a core's clients may hold before their handshakes are complete: the bytes that they have
+/// sent, and [`TLS_HANDSHAKE_STATE_BYTES`] each once a ClientHello is complete. Beyond it, the client
+/// network that holds the most loses its oldest connection of this kind.
+pub const TLS_HANDSHAKES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What a handshake counts for beside the bytes that the client has sent.
+pub const TLS_HANDSHAKE_STATE_BYTES: usize = 16 * 1024;
 /// How long a secret is used for new session tickets. It opens them for as long again.
 pub const TICKET_PERIOD_SECS: u64 = 60 * 60;
 /// Bytes of a PROXY protocol header, version 2 with its TLVs.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
 
 const _: () = assert!(TLS_RECORD_BYTES_MAX + TLS_TAKE_BYTES <= TLS_INPUT_BYTES);
+const _: () = assert!(
+    TLS_HANDSHAKES_BYTES_MAX >= 256 * (TLS_HANDSHAKE_STATE_BYTES + TLS_HANDSHAKE_BYTES_MAX)
+);
 const _: () = assert!(TLS_OUTPUT_BYTES_MAX == 2 * TLS_RECORD_DATA_BYTES);

@@ -9,6 +9,7 @@ use std::fmt;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::canonical;
 use crate::limits::PROXY_HEADER_BYTES_MAX;
 
 /// The signature of version 1.
@@ -230,8 +231,7 @@ pub fn append_v2_local(out: &mut Vec<u8>) {
 impl Ends {
     /// Both addresses in one family. An IPv4 client of a dual-stack listener counts as IPv4.
     fn same_family(self) -> Ends {
-        let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
-        let (source, destination) = (plain(self.source), plain(self.destination));
+        let (source, destination) = (canonical(self.source), canonical(self.destination));
         if source.is_ipv4() == destination.is_ipv4() {
             return Ends { source, destination };
         }

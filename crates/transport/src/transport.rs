@@ -35,6 +35,12 @@ macro_rules! either {
     };
 }
 
+/// An address of IPv4 as such, also if it is written as one of IPv6: so the clients of a listener for
+/// both families have addresses.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 impl Transport {
     /// Waits until there is something to read, or the peer has closed, or failed.
     pub async fn readable(&self) -> io::Result<()> {

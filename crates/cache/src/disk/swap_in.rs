@@ -45,6 +45,12 @@ pub async fn swap_in(
     swapped_in
 }
 
+/// Whether [`swap_in`] would read the disk.
+pub fn must_read(shared: &Cache, uri: Key, request: &Wire<'_>) -> bool {
+    let wanted = |disk| shared.wanted_from(&disk, uri, None, request);
+    shared.disk().is_some_and(|disk| !wanted(disk).is_empty())
+}
+
 /// Reads the entry of one key. Concurrent requests wait for it.
 async fn read_entry(shared: &Cache, disk: &DiskStore, uri: Key, key: Key) -> Option<Box<Hit>> {
     let mut own = shared.hasher.within(key);

@@ -177,6 +177,7 @@ impl Connection {
         stream.content_left = content_left;
         stream.priority = checked.priority();
         self.streams.insert(stream);
+        self.rates.saw_traffic();
         Ok(Found::Request(id, checked, end_stream))
     }
 

@@ -4,7 +4,7 @@ use super::{Connection, DRAIN_PING, Going, PREFACE, Payload, Phase};
 use crate::error::{ErrorCode, Reason};
 use crate::event::{Found, StreamId};
 use crate::frame::{self, FrameHeader, PRIORITY_BYTES, flag, kind, u32_31};
-use crate::limits::{FRAME_BYTES, FRAME_HEADER_BYTES, Limits};
+use crate::limits::{FRAME_BYTES, FRAME_HEADER_BYTES};
 use crate::priority::Priority;
 use crate::rate::Work;
 use crate::scratch::Scratch;
@@ -132,6 +132,9 @@ impl Connection {
         let found = match self.accept_content(id, header.length, content, end_stream) {
             Ok(()) => {
                 self.report_stream_window(id, out);
+                if content > 0 {
+                    self.rates.saw_traffic();
+                }
                 if content > 0 || end_stream {
                     let left = content as u32;
                     self.payload = Payload::Content { stream: id, left, padding, end_stream };
@@ -363,11 +366,6 @@ impl Connection {
             stream.priority = Priority::from_field(value);
         }
         Ok(Found::Nothing)
-    }
-
-    /// DATA frames were sent, and the peer will send as many WINDOW_UPDATE frames for each.
-    pub(super) fn earn_window_updates(&mut self) {
-        self.rates.earn(Work::WindowFlood, Limits::WINDOW_UPDATES_PER_DATA);
     }
 }
 

@@ -62,6 +62,9 @@ impl Connection {
         stream.is_head = request.method == b"HEAD";
         self.streams.insert(stream);
         self.last_stream = id;
+        self.rates.saw_traffic();
+        // A server may reset each once, for example after a response that needs no more content.
+        self.rates.completed_response();
         Ok(id)
     }
 
@@ -133,8 +136,15 @@ impl Connection {
     }
 
     fn sent_head(&mut self, stream: StreamId, end_stream: bool) {
-        let step = if end_stream { Step::Ended } else { Step::Body };
-        self.streams.advance(stream, Direction::Sending, step);
+        match end_stream {
+            true => self.end_sending(stream),
+            false => self.streams.advance(stream, Direction::Sending, Step::Body),
+        }
+    }
+
+    fn end_sending(&mut self, stream: StreamId) {
+        self.streams.advance(stream, Direction::Sending, Step::Ended);
+        self.rates.completed_response();
     }
 
     /// The bytes of content that the windows allow now; before the head is sent, those that they
@@ -199,12 +209,14 @@ impl Connection {
             found.send_window.take(bytes);
         }
         self.send_window.take(bytes);
-        self.earn_window_updates();
+        if bytes > 0 {
+            self.rates.sent_content();
+        }
         let ends = is_all && end_stream;
         frame::header(out, bytes, kind::DATA, if ends { flag::END_STREAM } else { 0 }, stream);
         out.extend_from_slice(&content[..bytes]);
         if ends {
-            self.streams.advance(stream, Direction::Sending, Step::Ended);
+            self.end_sending(stream);
         }
         Ok(Some(bytes))
     }
@@ -254,7 +266,7 @@ impl Connection {
         self.check_step(stream, Step::Body)?;
         let start = self.begin_block(out);
         self.end_block(fields, start, stream, true, out);
-        self.streams.advance(stream, Direction::Sending, Step::Ended);
+        self.end_sending(stream);
         Ok(())
     }
 

@@ -65,6 +65,10 @@ impl Side {
     }
 
     fn request(&mut self, method: &[u8]) -> Result<u32, Misuse> {
+        self.begin(method, true)
+    }
+
+    fn begin(&mut self, method: &[u8], is_whole: bool) -> Result<u32, Misuse> {
         let request = RequestFields {
             method,
             scheme: Some(b"http"),
@@ -72,7 +76,7 @@ impl Side {
             path: Some(b"/"),
             protocol: None,
         };
-        self.connection.send_request(&request, [], true, &mut self.out)
+        self.connection.send_request(&request, [], is_whole, &mut self.out)
     }
 
     fn reset(&mut self) {
@@ -402,6 +406,70 @@ fn rfc9113_10_5_floods() {
     assert_eq!(accepted(window), (2000, Reason::WindowFlood));
 }
 
+/// Clients of grpc-go measure the round trip with a PING for each answer: they were disconnected
+/// after some hundreds.
+#[test]
+fn a_control_frame_of_each_kind_for_each_answer_is_no_flood() {
+    let mut side = Side::server(&Limits::DEFAULT);
+    for number in 0..5_000 {
+        let id = 2 * number + 1;
+        side.feed(&get(id)).unwrap();
+        let Side { connection, out, .. } = &mut side;
+        connection.send_response(id, 200, [], false, out).unwrap();
+        assert_eq!(connection.send_data(id, b"x", false, out), Ok(1));
+        side.feed(&frame(PING, 0, 0, &[0; 8])).unwrap();
+        side.feed(&frame(SETTINGS, 0, 0, &[])).unwrap();
+        side.feed(&frame(0xbb, 0, id, &[])).unwrap();
+        for _ in 0..4 {
+            side.feed(&frame(PRIORITY, 0, id, &[0; 5])).unwrap();
+            side.feed(&frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])).unwrap();
+            side.feed(&frame(WINDOW_UPDATE, 0, id, &[0, 0, 0, 1])).unwrap();
+        }
+        side.feed(&frame(RST_STREAM, 0, id, &[0; 4])).unwrap();
+        side.out.clear();
+    }
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    assert_eq!((0..1000).find_map(|_| side.feed(&ping).err()), Some(Reason::PingFlood));
+}
+
+/// The same of a server, for the requests and the content that it gets.
+#[test]
+fn a_ping_of_the_server_for_each_piece_of_a_request_is_no_flood() {
+    let mut side = Side::client(&Limits::DEFAULT);
+    for _ in 0..1_000 {
+        let id = side.request(b"GET").unwrap();
+        side.feed(&frame(PING, 0, 0, &[0; 8])).unwrap();
+        side.feed(&frame(RST_STREAM, 0, id, &[0; 4])).unwrap();
+        side.out.clear();
+    }
+    let id = side.begin(b"POST", false).unwrap();
+    for _ in 0..1_000 {
+        let Side { connection, out, .. } = &mut side;
+        assert_eq!(connection.send_data(id, b"x", false, out), Ok(1));
+        side.feed(&frame(PING, 0, 0, &[0; 8])).unwrap();
+        side.out.clear();
+    }
+}
+
+/// What an attacker could hope to earn: content that is empty, and requests that fail.
+#[test]
+fn what_is_no_traffic_entitles_to_nothing() {
+    let ping = frame(PING, 0, 0, &[0; 8]);
+    let malformed = |number| [frame(HEADERS, 5, 2 * number + 1, &GET[..3]), ping.clone()].concat();
+    assert_eq!(accepted(malformed).1, Reason::ProvokedResets);
+    let empty = |number| match number {
+        0 => post(1),
+        _ => [frame(DATA, 0, 1, &[]), ping.clone()].concat(),
+    };
+    assert!(accepted(empty).0 <= 201);
+    // A flood of requests that are cancelled, with pings that requests entitle to.
+    let attack = |number| {
+        let id = 2 * number + 1;
+        [get(id), ping.clone(), frame(RST_STREAM, 0, id, &[0; 4])].concat()
+    };
+    assert_eq!(accepted(attack), (300, Reason::Resets));
+}
+
 #[test]
 fn rfc9113_10_5_answers_that_the_peer_does_not_read_are_limited() {
     let mut side = Side::server(&Limits::DEFAULT);
@@ -468,7 +536,7 @@ fn misuse_is_reported_and_sends_nothing() {
 fn an_idle_connection_is_small() {
     let mut side = Side::server(&Limits::DEFAULT);
     let empty = side.connection.memory_bytes();
-    assert!(empty <= 720, "{empty}");
+    assert!(empty <= 752, "{empty}");
     // A browser's fields: an authority, an agent, and so on, all indexed.
     let mut block = vec![0x82, 0x86, 0x84, 0x41, 11];
     block.extend_from_slice(b"example.org");

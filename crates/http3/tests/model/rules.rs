@@ -238,6 +238,26 @@ fn rfc9114_7_2_frames_of_the_control_stream() {
     assert_eq!(server(&[0x21, 0].repeat(2000)), Err(Reason::ControlFlood));
 }
 
+/// A client that changed a priority for each request was disconnected after a thousand.
+#[test]
+fn requests_entitle_to_frames_of_the_control_stream() {
+    let mut connection = Connection::server(&Limits::DEFAULT);
+    let mut stream = UniStream::default();
+    let mut feed = |connection: &mut Connection, mut input: &[u8]| loop {
+        match connection.next_event(&mut stream, input, false, 0) {
+            Ok((_, None)) => return Ok(()),
+            Ok((used, Some(_))) => input = &input[used..],
+            Err(error) => return Err(error.0),
+        }
+    };
+    feed(&mut connection, &[0, 4, 0]).unwrap();
+    for _ in 0..10_000 {
+        connection.saw_request();
+        feed(&mut connection, &[0x21, 0].repeat(4)).unwrap();
+    }
+    assert_eq!(feed(&mut connection, &[0x21, 0].repeat(1001)), Err(Reason::ControlFlood));
+}
+
 #[test]
 fn rfc9218_7_2_updates_of_priorities() {
     let frame = |kind: u8, payload: &[u8]| {

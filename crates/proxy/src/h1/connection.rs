@@ -69,16 +69,28 @@ pub(crate) fn converse(
             if !more && !kept.is_empty() {
                 worker.io.counters.states.reading.add(1);
             }
-            let readable = more || idle.readable(&worker.io, &accepted.stream, &kept).await;
+            let waited = match more {
+                true => Waited::Readable,
+                false => idle.readable(&worker.io, accepted, &kept).await,
+            };
             if !more && !kept.is_empty() {
                 worker.io.counters.states.reading.sub(1);
             }
-            if !readable {
-                if worker.io.closes_silent() && kept.is_empty() {
-                    // A request may be on its way: its sender should see an end and not a reset.
-                    Box::pin(linger(&worker.io, &accepted.stream)).await;
+            match waited {
+                Waited::Readable => {}
+                Waited::Over => {
+                    if worker.io.closes_silent() && kept.is_empty() {
+                        // A request may be on its way: its sender should see an end and not a
+                        // reset.
+                        Box::pin(linger(&worker.io, &accepted.stream)).await;
+                    }
+                    return None;
                 }
-                return None;
+                Waited::Late => {
+                    let received = kept.bytes.map_or(0, |bytes| bytes.len()) as u64;
+                    Box::pin(refuse_late_head(&worker.io, listener, accepted, received)).await;
+                    return None;
+                }
             }
             // What a turn returns is large, and is gone before this waits.
             let waits =
@@ -109,6 +121,23 @@ pub(crate) fn converse(
                 idle.touch();
             }
         }
+    }
+}
+
+/// Answers a head that took too long.
+async fn refuse_late_head(
+    io: &CoreIo,
+    listener: &ListenerContext,
+    accepted: &Accepted,
+    received: u64,
+) {
+    let Accepted { stream, peer, .. } = accepted;
+    let mut out = Vec::new();
+    append_refusal(&mut out, Refusal::HeadTimeout);
+    let from = Origin { listener, tls: stream.tls(), peer: *peer };
+    from.refused(io, Refusal::HeadTimeout, received, &out, time::wall_ms());
+    if ClientStream::new(io, stream).send_bytes(&out).await.is_ok() {
+        linger(io, stream).await;
     }
 }
 
@@ -204,6 +233,16 @@ impl Kept {
     }
 }
 
+/// What ended a wait between requests.
+enum Waited {
+    /// There are bytes to read, or the client has closed.
+    Readable,
+    /// The connection is to be closed.
+    Over,
+    /// A head is not complete at its time-out.
+    Late,
+}
+
 /// Waiting between requests, with a time-out. The timer is not moved at each request: when it fires
 /// too early, it is set again.
 struct Idle {
@@ -221,16 +260,16 @@ impl Idle {
         self.since = time::now();
     }
 
-    /// False when the connection is to be closed.
+    /// Waits for bytes, or for a reason to end the connection.
     ///
     /// No `async fn`: it would hold its arguments a second time, and all of it is read at each
     /// request of a silent connection.
     fn readable(
         &mut self,
         io: &CoreIo,
-        stream: &Transport,
+        accepted: &Accepted,
         kept: &Kept,
-    ) -> impl Future<Output = bool> {
+    ) -> impl Future<Output = Waited> {
         let limit = if kept.is_empty() {
             io.limits().limits.idle_keep_alive
         } else {
@@ -240,35 +279,36 @@ impl Idle {
         if deadline < self.timer.deadline() {
             self.timer.reset(deadline);
         }
-        std::future::poll_fn(move |cx| self.poll_readable(cx, io, stream, kept, deadline))
+        std::future::poll_fn(move |cx| self.poll_readable(cx, io, accepted, kept, deadline))
     }
 
     fn poll_readable(
         &mut self,
         cx: &mut Context<'_>,
         io: &CoreIo,
-        stream: &Transport,
+        Accepted { stream, peer, .. }: &Accepted,
         kept: &Kept,
         deadline: Instant,
-    ) -> Poll<bool> {
+    ) -> Poll<Waited> {
         if let Poll::Ready(result) = stream.poll_readable(cx) {
-            return Poll::Ready(result.is_ok());
+            return Poll::Ready(if result.is_ok() { Waited::Readable } else { Waited::Over });
         }
         if io.closes_silent() && kept.is_empty() {
             // A request that has arrived is answered, even if its event has not been delivered yet.
             let has_arrived = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
-            return Poll::Ready(has_arrived);
+            return Poll::Ready(if has_arrived { Waited::Readable } else { Waited::Over });
         }
-        if kept.is_empty() && io.takes_room_of(self.since) {
-            return Poll::Ready(false);
+        if io.takes_room_of(self.since, peer.ip()) {
+            return Poll::Ready(Waited::Over);
         }
         // A connection stays with its task, so a timer that is set wakes the right one.
         while !self.timer.is_armed() && Pin::new(&mut self.timer).poll(cx).is_ready() {
             if time::now() >= deadline {
-                if !kept.is_empty() {
-                    io.counters.timeouts.add(1);
+                if kept.is_empty() {
+                    return Poll::Ready(Waited::Over);
                 }
-                return Poll::Ready(false);
+                io.counters.timeouts.add(1);
+                return Poll::Ready(Waited::Late);
             }
             self.timer.reset(deadline);
         }

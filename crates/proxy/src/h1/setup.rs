@@ -7,19 +7,20 @@
 //! a sender of headers chooses the address that access rules and logs see.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use access_log::Record;
 use core_io::CoreIo;
 use ipnet::IpNet;
 use outcome::Refusal;
+use runtime::Either;
 use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
-use transport::Transport;
 use transport::limits::PROXY_HEADER_BYTES_MAX;
 use transport::proxy_protocol::{Ends, Header, NoHeader, parse_header};
 use transport::tls::{self, Refused, ServerTls};
+use transport::{Transport, canonical};
 
 use super::client::{ClientStream, linger};
 use super::response::append_refusal;
@@ -53,12 +54,19 @@ pub(crate) async fn pass(
     let io = &slot.worker.io;
     let _arriving = io.counters.states.arriving.while_here();
     let limit = io.limits().limits.handshake_timeout;
-    let deadline = time::now() + limit;
+    let since = time::now();
+    let deadline = since + limit;
     let Setup { proxies, tls, .. } = setup;
     if let Some(proxies) = proxies {
-        if let Some(ends) = proxied(io, proxies, &stream, (peer, listener), limit).await? {
-            peer = ends.source;
+        let proxied = proxied(io, proxies, &stream, (peer, listener), limit);
+        let Either::Left(ends) = runtime::race(proxied, io.room_taken(since, peer.ip())).await
+        else {
+            return None;
+        };
+        if let Some(ends) = ends? {
+            peer = canonical(ends.source);
             original_destination = Some(Box::new(ends.destination));
+            io.set_client(slot.slot, peer.ip());
         }
         if !slot.is_within_quotas(listener, peer.ip()) {
             return None;
@@ -66,7 +74,13 @@ pub(crate) async fn pass(
     }
     let stream = match tls {
         None => Transport::Plain(stream),
-        Some(tls) => handshake(io, tls, stream, (peer, listener), deadline).await?,
+        Some(tls) => {
+            let handshake = handshake(io, tls, stream, (peer, listener), deadline);
+            match runtime::race(handshake, io.room_taken(since, peer.ip())).await {
+                Either::Left(stream) => stream?,
+                Either::Right(()) => return None,
+            }
+        }
     };
     Some(Accepted { stream, peer, original_destination })
 }
@@ -80,7 +94,7 @@ async fn proxied(
     limit: Duration,
 ) -> Option<Option<Ends>> {
     let peer = from.0;
-    let is_trusted = proxies.iter().any(|network| network.contains(&canonical(peer)));
+    let is_trusted = proxies.iter().any(|network| network.contains(&peer.ip()));
     let header = match is_trusted {
         true => time::timeout(limit, header(io, stream)).await,
         false => Ok(Err(NoHeader::Missing)),
@@ -95,11 +109,6 @@ async fn proxied(
         Err(_) => io.counters.timeouts.add(1),
     }
     None
-}
-
-/// An IPv4 client of a listener for both families counts as one of IPv4.
-fn canonical(peer: SocketAddr) -> IpAddr {
-    peer.ip().to_canonical()
 }
 
 /// Reads the header and not a byte more; `None` if the connection closed first.
@@ -146,7 +155,7 @@ async fn handshake(
     let counters = &io.counters;
     let limit = deadline.since(time::now());
     let peer = from.0;
-    match tls::accept(&io.tls, tls, stream, limit).await {
+    match tls::accept(&io.tls, tls, stream, peer.ip(), limit).await {
         Ok(stream) => {
             counters.tls_handshakes.add(1);
             counters.tls_resumptions.add(u64::from(stream.is_resumed()));
@@ -157,6 +166,7 @@ async fn handshake(
             answer_plain_http(io, from, Transport::Plain(stream)).await;
         }
         Err(Refused::Slow) => counters.tls_failures_slow.add(1),
+        Err(Refused::Evicted) => counters.tls_failures_evicted.add(1),
         Err(Refused::Closed) => counters.tls_failures_closed.add(1),
         Err(Refused::Protocol(error)) => {
             tracing::debug!(%peer, %error, "no TLS with a client");

@@ -255,8 +255,11 @@ impl Link {
         {
             return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
         }
-        if is_idle && io.takes_room_of(state.since) {
-            return self.say_goodbye(&mut state);
+        if is_idle && io.takes_room_of(state.since, self.accepted.peer.ip()) {
+            let over = self.say_goodbye(&mut state);
+            // Its place is needed now.
+            state.over = Over::Gone;
+            return over;
         }
         drop(state);
         loop {

@@ -26,6 +26,7 @@ use quinn_proto::{
 use runtime::net::{DatagramSocket, Incoming, Outgoing};
 use runtime::sync::Inbox;
 use runtime::time::{self, Instant};
+use transport::shares::{Share, Shares};
 
 use super::limits::{
     CONNECTION_WINDOW_BYTES, DATAGRAM_BYTES_MAX, HANDSHAKES_MAX, INCOMING_BYTES_MAX, RECEIVE_BYTES,
@@ -57,7 +58,7 @@ pub struct Endpoint {
     /// The task that receives.
     waker: RefCell<Option<Waker>>,
     /// Handshakes in progress: all, and those whose client's address is not validated.
-    handshakes: Cell<usize>,
+    handshakes: Rc<Shares>,
     unvalidated: Cell<usize>,
     life: Cell<Life>,
 }
@@ -78,21 +79,32 @@ enum Life {
 pub(super) struct Handshake {
     endpoint: Rc<Endpoint>,
     is_validated: bool,
+    share: Share,
 }
 
 impl Handshake {
-    fn new(endpoint: &Rc<Endpoint>, is_validated: bool) -> Handshake {
+    /// At the limit, the client network that has the most of them loses its oldest.
+    fn new(endpoint: &Rc<Endpoint>, from: IpAddr, is_validated: bool) -> Handshake {
         let Endpoint { handshakes, unvalidated, .. } = &**endpoint;
-        handshakes.set(handshakes.get() + 1);
         unvalidated.set(unvalidated.get() + usize::from(!is_validated));
-        Handshake { endpoint: Rc::clone(endpoint), is_validated }
+        let share = handshakes.share(from);
+        share.set(1);
+        Handshake { endpoint: Rc::clone(endpoint), is_validated, share }
+    }
+
+    pub(super) fn was_evicted(&self) -> bool {
+        self.share.is_evicted()
+    }
+
+    /// Whether its place was needed. If not, the task is woken when it is.
+    pub(super) fn is_evicted(&self, cx: &mut Context<'_>) -> bool {
+        self.share.poll_evicted(cx).is_ready()
     }
 }
 
 impl Drop for Handshake {
     fn drop(&mut self) {
-        let Endpoint { handshakes, unvalidated, .. } = &*self.endpoint;
-        handshakes.set(handshakes.get() - 1);
+        let unvalidated = &self.endpoint.unvalidated;
         unvalidated.set(unvalidated.get() - usize::from(!self.is_validated));
     }
 }
@@ -154,7 +166,7 @@ impl Endpoint {
             output: RefCell::default(),
             waiting: RefCell::default(),
             waker: RefCell::default(),
-            handshakes: Cell::new(0),
+            handshakes: Shares::new(HANDSHAKES_MAX as u64),
             unvalidated: Cell::new(0),
             life: Cell::new(Life::Open),
         }))
@@ -332,11 +344,17 @@ impl Endpoint {
     fn accept(self: &Rc<Endpoint>, incoming: quinn_proto::Incoming) {
         let Worker { io, overload, cache, .. } = &*self.worker;
         let mut response = Vec::new();
-        let is_full = io.connections() >= io.limits().limits.connections_max;
+        let is_full = !io.has_room();
         let is_shed = overload.is_closed() || cache.pressure.is_closed();
         // What was passed on answers our Retry, or began before we left.
         let is_late = self.is_closing() && self.life.get() != Life::Left;
-        if is_late || is_full || is_shed {
+        if is_full {
+            // The client tries again, and finds the place that a silent connection leaves.
+            io.look_for_room();
+            io.counters.connections_refused.add(1);
+            return self.quinn.borrow_mut().ignore(incoming);
+        }
+        if is_late || is_shed {
             let counter = match is_shed {
                 true => &io.counters.connections_shed,
                 false => &io.counters.connections_refused,
@@ -344,10 +362,6 @@ impl Endpoint {
             counter.add(1);
             let transmit = self.quinn.borrow_mut().refuse(incoming, &mut response);
             return self.send_one(&transmit, &response);
-        }
-        if self.handshakes.get() >= HANDSHAKES_MAX {
-            io.counters.connections_refused.add(1);
-            return self.quinn.borrow_mut().ignore(incoming);
         }
         let is_validated = incoming.remote_address_validated();
         let are_many = self.unvalidated.get() >= UNVALIDATED_MAX;
@@ -365,12 +379,13 @@ impl Endpoint {
             let transmit = self.quinn.borrow_mut().refuse(incoming, &mut response);
             return self.send_one(&transmit, &response);
         };
+        let from = incoming.remote_address().ip();
         let now = self.clock.now();
         let accepted = self.quinn.borrow_mut().accept(incoming, now, &mut response, None);
         match accepted {
             Ok((handle, connection)) => {
                 io.counters.connections_accepted.add(1);
-                let handshake = Handshake::new(self, is_validated);
+                let handshake = Handshake::new(self, from, is_validated);
                 let link = Link::new(self, listener, handle, connection, handshake, counted);
                 self.links.borrow_mut().insert(handle, Rc::clone(&link));
                 runtime::spawn(link.serve()).detach();

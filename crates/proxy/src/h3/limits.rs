@@ -42,7 +42,7 @@ pub(super) const RECEIVE_BYTES: usize = 64 * 1024;
 /// Handshakes in progress with addresses that are not validated. Beyond it, clients must first show
 /// that they receive at their address (Retry).
 pub(super) const UNVALIDATED_MAX: usize = 64;
-/// All handshakes in progress. Beyond it, new ones are ignored, and the client tries again.
+/// All handshakes in progress. Beyond it, the client network that has the most loses its oldest.
 pub(super) const HANDSHAKES_MAX: usize = 1024;
 /// How long the client may take to come back after a Retry.
 pub(super) const RETRY_LIFETIME: Duration = Duration::from_secs(10);

@@ -36,11 +36,12 @@ use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, U
 use outcome::Refusal;
 use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{
-    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event as QuicEvent,
-    StreamEvent, StreamId, Transmit, VarInt,
+    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, EndpointEvent,
+    Event as QuicEvent, StreamEvent, StreamId, Transmit, VarInt,
 };
 use runtime::time::{self, Instant};
 use runtime::wake;
+use transport::canonical;
 use transport::tls::{QuicFacts, TlsFacts};
 
 use self::end::Going;
@@ -133,7 +134,7 @@ impl Link {
         handshake: Handshake,
         counted: Vec<Counted>,
     ) -> Rc<Link> {
-        let peer = quinn.remote_address();
+        let peer = canonical(quinn.remote_address());
         let worker = Rc::clone(&endpoint.worker);
         let mut limits = Limits::DEFAULT;
         limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
@@ -180,15 +181,20 @@ impl Link {
         let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
         let mut timer = time::sleep_until(self.began);
         // The endpoint has looked that there is room.
-        if let Some(slot) = self.worker.io.enter(waker) {
+        if let Some(slot) = self.worker.io.enter(waker, self.peer.ip()) {
             poll_fn(|cx| self.poll(cx, &mut timer, |state| state.is_closed)).await;
             self.worker.io.leave(slot);
         } else {
             self.worker.io.counters.connections_refused.add(1);
             self.close(ErrorCode::H3_EXCESSIVE_LOAD, "");
         }
-        self.state.borrow_mut().handshake = None;
-        poll_fn(|cx| self.poll(cx, &mut timer, |state| state.quinn.is_drained())).await;
+        let handshake = self.state.borrow_mut().handshake.take();
+        if handshake.is_some_and(|handshake| handshake.was_evicted()) {
+            // Its memory is needed now, so it does not wait for what the client still sends.
+            self.forget_at_once();
+        } else {
+            poll_fn(|cx| self.poll(cx, &mut timer, |state| state.quinn.is_drained())).await;
+        }
         self.endpoint.forget(self.handle);
         let worker = Rc::clone(&self.worker);
         drop(self);
@@ -241,6 +247,7 @@ impl Link {
         self.writable(&mut writable);
         self.look_at_held();
         self.wake_sender();
+        self.look_evicted(cx);
         self.drain();
         let is_sent = self.send(cx);
         {
@@ -271,6 +278,26 @@ impl Link {
 
     fn next_event(&self) -> Option<QuicEvent> {
         self.state.borrow_mut().quinn.poll()
+    }
+
+    /// Ends a handshake whose place is needed.
+    fn look_evicted(&self, cx: &mut Context<'_>) {
+        let is_evicted = {
+            let State { handshake, is_closed, .. } = &*self.state.borrow();
+            !is_closed && handshake.as_ref().is_some_and(|handshake| handshake.is_evicted(cx))
+        };
+        if is_evicted {
+            self.worker.io.counters.tls_failures_evicted.add(1);
+            self.close(ErrorCode::H3_NO_ERROR, "");
+        }
+    }
+
+    /// Ends the connection for QUIC without waiting for datagrams that are on their way.
+    fn forget_at_once(&self) {
+        if !self.state.borrow().quinn.is_drained() {
+            let mut quinn = self.endpoint.quinn.borrow_mut();
+            quinn.handle_event(self.handle, EndpointEvent::drained());
+        }
     }
 
     /// What the endpoint and the connection have for each other.
@@ -421,6 +448,7 @@ impl Link {
                         }
                         state.since = time::now();
                         state.streams.push((id, Stream::new()));
+                        state.http3.saw_request();
                     }
                 }
                 id
@@ -539,8 +567,9 @@ impl Link {
         let now_ms = self.began.elapsed().as_millis() as u64;
         let is_flood = self.write(|state| {
             state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
-            let was_open = state.remove(id).is_some();
-            was_open && !state.resets.take(http2::Limits::DEFAULT.resets, now_ms)
+            // As in HTTP/2, a client may cancel as many responses as it has received.
+            let is_early = state.remove(id).is_some_and(|stream| !stream.is_answered);
+            is_early && !state.resets.take(http2::Limits::DEFAULT.resets, now_ms)
         });
         if is_flood {
             self.worker.io.counters.client_errors.add(1);
@@ -804,6 +833,7 @@ impl State {
     /// A stream whose response is complete, or was broken off. If its request is still not
     /// complete, the client is to stop (RFC 9114 section 4.1).
     fn finish(&mut self, id: StreamId) {
+        self.resets.earn(http2::limits::RESETS_PER_RESPONSE);
         if self.remove(id).is_some_and(|stream| !stream.is_complete) {
             let _ = self.quinn.recv_stream(id).stop(number(ErrorCode::H3_NO_ERROR));
         }

@@ -381,7 +381,7 @@ pub async fn remove(path: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// Creates a directory and its missing parents.
+/// Creates a directory and its missing parents, for this user alone; one that exists stays as it is.
 ///
 /// # Errors
 /// What the system says.
@@ -389,7 +389,7 @@ pub async fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_path_buf();
     match &core::current().world {
         World::Simulated(_) => Ok(()), // the twin has names only
-        World::Real => unblock(move || std::fs::create_dir_all(path)).await,
+        World::Real => unblock(move || real::create_directory(&path)).await,
     }
 }
 

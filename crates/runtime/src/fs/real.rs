@@ -1,13 +1,13 @@
 //! The system calls below [`super::File`].
 
 use std::ffi::CString;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, Permissions, TryLockError};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use super::{OpenOptions, PAGE_BYTES};
@@ -80,11 +80,29 @@ impl Deref for Handle {
     }
 }
 
-/// Opens `path`, however long that takes.
+/// The mode of the files that are created, whatever the umask: they hold what clients were sent.
+const FILE_MODE: u32 = 0o600;
+/// The mode of the directories that are created.
+const DIRECTORY_MODE: u32 = 0o700;
+/// The bits of a mode that are for the group and for others.
+const OTHERS: u32 = 0o077;
+
+/// Creates a directory and its missing parents, for this user alone. One that exists stays as it is.
+pub(super) fn create_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+}
+
+/// Opens `path`, however long that takes. A file that may be created is for this user alone.
 pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<Handle> {
     let OpenOptions { write, create, direct } = options;
     // An existing file keeps its content, because a store's files are found by name.
-    let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
+    let mut how = File::options();
+    how.read(true).write(write).create(create).truncate(false).mode(FILE_MODE);
+    let file = how.open(path)?;
+    if create && file.metadata()?.permissions().mode() & OTHERS != 0 {
+        // One made by an earlier version. If it is another user's, its owner decides.
+        let _ = file.set_permissions(Permissions::from_mode(FILE_MODE));
+    }
     let open_direct = || File::options().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
     let direct = if direct { open_direct() } else { None };
     Ok(Handle { file, direct })

@@ -21,7 +21,7 @@ mod trace;
 mod world;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::time::Duration;
@@ -66,6 +66,16 @@ pub fn disk() -> Disk {
 /// If the current core is not simulated.
 pub fn crash_connections(address: SocketAddr) {
     with_world(|world| world.crash_connections(address));
+}
+
+/// The connections that are opened from now on come from this address, if their peers' addresses
+/// are of its family. Before the first call it is the loopback address. An address of IPv4 inside
+/// IPv6 is for IPv4 peers, which see it as a listener for both families does.
+///
+/// # Panics
+/// If the current core is not simulated.
+pub fn connect_from(address: IpAddr) {
+    with_world(|world| world.connect_from(address));
 }
 
 /// Keeps the current core's processor busy: virtual time passes and no event happens. Code

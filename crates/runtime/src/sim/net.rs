@@ -74,6 +74,8 @@ pub(crate) struct Net {
     /// The last number of a socket or of an entry in the agenda.
     last_number: u64,
     next_port: u16,
+    /// Where connections come from.
+    client: [IpAddr; 2],
 }
 
 impl Net {
@@ -91,6 +93,7 @@ impl Net {
             agenda: BTreeMap::new(),
             last_number: 0,
             next_port: FIRST_FREE_PORT,
+            client: [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
         }
     }
 
@@ -277,11 +280,13 @@ impl Net {
 
     /// The local address of a connection to `peer`.
     pub(super) fn own_address(&mut self, peer: SocketAddr) -> SocketAddr {
-        let ip = match peer {
-            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        };
+        let ip = self.client[usize::from(peer.is_ipv6())];
         self.with_port(SocketAddr::new(ip, 0))
+    }
+
+    /// From now on, connections to peers of its family come from this address.
+    pub(super) fn connect_from(&mut self, address: IpAddr) {
+        self.client[usize::from(address.to_canonical().is_ipv6())] = address;
     }
 
     pub(crate) fn local_addr(&self, fd: RawFd) -> io::Result<SocketAddr> {

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use readiness::simulated::Levels;
@@ -84,6 +84,10 @@ impl World {
 
     pub(crate) fn trace_tail(&self) -> String {
         self.net.borrow().trace.tail(START_NS)
+    }
+
+    pub(crate) fn connect_from(&self, address: IpAddr) {
+        self.net.borrow_mut().connect_from(address);
     }
 
     pub(crate) fn crash_connections(&self, address: SocketAddr) {

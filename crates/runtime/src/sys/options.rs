@@ -32,7 +32,8 @@ setters! {
 pub struct OpenOptions {
     /// Also for writing.
     pub write: bool,
-    /// Create an empty file if it does not exist.
+    /// Create an empty file if it does not exist. The file is for this user alone (mode 0600),
+    /// whatever the umask, also if it existed.
     pub create: bool,
     /// Long writes of a [`crate::fs::PageBuffer`] bypass the page cache where possible.
     pub direct: bool,

@@ -113,17 +113,57 @@ impl std::fmt::Debug for Shared {
 
 /// Sends the first datagrams of a connection from an address where no client receives the answer.
 pub(crate) fn knock(to: &str) {
-    let socket = DatagramSocket::bind(address(CLIENT)).unwrap();
-    let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
-    let now = std::time::Instant::now();
-    let (_, mut quinn) = endpoint.connect(now, CONFIG.clone(), address(to), "site").unwrap();
-    let mut output = Vec::new();
-    while let Some(transmit) = quinn.poll_transmit(now, 1, &mut output) {
-        let contents = &output[..transmit.size];
-        let to = transmit.destination;
-        let outgoing = Outgoing { contents, segment_bytes: None, to, from: None, ecn: 0 };
-        socket.try_send(&outgoing).expect("the simulated network has room");
-        output.clear();
+    Knocker::new(to, CLIENT).send();
+}
+
+/// A client that begins handshakes and does not complete them.
+pub(crate) struct Knocker {
+    socket: DatagramSocket,
+    endpoint: Endpoint,
+    quinn: Connection,
+    now: std::time::Instant,
+}
+
+impl Knocker {
+    fn new(to: &str, from: &str) -> Knocker {
+        let socket = DatagramSocket::bind(address(from)).unwrap();
+        let mut endpoint = Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None);
+        let now = std::time::Instant::now();
+        let (_, quinn) = endpoint.connect(now, CONFIG.clone(), address(to), "site").unwrap();
+        Knocker { socket, endpoint, quinn, now }
+    }
+
+    fn send(&mut self) {
+        let mut output = Vec::new();
+        while let Some(transmit) = self.quinn.poll_transmit(self.now, 1, &mut output) {
+            let contents = &output[..transmit.size];
+            let to = transmit.destination;
+            let outgoing = Outgoing { contents, segment_bytes: None, to, from: None, ecn: 0 };
+            self.socket.try_send(&outgoing).expect("the simulated network has room");
+            output.clear();
+        }
+    }
+
+    /// One that has answered a Retry, if it was sent one, and so has shown its address. From then
+    /// on it says nothing.
+    pub(crate) async fn after_retry(to: &str, from: &str) -> Knocker {
+        let mut knocker = Knocker::new(to, from);
+        knocker.send();
+        let (mut input, mut unsent) = (vec![0; 2000], Vec::new());
+        poll_fn(|cx| knocker.socket.poll_readable(cx)).await.unwrap();
+        if let Ok(incoming) = knocker.socket.try_recv(&mut input) {
+            let Knocker { endpoint, quinn, now, .. } = &mut knocker;
+            let bytes = BytesMut::from(&input[..incoming.bytes]);
+            let event = endpoint.handle(*now, incoming.from, None, None, bytes, &mut unsent);
+            if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+                quinn.handle_event(event);
+            }
+            // An answer to anything but a Retry would go on with the handshake.
+            if incoming.bytes < 600 {
+                knocker.send();
+            }
+        }
+        knocker
     }
 }
 
@@ -180,6 +220,18 @@ impl Http3 {
             }
         };
         poll_fn(is_up).await.map(|()| client)
+    }
+
+    /// Begins a request, and sends two bytes of its head.
+    pub(crate) fn begin_head(&self) {
+        let state = &mut *self.0.state.borrow_mut();
+        let id = state.spare.take().or_else(|| state.quinn.streams().open(Dir::Bi)).unwrap();
+        state.answers.ask(id);
+        let message = MessageStream::response(false);
+        let stream = Stream { message, rest: Vec::new(), unsent: vec![1, 50], ends: false };
+        state.streams.insert(id, stream);
+        state.flush(id);
+        wake(&mut state.driver);
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {

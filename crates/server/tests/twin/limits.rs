@@ -8,7 +8,10 @@ use runtime::time::{now, sleep, timeout};
 use server::Config;
 
 use crate::origin::expected;
-use crate::world::{Broken, Client, World, each_version, each_way, each_way_http1, reverse, run};
+use crate::world::{
+    Broken, Client, Version, World, combined, each_version, each_way, each_way_http1, over,
+    reverse, run,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -276,9 +279,9 @@ fn too_many_connections_do_not_stop_the_ones_there_are() {
             for _ in 0..50 {
                 many.push(Client::new().await);
             }
-            sleep(SECOND).await;
+            sleep(SECOND / 2).await;
             assert_eq!(world.counter("connections_open"), 20);
-            assert_eq!(world.counter("connections_refused"), 31);
+            assert_eq!(world.counter("connections_refused"), 0);
             assert_eq!(first.get("/d?size=3", "").await.body.len(), 3);
             drop(many);
             sleep(SECOND).await;
@@ -300,6 +303,42 @@ fn too_many_connections_do_not_stop_the_ones_there_are() {
             assert_eq!(world.counter("connections_open"), 1);
             assert_eq!(Client::new().await.get("/d?size=3", "").await.body.len(), 3);
         });
+    });
+}
+
+/// A hundred clients at a table for twenty: more than half of them were reset.
+#[test]
+fn a_burst_above_the_limit_of_connections_is_served_in_turn() {
+    let mut config = reverse();
+    config.limits.connections_max = 20;
+    for version in [Version::Http1, Version::Http2] {
+        let served = async |world: Rc<World>| {
+            let ask = async || {
+                let mut client = Client::new().await;
+                let status = client.get("/burst?size=5&cc=max-age=60", "").await.status;
+                sleep(SECOND / 4).await;
+                status
+            };
+            let asked: Vec<_> = (0..100).map(|_| runtime::spawn(ask())).collect();
+            for one in asked {
+                assert_eq!(one.await, 200);
+            }
+            assert_eq!(world.counter("connections_refused"), 0);
+            assert_eq!(world.counter("connections_accepted"), 100);
+        };
+        over(version, || run(sim::Options::new(1), config.clone(), served));
+    }
+}
+
+/// A listener for both families sees an IPv4 client at an address of IPv6.
+#[test]
+fn a_client_of_ipv4_has_its_own_address_at_a_listener_for_both_families() {
+    run(sim::Options::new(1), combined(), async |world: Rc<World>| {
+        sim::connect_from("::ffff:192.0.2.7".parse().unwrap());
+        assert_eq!(Client::new().await.get("/a?size=5", "").await.status, 200);
+        sleep(SECOND).await;
+        let log = String::from_utf8(world.log.lock().unwrap().clone()).unwrap();
+        assert!(log.starts_with("192.0.2.7 "), "{log}");
     });
 }
 

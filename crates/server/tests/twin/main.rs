@@ -44,6 +44,7 @@ mod sizing;
 mod stale;
 mod stopping;
 mod storm;
+mod strangers;
 mod stress;
 mod tls;
 mod tls_client;

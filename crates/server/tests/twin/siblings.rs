@@ -18,7 +18,9 @@ use crate::common::Response;
 use crate::origin::expected;
 use crate::parents::{Neighbour, hierarchy, log_of};
 use crate::tunnels::{Peer, open};
-use crate::world::{ADMIN, Client, World, address, each_way, each_way_tcp, reverse, run, with};
+use crate::world::{
+    ADMIN, Client, World, address, each_way, each_way_tcp, on_disk, reverse, run, with,
+};
 
 pub(crate) const SIBLING: &str = "10.0.0.8:3128";
 const SIBLING_ICP: &str = "10.0.0.8:3130";
@@ -537,6 +539,47 @@ fn queries_are_answered_by_what_is_fresh_and_strangers_are_denied_at_a_rate() {
         }
         assert!((1..=20).contains(&denials), "{denials} of 100");
         assert_eq!(world.origin.seen.borrow().len(), 1, "a query fetches nothing");
+    });
+}
+
+/// Queries whose answers are on the disk held up all others, one after the other.
+#[test]
+fn a_query_that_reads_the_disk_delays_no_other() {
+    let mut config = beside();
+    (config.hierarchy, config.memory_bytes) = (None, 1 << 20);
+    let mut options = sim::Options::new(3);
+    options.disk_delay = Duration::from_millis(300)..Duration::from_millis(301);
+    run(options, on_disk(config), async |_: Rc<World>| {
+        let path = |number: u32| format!("/q{number}?size=20000&cc=max-age=600");
+        // More than memory has room for.
+        for number in 0..100 {
+            get(HERE, &path(number), "").await;
+            sleep(SECOND).await;
+        }
+        let query = |number: u32| {
+            let url = format!("http://10.0.0.2{}", path(number));
+            let mut out = Vec::new();
+            Message::query(number + 1, url.as_bytes()).write(&mut out).unwrap();
+            out
+        };
+        let socket = UdpSocket::bind(address("10.0.0.9:4000")).unwrap();
+        for number in (0..20).chain([2000]) {
+            socket.send_to(&query(number), address(OUR_ICP)).await.unwrap();
+        }
+        let (start, mut answers) = (now(), Vec::new());
+        let mut buffer = [0; 2000];
+        while let Ok(read) = timeout(5 * SECOND, socket.recv_from(&mut buffer)).await {
+            let message = Message::read(&buffer[..read.unwrap().0]).unwrap();
+            answers.push((message.id, format!("{:?}", message.kind), start.elapsed()));
+        }
+        assert_eq!(answers.len(), 21);
+        let (first, kind, took) = &answers[0];
+        assert_eq!((*first, kind.as_str()), (2001, "Miss"), "{answers:?}");
+        assert!(*took < Duration::from_millis(10), "{took:?}");
+        let hits = answers.iter().filter(|(_, kind, _)| kind == "Hit");
+        assert_eq!(hits.count(), 20);
+        // They were read at the same time: one after the other takes six seconds at least.
+        assert!(answers.iter().all(|(_, _, took)| *took < 3 * SECOND), "{answers:?}");
     });
 }
 

@@ -134,9 +134,10 @@ fn a_drain_ends_after_its_time() {
         let start = now();
         world.stopped().await;
         assert!((30..=31).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
-        // The unfinished head had its own timeout; the rest ends with the runtime, or is closed.
+        // The unfinished head had its own time-out, and its answer may still be on its way; the
+        // rest ends with the runtime, or is closed.
         let open = world.counter("connections_open");
-        assert!(open == 1 || open == 0 && client.is_http3(), "{open}");
+        assert!((1..=2).contains(&open) || open == 0 && client.is_http3(), "{open}");
         world.cut.set(true);
         drop((client, partial));
     });

@@ -10,7 +10,7 @@ use runtime::sim;
 use runtime::time::{now, sleep};
 
 use crate::origin::expected;
-use crate::world::{Client, World, each_version, each_way, reverse, run};
+use crate::world::{Client, PROXY, Version, World, each_version, each_way, reverse, run};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -138,6 +138,34 @@ fn slow_heads_in_any_number_end_at_their_time() {
     });
 }
 
+/// They were closed without a word, and without a line in the log.
+#[test]
+fn a_head_that_takes_too_long_is_answered_and_logged() {
+    run(sim::Options::new(1), reverse(), async |world: Rc<World>| {
+        let mut half = Client::http1().await;
+        half.send(b"GET /a HTTP/1.1\r\nHo").await.unwrap();
+        let mut second = Client::http1().await;
+        assert_eq!(second.get("/b?size=3&cc=max-age=600", "").await.status, 200);
+        second.send(b"GET").await.unwrap();
+        let silent = Client::http1().await;
+        let mut over_http3 = Client::over(Version::Http3, PROXY).await.unwrap();
+        over_http3.http3().begin_head();
+        for client in [&mut half, &mut second, &mut over_http3] {
+            let response = client.response().await.unwrap();
+            assert_eq!(response.status, 408);
+            let details = response.field("proxy-status").unwrap();
+            assert!(details.contains("head-timeout"), "{details}");
+        }
+        // The connection of HTTP/3 goes on.
+        assert_eq!(over_http3.get("/b?size=3", "").await.status, 200);
+        sleep(80 * SECOND).await;
+        drop(silent);
+        let statuses: Vec<u16> = world.log_lines().iter().map(|line| line.0).collect();
+        assert_eq!(statuses.iter().filter(|status| **status == 408).count(), 3);
+        assert_eq!(statuses.len(), 5, "the silent client has no line: {statuses:?}");
+    });
+}
+
 /// No descriptor is left, and most are those of clients that say nothing: they go first.
 #[test]
 fn idle_connections_make_room_when_descriptors_are_out() {
@@ -154,7 +182,7 @@ fn idle_connections_make_room_when_descriptors_are_out() {
             }
             sleep(2 * SECOND).await;
             let mut late = Vec::new();
-            while let Ok(client) = Client::to(crate::world::PROXY).await {
+            while let Ok(client) = Client::to(PROXY).await {
                 late.push(client);
             }
             sleep(SECOND).await;

@@ -4,7 +4,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -128,6 +128,7 @@ impl TlsFacts for TlsStream {
 pub enum Refused {
     PlainHttp(TcpStream),
     Slow,
+    Evicted,
     Closed,
     Protocol(Infallible),
     Certificate(Infallible),
@@ -138,6 +139,7 @@ pub async fn accept(
     _core: &Rc<CoreTls>,
     tls: &ServerTls,
     _stream: TcpStream,
+    _client: IpAddr,
     _limit: Duration,
 ) -> Result<TlsStream, Refused> {
     match tls.0 {}

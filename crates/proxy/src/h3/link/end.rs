@@ -1,14 +1,16 @@
 //! When and how a connection ends.
 
 use std::mem;
+use std::rc::Rc;
 use std::time::Duration;
 
 use http3::{ErrorCode, write};
+use outcome::Refusal;
 use runtime::time::{self, Instant};
 
 use super::super::limits::BEHIND_BYTES_MIN;
 use super::super::stream::Stream;
-use super::{Link, State, StreamId};
+use super::{Link, State, StreamId, number};
 
 /// How far the shutdown is (RFC 9114 section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,17 +46,25 @@ impl Link {
 
     /// Ends a connection whose time is over, and one without streams if the core ends. At last it
     /// ends the others too.
-    pub(super) fn drain(&self) {
+    pub(super) fn drain(self: &Rc<Link>) {
         if self.state.borrow().is_closed {
             return;
         }
-        self.drop_late_heads();
+        self.refuse_late_heads();
         let deadline = self.own_deadline(&mut self.state.borrow_mut());
         let is_late = deadline.is_some_and(|due| time::now() >= due);
         if is_late {
             if self.tls.get().is_none() {
                 self.worker.io.counters.tls_failures_slow.add(1);
             }
+            return self.close(ErrorCode::H3_NO_ERROR, "");
+        }
+        let gives_room = {
+            let state = self.state.borrow();
+            let is_idle = state.streams.is_empty();
+            is_idle && self.worker.io.takes_room_of(state.since, self.peer.ip())
+        };
+        if gives_room {
             return self.close(ErrorCode::H3_NO_ERROR, "");
         }
         if !self.endpoint.is_closing() {
@@ -100,18 +110,25 @@ impl Link {
         }
     }
 
-    /// Gives up requests whose heads do not come.
-    fn drop_late_heads(&self) {
+    /// Refuses requests whose heads do not come.
+    fn refuse_late_heads(self: &Rc<Link>) {
         let limit = self.worker.io.limits().limits.head_timeout;
-        let state = &mut *self.state.borrow_mut();
-        while state.heads_due(limit).is_some_and(|due| time::now() >= due) {
-            let late = |(_, stream): &(StreamId, Stream)| {
-                !stream.has_head && stream.opened.elapsed() >= limit
+        loop {
+            let late = {
+                let State { quinn, streams, .. } = &mut *self.state.borrow_mut();
+                let is_late = |(_, stream): &&mut (StreamId, Stream)| {
+                    !stream.has_head && stream.opened.elapsed() >= limit
+                };
+                streams.iter_mut().find(is_late).map(|(id, stream)| {
+                    // What the client still sends of it is not read.
+                    (stream.has_head, stream.is_complete) = (true, true);
+                    let _ = quinn.recv_stream(*id).stop(number(ErrorCode::H3_REQUEST_CANCELLED));
+                    *id
+                })
             };
-            let Some(&(id, _)) = state.streams.iter().find(|stream| late(stream)) else { return };
+            let Some(id) = late else { return };
             self.worker.io.counters.timeouts.add(1);
-            state.stop(id, ErrorCode::H3_REQUEST_CANCELLED);
-            state.remove(id);
+            self.refuse(id, Refusal::HeadTimeout, 0);
         }
     }
 }

@@ -218,7 +218,7 @@ pub async fn connect(
     let result = time::timeout(limit, async {
         let client =
             UnbufferedClientConnection::new(Arc::clone(&peer.tls.config), peer.name.clone())?;
-        handshake(stream, core, Side::Client(client), Vec::new()).await
+        handshake(stream, core, Side::Client(client), Vec::new(), &|_| {}).await
     })
     .await;
     match result {

@@ -48,15 +48,24 @@ impl From<Error> for HandshakeError {
     }
 }
 
-/// Does a handshake. `first` has already been read from the socket.
+/// Does a handshake. `first` has already been read from the socket. Before each wait, `hold` is
+/// given the number of bytes from the peer that are held.
 pub(super) async fn handshake(
     stream: TcpStream,
     core: &Rc<CoreTls>,
     side: Side,
     first: Vec<u8>,
+    hold: &dyn Fn(usize),
 ) -> Result<TlsStream, HandshakeError> {
     let mut handshake = Handshake::new(side, first);
-    std::future::poll_fn(|cx| handshake.poll(&stream, core, cx)).await?;
+    std::future::poll_fn(|cx| {
+        let polled = handshake.poll(&stream, core, cx);
+        if polled.is_pending() {
+            hold(handshake.incoming.len());
+        }
+        polled
+    })
+    .await?;
     let (records, about, incoming) = handshake.finish()?;
     Ok(TlsStream::new(stream, core, records, incoming, about))
 }

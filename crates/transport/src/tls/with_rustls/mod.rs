@@ -4,23 +4,24 @@ mod accept;
 mod connect;
 mod files;
 mod handshake;
+mod hello;
 mod quic;
 mod records;
 mod server;
 mod stream;
 mod tickets;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use runtime::sync::Notify;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::time_provider::TimeProvider;
 use rustls_pki_types::UnixTime;
 
-use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
+use crate::limits::{TLS_HANDSHAKES_BYTES_MAX, TLS_INPUT_BYTES};
+use crate::shares::Shares;
 
 pub use accept::{Refused, accept};
 pub use connect::{ClientTls, TlsPeer};
@@ -35,8 +36,8 @@ pub use tickets::TicketKeys;
 pub struct CoreTls {
     /// Bytes from a socket for rustls. Never borrowed across a wait.
     input: RefCell<Box<[u8]>>,
-    handshakes: Cell<usize>,
-    ended: Notify,
+    /// The memory of clients whose handshakes are not complete.
+    handshakes: Rc<Shares>,
 }
 
 impl CoreTls {
@@ -44,8 +45,7 @@ impl CoreTls {
     pub fn new() -> Rc<CoreTls> {
         Rc::new(CoreTls {
             input: RefCell::new(Box::default()),
-            handshakes: Cell::new(0),
-            ended: Notify::new(),
+            handshakes: Shares::new(TLS_HANDSHAKES_BYTES_MAX as u64),
         })
     }
 
@@ -56,26 +56,6 @@ impl CoreTls {
             *input = vec![0; TLS_INPUT_BYTES].into_boxed_slice();
         }
         f(&mut input)
-    }
-
-    /// Waits for a place among the handshakes in progress.
-    async fn place(self: &Rc<CoreTls>) -> Handshake {
-        while self.handshakes.get() >= TLS_HANDSHAKES_MAX {
-            self.ended.notified().await;
-        }
-        self.handshakes.set(self.handshakes.get() + 1);
-        Handshake(Rc::clone(self))
-    }
-}
-
-/// A handshake in progress.
-#[derive(Debug)]
-struct Handshake(Rc<CoreTls>);
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.0.handshakes.set(self.0.handshakes.get() - 1);
-        self.0.ended.notify_one();
     }
 }
 
