@@ -343,7 +343,7 @@ impl<'w> Server<'w> {
         let snapshot = self.worker.snapshot();
         for role in [Role::Forward, Role::Reverse] {
             let realm = Realm { role, scheme };
-            if !is_served(&snapshot, realm, authority, path) {
+            if !is_served((&self.worker, &snapshot), realm, authority, path) {
                 continue;
             }
             let key = cache.uri_key(StoredUri::new(realm, authority, path));
@@ -365,7 +365,7 @@ impl<'w> Server<'w> {
 
 /// Whether a listener would serve the URL from the store.
 pub(crate) fn is_served(
-    snapshot: &Snapshot,
+    (worker, snapshot): (&Worker, &Snapshot),
     Realm { role, scheme }: Realm,
     authority: &[u8],
     path: &[u8],
@@ -377,7 +377,10 @@ pub(crate) fn is_served(
     // With settings for its key, a response is not that of a URL alone.
     let plain = || matches!(snapshot.routes.choose(authority, path), Choice::Plain);
     let admitted = || match role {
-        Role::Forward => snapshot.forward.admits_stored(authority, scheme.port()),
+        Role::Forward => {
+            let resolver = &worker.shared.resolver;
+            snapshot.forward.admits_stored(authority, scheme.port(), resolver)
+        }
         Role::Reverse => plain(),
     };
     serves && admitted()
