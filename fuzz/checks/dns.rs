@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use crate::Name;
 use crate::files::{Servers, hosts};
 use crate::limits::{SEARCH_MAX, SERVERS_MAX};
 use crate::wire::{Family, Question, Reply};
@@ -58,12 +59,13 @@ pub fn system_files(text: &str) {
     for (name, addresses) in hosts(text) {
         assert!(!name.is_empty() && !addresses.is_empty() && name == name.to_ascii_lowercase());
     }
-    if let Some(servers) = Servers::of_resolv_conf(text) {
-        assert!((1..=SERVERS_MAX).contains(&servers.addresses.len()));
-        assert!(servers.search.len() <= SEARCH_MAX && servers.attempts > 0);
-        let candidates = servers.candidates("a.b");
-        assert!(candidates.iter().any(|name| name == "a.b"), "{candidates:?}");
-    }
+    let servers = Servers::of_resolv_conf(text);
+    assert!(servers.addresses.len() <= SERVERS_MAX);
+    assert!(servers.search.len() <= SEARCH_MAX && servers.attempts > 0);
+    let name = Name::read("a.b").expect("a name");
+    let candidates = servers.candidates(&name);
+    assert!(candidates.iter().any(|name| name == "a.b"), "{candidates:?}");
+    assert!(candidates.iter().all(|name| Name::read(name).is_some()), "{candidates:?}");
 }
 
 #[cfg(test)]

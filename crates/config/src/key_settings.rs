@@ -329,7 +329,7 @@ const NOT_IN_KEY: &[(&str, &str)] = &[
 
 fn check_key_field(name: &str) -> Result<(), String> {
     FieldRule::Add(name.to_owned(), String::new()).check_written()?;
-    if http1::is_hop_by_hop(name.as_bytes(), std::iter::empty()) {
+    if http1::is_hop_by_hop(name.as_bytes()) {
         return Err(format!("{name} cannot be in the key: it belongs to one connection"));
     }
     if name.len() > PATTERN_BYTES_MAX {

@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use runtime::net::{TcpStream, UdpSocket};
 use runtime::time;
 
 use crate::files::Servers;
-use crate::limits::REPLY_BYTES_MAX;
+use crate::limits::{ADDRESSES_MAX, REPLY_BYTES_MAX, SYSTEM_KEPT};
 use crate::wire::{Family, Question, Reply};
-use crate::{Found, LookupError};
+use crate::{Found, LookupError, Name};
 
 /// Ids that cannot be predicted from earlier ones.
 #[derive(Debug, Default)]
@@ -33,16 +33,23 @@ impl Ids {
     }
 }
 
-/// The addresses of `host`, through its candidates in turn.
+/// The addresses of a name, through its candidates in turn.
 pub(super) async fn look_up(
     servers: &Servers,
     ids: &Ids,
-    host: &str,
+    name: &Name,
 ) -> Result<Found, LookupError> {
     let mut none = None;
-    for name in servers.candidates(host) {
-        match of_both_families(servers, ids, &name).await {
-            Ok(found) => return Ok(found),
+    for name in servers.candidates(name) {
+        let found = match servers.addresses.is_empty() {
+            true => of_the_system(&name).await,
+            false => of_both_families(servers, ids, &name).await,
+        };
+        match found {
+            Ok((mut ips, ttl)) => {
+                ips.truncate(ADDRESSES_MAX);
+                return Ok(Found { ips, ttl, name: name.into() });
+            }
             Err(LookupError::Nothing { ttl }) => {
                 // The name is known not to exist for as long as all its candidates are.
                 none = Some(none.map_or(ttl, |before: Option<u32>| match (before, ttl) {
@@ -56,14 +63,19 @@ pub(super) async fn look_up(
     Err(LookupError::Nothing { ttl: none.flatten() })
 }
 
-async fn of_both_families(servers: &Servers, ids: &Ids, name: &str) -> Result<Found, LookupError> {
+/// Addresses in the order in which to try them, and their TTL in seconds.
+type Addresses = (Vec<IpAddr>, u32);
+
+async fn of_both_families(
+    servers: &Servers,
+    ids: &Ids,
+    name: &str,
+) -> Result<Addresses, LookupError> {
     let v4 = of_one_family(servers, ids, name, Family::V4);
     let v6 = of_one_family(servers, ids, name, Family::V6);
     match runtime::join(v6, v4).await {
-        (Ok((v6, ttl6)), Ok((v4, ttl4))) => {
-            Ok(Found { ips: alternating(&v6, &v4), ttl: ttl6.min(ttl4) })
-        }
-        (Ok((ips, ttl)), Err(_)) | (Err(_), Ok((ips, ttl))) => Ok(Found { ips, ttl }),
+        (Ok((v6, ttl6)), Ok((v4, ttl4))) => Ok((alternating(&v6, &v4), ttl6.min(ttl4))),
+        (Ok((ips, ttl)), Err(_)) | (Err(_), Ok((ips, ttl))) => Ok((ips, ttl)),
         (Err(LookupError::Nothing { ttl: a }), Err(LookupError::Nothing { ttl: b })) => {
             Err(LookupError::Nothing { ttl: a.zip(b).map(|(a, b)| a.min(b)) })
         }
@@ -82,7 +94,7 @@ async fn of_one_family(
     ids: &Ids,
     name: &str,
     family: Family,
-) -> Result<(Vec<IpAddr>, u32), LookupError> {
+) -> Result<Addresses, LookupError> {
     let Some(question) = Question::new(name, family) else {
         return Err(LookupError::Nothing { ttl: None });
     };
@@ -103,6 +115,30 @@ async fn of_one_family(
         }
     }
     Err(LookupError::Unanswered)
+}
+
+/// Asks the system's resolver. The final dot keeps it from completing the name, which is judged as
+/// it is here.
+async fn of_the_system(name: &str) -> Result<Addresses, LookupError> {
+    let absolute = format!("{name}.");
+    let found = runtime::fs::unblock(move || (absolute.as_str(), 0).to_socket_addrs()).await;
+    let ttl = SYSTEM_KEPT.as_secs() as u32;
+    match found {
+        Ok(addresses) => {
+            let mut ips: Vec<IpAddr> = Vec::new();
+            for address in addresses {
+                if !ips.contains(&address.ip()) {
+                    ips.push(address.ip());
+                }
+            }
+            match ips.is_empty() {
+                true => Err(LookupError::Nothing { ttl: Some(ttl) }),
+                false => Ok((ips, ttl)),
+            }
+        }
+        // It does not distinguish a missing name from a failed query.
+        Err(_) => Err(LookupError::Nothing { ttl: None }),
+    }
 }
 
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+use crate::Name;
 use crate::limits::{ATTEMPTS, SEARCH_MAX, SERVERS_MAX, TRY};
 
 /// The port of name servers.
@@ -37,8 +38,8 @@ impl Servers {
         Servers { addresses, search, ndots: 1, patience: TRY, attempts: ATTEMPTS }
     }
 
-    /// The settings of `resolv.conf`; `None` if it names no server.
-    pub(super) fn of_resolv_conf(text: &str) -> Option<Servers> {
+    /// The settings of `resolv.conf`. Without addresses, the system's resolver is asked.
+    pub(super) fn of_resolv_conf(text: &str) -> Servers {
         let mut servers = Servers::at(Vec::new());
         for line in text.lines() {
             let line = line.split(['#', ';']).next().unwrap_or_default();
@@ -59,7 +60,7 @@ impl Servers {
             }
         }
         servers.addresses.truncate(SERVERS_MAX);
-        (!servers.addresses.is_empty()).then_some(servers)
+        servers
     }
 
     fn option(&mut self, word: &str) {
@@ -75,17 +76,30 @@ impl Servers {
         }
     }
 
-    /// The names to query in turn for a `host` as a client or operator wrote it.
-    pub(super) fn candidates(&self, host: &str) -> Vec<String> {
-        if let Some(absolute) = host.strip_suffix('.') {
-            return vec![absolute.to_owned()];
+    /// The names to query in turn for a name as a client or operator wrote it.
+    pub(super) fn candidates(&self, name: &Name) -> Vec<String> {
+        let mut all = self.before(name);
+        let before = all.len();
+        all.push(name.as_str().to_owned());
+        if before == 0 && !name.is_absolute() {
+            all.extend(self.completed(name));
         }
-        let mut all: Vec<String> =
-            self.search.iter().map(|suffix| format!("{host}.{suffix}")).collect();
-        let dots = host.bytes().filter(|byte| *byte == b'.').count();
-        let at = if dots >= self.ndots { 0 } else { all.len() };
-        all.insert(at, host.to_owned());
         all
+    }
+
+    /// Those that are queried before the name itself.
+    pub(super) fn before(&self, name: &Name) -> Vec<String> {
+        let dots = name.as_str().bytes().filter(|byte| *byte == b'.').count();
+        match name.is_absolute() || dots >= self.ndots {
+            true => Vec::new(),
+            false => self.completed(name).collect(),
+        }
+    }
+
+    /// The name with each suffix that makes a name of it.
+    fn completed(&self, name: &Name) -> impl Iterator<Item = String> {
+        let all = self.search.iter().map(move |suffix| format!("{}.{suffix}", name.as_str()));
+        all.filter(|one| Name::read(one).is_some())
     }
 }
 
@@ -115,24 +129,32 @@ mod tests {
         let text = "# made by hand\nnameserver 10.0.0.53 # first\nnameserver fd00::53\n\
                     nameserver nonsense\nsearch a.example B.example.\n\
                     options ndots:2 timeout:3 attempts:9 rotate edns0\n";
-        let servers = Servers::of_resolv_conf(text).unwrap();
+        let servers = Servers::of_resolv_conf(text);
         let expected: Vec<SocketAddr> =
             vec!["10.0.0.53:53".parse().unwrap(), "[fd00::53]:53".parse().unwrap()];
         assert_eq!(servers.addresses, expected);
         assert_eq!(servers.search, ["a.example", "b.example"]);
         assert_eq!((servers.ndots, servers.attempts), (2, ATTEMPTS_MAX));
         assert_eq!(servers.patience, Duration::from_secs(3));
-        assert_eq!(Servers::of_resolv_conf("search a.example\n"), None);
+        let none = Servers::of_resolv_conf("search a.example\n");
+        assert!(none.addresses.is_empty());
+        assert_eq!(none.search, ["a.example"]);
     }
 
     #[test]
     fn names_with_few_labels_get_suffixes() {
         let mut servers = Servers::at(Vec::new());
-        assert_eq!(servers.candidates("www"), ["www"]);
+        let of = |servers: &Servers, host| servers.candidates(&Name::read(host).unwrap());
+        assert_eq!(of(&servers, "www"), ["www"]);
         servers.search = vec!["a.example".into(), "example".into()];
-        assert_eq!(servers.candidates("www"), ["www.a.example", "www.example", "www"]);
-        assert_eq!(servers.candidates("w.x"), ["w.x", "w.x.a.example", "w.x.example"]);
-        assert_eq!(servers.candidates("www."), ["www"]);
+        assert_eq!(of(&servers, "www"), ["www.a.example", "www.example", "www"]);
+        assert_eq!(of(&servers, "W.x"), ["w.x", "w.x.a.example", "w.x.example"]);
+        assert_eq!(of(&servers, "www."), ["www"]);
+        let before = |host| servers.before(&Name::read(host).unwrap());
+        assert_eq!(before("www"), ["www.a.example", "www.example"]);
+        assert_eq!((before("w.x").len(), before("www.").len()), (0, 0));
+        let long = ["a"; 124].join(".");
+        assert_eq!(of(&servers, &long), [&*long], "what would be too long is no name");
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! for its TTL. Concurrent lookups of a name share one query. A name that is used near the end of
 //! its TTL is queried again while the old answer is still used.
 //! Who owns: all cores share one resolver. The core whose request finds no answer sends the query
-//! in a separate task, so that the answer is not lost if that client leaves.
+//! in a separate task, which ends when no request waits for it any more.
 //!
 //! If `resolv.conf` names no server, the system's resolver runs on the runtime's small pool,
 //! because it blocks. It reports no TTL, so its answers are valid for a fixed time.
 //!
-//! What never happens: an answer is kept beyond [`TTL_MAX`], or names beyond
-//! [`NAMES_MAX`]; the lock is held over a wait.
+//! What never happens: an answer is kept beyond [`TTL_MAX`]; clients have more look-ups in flight,
+//! or names have more bytes, than [`limits`] says; what is no name is looked up or kept; the lock is
+//! held over a wait.
 
 #![forbid(unsafe_code)]
 
@@ -20,22 +21,28 @@ mod files;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/checks/dns.rs"]
 pub mod fuzzing;
+mod host;
 pub mod limits;
+mod table;
 mod wire;
 
-use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use runtime::time::{self, Instant};
 
-use crate::limits::{FAILURE_KEPT, NAMES_MAX, SYSTEM_KEPT, TTL_MAX, TTL_MIN, TTL_NONE_MAX};
+use runtime::time::{self, Instant};
+use runtime::{Either, race};
+
+use crate::limits::{FAILURE_KEPT, TTL_MAX, TTL_MIN, TTL_NONE_MAX};
 use ask::Ids;
 use files::Servers;
 use outcome::Fault;
+use table::{Find, Id, Kept, Network, Table};
+
+pub use host::{Host, Name};
 
 /// Where names are looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,31 +59,32 @@ pub enum NameServers {
 pub struct Resolver {
     source: Source,
     ids: Ids,
-    known: Mutex<HashMap<String, Known>>,
+    table: Mutex<Table>,
 }
 
 /// The sources of answers.
 #[derive(Debug)]
 struct Source {
     hosts: HashMap<String, Vec<IpAddr>>,
-    /// `None`: the system's resolver.
-    servers: Option<Servers>,
+    servers: Servers,
 }
 
-/// What is known of a name.
-#[derive(Debug, Default)]
-struct Known {
-    answer: Option<Kept>,
-    /// A query is in flight, and these tasks wait for it.
-    asking: Option<Vec<Waker>>,
-}
-
+/// The addresses of a name.
 #[derive(Clone, Debug)]
-struct Kept {
-    result: Result<Arc<[IpAddr]>, Fault>,
-    until: Instant,
-    /// From then on a use starts another query.
-    refresh_at: Instant,
+pub struct Answer {
+    /// In the order in which to try them.
+    pub ips: Arc<[IpAddr]>,
+    /// The name that has them: as it was looked up, after search domains.
+    pub name: Arc<str>,
+}
+
+/// Why a client gets no addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The look-up has found none.
+    Fault(Fault),
+    /// The clients have as many look-ups in flight as they may.
+    Busy,
 }
 
 /// The addresses found.
@@ -86,6 +94,8 @@ struct Found {
     ips: Vec<IpAddr>,
     /// Seconds.
     ttl: u32,
+    /// The name that has them.
+    name: Arc<str>,
 }
 
 /// Why there are none.
@@ -101,88 +111,149 @@ enum LookupError {
 impl Resolver {
     /// A resolver with an empty cache.
     pub fn new(servers: &NameServers) -> Arc<Resolver> {
-        Arc::new(Resolver {
-            source: Source::of(servers),
-            ids: Ids::default(),
-            known: Mutex::default(),
-        })
+        let source = Source::of(servers);
+        // A thread of the pool that asks the system's resolver cannot be stopped.
+        let table = Table::new(source.servers.addresses.is_empty());
+        Arc::new(Resolver { source, ids: Ids::default(), table: Mutex::new(table) })
     }
 
-    /// The addresses of `host`, which may be an address literal (IPv6 in brackets).
+    /// The addresses of a `host` of the configuration, which may be an address literal (IPv6 in
+    /// brackets). Such look-ups do not count among those of clients.
     pub async fn resolve(
         self: &Arc<Resolver>,
         host: &str,
         port: u16,
     ) -> Result<Arc<[SocketAddr]>, Fault> {
-        if let Some(ip) = literal(host) {
-            return Ok(Arc::new([SocketAddr::new(ip, port)]));
+        let name = match Host::read(host) {
+            Some(Host::Address(ip)) => return Ok(Arc::new([SocketAddr::new(ip, port)])),
+            Some(Host::Name(name)) => name,
+            None => return Err(Fault::NoAddress),
+        };
+        match self.look_up(&name, None).await {
+            Ok(answer) => Ok(answer.ips.iter().map(|&ip| SocketAddr::new(ip, port)).collect()),
+            Err(NoAnswer::Fault(fault)) => Err(fault),
+            Err(NoAnswer::Busy) => unreachable!("a limit is for clients"),
         }
-        let ips = self.look_up(host).await?;
-        Ok(ips.iter().map(|&ip| SocketAddr::new(ip, port)).collect())
     }
 
-    /// The addresses of a name.
-    async fn look_up(self: &Arc<Resolver>, host: &str) -> Result<Arc<[IpAddr]>, Fault> {
-        let host = host.to_ascii_lowercase();
-        if let Some(ips) = self.source.hosts.get(host.trim_end_matches('.')) {
-            return Ok(ips.as_slice().into());
-        }
-        std::future::poll_fn(|cx| self.poll_look_up(cx, &host)).await
-    }
-
-    fn poll_look_up(
+    /// The addresses of a name for this client.
+    ///
+    /// # Errors
+    /// Why there are none, or that clients have too many look-ups in flight.
+    pub async fn resolve_for(
         self: &Arc<Resolver>,
-        cx: &mut Context<'_>,
-        host: &str,
-    ) -> Poll<Result<Arc<[IpAddr]>, Fault>> {
-        let mut known = self.known();
-        let now = time::now();
-        if known.len() >= NAMES_MAX && !known.contains_key(host) {
-            make_room(&mut known, now);
-        }
-        let entry = known.entry_ref(host).or_default();
-        if let Some(kept) = &entry.answer
-            && now < kept.until
-        {
-            let kept = kept.clone();
-            let refresh = now >= kept.refresh_at && kept.result.is_ok() && entry.asking.is_none();
-            if refresh {
-                entry.asking = Some(Vec::new());
-            }
-            drop(known);
-            if refresh {
-                self.start(host);
-            }
-            return Poll::Ready(kept.result);
-        }
-        let waiting = entry.asking.is_some();
-        let wakers = entry.asking.get_or_insert_default();
-        if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-            wakers.push(cx.waker().clone());
-        }
-        drop(known);
-        if !waiting {
-            self.start(host);
-        }
-        Poll::Pending
+        client: IpAddr,
+        name: &Name,
+    ) -> Result<Answer, NoAnswer> {
+        self.look_up(name, Some(Network::of(client))).await
     }
 
-    /// Starts the query for a name that is marked as being queried.
-    fn start(self: &Arc<Resolver>, host: &str) {
-        let asking = Asking { resolver: Arc::clone(self), host: host.to_owned() };
-        runtime::spawn(asking.run()).detach();
+    /// The names that are looked up before this name itself, because search domains complete it.
+    pub fn completed(&self, name: &Name) -> Vec<String> {
+        match self.source.hosts.contains_key(name.as_str()) {
+            true => Vec::new(),
+            false => self.source.servers.before(name),
+        }
     }
 
-    async fn ask(&self, host: &str) -> Result<Found, LookupError> {
-        match &self.source.servers {
-            Some(servers) => ask::look_up(servers, &self.ids, host).await,
-            None => of_the_system(host).await,
+    /// All names that may be looked up for this name.
+    pub fn candidates(&self, name: &Name) -> Vec<String> {
+        match self.source.hosts.contains_key(name.as_str()) {
+            true => vec![name.as_str().to_owned()],
+            false => self.source.servers.candidates(name),
         }
+    }
+
+    async fn look_up(
+        self: &Arc<Resolver>,
+        name: &Name,
+        by: Option<Network>,
+    ) -> Result<Answer, NoAnswer> {
+        if let Some(ips) = self.source.hosts.get(name.as_str()) {
+            return Ok(Answer { ips: ips.as_slice().into(), name: name.as_str().into() });
+        }
+        let mut waiter = Waiter { resolver: self, name, key: &name.to_string(), by, at: None };
+        std::future::poll_fn(|cx| waiter.poll(cx)).await
+    }
+
+    async fn ask(&self, name: &Name) -> Result<Found, LookupError> {
+        ask::look_up(&self.source.servers, &self.ids, name).await
     }
 
     /// No code panics while it holds this lock.
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that needs the addresses of a name. It leaves when it is dropped.
+struct Waiter<'r> {
+    resolver: &'r Arc<Resolver>,
+    name: &'r Name,
+    /// The name under which the answer is kept.
+    key: &'r str,
+    by: Option<Network>,
+    at: Option<Waits>,
+}
+
+/// What a request waits for.
+#[derive(Clone, Copy)]
+struct Waits {
+    waiter: Id,
+    look_up: Id,
+    /// The look-up was started for the same network.
+    is_own: bool,
+}
+
+impl Waiter<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, NoAnswer>> {
+        let mut wake = Vec::new();
+        let mut table = self.resolver.table();
+        let mut starts = None;
+        let now = time::now();
+        let polled = loop {
+            // A look-up of its own network that ended without an answer was cancelled.
+            if let Some(at) = self.at
+                && !table.is_asking(self.key, at.look_up)
+            {
+                self.at = None;
+                let is_found = table.has_answer(self.key, now);
+                if at.is_own && self.by.is_some() && !is_found {
+                    break Poll::Ready(Err(NoAnswer::Busy));
+                }
+            }
+            match table.find(self.key, self.by, now, &mut wake) {
+                Find::Kept(result, refresh) => {
+                    starts = refresh;
+                    break Poll::Ready(result.map_err(NoAnswer::Fault));
+                }
+                Find::Busy => break Poll::Ready(Err(NoAnswer::Busy)),
+                Find::Start(id) => starts = Some(id),
+                Find::Join(look_up, by) => {
+                    let waiter = self.at.map_or_else(|| table.id(), |at| at.waiter);
+                    self.at = Some(Waits { waiter, look_up, is_own: by == self.by });
+                    table.wait(self.key, waiter, cx.waker());
+                    break Poll::Pending;
+                }
+            }
+        };
+        drop(table);
+        wake.into_iter().for_each(Waker::wake);
+        if let Some(id) = starts {
+            let resolver = Arc::clone(self.resolver);
+            let (name, key) = (self.name.clone(), self.key.to_owned());
+            runtime::spawn(Asking { resolver, name, key, id }.run()).detach();
+        }
+        polled
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let Some(at) = self.at else { return };
+        let mut wake = Vec::new();
+        self.resolver.table().leave(self.key, at.waiter, &mut wake);
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -195,7 +266,7 @@ impl Source {
     fn of(servers: &NameServers) -> Source {
         let mut hosts = HashMap::new();
         let servers = match servers {
-            NameServers::At(servers) => Some(Servers::at(servers.clone())),
+            NameServers::At(servers) => Servers::at(servers.clone()),
             NameServers::System => {
                 let read = |path| std::fs::read_to_string(path).unwrap_or_default();
                 hosts = files::hosts(&read("/etc/hosts"));
@@ -209,44 +280,53 @@ impl Source {
     }
 }
 
-/// A query in flight. Its end wakes the waiting tasks; if it is dropped early, the next one of them
-/// queries again.
+/// A look-up in flight. Its end wakes the waiting tasks; if it is dropped early, the next one of them
+/// asks again.
 struct Asking {
     resolver: Arc<Resolver>,
-    host: String,
+    name: Name,
+    key: String,
+    id: Id,
 }
 
 impl Asking {
     async fn run(self) {
-        let found = self.resolver.ask(&self.host).await;
+        let Either::Left(found) = race(self.resolver.ask(&self.name), self.cancelled()).await
+        else {
+            return;
+        };
         if let Err(error) = &found {
-            tracing::debug!(host = self.host, ?error, "no address");
+            tracing::debug!(host = self.key, ?error, "no address");
         }
-        let kept = keep(found, time::now());
-        let mut known = self.resolver.known();
-        let Some(entry) = known.get_mut(&self.host) else { return };
-        let unanswered = matches!(kept.result, Err(Fault::Unresolved));
-        let still_good = entry.answer.as_ref().is_some_and(|old| time::now() < old.until);
-        // A valid answer is kept when the servers do not respond for a while.
-        if !(unanswered && still_good) {
-            entry.answer = Some(kept);
-        }
+        let now = time::now();
+        self.resolver.table().note(&self.key, self.id, keep(found, now), now);
+    }
+
+    /// Ready when no task wants the answer any more.
+    async fn cancelled(&self) {
+        std::future::poll_fn(|cx| {
+            let mut table = self.resolver.table();
+            if !table.is_asking(&self.key, self.id) {
+                return Poll::Ready(());
+            }
+            table.set_task(&self.key, self.id, cx.waker());
+            Poll::Pending
+        })
+        .await;
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let mut known = self.resolver.known();
-        let wakers = known.get_mut(&self.host).and_then(|entry| entry.asking.take());
-        drop(known);
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        let wake = self.resolver.table().take(&self.key, self.id);
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 
 fn keep(found: Result<Found, LookupError>, now: Instant) -> Kept {
     let clamped = |ttl: u32| Duration::from_secs(ttl.into()).clamp(TTL_MIN, TTL_MAX);
     let (result, kept) = match found {
-        Ok(Found { ips, ttl }) => (Ok(ips.into()), clamped(ttl)),
+        Ok(Found { ips, ttl, name }) => (Ok(Answer { ips: ips.into(), name }), clamped(ttl)),
         Err(LookupError::Nothing { ttl }) => {
             let kept = ttl.map_or(TTL_MIN, clamped).min(TTL_NONE_MAX);
             (Err(Fault::NoAddress), kept)
@@ -254,38 +334,4 @@ fn keep(found: Result<Found, LookupError>, now: Instant) -> Kept {
         Err(LookupError::Unanswered) => (Err(Fault::Unresolved), FAILURE_KEPT),
     };
     Kept { result, until: now + kept, refresh_at: now + kept * 9 / 10 }
-}
-
-/// Removes expired names; if that is not enough, all names without a query in flight.
-fn make_room(known: &mut HashMap<String, Known>, now: Instant) {
-    let holds = |entry: &Known| entry.answer.as_ref().is_some_and(|kept| now < kept.until);
-    known.retain(|_, entry| entry.asking.is_some() || holds(entry));
-    if known.len() >= NAMES_MAX {
-        known.retain(|_, entry| entry.asking.is_some());
-    }
-}
-
-/// Asks the system's resolver.
-fn of_the_system(host: &str) -> impl Future<Output = Result<Found, LookupError>> + use<> {
-    let host = host.to_owned();
-    async move {
-        let found = runtime::fs::unblock(move || (host.as_str(), 0).to_socket_addrs()).await;
-        match found {
-            Ok(addresses) => {
-                let mut ips: Vec<IpAddr> = Vec::new();
-                for address in addresses {
-                    if !ips.contains(&address.ip()) {
-                        ips.push(address.ip());
-                    }
-                }
-                let ttl = SYSTEM_KEPT.as_secs() as u32;
-                if ips.is_empty() {
-                    return Err(LookupError::Nothing { ttl: Some(ttl) });
-                }
-                Ok(Found { ips, ttl })
-            }
-            // It does not distinguish a missing name from a failed query.
-            Err(_) => Err(LookupError::Nothing { ttl: None }),
-        }
-    }
 }

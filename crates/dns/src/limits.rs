@@ -27,8 +27,30 @@ pub const TTL_NONE_MAX: Duration = Duration::from_secs(60);
 pub const FAILURE_KEPT: Duration = Duration::from_secs(1);
 /// How long an answer of the system's resolver is cached, which reports no TTL.
 pub const SYSTEM_KEPT: Duration = Duration::from_secs(30);
+/// Bytes of a label of a name (RFC 1035, 2.3.4).
+pub const LABEL_BYTES_MAX: usize = 63;
+/// Bytes of a name without its final dot.
+pub const NAME_BYTES_MAX: usize = 253;
+/// Addresses that are used of one answer.
+pub const ADDRESSES_MAX: usize = 32;
 /// Names in the cache.
 pub const NAMES_MAX: usize = 10_000;
+/// Bytes of the cache: its names and their addresses, with [`ENTRY_BYTES`] for each.
+pub const CACHE_BYTES_MAX: usize = 4 << 20;
+/// What the cache needs for a name besides its bytes and its addresses, about.
+pub const ENTRY_BYTES: usize = 192;
+/// Look-ups in flight for clients, on all cores together. Each uses two sockets.
+pub const LOOKUPS_MAX: usize = 128;
+/// Those for the clients of one network.
+pub const LOOKUPS_OF_NETWORK_MAX: usize = LOOKUPS_MAX / 4;
+/// The lengths of the prefixes by which clients are counted: of IPv4, and of IPv6.
+pub const NETWORK_PREFIX: (u32, u32) = (24, 56);
 
 const _: () = assert!(TTL_MIN.as_nanos() < TTL_NONE_MAX.as_nanos());
 const _: () = assert!(TTL_NONE_MAX.as_nanos() < TTL_MAX.as_nanos());
+const _: () = assert!(LABEL_BYTES_MAX < NAME_BYTES_MAX);
+// A look-up always finds room for its name: no other one is as large, and names in flight are few.
+const ENTRY_BYTES_MAX: usize = ENTRY_BYTES + NAME_BYTES_MAX + 1 + ADDRESSES_MAX * 16;
+const _: () = assert!(2 * LOOKUPS_MAX * ENTRY_BYTES_MAX < CACHE_BYTES_MAX);
+const _: () = assert!(2 * LOOKUPS_MAX < NAMES_MAX);
+const _: () = assert!(1 < LOOKUPS_OF_NETWORK_MAX && LOOKUPS_OF_NETWORK_MAX < LOOKUPS_MAX);

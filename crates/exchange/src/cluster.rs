@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cache::realm::{Realm, normal_authority};
-use http1::{Fields, RequestHead, connection_names};
+use http1::{Fields, RequestHead};
 use outcome::Hierarchy;
 use serde_json::{Value, json};
 use store::Key;
@@ -303,11 +303,10 @@ impl Share {
     }
 }
 
-/// Whether a message has a field of members, for this hop alone. What a proxy passes on for a
-/// client or an origin never has one: it leaves out the fields that Connection names.
+/// Whether a message has a field of members. Such a field is for this hop alone, and Connection
+/// names it, so what a proxy passes on for a client or an origin never has one.
 pub(crate) fn has_for_hop(fields: &Fields<'_>, name: &str) -> bool {
-    fields.values(name.as_bytes()).next().is_some()
-        && connection_names(fields).any(|named| named.eq_ignore_ascii_case(name.as_bytes()))
+    fields.for_this_hop(name.as_bytes()).next().is_some()
 }
 
 /// Whether a request is of a member, as far as it says so itself.
@@ -317,7 +316,7 @@ pub(crate) fn is_of_member(head: &RequestHead<'_>) -> bool {
 
 /// The address of the client for which a member sends this request.
 pub(crate) fn client(head: &RequestHead<'_>) -> Option<SocketAddr> {
-    let value = head.fields.values(CLIENT.as_bytes()).last()?;
+    let value = head.fields.for_this_hop(CLIENT.as_bytes()).last()?;
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 

@@ -256,7 +256,7 @@ impl<'x> RequestContext<'x> {
         port: u16,
     ) -> Result<Arc<[SocketAddr]>, Refusal> {
         let at = (host, port);
-        let found = addresses(self.worker, &self.snapshot, at, self.head.method).await;
+        let found = addresses((self.worker, &self.snapshot), self.peer, at, self.head.method).await;
         if self.look == Look::Use && matches!(found, Err(Refusal::Fault(_))) {
             self.worker.io.counters.upstream_errors.add(1);
         }
@@ -332,8 +332,8 @@ impl<'x> RequestContext<'x> {
         peers: &'p Peers,
         (host, port): (&[u8], u16),
     ) -> Result<(Allowed, Option<&'p Arc<Group>>), Refusal> {
-        let host = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
-        let allowed = peers.allowed(host, self.head.method_bytes);
+        let name = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
+        let allowed = peers.allowed(name, self.head.method_bytes);
         let parents = peers.parents.as_ref().filter(|group| match allowed {
             Allowed::Direct => false,
             Allowed::Either => group.is_usable(),
@@ -343,8 +343,9 @@ impl<'x> RequestContext<'x> {
             None if allowed == Allowed::Peer => Err(Refusal::NoParent),
             None => Ok((allowed, None)),
             Some(_) => {
-                let (rules, own) = (&self.snapshot.forward, &self.worker.shared.own);
-                rules.admits_by_peer((host, port), self.head.method, own)?;
+                let (rules, shared) = (&self.snapshot.forward, &self.worker.shared);
+                let of_process = (&*shared.resolver, &shared.own);
+                rules.admits_by_peer((host, port), self.head.method, of_process)?;
                 Ok((allowed, parents))
             }
         }

@@ -45,8 +45,6 @@ rules! {
     BYPASS_COOKIE = "bypass-cookie", "", "it has a cookie of bypass_cookies";
     KEY_TOO_LONG = "key-too-long", "",
         "its cookies and fields are too long for a key";
-    KEY_NOT_SENT = "key-not-sent", "RFC 9110, 7.6.1",
-        "Connection names a field of its key, so the upstream does not get it";
     ROUTE = "route", "", "its route gives the answer";
     UPGRADE = "upgrade", "RFC 9110, 7.8", "it asks for another protocol, which is allowed";
     TUNNEL = "connect", "RFC 9110, 9.3.6", "no rule forbids the tunnel";
@@ -58,7 +56,6 @@ pub(crate) fn bypass(why: Forward, by: Option<Bypassed>, head: &RequestHead<'_>)
     match (why, by) {
         (Forward::Bypass, Some(Bypassed::Cookie)) => BYPASS_COOKIE,
         (Forward::Bypass, Some(Bypassed::TooLong)) => KEY_TOO_LONG,
-        (Forward::Bypass, Some(Bypassed::NotSent)) => KEY_NOT_SENT,
         (Forward::Bypass, None) => NO_STORE_ROUTE,
         (Forward::Method, _) => METHOD,
         _ if has_content(head) => WITH_BODY,

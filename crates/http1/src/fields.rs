@@ -7,7 +7,8 @@
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
 //! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
-//! only if bit `n` of `seen` is set.
+//! only if bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list and
+//! no index but that of [`Fields::for_this_hop`].
 
 use std::ops::Range;
 
@@ -72,6 +73,8 @@ impl Index {
 pub struct Scratch {
     pub(crate) spans: [Span; FIELDS_CEILING],
     pub(crate) count: usize,
+    /// How many fields are set aside. Their spans come after the other `count`.
+    pub(crate) aside: usize,
     pub(crate) index: Index,
 }
 
@@ -80,11 +83,34 @@ impl Scratch {
     pub const fn new() -> Scratch {
         const NOWHERE: Span =
             Span { name_start: 0, value_start: 0, value_len: 0, name_len: 0, name: Name::Other };
-        Scratch { spans: [NOWHERE; FIELDS_CEILING], count: 0, index: Index::EMPTY }
+        Scratch { spans: [NOWHERE; FIELDS_CEILING], count: 0, aside: 0, index: Index::EMPTY }
     }
 
     pub(crate) fn fields<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
-        Fields { buf, spans: &self.spans[..self.count], index: &self.index }
+        let (spans, rest) = self.spans.split_at(self.count);
+        Fields { buf, spans, aside: &rest[..self.aside], index: &self.index }
+    }
+
+    /// Sets the fields aside that Connection names and that it may name.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn set_aside(&mut self, buf: &[u8]) {
+        if planted::is(planted::Bug::HopByHopPassedOn) {
+            return;
+        }
+        let fields = self.fields(buf);
+        let is_aside = |span: &&Span| hop::is_named(fields.at(span), &fields);
+        let aside: Vec<Span> = fields.spans.iter().filter(is_aside).copied().collect();
+        let kept: Vec<Span> = fields.spans.iter().filter(|s| !is_aside(s)).copied().collect();
+        debug_assert_eq!(kept.len() + aside.len(), self.count, "no field is lost");
+        self.index.clear();
+        for (at, span) in kept.iter().enumerate() {
+            self.index.note(span.name, at);
+        }
+        (self.count, self.aside) = (kept.len(), aside.len());
+        for (place, span) in self.spans.iter_mut().zip(kept.into_iter().chain(aside)) {
+            *place = span;
+        }
     }
 }
 
@@ -132,11 +158,12 @@ impl std::fmt::Debug for Field<'_> {
     }
 }
 
-/// The fields of a head, in their order.
+/// The fields of a head, in their order, without those that Connection names.
 #[derive(Clone, Copy)]
 pub struct Fields<'b> {
     pub(crate) buf: &'b [u8],
     pub(crate) spans: &'b [Span],
+    aside: &'b [Span],
     pub(crate) index: &'b Index,
 }
 
@@ -227,8 +254,15 @@ impl<'b> Fields<'b> {
         self.all(name).flat_map(hop::tokens).any(|t| t.eq_ignore_ascii_case(token))
     }
 
-    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1) and those
-    /// that Connection names. They include Content-Length, because it describes the body in a
+    /// The values of the fields with this name that Connection names (RFC 9110 section 7.6.1):
+    /// they are for the recipient of this head, which must not pass them on.
+    pub fn for_this_hop<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
+        let fields = *self;
+        let is_it = move |span: &&Span| fields.name_of(span).eq_ignore_ascii_case(name);
+        fields.aside.iter().filter(is_it).map(move |span| fields.value_of(span))
+    }
+
+    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1). They include Content-Length, because it describes the body in a
     /// response to HEAD; a caller that changes the framing must leave it out.
     pub fn end_to_end(&self) -> EndToEnd<'b> {
         EndToEnd::new(*self)
@@ -300,18 +334,25 @@ impl ExactSizeIterator for Iter<'_> {}
 /// The positions of a head's fields, owned; the bytes are kept elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedFields {
+    /// Those that are set aside are the last.
     spans: Vec<Span>,
+    count: usize,
     index: Index,
 }
 
 impl OwnedFields {
     pub(crate) fn of(fields: &Fields<'_>) -> OwnedFields {
-        OwnedFields { spans: fields.spans.to_vec(), index: fields.index.clone() }
+        let mut spans = Vec::with_capacity(fields.spans.len() + fields.aside.len());
+        spans.extend_from_slice(fields.spans);
+        spans.extend_from_slice(fields.aside);
+        OwnedFields { spans, count: fields.spans.len(), index: fields.index.clone() }
     }
 
     pub(crate) fn set(&mut self, fields: &Fields<'_>) {
         self.spans.clear();
         self.spans.extend_from_slice(fields.spans);
+        self.spans.extend_from_slice(fields.aside);
+        self.count = fields.spans.len();
         self.index.clone_from(fields.index);
     }
 
@@ -320,7 +361,8 @@ impl OwnedFields {
     }
 
     pub(crate) fn view<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
-        Fields { buf, spans: &self.spans, index: &self.index }
+        let (spans, aside) = self.spans.split_at(self.count);
+        Fields { buf, spans, aside, index: &self.index }
     }
 }
 

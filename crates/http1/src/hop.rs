@@ -1,4 +1,9 @@
 //! Connection, and the hop-by-hop fields (RFC 9110 section 7.6.1).
+//!
+//! A field that Connection names is for this hop alone, so the next recipient never gets it. The
+//! parser sets such fields aside ([`Scratch::set_aside`](crate::Scratch)): they are no part of
+//! [`Fields`], and nothing that decides by the fields of a message can read what the next recipient
+//! cannot. [`Fields::for_this_hop`] is the only way to them.
 
 use crate::chars;
 use crate::fields::Span;
@@ -46,7 +51,7 @@ pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// All members of all Connection fields.
-pub fn connection_names<'b>(fields: &Fields<'b>) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+fn connection_names<'b>(fields: &Fields<'b>) -> impl Iterator<Item = &'b [u8]> + use<'b> {
     fields.all(Name::Connection).flat_map(tokens)
 }
 
@@ -73,13 +78,15 @@ const PROTECTED: u64 = Name::Host.bit()
     | Name::Vary.bit()
     | Name::Via.bit();
 
-/// Whether a field of this name is hop-by-hop. `connection` yields the members of Connection.
-pub fn is_hop_by_hop<'c>(name: &[u8], mut connection: impl Iterator<Item = &'c [u8]>) -> bool {
-    let id = Name::from_bytes(name);
-    if ends_here(id) {
-        return true;
-    }
-    PROTECTED & id.bit() == 0 && connection.any(|named| named.eq_ignore_ascii_case(name))
+/// Whether a field of this name is hop-by-hop whatever Connection says.
+pub fn is_hop_by_hop(name: &[u8]) -> bool {
+    ends_here(Name::from_bytes(name))
+}
+
+/// Whether Connection, which has these members, makes a field hop-by-hop that otherwise is not.
+pub(crate) fn is_named(field: Field<'_>, fields: &Fields<'_>) -> bool {
+    (HOP_BY_HOP | PROTECTED) & field.id.bit() == 0
+        && connection_names(fields).any(|named| named.eq_ignore_ascii_case(field.name))
 }
 
 /// The fields that trailers must not have: those of the connection, of framing, routing, conditions
@@ -127,37 +134,23 @@ fn ends_here(id: Name) -> bool {
 pub struct EndToEnd<'b> {
     fields: Fields<'b>,
     next: usize,
-    names_fields: bool,
 }
 
 impl<'b> EndToEnd<'b> {
     pub(crate) fn new(fields: Fields<'b>) -> EndToEnd<'b> {
-        // A head with too many options was refused, so none are missing here.
-        let names_fields = options(&fields).map_or(true, |options| options.names_fields);
-        EndToEnd { fields, next: 0, names_fields }
+        EndToEnd { fields, next: 0 }
     }
-}
 
-impl<'b> EndToEnd<'b> {
     /// The position of the next one.
     #[inline(always)]
     pub(crate) fn next_span(&mut self) -> Option<&'b Span> {
         loop {
             let span = self.fields.spans.get(self.next)?;
             self.next += 1;
-            let is_gone = ends_here(span.name) || (self.names_fields && self.is_named(span));
-            if !is_gone {
+            if !ends_here(span.name) {
                 return Some(span);
             }
         }
-    }
-
-    /// Whether Connection makes this field hop-by-hop.
-    #[cold]
-    fn is_named(&self, span: &Span) -> bool {
-        let named = || connection_names(&self.fields);
-        !planted::is(planted::Bug::HopByHopPassedOn)
-            && is_hop_by_hop(self.fields.at(span).name, named())
     }
 }
 

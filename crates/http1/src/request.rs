@@ -190,7 +190,10 @@ fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Met
     check_host(&fields, line.version)?;
     let body = body_kind(&fields, &line, limits)?;
     let options = hop::options(&fields)?;
-    let expectation = expectation(&fields, line.version);
+    if options.names_fields {
+        scratch.set_aside(buf);
+    }
+    let expectation = expectation(&scratch.fields(buf), line.version);
     Ok(Some(Meta { line, form: line.form, body, options, expectation, head_bytes }))
 }
 

@@ -155,6 +155,9 @@ fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Met
     let fields = scratch.fields(buf);
     let declared = framing::declared(&fields, line.version, limits)?;
     let options = hop::options(&fields)?;
+    if options.names_fields {
+        scratch.set_aside(buf);
+    }
     Ok(Some(Meta { line, declared, options, head_bytes }))
 }
 

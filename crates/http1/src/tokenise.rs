@@ -92,6 +92,7 @@ impl Scratch {
             index.note(id, at);
         }
         self.count = headers.len();
+        self.aside = 0;
         Ok(end)
     }
 }

@@ -153,6 +153,8 @@ refusals! {
     NotAbsolute = 400, Request, Close, "not-absolute",
         "this is a forward proxy: ask with an absolute URL";
     Authority = 400, Request, Close, "authority", "an invalid authority";
+    HostName = 400, Request, Close, "host-name",
+        "the host is neither an address nor a name that can be looked up";
     Client = 403, Access, Close, "client",
         "this client's address is in no network of allow_from; the operator can add it \
          (--allow-from CIDR)";
@@ -197,6 +199,8 @@ refusals! {
         "no parent is usable, and this request must not go to its origin (never_direct)";
     ParentRefused = 502, State, Close, "parent-refused",
         "the parent did not open a tunnel";
+    Lookups = 503, State, Keep, "lookups",
+        "too many names are being looked up for clients: ask again later";
     Overload = 503, State, Keep, "overload",
         "more requests come than can be answered: ask again later";
     Quota = 429, State, Keep, "quota",

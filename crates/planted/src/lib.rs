@@ -45,8 +45,6 @@ bugs! {
         "twin: caching_rules::hosts_are_kept_apart";
     KeyPartsJoined = "key-parts-joined", "the parts of a key are hashed without their lengths",
         "cache: key::tests::no_two_divisions_of_the_same_bytes_share_a_key";
-    KeyPartNotSent = "key-part-not-sent", "a field of the key is kept from the origin",
-        "twin: keys::a_part_of_the_key_is_not_kept_from_the_origin";
     PurgeAsRequested = "purge-as-requested", "a purge uses the requested URL, not the stored one",
         "twin: keys::a_purge_removes_what_any_form_of_the_url_stored";
     VaryIgnored = "vary-ignored", "a response that varies is stored as if it did not",

@@ -421,7 +421,8 @@ type Url<'u> = (Scheme, &'u [u8], &'u [u8]);
 fn keys(worker: &Worker, (scheme, authority, path): Url<'_>) -> Vec<Key> {
     let snapshot = worker.snapshot();
     let realms = [Role::Forward, Role::Reverse].map(|role| Realm { role, scheme });
-    let served = realms.into_iter().filter(|realm| is_served(&snapshot, *realm, authority, path));
+    let served =
+        realms.into_iter().filter(|realm| is_served((worker, &snapshot), *realm, authority, path));
     served.map(|realm| worker.cache.uri_key(StoredUri::new(realm, authority, path))).collect()
 }
 
@@ -469,7 +470,7 @@ fn fresh(worker: &Worker, key: Key, wire: &Wire<'_>) -> Option<Arc<Stored>> {
 
 /// Whether a listener would serve the URL from the store.
 pub(crate) fn is_served(
-    snapshot: &Snapshot,
+    (worker, snapshot): (&Worker, &Snapshot),
     Realm { role, scheme }: Realm,
     authority: &[u8],
     path: &[u8],
@@ -481,7 +482,10 @@ pub(crate) fn is_served(
     // With settings for its key, a response is not that of a URL alone.
     let plain = || matches!(snapshot.routes.choose(Reading::of(authority, path)), Choice::Plain);
     let admitted = || match role {
-        Role::Forward => snapshot.forward.admits_stored(authority, scheme.port()),
+        Role::Forward => {
+            let resolver = &worker.shared.resolver;
+            snapshot.forward.admits_stored(authority, scheme.port(), resolver)
+        }
         Role::Reverse => plain(),
     };
     serves && admitted()

@@ -83,8 +83,6 @@ pub enum Bypassed {
     Cookie,
     /// The cookies and fields for its key have more than [`KEY_PARTS_BYTES_MAX`] bytes.
     TooLong,
-    /// `Connection` names a field for its key, so the upstream would not get it.
-    NotSent,
 }
 
 impl KeySettings {
@@ -145,24 +143,12 @@ impl KeySettings {
             return Some(Bypassed::Cookie);
         }
         let parts = self.parts()?;
-        if self.withholds(fields) && !planted::is(planted::Bug::KeyPartNotSent) {
-            return Some(Bypassed::NotSent);
-        }
         let mut bytes = 0;
         parts.feed(fields, |part, piece| match part {
             Part::FieldName | Part::Device => {}
             Part::Cookie | Part::FieldValue => bytes += piece.len(),
         });
         (bytes > KEY_PARTS_BYTES_MAX).then_some(Bypassed::TooLong)
-    }
-
-    /// Whether the upstream does not get a field for the key, because it belongs to the connection.
-    /// Then its response would be stored for requests to which it does not belong.
-    fn withholds(&self, fields: Fields<'_>) -> bool {
-        let cookie = self.cookies.iter().map(|_| &b"Cookie"[..]);
-        let mut names = self.fields.iter().map(|name| &**name).chain(cookie);
-        let connection = || http1::connection_names(&fields);
-        names.any(|name| http1::is_hop_by_hop(name, connection()))
     }
 
     /// The setting with a field whose name differs from this one only in bytes that are no letters
@@ -218,11 +204,6 @@ impl KeySettings {
                 for setting in of_parts() {
                     let most = format!("more than {KEY_PARTS_BYTES_MAX} bytes in the key");
                     add(setting, format!("{most}: the store is not used"));
-                }
-            }
-            Some(Bypassed::NotSent) => {
-                for setting in of_parts() {
-                    add(setting, "Connection names one: the store is not used".to_owned());
                 }
             }
             None => self.made(requested, fields, &mut add),

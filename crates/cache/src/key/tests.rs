@@ -150,19 +150,6 @@ fn an_explanation_names_each_field_that_is_not_sent() {
 }
 
 #[test]
-fn a_field_of_the_key_that_belongs_to_the_connection_bypasses_the_store() {
-    let fields = settings(|config| config.fields = vec!["X-Country".into()]);
-    let cookies = settings(|config| config.cookies = patterns(&["lang"]));
-    let why = |of: &KeySettings, lines: &str| with(lines, |fields| of.bypassed(fields));
-    let of_field = "Connection: close, x-country\r\nX-Country: FR\r\n";
-    assert_eq!(why(&fields, of_field), Some(Bypassed::NotSent));
-    assert_eq!(why(&cookies, of_field), None);
-    let of_cookie = "Connection: cookie\r\nCookie: lang=de\r\n";
-    assert_eq!(why(&cookies, of_cookie), Some(Bypassed::NotSent));
-    assert_eq!(why(&fields, of_cookie), None);
-}
-
-#[test]
 fn the_upstream_gets_the_cookies_of_the_key() {
     let all = settings(|config| config.cookies = patterns(&["lang"]));
     assert_eq!(with("Cookie: a=b\r\n", |fields| all.cookies_sent(fields)), None);

@@ -234,10 +234,10 @@ pub(crate) async fn connect(
 /// The origin, after the parents have failed with this fault.
 async fn direct(forwarding: &Forwarding<'_>, course: &Course, fault: Fault) -> Result<To, Fault> {
     tracing::debug!(%fault, "no parent answers: the request goes to its origin");
-    let Forwarding { worker, snapshot, to, head, .. } = forwarding;
+    let Forwarding { worker, snapshot, to, head, peer, .. } = forwarding;
     let parsed = http1::parse_authority(to.authority).map_err(|_| fault)?;
     let at = (parsed.host, parsed.port.unwrap_or(to.realm.scheme.port()));
-    let found = addresses(worker, snapshot, at, head.method).await;
+    let found = addresses((worker, snapshot), *peer, at, head.method).await;
     let found = found.map_err(|refusal| match refusal {
         Refusal::Fault(of_name) => of_name,
         _ => fault,
@@ -286,12 +286,12 @@ pub(crate) fn tls_peer(
 
 /// The addresses at which a forward listener's client may reach this port of a host.
 pub(crate) async fn addresses(
-    worker: &Worker,
-    snapshot: &Snapshot,
+    (worker, snapshot): (&Worker, &Snapshot),
+    client: SocketAddr,
     at: (&[u8], u16),
     method: Method,
 ) -> Result<Arc<[SocketAddr]>, Refusal> {
     let shared = &worker.shared;
     let from = (&shared.resolver, worker.io.limits().limits.connect_timeout);
-    snapshot.forward.addresses(at, method, from, &shared.own).await
+    snapshot.forward.addresses(at, method, from, (client.ip(), &shared.own)).await
 }

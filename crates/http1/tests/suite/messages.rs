@@ -218,14 +218,56 @@ fn rfc9110_7_6_1_fields_that_end_at_the_hop() {
     let owned = request(
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: X-One, x-two\r\nKeep-Alive: 5\r\nTE: trailers\r\n\
          X-One: 1\r\nProxy-Connection: x\r\nUpgrade: h2c\r\nAccept: */*\r\nX-TWO: 2\r\n\
-         Trailer: X\r\nConnection: Host, cache-control\r\nProxy-Authorization: x\r\nX-Three: 3\r\n\
+         Trailer: X\r\nConnection: vary, cache-control\r\nProxy-Authorization: x\r\nX-Three: 3\r\n\
          Cache-Control: no-cache\r\n\r\n",
     );
     let kept: Vec<_> = owned.head().fields.end_to_end().map(|field| field.name()).collect();
     assert_eq!(kept, [&b"Host"[..], b"Accept", b"X-Three", b"Cache-Control"]);
-    assert!(http1::is_hop_by_hop(b"x-hop", [&b"X-Hop"[..]].into_iter()));
-    assert!(!http1::is_hop_by_hop(b"x-hop", [&b"X-Hope"[..]].into_iter()));
-    assert!(http1::is_hop_by_hop(b"keep-alive", std::iter::empty()));
+    assert!(http1::is_hop_by_hop(b"keep-alive"));
+    assert!(!http1::is_hop_by_hop(b"x-one"));
+}
+
+/// The next recipient never gets such a field, so nothing here may decide by it.
+#[test]
+fn rfc9110_7_6_1_a_field_that_connection_names_is_in_no_list() {
+    let names = "Connection: close, origin, Range, X-One\r\nConnection: upgrade, te, If-None-Match";
+    let lines = "Origin: o\r\nAccept: a\r\nRange: bytes=0-1\r\nx-one: 1\r\nIf-None-Match: *\r\n\
+                 TE: trailers\r\nX-One: 2\r\nUpgrade: x\r\nX-Two: 3\r\nOrigin: p\r\n";
+    let owned = request(&format!("GET / HTTP/1.1\r\nHost: a\r\n{names}\r\n{lines}\r\n"));
+    let again = owned.head().detach();
+    for head in [owned.head(), again.head()] {
+        let fields = head.fields;
+        for name in [Name::Origin, Name::Range, Name::IfNoneMatch] {
+            assert!(!fields.has(name) && !fields.is_repeated(name), "{name:?}");
+            assert_eq!((fields.get(name), fields.count(name)), (None, 0), "{name:?}");
+        }
+        assert_eq!(fields.values(b"X-One").count(), 0);
+        // What belongs to the connection anyway is for us.
+        assert_eq!(fields.get(Name::Te), Some(&b"trailers"[..]));
+        assert_eq!(fields.get(Name::Upgrade), Some(&b"x"[..]));
+        assert_eq!(fields.get(Name::Accept), Some(&b"a"[..]));
+        let all: Vec<_> = fields.iter().map(|(name, _)| name).collect();
+        let rest = ["Host", "Connection", "Connection", "Accept", "TE", "Upgrade", "X-Two"];
+        assert_eq!(all, rest.map(str::as_bytes));
+        let ours: Vec<_> = fields.for_this_hop(b"X-One").collect();
+        assert_eq!(ours, [b"1", b"2"]);
+        assert_eq!(fields.for_this_hop(b"X-Two").count(), 0, "Connection does not name it");
+    }
+    let owned = response("HTTP/1.1 200 OK\r\nConnection: etag, vary\r\nETag: x\r\nVary: a\r\n\r\n");
+    assert!(!owned.head().fields.has(Name::Etag));
+    assert!(owned.head().fields.has(Name::Vary), "it is for all recipients");
+}
+
+/// Without them a recipient would read another request, or another length of it.
+#[test]
+fn rfc9110_7_6_1_fields_for_all_recipients_stay_although_connection_names_them() {
+    let text = "POST / HTTP/1.1\r\nHost: a\r\nConnection: host, close, content-length, via\r\n\
+                Content-Length: 3\r\nVia: 1.1 x\r\n\r\n";
+    let owned = request(text);
+    let head = owned.head();
+    assert_eq!((head.host(), head.body()), (Some(&b"a"[..]), BodyKind::Length(3)));
+    let kept: Vec<_> = head.fields.end_to_end().map(|field| field.name()).collect();
+    assert_eq!(kept, [&b"Host"[..], b"Content-Length", b"Via"]);
 }
 
 #[test]

@@ -30,6 +30,27 @@ pub(super) fn is_named(ip: IpAddr, allowed: &[IpNet]) -> bool {
     allowed.iter().any(|net| net.prefix_len() == net.max_prefix_len() && net.addr() == ip)
 }
 
+/// The IPv4 addresses that a connection to this address may reach: for rules that forbid one. There
+/// are more forms than those in [`within`], some of which hardly any network translates.
+pub(super) fn v4_reached(ip: IpAddr) -> Option<Ipv4Addr> {
+    let v6 = match ip.to_canonical() {
+        IpAddr::V4(v4) => return Some(v4),
+        IpAddr::V6(v6) => v6,
+    };
+    let [.., c, d] = v6.segments();
+    let last = Ipv4Addr::from_bits(u32::from(c) << 16 | u32::from(d));
+    match (within(v6), v6.segments()) {
+        (Within::V4(v4), _) => Some(v4),
+        // Compatible (RFC 4291, 2.5.5.1), translated (RFC 2765), NAT64 in one network (RFC 8215),
+        // and ISATAP (RFC 5214).
+        (_, [0, 0, 0, 0, 0, 0, ..])
+        | (_, [0, 0, 0, 0, 0xffff, 0, ..])
+        | (_, [0x64, 0xff9b, 1, ..])
+        | (_, [_, _, _, _, 0 | 0x200, 0x5efe, ..]) => Some(last),
+        (Within::Nothing, _) => None,
+    }
+}
+
 /// The IPv4 address that an IPv6 address embeds.
 enum Within {
     Nothing,
@@ -187,6 +208,25 @@ mod tests {
         for text in NOT_PUBLIC {
             assert!(may_reach(ip(text), &nets(&["0.0.0.0/0", "::/0"])), "{text}");
         }
+    }
+
+    #[test]
+    fn an_ipv4_address_is_reached_by_many_forms() {
+        let forms = [
+            "127.0.0.9",
+            "::ffff:127.0.0.9",
+            "::127.0.0.9",
+            "::ffff:0:127.0.0.9",
+            "64:ff9b::7f00:9",
+            "64:ff9b:1::7f00:9",
+            "2002:7f00:9::1",
+            "fe80::5efe:127.0.0.9",
+            "2001:db8::200:5efe:7f00:9",
+        ];
+        for form in forms {
+            assert_eq!(v4_reached(ip(form)), Some(Ipv4Addr::new(127, 0, 0, 9)), "{form}");
+        }
+        assert_eq!(v4_reached(ip("2001:db8::7f00:9")), None);
     }
 
     #[test]

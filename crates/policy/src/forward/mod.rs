@@ -6,6 +6,10 @@
 //!                                                          deny_     resolve to   just these
 //! ```
 //!
+//! A host is read once, by [`dns::Host`]: what is neither an address nor a name is refused. A domain
+//! is judged by the name that is looked up, which search domains may have completed, and an address
+//! by what a connection to it reaches, so that no other spelling passes a rule.
+//!
 //! Rules judge the resolved addresses: those that a name resolves to are filtered, and only the
 //! remaining ones are connected to, so that a name which resolves to another address the next time
 //! (rebinding) gains nothing. A stored response is served to every client that passes the steps
@@ -23,7 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use std::time::Duration;
 
-use dns::Resolver;
+use dns::{Host, Name, NoAnswer, Resolver};
 use http1::{Method, RequestHead};
 use runtime::net::TcpListener;
 use runtime::time;
@@ -88,13 +92,30 @@ impl Rules {
         (host, port): (&[u8], u16),
         method: Method,
         (resolver, limit): (&Arc<Resolver>, Duration),
-        own: &OwnAddresses,
+        (client, own): (IpAddr, &OwnAddresses),
     ) -> Result<Arc<[SocketAddr]>, Refusal> {
-        let host = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
-        self.admits_target(host, port, method == Method::Connect)?;
-        let found = time::timeout(limit, resolver.resolve(host, port)).await;
-        let found = found.unwrap_or(Err(Fault::Timeout)).map_err(Refusal::Fault)?;
-        self.admitted(found, own)
+        self.admits_port(port, method == Method::Connect)?;
+        let name = match read(host)? {
+            Host::Address(ip) => {
+                self.admits_address(ip)?;
+                return self.admitted([SocketAddr::new(ip, port)].into(), own);
+            }
+            Host::Name(name) => name,
+        };
+        self.denies(name.as_str())?;
+        if !self.may_be_allowed(&name, resolver) {
+            return Err(Refusal::DomainNotAllowed);
+        }
+        let found = time::timeout(limit, resolver.resolve_for(client, &name)).await;
+        let answer = match found {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(NoAnswer::Fault(fault))) => return Err(Refusal::Fault(fault)),
+            Ok(Err(NoAnswer::Busy)) => return Err(Refusal::Lookups),
+            Err(_) => return Err(Refusal::Fault(Fault::Timeout)),
+        };
+        self.denies(&answer.name)?;
+        self.allows(&answer.name)?;
+        self.admitted(answer.ips.iter().map(|&ip| SocketAddr::new(ip, port)).collect(), own)
     }
 
     /// Whether a request for this port of a host may go to a peer, which looks its name up. A host
@@ -104,14 +125,16 @@ impl Rules {
     /// The rule that refuses it.
     pub fn admits_by_peer(
         &self,
-        (host, port): (&str, u16),
+        (host, port): (&[u8], u16),
         method: Method,
-        own: &OwnAddresses,
+        (resolver, own): (&Resolver, &OwnAddresses),
     ) -> Result<(), Refusal> {
-        self.admits_target(host, port, method == Method::Connect)?;
-        match dns::literal(host) {
-            Some(ip) => self.admitted([SocketAddr::new(ip, port)].into(), own).map(drop),
-            None => Ok(()),
+        self.admits_port(port, method == Method::Connect)?;
+        let host = read(host)?;
+        self.admits_host(&host, resolver)?;
+        match host {
+            Host::Address(ip) => self.admitted([SocketAddr::new(ip, port)].into(), own).map(drop),
+            Host::Name(_) => Ok(()),
         }
     }
 
@@ -131,28 +154,71 @@ impl Rules {
 
     /// Whether clients may get stored responses of this authority, as far as that depends on its
     /// port and domain.
-    pub fn admits_stored(&self, authority: &[u8], port: u16) -> bool {
+    pub fn admits_stored(&self, authority: &[u8], port: u16, resolver: &Resolver) -> bool {
         let Ok(parsed) = http1::parse_authority(authority) else { return false };
-        let port = parsed.port.unwrap_or(port);
-        let host = std::str::from_utf8(parsed.host);
-        host.is_ok_and(|host| self.admits_target(host, port, false).is_ok())
+        let admits = |host| self.admits_host(&host, resolver);
+        self.admits_port(parsed.port.unwrap_or(port), false).is_ok()
+            && read(parsed.host).and_then(admits).is_ok()
     }
 
-    /// Whether a request may go to this port of this host.
-    fn admits_target(&self, host: &str, port: u16, connect: bool) -> Result<(), Refusal> {
+    /// Whether the rules on domains admit a host that is not looked up here. It may be any of the
+    /// names that would be looked up before it.
+    fn admits_host(&self, host: &Host, resolver: &Resolver) -> Result<(), Refusal> {
+        match host {
+            Host::Address(ip) => self.admits_address(*ip),
+            Host::Name(name) => {
+                self.denies(name.as_str())?;
+                resolver.completed(name).iter().try_for_each(|one| self.denies(one))?;
+                match self.may_be_allowed(name, resolver) {
+                    true => Ok(()),
+                    false => Err(Refusal::DomainNotAllowed),
+                }
+            }
+        }
+    }
+
+    fn admits_port(&self, port: u16, connect: bool) -> Result<(), Refusal> {
         if connect && !within(&self.config.connect_ports, port) {
             return Err(Refusal::ConnectPort);
         }
         if !connect && !within(&self.config.ports, port) {
             return Err(Refusal::Port);
         }
-        if self.deny_domains.hold(host) {
+        Ok(())
+    }
+
+    /// Refuses a name of `deny_domains`.
+    fn denies(&self, name: &str) -> Result<(), Refusal> {
+        if self.deny_domains.hold(name) { Err(Refusal::DomainDenied) } else { Ok(()) }
+    }
+
+    /// Refuses a name that is not of `allow_domains`.
+    fn allows(&self, name: &str) -> Result<(), Refusal> {
+        let is_allowed = self.allow_domains.is_empty() || self.allow_domains.hold(name);
+        if is_allowed { Ok(()) } else { Err(Refusal::DomainNotAllowed) }
+    }
+
+    /// Whether this name, or one that search domains make of it, is allowed.
+    fn may_be_allowed(&self, name: &Name, resolver: &Resolver) -> bool {
+        self.allows(name.as_str()).is_ok()
+            || resolver.candidates(name).iter().any(|one| self.allows(one).is_ok())
+    }
+
+    /// Whether the rules on domains admit an address. They name addresses of IPv4 alone.
+    fn admits_address(&self, ip: IpAddr) -> Result<(), Refusal> {
+        if self.denies_address(ip) {
             return Err(Refusal::DomainDenied);
         }
-        if !self.allow_domains.is_empty() && !self.allow_domains.hold(host) {
-            return Err(Refusal::DomainNotAllowed);
+        if self.allow_domains.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.allows(&ip.to_canonical().to_string())
+    }
+
+    /// Whether a connection to this address reaches one of `deny_domains`.
+    fn denies_address(&self, ip: IpAddr) -> bool {
+        !self.deny_domains.is_empty()
+            && address::v4_reached(ip).is_some_and(|v4| self.deny_domains.hold(&v4.to_string()))
     }
 
     /// The addresses among these that may be connected to.
@@ -163,17 +229,26 @@ impl Rules {
     ) -> Result<Arc<[SocketAddr]>, Refusal> {
         let allowed = &self.config.allow_to;
         let is_own = |at: &SocketAddr| own.hold(*at) && !address::is_named(at.ip(), allowed);
-        let well = |at: &&SocketAddr| address::may_reach(at.ip(), allowed) && !is_own(at);
+        let is_denied = |at: &SocketAddr| self.denies_address(at.ip());
+        let well = |at: &&SocketAddr| {
+            address::may_reach(at.ip(), allowed) && !is_own(at) && !is_denied(at)
+        };
         if found.iter().all(|at| well(&at)) {
             return Ok(found);
         }
         let left: Arc<[SocketAddr]> = found.iter().filter(well).copied().collect();
         match left.is_empty() {
             false => Ok(left),
+            true if found.iter().any(is_denied) => Err(Refusal::DomainDenied),
             true if found.iter().any(is_own) => Err(Refusal::OwnAddress),
             true => Err(Refusal::Address),
         }
     }
+}
+
+/// The one reading of the host of an authority.
+fn read(host: &[u8]) -> Result<Host, Refusal> {
+    std::str::from_utf8(host).ok().and_then(Host::read).ok_or(Refusal::HostName)
 }
 
 /// Whether a port is in one of these ranges.
@@ -275,6 +350,8 @@ pub fn challenge(rules: &Rules) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dns::NameServers;
+
     use super::*;
 
     fn rules(change: impl FnOnce(&mut Forward)) -> Rules {
@@ -305,7 +382,7 @@ mod tests {
     #[test]
     fn ports_have_two_lists() {
         let rules = rules(|_| {});
-        let target = |port, connect| rules.admits_target("a.example", port, connect);
+        let target = |port, connect| rules.admits_port(port, connect);
         for port in [80, 443, 1025, 8080, 65535] {
             assert_eq!(target(port, false), Ok(()), "{port}");
         }
@@ -326,16 +403,26 @@ mod tests {
     fn domains_match_on_the_borders_of_labels() {
         let rules = rules(|config| {
             config.allow_domains = domains(&["example.com", "10.0.0.1"]);
-            config.deny_domains = domains(&["bad.example.com"]);
+            config.deny_domains = domains(&["bad.example.com", "10.0.0.9"]);
         });
-        let target = |host| rules.admits_target(host, 80, false);
-        for host in ["example.com", "EXAMPLE.com.", "a.b.example.com", "10.0.0.1"] {
+        let resolver = Resolver::new(&NameServers::At(Vec::new()));
+        let target =
+            |host: &str| read(host.as_bytes()).and_then(|host| rules.admits_host(&host, &resolver));
+        for host in ["example.com", "EXAMPLE.com.", "a.b.example.com", "10.0.0.1", "[::ffff:a00:1]"]
+        {
             assert_eq!(target(host), Ok(()), "{host}");
         }
-        for host in ["notexample.com", "example.com.evil.org", "com", "10.0.0.2", "", "."] {
+        for host in ["notexample.com", "example.com.evil.org", "com", "10.0.0.2", "[::a00:1]"] {
             assert_eq!(target(host), Err(Refusal::DomainNotAllowed), "{host}");
         }
-        for host in ["bad.example.com", "x.BAD.example.com", "bad.example.com."] {
+        for host in
+            ["", ".", "example.com..", ".example.com", "a..example.com", "0x0a.1", "%61.com"]
+        {
+            assert_eq!(target(host), Err(Refusal::HostName), "{host}");
+        }
+        let denied = ["bad.example.com", "x.BAD.example.com", "bad.example.com."];
+        let addresses = ["10.0.0.9", "[::ffff:10.0.0.9]", "[::10.0.0.9]", "[64:ff9b::a00:9]"];
+        for host in denied.into_iter().chain(addresses) {
             assert_eq!(target(host), Err(Refusal::DomainDenied), "{host}");
         }
         assert!(!rules.admits_hit(ip("127.0.0.1"), b"example.com"), "an exchange decides");
@@ -351,6 +438,9 @@ mod tests {
         let strict = rules(|_| {});
         let both = strict.admitted(found(&["10.0.0.1:80", "1.1.1.1:80"]), &own).unwrap();
         assert_eq!(*both, ["1.1.1.1:80".parse().unwrap()]);
+        let denying = rules(|config| config.deny_domains = domains(&["1.1.1.1"]));
+        let found_denied = denying.admitted(found(&["1.1.1.1:80", "[64:ff9b::101:101]:80"]), &own);
+        assert_eq!(found_denied, Err(Refusal::DomainDenied), "whatever name has the address");
         for list in [&["10.0.0.1:80", "[::1]:80"][..], &["169.254.169.254:80"], &["0.0.0.0:80"]] {
             assert_eq!(strict.admitted(found(list), &own), Err(Refusal::Address), "{list:?}");
         }

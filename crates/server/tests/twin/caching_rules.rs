@@ -6,7 +6,7 @@ use std::time::Duration;
 use runtime::time::sleep;
 
 use crate::origin::expected;
-use crate::world::{Client, World, combined, each_way, forward, reverse};
+use crate::world::{Client, World, combined, each_way, each_way_http1, forward, reverse};
 
 /// Sends one request on a new connection, in a task.
 fn spawned(target: &str, fields: &str) -> runtime::JoinHandle<crate::common::Response> {
@@ -166,6 +166,44 @@ fn variants_are_kept_apart() {
         // Before the first response it was unknown that it varies; after that each variant is one
         // fetch.
         assert!((4..=7).contains(&world.origin.count(target)), "{}", world.origin.count(target));
+    });
+}
+
+/// The origin never gets such a field. A response that was stored by it would be served to requests
+/// to which the origin gives another one.
+#[test]
+fn a_field_that_connection_names_decides_nothing() {
+    each_way_http1(reverse, async |world: Rc<World>| {
+        let variant = "/v?size=300&vary=x-color&cc=max-age=60";
+        let named = "X-Color: red\r\nConnection: close, X-Color\r\n";
+        let got = Client::new().await.get(variant, named).await;
+        assert_eq!(
+            (got.body, world.origin.last().field("x-color")),
+            (expected(variant, Some("none")), None)
+        );
+        let mut client = Client::new().await;
+        let got = client.get(variant, "X-Color: red\r\n").await;
+        assert_eq!(got.body, expected(variant, Some("red")));
+        assert_eq!(client.get(variant, "").await.body, expected(variant, Some("none")));
+        assert_eq!(world.origin.count(variant), 2);
+
+        let plain = "/p?size=300&etag=x&cc=max-age=60";
+        let mut client = Client::new().await;
+        for (name, value) in [
+            ("Authorization", "Basic eDp5"),
+            ("If-None-Match", "\"x.0\""),
+            ("If-None-Match", "*"),
+            ("If-Match", "\"other\""),
+            ("Range", "bytes=0-9"),
+            ("Accept-Encoding", "identity;q=0, *;q=0"),
+            ("Pragma", "no-cache"),
+        ] {
+            let fields = format!("{name}: {value}\r\nConnection: keep-alive, {name}\r\n");
+            let got = client.get(plain, &fields).await;
+            assert_eq!((got.status, got.body), (200, expected(plain, None)), "{name}");
+        }
+        assert_eq!(world.origin.count(plain), 1);
+        assert_eq!(world.origin.last().field("authorization"), None);
     });
 }
 

@@ -335,3 +335,96 @@ fn the_addresses_of_a_server_are_tried_in_turn() {
         assert_eq!((got.status, world.counter("upstream_retries")), (200, 0));
     });
 }
+
+/// Rules of forward mode on names and addresses, with this name server.
+fn denying(change: impl Fn(&mut config::Forward)) -> impl Fn() -> Config {
+    move || {
+        let mut config = asking();
+        change(&mut config.forward);
+        config
+    }
+}
+
+fn domains(list: &[&str]) -> Vec<config::Domain> {
+    list.iter().map(|one| one.parse().unwrap()).collect()
+}
+
+/// The status and the rule of the answer to a request for this host, or to a CONNECT.
+async fn rule(host: &str) -> (u16, String) {
+    let request = format!("GET http://{host}/a?size=9 HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let got = Client::new().await.ask(request.as_bytes()).await;
+    (got.status, got.field("proxy-status").unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_denied_host_is_denied_in_every_spelling() {
+    let config = denying(|forward| {
+        forward.deny_domains = domains(&["blocked.example", "10.0.0.2"]);
+        forward.allow_to.push("::/0".parse().unwrap());
+    });
+    each_way(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        server.resolves("blocked.example", &[2], 30);
+        server.resolves("alias.example", &[2], 30);
+        for host in [
+            "blocked.example",
+            "BLOCKED.example.",
+            "x.blocked.example",
+            "10.0.0.2",
+            "[::ffff:10.0.0.2]",
+            "[::10.0.0.2]",
+            "[64:ff9b::a00:2]",
+            "[2002:a00:2::1]",
+        ] {
+            let (status, rule) = rule(host).await;
+            assert!(status == 403 && rule.contains("domain-denied"), "{host}: {status} {rule}");
+        }
+        for host in [
+            "blocked.example..",
+            ".blocked.example",
+            "blocked..example",
+            "0x0a.2",
+            "167772162",
+            "0xa000002",
+            "10.2",
+            "012.0.0.2",
+            "10.0.0.2.",
+            "%62locked.example",
+            &"a".repeat(64),
+            &["a"; 128].join("."),
+        ] {
+            let (status, rule) = rule(host).await;
+            assert!(status == 400 && rule.contains("host-name"), "{host}: {status} {rule}");
+        }
+        assert_eq!(server.asked.get(), 0, "what is refused is not looked up");
+        // The address is denied, whatever name leads to it.
+        let (status, rule) = rule("alias.example").await;
+        assert!(status == 403 && rule.contains("domain-denied"), "{status} {rule}");
+        assert_eq!(world.origin.seen.borrow().len(), 0);
+    });
+}
+
+/// A silent name server uses up the look-ups of one client, and of no others: names that are known
+/// and names that are answered are found beside them.
+#[test]
+fn lookups_have_a_limit_and_the_oldest_makes_room() {
+    use dns::limits::LOOKUPS_OF_NETWORK_MAX;
+    let servers = || NameServers::At(vec![address(SILENT_SERVER)]);
+    let config = || Config { name_servers: servers(), ..forward() };
+    each_way_tcp(config, async |_: Rc<World>| {
+        let _silent = UdpSocket::bind(address(SILENT_SERVER)).unwrap();
+        let ask = |at: usize| async move { rule(&format!("n{at}.example")).await };
+        let all: Vec<_> =
+            (0..LOOKUPS_OF_NETWORK_MAX + 5).map(|at| runtime::spawn(ask(at))).collect();
+        let mut refused = 0;
+        for one in all {
+            let (status, rule) = one.await;
+            assert!(matches!(status, 503 | 504), "{status} {rule}");
+            assert_eq!(status == 503, rule.contains("lookups"), "{rule}");
+            refused += usize::from(status == 503);
+        }
+        assert_eq!(refused, 5);
+        // They are over.
+        assert_eq!(rule("after.example").await.0, 504);
+    });
+}
