@@ -31,10 +31,11 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use runtime::sync::{Guard, Lock, LockKind};
 use slab::Slab;
 use store::disk::Chunks;
@@ -243,6 +244,8 @@ impl State {
 #[derive(Debug)]
 pub struct Flight {
     key: Key,
+    /// The key of its response, if it can be joined under that, too: see [`Lead::open`].
+    variant: OnceLock<Key>,
     /// The purge generation at which it began.
     began: Generation,
     /// Watches its URI for changes.
@@ -266,7 +269,8 @@ impl Flight {
             woken: 0,
             filler: None,
         };
-        Arc::new(Flight { key, began, watch, state: Lock::new(&FLIGHT, state) })
+        let (variant, state) = (OnceLock::new(), Lock::new(&FLIGHT, state));
+        Arc::new(Flight { key, variant, began, watch, state })
     }
 
     /// Whether its URI has changed since it began.
@@ -277,6 +281,14 @@ impl Flight {
     /// Whether any reader waits for it.
     pub fn has_readers(&self) -> bool {
         lock(&self.state).readers > 0
+    }
+
+    /// The head of its response, while the body arrives.
+    fn head(&self) -> Option<Arc<Head>> {
+        match &lock(&self.state).phase {
+            Phase::Streaming(head) => Some(Arc::clone(head)),
+            Phase::Asking | Phase::Settled(_) => None,
+        }
     }
 }
 
@@ -320,19 +332,20 @@ impl Flights {
         if let Some(flight) = shard.get(&key.to_u128())
             && (flight.began == now || !overtaken(flight.began))
             && !flight.watch.is_overtaken()
-            && !flight.watch.is_outrun(&key)
+            && !flight.watch.is_outrun(&key, || flight.head())
             && let Some(reader) = Reader::join(flight)
         {
             return Joined::Follow(reader);
         }
         let flight = Flight::new(key, now, watch());
         shard.insert(key.to_u128(), Arc::clone(&flight));
-        Joined::Lead(Lead { flight: Some(flight), flights: Arc::clone(self) })
+        Joined::Lead(Lead { flight: Some(flight), flights: Arc::clone(self), is_shared: true })
     }
 
     /// A flight that no other request can join: its response is for one request first.
     pub fn alone(self: &Arc<Flights>, key: Key, now: Generation, watch: Watch) -> Lead {
-        Lead { flight: Some(Flight::new(key, now, watch)), flights: Arc::clone(self) }
+        let flight = Some(Flight::new(key, now, watch));
+        Lead { flight, flights: Arc::clone(self), is_shared: false }
     }
 
     /// Whether a fetch of this key is in flight.
@@ -355,9 +368,11 @@ impl Flights {
     }
 
     fn remove(&self, flight: &Arc<Flight>) {
-        let mut shard = self.shard(&flight.key);
-        if shard.get(&flight.key.to_u128()).is_some_and(|there| Arc::ptr_eq(there, flight)) {
-            shard.remove(&flight.key.to_u128());
+        for key in [Some(&flight.key), flight.variant.get()].into_iter().flatten() {
+            let mut shard = self.shard(key);
+            if shard.get(&key.to_u128()).is_some_and(|there| Arc::ptr_eq(there, flight)) {
+                shard.remove(&key.to_u128());
+            }
         }
     }
 
@@ -398,6 +413,8 @@ fn wake_readers(mut state: Guard<'_, State>) {
 pub struct Lead {
     flight: Option<Arc<Flight>>,
     flights: Arc<Flights>,
+    /// Others may join the fetch.
+    is_shared: bool,
 }
 
 impl Lead {
@@ -409,6 +426,29 @@ impl Lead {
     /// Whether the response may still be stored.
     pub fn watch(&self) -> &Watch {
         &self.flight.as_ref().expect("a lead settles once, by value").watch
+    }
+
+    /// From now on others may join: the response may be stored.
+    #[must_use]
+    pub fn shared(mut self) -> Lead {
+        self.is_shared = true;
+        self
+    }
+
+    /// The head is known, and with it the key of the response. If others may join, they find the
+    /// fetch under this key, too, unless another fetch of the key is in flight. Call it at most
+    /// once, before [`Lead::stream`]. Returns whether others may join.
+    pub fn open(&self, key: Key) -> bool {
+        let flight = self.flight.as_ref().expect("a lead settles once, by value");
+        if self.is_shared {
+            let mut shard = self.flights.shard(&key);
+            let there = shard.entry(key.to_u128());
+            if let Entry::Vacant(there) = there {
+                flight.variant.set(key).expect("a fetch is opened once");
+                there.insert(Arc::clone(flight));
+            }
+        }
+        self.is_shared
     }
 
     /// Ends the fetch; all readers see the result.

@@ -22,7 +22,7 @@ use store::disk::Writer;
 use store::{Generation, Key, Verdict};
 
 use crate::disk::finish;
-use crate::flight::Settled;
+use crate::flight::{Lead, Settled};
 use crate::forms::Away;
 use crate::limits::CONFIRMED_WRITTEN_MIN;
 use crate::partial::Partial;
@@ -131,6 +131,14 @@ impl Cache {
         });
     }
 
+    /// Lets requests for the same variant join a fetch while the body of its response arrives. A
+    /// mark, because of which they would not wait for it, is removed.
+    pub fn open(&self, lead: &Lead, place: &Place) {
+        if lead.open(place.key) {
+            lead.watch().store(|_| self.store.remove_if(&place.key, Entry::is_mark));
+        }
+    }
+
     fn insert_as(&self, watch: &Watch, place: &Place, entry: Entry, disk: Disk) -> bool {
         let result = watch.store(|storing| self.insert_under_lock(storing, place, entry, disk));
         match result.unwrap_or(Err("changed-in-flight")) {
@@ -203,7 +211,7 @@ impl Cache {
         let edition = Edition::of(meta, is_whole(entry), now_ms);
         let new = Edition { is_purged: purged_at.is_some(), ..edition };
         for noted in storing.overlapping(rivals) {
-            let Noted { edition, began } = noted.ok_or(Kept::Older)?;
+            let Noted { edition, began, .. } = *noted.ok_or(Kept::Older)?;
             let is_purged = match purged_at {
                 Some(at) => began < at,
                 None => purges_since(began) != Verdict::Good,
@@ -211,25 +219,33 @@ impl Cache {
             let stored = Edition { is_purged, ..edition };
             may_replace(&stored, &new, Fetches::Overlap)?;
         }
-        // A whole response whose fetch began later replaces whatever is stored.
-        if !new.is_whole {
+        // Any other response whose fetch began later replaces whatever is stored.
+        if !new.is_whole || new.is_error {
             let under_uri = place.new_set.as_ref().map(|_| &place.uri);
-            for key in [&place.key].into_iter().chain(under_uri) {
-                self.decide_part(key, &new, now_ms)?;
+            for key in [&place.key].into_iter().chain(under_uri).chain(&place.instead_of) {
+                self.decide_lesser(key, &new, now_ms)?;
             }
         }
-        Ok(Noted { edition, began })
+        let part = match entry {
+            Entry::Part(partial) => Some(Arc::clone(partial)),
+            _ => None,
+        };
+        Ok(Noted { edition, began, part })
     }
 
-    /// The same for a part, which does not replace a whole response that may still be used.
-    fn decide_part(&self, key: &Key, new: &Edition, now_ms: u64) -> Result<(), Kept> {
+    /// The same for a part or an error, neither of which replaces a whole response that may still
+    /// be used.
+    fn decide_lesser(&self, key: &Key, new: &Edition, now_ms: u64) -> Result<(), Kept> {
         match self.store.peek(key) {
             Some(there) => there.meta().map_or(Ok(()), |meta| {
                 let is_whole = matches!(there, Entry::Response(_));
                 let stored = Edition::of(meta, is_whole, now_ms);
                 may_replace(&stored, new, Fetches::OneAfterTheOther)
             }),
-            None if self.disk().is_some_and(|disk| disk.contains(key)) => Err(Kept::PartOfUsable),
+            None if self.disk().is_some_and(|disk| disk.contains(key)) => match new.is_whole {
+                true => Err(Kept::ErrorOverUsable),
+                false => Err(Kept::PartOfUsable),
+            },
             None => Ok(()),
         }
     }

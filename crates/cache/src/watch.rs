@@ -26,6 +26,8 @@ use runtime::sync::{Guard, Lock, LockKind};
 use store::{Generation, Key};
 
 use crate::limits::NOTES_MAX;
+use crate::partial::Partial;
+use crate::stored::Head;
 
 /// A power of two. The shards reduce lock contention between cores.
 const SHARDS: usize = 16;
@@ -39,12 +41,17 @@ pub struct Watches {
     shards: [Lock<HashMap<u128, Watched>>; SHARDS],
     /// Changes of the URIs that share a place.
     changed: [AtomicU64; STAMPS],
+    /// Responses that were stored for the URIs that share a place.
+    stored: [AtomicU64; STAMPS],
 }
 
 /// The state of a URI at an instant, for a request that watches the URI only if its response may be
 /// stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp(u64);
+pub struct Stamp {
+    changed: u64,
+    stored: u64,
+}
 
 static SHARD: LockKind = LockKind::new("watches: shard");
 
@@ -53,6 +60,7 @@ impl Default for Watches {
         Watches {
             shards: std::array::from_fn(|_| Lock::new(&SHARD, HashMap::new())),
             changed: std::array::from_fn(|_| AtomicU64::new(0)),
+            stored: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
@@ -79,7 +87,7 @@ struct Counts {
 }
 
 /// A response that was stored.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Note {
     number: u64,
     key: Key,
@@ -87,12 +95,14 @@ struct Note {
 }
 
 /// The facts about a stored response, for a fetch that overlaps with its fetch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Noted {
     /// When it was stored.
     pub edition: Edition,
     /// The purge generation at which its fetch began.
     pub began: Generation,
+    /// It is this part, not a whole response.
+    pub part: Option<Arc<Partial>>,
 }
 
 impl Watches {
@@ -109,18 +119,22 @@ impl Watches {
 
     /// The state of a URI now. A request sent afterwards sees all earlier changes.
     pub fn stamp(&self, uri: &Key) -> Stamp {
-        Stamp(self.changed_at(uri).load(Ordering::Acquire))
+        let changed = self.changed[stamp_of(uri)].load(Ordering::Acquire);
+        Stamp { changed, stored: self.stored[stamp_of(uri)].load(Ordering::Acquire) }
     }
 
-    /// A watch that began at `stamp`. `None`: the URI may have changed since.
-    pub fn watch_since(self: &Arc<Watches>, uri: Key, stamp: Stamp) -> Option<Watch> {
-        // A change after this overtakes the watch; one before it has changed the stamp.
+    /// A watch that began at `stamp`, and whether a response may have been stored since. `None`: the
+    /// URI may have changed since.
+    pub fn watch_since(self: &Arc<Watches>, uri: Key, stamp: Stamp) -> Option<(Watch, bool)> {
+        // A change after this overtakes the watch, and of a response that is stored after this the
+        // watch gets a note. Before it, both have changed the stamp.
         let watch = self.watch(uri);
-        (self.stamp(&uri) == stamp).then_some(watch)
+        let now = self.stamp(&uri);
+        (now.changed == stamp.changed).then_some((watch, now.stored != stamp.stored))
     }
 
     fn changed_at(&self, uri: &Key) -> &AtomicU64 {
-        &self.changed[(uri.to_u128() >> 8) as usize % STAMPS]
+        &self.changed[stamp_of(uri)]
     }
 
     /// Overtakes all watches of a URI that has changed. The caller removes the stored responses
@@ -155,6 +169,11 @@ impl Watches {
     }
 }
 
+/// The place of a URI among the stamps.
+fn stamp_of(uri: &Key) -> usize {
+    (uri.to_u128() >> 8) as usize % STAMPS
+}
+
 /// No code in this file panics half-way through a change of a table.
 fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -181,10 +200,21 @@ impl Watch {
     }
 
     /// Whether a response was stored under this key since. If so, newer requests must not share the
-    /// response of this watch's fetch: they may have been served the stored response before.
-    pub fn is_outrun(&self, key: &Key) -> bool {
-        self.counts.notes.load(Ordering::Acquire) != self.noted
-            && self.store(|storing| storing.overlapping(Some(key)).next().is_some()) != Some(false)
+    /// response of this watch's fetch: they may have been served the stored response before. A part
+    /// of the same representation outruns nothing. `head` is that of the fetch, once it is known.
+    pub fn is_outrun(&self, key: &Key, head: impl FnOnce() -> Option<Arc<Head>>) -> bool {
+        if self.counts.notes.load(Ordering::Acquire) == self.noted {
+            return false;
+        }
+        let head = head();
+        let is_same = |part: &Partial, head: &Head| {
+            caching::may_combine(&part.head.meta.validators, &head.meta.validators)
+        };
+        let outruns = |noted: Option<&Noted>| {
+            let part = noted.and_then(|noted| noted.part.as_deref());
+            !part.zip(head.as_deref()).is_some_and(|(part, head)| is_same(part, head))
+        };
+        self.store(|storing| storing.overlapping(Some(key)).any(outruns)) != Some(false)
     }
 
     /// Runs `work`, which no change of the URI and no other insertion of its responses can
@@ -195,7 +225,8 @@ impl Watch {
             return None;
         }
         let watched = shard.get_mut(&self.uri.to_u128()).expect("a watched URI is in the table");
-        Some(work(&mut Storing { watched, noted: self.noted }))
+        let stored = &self.table.stored[stamp_of(&self.uri)];
+        Some(work(&mut Storing { watched, noted: self.noted, stored }))
     }
 
     /// The request of this watch has changed the URI itself. Overtakes all other watches; this one
@@ -228,6 +259,8 @@ impl Drop for Watch {
 pub struct Storing<'w> {
     watched: &'w mut Watched,
     noted: u64,
+    /// The count of the URI's place.
+    stored: &'w AtomicU64,
 }
 
 impl Storing<'_> {
@@ -241,17 +274,19 @@ impl Storing<'_> {
     /// The responses that were stored since the fetch of this insertion began: under this key, or
     /// under any key of the URI. `None` stands for a response of which too many others left no
     /// note.
-    pub fn overlapping(&self, key: Option<&Key>) -> impl Iterator<Item = Option<Noted>> {
+    pub fn overlapping(&self, key: Option<&Key>) -> impl Iterator<Item = Option<&Noted>> {
         let is_dropped = self.watched.dropped > self.noted;
         let notes =
             self.watched.notes.iter().filter(move |note| {
                 note.number > self.noted && key.is_none_or(|key| note.key == *key)
             });
-        is_dropped.then_some(None).into_iter().chain(notes.map(|note| Some(note.stored)))
+        is_dropped.then_some(None).into_iter().chain(notes.map(|note| Some(&note.stored)))
     }
 
-    /// Notes that a response was stored, if another fetch of the URI is in flight.
+    /// Notes that a response was stored: for the other fetches of the URI in flight, and in the
+    /// stamp.
     pub fn note(&mut self, key: Key, stored: Noted) {
+        self.stored.fetch_add(1, Ordering::AcqRel);
         let Watched { counts, watches, notes, dropped } = &mut *self.watched;
         debug_assert!(*watches > 0, "the fetch of this insertion watches the URI");
         if *watches == 1 {
@@ -305,10 +340,10 @@ mod tests {
     }
 
     fn noted(date_ms: u64) -> Noted {
-        let (is_whole, is_usable, is_purged) = (true, true, false);
+        let (is_whole, is_usable, is_purged, is_error) = (true, true, false, false);
         let requested_ms = 0;
-        let edition = Edition { date_ms, requested_ms, is_whole, is_usable, is_purged };
-        Noted { edition, began: 0 }
+        let edition = Edition { date_ms, requested_ms, is_whole, is_usable, is_purged, is_error };
+        Noted { edition, began: 0, part: None }
     }
 
     #[test]
@@ -316,7 +351,7 @@ mod tests {
         let table = Arc::new(Watches::default());
         let (a, b) = (uri(b"a"), uri(b"b"));
         let dates = |watch: &Watch, key: Option<&Key>| {
-            let date = |noted: Option<Noted>| noted.map(|noted| noted.edition.date_ms);
+            let date = |noted: Option<&Noted>| noted.map(|noted| noted.edition.date_ms);
             watch.store(|storing| storing.overlapping(key).map(date).collect::<Vec<_>>()).unwrap()
         };
         let alone = table.watch(a);
@@ -325,7 +360,8 @@ mod tests {
         assert_eq!(dates(&early, None), [], "no other fetch was in flight");
         alone.store(|storing| storing.note(a, noted(2)));
         let late = table.watch(a);
-        assert!(early.is_outrun(&a) && !early.is_outrun(&b) && !late.is_outrun(&a));
+        let is_outrun = |watch: &Watch, key| watch.is_outrun(key, || None);
+        assert!(is_outrun(&early, &a) && !is_outrun(&early, &b) && !is_outrun(&late, &a));
         assert_eq!((dates(&early, Some(&a)), dates(&late, Some(&a))), (vec![Some(2)], vec![]));
         late.store(|storing| storing.note(b, noted(3)));
         late.store(|storing| storing.note(a, noted(4)));
@@ -335,7 +371,7 @@ mod tests {
             late.store(|storing| storing.note(uri(&[b'k', n]), noted(5)));
         }
         assert_eq!(dates(&early, Some(&b)), [None], "its note was dropped");
-        assert!(early.is_outrun(&b));
+        assert!(is_outrun(&early, &b));
         assert_eq!(dates(&table.watch(a), None), []);
     }
 
@@ -344,8 +380,12 @@ mod tests {
         let table = Arc::new(Watches::default());
         let a = uri(b"a");
         let stamp = table.stamp(&a);
-        let mut watch = table.watch_since(a, stamp).expect("nothing has changed");
-        assert!(!watch.is_overtaken());
+        let (mut watch, is_late) = table.watch_since(a, stamp).expect("nothing has changed");
+        assert!(!watch.is_overtaken() && !is_late);
+        watch.store(|storing| storing.note(a, noted(1)));
+        let (late, is_late) = table.watch_since(a, stamp).expect("nothing has changed");
+        assert!(is_late, "a response was stored, though nobody watched");
+        drop(late);
         table.change(&a);
         assert!(watch.is_overtaken() && table.watch_since(a, stamp).is_none());
         let stamp = table.stamp(&a);

@@ -148,6 +148,8 @@ rules! {
             "staler than anything allows";
     }
     Kept {
+        Kept::ErrorOverUsable => "error-over-usable", "RFC 9111, 4.2.4",
+            "an error of the origin does not replace a response that may still be used";
         Kept::PartOfUsable => "part-of-usable", "RFC 9111, 3.3",
             "a part does not replace a whole response that may still be used";
         Kept::Older => "older", "RFC 9111, 4", "a newer response is stored";

@@ -5,8 +5,8 @@
 //! responses. It does not decide whether a response may be stored at all: that is
 //! [`crate::may_store`].
 //!
-//! What never happens: a part takes the place of a whole response that may still be used; an older
-//! response takes the place of a newer one.
+//! What never happens: a part, or an error of the origin, takes the place of a whole response that
+//! may still be used; an older response takes the place of a newer one.
 
 use crate::freshness::Freshness;
 use crate::storing::{STALE_WHEN_UNREACHABLE_MS, StoredMeta};
@@ -25,6 +25,8 @@ pub struct Edition {
     pub is_usable: bool,
     /// Its request was sent before a purge that concerns it.
     pub is_purged: bool,
+    /// It says that the origin has failed: 5xx.
+    pub is_error: bool,
 }
 
 impl Edition {
@@ -41,6 +43,7 @@ impl Edition {
             is_whole,
             is_usable: meta.is_usable(now_ms),
             is_purged: false,
+            is_error: meta.status >= 500,
         }
     }
 }
@@ -60,6 +63,9 @@ pub enum Fetches {
 pub enum Kept {
     /// The new response is a part, and the stored response is whole and usable.
     PartOfUsable,
+    /// The new response is an error of the origin, which has a lifetime, and the stored response is
+    /// none and is usable.
+    ErrorOverUsable,
     /// The new response is older (RFC 9111, 4: the most recent response by `Date` is used).
     Older,
     /// A purge concerns the new response and not the stored one.
@@ -83,7 +89,13 @@ pub fn may_replace(stored: &Edition, new: &Edition, fetches: Fetches) -> Result<
             return Err(Kept::Older);
         }
     }
-    let is_part_of_usable = !new.is_whole && stored.is_whole && stored.is_usable;
+    let is_usable_whole = stored.is_whole && stored.is_usable;
+    // Of fetches that overlap, the newer counts: an order that errors come last in would be none.
+    let is_later = fetches == Fetches::OneAfterTheOther;
+    if is_later && new.is_error && !stored.is_error && is_usable_whole {
+        return Err(Kept::ErrorOverUsable);
+    }
+    let is_part_of_usable = !new.is_whole && is_usable_whole;
     if is_part_of_usable && !planted::is(planted::Bug::PartOverWhole) {
         return Err(Kept::PartOfUsable);
     }

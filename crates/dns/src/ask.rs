@@ -41,9 +41,10 @@ pub(super) async fn look_up(
 ) -> Result<Found, LookupError> {
     let mut none = None;
     for name in servers.candidates(name) {
-        let found = match servers.addresses.is_empty() {
-            true => of_the_system(&name).await,
-            false => of_both_families(servers, ids, &name).await,
+        let found = match (servers.addresses.is_empty(), servers.is_system) {
+            (true, true) => of_the_system(&name).await,
+            (true, false) => Err(LookupError::Nothing { ttl: None }),
+            (false, _) => of_both_families(servers, ids, &name).await,
         };
         match found {
             Ok((mut ips, ttl)) => {

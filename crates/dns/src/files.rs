@@ -29,18 +29,20 @@ pub(super) struct Servers {
     pub(super) patience: Duration,
     /// How often the whole list is tried.
     pub(super) attempts: usize,
+    /// Without addresses, the system's resolver is asked.
+    pub(super) is_system: bool,
 }
 
 impl Servers {
     /// These servers, with defaults for everything else.
     pub(super) fn at(addresses: Vec<SocketAddr>) -> Servers {
-        let search = Vec::new();
-        Servers { addresses, search, ndots: 1, patience: TRY, attempts: ATTEMPTS }
+        let (search, is_system) = (Vec::new(), false);
+        Servers { addresses, search, ndots: 1, patience: TRY, attempts: ATTEMPTS, is_system }
     }
 
     /// The settings of `resolv.conf`. Without addresses, the system's resolver is asked.
     pub(super) fn of_resolv_conf(text: &str) -> Servers {
-        let mut servers = Servers::at(Vec::new());
+        let mut servers = Servers { is_system: true, ..Servers::at(Vec::new()) };
         for line in text.lines() {
             let line = line.split(['#', ';']).next().unwrap_or_default();
             let mut words = line.split_whitespace();

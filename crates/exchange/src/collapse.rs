@@ -13,10 +13,12 @@ use crate::cache_status::CacheStatus;
 use crate::client::Client;
 
 impl<C: Client> Exchange<'_, C> {
-    /// Begins a fetch that no other request can join.
+    /// Begins a fetch that no other request can join before it is known that its response may be
+    /// stored; and later only if that is the only reason.
     pub(super) fn fetch_alone<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
         let cache = &self.context.worker.cache;
         let lead = cache.flights.alone(ask.key, self.began, cache.watches.watch(ask.uri));
+        let lead = if ask.unshared { lead.shared() } else { lead };
         Step::Lead { to, ask, lead, is_shared: false }
     }
 

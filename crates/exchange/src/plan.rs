@@ -63,6 +63,14 @@ impl Planner<'_> {
                 let step = match self.head.method {
                     Method::Head => Step::Pass(to, why, None),
                     _ if planted::is(planted::Bug::HitForPass) => Step::Pass(to, why, None),
+                    // What its conditions or its range draw could not be stored for others.
+                    _ if self.is_selective() => match self.what_to_ask(rules::UNSHARED) {
+                        Ok(what) => {
+                            let ask = Ask::of(uri, key, why, None);
+                            Step::Fetch(to, Ask { what, unshared: true, ..ask })
+                        }
+                        Err(_) => Step::Pass(to, why, None),
+                    },
                     _ => {
                         let stamp = self.cache.watches.stamp(&uri);
                         Step::Pass(to, why, Some(Unshared { uri, key, why, stamp }))
@@ -100,6 +108,13 @@ impl Planner<'_> {
             Lookup::Found(stored, key) => self.plan_whole(to, uri, key, stored, now_ms),
             Lookup::Part(partial, key) => self.plan_part(to, uri, key, partial, now_ms),
         }
+    }
+
+    /// Whether the request asks for less than the whole response.
+    fn is_selective(&self) -> bool {
+        let fields = &self.head.fields;
+        let selects = [Name::IfNoneMatch, Name::IfModifiedSince, Name::Range];
+        selects.into_iter().any(|name| fields.has(name))
     }
 
     /// Why a request is forwarded if nothing is stored that it selects. Only responses that vary

@@ -224,8 +224,10 @@ impl<'w> Server<'w> {
             }
             send(&socket, &out, from).await;
         };
-        runtime::spawn(async move { drop(runtime::race(answering, share.evicted()).await) })
-            .detach();
+        runtime::spawn(async move {
+            let _ = runtime::race(answering, share.evicted()).await;
+        })
+        .detach();
     }
 
     /// Writes the answer, or nothing.

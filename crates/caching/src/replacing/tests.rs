@@ -49,12 +49,13 @@ fn a_response_without_date_is_as_old_as_its_request() {
 }
 
 fn edition() -> impl Strategy<Value = Edition> {
-    (0u64..4, 0u64..4, any::<[bool; 3]>()).prop_map(|(date_ms, requested_ms, is)| Edition {
+    (0u64..4, 0u64..4, any::<[bool; 4]>()).prop_map(|(date_ms, requested_ms, is)| Edition {
         date_ms,
         requested_ms,
         is_whole: is[0],
         is_usable: is[1],
         is_purged: is[2],
+        is_error: is[3],
     })
 }
 
@@ -68,10 +69,12 @@ fn reasons(stored: &Edition, new: &Edition, fetches: Fetches) -> Vec<Kept> {
     let same_purge = stored.is_purged == new.is_purged;
     let earlier_date = new.date_ms < stored.date_ms;
     let earlier_request = new.date_ms == stored.date_ms && new.requested_ms < stored.requested_ms;
+    let usable_whole = stored.is_whole && stored.is_usable;
     [
         (overlap && new.is_purged && !stored.is_purged, Kept::Purged),
         (overlap && same_purge && (earlier_date || earlier_request), Kept::Older),
-        (!new.is_whole && stored.is_whole && stored.is_usable, Kept::PartOfUsable),
+        (!new.is_whole && usable_whole, Kept::PartOfUsable),
+        (!overlap && new.is_error && !stored.is_error && usable_whole, Kept::ErrorOverUsable),
     ]
     .into_iter()
     .filter_map(|(holds, kept)| holds.then_some(kept))
@@ -121,5 +124,12 @@ proptest! {
         let stored = Edition { is_whole: true, is_usable: true, ..stored };
         let part = Edition { is_whole: false, ..new };
         prop_assert!(may_replace(&stored, &part, fetches).is_err());
+    }
+
+    #[test]
+    fn a_usable_whole_outlives_every_later_error(stored in edition(), new in edition()) {
+        let stored = Edition { is_whole: true, is_usable: true, is_error: false, ..stored };
+        let error = Edition { is_error: true, ..new };
+        prop_assert!(may_replace(&stored, &error, Fetches::OneAfterTheOther).is_err());
     }
 }

@@ -16,7 +16,7 @@ use config::Role;
 use http1::{Name, ResponseHead};
 use outcome::{Fault, Hierarchy, Outcome, Refusal};
 use runtime::time;
-use store::Generation;
+use store::{Generation, Key};
 use upstream::Answer;
 
 use super::Forwarding;
@@ -119,17 +119,24 @@ pub(super) fn storable_unshared(
         return Err(None);
     }
     let storable = storable(forwarding, &of.ask(), answer, began).map_err(|_| None)?;
-    let (cache, now_ms) = (&forwarding.worker.cache, time::wall_ms());
-    // Nothing was stored when the request was sent, so the fetch of a stored response overlaps.
-    let is_newest = cache.store.peek(&of.key).is_none_or(|there| {
-        there.meta().is_none_or(|meta| {
-            let [stored, new] = [meta, &storable.0.meta].map(|of| Edition::of(of, true, now_ms));
-            began == cache.purges.now() && may_replace(&stored, &new, Fetches::Overlap).is_ok()
-        })
+    let cache = &forwarding.worker.cache;
+    let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|(_, is_late)| {
+        !is_late || (began == cache.purges.now() && is_newest(forwarding, of.uri, &storable.0))
     });
-    let watch = cache.watches.watch_since(of.uri, of.stamp).filter(|_| is_newest);
-    let watch = watch.ok_or(Some(Newer::Older.explain().token))?;
-    Ok((cache.flights.alone(of.key, began, watch), storable))
+    let (watch, _) = watch.ok_or(Some(Newer::Older.explain().token))?;
+    Ok((cache.flights.alone(of.key, began, watch).shared(), storable))
+}
+
+/// Whether a response is newer than the stored one whose place it would take. The fetch of that one
+/// overlaps with its fetch. If nothing is there, what was stored meanwhile may have gone already.
+fn is_newest(forwarding: &Forwarding<'_>, uri: Key, head: &Head) -> bool {
+    let (cache, now_ms) = (&forwarding.worker.cache, time::wall_ms());
+    let place = cache.place(uri, head, &Wire(forwarding.head.fields), forwarding.key_parts());
+    let there = cache.store.peek(&place.key);
+    there.as_ref().and_then(Entry::meta).is_some_and(|meta| {
+        let [stored, new] = [meta, &head.meta].map(|of| Edition::of(of, true, now_ms));
+        may_replace(&stored, &new, Fetches::Overlap).is_ok()
+    })
 }
 
 /// The usual answers that may not be stored, recognised by one look. Others take the long way. A
@@ -309,6 +316,9 @@ pub(super) fn store<'d>(
         Ok(_) => {
             let into = head.part.map_or(Into::Whole, Into::Part);
             let kept = Kept::of(forwarding, &answer);
+            if head.part.is_none() {
+                worker.cache.open(&lead, &place);
+            }
             let filling = Filling { place, head: Arc::clone(&head), into, kept };
             let reader = filling.start(worker, lead, answer.body, first);
             let refreshes = forwarding.may_substitute(&ask).then(|| Box::new(ask));

@@ -94,16 +94,116 @@ fn requests_that_waited_for_an_answer_for_one_client_are_stored() {
 #[test]
 fn of_two_requests_that_do_not_wait_for_each_other_the_newer_response_is_stored() {
     each_way(reverse, async |world: Rc<World>| {
-        let target = "/f1/newer?size=30&cc=max-age=600&etag=a&late=2000";
-        world.origin.version.set(0);
-        odd(target, "cc=private&late=0").await;
-        let one = runtime::spawn(async move { get(target, "").await });
-        sleep(Duration::from_millis(1200)).await;
-        world.origin.version.set(1);
-        let two = runtime::spawn(async move { get(target, "").await });
-        assert_eq!((version(&one.await), version(&two.await)), (0, 1));
-        assert_eq!(version(&get(target, "").await), 1);
-        assert_eq!(world.origin.count(target), 3);
+        for (at, vary) in ["", "&vary=x-v"].into_iter().enumerate() {
+            for second in ["", "X-Answer: late=0\r\n"] {
+                let n = at * 2 + usize::from(second.is_empty());
+                let target = format!("/f1/newer/{n}?size=30&cc=max-age=600&etag=a&late=2000{vary}");
+                let ask = |fields: &'static str| {
+                    let target = target.clone();
+                    runtime::spawn(async move { get(&target, fields).await })
+                };
+                world.origin.version.set(0);
+                odd(&target, "cc=private&late=0").await;
+                let one = ask("");
+                sleep(Duration::from_millis(1200)).await;
+                world.origin.version.set(1);
+                let two = ask(second);
+                assert_eq!((version(&one.await), version(&two.await)), (0, 1));
+                assert_eq!(version(&get(&target, "").await), 1, "{target} {second}");
+                assert_eq!(world.origin.count(&target), 3);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_request_for_less_than_the_whole_ends_a_while_without_collapsing() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (at, fields) in [
+            "If-None-Match: \"a\"\r\n",
+            "If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n",
+            "Range: bytes=0-9\r\n",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let target = format!("/f1/less/{at}?size=30&cc=max-age=600&etag=a");
+            odd(&target, "cc=private&etag=").await;
+            for _ in 0..3 {
+                get(&target, fields).await;
+            }
+            assert_eq!(world.origin.count(&target), 2, "{fields}: the first one is stored");
+        }
+    });
+}
+
+#[test]
+fn who_comes_while_a_body_arrives_joins_its_fetch() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (at, is_private) in [false, false, true, true].into_iter().enumerate() {
+            let vary = if at % 2 == 0 { "" } else { "&vary=x-v" };
+            let target = format!("/join/{at}?size=900&cc=max-age=600&etag=a&pause=3000{vary}");
+            if is_private {
+                odd(&target, "cc=private&pause=0").await;
+            }
+            let before = world.origin.count(&target);
+            let first = {
+                let target = target.clone();
+                runtime::spawn(async move { get(&target, "").await })
+            };
+            seconds(1).await;
+            let all = herd(&target, 4).await;
+            assert!(all.iter().chain([&first.await]).all(|got| got.body.len() == 900));
+            assert_eq!(world.origin.count(&target), before + 1, "{target}, {is_private}");
+        }
+    });
+}
+
+#[test]
+fn a_range_of_a_body_that_arrives_leaves_its_fetch_to_all() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/join/range?size=900&cc=max-age=600&etag=a&pause=3000";
+        let first = runtime::spawn(async move { get(target, "").await });
+        seconds(1).await;
+        let range = get(target, "Range: bytes=0-9\r\nX-Answer: pause=0\r\n").await;
+        assert_eq!((range.status, range.body.len()), (206, 10));
+        let all = herd(target, 4).await;
+        assert!(all.iter().chain([&first.await]).all(|got| got.body.len() == 900));
+        assert_eq!(world.origin.count(target), 2, "the whole, and the range");
+    });
+}
+
+#[test]
+fn an_error_with_a_lifetime_leaves_the_stale_response() {
+    each_way(reverse, async |_: Rc<World>| {
+        for status in [500, 501, 503, 504] {
+            let target = format!("/error/{status}?size=30&cc=max-age=1&etag=a");
+            get(&target, "").await;
+            seconds(3).await;
+            odd(&target, &format!("status={status}&etag=")).await;
+            seconds(3).await;
+            let got = odd(&target, "gone=1").await;
+            assert_eq!(got.status, 200, "after a {status}: {:?}", got.field("cache-status"));
+        }
+    });
+}
+
+#[test]
+fn a_refresh_with_another_vary_that_breaks_off_leaves_the_stale_response() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (at, vary) in ["x-w", "x-v,x-w", "x-w,x-u"].into_iter().enumerate() {
+            let target = format!("/f3/vary/{at}?size=1000&cc=max-age=1&etag=a&vary=x-v");
+            world.origin.version.set(0);
+            let content = get(&target, "").await.body;
+            world.origin.version.set(1);
+            for _ in 0..3 {
+                seconds(3).await;
+                let got = odd(&target, &format!("cut=80&vary={vary}")).await;
+                assert!(got.status == 200 && got.body == content, "{target} {vary} {got:?}");
+            }
+            let got = odd(&target, "gone=1").await;
+            assert_eq!((got.status, got.body == content), (200, true), "{target} {vary}");
+        }
     });
 }
 
