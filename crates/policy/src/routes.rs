@@ -1,7 +1,7 @@
 //! The routes of reverse listeners: from host and path to the action of a route.
 //!
-//! Every reading of a path and a host is compared ([`crate::reading`]), and where readings lead to
-//! different routes the strictest decision holds ([`Landed`]), so that no spelling bypasses a route.
+//! Every reading of a path and a host is compared ([`crate::reading`]). Where readings lead to
+//! different routes the strictest decision holds (`verdict`), so that no spelling bypasses a route.
 //! The path is passed on as it was received.
 
 use std::borrow::Cow;
