@@ -80,6 +80,10 @@ pub(super) fn all(path: &[u8]) -> Option<Vec<Read>> {
         found.close(&[without_host])?;
     }
     let normal = normalised(path);
+    debug_assert!(
+        !path.starts_with(b"/") || found.states.iter().any(|state| *state.path == *normal),
+        "the steps lead to the normalised path"
+    );
     let first = Read { path: normal.to_vec(), is_weak: false };
     let decoded = found.states.iter().enumerate().filter(|(_, state)| state.is_decoded);
     let others = decoded.filter(|(_, state)| *state.path != *normal).map(|(at, state)| {
