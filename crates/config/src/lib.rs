@@ -222,10 +222,13 @@ impl Config {
         let of_lifetimes = self.routes.iter().enumerate().flat_map(|(at, route)| {
             lifetime_warnings(&route.lifetimes).map(move |text| format!("route[{at}].{text}"))
         });
+        let of_routes = self.routes.iter().enumerate().flat_map(|(at, route)| {
+            routes::warnings(route).map(move |text| format!("route[{at}].{text}"))
+        });
         let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
         let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
         let found = of_listeners.chain(of_servers).chain(of_https);
-        let found = found.chain(of_compression).chain(of_lifetimes).chain(no_via);
+        let found = found.chain(of_compression).chain(of_lifetimes).chain(of_routes).chain(no_via);
         let of_cluster = self.cluster.iter().flat_map(|cluster| {
             let groups = self.groups.iter().chain(parents);
             cluster::warnings(cluster, cluster::Waits::longest(&self.limits, groups))

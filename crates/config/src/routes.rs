@@ -161,7 +161,7 @@ impl fmt::Display for Host {
 }
 
 /// Paths of requests, without queries. They are compared after normalisation: `%61` is `a`, `//` is
-/// `/`, and `/a/../b` is `/b`.
+/// `/`, and `/a/../b` is `/b`. Every other reading that an origin may have is compared too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Path {
     /// This path.
@@ -421,6 +421,25 @@ pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), S
     route.request.iter().chain(&route.response).try_for_each(FieldRule::check)
 }
 
+/// What of a route may surprise: a path with several readings, and a host that no request has.
+pub(crate) fn warnings(route: &Route) -> impl Iterator<Item = String> {
+    let path = route.path.to_string();
+    let odd = ["%2F", "%5C", "%3B", "%00", ";", "\\", "/./", "/../"];
+    let is_odd = odd.iter().any(|odd| path.to_ascii_uppercase().contains(odd));
+    let of_path = is_odd.then(|| {
+        format!(
+            "path: {path} has several readings: a request for it is refused where the routes of \
+             the others are stricter or lead elsewhere"
+        )
+    });
+    let of_hosts = route.hosts.iter().filter_map(|host| {
+        let text = host.to_string();
+        let is_never = text.trim_start_matches("*.").starts_with('.') || text.contains("..");
+        is_never.then(|| format!("hosts: no request has the host {text}, with an empty label"))
+    });
+    of_path.into_iter().chain(of_hosts.collect::<Vec<_>>())
+}
+
 /// Checks the captures of a route and the texts that repeat them.
 ///
 /// # Errors
@@ -508,6 +527,20 @@ mod tests {
             route.response = vec![rule];
             fails(with(vec![group()], vec![route]), "route 1: ");
         }
+    }
+
+    #[test]
+    fn a_route_that_may_surprise_is_warned_of() {
+        let warned = |host: &str, path: &str| {
+            let hosts = vec![Host::parse(host).unwrap()];
+            let route = Route { hosts, path: Path::parse(path).unwrap(), ..Route::to("g") };
+            warnings(&route).collect::<Vec<_>>().len()
+        };
+        assert_eq!(warned("a.example", "/a/{b}/*"), 0);
+        for path in ["/a%2fb", "/{a}/b%5C", "/a;v=1", "/a/../b"] {
+            assert_eq!(warned("*.a.example.", path), 1, "{path}");
+        }
+        assert_eq!(warned("a..example", "/a"), 1);
     }
 
     #[test]

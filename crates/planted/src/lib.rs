@@ -153,6 +153,8 @@ bugs! {
         "differential: random_programs_do_the_same_boosted";
     QuotaForgotten = "quota-forgotten", "a client gets a full bucket in the place of a spent one",
         "policy: quota::table::tests::strangers_who_fill_a_small_table_gain_nothing";
+    EncodedSlashKept = "encoded-slash-kept", "no reading of a path has an encoded slash decoded",
+        "policy: routes::tests::no_spelling_of_a_path_bypasses_a_route_that_denies";
     StraysKept = "strays-kept", "datagrams of the process before are not given to it",
         "end_to_end: http3::a_restart_completes_the_requests_and_handshakes_of_http3";
     PanicSurvived = "panic-survived", "the process goes on without a core that has panicked",

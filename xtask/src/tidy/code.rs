@@ -88,7 +88,33 @@ const BANS: &[Ban] = &[
     Ban { call: "std::env", crates: NO_IO, except: &[], fix: "take it as an argument" },
     Ban { call: "println!(", crates: LIBRARIES, except: &[], fix: "return text, or trace" },
     Ban { call: "print!(", crates: LIBRARIES, except: &[], fix: "return text, or trace" },
+    Ban { call: "Host::Exact", crates: BEHIND_ROUTES, except: OPEN_RULES, fix: TAKE_A_READING },
+    Ban { call: "Host::Below", crates: BEHIND_ROUTES, except: OPEN_RULES, fix: TAKE_A_READING },
+    Ban { call: "Host::Captured", crates: BEHIND_ROUTES, except: OPEN_RULES, fix: TAKE_A_READING },
+    Ban { call: "Path::Exact", crates: BEHIND_ROUTES, except: OPEN_RULES, fix: TAKE_A_READING },
+    Ban { call: "Path::Prefix", crates: BEHIND_ROUTES, except: OPEN_RULES, fix: TAKE_A_READING },
+    Ban { call: "Path::Pattern", crates: BEHIND_ROUTES, except: OPEN_RULES, fix: TAKE_A_READING },
 ];
+
+/// Crates that serve requests. To compare a path or a host with a rule, code has to open the rule,
+/// and only these files do. All others take a reading, so that no spelling leads around a rule.
+const BEHIND_ROUTES: &[&str] = &[
+    "access_log",
+    "cache",
+    "core_io",
+    "exchange",
+    "policy",
+    "proxy",
+    "server",
+    "transport",
+    "upstream",
+];
+const OPEN_RULES: &[(&str, &str)] = &[
+    ("policy/src/routes.rs", "it judges every reading of a request"),
+    ("policy/src/captures.rs", "it matches patterns for routes.rs"),
+    ("policy/src/quota/mod.rs", "it makes a route of what a quota is for"),
+];
+const TAKE_A_READING: &str = "take a policy::reading::Reading and ask policy::routes";
 
 pub(super) fn banned_calls(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in tree.with_suffix(".rs") {

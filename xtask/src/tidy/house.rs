@@ -332,6 +332,16 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/client_hello.rs",
     },
     Parser {
+        file: "crates/policy/src/reading/path.rs",
+        function: "all",
+        target: "fuzz/fuzz_targets/readings.rs",
+    },
+    Parser {
+        file: "crates/policy/src/reading/host.rs",
+        function: "all",
+        target: "fuzz/fuzz_targets/readings.rs",
+    },
+    Parser {
         file: "crates/dns/src/wire.rs",
         function: "read",
         target: "fuzz/fuzz_targets/dns_reply.rs",

@@ -80,6 +80,10 @@ pub(super) fn all(path: &[u8]) -> Option<Vec<Read>> {
         found.close(&[without_host])?;
     }
     let normal = normalised(path);
+    debug_assert!(
+        !path.starts_with(b"/") || found.states.iter().any(|state| *state.path == *normal),
+        "the steps lead to the normalised path"
+    );
     let first = Read { path: normal.to_vec(), is_weak: false };
     let decoded = found.states.iter().enumerate().filter(|(_, state)| state.is_decoded);
     let others = decoded.filter(|(_, state)| *state.path != *normal).map(|(at, state)| {
@@ -183,6 +187,9 @@ pub(crate) fn decoded(path: &[u8]) -> Vec<u8> {
 /// The slashes of a decoded path that [`decoded`] has left.
 fn with_slashes_decoded(path: &[u8]) -> Option<Vec<u8>> {
     memchr::memmem::find(path, SLASH)?;
+    if planted::is(planted::Bug::EncodedSlashKept) {
+        return None;
+    }
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
     while let Some(at) = memchr::memchr(b'%', rest) {

@@ -58,10 +58,13 @@ enum Shows {
     Field,
 }
 
+/// Starts one in a directory, at a port.
+type Start = fn(&path::Path, u16) -> Running;
+
 impl Origin {
     /// Starts all of them. A missing one fails the test.
     pub(super) fn start_all(home: &path::Path) -> Vec<Origin> {
-        let start: [(&'static str, Shows, fn(&path::Path, u16) -> Running); ORIGINS] = [
+        let start: [(&'static str, Shows, Start); ORIGINS] = [
             ("nginx", Shows::Body, |home, port| nginx(home, port, "")),
             ("nginx, merge_slashes off", Shows::Body, |home, port| {
                 nginx(home, port, "merge_slashes off;")

@@ -159,6 +159,26 @@ fn no_spelling_of_a_path_or_a_host_leads_around_a_route_that_denies() {
     });
 }
 
+/// RFC 9110, 4.2.3: an empty path is that of the root.
+#[test]
+fn an_absolute_target_with_a_query_and_no_path_is_for_the_root() {
+    let config = || with(vec![route(&[], "/", "first"), route(&[], "/api", "other")]);
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::http1().await;
+        let query = "?size=30&cc=max-age=60";
+        let (empty, root) = (format!("http://site{query}"), format!("/{query}"));
+        for target in [&empty, &root, &empty] {
+            let got = get(&mut client, "site", target, "").await;
+            assert_eq!((got.status, got.body.len()), (200, 30), "{target}");
+        }
+        assert_eq!(world.origin.count(&root), 1, "both have one key");
+        let purge = format!("PURGE {empty} HTTP/1.1\r\nHost: site\r\n\r\n");
+        assert_eq!(client.ask(purge.as_bytes()).await.status, 200);
+        assert_eq!(get(&mut client, "site", &root, "").await.status, 200);
+        assert_eq!(world.origin.count(&root), 2);
+    });
+}
+
 #[test]
 fn a_host_with_an_empty_label_is_no_host() {
     let config = || with(vec![route(&[], "/", "first")]);
