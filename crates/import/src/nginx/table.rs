@@ -146,7 +146,10 @@ const TABLE: &[(&str, Becomes)] = &[
         Nothing("a redirect has the URL of its route"),
     ),
     ("merge_slashes", Nothing("paths are compared with slashes merged")),
-    ("underscores_in_headers", Nothing("all names of fields are passed on")),
+    (
+        "underscores_in_headers",
+        Nothing("`field_names = \"any\"` in `[[listen]]` keeps such fields"),
+    ),
     ("ignore_invalid_headers", Nothing("invalid fields are refused")),
     ("open_file_cache log_not_found", Nothing("files are not served")),
     ("error_log", Nothing("messages go to stderr")),
