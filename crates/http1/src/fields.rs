@@ -7,8 +7,8 @@
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
 //! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
-//! only if bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list and
-//! no index but that of [`Fields::for_this_hop`].
+//! only if bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list
+//! and no index but that of [`Fields::for_this_hop`].
 
 use std::ops::Range;
 
@@ -281,7 +281,8 @@ impl<'b> Fields<'b> {
         fields.aside.iter().filter(is_it).map(move |span| fields.value_of(span))
     }
 
-    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1). They include Content-Length, because it describes the body in a
+    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1).
+    /// They include Content-Length, because it describes the body in a
     /// response to HEAD; a caller that changes the framing must leave it out.
     pub fn end_to_end(&self) -> EndToEnd<'b> {
         EndToEnd::new(*self)

@@ -96,8 +96,8 @@ pub fn is_plain(name: &[u8]) -> bool {
 }
 
 /// Whether a server may make the same variable of two names of fields. CGI makes `_` of `-` (RFC
-/// 3875 section 4.1.18), and some servers make it of every byte that no name of a variable has, such
-/// as `.`.
+/// 3875 section 4.1.18), and some servers make it of every byte that no name of a variable has,
+/// such as `.`.
 pub fn is_one_variable(one: &[u8], other: &[u8]) -> bool {
     let letter =
         |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
