@@ -343,7 +343,7 @@ impl<'w> Server<'w> {
         let snapshot = self.worker.snapshot();
         for role in [Role::Forward, Role::Reverse] {
             let realm = Realm { role, scheme };
-            if !is_served((&self.worker, &snapshot), realm, authority, path) {
+            if !is_served((self.worker, &snapshot), realm, authority, path) {
                 continue;
             }
             let key = cache.uri_key(StoredUri::new(realm, authority, path));
