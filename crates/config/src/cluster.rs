@@ -1,8 +1,9 @@
 //! A cluster: several servers of this program that work as one cache.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::Duration;
 
+use http1::FieldNames;
 use ipnet::IpNet;
 
 use super::table::{Here, Key, Table, keys};
@@ -93,7 +94,12 @@ impl Cluster {
 
     /// The listener for other members. It answers for the role of the listeners for clients.
     pub fn listener(&self, role: Role) -> Listener {
-        Listener { http2: false, cluster: true, ..Listener::plain(self.listen, role) }
+        Listener {
+            http2: false,
+            cluster: true,
+            field_names: FieldNames::Any,
+            ..Listener::plain(self.listen, role)
+        }
     }
 }
 
@@ -282,8 +288,8 @@ impl ClusterSection {
             match port.parse() {
                 Ok(port) if is_host && dns::literal(host).is_none() => {
                     // The name may have no address before the first member is there.
-                    let found = Origin::from_url(&format!("http://{name}"));
-                    cluster.members = found.map(|of| of.addresses).unwrap_or_default();
+                    let found = name.to_socket_addrs();
+                    cluster.members = found.map(Iterator::collect).unwrap_or_default();
                     cluster.name = Some((host.to_owned(), port));
                 }
                 _ => {

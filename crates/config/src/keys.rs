@@ -27,6 +27,7 @@ use crate::limits::{Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
 use access_log::LogFormat;
 use dns::NameServers;
 use dns::limits::SERVERS_MAX as NAME_SERVERS_MAX;
+use http1::FieldNames;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -193,6 +194,7 @@ pub(crate) struct ListenTable {
     pub(crate) http2: bool,
     pub(crate) http3: bool,
     pub(crate) alt_svc: Option<String>,
+    pub(crate) field_names: Option<FieldNames>,
     pub(crate) tls: Option<ListenerTls>,
 }
 
@@ -206,11 +208,13 @@ impl Default for ListenTable {
             http2: true,
             http3: false,
             alt_svc: None,
+            field_names: None,
             tls: None,
         }
     }
 }
 
+words!(FieldNames: "plain" => FieldNames::Plain, "any" => FieldNames::Any);
 words!(Role: "reverse" => Role::Reverse, "forward" => Role::Forward);
 
 impl Table for ListenTable {
@@ -234,6 +238,11 @@ impl Table for ListenTable {
             "The value of Alt-Svc in responses over HTTP/1 and HTTP/2, by which clients learn \
              about HTTP/3; `none` sends no such field. Default: with http3 in a reverse listener, \
              its port for a day.", example "'h3=\":443\"; ma=3600'";
+        field_names: Kind::Word(&["plain", "any"]), field_names,
+            "Which fields of requests are passed on. `plain`: those whose name has nothing but \
+             letters, digits and hyphens; all others are dropped, because CGI, WSGI and PHP take \
+             `X_User` and `X.User` for `X-User`. `any`: all. Default: `plain` for a reverse \
+             listener, `any` for a forward one.", example "\"any\"";
         (tls): tls, "The listener only accepts TLS.";
     ];
 

@@ -27,7 +27,7 @@ mod upstreams;
 mod value;
 mod via;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -46,6 +46,7 @@ pub use caching::SetCookie;
 pub use captures::{PathPattern, Piece, Segment, pieces};
 pub use cluster::{Cluster, HEALTH_PATH};
 pub use file::{Process, Settings};
+pub use http1::FieldNames;
 use key_settings::lifetime_warnings;
 pub use key_settings::{
     CookiesSent, DEVICE_FIELD, KeySettings, Lifetime, Pattern, Query, StatusPattern, TypePattern,
@@ -228,7 +229,9 @@ impl Config {
         let no_via = "via.requests is off: a loop of proxies would not be found".to_owned();
         let no_via = (hierarchy.is_some() && !self.via.requests).then_some(no_via);
         let found = of_listeners.chain(of_servers).chain(of_https);
+        let of_fields = self.odd_fields();
         let found = found.chain(of_compression).chain(of_lifetimes).chain(of_routes).chain(no_via);
+        let found = found.chain(of_fields);
         let of_cluster = self.cluster.iter().flat_map(|cluster| {
             let groups = self.groups.iter().chain(parents);
             cluster::warnings(cluster, cluster::Waits::longest(&self.limits, groups))
@@ -238,6 +241,50 @@ impl Config {
         found.sort();
         found.dedup();
         found
+    }
+
+    /// Settings for fields that no request has any more at a reverse listener.
+    fn odd_fields(&self) -> Vec<String> {
+        let drops = |one: &Listener| {
+            one.role == Role::Reverse && one.field_names == FieldNames::Plain && !one.cluster
+        };
+        if !self.listeners.iter().any(drops) {
+            return Vec::new();
+        }
+        let why = "has other characters than letters, digits and hyphens: reverse listeners drop \
+                   such fields unless field_names = \"any\"";
+        let mut found = Vec::new();
+        let mut note = |at: String, name: &str| {
+            if !http1::is_plain(name.as_bytes()) {
+                found.push(format!("{at}: the name {name} {why}"));
+            }
+        };
+        for (at, route) in self.routes.iter().enumerate() {
+            for rule in &route.request {
+                if let FieldRule::Remove(name) | FieldRule::Default(name, _) = rule {
+                    note(format!("route[{at}].request"), name);
+                }
+            }
+            for name in &route.key.fields {
+                note(format!("route[{at}].key_fields"), name);
+            }
+        }
+        for quota in &self.quotas {
+            if let By::Field(name) = &quota.by {
+                note(format!("quota {}", quota.name), name);
+            }
+        }
+        found
+    }
+
+    /// The origins whose host is a name without a known address.
+    pub fn origins_without_address(&mut self) -> impl Iterator<Item = &mut Origin> {
+        let hierarchy = self.hierarchy.iter_mut();
+        let peers = hierarchy.flat_map(|of| {
+            of.parents.iter_mut().chain(of.asked.iter_mut().map(|peer| &mut peer.group))
+        });
+        let servers = self.groups.iter_mut().chain(peers).flat_map(|group| &mut group.servers);
+        servers.map(|server| &mut server.origin).filter(|origin| origin.addresses.is_empty())
     }
 
     /// Requests for `https` URLs that would go to a peer without TLS, and not over loopback.
@@ -281,6 +328,8 @@ pub struct Listener {
     pub http3: bool,
     /// What responses over HTTP/1 and HTTP/2 say about it, in place of the usual.
     pub alt_svc: Option<String>,
+    /// Which fields of requests there are.
+    pub field_names: FieldNames,
     /// It is for the other members of the cluster.
     pub cluster: bool,
 }
@@ -289,8 +338,18 @@ impl Listener {
     /// HTTP/1 and HTTP/2 in the clear, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
         let (http2, http3, alt_svc) = (true, false, None);
-        let cluster = false;
-        Listener { address, role, tls: None, proxies: None, http2, http3, alt_svc, cluster }
+        let (tls, proxies, cluster) = (None, None, false);
+        let field_names = Listener::field_names_of(role);
+        Listener { address, role, tls, proxies, http2, http3, alt_svc, field_names, cluster }
+    }
+
+    /// Which fields there are unless the configuration says so: our own servers may take `X_A` for
+    /// `X-A`, and what is behind a forward listener is for the client to know.
+    pub(crate) fn field_names_of(role: Role) -> FieldNames {
+        match role {
+            Role::Reverse => FieldNames::Plain,
+            Role::Forward => FieldNames::Any,
+        }
     }
 }
 
@@ -309,18 +368,19 @@ pub enum Role {
 pub struct Origin {
     /// `host` or `host:port`, as in the URL.
     pub authority: String,
-    /// Its addresses, in the order of attempts.
+    /// Its addresses, in the order of attempts. None if the host is a name that was not looked up,
+    /// or that has no address yet.
     pub addresses: Vec<SocketAddr>,
     /// The TLS peer; `None`: plain HTTP.
     pub tls: Option<Arc<TlsPeer>>,
 }
 
 impl Origin {
-    /// Parses `http://host[:port][/]`, or `https://`, and looks the host up. The certificate of one
-    /// with TLS must lead to a root of the system, unless [`Origin::secure`] says otherwise.
+    /// Parses `http://host[:port][/]`, or `https://`. A name is not looked up. The certificate of
+    /// one with TLS must lead to a root of the system, unless [`Origin::secure`] says otherwise.
     ///
     /// # Errors
-    /// One line: what is wrong with the URL, or that the host has no address.
+    /// One line: what is wrong with the URL.
     pub fn from_url(url: &str) -> Result<Origin, String> {
         let (rest, secure) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (rest, false),
@@ -337,17 +397,16 @@ impl Origin {
             let scheme = if secure { "https" } else { "http" };
             return Err(format!("the origin {url:?} is not of the form {scheme}://host[:port]"));
         }
-        let port = if secure { 443 } else { 80 };
-        let with_port =
-            if has_port(authority) { authority.to_owned() } else { format!("{authority}:{port}") };
-        let addresses: Vec<SocketAddr> = with_port
-            .to_socket_addrs()
-            .map_err(|error| format!("the origin's host in {url:?} has no address: {error}"))?
-            .collect();
-        if addresses.is_empty() {
-            return Err(format!("the origin's host in {url:?} has no address"));
+        let mut origin =
+            Origin { authority: authority.to_owned(), addresses: Vec::new(), tls: None };
+        let wrong = |what: &str| format!("the origin's {what} in {url:?} is none");
+        let parsed = http1::parse_authority(authority.as_bytes()).map_err(|_| wrong("host"))?;
+        let port = parsed.port.unwrap_or(if secure { 443 } else { 80 });
+        match std::str::from_utf8(parsed.host).ok().and_then(dns::Host::read) {
+            Some(dns::Host::Address(ip)) => origin.addresses.push(SocketAddr::new(ip, port)),
+            Some(dns::Host::Name(_)) => {}
+            None => return Err(wrong("host")),
         }
-        let mut origin = Origin { authority: authority.to_owned(), addresses, tls: None };
         if secure {
             origin.secure(&ClientTls::load(&UpstreamTls::default())?)?;
         }
@@ -377,12 +436,6 @@ impl Origin {
     }
 }
 
-/// Whether an authority has a port. The colons of a bracketed IPv6 address do not count.
-fn has_port(authority: &str) -> bool {
-    let after_brackets = authority.rfind(']').map_or(authority, |at| &authority[at..]);
-    after_brackets.contains(':')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -394,6 +447,8 @@ mod tests {
         assert_eq!(origin.addresses, ["127.0.0.1:8000".parse().unwrap()]);
         let v6 = Origin::from_url("http://[::1]").unwrap();
         assert_eq!(v6.addresses, ["[::1]:80".parse().unwrap()]);
+        let name = Origin::from_url("http://site.example.:81").unwrap();
+        assert_eq!((&*name.authority, name.addresses.len()), ("site.example.:81", 0));
         for wrong in [
             "ftp://a",
             "https://",
@@ -402,6 +457,8 @@ mod tests {
             "http://a/b",
             "http://u@h",
             "http://h:99999",
+            "http://a..b",
+            "http://0x7f.1",
         ] {
             assert!(Origin::from_url(wrong).is_err(), "{wrong}");
         }

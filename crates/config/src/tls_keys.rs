@@ -62,6 +62,7 @@ pub(super) fn listener(
     listener.proxies.clone_from(&table.proxy_from);
     listener.http2 = table.http2;
     listener.http3 = table.http3;
+    listener.field_names = table.field_names.unwrap_or(listener.field_names);
     listener.alt_svc.clone_from(&table.alt_svc);
     if let Some(tls) = &table.tls {
         match ServerTls::load(tls, table.http2) {

@@ -29,7 +29,7 @@ use std::task::Waker;
 
 use access_log::CoreLog;
 use config::limits::{Limits, PRESSED_BYTES, READ_BUFFER_BYTES};
-use http1::{OwnedRequest, OwnedResponse, RequestHead, ResponseHead, Scratch};
+use http1::{FieldNames, OwnedRequest, OwnedResponse, RequestHead, ResponseHead, Scratch};
 use metrics::{Counters, RefusalCounts};
 use outcome::Refusal;
 use readiness::Token;
@@ -68,8 +68,10 @@ pub struct CoreIo {
 pub struct LimitsInForce {
     /// The limits of the server.
     pub limits: Limits,
-    /// The limits of the parser.
+    /// The limits of the parser, with all fields.
     pub http: http1::Limits,
+    /// The same with plain names alone.
+    plain: http1::Limits,
 }
 
 impl LimitsInForce {
@@ -78,7 +80,18 @@ impl LimitsInForce {
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = limits.fields_max;
-        LimitsInForce { limits, http }
+        let mut plain = http.clone();
+        plain.names = FieldNames::Plain;
+        LimitsInForce { limits, http, plain }
+    }
+
+    /// The limits of the parser for a listener that has these fields.
+    #[inline]
+    pub fn http_with(&self, names: FieldNames) -> &http1::Limits {
+        match names {
+            FieldNames::Any => &self.http,
+            FieldNames::Plain => &self.plain,
+        }
     }
 }
 

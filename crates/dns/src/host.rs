@@ -155,7 +155,9 @@ mod tests {
     proptest! {
         /// A slow reading by the rules of RFC 1035, 2.3.4, and of RFC 1123, 2.1.
         #[test]
-        fn a_name_is_read_as_by_its_rules(host in "[aB0x1.%_-]{0,12}|([a-c]{1,70}\\.){1,6}[0-9x]?") {
+        fn a_name_is_read_as_by_its_rules(
+            host in "[aB0x1.%_-]{0,12}|([a-c]{1,70}\\.){1,6}[0-9x]?",
+        ) {
             let text = host.strip_suffix('.').unwrap_or(&host);
             let labels: Vec<&str> = text.split('.').collect();
             let known = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);

@@ -11,8 +11,8 @@
 //! because it blocks. It reports no TTL, so its answers are valid for a fixed time.
 //!
 //! What never happens: an answer is kept beyond [`TTL_MAX`]; clients have more look-ups in flight,
-//! or names have more bytes, than [`limits`] says; what is no name is looked up or kept; the lock is
-//! held over a wait.
+//! or names have more bytes, than [`limits`] says; what is no name is looked up or kept; the lock
+//! is held over a wait.
 
 #![forbid(unsafe_code)]
 
@@ -212,7 +212,7 @@ impl Waiter<'_> {
         let mut starts = None;
         let now = time::now();
         let polled = loop {
-            // A look-up of its own network that ended without an answer was cancelled.
+            // A look-up for the same network that ended without an answer was cancelled.
             if let Some(at) = self.at
                 && !table.is_asking(self.key, at.look_up)
             {
@@ -280,8 +280,8 @@ impl Source {
     }
 }
 
-/// A look-up in flight. Its end wakes the waiting tasks; if it is dropped early, the next one of them
-/// asks again.
+/// A look-up in flight. Its end wakes the waiting tasks; if it is dropped early, they find no
+/// answer.
 struct Asking {
     resolver: Arc<Resolver>,
     name: Name,

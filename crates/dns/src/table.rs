@@ -8,14 +8,14 @@
 //!   leave, note, end                   a waiter leaves; an answer comes; the look-up is over
 //! ```
 //!
-//! At a limit, the oldest look-up makes room for a new one: of the client's network, if that has its
-//! share, and otherwise of the network with the most. So the look-ups of one network, such as those
-//! for names whose servers say nothing, delay no other network, and a name that is answered soon is
-//! found beside them.
+//! At a limit, the oldest look-up makes room for a new one: of the client's network, if that has
+//! its share, and otherwise of the network with the most. So the look-ups of one network, such as
+//! those for names whose servers say nothing, delay no other network, and a name that is answered
+//! soon is found beside them.
 //!
-//! What never happens: more look-ups are in flight for clients than [`LOOKUPS_MAX`]; more bytes are
-//! kept than [`CACHE_BYTES_MAX`], or names than [`NAMES_MAX`]; a look-up that no task waits for goes
-//! on, unless it refreshes an answer in use.
+//! What never happens: more look-ups are in flight for clients than [`LOOKUPS_MAX`]; more bytes
+//! are kept than [`CACHE_BYTES_MAX`], or names than [`NAMES_MAX`]; a look-up that no task waits for
+//! goes on, unless it refreshes an answer in use.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -166,7 +166,7 @@ impl Table {
         }
     }
 
-    /// A waiter leaves. Nobody else waits: the look-up is cancelled.
+    /// A waiter leaves. If no other one waits, the look-up is cancelled.
     pub(crate) fn leave(&mut self, name: &str, waiter: Id, wake: &mut Vec<Waker>) {
         let is_patient = self.is_patient;
         let Some(known) = self.names.get_mut(name) else { return };

@@ -118,7 +118,10 @@ fn names_that_are_used_stay_when_others_fill_the_cache() {
 proptest! {
     #[test]
     fn limits_hold_whatever_callers_do(
-        steps in prop::collection::vec((0u8..5, 0usize..400, 0u8..8, 0usize..=ADDRESSES_MAX), 0..800),
+        steps in prop::collection::vec(
+            (0u8..5, 0usize..400, 0u8..8, 0usize..=ADDRESSES_MAX),
+            0..800,
+        ),
         is_patient: bool,
     ) {
         let mut table = Table { is_patient, ..Table::default() };
@@ -136,7 +139,8 @@ proptest! {
                 }
                 3 if !flying.is_empty() => {
                     let (text, id, _) = flying.swap_remove(name % flying.len());
-                    table.note(&text, id, kept(addresses, now + std::time::Duration::from_secs(3)), now);
+                    let until = later(at as u64 / 100 + 3);
+                    table.note(&text, id, kept(addresses, until), now);
                     table.take(&text, id);
                     prop_assert!(!table.is_asking(&text, id));
                 }

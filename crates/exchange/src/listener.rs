@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use config::{Listener, Role};
-use http1::{RequestHead, Scheme};
+use http1::{FieldNames, RequestHead, Scheme};
 use ipnet::IpNet;
 use transport::tls::ServerTls;
 
@@ -23,6 +23,8 @@ pub struct ListenerContext {
     /// Whether clients may speak HTTP/2: without TLS, by prior knowledge. With TLS the handshake
     /// decides, and [`Transport::speaks_http2`](transport::Transport::speaks_http2) has its result.
     pub http2: bool,
+    /// Which fields of requests there are.
+    pub field_names: FieldNames,
     /// It is for the other members of the cluster.
     pub cluster: bool,
     /// What comes before the first request, if anything does.
@@ -55,8 +57,8 @@ impl ListenerContext {
     /// The same with nothing before the first request.
     pub fn without_setup(listener: &Listener) -> ListenerContext {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let Listener { address, role, http2, cluster, .. } = *listener;
-        ListenerContext { address, role, scheme, http2, cluster, setup: None }
+        let Listener { address, role, http2, field_names, cluster, .. } = *listener;
+        ListenerContext { address, role, scheme, http2, field_names, cluster, setup: None }
     }
 
     /// Field lines of this listener's responses over HTTP/1 and HTTP/2.

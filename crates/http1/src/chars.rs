@@ -18,6 +18,8 @@ pub(crate) const SCHEME: u8 = 16;
 pub(crate) const CHECKED: u8 = 32;
 /// A hexadecimal digit.
 pub(crate) const HEX: u8 = 64;
+/// A letter, a digit or a hyphen: see [`FieldNames::Plain`](crate::FieldNames::Plain).
+pub(crate) const PLAIN: u8 = 128;
 
 pub(crate) static CLASS: [u8; 256] = table();
 
@@ -57,6 +59,7 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
 const fn table() -> [u8; 256] {
     let mut table = [0u8; 256];
     mark(&mut table, b"!#$%&'*+-.^_`|~", TOKEN);
+    mark(&mut table, b"-", PLAIN);
     mark(&mut table, b"-._~!$&'()*+,;=:@/?%[]{}|^`", TARGET);
     mark(&mut table, b"-._~!$&'()*+,;=%", REG_NAME);
     mark(&mut table, b"+-.", SCHEME);
@@ -67,7 +70,7 @@ const fn table() -> [u8; 256] {
     while b < 256 {
         let byte = b as u8;
         if byte.is_ascii_alphanumeric() {
-            table[b] |= TOKEN | TARGET | REG_NAME | SCHEME;
+            table[b] |= TOKEN | TARGET | REG_NAME | SCHEME | PLAIN;
         }
         if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
             table[b] |= VALUE;

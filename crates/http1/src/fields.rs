@@ -7,14 +7,15 @@
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
 //! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
-//! only if bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list and
-//! no index but that of [`Fields::for_this_hop`].
+//! only if bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list
+//! and no index but that of [`Fields::for_this_hop`].
 
 use std::ops::Range;
 
 use crate::Name;
 use crate::hop::{self, EndToEnd};
 use crate::limits::FIELDS_CEILING;
+use crate::name::{is_one_variable, is_plain};
 
 /// The position of a field in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,8 @@ pub struct Scratch {
     pub(crate) count: usize,
     /// How many fields are set aside. Their spans come after the other `count`.
     pub(crate) aside: usize,
+    /// Some name is not plain, and the limits say that such fields are set aside.
+    pub(crate) is_odd: bool,
     pub(crate) index: Index,
 }
 
@@ -83,7 +86,13 @@ impl Scratch {
     pub const fn new() -> Scratch {
         const NOWHERE: Span =
             Span { name_start: 0, value_start: 0, value_len: 0, name_len: 0, name: Name::Other };
-        Scratch { spans: [NOWHERE; FIELDS_CEILING], count: 0, aside: 0, index: Index::EMPTY }
+        Scratch {
+            spans: [NOWHERE; FIELDS_CEILING],
+            count: 0,
+            aside: 0,
+            is_odd: false,
+            index: Index::EMPTY,
+        }
     }
 
     pub(crate) fn fields<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
@@ -91,15 +100,19 @@ impl Scratch {
         Fields { buf, spans, aside: &rest[..self.aside], index: &self.index }
     }
 
-    /// Sets the fields aside that Connection names and that it may name.
+    /// Sets the fields aside that the next recipient does not get: those that Connection names and
+    /// may name and, if the limits say so, those whose name is not plain.
     #[cold]
     #[inline(never)]
     pub(crate) fn set_aside(&mut self, buf: &[u8]) {
         if planted::is(planted::Bug::HopByHopPassedOn) {
             return;
         }
-        let fields = self.fields(buf);
-        let is_aside = |span: &&Span| hop::is_named(fields.at(span), &fields);
+        let (fields, is_odd) = (self.fields(buf), self.is_odd);
+        let is_aside = |span: &&Span| {
+            let field = fields.at(span);
+            (is_odd && !is_plain(field.name)) || hop::is_named(field, &fields)
+        };
         let aside: Vec<Span> = fields.spans.iter().filter(is_aside).copied().collect();
         let kept: Vec<Span> = fields.spans.iter().filter(|s| !is_aside(s)).copied().collect();
         debug_assert_eq!(kept.len() + aside.len(), self.count, "no field is lost");
@@ -254,6 +267,12 @@ impl<'b> Fields<'b> {
         self.all(name).flat_map(hop::tokens).any(|t| t.eq_ignore_ascii_case(token))
     }
 
+    /// The values of all fields of which a server may make the same variable: see
+    /// [`is_one_variable`](crate::is_one_variable).
+    pub fn of_variable<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
+        self.iter().filter(move |(other, _)| is_one_variable(name, other)).map(|(_, value)| value)
+    }
+
     /// The values of the fields with this name that Connection names (RFC 9110 section 7.6.1):
     /// they are for the recipient of this head, which must not pass them on.
     pub fn for_this_hop<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
@@ -262,7 +281,8 @@ impl<'b> Fields<'b> {
         fields.aside.iter().filter(is_it).map(move |span| fields.value_of(span))
     }
 
-    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1). They include Content-Length, because it describes the body in a
+    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1).
+    /// They include Content-Length, because it describes the body in a
     /// response to HEAD; a caller that changes the framing must leave it out.
     pub fn end_to_end(&self) -> EndToEnd<'b> {
         EndToEnd::new(*self)

@@ -56,10 +56,11 @@ pub use fields::{Field, Fields, Iter, Scratch};
 pub use framing::BodyKind;
 pub use hop::{EndToEnd, is_hop_by_hop, may_be_trailer, tokens};
 pub use limits::{
-    CONNECTION_OPTIONS_MAX, FIELDS_CEILING, HEAD_BYTES_CEILING, Limits, METHOD_BYTES_MAX,
+    CONNECTION_OPTIONS_MAX, FIELDS_CEILING, FieldNames, HEAD_BYTES_CEILING, Limits,
+    METHOD_BYTES_MAX,
 };
 pub use method::Method;
-pub use name::Name;
+pub use name::{Name, is_one_variable, is_plain};
 pub use reject::{Reject, RejectReason};
 pub use request::{Expectation, OwnedRequest, RequestHead, parse_request};
 pub use response::{OwnedResponse, ResponseHead, parse_response};

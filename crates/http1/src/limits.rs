@@ -40,6 +40,19 @@ pub struct Limits {
     pub extension_bytes_max: usize,
     /// The trailer section with its empty line (431).
     pub trailer_bytes_max: usize,
+    /// Which fields of a request there are.
+    pub names: FieldNames,
+}
+
+/// Which fields of a request there are, by their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldNames {
+    /// Those whose name has nothing but letters, digits and hyphens. All others are set aside,
+    /// because CGI (RFC 3875 section 4.1.18) and what resembles it read `X_A` and `X.A` as `X-A`.
+    Plain,
+    /// All.
+    #[default]
+    Any,
 }
 
 impl Limits {
@@ -52,6 +65,7 @@ impl Limits {
         chunk_line_bytes_max: 1024,
         extension_bytes_max: 16 * 1024,
         trailer_bytes_max: 8 * 1024,
+        names: FieldNames::Any,
     };
 
     /// The effective limit on the bytes of a head.

@@ -3,6 +3,8 @@
 //! A name is found by its length, its first and its last letter in a table without collisions (the
 //! build fails on one), then compared once, ignoring case (RFC 9110 section 5.1).
 
+use crate::chars::{self, PLAIN};
+
 macro_rules! names {
     ($($variant:ident = $spelling:literal,)*) => {
         /// A field name. [`Name::Other`] is every name that is not in the list.
@@ -86,6 +88,20 @@ names! {
     Link = "Link",
     Priority = "Priority",
     AltSvc = "Alt-Svc",
+}
+
+/// Whether a name has nothing but letters, digits and hyphens.
+pub fn is_plain(name: &[u8]) -> bool {
+    chars::all(name, PLAIN)
+}
+
+/// Whether a server may make the same variable of two names of fields. CGI makes `_` of `-` (RFC
+/// 3875 section 4.1.18), and some servers make it of every byte that no name of a variable has,
+/// such as `.`.
+pub fn is_one_variable(one: &[u8], other: &[u8]) -> bool {
+    let letter =
+        |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
+    one.len() == other.len() && one.iter().map(letter).eq(other.iter().map(letter))
 }
 
 /// A bit per name in a `u64`, one of them for `Other`.
@@ -192,6 +208,24 @@ mod tests {
             let longer = format!("{spelling}x");
             assert_ne!(Name::from_bytes(longer.as_bytes()), name);
             assert_ne!(Name::from_bytes(&spelling.as_bytes()[1..]), name);
+        }
+    }
+
+    /// A slow reading: a variable is the name with every other byte than a letter or a digit
+    /// replaced.
+    #[test]
+    fn names_that_cgi_cannot_tell_apart_are_one_variable() {
+        let variable = |name: &str| -> String {
+            let upper = name.to_ascii_uppercase();
+            upper.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+        };
+        let names = ["X-A", "x_a", "X.A", "x~a", "X--A", "X-B", "XA", "X-A-", "X0A", ""];
+        for (one, other) in names.iter().flat_map(|one| names.map(|other| (one, other))) {
+            let is_one = variable(one) == variable(other);
+            assert_eq!(is_one_variable(one.as_bytes(), other.as_bytes()), is_one, "{one} {other}");
+        }
+        for &name in Name::known() {
+            assert!(is_plain(name.as_str().as_bytes()), "{name:?}");
         }
     }
 

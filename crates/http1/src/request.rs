@@ -190,7 +190,7 @@ fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Met
     check_host(&fields, line.version)?;
     let body = body_kind(&fields, &line, limits)?;
     let options = hop::options(&fields)?;
-    if options.names_fields {
+    if options.names_fields || scratch.is_odd {
         scratch.set_aside(buf);
     }
     let expectation = expectation(&scratch.fields(buf), line.version);

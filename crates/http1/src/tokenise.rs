@@ -6,7 +6,8 @@
 
 use crate::diagnose;
 use crate::fields::{Scratch, Span};
-use crate::limits::{FIELDS_CEILING, Limits, NAME_BYTES_MAX};
+use crate::limits::{FIELDS_CEILING, FieldNames, Limits, NAME_BYTES_MAX};
+use crate::name::is_plain;
 use crate::{Name, RejectReason};
 
 /// Heads with at most this many fields are read in one pass with little memory to clear.
@@ -72,6 +73,7 @@ impl Scratch {
         let base = buf.as_ptr() as usize;
         let index = &mut self.index;
         index.clear();
+        let mut is_odd = false;
         for (at, (header, span)) in headers.iter().zip(&mut self.spans).enumerate() {
             let name = header.name.as_bytes();
             let name_start = name.as_ptr() as usize - base;
@@ -82,6 +84,8 @@ impl Scratch {
                 return Err(RejectReason::HeadTooLarge);
             }
             let id = Name::from_token(name);
+            // The known names are plain.
+            is_odd |= id == Name::Other && limits.names == FieldNames::Plain && !is_plain(name);
             *span = Span {
                 name_start: name_start as u32,
                 value_start: (header.value.as_ptr() as usize - base) as u32,
@@ -93,6 +97,7 @@ impl Scratch {
         }
         self.count = headers.len();
         self.aside = 0;
+        self.is_odd = is_odd;
         Ok(end)
     }
 }

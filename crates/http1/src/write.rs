@@ -160,6 +160,12 @@ pub fn trailer_lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> 
     lines
 }
 
+/// The same of a request: nor those whose name is not plain, which a server could take for a field
+/// that a rule concerns.
+pub fn request_trailers<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Vec<u8> {
+    trailer_lines(fields.filter(|(name, _)| crate::is_plain(name)))
+}
+
 /// A field as it was parsed.
 #[inline]
 pub fn parsed_field(out: &mut Vec<u8>, field: Field<'_>) {

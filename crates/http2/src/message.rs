@@ -448,6 +448,34 @@ mod tests {
         assert_eq!(get_with("te", "Trailers"), Ok(()));
     }
 
+    /// Browsers send each cookie in its own field.
+    #[test]
+    fn rfc9113_8_2_3_cookies_are_one_field_for_the_limit_on_fields() {
+        let push = |scratch: &mut Scratch, name: &[u8]| {
+            let append = |arena: &mut Vec<u8>| {
+                arena.extend_from_slice(name);
+                arena.extend_from_slice(b"a=b");
+                Ok(name.len())
+            };
+            scratch.push(4, 8_000, append).unwrap();
+            scratch.is_overfull()
+        };
+        let mut scratch = Scratch::new();
+        for _ in 0..100 {
+            assert!(!push(&mut scratch, b"cookie"));
+        }
+        for name in [b"x", b"y", b"z"] {
+            assert!(!push(&mut scratch, name));
+        }
+        assert!(!push(&mut scratch, b"cookie"));
+        assert!(push(&mut scratch, b"w"), "a fifth field");
+        scratch.clear();
+        let crumb_bytes = b"cookiea=b".len() + crate::limits::FIELD_OVERHEAD_BYTES;
+        let fits = 8_000 / crumb_bytes;
+        let overfull = (0..=fits).map(|_| push(&mut scratch, b"cookie")).collect::<Vec<_>>();
+        assert_eq!(overfull.iter().position(|full| *full), Some(fits), "their bytes count");
+    }
+
     #[test]
     fn rfc9113_8_2_3_cookies_are_joined() {
         let list: &[_] = &[("cookie", "a=b"), ("x", "1"), ("cookie", "c=d"), ("cookie", "e=f")];

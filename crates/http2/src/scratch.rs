@@ -8,7 +8,7 @@
 //! accepted, names are lower case, and values have no control byte but HTAB.
 
 use crate::error::Reason;
-use crate::hpack::name_index;
+use crate::hpack::{id, name_index};
 use crate::limits::{FIELD_OVERHEAD_BYTES, LIST_EXCESS_MAX};
 
 /// The position of a field.
@@ -28,6 +28,8 @@ pub struct Scratch {
     pub(crate) spans: Vec<Span>,
     /// The size of the list (RFC 9113 section 6.5.2) and its limits.
     pub(crate) size: usize,
+    /// Fields `cookie` after the first. They are joined, so they count as one field together.
+    crumbs: usize,
     /// A limit was exceeded: later fields are decoded and not stored.
     pub(crate) overflow: bool,
 }
@@ -35,7 +37,7 @@ pub struct Scratch {
 impl Scratch {
     /// An empty scratch; it grows to what the limits of its connections allow.
     pub const fn new() -> Scratch {
-        Scratch { arena: Vec::new(), spans: Vec::new(), size: 0, overflow: false }
+        Scratch { arena: Vec::new(), spans: Vec::new(), size: 0, crumbs: 0, overflow: false }
     }
 
     /// All fields of the block that was decoded last, with pseudo-fields and without any check.
@@ -48,6 +50,7 @@ impl Scratch {
         self.arena.clear();
         self.spans.clear();
         self.size = 0;
+        self.crumbs = 0;
         self.overflow = false;
     }
 
@@ -91,14 +94,19 @@ impl Scratch {
         if self.size > bytes_max.saturating_mul(LIST_EXCESS_MAX) {
             return Err(Reason::BlockTooLarge);
         }
-        if self.size > bytes_max || self.spans.len() == fields_max {
+        let is_crumb = span.id == id::COOKIE && self.spans.iter().any(|s| s.id == id::COOKIE);
+        let counted = self.spans.len() - self.crumbs;
+        let is_one_too_many = if is_crumb { false } else { counted == fields_max };
+        if self.size > bytes_max || is_one_too_many {
             self.overflow = true;
         }
         if self.overflow {
             self.arena.truncate(span.at as usize);
         } else {
             self.spans.push(span);
+            self.crumbs += usize::from(is_crumb);
         }
+        debug_assert!(self.spans.len() * FIELD_OVERHEAD_BYTES <= bytes_max, "crumbs have bytes");
         Ok(())
     }
 

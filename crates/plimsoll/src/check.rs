@@ -10,10 +10,13 @@ use crate::cli;
 /// Reads the file and all files that it names. Binds no address.
 pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
     match Settings::read(&flags.file) {
-        Ok(settings) => {
+        Ok(mut settings) => {
             let user = identity(&settings)?;
+            let without_address = server::look_up_names(&mut settings.config);
+            let warnings: Vec<String> =
+                settings.config.warnings().into_iter().chain(without_address).collect();
             if flags.json {
-                return output::print_json(&effects(flags, &settings));
+                return output::print_json(&effects(flags, &settings, &warnings));
             }
             let mut text = format!("{} is valid\n", flags.file.display());
             for (address, role) in listeners(&settings.config) {
@@ -40,7 +43,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             if let Some((name, uid, gid)) = user {
                 text.push_str(&format!("it would run as {name} (user {uid}, group {gid})\n"));
             }
-            for warning in settings.config.warnings() {
+            for warning in warnings {
                 text.push_str(&format!("warning: {warning}\n"));
             }
             output::print(text)
@@ -96,7 +99,7 @@ fn query_servers(config: &Config) -> impl Iterator<Item = (&'static str, String)
     servers.filter_map(|(name, server)| Some((name, server.as_ref()?.listen.to_string())))
 }
 
-fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
+fn effects(flags: &cli::Check, settings: &Settings, warnings: &[String]) -> serde_json::Value {
     let listen: Vec<_> = listeners(&settings.config)
         .map(|(address, role)| json!({ "address": address, "role": role }))
         .collect();
@@ -113,7 +116,7 @@ fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
             .map(|(protocol, address)| json!({ "protocol": protocol, "address": address }))
             .collect::<Vec<_>>(),
         "mistakes": [],
-        "warnings": settings.config.warnings(),
+        "warnings": warnings,
     })
 }
 

@@ -114,8 +114,9 @@ impl Plan {
             });
         };
         let path = std::path::absolute(path).map_err(misuse)?;
-        let settings = Settings::read(&path).map_err(misuse)?;
-        for warning in settings.config.warnings() {
+        let mut settings = Settings::read(&path).map_err(misuse)?;
+        let without_address = server::look_up_names(&mut settings.config);
+        for warning in settings.config.warnings().into_iter().chain(without_address) {
             eprintln!("plimsoll: {warning}");
         }
         let process = settings.process.clone();
@@ -154,10 +155,11 @@ fn read_again(file: Option<&(PathBuf, Settings)>) -> Result<(Config, Vec<String>
     let Some((path, now)) = file else {
         return Err("this server was started from flags, so there is no file to reload".to_owned());
     };
-    let then = Settings::read(path).map_err(|unusable| unusable.in_one_line())?;
+    let mut then = Settings::read(path).map_err(|unusable| unusable.in_one_line())?;
+    let without_address = server::look_up_names(&mut then.config);
     let waiting = now.only_at_restart(&then).into_iter();
     let notes = waiting.map(|key| format!("{key} keeps its value until a restart"));
-    let notes = notes.chain(then.config.warnings()).collect();
+    let notes = notes.chain(then.config.warnings()).chain(without_address).collect();
     Ok((then.config, notes))
 }
 
@@ -239,6 +241,9 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
         config.disk = Some(DiskConfig { verify: flags.disk_verify, ..disk });
     }
     config.log_format = flags.log_format.clone();
+    for warning in server::look_up_names(&mut config) {
+        eprintln!("plimsoll: {warning}");
+    }
     Ok(config)
 }
 

@@ -3,11 +3,17 @@
 //! The fields of a request are changed while it is written for the upstream. Those of a response
 //! are changed as soon as its head has come, before anything else reads it: the caching rules see
 //! the changed fields, and a stored response has them already, so that a hit does no extra work.
+//!
+//! A server that makes variables of fields, as CGI does, may take `X_A` and `X.A` for `X-A`. So a
+//! rule on a request's field concerns every field of which a server may make the same variable.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
-use http1::{Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, parse_response, write};
+use http1::{
+    Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, is_one_variable, parse_response,
+    write,
+};
 
 use config::{FieldRule, ForwardedFields};
 
@@ -45,15 +51,15 @@ impl<'e> Edits<'e> {
 
     fn keeps_this(&self, name: &[u8]) -> bool {
         let ours = self.forwarded == ForwardedFields::XForwarded
-            && X_FORWARDED.iter().any(|one| name.eq_ignore_ascii_case(one));
-        !ours && !self.rules.iter().any(|rule| replaces(rule, name))
+            && X_FORWARDED.iter().any(|one| is_one_variable(name, one));
+        !ours && !self.rules.iter().any(|rule| replaces(rule, name, is_one_variable))
     }
 
     /// Appends the new fields.
     pub fn append(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
         self.append_forwarded(out, head);
         for rule in &*self.rules {
-            let has = |name: &str| head.fields.values(name.as_bytes()).next().is_some();
+            let has = |name: &str| head.fields.of_variable(name.as_bytes()).next().is_some();
             append_rule(out, rule, has);
         }
     }
@@ -104,10 +110,10 @@ impl<'e> Edits<'e> {
 
 const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"];
 
-/// Whether received fields of this name are dropped.
-fn replaces(rule: &FieldRule, name: &[u8]) -> bool {
+/// Whether received fields of this name are dropped. `is_it` compares it with the name of the rule.
+fn replaces(rule: &FieldRule, name: &[u8], is_it: impl Fn(&[u8], &[u8]) -> bool) -> bool {
     match rule {
-        FieldRule::Set(of, _) | FieldRule::Remove(of) => name.eq_ignore_ascii_case(of.as_bytes()),
+        FieldRule::Set(of, _) | FieldRule::Remove(of) => is_it(name, of.as_bytes()),
         FieldRule::Add(..) | FieldRule::Default(..) => false,
     }
 }
@@ -135,7 +141,7 @@ impl ResponseRules {
 
     /// Whether a trailer is passed on.
     pub fn keeps(&self, name: &[u8]) -> bool {
-        !self.0.iter().any(|rule| replaces(rule, name))
+        !self.0.iter().any(|rule| replaces(rule, name, <[u8]>::eq_ignore_ascii_case))
     }
 
     /// The changed head; `None` if nothing changes.
@@ -154,7 +160,7 @@ impl ResponseRules {
             out[..8].copy_from_slice(b"HTTP/1.0");
         }
         for field in head.fields.fields() {
-            if !self.0.iter().any(|rule| replaces(rule, field.name())) {
+            if self.keeps(field.name()) {
                 write::parsed_field(&mut out, field);
             }
         }
@@ -209,6 +215,54 @@ mod tests {
         }
         assert_eq!(changed.head().status, status);
         Some(out)
+    }
+
+    /// What a CGI script would read of a request after the changes.
+    fn variables(rules: &[FieldRule], forwarded: ForwardedFields, fields: &str) -> Vec<String> {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let mut scratch = Scratch::new();
+        let head = http1::parse_request(bytes.as_bytes(), &mut scratch, &Limits::default());
+        let head = head.unwrap().unwrap();
+        let peer = "192.0.2.1:1".parse().unwrap();
+        let edits = Edits::new((rules.into(), forwarded), peer, (Scheme::Http, b"a"));
+        let mut out = Vec::new();
+        for field in head.fields.fields().filter(|field| edits.keeps(field.name())) {
+            write::parsed_field(&mut out, field);
+        }
+        edits.append(&mut out, &head);
+        let text = String::from_utf8(out).unwrap();
+        let variable = |line: &str| {
+            let (name, value) = line.split_once(": ").unwrap();
+            let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+            format!("{}={value}", name.to_ascii_uppercase().replace(|c| letter(c) == '_', "_"))
+        };
+        let mut all: Vec<String> = text.lines().map(variable).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_rule_concerns_each_field_that_cgi_takes_for_its_own() {
+        let rules = [
+            FieldRule::Remove("X-Admin".into()),
+            FieldRule::Set("X-Remote-User".into(), "guest".into()),
+            FieldRule::Default("X-Level".into(), "0".into()),
+        ];
+        let odd = "X_Admin: 1\r\nx.admin: 1\r\nX_Remote_User: root\r\nX-Remote.User: root\r\n\
+                   X_LEVEL: 3\r\nX_Forwarded_For: 10.0.0.1\r\nX_Other: 1\r\n";
+        let found = variables(&rules, ForwardedFields::XForwarded, odd);
+        assert_eq!(
+            found,
+            [
+                "HOST=a",
+                "X_FORWARDED_FOR=192.0.2.1",
+                "X_FORWARDED_HOST=a",
+                "X_FORWARDED_PROTO=http",
+                "X_LEVEL=3",
+                "X_OTHER=1",
+                "X_REMOTE_USER=guest",
+            ]
+        );
     }
 
     #[test]

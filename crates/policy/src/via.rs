@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http1::{Fields, Name, RequestHead, Version, tokens};
+use http1::{Field, Fields, Name, RequestHead, Version, tokens};
 use store::KeyHasher;
 
 use config::{ClientField, Forward, Role, Via};
@@ -98,11 +98,16 @@ impl<'e> ClientFields<'e> {
         }
     }
 
-    /// Whether a received field of this name is replaced.
-    pub fn replaces(&self, name: Name) -> bool {
-        match name {
+    /// Whether a received field is replaced. A server may take `X_Forwarded_For` for
+    /// `X-Forwarded-For`, so it gets neither from the client.
+    pub fn replaces(&self, field: Field<'_>) -> bool {
+        match field.id() {
             Name::XForwardedFor => self.x_forwarded_for != ClientField::Off,
             Name::Forwarded => self.forwarded != ClientField::Off,
+            Name::Other => {
+                self.x_forwarded_for != ClientField::Off
+                    && http1::is_one_variable(field.name(), b"X-Forwarded-For")
+            }
             _ => false,
         }
     }

@@ -289,7 +289,7 @@ impl<'w> Making<'w> {
         let (authority, path) = url.split_at(at);
         for (role, scheme) in REALMS {
             let realm = Realm { role, scheme };
-            if !is_served((&self.worker, &self.snapshot), realm, authority, path) {
+            if !is_served((self.worker, &self.snapshot), realm, authority, path) {
                 continue;
             }
             let uri = self.worker.cache.uri_key(StoredUri::new(realm, authority, path));

@@ -182,7 +182,7 @@ impl Registry {
         let state = kept(&self.servers, key, || ServerState::new(addresses()));
         let (host, port) = origin.host_and_port(origin.default_port());
         let is_name = dns::literal(host).is_none();
-        if !is_name {
+        if !is_name || state.addresses().is_empty() {
             state.set_addresses(addresses());
         }
         Member {

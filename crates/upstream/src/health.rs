@@ -171,7 +171,8 @@ fn final_status(core: &Upstreams, got: &mut Vec<u8>) -> Result<Option<u16>, Faul
 }
 
 /// Resolves the servers with names. The resolver answers from its cache while the entry is valid,
-/// and refreshes it shortly before it expires. Old addresses are used until there are new ones.
+/// and refreshes it shortly before it expires. Old addresses are used until there are new ones. A
+/// server whose name has had no address yet is down until it has.
 fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
     for (at, member) in group.members.iter().enumerate() {
         let Some((host, port)) = member.name.clone() else { continue };
@@ -183,7 +184,11 @@ fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
             match found {
                 Ok(addresses) if *addresses != *state.addresses() => {
                     tracing::debug!(host, ?addresses, "an upstream server has moved");
-                    state.set_addresses(addresses);
+                    if state.set_addresses(addresses) {
+                        tracing::warn!(host, "an upstream server's name has an address now");
+                        // The server can take waiting requests now.
+                        group.shared.queue.call_all();
+                    }
                 }
                 Ok(_) => {}
                 Err(fault) => tracing::debug!(host, %fault, "old addresses go on"),

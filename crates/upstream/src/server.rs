@@ -19,6 +19,8 @@ pub(super) struct ServerState {
     pub(super) outstanding: AtomicU32,
     /// Its health check says that it is down.
     down: AtomicBool,
+    /// Its name has had no address yet.
+    unresolved: AtomicBool,
     /// It gets no requests until then, in nanoseconds of the clock.
     ejected_until: AtomicU64,
     /// Failed requests since the last success.
@@ -59,6 +61,7 @@ impl ServerState {
         ServerState {
             outstanding: AtomicU32::new(0),
             down: AtomicBool::new(false),
+            unresolved: AtomicBool::new(addresses.is_empty()),
             ejected_until: AtomicU64::new(NEVER),
             failures: AtomicU32::new(0),
             ejections: AtomicU32::new(0),
@@ -73,8 +76,11 @@ impl ServerState {
         Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn set_addresses(&self, addresses: Arc<[SocketAddr]>) {
+    /// True if it had none before, so that requests can go to it now.
+    pub(super) fn set_addresses(&self, addresses: Arc<[SocketAddr]>) -> bool {
+        let has_some = !addresses.is_empty();
         *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        has_some && self.unresolved.swap(false, Relaxed)
     }
 
     pub(super) fn outstanding(&self) -> u32 {
@@ -93,8 +99,9 @@ impl ServerState {
         taken
     }
 
+    /// Its health check says so, or its name has had no address yet.
     pub(super) fn is_down(&self) -> bool {
-        self.down.load(Relaxed)
+        self.down.load(Relaxed) || self.unresolved.load(Relaxed)
     }
 
     pub(super) fn is_ejected(&self, now: Instant) -> bool {
@@ -145,7 +152,7 @@ impl ServerState {
             self.figures.checks_failed.fetch_add(1, Relaxed);
         }
         let contrary = &self.check.contrary;
-        if well != self.is_down() {
+        if well != self.down.load(Relaxed) {
             contrary.store(0, Relaxed);
             return false;
         }

@@ -62,7 +62,15 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
         "server",
         &[
             &["call", "change", "control", "descriptors", "limits", "log_to", "start_error"],
-            &["listening", "locks", "metrics_text", "purge_api", "queries", "sockets"],
+            &[
+                "listening",
+                "locks",
+                "metrics_text",
+                "name_lookups",
+                "purge_api",
+                "queries",
+                "sockets",
+            ],
             &["our_digest", "peer_digests"],
             &["core_task", "process"],
             &["dashboard"],

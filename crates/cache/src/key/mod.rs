@@ -158,7 +158,7 @@ impl KeySettings {
     pub fn resembles(&self, name: &[u8]) -> Option<&'static str> {
         let device = self.device.then_some(("device", DEVICE_FIELD.as_bytes()));
         let own = || self.fields.iter().map(|field| ("key_fields", &**field)).chain(device);
-        let (setting, _) = own().find(|(_, field)| are_one_variable(field, name))?;
+        let (setting, _) = own().find(|(_, field)| http1::is_one_variable(field, name))?;
         let is_own = own().any(|(_, field)| field.eq_ignore_ascii_case(name));
         (!is_own).then_some(setting)
     }
@@ -287,14 +287,6 @@ impl KeyParts<'_> {
             sink(piece);
         });
     }
-}
-
-/// Whether a server makes the same variable of two names of fields. CGI makes `_` of `-`, and some
-/// servers make it of every byte that no name of a variable has, such as `.`.
-fn are_one_variable(one: &[u8], other: &[u8]) -> bool {
-    let letter =
-        |byte: &u8| if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'_' };
-    one.iter().map(letter).eq(other.iter().map(letter))
 }
 
 /// Whether `is_wanted` is true for a cookie with one of these names, as `name=value` (RFC 6265,

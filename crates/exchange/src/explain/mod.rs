@@ -34,7 +34,7 @@ pub async fn explained(
 ) -> Result<Explained, String> {
     let snapshot = worker.snapshot();
     let question = question::Question::of(query, &snapshot)?;
-    let head = question.parsed(&worker.io.limits().http)?;
+    let head = question.parsed(&worker.io.limits())?;
     Ok(decide::explained(worker, snapshot, &question, head.head()).await)
 }
 

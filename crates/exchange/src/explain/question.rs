@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use core_io::LimitsInForce;
 use http1::{OwnedRequest, Scheme, Scratch};
 
 use crate::listener::ListenerContext;
@@ -58,8 +59,8 @@ impl Question {
     }
 
     /// The request as the parser returns it.
-    pub(super) fn parsed(&self, limits: &http1::Limits) -> Result<OwnedRequest, String> {
-        let bytes = self.bytes();
+    pub(super) fn parsed(&self, limits: &LimitsInForce) -> Result<OwnedRequest, String> {
+        let (bytes, limits) = (self.bytes(), limits.http_with(self.listener.field_names));
         match http1::parse_request(&bytes, &mut Scratch::new(), limits) {
             Ok(Some(head)) => Ok(head.detach()),
             Ok(None) => Err("a header is not one line".to_owned()),

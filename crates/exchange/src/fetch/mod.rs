@@ -210,7 +210,7 @@ impl Forwarding<'_> {
                 Name::ProxyAuthorization => true,
                 Name::MaxForwards => forwards.is_some(),
                 Name::AcceptEncoding if for_identity => true,
-                name if client_fields.replaces(name) => true,
+                _ if client_fields.replaces(field) => true,
                 _ if own.as_ref().is_some_and(|own| own.replaces(field.name())) => true,
                 _ => is_ours && caching::is_condition_or_range(field.name()),
             };

@@ -1,8 +1,9 @@
 //! What well-formed messages mean, by section of RFC 9112 and RFC 9110.
 
 use http1::{
-    BodyDecoder, BodyKind, Expectation, Limits, Method, Name, OwnedRequest, OwnedResponse, Scratch,
-    Step, Target, Truncated, Version, parse_request, parse_response, trailer_fields, write,
+    BodyDecoder, BodyKind, Expectation, FieldNames, Limits, Method, Name, OwnedRequest,
+    OwnedResponse, Scratch, Step, Target, Truncated, Version, parse_request, parse_response,
+    trailer_fields, write,
 };
 
 fn request(head: &str) -> OwnedRequest {
@@ -256,6 +257,26 @@ fn rfc9110_7_6_1_a_field_that_connection_names_is_in_no_list() {
     let owned = response("HTTP/1.1 200 OK\r\nConnection: etag, vary\r\nETag: x\r\nVary: a\r\n\r\n");
     assert!(!owned.head().fields.has(Name::Etag));
     assert!(owned.head().fields.has(Name::Vary), "it is for all recipients");
+}
+
+/// CGI, WSGI and PHP read `X_A`, and some of them `X.A`, as `X-A`.
+#[test]
+fn rfc3875_4_1_18_fields_with_other_names_are_set_aside_if_the_limits_say_so() {
+    let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-A: 2\r\nx.a: 3\r\nX~A: 4\r\nX!a: 5\r\n\
+                Content_Length: 7\r\nX-9: 6\r\n\r\n";
+    let mut limits = Limits::default();
+    assert_eq!(request(text).head().fields.len(), 8, "by default there are all");
+    limits.names = FieldNames::Plain;
+    let mut scratch = Scratch::new();
+    let head = parse_request(text.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
+    let names: Vec<_> = head.fields.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, [&b"Host"[..], b"X-A", b"X-9"]);
+    assert_eq!(head.body(), BodyKind::None);
+    // Of a response, every field stays.
+    let owned = response("HTTP/1.1 200 OK\r\nX_A: 1\r\n\r\n");
+    assert_eq!(owned.head().fields.values(b"X_A").count(), 1);
+    let trailers = [(&b"X-A"[..], &b"1"[..]), (b"X_A", b"2"), (b"Host", b"b")];
+    assert_eq!(write::request_trailers(trailers.into_iter()), b"X-A: 1\r\n");
 }
 
 /// Without them a recipient would read another request, or another length of it.

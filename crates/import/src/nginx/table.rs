@@ -153,7 +153,10 @@ const TABLE: &[(&str, Becomes)] = &[
         "server_name_in_redirect absolute_redirect port_in_redirect",
         Nothing("a redirect has the URL of its route"),
     ),
-    ("underscores_in_headers", Nothing("all names of fields are passed on")),
+    (
+        "underscores_in_headers",
+        Nothing("`field_names = \"any\"` in `[[listen]]` keeps such fields"),
+    ),
     ("ignore_invalid_headers", Nothing("invalid fields are refused")),
     ("open_file_cache log_not_found", Nothing("files are not served")),
     ("error_log", Nothing("messages go to stderr")),

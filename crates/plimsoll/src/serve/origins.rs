@@ -3,7 +3,7 @@
 //! The server starts all the same, because an origin may start later. The attempt is made on a
 //! thread beside the cores, once, and sends nothing.
 
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use server::Origin;
@@ -23,8 +23,8 @@ pub(super) fn try_in_background(origins: Vec<String>) {
 fn hint(url: &str) -> Option<String> {
     let origin = Origin::from_url(url).ok()?;
     let mut last = None;
-    for address in &origin.addresses {
-        match TcpStream::connect_timeout(address, PATIENCE) {
+    for address in origin.host_and_port(origin.default_port()).to_socket_addrs().ok()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
             Ok(_) => return None,
             Err(error) => last = Some(error),
         }

@@ -6,9 +6,9 @@
 //!                                                          deny_     resolve to   just these
 //! ```
 //!
-//! A host is read once, by [`dns::Host`]: what is neither an address nor a name is refused. A domain
-//! is judged by the name that is looked up, which search domains may have completed, and an address
-//! by what a connection to it reaches, so that no other spelling passes a rule.
+//! A host is read once, by [`dns::Host`]: what is neither an address nor a name is refused. A
+//! domain is judged by the name that is looked up, which search domains may have completed, and an
+//! address by what a connection to it reaches, so that no other spelling passes a rule.
 //!
 //! Rules judge the resolved addresses: those that a name resolves to are filtered, and only the
 //! remaining ones are connected to, so that a name which resolves to another address the next time

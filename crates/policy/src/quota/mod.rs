@@ -281,7 +281,7 @@ impl Quotas {
             By::All => Some(0),
             By::Network => Some(self.key_of_network(quota, who.peer)),
             By::User => who.user.map(key),
-            By::Field(name) => who.head.fields.values(name.as_bytes()).next().map(key),
+            By::Field(name) => who.head.fields.of_variable(name.as_bytes()).next().map(key),
             By::Route => {
                 let is_reverse = who.role == Role::Reverse;
                 let chosen = is_reverse.then(|| who.routes.find(who.reading).ok()).flatten();

@@ -7,7 +7,7 @@ use std::io;
 
 use core_io::CoreIo;
 use core_io::piped;
-use http1::write::trailer_lines;
+use http1::write::request_trailers;
 use http1::{BodyDecoder, Expectation, RequestHead, trailer_fields};
 use outcome::Fault;
 use runtime::fs::SharedPages;
@@ -94,7 +94,7 @@ impl client::RequestBody for RequestBody<'_> {
     }
 
     fn trailers(&mut self) -> Vec<u8> {
-        trailer_lines(trailer_fields(self.decoder.trailers().unwrap_or_default()))
+        request_trailers(trailer_fields(self.decoder.trailers().unwrap_or_default()))
     }
 
     fn bytes_used(&self) -> u64 {

@@ -476,8 +476,10 @@ impl Turn<'_> {
                 return self.flush(output, None, Close::No);
             }
             let named = panics::Serving::received(input);
+            let limits = self.worker.io.limits();
+            let limits = limits.http_with(self.from.listener.field_names);
             let parsed = self.worker.io.with_scratch(|scratch| {
-                match http1::parse_request(input, scratch, &self.worker.io.limits().http) {
+                match http1::parse_request(input, scratch, limits) {
                     Ok(None) => Ok(None),
                     Ok(Some(head)) => {
                         Ok(Some((self.answer_at_once(&head, output), head.head_bytes)))

@@ -30,7 +30,7 @@ use cache::Look;
 use cache::stored::{Connection, Use};
 use core_io::limits::OUTPUT_BYTES_MAX;
 use core_io::{Buffers, CoreIo};
-use http1::write::{self, trailer_lines};
+use http1::write::{self, request_trailers};
 use http1::{
     BodyKind, Expectation, Method, OwnedRequest, Reject, RejectReason, RequestHead, Scheme, Version,
 };
@@ -409,7 +409,7 @@ impl Link {
                 },
                 Event::Trailers { stream, fields } => {
                     if let Some(found) = find(streams, stream) {
-                        found.trailers = trailer_lines(fields.iter());
+                        found.trailers = request_trailers(fields.iter());
                         found.is_complete = true;
                         wake(&mut found.body_waker);
                     }
@@ -441,7 +441,8 @@ impl Link {
 
     /// Answers a request at once, or begins an exchange.
     fn request(self: &Rc<Link>, stream: StreamId, text: &[u8], end_stream: bool) {
-        let later = now_or_later(&self.worker.io, text, Version::Http2, |head| {
+        let names = self.listener.field_names;
+        let later = now_or_later((&self.worker.io, names), text, Version::Http2, |head| {
             end_stream && self.answer_at_once(stream, head)
         });
         match later {

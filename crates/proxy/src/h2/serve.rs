@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use core_io::{CoreIo, panics};
-use http1::{Expectation, Method, OwnedRequest, Reject, RequestHead, Version};
+use http1::{Expectation, FieldNames, Method, OwnedRequest, Reject, RequestHead, Version};
 use outcome::Refusal;
 
 use super::body::RequestBody;
@@ -17,24 +17,25 @@ use exchange::step::Ending;
 /// Parses a head that was written for HTTP/1, and answers it at once if that can be done. Returns
 /// the request if it is to be served by an exchange.
 pub(crate) fn now_or_later(
-    io: &CoreIo,
+    (io, names): (&CoreIo, FieldNames),
     text: &[u8],
     version: Version,
     answer_at_once: impl FnOnce(&RequestHead<'_>) -> bool,
 ) -> Result<Option<OwnedRequest>, Reject> {
     let named = panics::Serving::received(text);
-    let later =
-        io.with_scratch(|scratch| match http1::parse_request(text, scratch, &io.limits().http) {
-            Ok(Some(head)) => {
-                let head = head.over(version);
-                match answer_at_once(&head) {
-                    true => Ok(None),
-                    false => Ok(Some(head.detach())),
-                }
+    let limits = io.limits();
+    let limits = limits.http_with(names);
+    let later = io.with_scratch(|scratch| match http1::parse_request(text, scratch, limits) {
+        Ok(Some(head)) => {
+            let head = head.over(version);
+            match answer_at_once(&head) {
+                true => Ok(None),
+                false => Ok(Some(head.detach())),
             }
-            Ok(None) => unreachable!("the head was written whole"),
-            Err(reject) => Err(reject),
-        });
+        }
+        Ok(None) => unreachable!("the head was written whole"),
+        Err(reject) => Err(reject),
+    });
     named.done();
     later
 }

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use cache::Look;
 use cache::stored::{Connection as Keeping, Use};
 use core_io::held::HeldBytes;
-use http1::write::trailer_lines;
+use http1::write::request_trailers;
 use http1::{Method, OwnedRequest, RequestHead, Scheme, Version};
 use http2::Bucket;
 use http3::{Control, Error, ErrorCode, Event, Limits, Priority, Reason, Scope, UniStream, write};
@@ -579,7 +579,8 @@ impl Link {
 
     /// Answers a request at once, or begins an exchange.
     fn request(self: &Rc<Link>, id: StreamId, text: &[u8], end_stream: bool) {
-        let later = now_or_later(&self.worker.io, text, Version::Http3, |head| {
+        let names = self.listener.field_names;
+        let later = now_or_later((&self.worker.io, names), text, Version::Http3, |head| {
             end_stream && !self.is_early() && self.answer_at_once(id, head)
         });
         match later {
@@ -809,7 +810,7 @@ impl State {
             stream.rest = input.slice(received.consumed..);
             match received.event {
                 Some(Event::Data(bytes)) => content.extend_from_slice(bytes),
-                Some(Event::Trailers(fields)) => stream.trailers = trailer_lines(fields.iter()),
+                Some(Event::Trailers(fields)) => stream.trailers = request_trailers(fields.iter()),
                 Some(Event::End) => stream.is_complete = true,
                 _ => {}
             }

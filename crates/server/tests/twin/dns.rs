@@ -430,3 +430,30 @@ fn lookups_have_a_limit_and_the_oldest_makes_room() {
         assert_eq!(rule("after.example").await.0, 504);
     });
 }
+
+/// It is down until then, and the others of its group serve.
+#[test]
+fn a_server_whose_name_has_no_address_yet_is_used_once_it_has_one() {
+    let config = || {
+        let named = |authority: &str| OriginUrl {
+            authority: authority.into(),
+            addresses: Vec::new(),
+            tls: None,
+        };
+        let name_servers = NameServers::At(vec![address(SERVER)]);
+        let groups = vec![Group::of("g", [named("site.example:80")])];
+        Config { name_servers, groups, ..reverse() }
+    };
+    // One of the datagrams that are counted on would be lost.
+    each_way_tcp(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let mut client = Client::new().await;
+        let got = client.get("/a?size=9&cc=no-store", "").await;
+        assert_eq!(got.status, 503);
+        assert!(got.field("proxy-status").unwrap().contains("upstream-down"));
+        server.resolves("site.example", &[2], 30);
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(client.get("/b?size=9&cc=no-store", "").await.status, 200);
+        assert_eq!(world.origin.seen.borrow().len(), 1);
+    });
+}

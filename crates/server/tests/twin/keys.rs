@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use config::{
-    Action, CookiesSent, FieldRule, Group, Host, KeySettings, Lifetime, Path, Pattern, Query, Route,
+    Action, CookiesSent, FieldNames, FieldRule, Group, Host, KeySettings, Lifetime, Path, Pattern,
+    Query, Route,
 };
 use exchange::explain::Explained;
 use runtime::time::sleep;
@@ -240,37 +241,83 @@ fn a_field_that_connection_names_is_in_no_key() {
     });
 }
 
+/// Reverse listeners drop the fields that an origin could take for others, unless they are kept.
+fn with_all_fields(mut config: Config) -> Config {
+    for listener in &mut config.listeners {
+        listener.field_names = FieldNames::Any;
+    }
+    config
+}
+
+#[test]
+fn a_reverse_listener_drops_fields_that_an_origin_takes_for_others() {
+    let config = || {
+        let mut config = with(|route| {
+            route.request = vec![
+                FieldRule::Remove("X-Admin".into()),
+                FieldRule::Set("X-Remote-User".into(), "guest".into()),
+            ];
+        });
+        config.groups[0].forwarded = config::ForwardedFields::XForwarded;
+        config
+    };
+    let target = "/f?cc=no-store&size=9";
+    let odd = "X_Admin: 1\r\nx.admin: 1\r\nX_Remote_User: root\r\nX_Forwarded_For: 10.9.9.9\r\n\
+               X_Free: 1\r\n";
+    let names = ["x_admin", "x.admin", "x-admin", "x_remote_user", "x_forwarded_for", "x_free"];
+    each_way(config, async |world: Rc<World>| {
+        assert_eq!(get(target, odd).await.status, 200);
+        let sent = world.origin.last();
+        assert_eq!(names.map(|name| sent.field(name)), [None; 6]);
+        assert_eq!(sent.field("x-remote-user"), Some("guest"));
+        assert!(!sent.field("x-forwarded-for").unwrap().contains("10.9.9.9"));
+    });
+    each_way(
+        || with_all_fields(config()),
+        async |world: Rc<World>| {
+            assert_eq!(get(target, odd).await.status, 200);
+            let sent = world.origin.last();
+            assert_eq!(names[..5].iter().find_map(|name| sent.field(name)), None);
+            assert_eq!(sent.field("x_free"), Some("1"), "no rule concerns it");
+            assert_eq!(sent.field("x-remote-user"), Some("guest"));
+        },
+    );
+}
+
 /// An origin that makes variables of fields takes `X_Country` for `X-Country`. The first would not
 /// be in the key, and so the answer to it would be everyone's.
 #[test]
 fn a_field_that_resembles_one_of_the_key_is_not_sent() {
     let target = "/u?cc=max-age=600&size=90";
-    each_way(by_parts, async |world: Rc<World>| {
-        let fields = "X_Country: FR\r\nx_device-class: tablet\r\nX_Other: 1\r\n\
+    each_way(
+        || with_all_fields(by_parts()),
+        async |world: Rc<World>| {
+            let fields = "X_Country: FR\r\nx_device-class: tablet\r\nX_Other: 1\r\n\
                       X.Country: FR\r\nX+Country: FR\r\nX!Country: FR\r\n";
-        assert!(!is_hit(&get(target, fields).await));
-        let sent = world.origin.last();
-        let names = ["x_country", "x-country", "x.country", "x+country", "x!country"];
-        assert_eq!(names.map(|name| sent.field(name)), [None; 5]);
-        assert_eq!((sent.field("x_device-class"), sent.field("x_other")), (None, Some("1")));
-        assert_eq!(sent.field("x-device-class"), Some("desktop"));
-        assert!(is_hit(&get(target, "").await));
-        // Not with what is passed on, either; and the field itself is sent.
-        let post = format!(
-            "POST {target} HTTP/1.1\r\nHost: site\r\nX_Country: FR\r\nX-Country: DE\r\n\
+            assert!(!is_hit(&get(target, fields).await));
+            let sent = world.origin.last();
+            let names = ["x_country", "x-country", "x.country", "x+country", "x!country"];
+            assert_eq!(names.map(|name| sent.field(name)), [None; 5]);
+            assert_eq!((sent.field("x_device-class"), sent.field("x_other")), (None, Some("1")));
+            assert_eq!(sent.field("x-device-class"), Some("desktop"));
+            assert!(is_hit(&get(target, "").await));
+            // Not with what is passed on, either; and the field itself is sent.
+            let post = format!(
+                "POST {target} HTTP/1.1\r\nHost: site\r\nX_Country: FR\r\nX-Country: DE\r\n\
              Content-Length: 2\r\n\r\nhi"
-        );
-        Client::new().await.ask(post.as_bytes()).await;
-        let sent = world.origin.last();
-        assert_eq!((sent.field("x_country"), sent.field("x-country")), (None, Some("DE")));
-        let Some(explained) = explain(target, "&header=X_Country:FR").await else { return };
-        let effect = |setting: &str| {
-            let of = explained.settings.iter().find(|of| of.key.ends_with(setting));
-            of.map(|of| of.effect.clone())
-        };
-        let not_sent = "not sent: X_Country, which is not the field";
-        assert_eq!(effect("key_fields").as_deref(), Some(not_sent));
-    });
+            );
+            Client::new().await.ask(post.as_bytes()).await;
+            let sent = world.origin.last();
+            assert_eq!((sent.field("x_country"), sent.field("x-country")), (None, Some("DE")));
+            let Some(explained) = explain(target, "&header=X_Country:FR").await else { return };
+            let effect = |setting: &str| {
+                let of = explained.settings.iter().find(|of| of.key.ends_with(setting));
+                of.map(|of| of.effect.clone())
+            };
+            let not_sent = "not sent: X_Country, which is not the field";
+            assert_eq!(effect("key_fields").as_deref(), Some(not_sent));
+        },
+    );
 }
 
 #[test]
