@@ -223,8 +223,10 @@ impl<'w> Server<'w> {
             }
             send(&socket, &out, from).await;
         };
-        runtime::spawn(async move { drop(runtime::race(answering, share.evicted()).await) })
-            .detach();
+        let answered = async move {
+            runtime::race(answering, share.evicted()).await;
+        };
+        runtime::spawn(answered).detach();
     }
 
     /// Writes the answer, or nothing.
