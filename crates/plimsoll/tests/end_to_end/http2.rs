@@ -2,8 +2,8 @@
 //!
 //! The origin keeps what it receives ([`recorder`]). Requests that no program would send are in
 //! [`attacks`], tunnels in [`tunnels`], clients that hold or cost too much in [`holding`], what
-//! becomes of connections in [`connection`], peers that measure by PINGs in [`pings`], and the clients
-//! of other languages in [`clients`].
+//! becomes of connections in [`connection`], peers that measure by PINGs in [`pings`], and the
+//! clients of other languages in [`clients`].
 
 mod attacks;
 mod client;

@@ -346,7 +346,7 @@ mod tests {
         simulated(async || {
             let verifying = Verifying::default();
             let client = IpAddr::from([192, 0, 2, 1]);
-            let Ok(turn) = verifying.turn(client).await else { panic!("nobody waits") };
+            let Ok(turn) = verifying.turn(client).await else { panic!("no other one has it") };
             let cx = Context::from_waker(Waker::noop());
             let Ok(first) = verifying.wait_in_line(ClientNetwork::of(client)) else { panic!() };
             let Ok(second) = verifying.wait_in_line(ClientNetwork::of(client)) else { panic!() };

@@ -36,6 +36,7 @@ use outcome::Refusal;
 use runtime::Either;
 use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
+use transport::shares::Share;
 
 use super::body::RequestBody;
 use super::client::{ClientStream, linger};
@@ -220,9 +221,19 @@ struct Kept {
     same_head: bool,
     /// A request has come, so that the protocol is decided.
     is_decided: bool,
+    /// What they count for, while they are the beginning of a head.
+    share: Option<Box<Share>>,
 }
 
 impl Kept {
+    /// The bytes are the beginning of a head.
+    #[cold]
+    fn hold(&mut self, bytes: Vec<u8>, io: &CoreIo, client: SocketAddr) {
+        let share = self.share.get_or_insert_with(|| Box::new(io.heads.share(client.ip())));
+        share.set(bytes.len() as u64);
+        self.bytes = Some(Box::new(bytes));
+    }
+
     fn put(&mut self, bytes: Vec<u8>) {
         self.same_head = false;
         self.unparsed = !bytes.is_empty();
@@ -299,7 +310,11 @@ impl Idle {
             let has_arrived = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
             return Poll::Ready(if has_arrived { Waited::Readable } else { Waited::Over });
         }
-        if io.takes_room_of(self.since, peer.ip()) {
+        let mut takes_memory = || match &kept.share {
+            None => false,
+            Some(share) => share.poll_evicted(cx).is_ready(),
+        };
+        if io.takes_room_of(self.since, peer.ip()) || takes_memory() {
             return Poll::Ready(Waited::Over);
         }
         // A connection stays with its task, so a timer that is set wakes the right one.
@@ -489,7 +504,7 @@ impl Turn<'_> {
             named.done();
             match parsed {
                 Ok(None) => {
-                    kept.bytes = Some(Box::new(input.to_vec()));
+                    kept.hold(input.to_vec(), &self.worker.io, self.from.peer);
                     return self.flush(output, None, Close::No);
                 }
                 Err(_) if self.may_be_http2(input, kept) => {
@@ -506,6 +521,7 @@ impl Turn<'_> {
                 }
                 Ok(Some((answered, used))) => {
                     (kept.same_head, kept.is_decided) = (false, true);
+                    kept.share = None;
                     input = &input[used..];
                     match answered {
                         Answered::Whole { keep: true }

@@ -167,6 +167,17 @@ fn silent_connections_of_strangers_keep_no_other_out() {
     }
 }
 
+/// As much as each may send before its head is whole: 90 MiB in all.
+#[test]
+fn heads_that_never_end_have_a_bounded_memory() {
+    run(even(15), reverse(), async |world: Rc<World>| {
+        let head = [&b"GET / HTTP/1.1\r\nX: "[..], &[b'x'; 30_000]].concat();
+        compare(request, async || silent_after(&head, 3000).await).await;
+        let open = world.counter("connections_open");
+        assert!((2000..2300).contains(&open), "{open} hold 64 MiB");
+    });
+}
+
 /// The same before and in the handshake of TLS.
 #[test]
 fn silent_connections_at_a_port_of_tls_keep_no_other_out() {
