@@ -54,6 +54,9 @@ pub fn serve(
     }
 }
 
+/// A connection that waits for its place.
+type Waiting = Pin<Box<dyn Future<Output = Slot>>>;
+
 /// Gives the connection a place in the table, or lets it wait for one. If the client is known, its
 /// quotas come first: what they refuse must neither close the idle connections of others nor cost a
 /// TLS handshake.
@@ -62,7 +65,7 @@ fn enter(
     listener: &ListenerContext,
     accepted: &h1::Accepted,
     waker: Waker,
-) -> Option<Either<Slot, Pin<Box<dyn Future<Output = Slot>>>>> {
+) -> Option<Either<Slot, Waiting>> {
     let entering = worker.io.entering();
     let client = accepted.peer.ip();
     let counted = match has_header(listener) {
