@@ -34,9 +34,10 @@ use metrics::{Counters, RefusalCounts};
 use outcome::Refusal;
 use readiness::Token;
 use readiness::slots::SlotTable;
+use transport::shares::Shares;
 use transport::tls::CoreTls;
 
-use crate::limits::OUTPUT_BYTES_MAX;
+use crate::limits::{HEADS_BYTES_MAX, OUTPUT_BYTES_MAX};
 use crate::room::{Place, Room};
 use crate::spares::{Reused, Spares};
 
@@ -48,6 +49,8 @@ pub struct CoreIo {
     pub log: CoreLog,
     /// The state that the TLS connections of the core share.
     pub tls: Rc<CoreTls>,
+    /// The memory of heads that have not come whole.
+    pub heads: Rc<Shares>,
     refusals: Arc<RefusalCounts>,
     limits: RefCell<Rc<LimitsInForce>>,
     buffers: RefCell<Buffers>,
@@ -135,6 +138,7 @@ impl CoreIo {
             log,
             refusals,
             tls: CoreTls::new(),
+            heads: Shares::new(HEADS_BYTES_MAX),
             limits: RefCell::new(Rc::new(LimitsInForce::new(limits))),
             buffers: RefCell::new(Buffers {
                 input: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),

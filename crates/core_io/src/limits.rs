@@ -27,6 +27,10 @@ pub const ROOM_IDLE: Duration = Duration::from_secs(1);
 /// How long they are given before the operation that lacked a descriptor is tried again.
 pub const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
+/// Bytes of heads that have not come whole, for all clients of a core that speak TCP. Beyond it,
+/// the client network that holds the most loses its oldest connection of this kind.
+pub const HEADS_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 /// Values of one kind that a core keeps to use them again ...
 pub const SPARES_MAX: usize = 256;
 /// ... and what such a value may own.

@@ -85,9 +85,13 @@ impl CoreIo {
         connections.len() + self.room.entering.get() <= connections.limit() as usize
     }
 
-    /// A connection was accepted, and enters the table next, or ends.
-    pub fn accepted(self: &Rc<CoreIo>) -> Entering {
+    /// A connection was accepted. Its task begins with [`CoreIo::entering`].
+    pub fn will_enter(&self) {
         self.room.entering.set(self.room.entering.get() + 1);
+    }
+
+    /// The connection enters the table next, or ends.
+    pub fn entering(self: &Rc<CoreIo>) -> Entering {
         Entering(Rc::clone(self))
     }
 

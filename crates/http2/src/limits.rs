@@ -57,8 +57,8 @@ pub const EMPTY_FRAMES_PER_TRAFFIC: u32 = 1;
 pub const UNKNOWN_FRAMES_PER_TRAFFIC: u32 = 1;
 /// See [`PINGS_PER_TRAFFIC`]. A request may depend on several streams that are only groups.
 pub const PRIORITIES_PER_TRAFFIC: u32 = 4;
-/// See [`PINGS_PER_TRAFFIC`]. Peers update the windows of the stream and of the connection, in small
-/// steps.
+/// See [`PINGS_PER_TRAFFIC`]. Peers update the windows of the stream and of the connection, in
+/// small steps.
 pub const WINDOW_UPDATES_PER_TRAFFIC: u32 = 8;
 /// The RST_STREAM frames that a response entitles a peer to: each DATA frame with content that we
 /// send, and each response that we complete. Requests alone do not count: a client that cancels

@@ -173,15 +173,16 @@ counters! {
     upstream_bytes_sent as "upstream_sent_bytes": Counter, "Bytes written to upstreams";
     spliced_bytes: Counter, "Bytes passed on from one socket to another without being copied";
     connections_accepted: Counter, "Client connections accepted";
-    connections_refused: Counter, "Client connections closed at once: no slot or no descriptor";
+    connections_refused: Counter, "Client connections that were not accepted: no descriptor, or no \
+        place for one of HTTP/3";
     connections_denied: Counter, "Client connections that a rule ended before their first request; \
         the log names the rule";
     connections_open: Gauge, "Client connections open now";
     connections_busy: Gauge, "Client connections with a request that waits: for an upstream, or \
         for either body";
     connections_shed: Counter, "Client connections closed at once: overload, or memory pressure";
-    connections_closed_for_room: Counter, "Idle client connections closed because no descriptor \
-        was left";
+    connections_closed_for_room: Counter, "Silent client connections closed because few \
+        places or no descriptor was left";
     held_bytes as "client_held_bytes": Gauge, "Bytes of responses that clients have not read yet";
     clears_ignored as "htcp_clears_ignored": Counter,
         "Purges of other caches (CLR) that came too often, and were ignored";

@@ -5,14 +5,15 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
+use runtime::Either;
 use transport::Transport;
 
 use crate::{h1, h2};
 use exchange::listener::ListenerContext;
-use exchange::quota::Counted;
 use exchange::{Slot, Worker};
 
 /// Serves one connection to its end.
@@ -25,17 +26,14 @@ pub fn serve(
     peer: SocketAddr,
 ) -> impl Future<Output = ()> {
     let mut accepted = h1::Accepted { stream, peer, original_destination: None };
-    let entering = worker.io.accepted();
+    worker.io.will_enter();
     async move {
         let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-        let Some(counted) = count(&worker, &listener, &accepted) else { return };
-        let client = accepted.peer.ip();
-        let slot = match entering.now(waker, client) {
-            Ok(slot) => slot,
-            Err((entering, waker)) => Box::pin(entering.wait(waker, client)).await,
+        let slot = match enter(worker, &listener, &accepted, waker) {
+            None => return,
+            Some(Either::Left(slot)) => slot,
+            Some(Either::Right(waiting)) => waiting.await,
         };
-        let slot = Slot::new(worker, slot);
-        slot.keep(counted);
         if let Some(setup) = &listener.setup {
             match Box::pin(h1::set_up(&slot, setup, &listener, accepted)).await {
                 Some(passed) => accepted = passed,
@@ -56,18 +54,36 @@ pub fn serve(
     }
 }
 
-/// Counts the connection by the quotas of its client, if that is known. It comes before a place in
-/// the table: what quotas refuse must neither close the idle connections of others nor cost a TLS
-/// handshake.
-fn count(
-    worker: &Worker,
+/// A connection that waits for its place.
+type Waiting = Pin<Box<dyn Future<Output = Slot>>>;
+
+/// Gives the connection a place in the table, or lets it wait for one. If the client is known, its
+/// quotas come first: what they refuse must neither close the idle connections of others nor cost a
+/// TLS handshake.
+fn enter(
+    worker: Rc<Worker>,
     listener: &ListenerContext,
     accepted: &h1::Accepted,
-) -> Option<Vec<Counted>> {
-    match has_header(listener) {
-        true => Some(Vec::new()),
-        false => worker.count_connection(listener, accepted.peer.ip()).ok(),
-    }
+    waker: Waker,
+) -> Option<Either<Slot, Waiting>> {
+    let entering = worker.io.entering();
+    let client = accepted.peer.ip();
+    let counted = match has_header(listener) {
+        true => Vec::new(),
+        false => worker.count_connection(listener, client).ok()?,
+    };
+    let slot_of = |worker, slot| {
+        let slot = Slot::new(worker, slot);
+        slot.keep(counted);
+        slot
+    };
+    Some(match entering.now(waker, client) {
+        Ok(slot) => Either::Left(slot_of(worker, slot)),
+        Err((entering, waker)) => Either::Right(Box::pin(async move {
+            let slot = entering.wait(waker, client).await;
+            slot_of(worker, slot)
+        })),
+    })
 }
 
 /// Whether connections begin with a PROXY header, which names the client.

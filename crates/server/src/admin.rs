@@ -14,9 +14,10 @@
 //! | `POST /purge` | purges: see [`crate::purge_api`] |
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
 //!
-//! What never happens: a body beyond a bound is read; a silent connection keeps another one waiting; a call that another site's page makes in an
-//! operator's browser changes anything (such calls carry `Origin`, and are refused), or reads
-//! anything from a loopback address under another name (DNS rebinding).
+//! What never happens: a body beyond a bound is read; a silent connection keeps another one
+//! waiting; a call that another site's page makes in an operator's browser changes anything (such
+//! calls carry `Origin`, and are refused), or reads anything from a loopback address under another
+//! name (DNS rebinding).
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

@@ -49,8 +49,8 @@ pub(crate) const DIGEST_EVERY_MIN: Duration = Duration::from_secs(60);
 pub(crate) const DIGEST_EVERY_MAX: Duration = Duration::from_secs(3600);
 /// How long the fetch of a digest may take.
 pub(crate) const DIGEST_FETCH_MAX: Duration = Duration::from_secs(60);
-/// Connections to the admin address that have not sent a whole call. Beyond it, the network that has
-/// the most of them loses its oldest.
+/// Connections to the admin address that have not sent a whole call. Beyond it, the network that
+/// has the most of them loses its oldest.
 pub(crate) const ADMIN_SILENT_MAX: u64 = 256;
 /// Calls to the admin address that are answered at a time. One more is answered 503.
 pub(crate) const ADMIN_ANSWERS_MAX: usize = 64;

@@ -2,14 +2,15 @@
 //!
 //! A query asks whether a request would be a hit here: with ICP a GET of a URL without any fields,
 //! with HTCP a request with its fields. One core answers, from memory at once, or from the disk if
-//! the response is there: several such queries wait for the disk at a time. The queries of strangers are refused at a bounded rate, and otherwise not
-//! answered; such an answer is not longer than its question. A CLR of HTCP purges a URL, if its
-//! sender may and has not sent too many in this second: its address can be forged. It is not passed
-//! on, so that it cannot go in circles.
+//! the response is there: several such queries wait for the disk at a time. The queries of
+//! strangers are refused at a bounded rate, and otherwise not answered; such an answer is not
+//! longer than its question. A CLR of HTCP purges a URL, if its sender may and has not sent too
+//! many in this second: its address can be forged. It is not passed on, so that it cannot go in
+//! circles.
 //!
-//! What never happens: a query makes us fetch anything; a stale response is announced; a query waits
-//! for one that reads the disk; a flood of queries keeps the core from its other work, or makes more
-//! tasks than a named limit allows.
+//! What never happens: a query makes us fetch anything; a stale response is announced; a query
+//! waits for one that reads the disk; a flood of queries keeps the core from its other work, or
+//! makes more tasks than a named limit allows.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -224,10 +225,10 @@ impl<'w> Server<'w> {
             }
             send(&socket, &out, from).await;
         };
-        runtime::spawn(async move {
-            let _ = runtime::race(answering, share.evicted()).await;
-        })
-        .detach();
+        let answered = async move {
+            runtime::race(answering, share.evicted()).await;
+        };
+        runtime::spawn(answered).detach();
     }
 
     /// Writes the answer, or nothing.

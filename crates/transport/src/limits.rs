@@ -35,8 +35,8 @@ pub const TLS_OUTPUT_BYTES_MAX: usize = 32 * 1024;
 /// Bytes that a connection may encrypt between two waits: some milliseconds.
 pub const TLS_BURST_BYTES_MAX: usize = 1024 * 1024;
 /// What a core's clients may hold before their handshakes are complete: the bytes that they have
-/// sent, and [`TLS_HANDSHAKE_STATE_BYTES`] each once a ClientHello is complete. Beyond it, the client
-/// network that holds the most loses its oldest connection of this kind.
+/// sent, and [`TLS_HANDSHAKE_STATE_BYTES`] each once a ClientHello is complete. Beyond it, the
+/// client network that holds the most loses its oldest connection of this kind.
 pub const TLS_HANDSHAKES_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// What a handshake counts for beside the bytes that the client has sent.
 pub const TLS_HANDSHAKE_STATE_BYTES: usize = 16 * 1024;

@@ -29,6 +29,11 @@ impl ClientNetwork {
             IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
         })
     }
+
+    /// A number that no other network has.
+    pub fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// The total and its holders.

@@ -35,8 +35,8 @@ macro_rules! either {
     };
 }
 
-/// An address of IPv4 as such, also if it is written as one of IPv6: so the clients of a listener for
-/// both families have addresses.
+/// An address of IPv4 as such, also if it is written as one of IPv6: so the clients of a listener
+/// for both families have addresses.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -28,7 +28,7 @@ pub use send::RequestFields;
 use crate::error::{ConnectionError, ErrorCode, Reason};
 use crate::event::{Found, Received, StreamId};
 use crate::flow::{ReceiveWindow, SendWindow};
-use crate::frame;
+use crate::frame::{self, kind};
 use crate::hpack::{Decoder, Encoder};
 use crate::limits::{
     Limits, RESETS_REMEMBERED, TABLE_BYTES_INITIAL, WINDOW_BYTES_CEILING, WINDOW_BYTES_INITIAL,
@@ -251,6 +251,17 @@ impl Connection {
             + self.streams.heap_bytes()
             + self.decoder.heap_bytes()
             + self.encoder.heap_bytes()
+    }
+
+    /// The bytes that are held of a head or of trailers, if these have not come whole. `rest` is
+    /// the beginning of the next frame.
+    pub fn head_bytes(&self, rest: &[u8]) -> Option<usize> {
+        let block = self.block.as_ref().map(|block| block.heap_bytes());
+        let begins = matches!(rest.get(3), Some(&(kind::HEADERS | kind::CONTINUATION)));
+        match block {
+            None if !begins => None,
+            block => Some(block.unwrap_or(0) + rest.len()),
+        }
     }
 
     /// Counts work that the peer has caused.

@@ -2,13 +2,15 @@
 //!
 //! The origin keeps what it receives ([`recorder`]). Requests that no program would send are in
 //! [`attacks`], tunnels in [`tunnels`], clients that hold or cost too much in [`holding`], what
-//! becomes of connections in [`connection`], and the clients of other languages in [`clients`].
+//! becomes of connections in [`connection`], peers that measure by PINGs in [`pings`], and the
+//! clients of other languages in [`clients`].
 
 mod attacks;
 mod client;
 mod clients;
 mod connection;
 pub(crate) mod holding;
+mod pings;
 pub(crate) mod recorder;
 pub(crate) mod tunnels;
 

@@ -80,7 +80,7 @@ impl Rules {
             return Err(Refusal::Client);
         }
         let Some(users) = &self.config.users else { return Ok(None) };
-        passwords.user(head, users).await.map(Some)
+        passwords.user(client, head, users).await.map(Some)
     }
 
     /// The addresses at which a host's port may be reached: these, and no others, are connected to.

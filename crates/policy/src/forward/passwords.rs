@@ -6,19 +6,24 @@
 //! file changes the result. Requests that wait with the same password find it verified when it is
 //! their turn.
 //!
-//! What never happens: a core hashes; more requests wait than a limit; a client can distinguish an
+//! What never happens: a core hashes; more requests wait than a limit; one network of clients keeps
+//! another one waiting for more than one of its passwords; a client can distinguish an
 //! unknown name from a wrong password, by the answer or by its time.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::mem;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http1::{Name, RequestHead};
-use runtime::sync::Notify;
 use runtime::time::{self, Instant};
 use store::KeyHasher;
+use transport::shares::ClientNetwork;
 
 use crate::limits::{PASSWORD_KNOWN_FOR, PASSWORDS_KNOWN_MAX, PASSWORDS_WAITING_MAX};
 use config::Users;
@@ -61,33 +66,136 @@ impl Known {
     }
 }
 
-/// One core's turns at the pool.
+/// One core's turns at the pool. The networks of clients take turns, and each of them serves its
+/// requests in their order: however many passwords one network sends, another one waits for one of
+/// them at most.
 #[derive(Default)]
 pub struct Verifying {
     busy: Cell<bool>,
-    free: Notify,
+    waiting: RefCell<Vec<Waiting>>,
+    /// Numbers the requests that wait.
+    next: Cell<u64>,
+    /// The network that had its turn last.
+    last: Cell<Option<ClientNetwork>>,
+}
+
+/// A request that waits for its turn.
+struct Waiting {
+    network: ClientNetwork,
+    number: u64,
+    state: WaitState,
+}
+
+impl Waiting {
+    fn waits(&self) -> bool {
+        matches!(self.state, WaitState::New | WaitState::Waits(_))
+    }
+}
+
+enum WaitState {
+    /// It has not been polled.
+    New,
+    Waits(Waker),
+    /// It has the turn.
+    Chosen,
+    /// Another one needs its place.
+    Refused,
 }
 
 /// A turn; given back when dropped.
 struct Turn<'v>(&'v Verifying);
 
+/// A place among the requests that wait; given back when dropped.
+struct InLine<'v> {
+    verifying: &'v Verifying,
+    number: u64,
+}
+
 impl Verifying {
-    async fn turn(&self) -> Result<Turn<'_>, Refusal> {
-        while self.busy.get() {
-            if self.free.waiting() >= PASSWORDS_WAITING_MAX {
+    async fn turn(&self, client: IpAddr) -> Result<Turn<'_>, Refusal> {
+        if !self.busy.replace(true) {
+            return Ok(Turn(self));
+        }
+        let place = self.wait_in_line(ClientNetwork::of(client))?;
+        poll_fn(|cx| place.poll(cx)).await
+    }
+
+    /// Takes a place. If there is none, the network that has the most loses its newest.
+    fn wait_in_line(&self, network: ClientNetwork) -> Result<InLine<'_>, Refusal> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.iter().filter(|one| one.waits()).count() >= PASSWORDS_WAITING_MAX {
+            let count = |of: ClientNetwork| {
+                waiting.iter().filter(|one| one.waits() && one.network == of).count()
+            };
+            let most = waiting.iter().map(|one| count(one.network)).max().unwrap_or(0);
+            if count(network) >= most {
                 return Err(Refusal::PasswordsBusy);
             }
-            self.free.notified().await;
+            let newest = waiting.iter().rposition(|one| one.waits() && count(one.network) == most);
+            let newest = newest.expect("some network has the most");
+            if let WaitState::Waits(waker) =
+                mem::replace(&mut waiting[newest].state, WaitState::Refused)
+            {
+                waker.wake();
+            }
         }
-        self.busy.set(true);
-        Ok(Turn(self))
+        let number = self.next.replace(self.next.get() + 1);
+        waiting.push(Waiting { network, number, state: WaitState::New });
+        Ok(InLine { verifying: self, number })
+    }
+
+    /// Gives the turn to the oldest request of the network that comes after the last one.
+    fn give_turn(&self) {
+        let mut waiting = self.waiting.borrow_mut();
+        let last = self.last.get();
+        let next = waiting
+            .iter_mut()
+            .filter(|one| one.waits())
+            .min_by_key(|one| (Some(one.network) <= last, one.network, one.number));
+        self.busy.set(next.is_some());
+        let Some(next) = next else { return };
+        self.last.set(Some(next.network));
+        if let WaitState::Waits(waker) = mem::replace(&mut next.state, WaitState::Chosen) {
+            waker.wake();
+        }
+    }
+}
+
+impl<'v> InLine<'v> {
+    fn poll(&self, cx: &Context<'_>) -> Poll<Result<Turn<'v>, Refusal>> {
+        let mut waiting = self.verifying.waiting.borrow_mut();
+        let at = waiting.iter().position(|one| one.number == self.number);
+        let at = at.expect("it waits until it is dropped");
+        match waiting[at].state {
+            WaitState::Refused => Poll::Ready(Err(Refusal::PasswordsBusy)),
+            WaitState::Chosen => {
+                waiting.remove(at);
+                Poll::Ready(Ok(Turn(self.verifying)))
+            }
+            WaitState::New | WaitState::Waits(_) => {
+                waiting[at].state = WaitState::Waits(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.verifying.waiting.borrow_mut();
+        let at = waiting.iter().position(|one| one.number == self.number);
+        let left = at.map(|at| waiting.remove(at));
+        drop(waiting);
+        // It leaves with a turn that it has not taken.
+        if left.is_some_and(|left| matches!(left.state, WaitState::Chosen)) {
+            self.verifying.give_turn();
+        }
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.busy.set(false);
-        self.0.free.notify_one();
+        self.0.give_turn();
     }
 }
 
@@ -112,6 +220,7 @@ impl Passwords<'_> {
     /// The user that a request names, once its password has been verified.
     pub(super) async fn user(
         self,
+        client: IpAddr,
         head: &RequestHead<'_>,
         users: &Users,
     ) -> Result<Arc<[u8]>, Refusal> {
@@ -119,7 +228,7 @@ impl Passwords<'_> {
         let hash = users.hash_of(&given.user);
         let name: Arc<[u8]> = given.user.as_slice().into();
         let is_known = hash.is_some_and(|hash| self.known.holds(self.known.key(&given, hash)));
-        if is_known || self.verified(users, given, hash).await? {
+        if is_known || self.verified(client, users, given, hash).await? {
             Ok(name)
         } else {
             Err(Refusal::PasswordWrong)
@@ -128,12 +237,13 @@ impl Passwords<'_> {
 
     async fn verified(
         self,
+        client: IpAddr,
         users: &Users,
         given: Given,
         hash: Option<&str>,
     ) -> Result<bool, Refusal> {
         let known = self.known;
-        let _turn = self.verifying.turn().await?;
+        let _turn = self.verifying.turn(client).await?;
         let key = hash.map(|hash| known.key(&given, hash));
         if key.is_some_and(|key| known.holds(key)) {
             return Ok(true);
@@ -185,6 +295,68 @@ mod tests {
         let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         given(&head).map(|given| (text(given.user), text(given.password)))
+    }
+
+    fn simulated(test: impl AsyncFnOnce()) {
+        let mut runtime = runtime::Runtime::simulated(runtime::sim::Options::new(1));
+        runtime.block_on(test());
+    }
+
+    /// A stranger that sent many wrong passwords kept all others waiting, and then refused.
+    #[test]
+    fn networks_take_turns_and_the_one_with_the_most_is_refused() {
+        simulated(async || {
+            let verifying = std::rc::Rc::new(Verifying::default());
+            let order = std::rc::Rc::new(RefCell::new(Vec::new()));
+            let begin = |host: u8, name: usize| {
+                let (verifying, order) = (verifying.clone(), order.clone());
+                runtime::spawn(async move {
+                    let turn = verifying.turn(IpAddr::from([192, 0, 2, host])).await;
+                    let Ok(_turn) = turn else { return false };
+                    order.borrow_mut().push(name);
+                    runtime::yield_now().await;
+                    true
+                })
+            };
+            let Ok(turn) = verifying.turn(IpAddr::from([192, 0, 2, 7])).await else {
+                panic!("no other one has it");
+            };
+            let count = PASSWORDS_WAITING_MAX + 5;
+            let strangers: Vec<_> = (0..count).map(|at| begin(7, at)).collect();
+            runtime::yield_now().await;
+            let honest = [begin(9, 1000), begin(9, 1001)];
+            runtime::yield_now().await;
+            drop(turn);
+            for one in honest {
+                assert!(one.await);
+            }
+            let before = order.borrow().iter().take_while(|name| **name != 1001).count();
+            assert!(before <= 3, "{:?}", order.borrow());
+            let mut refused = 0;
+            for one in strangers {
+                refused += usize::from(!one.await);
+            }
+            assert_eq!(refused, 5 + 2, "two have made room");
+            assert!(!verifying.busy.get() && verifying.waiting.borrow().is_empty());
+        });
+    }
+
+    #[test]
+    fn one_that_leaves_with_the_turn_gives_it_on() {
+        simulated(async || {
+            let verifying = Verifying::default();
+            let client = IpAddr::from([192, 0, 2, 1]);
+            let Ok(turn) = verifying.turn(client).await else { panic!("no other one has it") };
+            let cx = Context::from_waker(Waker::noop());
+            let Ok(first) = verifying.wait_in_line(ClientNetwork::of(client)) else { panic!() };
+            let Ok(second) = verifying.wait_in_line(ClientNetwork::of(client)) else { panic!() };
+            assert!(first.poll(&cx).is_pending() && second.poll(&cx).is_pending());
+            drop(turn);
+            drop(first);
+            assert!(matches!(second.poll(&cx), Poll::Ready(Ok(_))));
+            drop(second);
+            assert!(!verifying.busy.get());
+        });
     }
 
     #[test]

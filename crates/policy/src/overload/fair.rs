@@ -12,6 +12,8 @@
 
 use std::net::IpAddr;
 
+use transport::shares::ClientNetwork;
+
 use crate::limits::{FAIR_BINS, FAIR_TICKS, SKETCH_COLUMNS, SKETCH_ROWS};
 
 /// The counts of one window.
@@ -85,12 +87,7 @@ impl Fair {
 
     /// Counts a request; returns its number in this window, and the count of the window before.
     fn count(&mut self, client: IpAddr) -> (u32, u32) {
-        let network = match client.to_canonical() {
-            IpAddr::V4(v4) => u64::from(v4.to_bits()),
-            // A subscriber has a /64.
-            IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
-        };
-        let mut hash = mixed(network ^ self.seed);
+        let mut hash = mixed(ClientNetwork::of(client).number() ^ self.seed);
         let mut places = [0; SKETCH_ROWS];
         for place in &mut places {
             *place = (hash % SKETCH_COLUMNS as u64) as usize;

@@ -36,6 +36,7 @@ use outcome::Refusal;
 use runtime::Either;
 use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
+use transport::shares::Share;
 
 use super::body::RequestBody;
 use super::client::{ClientStream, linger};
@@ -87,7 +88,7 @@ pub(crate) fn converse(
                     return None;
                 }
                 Waited::Late => {
-                    let received = kept.bytes.map_or(0, |bytes| bytes.len()) as u64;
+                    let received = kept.bytes.map_or(0, |kept| kept.bytes.len()) as u64;
                     Box::pin(refuse_late_head(&worker.io, listener, accepted, received)).await;
                     return None;
                 }
@@ -211,8 +212,7 @@ async fn exchange(
 #[derive(Default)]
 struct Kept {
     /// Boxed, so that a silent connection pays one word for it.
-    #[allow(clippy::box_collection)]
-    bytes: Option<Box<Vec<u8>>>,
+    bytes: Option<Box<Unparsed>>,
     /// They may contain a whole request.
     unparsed: bool,
     /// They begin with a head that was already waited for: its time-out goes on.
@@ -221,11 +221,25 @@ struct Kept {
     is_decided: bool,
 }
 
+/// Bytes read and not parsed.
+struct Unparsed {
+    bytes: Vec<u8>,
+    /// What they count for, if they are the beginning of a head.
+    share: Option<Share>,
+}
+
 impl Kept {
+    /// The bytes are the beginning of a head.
+    #[cold]
+    fn hold(&mut self, bytes: Vec<u8>, share: Share) {
+        share.set(bytes.len() as u64);
+        self.bytes = Some(Box::new(Unparsed { bytes, share: Some(share) }));
+    }
+
     fn put(&mut self, bytes: Vec<u8>) {
         self.same_head = false;
         self.unparsed = !bytes.is_empty();
-        self.bytes = (!bytes.is_empty()).then(|| Box::new(bytes));
+        self.bytes = (!bytes.is_empty()).then(|| Box::new(Unparsed { bytes, share: None }));
     }
 
     fn is_empty(&self) -> bool {
@@ -298,7 +312,13 @@ impl Idle {
             let has_arrived = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
             return Poll::Ready(if has_arrived { Waited::Readable } else { Waited::Over });
         }
-        if io.takes_room_of(self.since, peer.ip()) {
+        let mut takes_memory = || match &kept.bytes {
+            None => false,
+            Some(kept) => {
+                kept.share.as_ref().is_some_and(|share| share.poll_evicted(cx).is_ready())
+            }
+        };
+        if io.takes_room_of(self.since, peer.ip()) || takes_memory() {
             return Poll::Ready(Waited::Over);
         }
         // A connection stays with its task, so a timer that is set wakes the right one.
@@ -427,9 +447,11 @@ fn turn(
         let Buffers { input, output } = buffers;
         let mut filled = 0;
         kept.same_head = kept.bytes.is_some();
-        if let Some(bytes) = kept.bytes.take() {
-            filled = bytes.len();
-            input[..filled].copy_from_slice(&bytes);
+        let mut share = None;
+        if let Some(held) = kept.bytes.take() {
+            filled = held.bytes.len();
+            input[..filled].copy_from_slice(&held.bytes);
+            share = held.share;
         }
         // If the bytes of a whole request are here, the client may have closed its end already: its
         // request is answered all the same.
@@ -447,7 +469,7 @@ fn turn(
         output.clear();
         let from = Origin { listener, tls: stream.tls(), peer };
         let turn = Turn { worker, stream, from, now_ms: time::wall_ms() };
-        turn.run(&input[..filled], output, kept)
+        turn.run(&input[..filled], output, kept, share)
     })
 }
 
@@ -470,7 +492,14 @@ enum Answered {
 }
 
 impl Turn<'_> {
-    fn run(&self, mut input: &[u8], output: &mut Vec<u8>, kept: &mut Kept) -> AfterTurn {
+    /// `share` is what the head counts for with which the input begins, if it was waited for.
+    fn run(
+        &self,
+        mut input: &[u8],
+        output: &mut Vec<u8>,
+        kept: &mut Kept,
+        mut share: Option<Share>,
+    ) -> AfterTurn {
         loop {
             if input.is_empty() {
                 return self.flush(output, None, Close::No);
@@ -490,7 +519,8 @@ impl Turn<'_> {
             named.done();
             match parsed {
                 Ok(None) => {
-                    kept.bytes = Some(Box::new(input.to_vec()));
+                    let new = || self.worker.io.heads.share(self.from.peer.ip());
+                    kept.hold(input.to_vec(), share.take().unwrap_or_else(new));
                     return self.flush(output, None, Close::No);
                 }
                 Err(_) if self.may_be_http2(input, kept) => {
@@ -498,7 +528,7 @@ impl Turn<'_> {
                     if input.len() >= http2::PREFACE.len() {
                         return AfterTurn::Http2(read);
                     }
-                    kept.bytes = Some(read);
+                    kept.bytes = Some(Box::new(Unparsed { bytes: *read, share: None }));
                     return self.flush(output, None, Close::No);
                 }
                 Err(reject) => {
@@ -507,6 +537,7 @@ impl Turn<'_> {
                 }
                 Ok(Some((answered, used))) => {
                     (kept.same_head, kept.is_decided) = (false, true);
+                    share = None;
                     input = &input[used..];
                     match answered {
                         Answered::Whole { keep: true }

@@ -38,6 +38,7 @@ use http2::{ErrorCode, Event, Reason, StreamId};
 use outcome::Refusal;
 use runtime::time::{self, Instant};
 use runtime::wake;
+use transport::shares::Share;
 
 use super::message::{fields_of, write_request};
 use super::serve::{self, exchange, now_or_later};
@@ -97,6 +98,8 @@ struct State {
     since: Instant,
     /// It has given memory back since then.
     is_small: bool,
+    /// A head that has not come whole: since when, and the memory that it holds.
+    head: Option<Box<(Instant, Share)>>,
 }
 
 /// What the task of a stream waits for.
@@ -165,6 +168,7 @@ pub(crate) async fn serve(
         drain_steps: 0,
         since: time::now(),
         is_small: false,
+        head: None,
     };
     let link = Rc::new(Link {
         worker,
@@ -256,9 +260,9 @@ impl Link {
             return Poll::Ready(if result.is_ok() { Woken::Readable } else { Woken::Over });
         }
         if is_idle && io.takes_room_of(state.since, self.accepted.peer.ip()) {
-            let over = self.say_goodbye(&mut state);
-            // Its place is needed now.
-            state.over = Over::Gone;
+            return self.make_room(&mut state);
+        }
+        if let Some(over) = self.look_at_head(&mut state, cx) {
             return over;
         }
         drop(state);
@@ -295,6 +299,13 @@ impl Link {
         Poll::Ready(Woken::Over)
     }
 
+    /// The same at once, because others need its place or its memory.
+    fn make_room(&self, state: &mut State) -> Poll<Woken> {
+        let over = self.say_goodbye(state);
+        state.over = Over::Gone;
+        over
+    }
+
     /// Ends the connection of a client that takes too little.
     fn cut(&self, state: &mut State) -> Poll<Woken> {
         self.worker.io.counters.timeouts.add(1);
@@ -326,10 +337,14 @@ impl Link {
             return due;
         }
         let idle = in_force.limits.idle_keep_alive;
-        match (state.streams.is_empty(), state.is_small) {
+        let due = match (state.streams.is_empty(), state.is_small) {
             (false, _) => time::now() + idle,
             (true, true) => state.since + idle,
             (true, false) => state.since + idle.min(SHRINK_AFTER),
+        };
+        match &state.head {
+            None => due,
+            Some(head) => due.min(head.0 + in_force.limits.head_timeout),
         }
     }
 
@@ -353,8 +368,40 @@ impl Link {
             }
             let consumed = self.receive(&input[..filled], output);
             kept.extend_from_slice(&input[consumed.unwrap_or(filled)..filled]);
+            self.note_head(kept);
             consumed.is_some()
         })
+    }
+
+    /// Sees whether a head has not come whole. `kept` is the beginning of a frame.
+    fn note_head(&self, kept: &[u8]) {
+        let state = &mut *self.state.borrow_mut();
+        match state.http2.head_bytes(kept) {
+            None => state.head = None,
+            Some(bytes) => {
+                let new = || {
+                    let share = self.worker.io.heads.share(self.accepted.peer.ip());
+                    Box::new((time::now(), share))
+                };
+                state.head.get_or_insert_with(new).1.set(bytes as u64);
+            }
+        }
+    }
+
+    /// Ends a connection whose head takes too long, or whose memory is needed.
+    fn look_at_head(&self, state: &mut State, cx: &mut Context<'_>) -> Option<Poll<Woken>> {
+        let (since, share) = &**state.head.as_ref()?;
+        let io = &self.worker.io;
+        if share.poll_evicted(cx).is_ready() {
+            return Some(self.make_room(state));
+        }
+        if since.elapsed() < io.limits().limits.head_timeout {
+            return None;
+        }
+        io.counters.timeouts.add(1);
+        let now_ms = time::wall_ms();
+        self.origin().refused(io, Refusal::HeadTimeout, 0, b"", now_ms);
+        Some(self.say_goodbye(state))
     }
 
     /// Handles the frames in this input, and returns how much of it they were; `None` if the

@@ -381,7 +381,8 @@ pub async fn remove(path: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// Creates a directory and its missing parents, for this user alone; one that exists stays as it is.
+/// Creates a directory and its missing parents, for this user alone; one that exists stays as it
+/// is.
 ///
 /// # Errors
 /// What the system says.

@@ -87,7 +87,8 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// The bits of a mode that are for the group and for others.
 const OTHERS: u32 = 0o077;
 
-/// Creates a directory and its missing parents, for this user alone. One that exists stays as it is.
+/// Creates a directory and its missing parents, for this user alone. One that exists stays as it
+/// is.
 pub(super) fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
 }

@@ -167,6 +167,23 @@ fn silent_connections_of_strangers_keep_no_other_out() {
     }
 }
 
+/// As much as each may send before its head is whole: 90 MiB in all.
+#[test]
+fn heads_that_never_end_have_a_bounded_memory() {
+    let of_http1 = [&b"GET / HTTP/1.1\r\nX: "[..], &[b'x'; 30_000]].concat();
+    let headers = [&[0, 0x40, 0, 1, 1, 0, 0, 0, 1][..], &[0; 0x4000]].concat();
+    let continued = [&[0, 0x40, 0, 9, 0, 0, 0, 0, 1][..], &[0; 0x3900]].concat();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let of_http2 = [http2::PREFACE, &settings, &headers, &continued].concat();
+    for (seed, head) in (15..).zip([of_http1, of_http2]) {
+        run(even(seed), reverse(), async |world: Rc<World>| {
+            compare(request, async || silent_after(&head, 3000).await).await;
+            let open = world.counter("connections_open");
+            assert!((1800..2300).contains(&open), "{open} hold 64 MiB");
+        });
+    }
+}
+
 /// The same before and in the handshake of TLS.
 #[test]
 fn silent_connections_at_a_port_of_tls_keep_no_other_out() {

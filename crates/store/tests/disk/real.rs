@@ -52,6 +52,35 @@ fn a_real_directory_keeps_objects_over_a_restart() {
     });
 }
 
+/// Every user of the machine could read what clients had been sent.
+#[test]
+fn the_files_are_for_this_user_alone() {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let dir = tempfile::tempdir().unwrap();
+    let (made, given) = (dir.path().join("made/cache"), dir.path().join("given"));
+    // An operator's directory, with a file of an earlier version.
+    fs::create_dir(&given).unwrap();
+    fs::set_permissions(&given, Permissions::from_mode(0o755)).unwrap();
+    fs::write(given.join("segments"), b"").unwrap();
+    fs::set_permissions(given.join("segments"), Permissions::from_mode(0o644)).unwrap();
+    for (path, of_directory) in [(&made, 0o700), (&given, 0o755)] {
+        let geometry = Geometry::for_bytes(24 << 20).unwrap();
+        let options = store::disk::Options::new(path, geometry);
+        Runtime::new(Options::default()).unwrap().block_on(async {
+            Running::open(options).await.close().await;
+        });
+        assert_eq!(mode(path), of_directory, "{}", path.display());
+        let files: Vec<_> = fs::read_dir(path).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(files.len() >= 6, "{files:?}");
+        for file in files {
+            assert_eq!(mode(&file), 0o600, "{}", file.display());
+        }
+    }
+}
+
 /// One flusher; every core puts, gets and deletes, each on its own runtime.
 #[test]
 fn any_core_may_use_it() {
