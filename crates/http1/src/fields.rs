@@ -6,7 +6,8 @@
 //! moved together with its bytes.
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
-//! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
+//! contain only HTAB, SP, VCHAR and obs-text (those of a repaired head also other control characters,
+//! but no CR, LF or NUL), and no white space at their ends. `first[n]` is valid
 //! only if bit `n` of `seen` is set.
 
 use std::ops::Range;
@@ -73,6 +74,8 @@ pub struct Scratch {
     pub(crate) spans: [Span; FIELDS_CEILING],
     pub(crate) count: usize,
     pub(crate) index: Index,
+    /// The last head that was repaired.
+    pub(crate) repaired: Vec<u8>,
 }
 
 impl Scratch {
@@ -80,7 +83,12 @@ impl Scratch {
     pub const fn new() -> Scratch {
         const NOWHERE: Span =
             Span { name_start: 0, value_start: 0, value_len: 0, name_len: 0, name: Name::Other };
-        Scratch { spans: [NOWHERE; FIELDS_CEILING], count: 0, index: Index::EMPTY }
+        Scratch {
+            spans: [NOWHERE; FIELDS_CEILING],
+            count: 0,
+            index: Index::EMPTY,
+            repaired: Vec::new(),
+        }
     }
 
     pub(crate) fn fields<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
@@ -357,7 +365,7 @@ macro_rules! owned_head {
             /// A copy of the head that needs neither buffer nor scratch. Allocates.
             pub fn detach(&self) -> $owned {
                 $owned {
-                    bytes: self.buf[..self.head_bytes].to_vec(),
+                    bytes: self.buf[..self.meta.head_bytes].to_vec(),
                     fields: OwnedFields::of(&self.fields),
                     meta: self.meta,
                 }
@@ -367,7 +375,7 @@ macro_rules! owned_head {
             /// too small.
             pub fn detach_over(&self, owned: &mut $owned) {
                 owned.bytes.clear();
-                owned.bytes.extend_from_slice(&self.buf[..self.head_bytes]);
+                owned.bytes.extend_from_slice(&self.buf[..self.meta.head_bytes]);
                 owned.fields.set(&self.fields);
                 owned.meta = self.meta;
             }
