@@ -278,6 +278,16 @@ impl Flight {
     pub fn has_readers(&self) -> bool {
         lock(&self.state).readers > 0
     }
+
+    /// Ready when no reader is left. For the task that fetches.
+    fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.readers == 0 {
+            return Poll::Ready(());
+        }
+        state.filler = Some(cx.waker().clone());
+        Poll::Pending
+    }
 }
 
 /// Of one fetch: its readers and its filler.
@@ -411,6 +421,12 @@ impl Lead {
         &self.flight.as_ref().expect("a lead settles once, by value").watch
     }
 
+    /// Waits until no reader waits for the fetch.
+    pub async fn unread(&self) {
+        let flight = self.flight.as_ref().expect("a lead settles once, by value");
+        std::future::poll_fn(|cx| flight.poll_unread(cx)).await;
+    }
+
     /// Ends the fetch; all readers see the result.
     pub fn settle(mut self, settled: Settled) {
         let flight = self.flight.take().expect("a lead settles once");
@@ -508,6 +524,11 @@ impl Fill {
         }
         state.filler = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Waits until no reader is left.
+    pub fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.flight().poll_unread(cx)
     }
 
     /// Waits until no reader is behind the window.

@@ -215,7 +215,7 @@ impl<'x> RequestContext<'x> {
     }
 
     /// The requested URI, or why it is refused.
-    fn uri(&self) -> Result<RequestedUri<'x>, Refusal> {
+    pub(crate) fn uri(&self) -> Result<RequestedUri<'x>, Refusal> {
         let ListenerContext { role, scheme, .. } = *self.listener;
         match (requested_uri(self.listener, self.head), role, self.head.target) {
             (Some(uri), ..) => Ok(uri),
