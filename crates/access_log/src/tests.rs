@@ -94,7 +94,8 @@ fn json_is_one_object_a_line() {
          \"client_port\":4711,\"user\":null,\"method\":\"GET\",\
          \"url\":\"http://www.example.com:8080/a/b?c=d\",\"protocol\":\"HTTP/1.1\",\
          \"status\":200,\"outcome\":\"TCP_MEM_HIT\",\"cache_status\":\"plimsoll; hit\",\
-         \"rule\":null,\"broken_by\":null,\"bytes_received\":150,\"bytes_sent\":1324,\"body_bytes_sent\":1024,\
+         \"rule\":null,\"broken_by\":null,\"bytes_received\":150,\"bytes_sent\":1324,\
+         \"body_bytes_sent\":1024,\
          \"hierarchy\":\"HIER_NONE\",\"upstream\":null,\
          \"content_type\":\"text/html; charset=utf-8\",\"referer\":null,\
          \"user_agent\":\"curl/8 (\\\"x\\\")\",\"keep_alive\":true,\"tls\":null}"

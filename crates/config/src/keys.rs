@@ -818,8 +818,8 @@ impl Table for Limits {
         upstream_idle_max: Kind::Count(0, 100_000), upstream_idle_max,
             "Maximum idle upstream connections that one core keeps per upstream.";
         interim_max: Kind::Count(0, 1000), interim_max,
-            "Maximum interim (1xx) responses that are passed on before the final one. Further ones are \
-             dropped.";
+            "Maximum interim (1xx) responses that are passed on before the final one. Further ones \
+             are dropped.";
         object_share: Kind::Count(1, 1 << 20), object_share,
             "Maximum size of a stored body, as a divisor of store.memory.", restart !;
         arriving_share: Kind::Count(1, 1 << 20), arriving_share,

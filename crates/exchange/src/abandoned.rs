@@ -17,11 +17,9 @@
 //!
 //! What never happens: a server is blamed for what its client has not waited for.
 
-use config::Role;
 use outcome::Refusal;
 
 use super::Exchange;
-use super::routing::RequestContext;
 use crate::client::Client;
 
 impl<C: Client> Exchange<'_, C> {
@@ -34,18 +32,6 @@ impl<C: Client> Exchange<'_, C> {
                 Some(gone) => gone.await,
                 None => std::future::pending().await,
             }
-        }
-    }
-}
-
-impl RequestContext<'_> {
-    /// Whether a request goes on at the upstream after its client has left.
-    pub(crate) fn finishes_abandoned(&self, route: Option<usize>) -> bool {
-        match self.listener.role {
-            Role::Forward => self.snapshot.config.forward.finish_abandoned,
-            Role::Reverse => route
-                .and_then(|route| self.snapshot.routes.get(route))
-                .is_some_and(|route| route.config.finish_abandoned),
         }
     }
 }

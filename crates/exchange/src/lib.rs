@@ -181,7 +181,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         let worker = self.context.worker;
         worker.io.count_refusal(refusal);
         if refusal == Refusal::Cancelled {
-            // Nobody reads an answer.
+            // No client reads an answer.
             self.rule = refusal.name();
             self.client.close_after();
             let (outcome, status) = (Outcome::of_refusal(refusal), refusal.status());

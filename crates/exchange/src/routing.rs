@@ -278,6 +278,16 @@ impl<'x> RequestContext<'x> {
         set_cookie(&self.snapshot, self.listener.role, route)
     }
 
+    /// Whether a request goes on at the upstream after its client has left.
+    pub(crate) fn finishes_abandoned(&self, route: Option<usize>) -> bool {
+        match self.listener.role {
+            Role::Forward => self.snapshot.config.forward.finish_abandoned,
+            Role::Reverse => route
+                .and_then(|route| self.snapshot.routes.get(route))
+                .is_some_and(|route| route.config.finish_abandoned),
+        }
+    }
+
     /// Whether stored cookies go to every client.
     pub(crate) fn shares_cookies(&self, route: Option<usize>) -> bool {
         self.set_cookie(route) == SetCookie::Share

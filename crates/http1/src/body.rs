@@ -123,8 +123,8 @@ impl BodyDecoder {
         }
     }
 
-    /// A decoder for the body of a response: its rejects have status 502, and white space may follow
-    /// a chunk size.
+    /// A decoder for the body of a response: its rejects have status 502, and white space may
+    /// follow a chunk size.
     pub fn for_response(kind: BodyKind, limits: &Limits) -> BodyDecoder {
         BodyDecoder { of_response: true, ..BodyDecoder::new(kind, limits) }
     }

@@ -6,9 +6,9 @@
 //! moved together with its bytes.
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
-//! contain only HTAB, SP, VCHAR and obs-text (those of a repaired head also other control characters,
-//! but no CR, LF or NUL), and no white space at their ends. `first[n]` is valid
-//! only if bit `n` of `seen` is set.
+//! contain only HTAB, SP, VCHAR and obs-text (those of a repaired head also other control
+//! characters, but no CR, LF or NUL), and no white space at their ends. `first[n]` is valid only if
+//! bit `n` of `seen` is set.
 
 use std::ops::Range;
 

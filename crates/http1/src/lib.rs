@@ -6,8 +6,8 @@
 //!
 //! Why strict: if a proxy and its neighbour parse a message differently, one client can inject
 //! requests into another's connection. Anything that two careful parsers could read differently is
-//! refused, and the connection is closed; a [`Reject`] names the rule and its section. What origins
-//! send against the rules, without a doubt about its meaning, can be repaired ([`accept_response`]).
+//! refused, and the connection is closed; a [`Reject`] names the rule and its section. The head of
+//! a response that breaks a rule can be repaired if its meaning is certain ([`accept_response`]).
 //!
 //! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. It stores
 //! positions, not pointers, so that a head can be moved together with its bytes

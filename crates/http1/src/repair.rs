@@ -1,8 +1,8 @@
 //! Repairs of response heads: what origins send against the rules, and all other proxies accept.
 //!
 //! What: [`accept_response`] takes what [`parse_response`](crate::parse_response) refuses, if the
-//! deviation leaves no doubt where the head and the body end. The table in `docs/upstreams.md` lists
-//! each deviation with what becomes of it.
+//! deviation leaves no doubt where the head and the body end. The table in `docs/upstreams.md`
+//! lists each deviation with what becomes of it.
 //!
 //! Why apart: the strict parser stays the fast path, and is the only one for requests. This one
 //! runs after it has refused a head. It reads line by line, writes a head by the rules into the
@@ -79,8 +79,8 @@ struct Repair<'r> {
     at: usize,
     scratch: &'r mut Scratch,
     limits: &'r Limits,
-    /// Whether lines end with LF alone: all or none. An LF among CRLFs may be part of a value, which
-    /// another sender than that of the head has written.
+    /// Whether lines end with LF alone: all or none. An LF among CRLFs may be part of a value that
+    /// a user has written.
     is_lf: Option<bool>,
     /// The connection carries no further response.
     closes: bool,

@@ -372,7 +372,8 @@ fn each_deviation_of_a_response_is_repaired_or_refused_by_its_rule() {
         ("HTTP/1.1 200 OK\r\nX (y): a\r\nContent-Length: 2\r\n\r\nok", Err("field-name")),
         ("HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nok", Ok(999)),
         (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n\
+             2\r\nok\r\n0\r\n\r\n",
             Ok(200),
         ),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2   \r\nok\r\n0\r\n\r\n", Ok(200)),
@@ -403,7 +404,7 @@ fn each_deviation_of_a_response_is_repaired_or_refused_by_its_rule() {
     }
 }
 
-/// Whoever sees the first byte of the next response would see it wrong.
+/// Bytes that follow would answer the next request.
 #[test]
 fn a_connection_whose_framing_was_repaired_is_not_used_again() {
     for (head, reuses) in [

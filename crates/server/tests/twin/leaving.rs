@@ -36,7 +36,8 @@ async fn ask_and_leave(world: &World, request: &str) {
 fn an_origin_learns_at_once_that_its_client_has_left() {
     let requests = [
         "GET /a?size=9&cc=max-age=60&silent=1 HTTP/1.1\r\nHost: site\r\n\r\n",
-        "GET /b?size=9&cc=no-store&silent=1 HTTP/1.1\r\nHost: site\r\nCache-Control: no-store\r\n\r\n",
+        "GET /b?size=9&cc=no-store&silent=1 HTTP/1.1\r\nHost: site\r\n\
+         Cache-Control: no-store\r\n\r\n",
         "HEAD /c?size=9&silent=1 HTTP/1.1\r\nHost: site\r\n\r\n",
         "DELETE /d?silent=1 HTTP/1.1\r\nHost: site\r\n\r\n",
         "PUT /e?silent=1 HTTP/1.1\r\nHost: site\r\nContent-Length: 3\r\n\r\nabc",
