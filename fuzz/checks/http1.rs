@@ -7,8 +7,9 @@
 use std::ops::Range;
 
 use http1::{
-    BodyDecoder, BodyKind, HEAD_BYTES_CEILING, Limits, Name, Reject, RequestHead, ResponseHead,
-    Scratch, Step, parse_request, parse_response, trailer_fields, write,
+    BodyDecoder, BodyKind, HEAD_BYTES_CEILING, Limits, Method, Name, Reject, RequestHead,
+    ResponseHead, Scratch, Step, accept_response, parse_request, parse_response, trailer_fields,
+    write,
 };
 
 /// Inputs up to this long are split at every byte, longer ones at some.
@@ -65,6 +66,8 @@ pub(crate) fn response_head(data: &[u8]) {
         if let Ok(Some(head)) = parse_response(data, &mut scratch, &limits) {
             check_response(data, &head);
         }
+        check_splits(data, |bytes| accepted_verdict(bytes, &limits));
+        check_repair(data, &limits);
     }
 }
 
@@ -117,6 +120,47 @@ pub(crate) fn response_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
         Ok(Some(head)) => Verdict::Whole(format!("{head:?}"), head.head_bytes),
         Err(reject) => Verdict::Refused(reject),
     }
+}
+
+/// The same of a response that may be repaired.
+pub(crate) fn accepted_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
+    match accept_response(bytes, &mut Scratch::new(), limits) {
+        Ok(None) => Verdict::Incomplete,
+        Ok(Some(head)) => Verdict::Whole(format!("{head:?}"), head.head_bytes),
+        Err(reject) => Verdict::Refused(reject),
+    }
+}
+
+/// What is valid is not repaired. A repaired head is a valid one, apart from control characters in
+/// values and its status, and says itself how its body is framed.
+fn check_repair(data: &[u8], limits: &Limits) {
+    let strict = response_verdict(data, limits);
+    if !matches!(strict, Verdict::Refused(_)) {
+        assert_eq!(accepted_verdict(data, limits), strict);
+        return;
+    }
+    let mut scratch = Scratch::new();
+    let Ok(Some(head)) = accept_response(data, &mut scratch, limits) else { return };
+    let lines = data[..head.head_bytes].split(|byte| *byte == b'\n').filter(|line| *line != b"\r");
+    assert!(head.fields.len() < lines.count(), "each field has a line");
+    let owned = head.detach();
+    let kept = owned.head();
+    assert!(kept.fields.fields().eq(head.fields.fields()));
+    assert!(head.fields.count(Name::ContentLength) <= 1);
+    assert!(!(head.fields.has(Name::ContentLength) && head.fields.has(Name::TransferEncoding)));
+    let mut again = b"HTTP/1.1 200 OK\r\n".to_vec();
+    for (name, value) in &head.fields {
+        assert!(!value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)), "one line");
+        let plain =
+            |byte: &u8| if byte.is_ascii_control() && *byte != b'\t' { b'.' } else { *byte };
+        let value: Vec<u8> = value.iter().map(plain).collect();
+        write::field(&mut again, name, &value).expect("a line by the rules");
+    }
+    write::end(&mut again);
+    let mut scratch = Scratch::new();
+    let read = parse_response(&again, &mut scratch, &WIDE);
+    let read = read.expect("a head by the rules").expect("a whole head");
+    assert_eq!(read.body(Method::Get), kept.body(Method::Get));
 }
 
 /// Each prefix is incomplete, or has the verdict of the whole.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use http1::Target;
 use http1::write::decimal;
+use outcome::BrokenBy;
 
 use super::record::{Record, split_port, squid_code};
 use super::text::{self, Civil, Quote, address, quoted};
@@ -58,6 +59,7 @@ pub(super) enum What {
     RequestField(Box<[u8]>),
     ResponseField(Box<[u8]>),
     Rule,
+    BrokenBy,
     ConnectionState,
     ProcessId,
 }
@@ -122,10 +124,11 @@ use self::Moment::{End, Start};
 
 const FIELD: Argument = Needed("the field's name");
 const FORMAT: Argument = Optional("strftime");
-const OURS: Argument = Needed("outcome, cache-status, rule, hierarchy, upstream or url");
+const OURS: Argument = Needed("outcome, cache-status, rule, broken-by, hierarchy, upstream or url");
 const VARIABLE: Argument = Needed(
     "SSL_PROTOCOL, SSL_CIPHER, SSL_TLS_SNI, SSL_CLIENT_S_DN, SSL_CLIENT_I_DN, SSL_CLIENT_VERIFY, \
-     SSL_SESSION_RESUMED, HTTPS; outcome, cache-status, rule, hierarchy, upstream or url",
+     SSL_SESSION_RESUMED, HTTPS; outcome, cache-status, rule, broken-by, hierarchy, upstream or \
+     url",
 );
 
 /// Squid's codes.
@@ -210,7 +213,8 @@ pub(super) const APACHE: &[Code] = codes! {
     "V" => What::Host, "the requested host";
     "p"(Optional("canonical, local or remote")) => apache_port,
         "the requested port; {local}: the listener's; {remote}: the client's";
-    "X" => What::ConnectionState, "+ if the connection stays open, otherwise -";
+    "X" => What::ConnectionState, "X if the response was broken off, + if the connection stays \
+        open, otherwise -";
     "I" => What::ReceivedBytes, "bytes received from the client, head and body";
     "O" => What::SentBytes, "bytes sent to the client, heads and body";
     "S" => What::Traffic, "bytes received and sent";
@@ -348,6 +352,7 @@ fn ours(name: &str) -> Result<What, String> {
         "outcome" => Ok(What::Outcome),
         "cache-status" => Ok(What::ResponseField(b"cache-status"[..].into())),
         "rule" => Ok(What::Rule),
+        "broken-by" => Ok(What::BrokenBy),
         "hierarchy" => Ok(What::Hierarchy),
         "upstream" => Ok(What::Upstream),
         "url" => Ok(What::Url),
@@ -474,6 +479,7 @@ fn piece_of_the_messages(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: 
         What::RequestField(name) => (r.request_field_named(name), b"-"),
         What::ResponseField(name) => (r.response_field(name), b"-"),
         What::Rule => (r.rule.as_bytes(), b"-"),
+        What::BrokenBy => (r.broken.map_or("", BrokenBy::name).as_bytes(), b"-"),
         _ => unreachable!("value() has written the others"),
     };
     quoted(out, text, quote, otherwise);
@@ -481,8 +487,9 @@ fn piece_of_the_messages(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: 
 
 fn word(r: &Record<'_>, what: &What) -> &'static [u8] {
     match what {
-        What::Outcome => squid_code(r.outcome),
+        What::Outcome => squid_code(r),
         What::Hierarchy => hierarchy(r),
+        What::ConnectionState if r.broken.is_some() => b"X",
         What::ConnectionState if r.keep => b"+",
         What::Scheme if r.request.is_some() => r.scheme().as_bytes(),
         _ => b"-",

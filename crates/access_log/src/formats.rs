@@ -3,6 +3,7 @@
 
 use http1::Name;
 use http1::write::decimal;
+use outcome::BrokenBy;
 
 use super::codes::{hierarchy, media_type, request_line, upstream, url};
 use super::record::{Record, squid_code};
@@ -19,7 +20,7 @@ pub(super) fn squid(out: &mut Vec<u8>, r: &Record<'_>) {
     out.push(b' ');
     address(out, r.client.ip());
     out.push(b' ');
-    out.extend_from_slice(squid_code(r.outcome));
+    out.extend_from_slice(squid_code(r));
     out.push(b'/');
     digits(out, u64::from(r.status), 3);
     out.push(b' ');
@@ -96,9 +97,10 @@ pub(super) fn json(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     }
     object.text("protocol", r.version().as_bytes());
     object.number("status", u64::from(r.status));
-    object.text("outcome", squid_code(r.outcome));
+    object.text("outcome", squid_code(r));
     object.text("cache_status", r.response_field(b"cache-status"));
     object.text("rule", r.rule.as_bytes());
+    object.text("broken_by", r.broken.map_or("", BrokenBy::name).as_bytes());
     object.number("bytes_received", r.request_bytes);
     object.number("bytes_sent", r.bytes);
     object.number("body_bytes_sent", r.body_bytes);

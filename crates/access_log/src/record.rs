@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use http1::{Name, RequestHead, Scheme, Target};
 
-use outcome::{Hierarchy, Outcome, Refusal};
+use outcome::{BrokenBy, Hierarchy, Outcome, Refusal};
 use transport::tls::TlsFacts;
 
 /// One exchange. Byte strings come from the client or the origin: every format escapes the bytes
@@ -45,8 +45,10 @@ pub struct Record<'a> {
     pub hierarchy: Hierarchy,
     /// Whether the connection stays open.
     pub keep: bool,
-    /// The name of the rule that refused the request; empty if none did.
+    /// The name of the rule that refused the request, or broke its response off; empty if none did.
     pub rule: &'a str,
+    /// Who broke the exchange off; `None` if the response is complete.
+    pub broken: Option<BrokenBy>,
     /// The client's TLS; `None` without TLS.
     pub tls: Option<&'a dyn TlsFacts>,
 }
@@ -82,6 +84,7 @@ impl<'a> Record<'a> {
             hierarchy: Hierarchy::Direct,
             keep: false,
             rule: refusal.name(),
+            broken: None,
             tls: None,
         }
     }
@@ -188,18 +191,28 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Squid's code of an outcome.
-pub(crate) fn squid_code(outcome: Outcome) -> &'static [u8] {
-    match outcome {
-        Outcome::Hit => b"TCP_MEM_HIT",
-        Outcome::NotModified => b"TCP_IMS_HIT",
-        Outcome::Miss | Outcome::Pass => b"TCP_MISS",
-        Outcome::Collapsed => b"TCP_CF_MISS",
-        Outcome::Revalidated => b"TCP_REFRESH_UNMODIFIED",
-        Outcome::Replaced => b"TCP_REFRESH_MODIFIED",
-        Outcome::Tunnel => b"TCP_TUNNEL",
-        Outcome::Refused | Outcome::Own => b"NONE_NONE",
-        Outcome::Denied => b"TCP_DENIED",
+/// Squid's code of an outcome. A response that was broken off has its suffix.
+pub(crate) fn squid_code(record: &Record<'_>) -> &'static [u8] {
+    macro_rules! code {
+        ($name:literal) => {
+            match record.broken {
+                None => $name.as_bytes(),
+                Some(_) => concat!($name, "_ABORTED").as_bytes(),
+            }
+        };
+    }
+    match record.outcome {
+        Outcome::Hit => code!("TCP_MEM_HIT"),
+        Outcome::NotModified => code!("TCP_IMS_HIT"),
+        Outcome::Miss | Outcome::Pass => code!("TCP_MISS"),
+        Outcome::Collapsed => code!("TCP_CF_MISS"),
+        Outcome::Revalidated => code!("TCP_REFRESH_UNMODIFIED"),
+        Outcome::Replaced => code!("TCP_REFRESH_MODIFIED"),
+        Outcome::Tunnel => code!("TCP_TUNNEL"),
+        // The client has not waited for what was not in the store.
+        Outcome::Refused if record.broken.is_some() => b"TCP_MISS_ABORTED",
+        Outcome::Refused | Outcome::Own => code!("NONE_NONE"),
+        Outcome::Denied => code!("TCP_DENIED"),
     }
 }
 

@@ -7,7 +7,7 @@ use http1::{Scheme, Scratch, Version, parse_request};
 use proptest::prelude::*;
 
 use super::*;
-use outcome::Refusal;
+use outcome::{BrokenBy, Refusal};
 use transport::tls::{Facts, Peer, TlsFacts};
 
 const REQUEST: &[u8] = b"GET /a/b?c=d HTTP/1.1\r\nHost: www.example.com:8080\r\n\
@@ -37,6 +37,7 @@ pub(crate) fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T)
         upstream: None,
         hierarchy: outcome::Hierarchy::Direct,
         keep: true,
+        broken: None,
         rule: "",
         tls: None,
     })
@@ -93,11 +94,43 @@ fn json_is_one_object_a_line() {
          \"client_port\":4711,\"user\":null,\"method\":\"GET\",\
          \"url\":\"http://www.example.com:8080/a/b?c=d\",\"protocol\":\"HTTP/1.1\",\
          \"status\":200,\"outcome\":\"TCP_MEM_HIT\",\"cache_status\":\"plimsoll; hit\",\
-         \"rule\":null,\"bytes_received\":150,\"bytes_sent\":1324,\"body_bytes_sent\":1024,\
+         \"rule\":null,\"broken_by\":null,\"bytes_received\":150,\"bytes_sent\":1324,\
+         \"body_bytes_sent\":1024,\
          \"hierarchy\":\"HIER_NONE\",\"upstream\":null,\
          \"content_type\":\"text/html; charset=utf-8\",\"referer\":null,\
          \"user_agent\":\"curl/8 (\\\"x\\\")\",\"keep_alive\":true,\"tls\":null}"
     );
+}
+
+/// Squid's suffix, Apache's `X`, and our own values.
+#[test]
+fn a_response_that_was_broken_off_is_marked() {
+    let logged = |text: &str, broken, outcome, status| {
+        with_record(REQUEST, |record| {
+            let record = Record {
+                outcome,
+                status,
+                broken,
+                keep: false,
+                rule: if broken.is_some() { "upstream-chunk-size" } else { "" },
+                ..record
+            };
+            line(&format(text), &record).trim_end_matches('\n').to_owned()
+        })
+    };
+    let apache = "apache:%X %>s %{outcome}x %{rule}x %{broken-by}x %b";
+    for by in [BrokenBy::Client, BrokenBy::Upstream, BrokenBy::Proxy] {
+        let expected = format!("X 200 TCP_MISS_ABORTED upstream-chunk-size {} 1024", by.name());
+        assert_eq!(logged(apache, Some(by), Outcome::Pass, 200), expected);
+        let json = logged("json", Some(by), Outcome::Miss, 200);
+        assert!(json.contains(&format!("\"broken_by\":\"{}\"", by.name())), "{json}");
+        let squid = logged("squid", Some(by), Outcome::Hit, 200);
+        assert!(squid.contains(" TCP_MEM_HIT_ABORTED/200 1324 "), "{squid}");
+    }
+    assert_eq!(logged(apache, None, Outcome::Pass, 200), "- 200 TCP_MISS - - 1024");
+    // A client that has not waited.
+    let squid = logged("squid", Some(BrokenBy::Client), Outcome::Refused, 499);
+    assert!(squid.contains(" TCP_MISS_ABORTED/499 "), "{squid}");
 }
 
 #[test]

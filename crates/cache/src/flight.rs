@@ -290,6 +290,16 @@ impl Flight {
             Phase::Asking | Phase::Settled(_) => None,
         }
     }
+
+    /// Ready when no reader is left. For the task that fetches.
+    fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.state);
+        if state.readers == 0 {
+            return Poll::Ready(());
+        }
+        state.filler = Some(cx.waker().clone());
+        Poll::Pending
+    }
 }
 
 /// Of one fetch: its readers and its filler.
@@ -451,6 +461,12 @@ impl Lead {
         self.is_shared
     }
 
+    /// Waits until no reader waits for the fetch.
+    pub async fn unread(&self) {
+        let flight = self.flight.as_ref().expect("a lead settles once, by value");
+        std::future::poll_fn(|cx| flight.poll_unread(cx)).await;
+    }
+
     /// Ends the fetch; all readers see the result.
     pub fn settle(mut self, settled: Settled) {
         let flight = self.flight.take().expect("a lead settles once");
@@ -548,6 +564,11 @@ impl Fill {
         }
         state.filler = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Waits until no reader is left.
+    pub fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.flight().poll_unread(cx)
     }
 
     /// Waits until no reader is behind the window.

@@ -295,6 +295,7 @@ impl RouteTable {
             store: self.store,
             set_cookie: self.set_cookie,
             early_data: self.early_data,
+            finish_abandoned: self.finish_abandoned,
             compression: self.compression,
             key: self.key.clone(),
             lifetimes: self.lifetime.clone(),

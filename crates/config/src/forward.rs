@@ -42,6 +42,8 @@ pub struct Forward {
     pub x_forwarded_for: ClientField,
     /// The treatment of `Forwarded` (RFC 7239).
     pub forwarded: ClientField,
+    /// Whether a request goes on at the server although its client has left.
+    pub finish_abandoned: bool,
 }
 
 /// Squid's `Safe_ports`, without the ports of unsupported protocols (ftp, gopher, wais).
@@ -76,6 +78,7 @@ impl Default for Forward {
             realm: PasswordRealm::default(),
             x_forwarded_for: ClientField::default(),
             forwarded: ClientField::default(),
+            finish_abandoned: false,
         }
     }
 }

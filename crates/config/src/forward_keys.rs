@@ -61,6 +61,8 @@ impl Table for Forward {
             "The treatment of X-Forwarded-For: forwarded unchanged, the client's address \
              appended, replaced by the client's address, or removed.";
         forwarded: CLIENT_FIELD, forwarded, "The same for Forwarded (RFC 7239).";
+        finish_abandoned: Kind::Flag, finish_abandoned,
+            "The same as route.finish_abandoned, for forward listeners.";
     ];
 }
 

@@ -490,6 +490,7 @@ pub(crate) struct RouteTable {
     pub(crate) store: bool,
     pub(crate) set_cookie: Option<SetCookie>,
     pub(crate) early_data: bool,
+    pub(crate) finish_abandoned: bool,
     pub(crate) compression: bool,
     pub(crate) key: KeySettings,
     pub(crate) lifetime: Vec<Lifetime>,
@@ -513,6 +514,7 @@ impl Default for RouteTable {
             store: true,
             set_cookie: None,
             early_data: false,
+            finish_abandoned: false,
             compression: true,
             key: KeySettings::default(),
             lifetime: Vec::new(),
@@ -556,6 +558,10 @@ impl Table for RouteTable {
             "Whether safe requests over HTTP/3 may come with the first datagram of a client that \
              was here before (0-RTT). Somebody on the way can send them again, so use it where \
              that does no harm. Early requests to other routes are then answered with 425.";
+        finish_abandoned: Kind::Flag, finish_abandoned,
+            "Whether a request goes on at the upstream after its client has left or closed its \
+             direction. Otherwise it ends at once, unless other clients wait for its response or \
+             the response is being stored.";
         compression: Kind::Flag, compression,
             "Whether responses are coded, if [compression] has codings. Turn it off where a page \
              has both a secret and what a client sent (BREACH).";
@@ -821,7 +827,8 @@ impl Table for Limits {
         upstream_idle_max: Kind::Count(0, 100_000), upstream_idle_max,
             "Maximum idle upstream connections that one core keeps per upstream.";
         interim_max: Kind::Count(0, 1000), interim_max,
-            "Maximum interim (1xx) responses before the final one.";
+            "Maximum interim (1xx) responses that are passed on before the final one. Further ones \
+             are dropped.";
         object_share: Kind::Count(1, 1 << 20), object_share,
             "Maximum size of a stored body, as a divisor of store.memory.", restart !;
         arriving_share: Kind::Count(1, 1 << 20), arriving_share,

@@ -80,7 +80,7 @@ pub struct Limits {
     pub upstream_idle: Duration,
     /// Maximum idle upstream connections that one core keeps per upstream.
     pub upstream_idle_max: usize,
-    /// Maximum interim (1xx) responses before the final one.
+    /// Maximum interim (1xx) responses that are passed on before the final one.
     pub interim_max: usize,
     /// Maximum size of a stored body, as a divisor of the memory limit.
     pub object_share: usize,

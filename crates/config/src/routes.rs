@@ -38,6 +38,8 @@ pub struct Route {
     pub set_cookie: Option<caching::SetCookie>,
     /// Whether safe requests may come in early data.
     pub early_data: bool,
+    /// Whether a request goes on at the upstream although its client has left.
+    pub finish_abandoned: bool,
     /// Whether responses are coded, if anything is.
     pub compression: bool,
     /// What belongs to the cache key.
@@ -66,6 +68,7 @@ impl Route {
             store: true,
             set_cookie: None,
             early_data: false,
+            finish_abandoned: false,
             compression: true,
             key: KeySettings::default(),
             lifetimes: Vec::new(),

@@ -49,6 +49,10 @@ pub trait Client {
     /// Buffers the final head. Called once, before any content.
     fn respond(&mut self, response: &Response<'_>);
 
+    /// Takes the final head back, if not a byte of it or of content has been sent. Then another one
+    /// may be given.
+    fn withdraw(&mut self) -> bool;
+
     /// Adds these field lines to the final head, in place of earlier ones.
     fn set_lines(&mut self, lines: Vec<u8>);
 
@@ -71,10 +75,9 @@ pub trait Client {
     /// [`Client::send`] for shared pages, which are not copied.
     async fn send_shared(&mut self, pages: SharedPages, more: bool) -> Result<(), Gone>;
 
-    /// Waits until the client has given the exchange up, as far as its protocol reports it.
-    fn gone(&self) -> impl Future<Output = ()> + 'static {
-        std::future::pending()
-    }
+    /// Waits until the client has given the exchange up, as far as its protocol reports it. No
+    /// other task reads from the client.
+    fn gone(&self) -> impl Future<Output = ()> + use<Self>;
 
     /// Whether the client has given the exchange up, as far as its protocol reports it.
     fn is_gone(&self) -> bool {
@@ -171,7 +174,7 @@ pub trait RequestBody {
 /// What a client was sent.
 #[derive(Debug)]
 pub struct Sent<'c> {
-    /// All bytes.
+    /// All bytes that the connection has taken.
     pub bytes: u64,
     /// Those after the final head.
     pub body_bytes: u64,
@@ -179,6 +182,8 @@ pub struct Sent<'c> {
     pub head: &'c [u8],
     /// The connection may carry another request.
     pub keeps: bool,
+    /// The client was cut because it takes too little.
+    pub is_slow: bool,
 }
 
 /// The head of a final response.

@@ -6,6 +6,7 @@ use outcome::{Fault, Refusal};
 use runtime::time;
 
 use super::Exchange;
+use super::abandoned::unless_left;
 use super::ask::{Ask, Held};
 use super::destination::Destination;
 use super::step::{Provenance, Serving, Step, Streaming};
@@ -48,7 +49,7 @@ impl<C: Client> Exchange<'_, C> {
         ask: Ask,
         reader: Reader,
     ) -> Result<Step<'d>, Refusal> {
-        let found = reader.found().await;
+        let found = unless_left(self.left(), reader.found()).await?;
         let wire = Wire(self.context.head.fields);
         let worker = self.context.worker;
         let resource = match &found {
@@ -124,7 +125,7 @@ impl<C: Client> Exchange<'_, C> {
     ) -> Result<Step<'d>, Refusal> {
         let Some(ask) = streaming.refreshes.take() else { return Ok(Step::Stream(to, streaming)) };
         let most = self.context.worker.io.limits().limits.stream_window_bytes;
-        match streaming.reader.ended(most).await {
+        match unless_left(self.left(), streaming.reader.ended(most)).await? {
             Some(Settled::Failed(Fault::Abandoned)) => Ok(Step::LookUp(to)),
             Some(Settled::Failed(fault)) => self.failed(to, *ask, fault),
             _ => Ok(Step::Stream(to, streaming)),

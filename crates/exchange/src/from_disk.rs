@@ -7,6 +7,7 @@
 //! origin is asked for the rest if it is certain to be of the same representation (RFC 9110,
 //! 13.1.5); otherwise the connection is cut.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use cache::forms::Away;
@@ -15,11 +16,14 @@ use cache::stored::{Entry, Stored};
 use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
+use http1::ResponseHead;
+use outcome::Fault;
 use runtime::fs::SharedPages;
 use store::disk::{Body, Broken, Piece};
 use upstream::{Answer, UpstreamBody};
 
 use super::Exchange;
+use super::abandoned::unless_left;
 use super::ask::{Ask, Held, What};
 use super::destination::Destination;
 use super::fetch::{Purpose, hierarchy};
@@ -171,6 +175,7 @@ impl<C: Client> Exchange<'_, C> {
         let Torn { stored, missing, summary } = torn;
         let Worker { io, cache, .. } = &**self.context.worker;
         if caching::if_range(&stored.head.meta.validators).is_none() {
+            self.broken_by(Fault::Abandoned);
             return Ending::BrokenOff(summary);
         }
         let wanted = ContentRange { range: missing, complete_bytes: stored.body_bytes };
@@ -180,12 +185,15 @@ impl<C: Client> Exchange<'_, C> {
         let ask = Ask { what: What::Rest(missing), ..Ask::of(uri, uri, Forward::Partial, held) };
         let forwarding = self.forwarding(to);
         let request = forwarding.request(Purpose::Store(&ask));
-        let answer = hierarchy::exchange(&forwarding, &request, &mut |_| {}).await;
-        let sent = match answer {
-            Ok(mut answer) if continues(&stored, &answer, wanted) => {
+        let mut interim = |_: &ResponseHead<'_>| {};
+        let asking = hierarchy::exchange(&forwarding, &request, &mut interim);
+        let sent = match unless_left(self.left(), asking).await {
+            Ok(Ok(mut answer)) if continues(&stored, &answer, wanted) => {
                 self.send_rest(&mut answer.body, Some(missing.bytes())).await
             }
-            _ => Err(Gone),
+            Ok(Ok(_)) => Err(self.broke(Fault::Abandoned)),
+            Ok(Err(fault)) => Err(self.broke(fault)),
+            Err(_) => Err(Gone),
         };
         if sent.is_ok() {
             io.counters.bodies_repaired.add(1);
@@ -200,14 +208,15 @@ impl<C: Client> Exchange<'_, C> {
         bytes: Option<u64>,
     ) -> Result<(), Gone> {
         let upstreams = &self.context.worker.upstreams;
-        let mut left = bytes;
+        let mut left = pin!(self.left());
+        let mut wanted = bytes;
         let mut data = Vec::new();
         let mut pulled = body.take_ready(upstreams, &mut |part| data.extend_from_slice(part));
         loop {
-            if let Some(left) = &mut left {
+            if let Some(wanted) = &mut wanted {
                 // More of it is not for this client.
-                data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= data.len() as u64;
+                data.truncate(usize::try_from(*wanted).unwrap_or(usize::MAX));
+                *wanted -= data.len() as u64;
             }
             match self.is_paced() {
                 true => Box::pin(self.send_held(&[&data[..]])).await?,
@@ -215,16 +224,16 @@ impl<C: Client> Exchange<'_, C> {
             }
             self.client.flush().await?;
             match pulled {
-                _ if left == Some(0) => return Ok(()),
+                _ if wanted == Some(0) => return Ok(()),
                 Ok(false) => {}
-                Ok(true) => return if left.is_none() { Ok(()) } else { Err(Gone) },
-                Err(fault) => {
-                    tracing::debug!(%fault, "the rest of a stored body did not come");
-                    return Err(Gone);
-                }
+                Ok(true) if wanted.is_none() => return Ok(()),
+                Ok(true) => return Err(self.broke(Fault::Broken)),
+                Err(fault) => return Err(self.broke(fault)),
             }
             data.clear();
-            pulled = body.pull(upstreams, &mut |part| data.extend_from_slice(part)).await;
+            let mut keep = |part: &[u8]| data.extend_from_slice(part);
+            let pull = unless_left(left.as_mut(), body.pull(upstreams, &mut keep)).await;
+            pulled = pull.map_err(|_| Gone)?;
         }
     }
 }

@@ -18,6 +18,7 @@ use runtime::time;
 use store::Key;
 
 use crate::Exchange;
+use crate::abandoned::unless_left;
 use crate::ask::Held;
 use crate::client::Client;
 use crate::coded::{Chosen, Wish};
@@ -86,7 +87,7 @@ impl<C: Client> Exchange<'_, C> {
         }
         let Streaming { reader, provenance, .. } = *streaming;
         loop {
-            match reader.next().await {
+            match unless_left(self.left(), reader.next()).await? {
                 Ok(Next::End) => break,
                 Ok(_) if reader.is_bounded() => return Ok(self.unreadable(to)),
                 Ok(_) => {}

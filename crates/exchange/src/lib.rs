@@ -17,6 +17,7 @@
 //! bytes grow memory beyond a limit of [`limits`].
 #![forbid(unsafe_code)]
 
+mod abandoned;
 mod ask;
 mod backlog;
 pub mod cache_status;
@@ -64,7 +65,7 @@ pub use worker::{Slot, Worker};
 
 use access_log::{Record, last_field};
 use http1::Method;
-use outcome::{Hierarchy, Outcome, Refusal};
+use outcome::{BrokenBy, Fault, Hierarchy, Outcome, Refusal};
 use runtime::time::{self, Instant};
 use store::Generation;
 use store::disk::Hit;
@@ -77,6 +78,12 @@ use plan::Planner;
 use quota::Taken;
 use routing::{RequestContext, Routed};
 use step::{Ending, Summary};
+
+/// The rule in the log by which a client has broken a response off: it has left, or takes too
+/// little.
+pub fn client_rule(is_slow: bool) -> &'static str {
+    if is_slow { Fault::ClientSlow.name() } else { "client-left" }
+}
 
 /// One request on its way to a response.
 pub struct Exchange<'x, C> {
@@ -99,6 +106,8 @@ pub struct Exchange<'x, C> {
     swapped_in: Option<Box<Hit>>,
     /// The rule that refused the request, or broke its response off, if one did.
     rule: &'static str,
+    /// Who broke the response off, if it was not its client.
+    broken: Option<BrokenBy>,
     /// What it has taken from quotas, if there are any.
     taken: Option<Box<Taken>>,
 }
@@ -117,6 +126,7 @@ impl<'x, C: Client> Exchange<'x, C> {
             began: context.worker.cache.purges.now(),
             swapped_in: None,
             rule: "",
+            broken: None,
             taken: None,
             context,
         }
@@ -142,7 +152,7 @@ impl<'x, C: Client> Exchange<'x, C> {
     /// cancelled it already: a client that asks and cancels at once (rapid reset) costs upstreams
     /// nothing.
     fn shed(&self) -> Result<(), Refusal> {
-        if self.client.is_gone() {
+        if self.client.is_gone() && !self.context.finishes_abandoned(self.routed.route) {
             return Err(Refusal::Cancelled);
         }
         match self.context.worker.overload.sheds_of(self.context.peer.ip()) {
@@ -169,8 +179,15 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     async fn refuse(&mut self, refusal: Refusal) -> Ending {
         let worker = self.context.worker;
-        let (status, mut text) = (refusal.status(), format!("{}\n", refusal.body()));
         worker.io.count_refusal(refusal);
+        if refusal == Refusal::Cancelled {
+            // No client reads an answer.
+            self.rule = refusal.name();
+            self.client.close_after();
+            let (outcome, status) = (Outcome::of_refusal(refusal), refusal.status());
+            return Ending::Left(Summary { outcome, status, upstream: None });
+        }
+        let (status, mut text) = (refusal.status(), format!("{}\n", refusal.body()));
         if matches!(status, 400..=499) {
             worker.io.counters.client_errors.add(1);
         }
@@ -206,6 +223,18 @@ impl<'x, C: Client> Exchange<'x, C> {
         self.answer(own, &text, Outcome::of_refusal(refusal)).await
     }
 
+    /// Notes that the upstream has broken the response off.
+    #[cold]
+    pub(crate) fn broken_by(&mut self, fault: Fault) {
+        tracing::debug!(%fault, "the response broke off");
+        self.rule = fault.name();
+        self.broken = Some(match fault {
+            Fault::Abandoned | Fault::NoDescriptor => BrokenBy::Proxy,
+            _ if fault.is_of_the_client() => BrokenBy::Client,
+            _ => BrokenBy::Upstream,
+        });
+    }
+
     /// Counts and logs the exchange, which has ended.
     fn log(&self, ending: &Ending, body: &C::Body) {
         let RequestContext { worker, listener, head, tls, .. } = &self.context;
@@ -218,7 +247,13 @@ impl<'x, C: Client> Exchange<'x, C> {
             return;
         }
         io.counters.log_lines.add(u64::from(io.log.has_lines()));
-        let Sent { bytes, body_bytes, head: sent_head, keeps } = self.client.sent();
+        let Sent { bytes, body_bytes, head: sent_head, keeps, is_slow } = self.client.sent();
+        let is_broken = matches!(ending, Ending::BrokenOff(_) | Ending::Left(_));
+        let broken = is_broken.then(|| self.broken.unwrap_or(BrokenBy::Client));
+        let rule = match (broken, self.rule) {
+            (Some(_), "") => client_rule(is_slow),
+            (_, rule) => rule,
+        };
         io.log.record(&Record {
             end_wall_ms: time::wall_ms(),
             elapsed_us,
@@ -237,7 +272,8 @@ impl<'x, C: Client> Exchange<'x, C> {
             hierarchy: self.hierarchy,
             user: self.routed.user.as_deref().unwrap_or_default(),
             keep: keeps && matches!(ending, Ending::Complete(_)),
-            rule: self.rule,
+            rule,
+            broken,
             tls: *tls,
         });
     }

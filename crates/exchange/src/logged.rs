@@ -6,7 +6,7 @@ use access_log::Record;
 use cache::stored::{Stored, Use};
 use core_io::CoreIo;
 use http1::RequestHead;
-use outcome::{Hierarchy, Outcome, Refusal};
+use outcome::{BrokenBy, Hierarchy, Outcome, Refusal};
 use transport::tls::TlsFacts;
 
 use crate::listener::ListenerContext;
@@ -43,6 +43,7 @@ impl Origin<'_> {
                 body_bytes,
                 elapsed_us: 0,
                 keep: true,
+                broken: None,
             };
             hit.log(io, self, head, use_.now_ms.unwrap_or_default());
         }
@@ -91,6 +92,8 @@ pub struct LoggedHit<'s> {
     pub elapsed_us: u64,
     /// The connection stays open.
     pub keep: bool,
+    /// Who broke it off, and the rule.
+    pub broken: Option<(BrokenBy, &'static str)>,
 }
 
 impl LoggedHit<'_> {
@@ -115,7 +118,8 @@ impl LoggedHit<'_> {
             hierarchy: Hierarchy::Direct,
             user: b"",
             keep: self.keep,
-            rule: "",
+            rule: self.broken.map_or("", |(_, rule)| rule),
+            broken: self.broken.map(|(by, _)| by),
             tls: from.tls,
         });
     }

@@ -28,7 +28,8 @@ use runtime::{Either, time};
 use upstream::UpstreamBody;
 
 use crate::Exchange;
-use crate::client::{ByteStream, Client, Gone};
+use crate::abandoned::unless_left;
+use crate::client::{Client, Gone};
 use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
 use crate::listener::ListenerContext;
 use crate::request::requested_uri;
@@ -281,13 +282,7 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     async fn wait_unless_gone(&mut self, wait: Duration) -> Result<(), Gone> {
-        let stream = self.client.stream();
-        let gone = std::future::poll_fn(|cx| stream.poll_gone(cx));
-        let (gone, sleep) = (std::pin::pin!(gone), std::pin::pin!(time::sleep(wait)));
-        match runtime::race(gone, sleep).await {
-            Either::Left(()) => Err(Gone),
-            Either::Right(()) => Ok(()),
-        }
+        unless_left(self.left(), time::sleep(wait)).await.map_err(|_| Gone)
     }
 
     /// Whether a quota limits the bytes of the response.

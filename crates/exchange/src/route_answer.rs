@@ -7,6 +7,7 @@ use super::step::Ending;
 use crate::client::{Client, Own};
 use config::Action;
 use outcome::Outcome;
+use policy::fields::ResponseRules;
 
 /// The status of such an answer.
 pub(crate) fn status_of(action: &Action) -> u16 {
@@ -40,8 +41,21 @@ pub(crate) async fn answer<C: Client>(exchange: &mut Exchange<'_, C>, action: &A
     if !text.is_empty() {
         lines.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
     }
+    let lines = ruled(exchange, status, lines);
     let without_content = matches!(status, 204 | 304);
     let content_length = (!without_content).then_some(text.len() as u64);
     let own = Own { status, lines: &lines, content_length, more_lines: b"" };
     exchange.answer(own, if without_content { "" } else { text }, Outcome::Pass).await
+}
+
+/// The field lines of such an answer, changed by the rules of the route.
+fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> Vec<u8> {
+    let context = &exchange.context;
+    let route = exchange.routed.route.and_then(|route| context.snapshot.routes.get(route));
+    let (Some(route), Ok(uri)) = (route, context.uri()) else { return lines };
+    let rules = &route.config.response;
+    match (!rules.is_empty()).then(|| route.captured(uri.authority, uri.path)).flatten() {
+        Some(captured) => ResponseRules::new(&captured.rules(rules)).changed_lines(status, lines),
+        None => route.response.changed_lines(status, lines),
+    }
 }

@@ -218,7 +218,7 @@ impl<'x> RequestContext<'x> {
     }
 
     /// The requested URI, or why it is refused.
-    fn uri(&self) -> Result<RequestedUri<'x>, Refusal> {
+    pub(crate) fn uri(&self) -> Result<RequestedUri<'x>, Refusal> {
         let ListenerContext { role, scheme, .. } = *self.listener;
         match (requested_uri(self.listener, self.head), role, self.head.target) {
             (Some(uri), ..) => Ok(uri),
@@ -279,6 +279,16 @@ impl<'x> RequestContext<'x> {
     /// What becomes of responses that set a cookie, by the role of the listener and the route.
     pub(crate) fn set_cookie(&self, route: Option<usize>) -> SetCookie {
         set_cookie(&self.snapshot, self.listener.role, route)
+    }
+
+    /// Whether a request goes on at the upstream after its client has left.
+    pub(crate) fn finishes_abandoned(&self, route: Option<usize>) -> bool {
+        match self.listener.role {
+            Role::Forward => self.snapshot.config.forward.finish_abandoned,
+            Role::Reverse => route
+                .and_then(|route| self.snapshot.routes.get(route))
+                .is_some_and(|route| route.config.finish_abandoned),
+        }
     }
 
     /// Whether stored cookies go to every client.

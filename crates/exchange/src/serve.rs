@@ -13,15 +13,17 @@ use caching::cache_status::Forward;
 use caching::range::{ByteRange, Selection, select_range};
 use http1::write::trailer_lines;
 use http1::{Method, trailer_fields};
-use outcome::Outcome;
+use outcome::{BrokenBy, Fault, Outcome};
 use runtime::{Either, time};
 use store::disk::Chunks;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
 use super::Exchange;
+use super::abandoned::unless_left;
 use super::ask::Held;
 use super::destination::Destination;
 use super::fetch::continued::Beginning;
+use super::fetch::unanswered;
 use super::plan::Form;
 use super::routing::RequestContext;
 use super::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary};
@@ -234,13 +236,15 @@ impl<C: Client> Exchange<'_, C> {
         head: &Head,
         slice: Option<ByteRange>,
     ) -> Result<(), Gone> {
+        let mut left = pin!(self.left());
         loop {
             if !reader.is_ready() {
                 // The head does not wait for a slow body.
                 self.client.flush().await?;
             }
             let at = reader.at();
-            match reader.next().await.map_err(|_| Gone)? {
+            let next = unless_left(left.as_mut(), reader.next()).await.map_err(|_| Gone)?;
+            match next.map_err(|fault| self.broke(fault))? {
                 Next::Piece(piece, passed) => {
                     let content = cut(&piece[passed..], at, slice);
                     match self.is_paced() {
@@ -312,7 +316,7 @@ impl<C: Client> Exchange<'_, C> {
         let rest = match Beginning::of_head(head, slice, at) {
             None => None,
             Some(mut beginning) => {
-                let (forwarding, gone) = (self.forwarding(to), self.client.gone());
+                let (forwarding, gone) = (self.forwarding(to), self.left());
                 match runtime::race(gone, beginning.rest_for_client(&forwarding)).await {
                     Either::Left(()) => return Err(Gone),
                     Either::Right(rest) => rest,
@@ -321,7 +325,7 @@ impl<C: Client> Exchange<'_, C> {
         };
         let Some((mut rest, missing)) = rest else {
             counters.fetches_cut.add(1);
-            self.rule = SLOW_READER;
+            (self.rule, self.broken) = (SLOW_READER, Some(BrokenBy::Proxy));
             tracing::debug!(rule = SLOW_READER, at, "a response broke off");
             return Err(Gone);
         };
@@ -358,19 +362,31 @@ impl<C: Client> Exchange<'_, C> {
         rule: Option<&'static str>,
     ) -> Ending {
         let summary = self.respond_relayed(answer, why, rule);
-        let gone = self.client.gone();
+        let gone = self.left();
         let ends = async {
             gone.await;
             Cut::Client
         };
         let relayed = self.relay_content(&mut answer.body, pin!(ends)).await;
+        if let Err(Cut::Upstream(fault)) = relayed
+            && self.client.withdraw()
+        {
+            let refusal = unanswered(&self.context.worker.io, fault);
+            return Box::pin(self.refuse(refusal)).await;
+        }
         self.relayed(relayed, summary)
     }
 
+    /// The upstream has broken off the body that is being sent.
+    pub(super) fn broke(&mut self, fault: Fault) -> Gone {
+        self.broken_by(fault);
+        Gone
+    }
+
     /// How a response that was passed on has ended.
-    pub(crate) fn relayed(&self, relayed: Result<(), Cut>, summary: Summary) -> Ending {
+    pub(crate) fn relayed(&mut self, relayed: Result<(), Cut>, summary: Summary) -> Ending {
         if let Err(Cut::Upstream(fault)) = relayed {
-            tracing::debug!(%fault, "the response broke off");
+            self.broken_by(fault);
             self.context.worker.io.counters.upstream_errors.add(1);
         }
         Ending::of(relayed.map_err(|_| Gone), summary)

@@ -171,6 +171,8 @@ pub enum Ending {
     Complete(Summary),
     /// The client has gone, or the response broke off: the client must not take it for whole.
     BrokenOff(Summary),
+    /// The client has left before anything of its response was sent.
+    Left(Summary),
     /// The connection was a tunnel, which is closed.
     Tunnel(Summary),
     /// A tunnel was promised and then refused.
@@ -190,6 +192,7 @@ impl Ending {
         match self {
             Ending::Complete(summary)
             | Ending::BrokenOff(summary)
+            | Ending::Left(summary)
             | Ending::Tunnel(summary)
             | Ending::TunnelRefused(summary) => summary,
         }

@@ -17,6 +17,7 @@ use runtime::time;
 use upstream::{BodyLength, Reading, Reuse, Upstream};
 
 use super::Exchange;
+use super::abandoned::unless_left;
 use super::destination::Destination;
 use super::fetch::{Purpose, hierarchy, unanswered};
 use super::step::{Ending, Summary};
@@ -34,7 +35,8 @@ pub(super) async fn upgrade<C: Client>(
     let unanswered = |fault| unanswered(&worker.io, fault);
     // An upgrade cannot be repeated.
     let forwarding = exchange.forwarding(to);
-    let connected = hierarchy::connect(&forwarding, Reuse::None).await;
+    let connecting = hierarchy::connect(&forwarding, Reuse::None);
+    let connected = unless_left(exchange.left(), connecting).await?;
     let (upstream, to_parent) = connected.map_err(unanswered)?;
     // HTTP/2 has no upgrade, which a server may always ignore.
     let purpose = match upstream.may_switch() {
@@ -52,10 +54,11 @@ pub(super) async fn upgrade<C: Client>(
     };
     upstream.send_head(&worker.upstreams, &request).await.map_err(failed)?;
     let mut reading = Reading::that_may_switch(&worker.io);
+    let left = exchange.left();
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
     let head = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut interim);
-    let head = time::timeout(upstream.times.first_byte(), head).await;
+    let head = unless_left(left, time::timeout(upstream.times.first_byte(), head)).await?;
     let head = head.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
     if head.head().status == 101 {
         return switch(exchange, &upstream, &head, reading, protocols, body).await;

@@ -53,7 +53,7 @@ enum State {
     Size {
         digits: bool,
     },
-    /// After white space that follows the size: a `;` must come.
+    /// After white space that follows the size: a `;` must come, or in a response the end.
     BeforeExtension,
     Extension,
     SizeLf,
@@ -123,7 +123,8 @@ impl BodyDecoder {
         }
     }
 
-    /// A decoder for the body of a response: its rejects have status 502.
+    /// A decoder for the body of a response: its rejects have status 502, and white space may
+    /// follow a chunk size.
     pub fn for_response(kind: BodyKind, limits: &Limits) -> BodyDecoder {
         BodyDecoder { of_response: true, ..BodyDecoder::new(kind, limits) }
     }
@@ -292,6 +293,8 @@ impl BodyDecoder {
         match (self.state, byte) {
             (State::BeforeExtension, b';') => Ok(State::Extension),
             (State::BeforeExtension, b' ' | b'\t') => Ok(State::BeforeExtension),
+            // Some origins write sizes of a fixed width.
+            (State::BeforeExtension, b'\r') if self.of_response => Ok(State::SizeLf),
             (State::BeforeExtension, _) => Err(RejectReason::InvalidChunkSize),
             (_, b'\r') => Ok(State::SizeLf),
             (_, b'\n') => Err(RejectReason::BareLf),

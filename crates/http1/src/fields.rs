@@ -6,9 +6,10 @@
 //! moved together with its bytes.
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
-//! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
-//! only if bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list
-//! and no index but that of [`Fields::for_this_hop`].
+//! contain only HTAB, SP, VCHAR and obs-text (those of a repaired head also other control
+//! characters, but no CR, LF or NUL), and no white space at their ends. `first[n]` is valid only if
+//! bit `n` of `seen` is set. A field that Connection names is set aside: it is in no list and no
+//! index but that of [`Fields::for_this_hop`].
 
 use std::ops::Range;
 
@@ -79,6 +80,8 @@ pub struct Scratch {
     /// Some name is not plain, and the limits say that such fields are set aside.
     pub(crate) is_odd: bool,
     pub(crate) index: Index,
+    /// The last head that was repaired.
+    pub(crate) repaired: Vec<u8>,
 }
 
 impl Scratch {
@@ -92,6 +95,7 @@ impl Scratch {
             aside: 0,
             is_odd: false,
             index: Index::EMPTY,
+            repaired: Vec::new(),
         }
     }
 
@@ -419,7 +423,7 @@ macro_rules! owned_head {
             /// A copy of the head that needs neither buffer nor scratch. Allocates.
             pub fn detach(&self) -> $owned {
                 $owned {
-                    bytes: self.buf[..self.head_bytes].to_vec(),
+                    bytes: self.buf[..self.meta.head_bytes].to_vec(),
                     fields: OwnedFields::of(&self.fields),
                     meta: self.meta,
                 }
@@ -429,7 +433,7 @@ macro_rules! owned_head {
             /// too small.
             pub fn detach_over(&self, owned: &mut $owned) {
                 owned.bytes.clear();
-                owned.bytes.extend_from_slice(&self.buf[..self.head_bytes]);
+                owned.bytes.extend_from_slice(&self.buf[..self.meta.head_bytes]);
                 owned.fields.set(&self.fields);
                 owned.meta = self.meta;
             }

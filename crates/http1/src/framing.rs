@@ -80,7 +80,7 @@ fn declared_by_field(
 }
 
 /// Digits only: no sign, no space, no list, nothing beyond 64 bits.
-fn number(digits: &[u8]) -> Option<u64> {
+pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

@@ -6,14 +6,16 @@
 //!
 //! Why strict: if a proxy and its neighbour parse a message differently, one client can inject
 //! requests into another's connection. Anything that two careful parsers could read differently is
-//! refused, and the connection is closed; a [`Reject`] names the rule and its section.
+//! refused, and the connection is closed; a [`Reject`] names the rule and its section. The head of
+//! a response that breaks a rule can be repaired if its meaning is certain ([`accept_response`]).
 //!
 //! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. It stores
 //! positions, not pointers, so that a head can be moved together with its bytes
 //! ([`RequestHead::detach`]).
 //!
-//! What never happens: a system call, a reading of a clock, an allocation while parsing, a panic on
-//! bytes from the network, a repair of an invalid message.
+//! What never happens: a system call, a reading of a clock, an allocation while parsing a
+//! valid message, a panic on
+//! bytes from the network, a repair of a request.
 //!
 //! ```
 //! use http1::{BodyDecoder, Limits, Name, Scratch, parse_request};
@@ -42,6 +44,7 @@ mod limits;
 mod method;
 mod name;
 mod reject;
+mod repair;
 mod request;
 mod response;
 mod scheme;
@@ -62,6 +65,7 @@ pub use limits::{
 pub use method::Method;
 pub use name::{Name, is_one_variable, is_plain};
 pub use reject::{Reject, RejectReason};
+pub use repair::accept_response;
 pub use request::{Expectation, OwnedRequest, RequestHead, parse_request};
 pub use response::{OwnedResponse, ResponseHead, parse_response};
 pub use scheme::Scheme;

@@ -31,6 +31,11 @@ macro_rules! reasons {
                 match self { $(RejectReason::$variant => $class,)* }
             }
 
+            /// The name of the rule if a response breaks it.
+            pub const fn of_response(self) -> &'static str {
+                match self { $(RejectReason::$variant => concat!("upstream-", $class),)* }
+            }
+
             /// The section of the specification that has the rule.
             pub const fn section(self) -> &'static str {
                 match self { $(RejectReason::$variant => $section,)* }

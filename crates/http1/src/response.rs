@@ -16,33 +16,34 @@ use crate::{BodyKind, Fields, Limits, Method, Reject, RejectReason, Scratch, Ver
 pub struct ResponseHead<'b> {
     /// The version of the sender.
     pub version: Version,
-    /// 100 to 599.
+    /// 100 to 599, or to 999 if the head was repaired.
     pub status: u16,
     /// The reason phrase as sent; may be empty. It has no meaning (RFC 9110 section 15).
     pub reason: &'b [u8],
     /// The fields.
     pub fields: Fields<'b>,
-    /// Bytes of the head: where the body begins.
+    /// Bytes of the head as it was received: where the body begins.
     pub head_bytes: usize,
     buf: &'b [u8],
     meta: Meta,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Meta {
-    line: Line,
-    declared: Declared,
-    options: Options,
-    head_bytes: usize,
+pub(crate) struct Meta {
+    pub(crate) line: Line,
+    pub(crate) declared: Declared,
+    pub(crate) options: Options,
+    /// Of the head as it is kept.
+    pub(crate) head_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    version: Version,
-    status: u16,
-    reason_start: usize,
-    reason_len: usize,
-    end: usize,
+pub(crate) struct Line {
+    pub(crate) version: Version,
+    pub(crate) status: u16,
+    pub(crate) reason_start: usize,
+    pub(crate) reason_len: usize,
+    pub(crate) end: usize,
 }
 
 /// Parses the head of the response at the start of `buf`.
@@ -128,7 +129,7 @@ owned_head! {
 }
 
 impl Meta {
-    fn view<'b>(self, buf: &'b [u8], fields: Fields<'b>) -> ResponseHead<'b> {
+    pub(crate) fn view<'b>(self, buf: &'b [u8], fields: Fields<'b>) -> ResponseHead<'b> {
         let line = self.line;
         ResponseHead {
             version: line.version,
@@ -142,7 +143,11 @@ impl Meta {
     }
 }
 
-fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
+pub(crate) fn read(
+    buf: &[u8],
+    scratch: &mut Scratch,
+    limits: &Limits,
+) -> Result<Option<Meta>, RejectReason> {
     // Bytes beyond the limit are not read, so that the result does not depend on how much has
     // arrived.
     let buf = &buf[..buf.len().min(limits.head_bytes())];

@@ -46,7 +46,7 @@ impl std::fmt::Display for Unwritable {
             Unwritable::Target => "not a request-target (RFC 9112 3.2)",
             Unwritable::Name => "the field name is not a token (RFC 9110 5.1)",
             Unwritable::Value => "a control character in a field value (RFC 9110 5.5)",
-            Unwritable::Status => "the status is not within 100 to 599 (RFC 9110 15)",
+            Unwritable::Status => "the status is not within 100 to 999 (RFC 9110 15)",
         })
     }
 }
@@ -56,10 +56,10 @@ impl std::error::Error for Unwritable {}
 /// `HTTP/1.1 200 OK` with the usual reason phrase.
 ///
 /// # Panics
-/// If the status is not within 100 to 599: received statuses were checked when parsed.
+/// If the status is not within 100 to 999: received statuses were checked when parsed.
 #[inline]
 pub fn status_line(out: &mut Vec<u8>, status: u16) {
-    assert!((100..=599).contains(&status), "a status has three digits and a class");
+    assert!((100..=999).contains(&status), "a status has three digits and a class");
     if status == 200 {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return;
@@ -74,14 +74,14 @@ pub fn status_line(out: &mut Vec<u8>, status: u16) {
 /// `HTTP/1.1 200 Fine` with a given reason phrase.
 ///
 /// # Errors
-/// [`Unwritable`] if the status is not within 100 to 599 or the phrase has a control character;
+/// [`Unwritable`] if the status is not within 100 to 999 or the phrase has a control character;
 /// nothing is written.
 pub fn status_line_with_reason(
     out: &mut Vec<u8>,
     status: u16,
     reason: &[u8],
 ) -> Result<(), Unwritable> {
-    if !(100..=599).contains(&status) {
+    if !(100..=999).contains(&status) {
         return Err(Unwritable::Status);
     }
     if !is_value(reason) {

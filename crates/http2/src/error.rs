@@ -72,6 +72,11 @@ macro_rules! reasons {
                 match self { $(Reason::$variant => $class,)* }
             }
 
+            /// The name of the rule if an upstream breaks it.
+            pub const fn of_response(self) -> &'static str {
+                match self { $(Reason::$variant => concat!("upstream-http2-", $class),)* }
+            }
+
             /// The section of the specification that has the rule.
             pub const fn section(self) -> &'static str {
                 match self { $(Reason::$variant => $section,)* }

@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use http1::RejectReason;
+
 macro_rules! faults {
     ($(
         $(#[$doc:meta])* $variant:ident = $status:literal, $name:literal, $error_type:literal,
@@ -12,32 +14,56 @@ macro_rules! faults {
         #[non_exhaustive]
         pub enum Fault {
             $($(#[$doc])* $variant,)*
+            /// The upstream's response breaks this rule of HTTP/1.
+            Http1(RejectReason),
+            /// The upstream's response breaks this rule of HTTP/2.
+            Http2(http2::Reason),
         }
 
         impl Fault {
             /// The status that the client gets (RFC 9110, 15.6).
             pub fn status(self) -> u16 {
-                match self { $(Fault::$variant => $status,)* }
+                match self {
+                    $(Fault::$variant => $status,)*
+                    Fault::Http1(_) | Fault::Http2(_) => 502,
+                }
             }
 
             /// A short name that does not change, for logs.
             pub fn name(self) -> &'static str {
-                match self { $(Fault::$variant => $name,)* }
+                match self {
+                    $(Fault::$variant => $name,)*
+                    Fault::Http1(reason) => reason.of_response(),
+                    Fault::Http2(reason) => reason.of_response(),
+                }
             }
 
             /// Whether a fault has this name.
             pub fn is_name(name: &str) -> bool {
                 matches!(name, $($name)|*)
+                    || RejectReason::ALL.iter().any(|reason| reason.of_response() == name)
+                    || http2::Reason::ALL.iter().any(|reason| reason.of_response() == name)
             }
 
             /// The kind of error, as `Proxy-Status` names it (RFC 9209, 2.3).
             pub fn error_type(self) -> &'static str {
-                match self { $(Fault::$variant => $error_type,)* }
+                match self {
+                    $(Fault::$variant => $error_type,)*
+                    Fault::Http1(reason) => error_type_of(reason),
+                    Fault::Http2(http2::Reason::FieldsTooLarge | http2::Reason::BlockTooLarge) => {
+                        HEAD_TOO_LARGE
+                    }
+                    Fault::Http2(_) => "http_protocol_error",
+                }
             }
 
             /// A sentence for the client.
             pub fn text(self) -> &'static str {
-                match self { $(Fault::$variant => $text,)* }
+                match self {
+                    $(Fault::$variant => $text,)*
+                    Fault::Http1(reason) => reason.text(),
+                    Fault::Http2(reason) => reason.text(),
+                }
             }
         }
     };
@@ -89,6 +115,12 @@ faults! {
     /// The upstream's bytes are not HTTP.
     Malformed = 502, "upstream-malformed", "http_protocol_error",
         "the upstream's response is not HTTP";
+    /// The upstream sends interim responses without end.
+    Interim = 502, "upstream-interim", "http_protocol_error",
+        "the upstream sends too many interim responses";
+    /// The upstream has switched to a protocol that was not requested.
+    Switched = 502, "upstream-switched", "http_upgrade_failed",
+        "the upstream switched to a protocol that was not requested";
     /// The client's request body broke off.
     ClientBody = 400, "client-body", "http_request_error", "the request's body broke off";
     /// The client's request body stopped arriving.
@@ -97,10 +129,41 @@ faults! {
     Abandoned = 503, "abandoned", "proxy_internal_error", "the fetch was given up";
 }
 
+/// RFC 9209, 2.3.14: fields that are too large, or too many.
+const HEAD_TOO_LARGE: &str = "http_response_header_section_size";
+
+/// The kind of error of a response that breaks this rule.
+fn error_type_of(reason: RejectReason) -> &'static str {
+    use RejectReason::*;
+    match reason {
+        HeadTooLarge | TooManyFields | TooManyOptions => HEAD_TOO_LARGE,
+        ContentTooLarge => "http_response_body_size",
+        TrailersTooLarge => "http_response_trailer_section_size",
+        MalformedEncoding
+        | ChunkedNotLast
+        | ChunkedRepeated
+        | UnknownCoding
+        | EncodingInHttp10
+        | InvalidChunkSize
+        | ChunkSizeOverflow
+        | ChunkLineTooLong
+        | InvalidChunkExtension
+        | ExtensionsTooLarge
+        | MissingChunkEnd => "http_response_transfer_coding",
+        _ => "http_protocol_error",
+    }
+}
+
 impl Fault {
     /// Whether the client caused it, not the upstream.
     pub fn is_of_the_client(self) -> bool {
         matches!(self, Fault::ClientBody | Fault::ClientSlow)
+    }
+
+    /// Whether the upstream has answered with what is not HTTP.
+    pub fn is_malformed(self) -> bool {
+        use Fault::{Http1, Http2, Interim, Malformed, Switched};
+        matches!(self, Malformed | Http1(_) | Http2(_) | Interim | Switched)
     }
 
     /// Whether it says something about the server that got the request.

@@ -126,6 +126,9 @@ impl Refusal {
             Class::Access => {
                 Cow::Owned(format!("refused by the rule `{}`: {}", self.name(), self.text()))
             }
+            _ if matches!(self, Refusal::Fault(Fault::Http1(_) | Fault::Http2(_))) => {
+                Cow::Owned(format!("the upstream's response breaks a rule: {}", self.text()))
+            }
             Class::Request | Class::State => Cow::Borrowed(self.text()),
         }
     }
@@ -208,7 +211,7 @@ refusals! {
     TooEarly = 425, Request, Keep, "too-early",
         "somebody may have sent this request again: ask once the handshake is complete";
     Cancelled = 499, Request, Keep, "cancelled",
-        "the client cancelled this request before it was passed on";
+        "the client left before the response to its request had come";
     ProxyHeader = 403, Access, Close, "proxy-header",
         "a connection here begins with a PROXY header from one of the networks that the listener \
          names (proxy_from)";

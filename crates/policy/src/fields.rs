@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http1::{
-    Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, is_one_variable, parse_response,
+    Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, accept_response, is_one_variable,
     write,
 };
 
@@ -180,13 +180,36 @@ impl ResponseRules {
     }
 }
 
+impl ResponseRules {
+    /// The changed field lines of our own answer with this status.
+    pub fn changed_lines(&self, status: u16, lines: Vec<u8>) -> Vec<u8> {
+        if self.0.is_empty() {
+            return lines;
+        }
+        let mut head = Vec::with_capacity(lines.len() + 64);
+        write::status_line(&mut head, status);
+        head.extend_from_slice(&lines);
+        write::end(&mut head);
+        let mut limits = Limits::default();
+        limits.head_bytes_max = head.len().max(limits.head_bytes_max);
+        let mut scratch = Scratch::new();
+        let own = accept_response(&head, &mut scratch, &limits);
+        let own = own.ok().flatten().map(|head| head.detach());
+        let Some(changed) = own.and_then(|own| self.changed(&own)) else { return lines };
+        let mut out = Vec::with_capacity(head.len());
+        changed.head().fields.fields().for_each(|field| write::parsed_field(&mut out, field));
+        out
+    }
+}
+
 /// Parses a head that we have written. It has the framing of the received one.
 fn reparsed(bytes: &[u8], of: &http1::ResponseHead<'_>) -> Option<OwnedResponse> {
     let mut limits = Limits::default();
     limits.head_bytes_max = bytes.len();
     limits.fields_max = Limits::default().fields_max.max(of.fields.len() * 2);
     let mut scratch = Scratch::new();
-    match parse_response(bytes, &mut scratch, &limits) {
+    // A repaired head may have what the strict parser refuses.
+    match accept_response(bytes, &mut scratch, &limits) {
         Ok(Some(head)) => {
             debug_assert_eq!(head.content_length(), of.content_length());
             Some(head.detach())
@@ -205,7 +228,7 @@ mod tests {
     fn changed(rules: &[FieldRule], status: u16, fields: &str) -> Option<String> {
         let bytes = format!("HTTP/1.1 {status} X\r\n{fields}\r\n");
         let mut scratch = Scratch::new();
-        let head = parse_response(bytes.as_bytes(), &mut scratch, &Limits::default()).unwrap();
+        let head = accept_response(bytes.as_bytes(), &mut scratch, &Limits::default()).unwrap();
         let head = head.unwrap().detach();
         let changed = ResponseRules::new(rules).changed(&head)?;
         let mut out = String::new();

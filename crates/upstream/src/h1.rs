@@ -21,7 +21,7 @@ use super::{Times, Upstream, Upstreams, send, writable};
 use crate::given::Given;
 use crate::group::{Group, Ticket};
 use crate::h2::Slot;
-use crate::limits::HEAD_READ_BYTES;
+use crate::limits::{HEAD_READ_BYTES, INTERIM_READ_MAX};
 
 /// The length of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -379,10 +379,12 @@ pub async fn final_head(
             NextHead::Final(head) => return Ok(head),
             NextHead::Interim(head) => {
                 interims += 1;
-                if interims > core.io.limits().limits.interim_max {
-                    return Err(Fault::Malformed);
+                if interims > INTERIM_READ_MAX {
+                    return Err(Fault::Interim);
                 }
-                interim(&head.head());
+                if interims <= core.io.limits().limits.interim_max {
+                    interim(&head.head());
+                }
             }
         }
     }
@@ -470,17 +472,17 @@ fn parse(
 ) -> Result<Option<(NextHead, usize)>, Fault> {
     core.io.with_scratch(|scratch| {
         let limits = core.io.limits();
-        let head = match http1::parse_response(bytes, scratch, &limits.http) {
+        let head = match http1::accept_response(bytes, scratch, &limits.http) {
             Err(reject) => {
                 tracing::debug!(%reject, "malformed response");
-                return Err(Fault::Malformed);
+                return Err(Fault::Http1(reject.reason));
             }
             Ok(None) => return Ok(None),
             Ok(Some(head)) => head,
         };
         // Another protocol comes only if it was asked for.
         if head.status == 101 && !reading.may_switch {
-            return Err(Fault::Malformed);
+            return Err(Fault::Switched);
         }
         let received = match reading.over_http2 {
             true => core.io.received(&head.over_http2()),
@@ -573,11 +575,14 @@ impl UpstreamBody {
         core: &Upstreams,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, Fault> {
-        if self.slot().is_some() {
-            return self.take_from_stream(sink);
-        }
-        let rest = self.rest.take();
-        self.decode(core, rest.as_deref().map_or(&[], Vec::as_slice), sink)
+        let taken = match self.slot() {
+            Some(_) => self.take_from_stream(sink),
+            None => {
+                let rest = self.rest.take();
+                self.decode(core, rest.as_deref().map_or(&[], Vec::as_slice), sink)
+            }
+        };
+        self.noted(taken)
     }
 
     /// The place of an exchange over HTTP/2 that is not complete.
@@ -726,7 +731,8 @@ impl UpstreamBody {
     ) -> Result<bool, Fault> {
         let mut at = 0;
         while !self.decoder.is_done() && at < input.len() {
-            let step = self.decoder.decode(&input[at..]).map_err(|_| Fault::Malformed)?;
+            let step = self.decoder.decode(&input[at..]);
+            let step = step.map_err(|reject| Fault::Http1(reject.reason))?;
             let data = self.given.piece(&input[at..][step.data.clone()]);
             if !data.is_empty() {
                 sink(data);

@@ -158,14 +158,14 @@ async fn status(core: &Upstreams, stream: &Transport) -> Result<u16, Fault> {
 fn final_status(core: &Upstreams, got: &mut Vec<u8>) -> Result<Option<u16>, Fault> {
     loop {
         let parsed = core.io.with_scratch(|scratch| {
-            http1::parse_response(got, scratch, &core.io.limits().http)
+            http1::accept_response(got, scratch, &core.io.limits().http)
                 .map(|head| head.map(|head| (head.status, head.is_interim(), head.head_bytes)))
         });
         match parsed {
             Ok(None) => return Ok(None),
             Ok(Some((_, true, head_bytes))) => drop(got.drain(..head_bytes)),
             Ok(Some((status, false, _))) => return Ok(Some(status)),
-            Err(_) => return Err(Fault::Malformed),
+            Err(reject) => return Err(Fault::Http1(reject.reason)),
         }
     }
 }

@@ -66,6 +66,7 @@ use outcome::Fault;
 use transport::Transport;
 use transport::tls::{self, TlsPeer};
 
+pub use crate::limits::INTERIM_READ_MAX;
 use crate::limits::{RESENDS_MAX, ROOM_TRIES};
 
 /// What one core needs to work with upstream servers.

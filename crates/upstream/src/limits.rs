@@ -21,6 +21,9 @@ pub(crate) const ROOM_TRIES: u32 = 4;
 /// Bytes that are read at once before a head is complete. What comes of the body with them is
 /// copied more often than the rest.
 pub(crate) const HEAD_READ_BYTES: usize = 16 * 1024;
+/// Interim responses that are read before one final response. Those beyond `interim_max` are
+/// dropped.
+pub const INTERIM_READ_MAX: usize = 10_000;
 /// Requests at a time on an HTTP/2 connection, if the upstream allows as many.
 pub(crate) const STREAMS_MAX: usize = 100;
 /// Content of a response over HTTP/2 that waits for its client.

@@ -36,7 +36,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
             &["snapshot", "request", "client", "logged"],
             &["coded", "worker", "tunnel", "course"],
             &["hit", "destination", "rules", "spread"],
-            &["ask", "purged"],
+            &["abandoned", "ask", "purged"],
             &["step"],
             &["plan", "fetch"],
             &["routing"],

@@ -364,7 +364,7 @@ impl<C: Client> Exchange<'_, C> {
         let relayed = loop {
             let is_of_member = beginning.as_ref().is_none_or(|one: &Beginning| !one.by_origin);
             let group = answer.body.group().filter(|_| is_of_member);
-            let gone = self.client.gone();
+            let gone = self.left();
             let ends = async {
                 match runtime::race(gone, down(group.as_ref())).await {
                     Either::Left(()) => Cut::Client,
@@ -377,7 +377,7 @@ impl<C: Client> Exchange<'_, C> {
             };
             beginning = beginning.or_else(|| Beginning::of(answer, false));
             let Some(beginning) = &mut beginning else { break Err(Cut::Upstream(fault)) };
-            let (forwarding, gone) = (self.forwarding(to), self.client.gone());
+            let (forwarding, gone) = (self.forwarding(to), self.left());
             let rest = beginning.rest(&forwarding, &answer.body, fault);
             answer.body = match runtime::race(gone, rest).await {
                 Either::Left(()) => break Err(Cut::Client),

@@ -160,9 +160,23 @@ impl Task {
             }
             let mut parts = Parts::default();
             let mut add = |part: &[u8]| parts.add(part);
-            let pulled = match &mut self.kept {
-                None => body.pull(&self.worker.upstreams, &mut add).await,
-                Some(kept) => Box::pin(kept.pull(body, &mut add)).await,
+            let pulling = async {
+                match &mut self.kept {
+                    None => body.pull(&self.worker.upstreams, &mut add).await,
+                    Some(kept) => Box::pin(kept.pull(body, &mut add)).await,
+                }
+            };
+            let goes_nowhere = self.pieces.is_none() && self.writer.is_none();
+            let pulled = match goes_nowhere {
+                false => pulling.await,
+                true => {
+                    // A silent upstream is not kept for readers that are gone.
+                    let unread = std::future::poll_fn(|cx| self.fill.poll_unread(cx));
+                    match runtime::race(unread, pulling).await {
+                        Either::Left(()) => Err(Fault::Abandoned),
+                        Either::Right(pulled) => pulled,
+                    }
+                }
             };
             if let Some(piece) = parts.piece() {
                 self.push(piece, true);

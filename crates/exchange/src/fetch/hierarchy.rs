@@ -197,7 +197,8 @@ async fn by_course(
         Fault::NoDescriptor => false,
         _ if !through.was_sent() => true,
         // The parent has had its time, or has said something that makes no sense.
-        Fault::Timeout | Fault::Malformed => false,
+        Fault::Timeout => false,
+        fault if fault.is_malformed() => false,
         _ => request.is_repeatable(),
     };
     match may_go_on {

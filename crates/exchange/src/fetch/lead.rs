@@ -8,6 +8,7 @@ use outcome::{Fault, Refusal};
 use super::response::handle;
 use super::{Purpose, member, unanswered};
 use crate::Exchange;
+use crate::abandoned::unless_left;
 use crate::ask::{Ask, Held};
 use crate::cache_status::CacheStatus;
 use crate::client::Client;
@@ -29,13 +30,19 @@ impl<C: Client> Exchange<'_, C> {
             let provenance = Provenance::stored(CacheStatus::HIT);
             return Ok(Step::Serve(to, Serving { held: Held::Whole(stored), provenance }));
         }
-        let forwarding = self.forwarding(to);
+        let (forwarding, left) = (self.forwarding(to), self.left());
         let request = forwarding.request(Purpose::Store(&ask));
         // Interim responses are for the client that leads; they are not stored.
         let client = &mut self.client;
         let mut interim = |head: &ResponseHead<'_>| client.interim(head);
         let worker = self.context.worker;
-        match member::fetch(&forwarding, &ask, &request, &mut interim).await {
+        let abandoned = async {
+            left.await;
+            lead.unread().await;
+        };
+        let fetching = member::fetch(&forwarding, &ask, &request, &mut interim);
+        let fetched = unless_left(abandoned, fetching).await;
+        match fetched.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))? {
             Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {
                 lead.settle(Settled::Failed(fault));

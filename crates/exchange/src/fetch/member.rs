@@ -19,6 +19,7 @@ use upstream::{Answer, BodyLength, Request, To};
 
 use super::{Forwarding, Purpose, continued, hierarchy};
 use crate::Exchange;
+use crate::abandoned::unless_left;
 use crate::ask::{Ask, What};
 use crate::client::Client;
 use crate::cluster::{CLIENT, REFUSED, Share, Used, has_for_hop};
@@ -55,13 +56,14 @@ pub(crate) async fn passed_on<'d, C: Client>(
         }
     }
     worker.io.counters.cluster_passed.add(1);
-    let forwarding = exchange.forwarding(to);
+    let (forwarding, left) = (exchange.forwarding(to), exchange.left());
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
     let purpose = Purpose::Pass(BodyLength::None);
-    match answer(&forwarding, share, purpose, &mut interim).await {
-        Some(answer) => Step::Relay(Box::new(answer), why, Some(RULE)),
-        None => otherwise(step),
+    match unless_left(left, answer(&forwarding, share, purpose, &mut interim)).await {
+        Ok(Some(answer)) => Step::Relay(Box::new(answer), why, Some(RULE)),
+        Ok(None) => otherwise(step),
+        Err(left) => Step::Refuse(left),
     }
 }
 

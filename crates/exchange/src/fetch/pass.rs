@@ -26,15 +26,16 @@ use super::fill::{Filling, Into};
 use super::response::{cookie_lines, instants, prepare, storable_unshared, store, updated};
 use super::{Purpose, hierarchy, unanswered};
 use crate::Exchange;
+use crate::abandoned::unless_left;
 use crate::ask::{Held, Unshared};
 use crate::cache_status::CacheStatus;
-use crate::client::{Client, Gone, RequestBody};
+use crate::client::{Client, RequestBody};
 use crate::course::Course;
 use crate::destination::Destination;
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
 use crate::spread;
-use crate::step::{Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
+use crate::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
 
 /// What became of a request that was passed on. It is small: a [`Step`] would be copied on its way
 /// to the caller, for each request.
@@ -65,10 +66,10 @@ pub(crate) async fn pass<'d, C: Client>(
         let passing = with_body(exchange, to, &request, why, body, own);
         return runtime::boxed(passing).await.map(Passed::Ended);
     }
-    let forwarding = exchange.forwarding(to);
+    let (forwarding, left) = (exchange.forwarding(to), exchange.left());
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
-    match hierarchy::exchange(&forwarding, &request, &mut interim).await {
+    match unless_left(left, hierarchy::exchange(&forwarding, &request, &mut interim)).await? {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
             if let Some(of) = *unshared {
@@ -130,7 +131,9 @@ impl<C: Client> Exchange<'_, C> {
         let forwarding = self.forwarding(to);
         let request = forwarding.request(Purpose::Pass(body_length(self.context.head)));
         let began = worker.cache.purges.now();
-        let answer = hierarchy::exchange(&forwarding, &request, &mut |_| {}).await;
+        let mut interim = |_: &ResponseHead<'_>| {};
+        let answer = hierarchy::exchange(&forwarding, &request, &mut interim);
+        let answer = unless_left(self.left(), answer).await?;
         let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
         // Forms that were made meanwhile are in a new entry.
         let stored = worker.cache.latest(key, &stored).unwrap_or(stored);
@@ -401,7 +404,8 @@ async fn with_body<C: Client>(
     let (mut sent, mut resends) = (Sent { passes_trailers, ..Sent::default() }, 0);
     // The request cannot be sent twice, so it takes no connection that may be closing.
     let forwarding = exchange.forwarding(to);
-    let connected = hierarchy::connect(&forwarding, Reuse::Proven).await;
+    let connecting = hierarchy::connect(&forwarding, Reuse::Proven);
+    let connected = unless_left(exchange.left(), connecting).await?;
     let (mut upstream, to_parent) = connected.map_err(unanswered)?;
     let through = to_parent.then(|| hierarchy::for_parent(&forwarding, request));
     let request = through.as_ref().unwrap_or(request);
@@ -446,7 +450,8 @@ async fn with_body_on<C: Client>(
     let mut reading = Reading::new(&worker.io);
     let head = match head_beside(exchange, &upstream, &mut reading, &mut pump).await {
         Ok(head) => head,
-        Err(fault) => return Err((fault, !reading.is_any(), upstream)),
+        Err(Cut::Client) => return Ok(Err(Refusal::Cancelled)),
+        Err(Cut::Upstream(fault)) => return Err((fault, !reading.is_any(), upstream)),
     };
     let method = exchange.context.head.method;
     let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
@@ -476,9 +481,10 @@ async fn head_beside<C: Client>(
     upstream: &Upstream,
     reading: &mut Reading,
     pump: &mut Pump<'_, impl Future<Output = Result<(), Fault>>>,
-) -> Result<ReceivedHead, Fault> {
+) -> Result<ReceivedHead, Cut> {
     let worker = exchange.context.worker;
-    for _ in 0..=worker.io.limits().limits.interim_max {
+    let mut left = pin!(exchange.left());
+    for interims in 0..=upstream::INTERIM_READ_MAX {
         let next = {
             let mut answer = pin!(upstream::next_head(&worker.upstreams, upstream, reading));
             // An upstream's time begins when it has all of the request, however long that took.
@@ -486,18 +492,20 @@ async fn head_beside<C: Client>(
             std::future::poll_fn(|cx| {
                 pump.poll(cx);
                 if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                    return Poll::Ready(answer);
+                    return Poll::Ready(answer.map_err(Cut::Upstream));
                 }
                 match pump.sent {
                     // An upstream that refuses the rest may still have answered. One that has taken
                     // nothing for so long has had its time.
                     Some(Err(fault)) if fault.is_of_the_client() || fault == Fault::Timeout => {
-                        Poll::Ready(Err(fault))
+                        Poll::Ready(Err(Cut::Upstream(fault)))
                     }
+                    Some(_) if left.as_mut().poll(cx).is_ready() => Poll::Ready(Err(Cut::Client)),
                     Some(_) => {
                         let times = &upstream.times;
                         let late = late.get_or_insert_with(|| time::sleep(times.first_byte()));
-                        Pin::new(late).poll(cx).map(|()| Err(Fault::Timeout))
+                        let late = Pin::new(late).poll(cx);
+                        late.map(|()| Err(Cut::Upstream(Fault::Timeout)))
                     }
                     None => Poll::Pending,
                 }
@@ -506,12 +514,13 @@ async fn head_beside<C: Client>(
         };
         match next {
             NextHead::Final(head) => return Ok(head),
+            NextHead::Interim(_) if interims >= worker.io.limits().limits.interim_max => {}
             NextHead::Interim(head) => {
                 exchange.client.interim(&head.head());
                 let sent = pump.beside(exchange.client.flush()).await;
-                sent.map_err(|Gone| Fault::ClientBody)?;
+                sent?;
             }
         }
     }
-    Err(Fault::Malformed)
+    Err(Cut::Upstream(Fault::Interim))
 }

@@ -7,5 +7,6 @@ mod corpus;
 mod fuzzing;
 mod messages;
 mod refusals;
+mod repairs;
 mod smuggling;
 mod writing;

@@ -1,7 +1,7 @@
 //! The smuggling attempts that the end-to-end tests make against real servers, here without
 //! servers: what this crate reads in them, and what it refuses.
 
-use http1::{BodyDecoder, BodyKind, Limits, Method, Scratch, parse_request, parse_response};
+use http1::{BodyDecoder, BodyKind, Limits, Method, Scratch, accept_response, parse_request};
 
 #[path = "../../../plimsoll/tests/end_to_end/smuggling/corpus/mod.rs"]
 mod corpus;
@@ -120,7 +120,7 @@ fn heard_by_client(method: &str, text: &str) -> Option<(u16, Vec<u8>)> {
     let mut bytes = &bytes[..];
     let mut scratch = Scratch::new();
     loop {
-        let head = parse_response(bytes, &mut scratch, &Limits::DEFAULT).ok()??;
+        let head = accept_response(bytes, &mut scratch, &Limits::DEFAULT).ok()??;
         bytes = &bytes[head.head_bytes..];
         if head.is_interim() {
             continue;

@@ -2,7 +2,9 @@
 
 use crate::fuzzing::{BodyEnd, read_body};
 use http1::write::{self, Unwritable};
-use http1::{BodyKind, Limits, Name, Scratch, parse_request, parse_response, trailer_fields};
+use http1::{
+    BodyKind, Limits, Name, Scratch, accept_response, parse_request, parse_response, trailer_fields,
+};
 use proptest::prelude::*;
 
 #[test]
@@ -40,12 +42,12 @@ fn a_response_is_written_as_expected() {
 
 #[test]
 fn every_status_is_parsed_back() {
-    for status in 100..=599 {
+    for status in 100..=999 {
         let mut out = Vec::new();
         write::status_line(&mut out, status);
         write::end(&mut out);
         let mut scratch = Scratch::new();
-        let head = parse_response(&out, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+        let head = accept_response(&out, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
         assert_eq!((head.status, head.reason), (status, write::reason(status).as_bytes()));
     }
 }

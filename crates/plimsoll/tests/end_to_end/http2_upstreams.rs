@@ -452,11 +452,18 @@ fn a_malformed_response_is_refused() {
         }
     });
     let proxy = in_clear(&home, origin.address);
-    let paths = ["/framing", "/connection", "/space", "/line", "/length", "/status", "/none"];
-    for path in paths {
+    for (path, rule) in [
+        ("/framing", "connection-field"),
+        ("/connection", "connection-field"),
+        ("/space", "field-name"),
+        ("/line", "field-value"),
+        ("/length", "content-length"),
+        ("/status", "pseudo-"),
+        ("/none", "content-length"),
+    ] {
         let answer = get(proxy.address(), path);
         assert!(answer.starts_with("HTTP/1.1 502 "), "{path}: {answer}");
-        assert!(answer.contains("upstream-malformed"), "{path}: {answer}");
+        assert!(answer.contains(&format!("upstream-http2-{rule}")), "{path}: {answer}");
     }
     assert_eq!(proxy.stopped().0, Some(0));
 }
@@ -546,7 +553,7 @@ fn an_upstream_that_does_not_speak_http2_is_502() {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    for (origin, rule) in [(&silent, "upstream-broken"), (&other, "upstream-malformed")] {
+    for (origin, rule) in [(&silent, "upstream-broken"), (&other, "upstream-http2-preface")] {
         let proxy = in_clear(&home, origin.address);
         let address = proxy.address();
         let clients: Vec<_> = (0..8)

@@ -1,7 +1,9 @@
 //! The client of an HTTP/1 exchange: sending with a time-out.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::task::Poll;
 
 use cache::stored::Framing;
 use core_io::CoreIo;
@@ -31,8 +33,12 @@ pub struct ClientStream<'c> {
     pending: Reused<Vec<u8>>,
     /// Bytes handed to this client, sent or pending.
     bytes: u64,
+    /// Those of them that the socket has taken.
+    taken: u64,
     /// `bytes` at the end of the final head.
     head_end: u64,
+    /// Length of the final head.
+    head_bytes: usize,
     /// The final head as it was sent, if there is a log.
     sent_head: Vec<u8>,
     version: Version,
@@ -41,7 +47,11 @@ pub struct ClientStream<'c> {
     trailers: Vec<u8>,
     /// The connection may carry another request.
     keeps: bool,
+    /// A further request has come together with this one.
+    has_next: bool,
     failed: bool,
+    /// The client was cut because it takes too little.
+    is_slow: bool,
     pace: Pace,
 }
 
@@ -69,12 +79,23 @@ impl<'c> Client for ClientStream<'c> {
         response::append(&mut self.pending, response, self.framing, connection, lines);
         response::append_lines(&mut self.pending, &self.more_lines);
         let appended = &self.pending[before..];
+        self.head_bytes = appended.len();
         self.bytes += appended.len() as u64;
         self.head_end = self.bytes;
         if !is_tunnel && self.io.log.is_on() {
             self.sent_head.clear();
             self.sent_head.extend_from_slice(appended);
         }
+    }
+
+    fn withdraw(&mut self) -> bool {
+        let unsent = self.pending.len().checked_sub(self.head_bytes);
+        let Some(before) = unsent.filter(|_| self.bytes == self.head_end) else { return false };
+        self.pending.truncate(before);
+        self.bytes -= self.head_bytes as u64;
+        (self.head_end, self.head_bytes) = (self.bytes, 0);
+        self.sent_head.clear();
+        true
     }
 
     fn set_lines(&mut self, lines: Vec<u8>) {
@@ -175,6 +196,28 @@ impl<'c> Client for ClientStream<'c> {
         Ok(())
     }
 
+    /// A client that closes its direction counts as gone, unless it has sent more before.
+    fn gone(&self) -> impl Future<Output = ()> + use<'c> {
+        let (stream, has_next, mut more) = (self.stream, self.has_next, false);
+        poll_fn(move |cx| {
+            loop {
+                match stream.poll_readable(cx) {
+                    Poll::Pending => more = false,
+                    // What it has sent waits for its reader, which is this task.
+                    Poll::Ready(Ok(())) if more => {}
+                    Poll::Ready(Ok(())) => match stream.try_peek(&mut [0]) {
+                        Ok(1..) => more = true,
+                        Ok(0) if has_next => more = true,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                        Ok(0) | Err(_) => return Poll::Ready(()),
+                    },
+                    Poll::Ready(Err(_)) => return Poll::Ready(()),
+                }
+                return Poll::Pending;
+            }
+        })
+    }
+
     fn trailers(&mut self, lines: &[u8]) {
         self.trailers = lines.to_vec();
     }
@@ -200,14 +243,17 @@ impl<'c> Client for ClientStream<'c> {
 
     fn add_tunnelled(&mut self, bytes: u64) {
         self.bytes += bytes;
+        self.taken += bytes;
     }
 
     fn sent(&self) -> Sent<'_> {
+        debug_assert!(self.taken <= self.bytes);
         Sent {
-            bytes: self.bytes,
-            body_bytes: self.bytes - self.head_end,
+            bytes: self.taken,
+            body_bytes: self.taken.saturating_sub(self.head_end),
             head: &self.sent_head,
             keeps: self.keeps,
+            is_slow: self.is_slow,
         }
     }
 }
@@ -222,13 +268,17 @@ impl<'c> ClientStream<'c> {
             more_lines: Vec::new(),
             pending: io.buffer(),
             bytes: 0,
+            taken: 0,
             head_end: 0,
+            head_bytes: 0,
             sent_head: Vec::new(),
             version: Version::Http11,
             framing: Framing::Implied,
             trailers: Vec::new(),
             keeps: true,
+            has_next: false,
             failed: false,
+            is_slow: false,
             pace: Pace::default(),
         }
     }
@@ -241,7 +291,12 @@ impl<'c> ClientStream<'c> {
         own_lines: &'c [u8],
         keeps: bool,
     ) -> ClientStream<'c> {
-        ClientStream { version, own_lines, keeps, bytes: 0, ..self }
+        ClientStream { version, own_lines, keeps, bytes: 0, taken: 0, ..self }
+    }
+
+    /// Notes whether a further request has come together with this one.
+    pub(super) fn note_next(&mut self, has_next: bool) {
+        self.has_next = has_next;
     }
 
     /// Whether the connection may carry another request.
@@ -292,6 +347,7 @@ impl<'c> ClientStream<'c> {
         match sent {
             Ok(sent) => {
                 self.io.counters.bytes_sent.add(sent as u64);
+                self.taken += sent as u64;
                 sent
             }
             Err(error) => {
@@ -306,6 +362,7 @@ impl<'c> ClientStream<'c> {
         match sent {
             Ok(sent) => {
                 self.io.counters.bytes_sent.add(sent as u64);
+                self.taken += sent as u64;
                 self.pace.moved(sent);
                 Ok(Some(sent))
             }
@@ -344,8 +401,12 @@ impl<'c> ClientStream<'c> {
     async fn room(&mut self) -> Result<(), Gone> {
         let stream = self.stream;
         let _sending = self.io.counters.states.sending.while_here();
-        let writable = async { stream.writable().await.map_err(|_| Gone) };
-        self.pace.wait(self.io, |limits| limits.send_timeout, writable, Gone).await
+        let writable = async { stream.writable().await.map_err(|_| false) };
+        let waited = self.pace.wait(self.io, |limits| limits.send_timeout, writable, true).await;
+        waited.map_err(|is_slow| {
+            self.is_slow |= is_slow;
+            Gone
+        })
     }
 }
 

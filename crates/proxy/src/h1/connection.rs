@@ -32,7 +32,7 @@ use cache::stored::{Stored, Use};
 use core_io::spares::Reused;
 use core_io::{Buffers, CoreIo, panics};
 use http1::{Method, OwnedRequest, RequestHead};
-use outcome::Refusal;
+use outcome::{BrokenBy, Refusal};
 use runtime::Either;
 use runtime::time::{self, Instant, Sleep};
 use transport::Transport;
@@ -44,7 +44,8 @@ use super::response::{append_refusal, connection_of, wants_more};
 use super::setup::Accepted;
 use exchange::Exchange;
 use exchange::Worker;
-use exchange::client::Client;
+use exchange::client::{Client, RequestBody as _, Sent};
+use exchange::client_rule;
 use exchange::hit::{HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
@@ -166,7 +167,9 @@ async fn exchange(
     client.send_bytes(&unsent).await.ok()?;
     let keeps = wants_more(listener.role, &head);
     let mut client = client.for_request(head.version, listener.own_lines(), keeps);
+    let rest_bytes = rest.len() as u64;
     let mut body = RequestBody::new(io, stream, &head, rest);
+    client.note_next(body.length().bytes().is_some_and(|length| rest_bytes > length));
     let context = RequestContext {
         worker,
         snapshot: worker.snapshot(),
@@ -190,7 +193,8 @@ async fn exchange(
             let _ = stream.set_linger0();
             return None;
         }
-        Ending::Tunnel(_) => return None,
+        // A reset could overtake the answers to earlier requests.
+        Ending::Left(_) | Ending::Tunnel(_) => return None,
         Ending::TunnelRefused(_) => {
             linger(io, stream).await;
             return None;
@@ -373,8 +377,9 @@ struct Logged {
 }
 
 impl LargeHit {
-    /// Counts and logs the hit once, whether or not all of it was taken.
-    fn end(&self, io: &CoreIo, from: Origin<'_>) {
+    /// Counts and logs the hit once, of whose body the client has taken so many bytes; `rule` says
+    /// why not all of it.
+    fn end(&self, io: &CoreIo, from: Origin<'_>, taken: u64, rule: Option<&'static str>) {
         let elapsed_us = self.since.elapsed().as_micros() as u64;
         count_hit(io, self.stored.status(), elapsed_us);
         let Some(logged) = &self.logged else { return };
@@ -382,9 +387,10 @@ impl LargeHit {
             status: self.stored.status(),
             response_head: &logged.response_head,
             content_type: self.stored.head.content_type(),
-            body_bytes: self.stored.body_bytes,
+            body_bytes: taken.min(self.stored.body_bytes),
             elapsed_us,
-            keep: logged.keep,
+            keep: logged.keep && rule.is_none(),
+            broken: rule.map(|rule| (BrokenBy::Client, rule)),
         };
         hit.log(io, from, &logged.request.head(), time::wall_ms());
     }
@@ -410,7 +416,11 @@ impl Finish {
             if sent.is_ok() {
                 sent = client.send(&after(&large.stored, *from), false).await;
             }
-            large.end(io, Origin { listener, tls: stream.tls(), peer: *peer });
+            let Sent { bytes, is_slow, .. } = client.sent();
+            let taken = (from + bytes).saturating_sub(self.unsent.len() as u64);
+            let rule = sent.is_err().then(|| client_rule(is_slow));
+            let origin = Origin { listener, tls: stream.tls(), peer: *peer };
+            large.end(io, origin, taken, rule);
         }
         if sent.is_err() {
             return false;
@@ -600,7 +610,7 @@ impl Turn<'_> {
             Err(_) => {
                 // The client has gone. Its request counts all the same.
                 if let Some(large) = body {
-                    large.end(&self.worker.io, self.from);
+                    large.end(&self.worker.io, self.from, 0, Some(client_rule(false)));
                 }
                 return AfterTurn::Close;
             }
@@ -610,7 +620,7 @@ impl Turn<'_> {
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
         if sent == head_bytes + body_bytes && self.stream.is_flushed() {
             if let Some(large) = body {
-                large.end(&self.worker.io, self.from);
+                large.end(&self.worker.io, self.from, body_bytes, None);
             }
             return match close {
                 Close::No => AfterTurn::Wait,
@@ -688,6 +698,7 @@ impl Turn<'_> {
                 body_bytes,
                 elapsed_us: 0,
                 keep,
+                broken: None,
             };
             hit.log(&self.worker.io, self.from, head, self.now_ms);
         }

@@ -124,6 +124,8 @@ pub(crate) struct StreamClient<S: Streams> {
     bytes: u64,
     head_end: u64,
     failed: bool,
+    /// The client was cut because it takes too little.
+    is_slow: bool,
     pace: Pace,
     /// Bytes that a tunnel reads and has not passed on.
     carried: Cell<usize>,
@@ -147,6 +149,7 @@ impl<S: Streams> StreamClient<S> {
             bytes: 0,
             head_end: 0,
             failed: false,
+            is_slow: false,
             pace: Pace::default(),
             carried: Cell::new(0),
         }
@@ -195,6 +198,7 @@ impl<S: Streams> StreamClient<S> {
         match self.link.send_content(self.stream, content, is_last) {
             Some(sent) => {
                 self.pace.moved(sent);
+                self.bytes += sent as u64;
                 self.left = self.left.map(|left| left.saturating_sub(sent as u64));
                 self.is_ended = is_last && sent == content.len();
                 sent
@@ -217,7 +221,12 @@ impl<S: Streams> StreamClient<S> {
         let mut result = Ok(());
         if link.waits_for_window(stream) {
             let window = poll_fn(|cx| link.poll_window(stream, cx));
-            result = self.pace.wait(io, |limits| limits.send_timeout, window, Gone).await;
+            let window = async { window.await.map_err(|Gone| false) };
+            let waited = self.pace.wait(io, |limits| limits.send_timeout, window, true).await;
+            result = waited.map_err(|is_slow| {
+                self.is_slow |= is_slow;
+                Gone
+            });
         }
         if result.is_ok() {
             result = poll_fn(|cx| link.poll_room(stream, &mut others_first, cx)).await;
@@ -271,6 +280,17 @@ impl<S: Streams> Client for StreamClient<S> {
         self.head_end = self.bytes;
     }
 
+    fn withdraw(&mut self) -> bool {
+        if self.head_is_sent || self.bytes != self.head_end || !self.pending.is_empty() {
+            return false;
+        }
+        self.bytes -= self.head.len() as u64;
+        self.head_end = self.bytes;
+        self.head.clear();
+        (self.status, self.left, self.ends_later) = (0, None, false);
+        true
+    }
+
     fn set_lines(&mut self, lines: Vec<u8>) {
         self.more_lines = lines;
     }
@@ -286,7 +306,6 @@ impl<S: Streams> Client for StreamClient<S> {
         if content.is_empty() {
             return;
         }
-        self.bytes += content.len() as u64;
         let sent = if self.pending.is_empty() { self.send_content(content) } else { 0 };
         if !self.failed {
             self.pending.extend_from_slice(&content[sent..]);
@@ -310,7 +329,6 @@ impl<S: Streams> Client for StreamClient<S> {
     async fn send(&mut self, content: &[&[u8]], _more: bool) -> Result<(), Gone> {
         self.flush().await?;
         for part in content {
-            self.bytes += part.len() as u64;
             self.send_all(part).await?;
         }
         Ok(())
@@ -324,7 +342,7 @@ impl<S: Streams> Client for StreamClient<S> {
         unreachable!("can_send_shared says no")
     }
 
-    fn gone(&self) -> impl Future<Output = ()> + 'static {
+    fn gone(&self) -> impl Future<Output = ()> + use<S> {
         let (link, id) = (Rc::clone(&self.link), self.stream);
         poll_fn(move |cx| link.poll_gone(id, cx))
     }
@@ -378,6 +396,7 @@ impl<S: Streams> Client for StreamClient<S> {
             body_bytes: self.bytes - self.head_end,
             head: &self.head,
             keeps: true,
+            is_slow: self.is_slow,
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn exchange<S: Streams>(link: &Rc<S>, stream: S::Id, context: R
         }
         Ending::TunnelRefused(_) => client.end().await,
         Ending::Tunnel(_) => client.end_tunnel(),
-        Ending::BrokenOff(_) => client.break_off(),
+        Ending::BrokenOff(_) | Ending::Left(_) => client.break_off(),
     }
 }
 

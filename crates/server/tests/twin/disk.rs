@@ -11,13 +11,14 @@ use server::Config;
 
 use crate::changes::{change, version};
 use crate::common::Response;
+use crate::leaving::finishing;
 use crate::origin::expected;
 use crate::storm::{Draw, everybody};
 use crate::world::{ADMIN, Broken, Client, PROXY, PROXY_TOO, World, on_disk, reverse, run};
 
 /// Memory takes bodies of up to 8 KiB, and the disk those of up to 128 KiB.
 fn little_memory() -> Config {
-    Config { memory_bytes: 64 << 10, ..on_disk(reverse()) }
+    Config { memory_bytes: 64 << 10, ..on_disk(finishing(reverse)()) }
 }
 
 const DELAY: std::ops::Range<Duration> = Duration::from_micros(20)..Duration::from_micros(200);

@@ -354,3 +354,106 @@ fn a_request_that_may_not_be_repeated_is_not() {
         }
     });
 }
+
+/// Over all versions to the client, and with the rule in `Proxy-Status`.
+#[test]
+fn each_deviation_of_a_response_is_repaired_or_refused_by_its_rule() {
+    let rows = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", Ok(200)),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+            Err("repeated-length"),
+        ),
+        ("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", Ok(200)),
+        ("HTTP/1.1 200 OK\r\nX: a\nContent-Length: 2\r\n\r\nok", Err("bare-lf")),
+        ("HTTP/1.1 200 OK\r\nX: a\x01\x1b\x7f\r\nContent-Length: 2\r\n\r\nok", Ok(200)),
+        ("HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 2\r\n\r\nok", Err("nul")),
+        ("HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 2\r\n\r\nok", Err("bare-cr")),
+        ("HTTP/1.1 200 OK\r\nX (y): a\r\nContent-Length: 2\r\n\r\nok", Err("field-name")),
+        ("HTTP/1.1 999 Denied\r\nContent-Length: 2\r\n\r\nok", Ok(999)),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n\
+             2\r\nok\r\n0\r\n\r\n",
+            Ok(200),
+        ),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2   \r\nok\r\n0\r\n\r\n", Ok(200)),
+        // Nothing of it has been sent to the client, so it gets an answer that says why.
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok\r\n0\r\n\r\n",
+            Err("chunk-size"),
+        ),
+        ("ICY 200 OK\r\nContent-Length: 2\r\n\r\nok", Err("version")),
+        ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nok", Err("switched")),
+    ];
+    for (response, result) in rows {
+        each_version(&sim::Options::new(1), &forward(), async |world: Rc<World>| {
+            runtime::spawn(origin_of(response.as_bytes().to_vec(), false)).detach();
+            let mut client = Client::new().await;
+            let got = client.get(&format!("http://{HOSTILE}/x"), "").await;
+            match result {
+                Ok(status) => assert_eq!((got.status, &got.body[..]), (status, &b"ok"[..])),
+                Err(rule) => {
+                    assert_eq!(got.status, 502, "{response}");
+                    let status = got.field("proxy-status").unwrap();
+                    let details = format!("details=\"upstream-{rule}\"");
+                    assert!(status.ends_with(&details), "{response}: {status}");
+                }
+            }
+            assert_eq!(world.counter("upstream_errors"), u64::from(result.is_err()));
+        });
+    }
+}
+
+/// Bytes that follow would answer the next request.
+#[test]
+fn a_connection_whose_framing_was_repaired_is_not_used_again() {
+    for (head, reuses) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", 0),
+        ("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", 0),
+        ("HTTP/1.1 200 OK\r\nX : a\r\nContent-Length: 2\r\n\r\nok", 0),
+        ("HTTP/1.1 200 OK\r\nX: a\x01\r\nContent-Length: 2\r\n\r\nok", 2),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 2),
+    ] {
+        run(sim::Options::new(1), forward(), async |world: Rc<World>| {
+            runtime::spawn(origin_of(head.as_bytes().to_vec(), false)).detach();
+            let mut client = Client::new().await;
+            for _ in 0..3 {
+                let got = client.get(&format!("http://{HOSTILE}/x"), "").await;
+                assert_eq!((got.status, &got.body[..]), (200, &b"ok"[..]), "{head}");
+            }
+            assert_eq!(world.counter("upstream_reuses"), reuses, "{head}");
+        });
+    }
+}
+
+/// The log says so, and the server's failures agree, wherever in the body it was.
+#[test]
+fn a_body_that_breaks_off_is_logged_and_counts_as_a_failure() {
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n";
+    for (response, code) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\nok".to_owned(), "TCP_MISS_ABORTED/200"),
+        (format!("{chunked}\r\nzz\r\n"), "NONE_NONE/502"),
+        (format!("{chunked}\r\n2\r\nok\r\n2\r\nok\r\nzz\r\n"), "TCP_MISS_ABORTED/200"),
+        (format!("{chunked}Cache-Control: max-age=60\r\n\r\n2\r\nok\r\n"), "TCP_MISS_ABORTED/200"),
+        (format!("{chunked}Cache-Control: max-age=60\r\n\r\n2\r\nok\r\nzz\r\n"), "NONE_NONE/502"),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned(), "TCP_MISS/200"),
+    ] {
+        let mut config = reverse();
+        config.groups[0].servers[0].origin.addresses = vec![address(HOSTILE)];
+        each_version(&sim::Options::new(1), &config, async |world: Rc<World>| {
+            runtime::spawn(origin_of(response.clone().into_bytes(), true)).detach();
+            let mut client = Client::new().await;
+            client.send(b"GET /x HTTP/1.1\r\nHost: site\r\n\r\n").await.unwrap();
+            let got = client.response().await;
+            assert_eq!(got.is_ok(), !code.ends_with("ABORTED/200"), "{response}");
+            sleep(Duration::from_secs(1)).await;
+            let log = String::from_utf8(world.log.lock().unwrap().clone()).unwrap();
+            assert!(log.contains(&format!(" {code} ")), "{response}: {log}");
+            let failures = world.metrics().await.into_iter();
+            let failures = failures.filter(|(name, _)| name.contains("upstream_server_failures_"));
+            let failures: u64 = failures.map(|(_, count)| count).sum();
+            let expected = u64::from(code != "TCP_MISS/200");
+            assert_eq!((failures, world.counter("upstream_errors")), (expected, expected));
+        });
+    }
+}

@@ -27,6 +27,7 @@ mod http2_client;
 mod http3_client;
 mod keys;
 mod large_bodies;
+mod leaving;
 mod limits;
 mod origin;
 mod overlaps;

@@ -48,6 +48,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use coding::Coding;
+use runtime::Either;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::time::{sleep, wall_ms};
 use transport::proxy_protocol::{Header, parse_header};
@@ -116,6 +117,8 @@ pub(crate) struct Origin {
     /// Bytes that its sockets have taken.
     pub(crate) sent: Cell<usize>,
     pub(crate) connections: Cell<usize>,
+    /// Connections that were closed while it waited before it went on with an answer.
+    pub(crate) abandoned: Cell<usize>,
     cookies: Cell<u32>,
     /// Goes into every entity tag: one more makes all of them new.
     pub(crate) version: Cell<u32>,
@@ -201,14 +204,16 @@ impl Origin {
 
     /// True when the connection goes on.
     async fn answer(&self, stream: &TcpStream, seen: &Seen) -> bool {
-        if let Some(ms) = seen.asks_number("delay") {
-            sleep(Duration::from_millis(ms as u64)).await;
+        if let Some(ms) = seen.asks_number("delay")
+            && !self.waits(stream, Duration::from_millis(ms as u64)).await
+        {
+            return false;
         }
         if seen.asks_number("gone").is_some_and(|nth| self.count(&seen.target) >= nth) {
             return false;
         }
         if seen.asks("silent").is_some() {
-            sleep(Duration::from_secs(100_000)).await;
+            return self.waits(stream, Duration::from_secs(100_000)).await;
         }
         if seen.asks("garbage").is_some() {
             self.send(stream, b"SSH-2.0-OpenSSH_9.2\r\n\r\n").await;
@@ -244,8 +249,10 @@ impl Origin {
         if !self.send(stream, &whole[..middle]).await {
             return false;
         }
-        if let Some(ms) = seen.asks_number("pause") {
-            sleep(Duration::from_millis(ms as u64)).await;
+        if let Some(ms) = seen.asks_number("pause")
+            && !self.waits(stream, Duration::from_millis(ms as u64)).await
+        {
+            return false;
         }
         let behind: &[u8] = if seen.asks("behind").is_some() { b"HTTP/1.1 2" } else { b"" };
         if !self.send(stream, &[&whole[middle..], behind].concat()).await {
@@ -262,6 +269,21 @@ impl Origin {
         }
         let ends = seen.asks("frame") == Some("close") || seen.asks("drop").is_some();
         !ends && cut.is_none()
+    }
+
+    /// Waits before it goes on. False if the other side closes the connection meanwhile.
+    async fn waits(&self, stream: &TcpStream, long: Duration) -> bool {
+        let closed = async {
+            if stream.readable().await.is_ok() && stream.try_peek(&mut [0]).is_ok_and(|n| n > 0) {
+                // The body of the request.
+                std::future::pending::<()>().await;
+            }
+        };
+        let waited = runtime::race(closed, sleep(long)).await;
+        if waited == Either::Left(()) {
+            self.abandoned.set(self.abandoned.get() + 1);
+        }
+        waited == Either::Right(())
     }
 
     fn response(&self, seen: &Seen) -> (String, Vec<u8>) {

@@ -213,7 +213,7 @@ fn our_own_responses_have_no_cache_status_and_refusals_have_a_proxy_status() {
             "proxy_internal_response",
             "only-if-cached",
         ),
-        ("GET /s/g?garbage=1", "", 502, "http_protocol_error", "upstream-malformed"),
+        ("GET /s/g?garbage=1", "", 502, "http_protocol_error", "upstream-version"),
         ("GET /gone/a", "", 502, "connection_refused", "upstream-connect"),
         ("GET /nowhere", "", 404, "destination_not_found", "no-route"),
         ("GET /s/..%2Fgone", "", 400, "http_request_error", "ambiguous"),

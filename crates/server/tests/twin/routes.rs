@@ -103,6 +103,41 @@ fn a_route_may_answer_itself_and_a_request_without_a_route_is_refused() {
     });
 }
 
+/// As they are of what comes from an upstream.
+#[test]
+fn the_fields_of_redirects_and_of_own_answers_are_changed() {
+    let response = vec![
+        set("Strict-Transport-Security", "max-age=60"),
+        FieldRule::Default("Content-Type".into(), "text/x".into()),
+        FieldRule::Remove("X-None".into()),
+    ];
+    let redirect =
+        Action::Redirect { status: 301, location: "https://new.example".into(), with_path: true };
+    let denied = Action::Answer { status: 403, body: "not here\n".into() };
+    let config = || {
+        let ruled = |action: &Action, path| Route {
+            action: action.clone(),
+            response: response.clone(),
+            ..route(&[], path, "")
+        };
+        with(vec![ruled(&redirect, "/"), ruled(&denied, "/admin")])
+    };
+    each_way(config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let moved = get(&mut client, "site", "/a?b=c", "").await;
+        assert_eq!((moved.status, moved.body.len()), (301, 0));
+        assert_eq!(moved.field("location"), Some("https://new.example/a?b=c"));
+        assert_eq!(moved.field("content-type"), Some("text/x"));
+        let answer = get(&mut client, "site", "/admin", "").await;
+        assert_eq!((answer.status, &answer.body[..]), (403, &b"not here\n"[..]));
+        assert_eq!(answer.field("content-type"), Some("text/plain; charset=utf-8"));
+        for got in [moved, answer] {
+            assert_eq!(got.field("strict-transport-security"), Some("max-age=60"));
+            assert_eq!(got.all("content-length").len(), 1);
+        }
+    });
+}
+
 #[test]
 fn a_response_that_a_route_excludes_from_the_store_is_fetched_each_time() {
     let config = || with(vec![Route { store: false, ..route(&[], "/", "first") }]);

@@ -12,6 +12,7 @@ use runtime::time::sleep;
 use server::Config;
 
 use crate::common::Response;
+use crate::leaving::finishing;
 use crate::origin::{asks, expected};
 use crate::world::{Client, PROXY, PROXY_TOO, Version, World, reverse, run};
 
@@ -177,7 +178,7 @@ fn fresh(count: u64) -> impl Iterator<Item = u64> {
 #[test]
 fn on_a_rough_network_every_request_is_served() {
     sim::check((0..2).chain(fresh(1)), |seed| {
-        run(sim::Options::rough(seed), reverse(), async |world: Rc<World>| {
+        run(sim::Options::rough(seed), finishing(reverse)(), async |world: Rc<World>| {
             let whole = everybody(world, seed).await;
             assert!(whole >= CLIENTS * REQUESTS * 2 / 3, "{whole}");
         });

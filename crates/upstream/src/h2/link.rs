@@ -24,7 +24,7 @@ use std::time::Duration;
 use core_io::CoreIo;
 use http1::write;
 use http2::limits::FRAME_BYTES;
-use http2::{Connection, ErrorCode, Event, Misuse, Scratch, StreamId};
+use http2::{Connection, ErrorCode, Event, Misuse, Reason, Scratch, StreamId};
 use outcome::Fault;
 use runtime::time::{self, Instant};
 use runtime::wake;
@@ -335,7 +335,10 @@ impl Link {
                 tracing::debug!(%error, "an HTTP/2 upstream");
                 // GOAWAY says why.
                 let _ = self.stream.try_write(&state.out);
-                Fault::Malformed
+                match input.starts_with(b"HTTP/1.") {
+                    true => Fault::Http2(Reason::Preface),
+                    false => Fault::Http2(error.0),
+                }
             })?;
             at += received.consumed;
             let Some(event) = received.event else { return Ok(at) };
@@ -349,7 +352,7 @@ impl Link {
             Event::Response { stream: id, head, end_stream } => {
                 let Some(stream) = find(streams, id) else { return };
                 let written = match stream.heads.len() > INTERIM_HEADS_BYTES_MAX {
-                    true => Err(Fault::Malformed),
+                    true => Err(Fault::Interim),
                     false => write_response(&mut stream.heads, &head, stream.is_head, end_stream),
                 };
                 if let Err(fault) = written {
@@ -381,7 +384,7 @@ impl Link {
             Event::StreamError { stream, reason } => {
                 tracing::debug!(%reason, "an HTTP/2 response");
                 if let Some(stream) = find(streams, stream) {
-                    stream.fail(Fault::Malformed, None);
+                    stream.fail(Fault::Http2(reason), None);
                 }
             }
             Event::GoAway { last_stream, .. } => {

@@ -61,12 +61,12 @@ pub(super) fn write_response(
     is_head: bool,
     end_stream: bool,
 ) -> Result<(), Fault> {
-    if !(100..=599).contains(&head.status) {
-        return Err(Fault::Malformed);
+    if !(100..=999).contains(&head.status) {
+        return Err(Fault::Http2(http2::Reason::Status));
     }
     write::status_line(out, head.status);
     for (name, value) in head.fields.iter() {
-        write::field(out, name, value).map_err(|_| Fault::Malformed)?;
+        write::field(out, name, value).map_err(|_| Fault::Http2(http2::Reason::FieldValue))?;
     }
     let has_content = !is_head && head.status >= 200 && !matches!(head.status, 204 | 304);
     match (head.content_length, end_stream) {
@@ -154,6 +154,7 @@ mod tests {
             let head = written(b"GET", status, &[], ends);
             assert_eq!(head.lines().count(), 2, "{head}");
         }
-        assert_eq!(written(b"GET", 600, &[], true), "Malformed");
+        let unusual = "HTTP/1.1 999 \r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(written(b"GET", 999, &[], true), unusual);
     }
 }

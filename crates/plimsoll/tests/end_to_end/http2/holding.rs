@@ -166,7 +166,9 @@ fn urgent_responses_go_first() {
 fn a_connection_counts_until_its_last_task_ends() {
     let home = Home::new();
     let origin = Recorder::start();
-    let proxy = proxy(&home, &origin, "");
+    // The task of a client that leaves would end with it.
+    let goes_on = "[[route]]\nupstream = \"site\"\nfinish_abandoned = true";
+    let proxy = proxy(&home, &origin, goes_on);
     let admin = proxy.admin();
     let mut client = Client::new(proxy.address());
     for _ in 0..5 {

@@ -234,11 +234,11 @@ impl Head {
         let stray = bytes.iter().enumerate().any(|(at, &byte)| match byte {
             b'\n' => at == 0 || bytes[at - 1] != b'\r',
             b'\r' => bytes.get(at + 1) != Some(&b'\n'),
-            b'\t' => false,
-            _ => byte < b' ' || byte == 0x7f,
+            // Other control characters end neither lines nor texts.
+            _ => byte == 0,
         });
         if stray {
-            return Err(fault("a control byte in a head"));
+            return Err(fault("a line end or a NUL within a line of a head"));
         }
         let text = String::from_utf8_lossy(&bytes[..bytes.len() - 4]).into_owned();
         let mut lines = text.split("\r\n");

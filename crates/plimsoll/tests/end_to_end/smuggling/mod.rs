@@ -46,28 +46,36 @@ fn haproxy_receives_what_was_sent_through_a_forward_proxy() {
 
 #[test]
 fn each_answer_belongs_to_its_request() {
-    let _home = Home::new();
-    answered(false);
+    let home = Home::new();
+    answered(&home, false);
 }
 
 #[test]
 fn each_answer_belongs_to_its_request_through_a_forward_proxy() {
-    let _home = Home::new();
-    answered(true);
+    let home = Home::new();
+    answered(&home, true);
 }
 
-/// One worker, so that the next request uses the upstream connection of the previous one.
-fn proxy(origin: &str, forward: bool) -> OurServer {
-    match forward {
-        true => OurServer::serve(&["--forward", "--allow-to", "127.0.0.0/8", "--workers", "1"]),
-        false => OurServer::serve(&["--origin", &format!("http://{origin}"), "--workers", "1"]),
-    }
+/// One worker, so that the next request uses the upstream connection of the previous one. The
+/// clients here close their direction before they read.
+fn proxy(home: &Home, origin: &str, forward: bool) -> OurServer {
+    let way = match forward {
+        true => "role = \"forward\"\n[forward]\nallow_to = [\"127.0.0.0/8\"]\n\
+             finish_abandoned = true\n"
+            .to_owned(),
+        false => format!(
+            "[[upstream]]\nname = \"o\"\n[[upstream.server]]\nurl = \"http://{origin}\"\n\
+             [[route]]\nupstream = \"o\"\nfinish_abandoned = true\n"
+        ),
+    };
+    let text = format!("[server]\nworkers = 1\n[[listen]]\naddress = \"127.0.0.1:0\"\n{way}");
+    OurServer::configured(&home.write("proxy.toml", text))
 }
 
 /// Compares the requests that an origin received with the whole corpus.
 fn received(judge: &Judge<'_>, forward: bool) {
     let host = judge.authority();
-    let proxy = proxy(&host, forward);
+    let proxy = proxy(judge.home, &host, forward);
     let cases: Vec<Attack> =
         requests::all().into_iter().filter(|case| !(forward && case.reverse_only)).collect();
     assert!(cases.len() >= 80, "the corpus is empty");
@@ -137,10 +145,10 @@ fn answered_as(expected: Fate, got: &[u8]) -> Result<(), String> {
 }
 
 /// Checks the responses that strict clients receive for the whole corpus.
-fn answered(forward: bool) {
+fn answered(home: &Home, forward: bool) {
     let origin = Scripted::start();
     let host = origin.authority();
-    let proxy = proxy(&host, forward);
+    let proxy = proxy(home, &host, forward);
     let cases = responses::all();
     let mut faults = Vec::new();
     for (at, case) in cases.iter().enumerate() {

@@ -14,7 +14,7 @@ use crate::support::{
 
 /// A real server that answers every request with its path, and logs it.
 pub(crate) struct Judge<'h> {
-    home: &'h Home,
+    pub(super) home: &'h Home,
     server: Running,
     port: u16,
 }
