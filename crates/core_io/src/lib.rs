@@ -71,6 +71,8 @@ pub struct LimitsInForce {
     pub limits: Limits,
     /// The limits of the parser.
     pub http: http1::Limits,
+    /// The same for requests, whose content has a limit.
+    pub requests: http1::Limits,
 }
 
 impl LimitsInForce {
@@ -79,7 +81,9 @@ impl LimitsInForce {
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = limits.fields_max;
-        LimitsInForce { limits, http }
+        let mut requests = http.clone();
+        requests.content_bytes_max = limits.body_bytes_max.unwrap_or(u64::MAX);
+        LimitsInForce { limits, http, requests }
     }
 }
 

@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
-use http1::{Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, parse_response, write};
+use http1::{
+    Fields, Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, parse_response, write,
+};
 
 use config::{FieldRule, ForwardedFields};
 
@@ -53,8 +55,7 @@ impl<'e> Edits<'e> {
     pub fn append(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
         self.append_forwarded(out, head);
         for rule in &*self.rules {
-            let has = |name: &str| head.fields.values(name.as_bytes()).next().is_some();
-            append_rule(out, rule, has);
+            append_rule(out, rule, &head.fields);
         }
     }
 
@@ -107,15 +108,26 @@ const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-F
 /// Whether received fields of this name are dropped.
 fn replaces(rule: &FieldRule, name: &[u8]) -> bool {
     match rule {
-        FieldRule::Set(of, _) | FieldRule::Remove(of) => name.eq_ignore_ascii_case(of.as_bytes()),
+        FieldRule::Set(of, _) | FieldRule::Cut(of, _) | FieldRule::Remove(of) => {
+            name.eq_ignore_ascii_case(of.as_bytes())
+        }
         FieldRule::Add(..) | FieldRule::Default(..) => false,
     }
 }
 
-fn append_rule(out: &mut Vec<u8>, rule: &FieldRule, has: impl Fn(&str) -> bool) {
+fn append_rule(out: &mut Vec<u8>, rule: &FieldRule, fields: &Fields<'_>) {
+    let has = |name: &str| fields.values(name.as_bytes()).next().is_some();
     let (name, value) = match rule {
         FieldRule::Remove(_) => return,
         FieldRule::Default(name, _) if has(name) => return,
+        FieldRule::Cut(name, start) => {
+            for value in fields.values(name.as_bytes()) {
+                let rest = value.strip_prefix(start.as_bytes());
+                let rest = rest.filter(|rest| rest.starts_with(b"/")).unwrap_or(value);
+                let _ = write::field(out, name.as_bytes(), rest);
+            }
+            return;
+        }
         FieldRule::Set(name, value) | FieldRule::Add(name, value) => (name, value),
         FieldRule::Default(name, value) => (name, value),
     };
@@ -163,10 +175,10 @@ impl ResponseRules {
             let again = match rule {
                 FieldRule::Add(name, _) => has(name),
                 FieldRule::Default(..) => false,
-                FieldRule::Set(..) | FieldRule::Remove(_) => true,
+                FieldRule::Set(..) | FieldRule::Cut(..) | FieldRule::Remove(_) => true,
             };
             if head.status != 304 || again {
-                append_rule(&mut out, rule, has);
+                append_rule(&mut out, rule, &head.fields);
             }
         }
         write::end(&mut out);
@@ -209,6 +221,23 @@ mod tests {
         }
         assert_eq!(changed.head().status, status);
         Some(out)
+    }
+
+    #[test]
+    fn the_start_of_a_field_is_cut_off_where_a_slash_follows() {
+        let cut = [FieldRule::Cut("Location".into(), "http://app:8080".into())];
+        for (location, wanted) in [
+            ("http://app:8080/x?y", "/x?y"),
+            ("http://app:80801/x", "http://app:80801/x"),
+            ("http://app:8080", "http://app:8080"),
+            ("http://app:8080@evil/", "http://app:8080@evil/"),
+            ("/x", "/x"),
+        ] {
+            let fields = format!("location: {location}\r\n");
+            let wanted = format!("Location: {wanted}\n");
+            assert_eq!(changed(&cut, 302, &fields), Some(wanted), "{location}");
+        }
+        assert_eq!(changed(&cut, 200, "A: b\r\n").as_deref(), Some("A: b\n"));
     }
 
     #[test]

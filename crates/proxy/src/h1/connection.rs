@@ -438,7 +438,7 @@ impl Turn<'_> {
             }
             let named = panics::Serving::received(input);
             let parsed = self.worker.io.with_scratch(|scratch| {
-                match http1::parse_request(input, scratch, &self.worker.io.limits().http) {
+                match http1::parse_request(input, scratch, &self.worker.io.limits().requests) {
                     Ok(None) => Ok(None),
                     Ok(Some(head)) => {
                         Ok(Some((self.answer_at_once(&head, output), head.head_bytes)))

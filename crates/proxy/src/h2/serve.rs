@@ -24,8 +24,8 @@ pub(crate) fn now_or_later(
     answer_at_once: impl FnOnce(&RequestHead<'_>) -> bool,
 ) -> Result<Option<OwnedRequest>, Reject> {
     let named = panics::Serving::received(text);
-    let later =
-        io.with_scratch(|scratch| match http1::parse_request(text, scratch, &io.limits().http) {
+    let later = io.with_scratch(|scratch| {
+        match http1::parse_request(text, scratch, &io.limits().requests) {
             Ok(Some(head)) => {
                 let head = head.over(version);
                 match answer_at_once(&head) {
@@ -35,7 +35,8 @@ pub(crate) fn now_or_later(
             }
             Ok(None) => unreachable!("the head was written whole"),
             Err(reject) => Err(reject),
-        });
+        }
+    });
     named.done();
     later
 }
