@@ -151,8 +151,13 @@ const TABLE: &[(&str, Becomes)] = &[
         "server_name_in_redirect absolute_redirect port_in_redirect",
         Nothing("a redirect has the URL of its route"),
     ),
-    ("underscores_in_headers", Nothing("all names of fields are passed on")),
-    ("ignore_invalid_headers", Nothing("invalid fields are refused")),
+    (
+        "underscores_in_headers ignore_invalid_headers",
+        Left(
+            "fields are dropped whose names have other signs than letters, digits and hyphens; \
+             see listen.field_names",
+        ),
+    ),
     ("open_file_cache log_not_found", Nothing("files are not served")),
     ("error_log", Nothing("messages go to stderr")),
     ("pid", Nothing("a supervisor knows the process")),
@@ -234,6 +239,8 @@ fn is_usual(directive: &Directive) -> bool {
             | ("ssl_stapling" | "proxy_intercept_errors", "off")
             | ("merge_slashes" | "proxy_pass_request_body", "on")
             | ("satisfy", "all")
+            | ("underscores_in_headers", "off")
+            | ("ignore_invalid_headers", "on")
             | ("proxy_pass_request_headers", "on")
     )
 }
