@@ -54,7 +54,8 @@ fn by(name: &[u8], value: &[u8]) -> Said {
     if forbids { Said::NotStored } else { Said::Nothing }
 }
 
-/// Seconds, or a time after `@`. Here nobody knows the time, so it is taken for one that is past.
+/// Seconds, or a time after `@`. The time is not known here, so the response counts as
+/// expired.
 fn expires(value: &[u8]) -> Said {
     let digits = value.strip_prefix(b"@").unwrap_or(value);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {

@@ -523,7 +523,8 @@ impl Table for RouteTable {
             example "[\"example.org\", \"*.example.org\"]";
         path: Kind::Text, path,
             "Only this path. `{name}` captures a segment, and `/*` at the end the rest: \
-             `/{lang}/shop/*`. `/api*` is all paths that begin so, also `/apix`.", example "\"/favicon.ico\"";
+             `/{lang}/shop/*`. `/api*` is all paths that begin so, also `/apix`.",
+            example "\"/favicon.ico\"";
         prefix: Kind::Text, prefix,
             "This path and everything below it: `/api` matches `/api` and `/api/x`, but not \
              `/apix`.",

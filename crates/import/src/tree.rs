@@ -56,8 +56,8 @@ const KEYS: &[(&str, bool, &str)] = &[
     (
         "limits",
         false,
-        "head_bytes_max idle_keep_alive head_timeout body_timeout body_bytes_max send_timeout connect_timeout \
-         upstream_timeout upstream_idle object_share tunnel_idle drain_timeout",
+        "head_bytes_max idle_keep_alive head_timeout body_timeout body_bytes_max send_timeout \
+         connect_timeout upstream_timeout upstream_idle object_share tunnel_idle drain_timeout",
     ),
 ];
 

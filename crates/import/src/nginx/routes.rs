@@ -1,8 +1,8 @@
 //! Locations of a server, as routes.
 //!
 //! A location with a rule that keeps requests out and is not carried is closed. If its requests
-//! would then find another route (an expression), the whole server is closed. A location with an action that is not carried is answered with 501, because its
-//! requests must not go elsewhere.
+//! would then find another route (an expression), the whole server is closed. A location with an
+//! action that is not carried is answered with 501, because its requests must not go elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -532,7 +532,7 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     for header in scope.all("proxy_hide_header") {
         let name = header.word(0);
         if stores && fields::is_about_caching(name) && !name.eq_ignore_ascii_case("set-cookie") {
-            let text = "clients get it: without it, what is stored would not respect it";
+            let text = "clients get it: without it, the store would not respect it";
             notes.left(&header.at, text);
         } else if fields::is_free(name) {
             section.below("route.response").set("remove", header.word(0), &header.at);
