@@ -140,7 +140,10 @@ pub(crate) fn server(
     let closed = found.unprotected;
     let own = found.routes.iter().filter(|route| !route.is_automatic);
     let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
-    for route in found.routes.iter().filter(|one| !one.is_automatic || !own.contains(&one.path)) {
+    // The location `/api` has this path, too, and `/api/` then redirects nothing.
+    let is_own =
+        |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
+    for route in found.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
         if writer.tree.count("route") >= ROUTES_MAX {
             let text = format!("there are more than {ROUTES_MAX} routes");
             writer.notes.left(&route.at, text);

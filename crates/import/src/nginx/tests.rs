@@ -613,6 +613,11 @@ fn a_location_inside_a_segment_is_a_route() {
     assert!(!imported.has_left(), "{:#?}", imported.notes);
     assert!(route(&imported, "path = \"/account*\"").contains("store = false"));
     assert!(route(&imported, "path = \"/adm*\"").contains("status = 403"));
+    // A location of that path itself is asked before the redirect to the one with a slash.
+    for own in ["location /api { deny all; }", "location = /api { deny all; }"] {
+        let text = one(&format!("location /api/ {{ proxy_pass http://app; }} {own}"));
+        lacks(&self::imported(&text, false), "redirect = ");
+    }
     // No route has such a path, so what it would find is closed.
     for path in ["/.", "/a?b", "'/a{b'", "'/a*'"] {
         let text = one(&format!(
