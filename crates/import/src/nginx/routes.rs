@@ -228,9 +228,8 @@ impl<'d> Found<'d> {
             // What it finds among its files decides whether the upstream is asked.
             scope.unprotected = true;
         }
-        let keeps_out = scope.is_denied()
-            || scope.is_unprotected()
-            || inner.iter().any(|one| table::restricts(one));
+        let keeps_out =
+            scope.is_denied() || scope.is_unprotected() || inner.iter().any(table::restricts);
         let mut path = match &location.words[..] {
             [path] if path.starts_with('/') => Path::beginning(path),
             [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),

@@ -253,7 +253,7 @@ impl Run<'_> {
         let is_changed = |name: &&str| state.response.contains_key(*name);
         let has_lifetime =
             state.keys.lifetimes.iter().any(|one| eval::is_usual(one) && one.ttl.is_some());
-        if OF_LIFETIMES.iter().any(|name| is_changed(&name)) && !has_lifetime {
+        if OF_LIFETIMES.iter().any(is_changed) && !has_lifetime {
             store = false;
         }
         if !self.forwards {
