@@ -57,6 +57,8 @@ rules! {
         NotStored::ResponseNoStore => "no-store", "RFC 9111, 5.2.2.5",
             "the response forbids storing";
         NotStored::Private => "private", "RFC 9111, 5.2.2.7", "the response is for one user only";
+        NotStored::Accelerator => "accelerator", "RFC 9111, 3",
+            "a field for caches in front of the origin, such as X-Accel-Expires, forbids storing";
         NotStored::SetCookie => "set-cookie", "RFC 9111, 7.3",
             "the response sets a cookie, which is for one client only";
         NotStored::DrawnByRange => "drawn-by-range", "RFC 9111, 3.3",

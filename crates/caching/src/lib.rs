@@ -27,6 +27,7 @@
 #![doc = include_str!("clauses.md")]
 #![forbid(unsafe_code)]
 
+mod accelerators;
 pub mod cache_status;
 mod choice;
 mod conditional;

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::accelerators::{self, Said};
 use crate::conditional::Validators;
 use crate::directives::{CacheControl, Scope};
 use crate::fields::{FieldSource, Request, Response, trim};
@@ -145,6 +146,8 @@ pub enum NotStored {
     ResponseNoStore,
     /// `private`, in a shared cache (5.2.2.7).
     Private,
+    /// A field for caches in front of an origin, such as `X-Accel-Expires: 0`, in a shared cache.
+    Accelerator,
     /// `Set-Cookie`, in a shared cache that keeps such responses for one client (7.3).
     SetCookie,
     /// The request has `Authorization` and nothing permits sharing (3.5).
@@ -291,12 +294,26 @@ impl StoredMeta {
             requested_ms: exchange.request_ms,
             fresh_until_ms: if no_cache { 0 } else { freshness.fresh_until_ms() },
         };
-        match policy.configured {
+        let meta = match policy.configured {
             Some(configured) if !response.fields.has("set-cookie") => {
                 meta.configured(configured, control)
             }
             _ => meta,
+        };
+        match accelerators::said(response.fields) {
+            Said::FreshMax { ms } if policy.shared => meta.fresh_for(ms),
+            _ => meta,
         }
+    }
+
+    /// The same with a lifetime that is not longer than this.
+    #[cold]
+    fn fresh_for(mut self, ms: u64) -> StoredMeta {
+        if self.freshness.lifetime_ms > ms {
+            self.freshness.lifetime_ms = ms;
+            self.fresh_until_ms = if self.no_cache { 0 } else { self.freshness.fresh_until_ms() };
+        }
+        self
     }
 
     /// The same with a lifetime of the configuration.
@@ -495,6 +512,9 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     }
     if policy.shared && control.private.is_whole() && !planted::is(planted::Bug::PrivateForOthers) {
         return Err(NotStored::Private);
+    }
+    if policy.shared && accelerators::said(response.fields) == Said::NotStored {
+        return Err(NotStored::Accelerator);
     }
     if policy.shared && request.fields.has("authorization") && !permits_sharing(control) {
         return Err(NotStored::Authorization);

@@ -534,7 +534,8 @@ impl Table for RouteTable {
             example "[\"example.org\", \"*.example.org\"]";
         path: Kind::Text, path,
             "Only this path. `{name}` captures a segment, and `/*` at the end the rest: \
-             `/{lang}/shop/*`. `/api*` is all paths that begin so, also `/apix`.", example "\"/favicon.ico\"";
+             `/{lang}/shop/*`. `/api*` is all paths that begin so, also `/apix`.",
+            example "\"/favicon.ico\"";
         prefix: Kind::Text, prefix,
             "This path and everything below it: `/api` matches `/api` and `/api/x`, but not \
              `/apix`.",
@@ -644,6 +645,7 @@ pub(crate) struct FieldTable {
     pub(crate) set: Option<String>,
     pub(crate) add: Option<String>,
     pub(crate) default: Option<String>,
+    pub(crate) cut: Option<String>,
     pub(crate) remove: Option<String>,
     pub(crate) value: Option<String>,
 }
@@ -652,12 +654,13 @@ impl FieldTable {
     /// `None` when its keys do not make one.
     pub(crate) fn rule(&self) -> Option<FieldRule> {
         let value = self.value.clone();
-        Some(match (&self.set, &self.add, &self.default, &self.remove) {
+        Some(match (&self.set, &self.add, &self.default, &self.cut, &self.remove) {
             (Some(name), ..) => FieldRule::Set(name.clone(), value?),
             (None, Some(name), ..) => FieldRule::Add(name.clone(), value?),
-            (None, None, Some(name), _) => FieldRule::Default(name.clone(), value?),
-            (None, None, None, Some(name)) => FieldRule::Remove(name.clone()),
-            (None, None, None, None) => return None,
+            (None, None, Some(name), ..) => FieldRule::Default(name.clone(), value?),
+            (None, None, None, Some(name), _) => FieldRule::Cut(name.clone(), value?),
+            (None, None, None, None, Some(name)) => FieldRule::Remove(name.clone()),
+            (None, None, None, None, None) => return None,
         })
     }
 }
@@ -669,19 +672,22 @@ impl Table for FieldTable {
         add: Kind::Text, add, "Add a field.", example "\"X-Served-By\"";
         default: Kind::Text, default, "Add a field if there is none of this name.",
             example "\"Cache-Control\"";
+        cut: Kind::Text, cut,
+            "Take the value off the start of all fields of this name, where they begin with it and \
+             a slash follows: of a Location, the URL of an upstream.", example "\"Location\"";
         remove: Kind::Text, remove, "Remove all fields of this name.", example "\"Server\"";
         value: Kind::Text, value,
-            "The value, for set, add and default. It may repeat captures of the route.",
+            "The value, for set, add, default and cut. It may repeat captures of the route.",
             example "\"plimsoll\"";
     ];
 
     fn check(&self, here: &mut Here<'_, '_>) {
-        let with_value = [&self.set, &self.add, &self.default];
+        let with_value = [&self.set, &self.add, &self.default, &self.cut];
         let changes = with_value.into_iter().chain([&self.remove]).flatten().count();
         if changes != 1 {
-            here.mistake_here("a change is one of set, add, default and remove");
+            here.mistake_here("a change is one of set, add, default, cut and remove");
         } else if self.remove.is_some() != self.value.is_none() {
-            here.mistake_here("set, add and default need a value, and remove has none");
+            here.mistake_here("set, add, default and cut need a value, and remove has none");
         }
     }
 }
@@ -801,6 +807,9 @@ impl Table for Limits {
             "From accepting a connection to the end of its PROXY header and TLS handshake.";
         head_timeout: TIMEOUT, head_timeout, "From the first byte of a head to its last.";
         body_timeout: TIMEOUT, body_timeout, "Between two pieces of a request's body.";
+        body_bytes_max: Kind::Bytes(0, u64::MAX), body_bytes_max,
+            "Bytes of a request's body; beyond it 413, or 400 if the request did not say how many \
+             follow. Default: no limit.", example "\"1MiB\"";
         send_timeout: TIMEOUT, send_timeout,
             "Maximum time a client may leave sent bytes unread before it is cut off.";
         rate_min: Kind::Count(1, MANY), rate_min,

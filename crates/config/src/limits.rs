@@ -56,6 +56,8 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// Between two pieces of a request's body.
     pub body_timeout: Duration,
+    /// Bytes of a request's content. `None`: no limit.
+    pub body_bytes_max: Option<u64>,
     /// Maximum time a client may leave sent bytes unread before it is cut off.
     pub send_timeout: Duration,
     /// A client that sends a body, or reads a response, at fewer bytes per second than this is cut
@@ -113,6 +115,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
+            body_bytes_max: None,
             send_timeout: Duration::from_secs(60),
             rate_min: 128,
             rate_grace: Duration::from_secs(30),

@@ -281,6 +281,8 @@ pub enum FieldRule {
     Add(String, String),
     /// Adds a field if there is none of this name.
     Default(String, String),
+    /// Takes this text off the start of all fields of this name, where a slash follows it.
+    Cut(String, String),
     /// Removes all fields of this name.
     Remove(String),
 }
@@ -289,8 +291,11 @@ impl FieldRule {
     /// The name of the field.
     pub fn name(&self) -> &str {
         match self {
-            FieldRule::Set(name, _) | FieldRule::Add(name, _) | FieldRule::Default(name, _) => name,
-            FieldRule::Remove(name) => name,
+            FieldRule::Set(name, _)
+            | FieldRule::Add(name, _)
+            | FieldRule::Default(name, _)
+            | FieldRule::Cut(name, _)
+            | FieldRule::Remove(name) => name,
         }
     }
 
@@ -307,9 +312,10 @@ impl FieldRule {
         let name = self.name();
         let mut probe = Vec::new();
         let value = match self {
-            FieldRule::Set(_, value) | FieldRule::Add(_, value) | FieldRule::Default(_, value) => {
-                value
-            }
+            FieldRule::Set(_, value)
+            | FieldRule::Add(_, value)
+            | FieldRule::Default(_, value)
+            | FieldRule::Cut(_, value) => value,
             FieldRule::Remove(_) => "",
         };
         http1::write::field(&mut probe, name.as_bytes(), value.as_bytes())

@@ -73,7 +73,9 @@ pub struct LimitsInForce {
     pub limits: Limits,
     /// The limits of the parser, with all fields.
     pub http: http1::Limits,
-    /// The same with plain names alone.
+    /// The same for requests, whose content has a limit.
+    pub requests: http1::Limits,
+    /// The same for requests with plain names alone.
     plain: http1::Limits,
 }
 
@@ -83,16 +85,18 @@ impl LimitsInForce {
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = limits.fields_max;
-        let mut plain = http.clone();
+        let mut requests = http.clone();
+        requests.content_bytes_max = limits.body_bytes_max.unwrap_or(u64::MAX);
+        let mut plain = requests.clone();
         plain.names = FieldNames::Plain;
-        LimitsInForce { limits, http, plain }
+        LimitsInForce { limits, http, requests, plain }
     }
 
-    /// The limits of the parser for a listener that has these fields.
+    /// The limits of the parser for requests at a listener that has these fields.
     #[inline]
     pub fn http_with(&self, names: FieldNames) -> &http1::Limits {
         match names {
-            FieldNames::Any => &self.http,
+            FieldNames::Any => &self.requests,
             FieldNames::Plain => &self.plain,
         }
     }

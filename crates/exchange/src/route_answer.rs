@@ -54,7 +54,10 @@ fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> 
     let route = exchange.routed.route.and_then(|route| context.snapshot.routes.get(route));
     let (Some(route), Ok(uri)) = (route, context.uri()) else { return lines };
     let rules = &route.config.response;
-    match (!rules.is_empty()).then(|| route.captured(uri.authority, uri.path)).flatten() {
+    match (!rules.is_empty())
+        .then(|| route.captured(policy::reading::Reading::of(uri.authority, uri.path)))
+        .flatten()
+    {
         Some(captured) => ResponseRules::new(&captured.rules(rules)).changed_lines(status, lines),
         None => route.response.changed_lines(status, lines),
     }

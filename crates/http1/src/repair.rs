@@ -91,7 +91,7 @@ impl<'r> Repair<'r> {
         // As for the strict parser: the result does not depend on how much has arrived.
         let buf = &buf[..buf.len().min(limits.head_bytes())];
         scratch.repaired.clear();
-        scratch.count = 0;
+        (scratch.count, scratch.aside, scratch.is_odd) = (0, 0, false);
         scratch.index.clear();
         Repair { buf, at: 0, scratch, limits, is_lf: None, closes: false }
     }
@@ -130,6 +130,11 @@ impl<'r> Repair<'r> {
         let declared = framing::declared(&repaired, line.version, self.limits)?;
         let mut options = hop::options(&repaired)?;
         options.close |= self.closes;
+        if options.names_fields {
+            let head = std::mem::take(&mut self.scratch.repaired);
+            self.scratch.set_aside(&head);
+            self.scratch.repaired = head;
+        }
         Ok(Some((Meta { line, declared, options, head_bytes: end }, self.at)))
     }
 
@@ -203,7 +208,7 @@ impl<'r> Repair<'r> {
     }
 
     fn append(&mut self, name: &[u8], value: &[u8]) {
-        let Scratch { spans, count, index, repaired } = &mut *self.scratch;
+        let Scratch { spans, count, index, repaired, .. } = &mut *self.scratch;
         let (name_start, id) = (repaired.len(), Name::from_token(name));
         repaired.extend_from_slice(name);
         repaired.extend_from_slice(b": ");

@@ -1,5 +1,6 @@
 //! What became of each directive: one note for each, by file and line.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
@@ -80,6 +81,13 @@ impl Place {
     }
 }
 
+impl Place {
+    /// The number of the directive, which no other one has.
+    pub(crate) fn id(&self) -> usize {
+        self.id
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A name of a file goes into a comment of the imported file: it must stay on one line.
@@ -96,6 +104,9 @@ pub(crate) struct Notes {
     /// All directives, by their number less one, with their notes.
     directives: Vec<(Place, String, Option<Note>)>,
 }
+
+/// No reason is added to a note that has this many bytes.
+const WHY_BYTES_MAX: usize = 400;
 
 /// The note of a directive that has no other.
 pub(crate) const UNUSED: &str = "nothing in the imported file comes from it";
@@ -114,7 +125,8 @@ impl Notes {
         let note = Note::new(place, shown, fate, &why.into());
         match there.as_mut() {
             Some(other) if other.fate >= note.fate => {
-                if other.fate == note.fate && !other.why.contains(&note.why) {
+                let has_room = other.why.len() < WHY_BYTES_MAX;
+                if other.fate == note.fate && has_room && !other.why.contains(&note.why) {
                     other.why = format!("{}; {}", other.why, note.why);
                 }
             }
@@ -155,14 +167,12 @@ impl Notes {
         let all = self.directives.into_iter();
         let mut all: Vec<Note> =
             all.map(|(at, shown, note)| note.unwrap_or_else(|| unused(&at, &shown))).collect();
-        let mut files: Vec<String> = Vec::new();
+        let mut files: HashMap<String, usize> = HashMap::new();
         for note in &all {
-            if !files.contains(&note.file) {
-                files.push(note.file.clone());
-            }
+            let next = files.len();
+            files.entry(note.file.clone()).or_insert(next);
         }
-        let place = |file: &String| files.iter().position(|other| other == file);
-        all.sort_by_cached_key(|note| (place(&note.file), note.line));
+        all.sort_by_cached_key(|note| (files.get(&note.file).copied(), note.line));
         all
     }
 }

@@ -30,7 +30,7 @@ const KEYS: &[(&str, bool, &str)] = &[
     ),
     ("route.lifetime", true, "status content_type ttl overrule grace error_grace"),
     ("route.request", true, "set add remove value"),
-    ("route.response", true, "set add remove value"),
+    ("route.response", true, "set add cut remove value"),
     ("peer", true, "url kind weight backup outstanding_max icp htcp login"),
     ("hierarchy", false, "balance always_direct always_direct_methods never_direct"),
     ("icp", false, "listen allow_from"),
@@ -56,8 +56,8 @@ const KEYS: &[(&str, bool, &str)] = &[
     (
         "limits",
         false,
-        "head_bytes_max idle_keep_alive head_timeout body_timeout send_timeout connect_timeout \
-         upstream_timeout upstream_idle object_share tunnel_idle drain_timeout",
+        "head_bytes_max idle_keep_alive head_timeout body_timeout body_bytes_max send_timeout \
+         connect_timeout upstream_timeout upstream_idle object_share tunnel_idle drain_timeout",
     ),
 ];
 

@@ -56,7 +56,7 @@ impl Captured {
             FieldRule::Set(_, value) | FieldRule::Add(_, value) | FieldRule::Default(_, value) => {
                 repeats(value)
             }
-            FieldRule::Remove(_) => false,
+            FieldRule::Cut(..) | FieldRule::Remove(_) => false,
         })
     }
 
@@ -93,6 +93,7 @@ impl Captured {
             FieldRule::Set(name, value) => FieldRule::Set(name.clone(), expand(value)),
             FieldRule::Add(name, value) => FieldRule::Add(name.clone(), expand(value)),
             FieldRule::Default(name, value) => FieldRule::Default(name.clone(), expand(value)),
+            FieldRule::Cut(name, value) => FieldRule::Cut(name.clone(), expand(value)),
             FieldRule::Remove(name) => FieldRule::Remove(name.clone()),
         };
         rules.iter().map(rule).collect()

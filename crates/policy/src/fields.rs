@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http1::{
-    Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, accept_response, is_one_variable,
-    write,
+    Fields, Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, accept_response,
+    is_one_variable, write,
 };
 
 use config::{FieldRule, ForwardedFields};
@@ -60,7 +60,7 @@ impl<'e> Edits<'e> {
         self.append_forwarded(out, head);
         for rule in &*self.rules {
             let has = |name: &str| head.fields.of_variable(name.as_bytes()).next().is_some();
-            append_rule(out, rule, has);
+            append_rule(out, rule, &head.fields, has);
         }
     }
 
@@ -113,15 +113,30 @@ const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-F
 /// Whether received fields of this name are dropped. `is_it` compares it with the name of the rule.
 fn replaces(rule: &FieldRule, name: &[u8], is_it: impl Fn(&[u8], &[u8]) -> bool) -> bool {
     match rule {
-        FieldRule::Set(of, _) | FieldRule::Remove(of) => is_it(name, of.as_bytes()),
+        FieldRule::Set(of, _) | FieldRule::Cut(of, _) | FieldRule::Remove(of) => {
+            is_it(name, of.as_bytes())
+        }
         FieldRule::Add(..) | FieldRule::Default(..) => false,
     }
 }
 
-fn append_rule(out: &mut Vec<u8>, rule: &FieldRule, has: impl Fn(&str) -> bool) {
+fn append_rule(
+    out: &mut Vec<u8>,
+    rule: &FieldRule,
+    fields: &Fields<'_>,
+    has: impl Fn(&str) -> bool,
+) {
     let (name, value) = match rule {
         FieldRule::Remove(_) => return,
         FieldRule::Default(name, _) if has(name) => return,
+        FieldRule::Cut(name, start) => {
+            for value in fields.values(name.as_bytes()) {
+                let rest = value.strip_prefix(start.as_bytes());
+                let rest = rest.filter(|rest| rest.starts_with(b"/")).unwrap_or(value);
+                let _ = write::field(out, name.as_bytes(), rest);
+            }
+            return;
+        }
         FieldRule::Set(name, value) | FieldRule::Add(name, value) => (name, value),
         FieldRule::Default(name, value) => (name, value),
     };
@@ -169,10 +184,10 @@ impl ResponseRules {
             let again = match rule {
                 FieldRule::Add(name, _) => has(name),
                 FieldRule::Default(..) => false,
-                FieldRule::Set(..) | FieldRule::Remove(_) => true,
+                FieldRule::Set(..) | FieldRule::Cut(..) | FieldRule::Remove(_) => true,
             };
             if head.status != 304 || again {
-                append_rule(&mut out, rule, has);
+                append_rule(&mut out, rule, &head.fields, has);
             }
         }
         write::end(&mut out);
@@ -286,6 +301,23 @@ mod tests {
                 "X_REMOTE_USER=guest",
             ]
         );
+    }
+
+    #[test]
+    fn the_start_of_a_field_is_cut_off_where_a_slash_follows() {
+        let cut = [FieldRule::Cut("Location".into(), "http://app:8080".into())];
+        for (location, wanted) in [
+            ("http://app:8080/x?y", "/x?y"),
+            ("http://app:80801/x", "http://app:80801/x"),
+            ("http://app:8080", "http://app:8080"),
+            ("http://app:8080@evil/", "http://app:8080@evil/"),
+            ("/x", "/x"),
+        ] {
+            let fields = format!("location: {location}\r\n");
+            let wanted = format!("Location: {wanted}\n");
+            assert_eq!(changed(&cut, 302, &fields), Some(wanted), "{location}");
+        }
+        assert_eq!(changed(&cut, 200, "A: b\r\n").as_deref(), Some("A: b\n"));
     }
 
     #[test]

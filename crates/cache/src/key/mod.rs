@@ -93,10 +93,10 @@ impl KeySettings {
         }
         Some(KeySettings {
             query: QueryRules::new(config),
-            cookies: Names::new(&config.cookies),
+            cookies: Names::of_cookies(&config.cookies),
             fields: config.fields.iter().map(|name| name.as_bytes().into()).collect(),
             device: config.device,
-            bypass: Names::new(&config.bypass_cookies),
+            bypass: Names::of_cookies(&config.bypass_cookies),
             sends_key_cookies: config.cookies_sent == CookiesSent::Key,
         })
     }

@@ -13,6 +13,8 @@ pub(super) struct Names {
     rules: Box<[Rule]>,
     /// The bytes of all patterns.
     bytes: Box<[u8]>,
+    /// Letters match in either case.
+    without_case: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,16 @@ impl Names {
         if patterns.is_empty() {
             return None;
         }
+        Some(Names::compiled(patterns, false))
+    }
+
+    /// The same for names of cookies, which have no case: many servers read them so, and a cookie
+    /// that is taken for another one must count like it.
+    pub(super) fn of_cookies(patterns: &[Pattern]) -> Option<Names> {
+        (!patterns.is_empty()).then(|| Names::compiled(patterns, true))
+    }
+
+    fn compiled(patterns: &[Pattern], without_case: bool) -> Names {
         let (mut first, mut bytes, mut rules) = ([0u64; 4], Vec::new(), Vec::new());
         for pattern in patterns {
             let (kind, text) = match pattern {
@@ -43,13 +55,18 @@ impl Names {
                 Pattern::Suffix(text) => (Kind::Suffix, text),
             };
             match text.bytes().next().filter(|_| kind != Kind::Suffix) {
+                Some(byte) if without_case => {
+                    for byte in [byte.to_ascii_lowercase(), byte.to_ascii_uppercase()] {
+                        first[usize::from(byte >> 6)] |= 1 << (byte & 63);
+                    }
+                }
                 Some(byte) => first[usize::from(byte >> 6)] |= 1 << (byte & 63),
                 None => first = [u64::MAX; 4],
             }
             rules.push(Rule { kind, start: bytes.len() as u16, len: text.len() as u16 });
             bytes.extend_from_slice(text.as_bytes());
         }
-        Some(Names { first, rules: rules.into(), bytes: bytes.into() })
+        Names { first, rules: rules.into(), bytes: bytes.into(), without_case }
     }
 
     /// Whether one of them matches the name before `=` in a parameter or a cookie. No pattern
@@ -66,11 +83,16 @@ impl Names {
         self.rules.iter().any(|rule| {
             let start = usize::from(rule.start);
             let text = &self.bytes[start..start + usize::from(rule.len)];
-            match rule.kind {
-                Kind::Exact => name == text,
-                Kind::Prefix => name.starts_with(text),
-                Kind::Suffix => name.ends_with(text),
-            }
+            let part = match rule.kind {
+                Kind::Exact if name.len() == text.len() => Some(name),
+                Kind::Exact => None,
+                Kind::Prefix => name.get(..text.len()),
+                Kind::Suffix => name.len().checked_sub(text.len()).map(|at| &name[at..]),
+            };
+            part.is_some_and(|part| match self.without_case {
+                true => part.eq_ignore_ascii_case(text),
+                false => part == text,
+            })
         })
     }
 }
@@ -140,6 +162,20 @@ mod tests {
             ("a=utm_", false),
         ] {
             assert_eq!(some.matches(name.as_bytes()), matches, "{name}");
+        }
+        let patterns: Vec<Pattern> =
+            ["PHPSESSID", "cart*", "*_ID"].iter().map(|one| one.parse().unwrap()).collect();
+        let cookies = Names::of_cookies(&patterns).unwrap();
+        for (cookie, matches) in [
+            ("phpsessid=1", true),
+            ("PhpSessId=1", true),
+            ("phpsessid2=1", false),
+            ("Cart_x=1", true),
+            ("car=1", false),
+            ("user_id=1", true),
+            ("id=1", false),
+        ] {
+            assert_eq!(cookies.matches(cookie.as_bytes()), matches, "{cookie}");
         }
         let ends = names(&["*_id", "a"]).unwrap();
         assert!(ends.matches(b"x_id") && ends.matches(b"_id") && ends.matches(b"a"));

@@ -312,3 +312,40 @@ fn a_configured_grace_applies_where_none_is_stated() {
     assert_eq!(shared.never_stale, None, "what forbade stale use is overruled");
     assert!(meta(false, "s-maxage=1").never_stale.is_some());
 }
+
+/// A page of one user that only nginx or Varnish was asked not to keep went to the next one.
+#[test]
+fn fields_for_caches_in_front_restrict_and_permit_nothing() {
+    let fresh = ("Cache-Control", "max-age=60");
+    let of = |more| stored("GET", &[], 200, &[fresh, more]);
+    for no in [
+        ("X-Accel-Expires", "0"),
+        ("X-Accel-Buffering", "no"),
+        ("X-Accel-Redirect", "/x"),
+        ("Surrogate-Control", "no-store"),
+    ] {
+        assert_eq!(of(no).unwrap_err(), NotStored::Accelerator, "{no:?}");
+        let own = Policy { shared: false, ..Policy::SHARED };
+        let request = Request { method: b"GET", fields: &[][..] as Lines<'_> };
+        let fields: Lines<'_> = &[fresh, no];
+        assert!(may_store(&request, &Response { status: 200, fields }, NOW, &own).is_ok());
+    }
+    let lifetime = |seconds| of(("X-Accel-Expires", seconds)).unwrap().meta.freshness.lifetime_ms;
+    assert_eq!((lifetime("7"), lifetime("90")), (7_000, 60_000));
+    let alone = stored("GET", &[], 200, &[("X-Accel-Expires", "7")]);
+    assert_eq!(alone.unwrap_err(), NotStored::NothingGained);
+    // Nor for longer by what is configured.
+    let configured = Configured {
+        lifetime_ms: Some(600_000),
+        overrules: true,
+        stale_while_revalidate_ms: None,
+        stale_if_error_ms: None,
+        route: 0,
+        number: None,
+    };
+    let policy = Policy { configured: Some(configured), ..Policy::SHARED };
+    let fields: Lines<'_> = &[("X-Accel-Expires", "7")];
+    let meta = StoredMeta::of(&Response { status: 200, fields }, NOW, &policy);
+    assert_eq!(meta.freshness.lifetime_ms, 7_000);
+    assert_eq!(meta.fresh_until_ms(), NOW.response_ms + 7_000);
+}

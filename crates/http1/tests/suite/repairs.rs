@@ -127,3 +127,13 @@ fn blanks_after_a_chunk_size_are_accepted_of_responses() {
     assert_eq!(read(of_response), Ok(b"ok".to_vec()));
     assert_eq!(read(BodyDecoder::new(BodyKind::Chunked, &limits)), Err(InvalidChunkSize));
 }
+
+#[test]
+fn a_repaired_head_has_no_field_that_connection_names() {
+    let text = b"HTTP/1.1 200 OK\nConnection: x-a\nX-A: 1\nX-B: 2\n\n";
+    let mut scratch = Scratch::new();
+    let head = accept_response(text, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+    let names: Vec<_> = head.fields.end_to_end().map(|field| field.name().to_vec()).collect();
+    assert_eq!(names, [b"X-B".to_vec()]);
+    assert!(head.fields.values(b"x-a").next().is_none());
+}

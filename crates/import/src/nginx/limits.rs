@@ -3,7 +3,7 @@
 //! A quota is for some hosts, and for a path with everything below it. So a limit is carried if it
 //! is that of all locations, of all of a server, or of one that has no other below it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::blocks::Directive;
@@ -46,7 +46,58 @@ impl Limited {
     }
 
     fn has(&self, limit: &Directive) -> bool {
-        self.limits.iter().any(|one| one.at == limit.at)
+        self.limits.iter().any(|one| one.at.id() == limit.at.id())
+    }
+}
+
+/// The locations with what is asked about them, so that no question looks at all of them.
+struct Locations<'l> {
+    all: &'l [Limited],
+    /// Those that have a limit, by its number.
+    having: HashMap<usize, Vec<&'l Limited>>,
+    /// Those of a server, by its number, and by how their paths begin.
+    of_server: HashMap<usize, BTreeMap<(&'l str, usize), &'l Limited>>,
+    /// How many limits count in a zone.
+    in_zone: HashMap<(&'l str, String), HashSet<usize>>,
+}
+
+impl<'l> Locations<'l> {
+    fn new(all: &'l [Limited]) -> Locations<'l> {
+        let (having, of_server, in_zone) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut made = Locations { all, having, of_server, in_zone };
+        for (at, one) in all.iter().enumerate() {
+            let server = made.of_server.entry(one.server.id()).or_default();
+            server.insert((one.path.start(), at), one);
+            for limit in &one.limits {
+                made.having.entry(limit.at.id()).or_default().push(one);
+                let zone = made.in_zone.entry((&limit.name, zone_of(limit))).or_default();
+                zone.insert(limit.at.id());
+            }
+        }
+        made
+    }
+
+    fn having(&self, limit: &Directive) -> &[&'l Limited] {
+        self.having.get(&limit.at.id()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The servers all of whose locations have a limit.
+    fn whole_servers(&self, limit: &Directive) -> HashSet<usize> {
+        let mut counts: HashMap<usize, usize> = HashMap::new();
+        for one in self.having(limit) {
+            *counts.entry(one.server.id()).or_default() += 1;
+        }
+        let all = |server: &usize| self.of_server.get(server).map_or(0, BTreeMap::len);
+        counts.retain(|server, count| *count == all(server));
+        counts.into_keys().collect()
+    }
+
+    /// Whether some location of the server below a path has not this limit.
+    fn lacks_below(&self, one: &Limited, limit: &Directive) -> bool {
+        let start = one.path.text();
+        let inside = self.of_server.get(&one.server.id()).into_iter();
+        let inside = inside.flat_map(|all| all.range((start, 0)..));
+        inside.take_while(|((path, _), _)| path.starts_with(start)).any(|(_, one)| !one.has(limit))
     }
 }
 
@@ -58,20 +109,20 @@ pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes
     let zones = http.iter().filter(is_zone);
     let zones: BTreeMap<String, &Directive> =
         zones.filter_map(|one| Some((name(one)?, one))).collect();
-    let mut done: Vec<&Directive> = Vec::new();
+    let locations = Locations::new(all);
+    let mut done: HashSet<usize> = HashSet::new();
     for limit in all.iter().flat_map(|one| &one.limits) {
-        if done.iter().any(|other| other.at == limit.at) {
+        if !done.insert(limit.at.id()) {
             continue;
         }
-        done.push(limit);
-        let after = all.iter().find(|one| one.has(limit)).and_then(|one| one.after.as_ref());
+        let after = locations.having(limit).first().and_then(|one| one.after.as_ref());
         let written = limit_of(limit, after, &zones, tree).and_then(|(section, why)| {
-            let places = places(limit, all)?;
+            let places = places(limit, &locations)?;
             let by_all = section.get("by") == Some(&Value::from("all"));
             if tree.all("quota").count() + places.len() > QUOTAS_MAX {
                 return Err(format!("there are at most {QUOTAS_MAX} quotas"));
             }
-            let is_several = all.iter().any(|one| one.server != all[0].server);
+            let is_several = locations.of_server.len() > 1;
             match by_all && is_several && places.iter().any(|(hosts, _)| hosts.is_empty()) {
                 true => Err("each server has its own, and this is for several".to_owned()),
                 false => Ok((section, why, places)),
@@ -97,20 +148,50 @@ pub(crate) fn quotas(all: &[Limited], http: &[Directive], tree: &mut Tree, notes
             }
             tree.add(section);
         }
-        let shares = |other: &Directive| {
-            other.name == limit.name && other.at != limit.at && zone_of(other) == zone_of(limit)
-        };
-        let is_shared = all.iter().flat_map(|one| &one.limits).any(shares);
+        let zone = locations.in_zone.get(&(limit.name.as_str(), zone_of(limit)));
+        let is_shared = zone.is_some_and(|limits| limits.len() > 1);
         let is_several = places.len() > 1 || is_shared && limit.name != "limit_rate";
         let several = if is_several { "; each place counts by itself" } else { "" };
-        let is_default = |one: &Limited| one.default && one.has(limit);
         let hosts = match places.iter().any(|(hosts, _)| !hosts.is_empty()) {
-            true if all.iter().any(is_default) => "; requests for hosts of no server have no limit",
+            true if locations.having(limit).iter().any(|one| one.default) => {
+                "; requests for hosts of no server have no limit"
+            }
             _ => "",
         };
         notes.different(&limit.at, format!("{why}{several}{hosts}"));
         let zone = zones.get(&zone_of(limit));
         zone.into_iter().copied().chain(after).for_each(|one| notes.carried(&one.at));
+    }
+}
+
+/// nginx's own limit on bodies.
+const BODY_BYTES_MAX: u64 = 1 << 20;
+
+/// The limit on bodies of a location, with its line; `None`: nginx's own.
+pub(crate) type Body = Option<(Place, u64)>;
+
+/// `client_max_body_size`, if there is one. No bytes are no limit.
+pub(crate) fn body(scope: &Scope<'_>) -> Body {
+    let one = scope.get("client_max_body_size")?;
+    Some((one.at.clone(), size(one.word(0)).filter(|bytes| *bytes > 0).unwrap_or(u64::MAX)))
+}
+
+/// Writes the limit on bodies. Ours is one for all routes, so it is the largest.
+pub(crate) fn bodies(all: &[Body], tree: &mut Tree, notes: &mut Notes) {
+    let bytes = |one: &Body| one.as_ref().map_or(BODY_BYTES_MAX, |(_, bytes)| *bytes);
+    let Some(largest) = all.iter().max_by_key(|one| bytes(one)) else { return };
+    let is_one = all.iter().all(|one| bytes(one) == bytes(largest));
+    for (at, _) in all.iter().flatten() {
+        match is_one {
+            true => notes.carried(at),
+            false => notes.left(at, "there is one limit for all routes, which is the largest"),
+        }
+    }
+    if bytes(largest) < u64::MAX {
+        let from =
+            largest.as_ref().map_or("nginx's own limit".to_owned(), |(at, _)| at.to_string());
+        let section = tree.section("limits");
+        section.set_for("body_bytes_max", Value::Bytes(bytes(largest)), &from);
     }
 }
 
@@ -128,33 +209,41 @@ fn zone_of(limit: &Directive) -> String {
 }
 
 /// The hosts and the prefixes that have a limit. No host: all requests.
-fn places(limit: &Directive, all: &[Limited]) -> Result<Vec<(Vec<String>, String)>, String> {
-    if all.iter().all(|one| one.has(limit)) {
+fn places(
+    limit: &Directive,
+    locations: &Locations<'_>,
+) -> Result<Vec<(Vec<String>, String)>, String> {
+    let having = locations.having(limit);
+    if having.len() == locations.all.len() {
         return Ok(vec![(Vec::new(), "/".to_owned())]);
     }
-    let mut places = Vec::new();
-    for one in all.iter().filter(|one| one.has(limit)) {
+    let whole = locations.whole_servers(limit);
+    let (mut places, mut done) = (Vec::new(), HashSet::new());
+    for one in having {
+        if whole.contains(&one.server.id()) && !done.insert(one.server.id()) {
+            continue;
+        }
+        // There are too many already.
+        if places.len() > QUOTAS_MAX {
+            break;
+        }
         // Of one server alone, the host does not matter.
-        let is_any = one.default && all.iter().all(|other| other.server == one.server);
+        let is_any = one.default && locations.of_server.len() == 1;
         let hosts = if is_any { Vec::new() } else { one.hosts.clone() };
         if !is_any && (hosts.is_empty() || hosts.iter().any(|host| host.contains('{'))) {
             return Err("a quota is for hosts that are named".to_owned());
         }
-        let mut same = all.iter().filter(|other| other.server == one.server);
-        if same.clone().all(|other| other.has(limit)) {
-            if !places.contains(&(hosts.clone(), "/".to_owned())) {
-                places.push((hosts, "/".to_owned()));
-            }
+        if whole.contains(&one.server.id()) {
+            places.push((hosts, "/".to_owned()));
             continue;
         }
-        let inside = |other: &Limited| other.path.start().starts_with(one.path.text());
         let (Path::Prefix(prefix) | Path::Start(prefix)) = &one.path else {
             return Err("a quota is for a path with everything below it".to_owned());
         };
-        if same.any(|other| inside(other) && !other.has(limit)) {
+        if locations.lacks_below(one, limit) {
             let text = format!(
-                "a quota for {prefix} is one for all below it, and another location \
-                                there has not this limit"
+                "a quota for {prefix} is one for all below it, and another location there has not \
+                 this limit"
             );
             return Err(text);
         }

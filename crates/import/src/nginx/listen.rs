@@ -4,6 +4,8 @@
 //! their addresses. The addresses with the most servers are chosen, those with TLS first; the other
 //! servers are left out, and their addresses are not opened.
 
+use std::collections::HashMap;
+
 use super::blocks::Directive;
 use crate::note::Place;
 
@@ -61,9 +63,12 @@ fn address(text: &str) -> Option<String> {
 /// Of the addresses of each server, the servers that are carried, and their addresses.
 pub(crate) fn chosen(servers: &[Vec<Listen>]) -> (Vec<usize>, Vec<Listen>) {
     let mut addresses: Vec<(&str, Vec<usize>, bool)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for (at, listens) in servers.iter().enumerate() {
         for listen in listens {
-            match addresses.iter_mut().find(|(address, ..)| *address == listen.address) {
+            let next = addresses.len();
+            let place = *places.entry(&listen.address).or_insert(next);
+            match addresses.get_mut(place) {
                 Some((_, users, tls)) => {
                     if users.last() != Some(&at) {
                         users.push(at);

@@ -71,11 +71,13 @@ pub(crate) fn import(
             switches,
             codes: store::codes(inner),
             limited: Vec::new(),
+            bodies: Vec::new(),
             open: options.open,
         };
         servers(inner, &scope, &mut writer, &mut formats);
-        let Writer { limited, .. } = writer;
+        let Writer { limited, bodies, .. } = writer;
         limits::quotas(&limited, inner, tree, notes);
+        limits::bodies(&bodies, tree, notes);
     }
     let reason = "nginx has no PURGE";
     tree.section("purge").set_for("from", Vec::new(), reason);

@@ -1,13 +1,13 @@
 //! Locations of a server, as routes.
 //!
 //! A location with a rule that keeps requests out and is not carried is closed. If its requests
-//! would then find another route (an expression), the whole server is closed. A location with an action that is not carried is answered with 501, because its
-//! requests must not go elsewhere.
+//! would then find another route (an expression), the whole server is closed. A location with an
+//! action that is not carried is answered with 501, because its requests must not go elsewhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::Directive;
-use super::limits::Limited;
+use super::limits::{self, Body, Limited};
 use super::redirects::{self, Names};
 use super::scope::Scope;
 use super::store::{self, Maps};
@@ -32,6 +32,8 @@ pub(crate) struct Writer<'w> {
     pub(crate) codes: bool,
     /// Where clients are limited.
     pub(crate) limited: Vec<Limited>,
+    /// The limits on bodies.
+    pub(crate) bodies: Vec<Body>,
     pub(crate) open: bool,
 }
 
@@ -63,6 +65,8 @@ struct Route<'d> {
     /// `None`: nothing is stored.
     keys: Option<Keys>,
     closed: bool,
+    /// What is taken off the start of Location.
+    cut: Option<String>,
     /// nginx has it without a location, unless there is one of this path.
     is_automatic: bool,
 }
@@ -71,8 +75,8 @@ impl<'d> Route<'d> {
     /// A route that stores nothing, and whose requests are no expression's.
     fn plain(at: &Place, path: Path, action: Action, scope: &Scope<'d>) -> Route<'d> {
         let (at, scope) = (at.clone(), scope.clone());
-        let (does, keys, closed, is_automatic) = (None, None, false, false);
-        Route { at, path, action, scope, does, keys, closed, is_automatic }
+        let (does, keys, cut, closed, is_automatic) = (None, None, None, false, false);
+        Route { at, path, action, scope, does, keys, closed, cut, is_automatic }
     }
 }
 
@@ -136,7 +140,10 @@ pub(crate) fn server(
     let closed = found.unprotected;
     let own = found.routes.iter().filter(|route| !route.is_automatic);
     let own: BTreeSet<Path> = own.map(|route| route.path.clone()).collect();
-    for route in found.routes.iter().filter(|one| !one.is_automatic || !own.contains(&one.path)) {
+    // The location `/api` has this path, too, and `/api/` then redirects nothing.
+    let is_own =
+        |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
+    for route in found.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
         if writer.tree.count("route") >= ROUTES_MAX {
             let text = format!("there are more than {ROUTES_MAX} routes");
             writer.notes.left(&route.at, text);
@@ -221,9 +228,8 @@ impl<'d> Found<'d> {
             // What it finds among its files decides whether the upstream is asked.
             scope.unprotected = true;
         }
-        let keeps_out = scope.is_denied()
-            || scope.is_unprotected()
-            || inner.iter().any(|one| table::restricts(one));
+        let keeps_out =
+            scope.is_denied() || scope.is_unprotected() || inner.iter().any(table::restricts);
         let mut path = match &location.words[..] {
             [path] if path.starts_with('/') => Path::beginning(path),
             [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
@@ -263,7 +269,8 @@ impl<'d> Found<'d> {
             return not_written(location, writer);
         }
         writer.notes.carried(&location.at);
-        let action = action(inner, &mut path, &scope, server, writer);
+        let mut cut = None;
+        let action = action(inner, (&mut path, &mut cut), &scope, server, writer);
         let forwards = matches!(action, Action::Upstream(_));
         if let Path::Prefix(prefix) = &path
             && forwards
@@ -280,19 +287,28 @@ impl<'d> Found<'d> {
         let does = (!beats && forwards).then(|| does(inner, &scope));
         let keys = if forwards { store::keys(&scope, &writer.maps, writer.notes) } else { None };
         let route = Route::plain(&location.at, path, action, &scope);
-        self.routes.push(Route { does, keys, ..route });
+        self.routes.push(Route { does, keys, cut, ..route });
         self.locations(inner, &scope, server, writer, depth + 1);
     }
 
     /// Where requests of an expression would find a route that does something else, that is closed;
     /// where they would find one that stores otherwise, nothing is stored.
     fn compare_others(&mut self, notes: &mut Notes) {
+        let mut by_start: BTreeMap<&str, Vec<&Other>> = BTreeMap::new();
         for other in &self.others {
-            for route in &mut self.routes {
-                let path = route.path.start().to_ascii_lowercase();
-                let meet = |start: &String| path.starts_with(start) || start.starts_with(&path);
-                let meets = other.starts.iter().any(meet);
-                let Some(does) = route.does.as_ref().filter(|_| meets) else { continue };
+            for start in &other.starts {
+                by_start.entry(start).or_default().push(other);
+            }
+        }
+        for route in &mut self.routes {
+            let Some(does) = &route.does else { continue };
+            let path = route.path.start().to_ascii_lowercase();
+            // Those that begin above it, and those that begin below it.
+            let above = (0..path.len()).filter(|end| path.is_char_boundary(*end));
+            let above = above.filter_map(|end| by_start.get(&path[..end]));
+            let below =
+                by_start.range(path.as_str()..).take_while(|(start, _)| start.starts_with(&path));
+            for other in above.chain(below.map(|(_, others)| others)).flatten() {
                 if *does != other.does {
                     route.closed = true;
                     let text = "its requests would find a route that does something else";
@@ -358,7 +374,7 @@ fn has_no_route(path: &str) -> bool {
 
 fn action(
     inner: &[Directive],
-    path: &mut Path,
+    (path, cut): (&mut Path, &mut Option<String>),
     scope: &Scope<'_>,
     server: &Server<'_>,
     writer: &mut Writer<'_>,
@@ -390,6 +406,21 @@ fn action(
         return Action::NotCarried;
     }
     let (host, forwarded) = sent(scope, authority);
+    // Without a line, nginx takes its own URL of the server out of Location.
+    let redirect = scope.get("proxy_redirect");
+    let cuts = match redirect.map(|one| one.word(0)) {
+        None | Some("default") => host.as_deref() == Some(authority),
+        Some("off") => false,
+        Some(_) => {
+            let text = "of Location only the URL of the upstream is taken off, by `default`";
+            redirect.iter().for_each(|one| writer.notes.left(&one.at, text));
+            false
+        }
+    };
+    if let Some(one) = redirect.filter(|one| matches!(one.word(0), "default" | "off")) {
+        writer.notes.carried(&one.at);
+    }
+    *cut = cuts.then(|| format!("{scheme}://{authority}"));
     let (scheme, authority) = (scheme.to_owned(), authority.to_owned());
     let wanted = Wanted { at: at.clone(), scheme, authority, host, forwarded, scope };
     match writer.upstreams.name(&wanted, writer.tree, writer.notes) {
@@ -461,7 +492,12 @@ fn write(
             None => section.set_for("store", false, "see the notes of the import"),
         }
         fields(&mut section, scope, route.keys.is_some(), writer.notes);
+        if let Some(url) = &route.cut {
+            let rule = section.below("route.response");
+            change(rule, "cut", "Location", Some(url), "proxy_redirect default");
+        }
         writer.limited.push(Limited::new(server, &route.path, scope));
+        writer.bodies.push(limits::body(scope));
     }
     if !is_denied && (closed || route.closed || scope.is_unprotected()) && !writer.open {
         section.close();
@@ -498,7 +534,7 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     for header in scope.all("proxy_hide_header") {
         let name = header.word(0);
         if stores && fields::is_about_caching(name) && !name.eq_ignore_ascii_case("set-cookie") {
-            let text = "clients get it: without it, what is stored would not respect it";
+            let text = "clients get it: without it, the store would not respect it";
             notes.left(&header.at, text);
         } else if fields::is_free(name) {
             section.below("route.response").set("remove", header.word(0), &header.at);

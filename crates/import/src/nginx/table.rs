@@ -43,9 +43,9 @@ const TABLE: &[(&str, Becomes)] = &[
          keepalive_timeout client_header_timeout client_body_timeout send_timeout \
          large_client_header_buffers user worker_processes ssl_verify_client real_ip_header \
          proxy_cache_key proxy_cache_valid proxy_ignore_headers proxy_cache_bypass proxy_no_cache \
-         allow deny gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types brotli_min_length \
-         brotli_comp_level limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
-         limit_rate_after",
+         allow deny gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types \
+         brotli_min_length brotli_comp_level limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
+         limit_rate_after client_max_body_size proxy_redirect",
         Elsewhere,
     ),
     (
@@ -82,7 +82,6 @@ const TABLE: &[(&str, Becomes)] = &[
         "proxy_pass_header",
         Left("the fields of responses are passed on unless a route removes them"),
     ),
-    ("proxy_redirect", Left("Location is passed on as it is")),
     ("proxy_cookie_domain proxy_cookie_path", Left("cookies are passed on as they are")),
     ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
     ("proxy_intercept_errors", Left("errors of servers are passed on")),
@@ -103,7 +102,6 @@ const TABLE: &[(&str, Becomes)] = &[
          types_hash_bucket_size ssl_buffer_size",
         Nothing(SYSTEM),
     ),
-    ("client_max_body_size", Left("the size of requests is not limited")),
     ("gzip_vary", Nothing("every response that may be coded has Vary: Accept-Encoding")),
     ("gzip_proxied gzip_http_version", Different("all clients that accept a coding get it")),
     ("gunzip", Nothing("with [compression], a coded response is decoded for other clients")),
@@ -154,10 +152,12 @@ const TABLE: &[(&str, Becomes)] = &[
         Nothing("a redirect has the URL of its route"),
     ),
     (
-        "underscores_in_headers",
-        Nothing("`field_names = \"any\"` in `[[listen]]` keeps such fields"),
+        "underscores_in_headers ignore_invalid_headers",
+        Left(
+            "fields are dropped whose names have other signs than letters, digits and hyphens; \
+             see listen.field_names",
+        ),
     ),
-    ("ignore_invalid_headers", Nothing("invalid fields are refused")),
     ("open_file_cache log_not_found", Nothing("files are not served")),
     ("error_log", Nothing("messages go to stderr")),
     ("pid", Nothing("a supervisor knows the process")),
@@ -235,19 +235,12 @@ pub(crate) fn inside(directive: &Directive, fate: Fate, why: &str, notes: &mut N
 fn is_usual(directive: &Directive) -> bool {
     matches!(
         (directive.name.as_str(), directive.word(0)),
-        (
-            "gzip"
-                | "gunzip"
-                | "brotli"
-                | "proxy_redirect"
-                | "expires"
-                | "auth_basic"
-                | "autoindex",
-            "off"
-        ) | ("ssl_stapling" | "proxy_intercept_errors", "off")
+        ("gzip" | "gunzip" | "brotli" | "expires" | "auth_basic" | "autoindex", "off")
+            | ("ssl_stapling" | "proxy_intercept_errors", "off")
             | ("merge_slashes" | "proxy_pass_request_body", "on")
             | ("satisfy", "all")
-            | ("client_max_body_size", "0")
+            | ("underscores_in_headers", "off")
+            | ("ignore_invalid_headers", "on")
             | ("proxy_pass_request_headers", "on")
     )
 }

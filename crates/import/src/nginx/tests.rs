@@ -613,6 +613,11 @@ fn a_location_inside_a_segment_is_a_route() {
     assert!(!imported.has_left(), "{:#?}", imported.notes);
     assert!(route(&imported, "path = \"/account*\"").contains("store = false"));
     assert!(route(&imported, "path = \"/adm*\"").contains("status = 403"));
+    // A location of that path itself is asked before the redirect to the one with a slash.
+    for own in ["location /api { deny all; }", "location = /api { deny all; }"] {
+        let text = one(&format!("location /api/ {{ proxy_pass http://app; }} {own}"));
+        lacks(&self::imported(&text, false), "redirect = ");
+    }
     // No route has such a path, so what it would find is closed.
     for path in ["/.", "/a?b", "'/a{b'", "'/a*'"] {
         let text = one(&format!(
@@ -734,4 +739,33 @@ fn an_expression_for_hosts_takes_none_from_a_wildcard() {
     }
     let twice = text("~^([^.]+)\\.a\\.example$");
     assert_eq!(imported(&twice, false).configuration.matches(".a.example\"]").count(), 1);
+}
+
+/// What nginx does without a line: a limit on bodies, and its own URL of an upstream taken out of
+/// Location.
+#[test]
+fn the_limit_on_bodies_and_redirects_are_those_of_nginx() {
+    let app = "location / { proxy_pass http://app; }";
+    let cut = "cut = \"Location\"  # proxy_redirect default\nvalue = \"http://app\"";
+    for (rules, limit, cuts) in [
+        ("", "body_bytes_max = \"1MiB\"  # nginx's own limit", true),
+        ("client_max_body_size 8m;", "body_bytes_max = \"8MiB\"  # nginx.conf:2", true),
+        ("proxy_redirect default;", "1MiB", true),
+        ("proxy_redirect off;", "1MiB", false),
+        ("proxy_set_header Host $http_host;", "1MiB", false),
+    ] {
+        let imported = imported(&one(&format!("{rules} {app}")), false);
+        has(&imported, limit);
+        assert_eq!(imported.configuration.contains(cut), cuts, "{rules}");
+        assert!(!imported.has_left(), "{rules}: {:#?}", imported.notes);
+    }
+    lacks(&imported(&one(&format!("client_max_body_size 0; {app}")), false), "body_bytes_max");
+    let other = imported(&one(&format!("proxy_redirect http://a/ /; {app}")), false);
+    assert_eq!(fate(&other, "proxy_redirect"), Fate::NotCarried);
+    // One limit is for all routes.
+    let several =
+        format!("{app} location /up/ {{ client_max_body_size 1g; proxy_pass http://app; }}");
+    let several = imported(&one(&several), false);
+    has(&several, "body_bytes_max = \"1GiB\"");
+    assert_eq!(fate(&several, "client_max_body_size"), Fate::NotCarried);
 }

@@ -3,6 +3,8 @@
 //! In our file the host that servers see, time-outs and TLS belong to the upstream, so locations
 //! that differ in one of them get upstreams with different names.
 
+use std::collections::HashMap;
+
 use super::blocks::Directive;
 use super::scope::Scope;
 use super::table::time;
@@ -13,8 +15,11 @@ use crate::tree::{Section, Tree, Value, timeout};
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     /// Blocks by name.
-    blocks: Vec<(String, Directive)>,
-    written: Vec<(String, String)>,
+    blocks: HashMap<String, Directive>,
+    /// Names, by what identifies the upstream.
+    written: HashMap<String, String>,
+    /// All names, with the number that was tried last to tell those of an authority apart.
+    numbers: HashMap<String, usize>,
 }
 
 /// What a location asks of its upstream.
@@ -32,7 +37,7 @@ pub(crate) struct Wanted<'s> {
 
 impl Upstreams {
     pub(crate) fn block(&mut self, directive: &Directive) {
-        self.blocks.push((directive.word(0).to_owned(), directive.clone()));
+        self.blocks.entry(directive.word(0).to_owned()).or_insert_with(|| directive.clone());
     }
 
     /// The name of an upstream that does what is wanted; written if there is none. `None`: its
@@ -60,9 +65,8 @@ impl Upstreams {
             "https" | "grpcs" => "https",
             _ => "http",
         };
-        let block = self.blocks.iter().find(|(there, _)| *there == wanted.authority);
-        match block {
-            Some((_, block)) => servers(&mut section, block, scheme, notes),
+        match self.blocks.get(&wanted.authority) {
+            Some(block) => servers(&mut section, block, scheme, notes),
             None => {
                 let url = format!("{scheme}://{}", wanted.authority);
                 section.below("upstream.server").set("url", url, &wanted.at);
@@ -74,19 +78,19 @@ impl Upstreams {
         settings(&mut section, wanted.scope, scheme);
         // Everything but the name and the lines identifies it.
         let identity = format!("{:?}", (&wanted.authority, section.shape()));
-        if let Some((_, name)) = self.written.iter().find(|(there, _)| *there == identity) {
+        if let Some(name) = self.written.get(&identity) {
             return Some(name.clone());
         }
-        let taken = |name: &String| self.written.iter().any(|(_, other)| other == name);
         let mut unique = name.clone();
-        for number in 2.. {
-            if !taken(&unique) {
-                break;
-            }
+        let mut number = self.numbers.get(&name).copied().unwrap_or(1);
+        while self.numbers.contains_key(&unique) {
+            number += 1;
             unique = format!("{name}-{number}");
         }
+        self.numbers.insert(unique.clone(), 1);
+        self.numbers.insert(name, number);
         section.set("name", unique.clone(), &wanted.at);
-        self.written.push((identity, unique.clone()));
+        self.written.insert(identity, unique.clone());
         tree.add(section);
         Some(unique)
     }

@@ -26,8 +26,8 @@ pub(crate) struct Stored {
     lines: Vec<(Line, Fate, &'static str)>,
 }
 
-const FORWARD: &str = "a forward listener stores what RFC 9111 allows, for as long as it says; where \
-                       a line keeps something out of the store, it stores nothing";
+const FORWARD: &str = "a forward listener stores what RFC 9111 allows, for as long as it says; \
+                       where a line keeps something out of the store, it stores nothing";
 
 /// The largest share of the memory that a stored body can have, as a divisor.
 const OBJECT_SHARE_MAX: u64 = 1 << 20;

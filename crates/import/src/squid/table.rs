@@ -83,7 +83,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("follow_x_forwarded_for", By(follow)),
     ("ssl_bump", By(bump)),
     ("sslproxy_cert_error", Left("certificates of servers are always verified")),
-    ("request_body_max_size", Left("the size of requests is not limited")),
+    ("request_body_max_size", By(body_size)),
     ("reply_body_max_size", Unprotected("the size of responses is not limited")),
     (
         "request_header_add request_header_replace",
@@ -474,6 +474,15 @@ fn head_size(squid: &mut Squid<'_>, line: &Line) {
     } else {
         squid.notes.different(&line.at, "a head has 1 to 32 KiB");
     }
+}
+
+fn body_size(squid: &mut Squid<'_>, line: &Line) {
+    let Some(bytes) = size(&line.words) else { return squid.left(line, "it is not a size") };
+    // No bytes are no limit.
+    if bytes > 0 {
+        squid.tree.section("limits").set("body_bytes_max", Value::Bytes(bytes), &line.at);
+    }
+    squid.carried(line);
 }
 
 fn tls_outgoing(squid: &mut Squid<'_>, line: &Line) {

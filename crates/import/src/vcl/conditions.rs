@@ -29,6 +29,18 @@ pub(crate) fn mentions(expr: &Expr, name: &str) -> bool {
     }
 }
 
+/// Whether a condition looks only at the address by which a client came.
+pub(crate) fn is_by_address(expr: &Expr) -> bool {
+    match expr {
+        Expr::Or(all) | Expr::And(all) => all.iter().all(is_by_address),
+        Expr::Not(inner) => is_by_address(inner),
+        Expr::Compare(left, ..) | Expr::Is(left) => {
+            matches!(left.as_str(), "req.http.host" | "req.http.x-forwarded-proto")
+        }
+        Expr::Call(_) | Expr::Unknown => false,
+    }
+}
+
 pub(crate) fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth {
     match expr {
         Expr::Or(all) => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::conditions::is_by_address;
 use super::eval::{Runner, SETTINGS, is_harmless, is_normalised_host, status_of};
 use super::lexer::Word;
 use super::parser::{Kind, Stmt};
@@ -10,8 +11,12 @@ use super::state::request_field;
 /// What a branch that is not known can do.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// It answers, or sends requests elsewhere.
+    /// It answers with an error, or sends requests elsewhere.
     pub(super) refuses: bool,
+    /// It answers with a redirect or with a text.
+    pub(super) answers: bool,
+    /// Something in it depends on more than the address by which a client came.
+    pub(super) by_others: bool,
     /// It keeps responses out of the store.
     pub(super) passes: bool,
     /// It ends the subroutine.
@@ -31,7 +36,9 @@ impl Runner<'_> {
                         Some(Word::Name(name)) if name == "synth" => {
                             let sends =
                                 |status: u64| status < 400 || self.redirects.contains(&status);
-                            doubts.refuses |= !status_of(words).is_some_and(sends);
+                            let is_sent = status_of(words).is_some_and(sends);
+                            doubts.answers |= is_sent;
+                            doubts.refuses |= !is_sent;
                         }
                         Some(Word::Name(name)) => match name.as_str() {
                             "pass" | "pipe" | "abandon" | "retry" => doubts.passes = true,
@@ -71,6 +78,9 @@ impl Runner<'_> {
                 // Its content is looked at where it is called.
                 Kind::Call(_) => doubts.refuses = true,
                 Kind::If(arms) => {
+                    let mut conditions =
+                        arms.iter().filter_map(|(condition, _)| condition.as_ref());
+                    doubts.by_others |= !conditions.all(is_by_address);
                     let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
                     self.doubts(&inner, doubts);
                 }

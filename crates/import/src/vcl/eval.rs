@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{comparisons, mentions, truth};
+use super::conditions::{comparisons, is_by_address, mentions, truth};
 use super::doubts::Doubts;
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Program, Stmt};
@@ -195,6 +195,9 @@ impl<'p> Runner<'p> {
                     }
                     let mut doubts = Doubts::default();
                     self.doubts(&rest, &mut doubts);
+                    // Who is sent to a page for others must not get this one.
+                    let is_by_address = condition.as_ref().is_some_and(is_by_address);
+                    doubts.refuses |= doubts.answers && (doubts.by_others || !is_by_address);
                     state.unprotected |= doubts.refuses;
                     state.store_unknown |= doubts.passes;
                     state.in_doubt |= doubts.ends;
@@ -449,6 +452,7 @@ impl<'p> Runner<'p> {
             "beresp.ttl" | "beresp.grace" | "beresp.keep" if !state.in_doubt => {
                 let mut usual = Lifetime { status: store::all_statuses(), ..Lifetime::default() };
                 let Some(why) = store::set_of(&stmt.kind, &mut usual) else {
+                    state.store_unknown |= to == "beresp.ttl";
                     return self.note(stmt, Fate::NotCarried, AGES);
                 };
                 let list = &mut state.keys.lifetimes;
@@ -480,7 +484,11 @@ impl<'p> Runner<'p> {
             "resp.reason" | "resp.status" => {
                 self.note(stmt, Fate::NotCarried, "the status is the upstream's");
             }
-            "req.hash_always_miss" | "req.hash_ignore_busy" => {
+            "req.hash_always_miss" => {
+                state.store_unknown = true;
+                self.note(stmt, Fate::NotCarried, "nothing is stored where it applies");
+            }
+            "req.hash_ignore_busy" => {
                 self.note(stmt, Fate::NotCarried, "requests are always collapsed");
             }
             _ if SETTINGS.contains(&to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
@@ -670,7 +678,7 @@ fn hashed(only: &str, words: &[Word], state: &mut State) -> bool {
 }
 
 /// Whether a lifetime is for all responses.
-fn is_usual(one: &Lifetime) -> bool {
+pub(super) fn is_usual(one: &Lifetime) -> bool {
     one.types.is_empty() && one.status.len() == 4
 }
 

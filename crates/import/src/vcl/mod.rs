@@ -68,7 +68,6 @@ pub(crate) fn import(
         methods,
         names,
         with_queries: BTreeSet::new(),
-        by_cookies: false,
         open: options.open,
         codes: None,
         at: at.clone(),
@@ -108,8 +107,6 @@ struct Run<'p> {
     forwards: bool,
     /// Paths that are open without a query, and refused with one.
     with_queries: BTreeSet<String>,
-    /// Some responses would be stored if they had no Set-Cookie.
-    by_cookies: bool,
     open: bool,
     /// Types of responses that are coded, if some are; empty: all that can be.
     codes: Option<Vec<String>>,
@@ -251,8 +248,12 @@ impl Run<'_> {
             && !state.store_unknown
             && !passes(&state)
             && state.keys.fits();
-        if store && state.response.get("set-cookie") != Some(&None) {
-            self.by_cookies = true;
+        // Varnish has read these before the program changes them. A lifetime for all responses
+        // replaces what they say.
+        let is_changed = |name: &&str| state.response.contains_key(*name);
+        let has_lifetime =
+            state.keys.lifetimes.iter().any(|one| eval::is_usual(one) && one.ttl.is_some());
+        if OF_LIFETIMES.iter().any(is_changed) && !has_lifetime {
             store = false;
         }
         if !self.forwards {
@@ -440,12 +441,6 @@ impl Run<'_> {
                         stored";
             notes.other(&self.at, "builtin vcl_recv", Fate::NotCarried, text);
         }
-        if self.by_cookies {
-            let text = "Varnish stores no response with Set-Cookie, and routes do not look at \
-                        that: where `unset beresp.http.Set-Cookie` does not remove it, nothing is \
-                        stored";
-            notes.other(&self.at, "builtin vcl_backend_response", Fate::NotCarried, text);
-        }
     }
 
     fn note(&self, stmt: &Stmt, sub: &str, notes: &mut Notes) {
@@ -477,6 +472,10 @@ enum Purgers {
     List(String),
     Unknown,
 }
+
+/// Fields of responses by which their lifetime is computed.
+const OF_LIFETIMES: [&str; 6] =
+    ["cache-control", "cdn-cache-control", "expires", "pragma", "age", "date"];
 
 const METHODS: &str = "requests of some methods differ here, and routes have all methods; the \
                        difference is left out, or the field removed, and nothing is stored";

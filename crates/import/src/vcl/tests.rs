@@ -63,9 +63,21 @@ fn what_keeps_requests_out_stays_closed() {
         has(&closed, "# upstream = \"default\"");
         has(&imported(&text, true), "\nupstream = \"default\"");
     }
-    // A redirect refuses nothing.
-    let text = recv("if (req.http.X-Proto == \"http\") { return (synth(301, \"https://a\")); }");
-    has(&imported(&text, false), "\nupstream = \"default\"");
+    // A redirect to another address refuses nothing, and one by what a client is does.
+    let of = |condition: &str, status: u16| {
+        imported(
+            &recv(&format!("if ({condition}) {{ return (synth({status}, \"https://a\")); }}")),
+            false,
+        )
+    };
+    has(&of("req.http.X-Forwarded-Proto == \"http\"", 301), "\nupstream = \"default\"");
+    for condition in ["!req.http.X-User", "req.http.X-Forwarded-Proto == \"http\" || req.http.X-A"]
+    {
+        lacks(&of(condition, 302), "\nupstream = ");
+        lacks(&of(condition, 200), "\nupstream = ");
+    }
+    let inner = "if (req.http.Host ~ \"x\") { if (req.http.X-A) { return (synth(302)); } }";
+    lacks(&imported(&recv(inner), false), "\nupstream = ");
     // A query makes another URL of this path.
     let text = recv("if (req.url != \"/open\") { return (synth(403)); }");
     lacks(&imported(&text, false), "\nupstream = ");
@@ -319,9 +331,10 @@ fn responses_to_authorized_requests_are_not_shared() {
 fn a_response_with_a_cookie_is_not_shared() {
     let text = recv("").replace("unset beresp.http.Set-Cookie;", "");
     for open in [false, true] {
+        // The route's own rule is that such a response is for one client.
         let imported = imported(&text, open);
-        has(&imported, "store = false");
-        assert_eq!(fate(&imported, "builtin vcl_backend_response"), Fate::NotCarried);
+        lacks(&imported, "store = false");
+        lacks(&imported, "set_cookie");
     }
 }
 
@@ -494,4 +507,35 @@ fn a_parameter_that_is_left_out_by_a_wider_pattern_is_a_difference() {
     assert_eq!(of("regsuball", "gclid"), Fate::Carried);
     assert_eq!(of("regsub", "gclid"), Fate::Different);
     assert_eq!(of("regsuball", "utm_[a-z]+"), Fate::Different);
+}
+
+/// Programs that keep responses out of the store in other ways.
+#[test]
+fn what_varnish_does_not_store_is_not_stored() {
+    let respond = |inside: &str| recv("") + &format!("sub vcl_backend_response {{ {inside} }}\n");
+    for text in [
+        recv("set req.hash_always_miss = true;"),
+        respond("set beresp.ttl = -1s;"),
+        respond("set beresp.ttl = std.duration(beresp.http.X-TTL, 0s);"),
+        respond("unset beresp.http.Cache-Control;"),
+        respond("set beresp.http.Cache-Control = \"max-age=600\";"),
+        respond("unset beresp.http.Expires;"),
+    ] {
+        has(&imported(&text, false), "store = false");
+    }
+    let known = respond("unset beresp.http.Cache-Control; set beresp.ttl = 1h;");
+    lacks(&imported(&known, false), "store = false");
+}
+
+/// A path in the middle of a segment was not known, and what it refuses closed everything.
+#[test]
+fn a_path_inside_a_segment_is_a_route() {
+    let text = recv(
+        "if (req.url ~ \"^/adm\") { return (synth(403, \"no\")); }\n\
+                     if (req.url ~ \"^/admin/ok/\") { return (pass); }",
+    );
+    let imported = imported(&text, false);
+    has(&imported, "path = \"/adm*\"  # vcl_recv\nanswer = \"no\\n\"");
+    assert!(route(&imported, "prefix = \"/\"").contains("\nupstream = "));
+    lacks(&imported, "\"/admin/ok/\"");
 }

@@ -114,7 +114,7 @@ impl<'c> RequestBody<'c> {
         head: &RequestHead<'_>,
         rest: Vec<u8>,
     ) -> RequestBody<'c> {
-        let mut decoder = BodyDecoder::new(head.body(), &io.limits().http);
+        let mut decoder = BodyDecoder::new(head.body(), &io.limits().requests);
         decoder.keep_trailers();
         RequestBody {
             io,

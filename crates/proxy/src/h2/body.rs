@@ -117,6 +117,10 @@ impl<S: Streams> client::RequestBody for RequestBody<S> {
         }
         self.pace.moved(content.len());
         self.used += content.len() as u64;
+        if self.used > self.link.io().limits().requests.content_bytes_max {
+            self.failed = true;
+            return Err(Fault::ClientBody);
+        }
         self.is_done = is_complete;
         Ok(is_complete)
     }

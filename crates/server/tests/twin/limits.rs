@@ -39,6 +39,29 @@ fn a_silent_origin_is_504() {
 }
 
 #[test]
+fn a_body_over_the_limit_is_refused() {
+    let limited = || {
+        let mut config = reverse();
+        config.limits.body_bytes_max = Some(5);
+        config
+    };
+    each_way(limited, async |_: Rc<World>| {
+        for (body, is_sent) in [("12345", true), ("123456", false)] {
+            let head = "POST /b?size=3 HTTP/1.1\r\nHost: s\r\n";
+            let length = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+            let chunks = format!(
+                "{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+                body.len()
+            );
+            for (request, refused) in [(length, 413), (chunks, 400)] {
+                let status = Client::new().await.ask(request.as_bytes()).await.status;
+                assert_eq!(status, if is_sent { 200 } else { refused }, "{body}");
+            }
+        }
+    });
+}
+
+#[test]
 fn an_origin_that_stops_within_a_body_breaks_the_response() {
     each_way(reverse, async |_: Rc<World>| {
         for cc in ["no-store", "max-age=60"] {

@@ -217,6 +217,60 @@ server {{
     pair.is_no_opener(&requests);
 }
 
+/// What nginx denies inside a segment, hides from clients alone, or does not store by a switch.
+#[test]
+fn what_nginx_stores_for_nobody_is_stored_for_nobody() {
+    let home = Home::new();
+    let app = origin("app");
+    let theirs = free_port();
+    let at = home.path().display();
+    let http = format!(
+        "proxy_cache_path {at}/cache keys_zone=pages:1m max_size=64m;
+add_header X-Cache $upstream_cache_status always;
+map $uri $zone {{ ~^/max/ off; default pages; }}
+server {{
+  listen 127.0.0.1:{theirs} default_server;
+  server_name a.example;
+  proxy_cache_valid 200 10m;
+  proxy_ignore_headers Set-Cookie;
+  location / {{ proxy_cache pages; proxy_pass http://{app}; }}
+  location /fresh/b {{ proxy_pass http://{app}; }}
+  location /adm {{ deny all; }}
+  location /private/ {{
+    proxy_cache pages; proxy_hide_header Cache-Control; proxy_pass http://{app};
+  }}
+  location /fresh/stream/ {{ proxy_cache pages; proxy_buffering off; proxy_pass http://{app}; }}
+  location /fresh/case/ {{
+    proxy_cache pages; proxy_no_cache $cookie_SESSION; proxy_cache_bypass $cookie_Session;
+    proxy_pass http://{app};
+  }}
+  location /max/ {{ proxy_cache $zone; proxy_pass http://{app}; }}
+  location /login/ {{
+    if ($cookie_session = '') {{ return 403 C:\\\\; }}
+    if ($cookie_session != 1) {{ return 302 /; }}
+    proxy_pass http://{app};
+  }}
+}}
+",
+        app = app.address
+    );
+    let dir = home.path().join("nginx");
+    std::fs::create_dir(&dir).unwrap();
+    let _nginx = nginx(&dir, theirs, &http);
+    let pair = Pair::start(&home, ("nginx/nginx.conf", theirs), None, SMALL, hit);
+    let paths = [
+        "/fresh/buy",
+        "/admin.php",
+        "/private/1",
+        "/fresh/stream/1",
+        "/fresh/case/1",
+        "/max/1",
+        "/login/x",
+        "/fresh/1",
+    ];
+    pair.is_no_opener(&pushing(&["a.example"], &paths));
+}
+
 fn requests() -> Vec<Request> {
     let to = |path: String| Request::get(path, "www.example");
     let mut all: Vec<Request> = (0..30).map(|at| to(format!("/fresh/{at}"))).collect();
