@@ -202,7 +202,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn server() -> ServerState {
-        ServerState::new(Arc::new([]))
+        ServerState::new([SocketAddr::from(([10, 0, 0, 1], 80))].into())
     }
 
     fn at(seconds: u64) -> Instant {
@@ -237,5 +237,16 @@ mod tests {
         server.note_success();
         assert!(server.eject(now, SECOND, 5 * SECOND));
         assert!(!server.is_ejected(now + SECOND));
+    }
+
+    #[test]
+    fn a_server_without_an_address_is_down_until_it_has_one() {
+        let server = ServerState::new([].into());
+        assert!(server.is_down());
+        assert!(!server.set_addresses([].into()) && server.is_down());
+        let address = SocketAddr::from(([10, 0, 0, 1], 80));
+        assert!(server.set_addresses([address].into()), "requests that wait are called");
+        assert!(!server.is_down());
+        assert!(!server.set_addresses([address].into()));
     }
 }
