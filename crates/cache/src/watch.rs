@@ -123,8 +123,8 @@ impl Watches {
         Stamp { changed, stored: self.stored[stamp_of(uri)].load(Ordering::Acquire) }
     }
 
-    /// A watch that began at `stamp`, and whether a response may have been stored since. `None`: the
-    /// URI may have changed since.
+    /// A watch that began at `stamp`, and whether a response may have been stored since. `None`:
+    /// the URI may have changed since.
     pub fn watch_since(self: &Arc<Watches>, uri: Key, stamp: Stamp) -> Option<(Watch, bool)> {
         // A change after this overtakes the watch, and of a response that is stored after this the
         // watch gets a note. Before it, both have changed the stamp.
@@ -384,7 +384,7 @@ mod tests {
         assert!(!watch.is_overtaken() && !is_late);
         watch.store(|storing| storing.note(a, noted(1)));
         let (late, is_late) = table.watch_since(a, stamp).expect("nothing has changed");
-        assert!(is_late, "a response was stored, though nobody watched");
+        assert!(is_late, "a response was stored, though no fetch watched");
         drop(late);
         table.change(&a);
         assert!(watch.is_overtaken() && table.watch_since(a, stamp).is_none());

@@ -44,7 +44,8 @@ const TABLE: &[(&str, Becomes)] = &[
          large_client_header_buffers user worker_processes ssl_verify_client real_ip_header \
          proxy_cache_key proxy_cache_valid proxy_ignore_headers proxy_cache_bypass proxy_no_cache \
          allow deny gzip gzip_types gzip_min_length gzip_comp_level brotli brotli_types \
-         brotli_min_length brotli_comp_level limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
+         brotli_min_length brotli_comp_level \
+         limit_req limit_req_zone limit_conn limit_conn_zone limit_rate \
          limit_rate_after client_max_body_size proxy_redirect",
         Elsewhere,
     ),

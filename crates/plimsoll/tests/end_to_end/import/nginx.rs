@@ -219,7 +219,7 @@ server {{
 
 /// What nginx denies inside a segment, hides from clients alone, or does not store by a switch.
 #[test]
-fn what_nginx_stores_for_nobody_is_stored_for_nobody() {
+fn what_nginx_does_not_store_is_not_shared() {
     let home = Home::new();
     let app = origin("app");
     let theirs = free_port();
