@@ -272,7 +272,7 @@ impl<'b> Fields<'b> {
     }
 
     /// The values of all fields of which a server may make the same variable: see
-    /// [`is_one_variable`](crate::is_one_variable).
+    /// [`is_one_variable`].
     pub fn of_variable<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         self.iter().filter(move |(other, _)| is_one_variable(name, other)).map(|(_, value)| value)
     }

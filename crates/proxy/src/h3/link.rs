@@ -834,8 +834,10 @@ impl State {
     /// A stream whose response is complete, or was broken off. If its request is still not
     /// complete, the client is to stop (RFC 9114 section 4.1).
     fn finish(&mut self, id: StreamId) {
+        // A request that the client has cancelled has none.
+        let Some(stream) = self.remove(id) else { return };
         self.resets.earn(http2::limits::RESETS_PER_RESPONSE);
-        if self.remove(id).is_some_and(|stream| !stream.is_complete) {
+        if !stream.is_complete {
             let _ = self.quinn.recv_stream(id).stop(number(ErrorCode::H3_NO_ERROR));
         }
     }
