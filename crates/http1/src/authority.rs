@@ -21,11 +21,14 @@ pub fn parse_authority(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {
     if let [b'[', ..] = bytes {
         return parse_bracketed(bytes);
     }
-    // A host that begins with a dot has an empty label too.
-    let (mut host_len, mut last, mut has_empty_label) = (0, b'.', false);
-    for &byte in bytes.iter().take_while(|&&b| chars::is(b, REG_NAME)) {
-        has_empty_label |= byte == b'.' && last == b'.';
-        last = byte;
+    let mut host_len = 0;
+    while let Some(&byte) = bytes.get(host_len)
+        && chars::is(byte, REG_NAME)
+    {
+        // Few bytes are dots, so each other byte costs one comparison.
+        if byte == b'.' && (host_len == 0 || bytes.get(host_len + 1) == Some(&b'.')) {
+            return Err(fault(bytes));
+        }
         host_len += 1;
     }
     let (host, rest) = bytes.split_at(host_len);
@@ -34,7 +37,7 @@ pub fn parse_authority(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {
         [b':', digits @ ..] => parse_port(digits).ok_or_else(|| fault(bytes))?,
         _ => return Err(fault(bytes)),
     };
-    if host.is_empty() || has_empty_label || !chars::percent_is_well_formed(host) {
+    if host.is_empty() || !chars::percent_is_well_formed(host) {
         return Err(fault(bytes));
     }
     Ok(Authority { host, port })

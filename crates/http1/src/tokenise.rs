@@ -73,7 +73,7 @@ impl Scratch {
         let base = buf.as_ptr() as usize;
         let index = &mut self.index;
         index.clear();
-        let mut is_odd = false;
+        let (mut is_odd, drops_odd) = (false, limits.names == FieldNames::Plain);
         for (at, (header, span)) in headers.iter().zip(&mut self.spans).enumerate() {
             let name = header.name.as_bytes();
             let name_start = name.as_ptr() as usize - base;
@@ -85,7 +85,9 @@ impl Scratch {
             }
             let id = Name::from_token(name);
             // The known names are plain.
-            is_odd |= id == Name::Other && limits.names == FieldNames::Plain && !is_plain(name);
+            if id == Name::Other && drops_odd && !is_plain(name) {
+                is_odd = true;
+            }
             *span = Span {
                 name_start: name_start as u32,
                 value_start: (header.value.as_ptr() as usize - base) as u32,
