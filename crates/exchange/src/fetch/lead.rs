@@ -1,5 +1,7 @@
 //! Leading a flight: asking the origin on behalf of everyone who waits.
 
+use std::pin::pin;
+
 use cache::flight::{Lead, Settled};
 use caching::Failure;
 use http1::ResponseHead;
@@ -36,12 +38,14 @@ impl<C: Client> Exchange<'_, C> {
         let client = &mut self.client;
         let mut interim = |head: &ResponseHead<'_>| client.interim(head);
         let worker = self.context.worker;
-        let abandoned = async {
-            left.await;
-            lead.unread().await;
+        let fetched = {
+            let abandoned = pin!(async {
+                left.await;
+                lead.unread().await;
+            });
+            let fetching = pin!(member::fetch(&forwarding, &ask, &request, &mut interim));
+            unless_left(abandoned, fetching).await
         };
-        let fetching = member::fetch(&forwarding, &ask, &request, &mut interim);
-        let fetched = unless_left(abandoned, fetching).await;
         match fetched.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))? {
             Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {

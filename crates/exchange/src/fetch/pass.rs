@@ -69,7 +69,12 @@ pub(crate) async fn pass<'d, C: Client>(
     let (forwarding, left) = (exchange.forwarding(to), exchange.left());
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
-    match unless_left(left, hierarchy::exchange(&forwarding, &request, &mut interim)).await? {
+    let exchanged = {
+        // Pinned here, because a future that is passed by value is copied.
+        let exchanging = pin!(hierarchy::exchange(&forwarding, &request, &mut interim));
+        unless_left(left, exchanging).await?
+    };
+    match exchanged {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
             if let Some(of) = *unshared {
