@@ -204,17 +204,24 @@ impl State {
         self.readers > self.behind
     }
 
-    /// Drops what the disk has, or what no reader takes, while the window is longer than it may be.
-    /// A window without readers stays: readers behind it may get into it again.
+    /// Whether the oldest piece may leave the window: no reader can still need it from memory.
+    fn is_oldest_spare(&self) -> bool {
+        let Some(oldest) = self.pieces.front() else { return false };
+        let Keeps::Window { chunks, is_stored, .. } = &self.keeps else { return false };
+        let on_disk = chunks.as_ref().map_or(0, Chunks::bytes);
+        if oldest.end() <= on_disk {
+            return *is_stored || oldest.readers == 0;
+        }
+        // Readers behind a window that the disk does not reach can never get into it again. If no
+        // reader is within it, it stays for those that can.
+        let is_awaited = self.behind > 0 && self.is_reached_from_behind();
+        !*is_stored && oldest.readers == 0 && self.is_taken() && !is_awaited
+    }
+
+    /// Drops the oldest pieces while the window is longer than it may be.
     fn shorten(&mut self) {
-        let Keeps::Window { bytes_max, chunks, is_stored } = &self.keeps else { return };
-        let (bytes_max, stored) = (*bytes_max, chunks.as_ref().filter(|_| *is_stored));
-        let (stored, is_taken) = (stored.map(Chunks::bytes), self.is_taken());
-        let goes = |oldest: &Held| match stored {
-            Some(bytes) => oldest.end() <= bytes,
-            None => oldest.readers == 0 && is_taken,
-        };
-        while self.held_bytes > bytes_max && self.pieces.front().is_some_and(goes) {
+        let Keeps::Window { bytes_max, .. } = self.keeps else { return };
+        while self.held_bytes > bytes_max && self.is_oldest_spare() {
             self.drop_oldest();
         }
     }
@@ -558,8 +565,7 @@ impl Fill {
             return Poll::Ready(Room::Unread);
         }
         // `push` drops what makes the window too long.
-        let is_dropped = is_taken && state.pieces.front().is_some_and(|held| held.readers == 0);
-        if state.held_bytes < bytes_max || is_dropped {
+        if state.held_bytes < bytes_max || state.is_oldest_spare() {
             return Poll::Ready(Room::Free);
         }
         state.filler = Some(cx.waker().clone());

@@ -157,6 +157,46 @@ fn a_body_that_goes_nowhere_is_joined_while_its_beginning_is_there() {
     assert_eq!(fill.window_start(), 500);
 }
 
+/// It was left behind at once: a client that read from the disk when the disk took no more was cut
+/// off.
+#[test]
+fn who_reads_from_the_disk_is_waited_for_when_the_disk_takes_no_more() {
+    let options = sim::Options::new(3)
+        .with_disk(sim::Disk::new(3), std::time::Duration::ZERO..std::time::Duration::ZERO);
+    runtime::Runtime::simulated(options).block_on(async {
+        let (disk, _) = DiskStore::open(Options::new("/d", Geometry::tiny(48))).await.unwrap();
+        let flights = Flights::new();
+        let (fill, slow) = streaming(&flights);
+        let fast = follow(&flights).unwrap();
+        let mut writer = disk.writer(&KEY, About::default(), b"");
+        let chunks = writer.chunks();
+        fill.store(chunks.clone(), WINDOW_BYTES);
+        let chunk_bytes = chunks.chunk_bytes() as usize;
+        for _ in 0..3 {
+            writer.write(&vec![b'x'; chunk_bytes]).unwrap();
+            fill.push(piece(chunk_bytes));
+            assert!(take(&fast).is_some());
+        }
+        assert!(is_behind(&slow));
+        drop(writer);
+        fill.bound(WINDOW_BYTES);
+        for _ in 0..3 {
+            if room(&fill) == Poll::Ready(Room::Free) {
+                fill.push(piece(WINDOW_BYTES));
+                assert!(take(&fast).is_some());
+            }
+        }
+        while is_behind(&slow) {
+            assert!(slow.at() < chunks.bytes(), "what it needs next has gone");
+            slow.passed(chunks.read(slow.at()).await.unwrap().len() as u64);
+        }
+        while take(&slow).is_some() {}
+        assert_eq!(slow.at(), fast.at());
+        assert_eq!(room(&fill), Poll::Ready(Room::Free));
+        disk.close();
+    });
+}
+
 /// What may happen to a flight.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -189,6 +229,8 @@ struct Model {
     readers: Vec<Reader>,
     writer: Option<Writer>,
     is_bounded: bool,
+    /// Readers were left behind.
+    is_cut: bool,
     end: u64,
 }
 
@@ -250,6 +292,7 @@ impl Model {
                     }
                     None => {
                         assert!(self.is_bounded, "the disk has what memory lacks");
+                        assert!(self.is_cut, "who reads from the disk is waited for, too");
                         self.readers.remove(at);
                         return false;
                     }
@@ -291,8 +334,8 @@ proptest! {
             let flights = Flights::new();
             let (fill, first) = streaming(&flights);
             let readers = vec![first];
-            let (writer, is_bounded, end) = (None, false, 0);
-            let mut model = Model { flights, fill, readers, writer, is_bounded, end };
+            let (writer, is_bounded, is_cut, end) = (None, false, false, 0);
+            let mut model = Model { flights, fill, readers, writer, is_bounded, is_cut, end };
             for event in events {
                 match event {
                     Event::Push(len) => model.push(len),
@@ -305,7 +348,11 @@ proptest! {
                     }
                     Event::Store => model.store(&disk),
                     Event::Bound => model.bound(),
-                    Event::LeaveBehind => drop(model.fill.leave_behind()),
+                    Event::LeaveBehind => {
+                        let start = model.fill.window_start();
+                        model.fill.leave_behind();
+                        model.is_cut |= model.fill.window_start() > start;
+                    }
                     Event::Take(_) | Event::Leave(_) => {}
                 }
                 model.check();
