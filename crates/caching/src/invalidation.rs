@@ -131,8 +131,10 @@ fn split_port<'a>(authority: &'a [u8], default_port: &'a [u8]) -> (&'a [u8], &'a
     }
 }
 
-/// RFC 3986, 5.2.4, for a path made absolute.
-fn remove_dot_segments(path: &[u8]) -> Vec<u8> {
+/// A path made absolute, without the segments `.` and `..` (RFC 3986, 5.2.4). A path that ends with
+/// one of them names a directory.
+#[must_use]
+pub fn remove_dot_segments(path: &[u8]) -> Vec<u8> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut ends_in_directory = false;

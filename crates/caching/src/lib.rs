@@ -58,7 +58,9 @@ pub use explain::{ALL as ALL_RULES, Explain, Explanation};
 pub use fields::{DELTA_SECONDS_MAX, FieldSource, Request, Response};
 pub use freshness::{AgeOnArrival, Aging, Exchange, Freshness, InvalidFreshness, LifetimeSource};
 pub use hints::RequestHints;
-pub use invalidation::{TargetUri, invalidated_locations, invalidates, resolve_same_origin};
+pub use invalidation::{
+    TargetUri, invalidated_locations, invalidates, remove_dot_segments, resolve_same_origin,
+};
 pub use partial::{ContentRange, covers, if_range, may_combine, missing};
 pub use replacing::{Edition, Fetches, Kept, may_replace};
 pub use reuse::{

@@ -21,26 +21,22 @@ pub fn parse_authority(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {
     if let [b'[', ..] = bytes {
         return parse_bracketed(bytes);
     }
-    let mut host_len = 0;
-    while let Some(&byte) = bytes.get(host_len)
-        && chars::is(byte, REG_NAME)
-    {
-        // Few bytes are dots, so each other byte costs one comparison.
-        if byte == b'.' && (host_len == 0 || bytes.get(host_len + 1) == Some(&b'.')) {
-            return Err(fault(bytes));
-        }
-        host_len += 1;
-    }
+    let host_len = bytes.iter().take_while(|&&b| chars::is(b, REG_NAME)).count();
     let (host, rest) = bytes.split_at(host_len);
     let port = match rest {
         [] => None,
         [b':', digits @ ..] => parse_port(digits).ok_or_else(|| fault(bytes))?,
         _ => return Err(fault(bytes)),
     };
-    if host.is_empty() || !chars::percent_is_well_formed(host) {
+    if host.is_empty() || has_empty_label(host) || !chars::percent_is_well_formed(host) {
         return Err(fault(bytes));
     }
     Ok(Authority { host, port })
+}
+
+/// Whether a label before a dot is empty.
+fn has_empty_label(host: &[u8]) -> bool {
+    host.starts_with(b".") || host.windows(2).any(|pair| pair == b"..")
 }
 
 fn parse_bracketed(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {

@@ -21,6 +21,8 @@
 
 use std::borrow::Cow;
 
+use caching::remove_dot_segments;
+
 use crate::limits::{READINGS_BYTES_MAX, READINGS_MAX};
 
 /// One reading of a path.
@@ -65,7 +67,7 @@ pub(crate) fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(path);
     }
     let decoded = decoded(path);
-    Cow::Owned(without_dots(&merged(&decoded).unwrap_or(decoded)))
+    Cow::Owned(remove_dot_segments(&merged(&decoded).unwrap_or(decoded)))
 }
 
 /// All readings of a path without its query, the normalised one first; `None` if there are more
@@ -113,7 +115,9 @@ const STEPS: [Step; 7] = [
     |state| state.then(with_slashes_forward(&state.path)?),
     |state| state.then(merged(&state.path)?),
     |state| {
-        state.then(memchr::memmem::find(&state.path, b"/.").map(|_| without_dots(&state.path))?)
+        state.then(
+            memchr::memmem::find(&state.path, b"/.").map(|_| remove_dot_segments(&state.path))?,
+        )
     },
 ];
 
@@ -231,28 +235,4 @@ fn merged(path: &[u8]) -> Option<Vec<u8>> {
     let mut out = path.to_vec();
     out.dedup_by(|after, before| *after == b'/' && *before == b'/');
     Some(out)
-}
-
-/// Without the segments `.` and `..` (RFC 3986, 5.2.4). A path that ends with one of them names a
-/// directory.
-fn without_dots(path: &[u8]) -> Vec<u8> {
-    let mut kept: Vec<&[u8]> = Vec::new();
-    let mut is_directory = false;
-    for segment in path.strip_prefix(b"/").unwrap_or(path).split(|byte| *byte == b'/') {
-        is_directory = matches!(segment, b"." | b"..");
-        match segment {
-            b"." => {}
-            b".." => drop(kept.pop()),
-            segment => kept.push(segment),
-        }
-    }
-    let mut out = Vec::with_capacity(path.len());
-    for segment in kept {
-        out.push(b'/');
-        out.extend_from_slice(segment);
-    }
-    if is_directory || out.is_empty() {
-        out.push(b'/');
-    }
-    out
 }
