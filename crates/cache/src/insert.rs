@@ -300,12 +300,20 @@ impl Cache {
         self.store.remove_if(key, |there| matches!(there, Entry::Part(_)));
     }
 
-    /// Leaves the mark of an answer that may not be stored, if nothing is stored under its key.
+    /// Leaves the mark of an answer that may not be stored, unless a whole response is stored under
+    /// its key. Stored parts stay, with the mark.
     pub fn mark_unshared(&self, watch: &Watch, key: Key, now_ms: u64, memory: Duration) {
-        if self.disk().is_some_and(|disk| disk.contains(&key)) {
+        let until_ms = now_ms + memory.as_millis() as u64;
+        if let Some(old @ Entry::Part(partial)) = &self.store.peek(&key) {
+            let new = Entry::Part(Arc::new(partial.under(partial.head.unshared(until_ms))));
+            let bytes = new.accounted_bytes();
+            let is_old = |there: &Entry| there.is_same(old);
+            watch.store(|_| self.store.replace_if(key, is_old, new, bytes).is_ok());
             return;
         }
-        let until_ms = now_ms + memory.as_millis() as u64;
+        if memory.is_zero() || self.disk().is_some_and(|disk| disk.contains(&key)) {
+            return;
+        }
         let mark = Entry::Uncacheable { until_ms, since: self.purges.now() as u32 };
         let is_free = |there: Option<&Entry>| there.is_none_or(Entry::is_mark);
         watch.store(|_| self.store.insert_if(key, is_free, mark, 0).is_ok());

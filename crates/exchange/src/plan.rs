@@ -191,10 +191,11 @@ impl Planner<'_> {
         now_ms: u64,
     ) -> Planned<'d> {
         let reuse = self.may_reuse(&partial.head.meta, now_ms);
+        let unshared = now_ms < partial.head.unshared_until_ms;
         if self.held_ranges(&partial).is_none() {
             return match self.wants_only_stored() {
                 true => only_if_cached(rules::ONLY_IF_CACHED),
-                false => self.plan_rest(to, uri, key, partial),
+                false => self.plan_rest(to, uri, key, partial, unshared),
             };
         }
         let held = Held::Part(partial);
@@ -204,8 +205,8 @@ impl Planner<'_> {
                 match self.what_to_ask(why.explain()) {
                     Ok(_) => {
                         let what = What::Range { held: true };
-                        let ask = Ask { what, ..Ask::of(uri, key, forward, Some(held)) };
-                        (Step::Fetch(to, ask), why.explain())
+                        let ask = Ask::of(uri, key, forward, Some(held));
+                        (Step::Fetch(to, Ask { what, unshared, ..ask }), why.explain())
                     }
                     Err(rule) => (Step::Pass(to, forward, None), rule),
                 }
@@ -221,6 +222,7 @@ impl Planner<'_> {
         uri: Key,
         key: Key,
         partial: Arc<Partial>,
+        unshared: bool,
     ) -> Planned<'d> {
         let why = Forward::Partial;
         let complete_bytes = partial.complete_bytes;
@@ -232,7 +234,7 @@ impl Planner<'_> {
             Ok(what) => what,
             Err(rule) => return (Step::Pass(to, why, None), rule),
         };
-        let ask = Ask { what, ..Ask::of(uri, key, why, None) };
+        let ask = Ask { what, unshared, ..Ask::of(uri, key, why, None) };
         let continuable = caching::if_range(&partial.head.meta.validators).is_some();
         // Parts are in memory, which has no room for all of a larger response.
         let fits = complete_bytes <= self.cache.memory_object_bytes_max();

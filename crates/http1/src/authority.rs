@@ -1,7 +1,7 @@
 //! `host[:port]` as in Host, absolute-form and authority-form (RFC 3986 section 3.2).
 
 use crate::RejectReason;
-use crate::chars::{self, REG_NAME};
+use crate::chars::{self, PLAIN, REG_NAME};
 
 /// A checked `host[:port]`. The host is not empty; an IPv6 address keeps its brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,22 +21,36 @@ pub fn parse_authority(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {
     if let [b'[', ..] = bytes {
         return parse_bracketed(bytes);
     }
-    let host_len = bytes.iter().take_while(|&&b| chars::is(b, REG_NAME)).count();
+    let (host_len, has_percent) = host_len(bytes)?;
     let (host, rest) = bytes.split_at(host_len);
     let port = match rest {
         [] => None,
         [b':', digits @ ..] => parse_port(digits).ok_or_else(|| fault(bytes))?,
         _ => return Err(fault(bytes)),
     };
-    if host.is_empty() || has_empty_label(host) || !chars::percent_is_well_formed(host) {
+    if host.is_empty() || (has_percent && !chars::percent_is_well_formed(host)) {
         return Err(fault(bytes));
     }
     Ok(Authority { host, port })
 }
 
-/// Whether a label before a dot is empty.
-fn has_empty_label(host: &[u8]) -> bool {
-    host.starts_with(b".") || host.windows(2).any(|pair| pair == b"..")
+/// Length of the registered name or IPv4 address that the bytes begin with, and whether it has a
+/// `%`. No label before a dot may be empty.
+fn host_len(bytes: &[u8]) -> Result<(usize, bool), RejectReason> {
+    let (mut len, mut label_start, mut has_percent) = (0, 0, false);
+    loop {
+        while bytes.get(len).is_some_and(|&byte| chars::is(byte, PLAIN)) {
+            len += 1;
+        }
+        match bytes.get(len) {
+            Some(b'.') if len == label_start => return Err(fault(bytes)),
+            Some(b'.') => label_start = len + 1,
+            Some(b'%') => has_percent = true,
+            Some(&byte) if chars::is(byte, REG_NAME) => {}
+            _ => return Ok((len, has_percent)),
+        }
+        len += 1;
+    }
 }
 
 fn parse_bracketed(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {

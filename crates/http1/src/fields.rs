@@ -59,6 +59,11 @@ impl Index {
     }
 
     #[inline]
+    pub(crate) fn has(&self, name: Name) -> bool {
+        self.seen & name.bit() != 0
+    }
+
+    #[inline]
     pub(crate) fn note(&mut self, name: Name, at: usize) {
         let bit = name.bit();
         if self.seen & bit == 0 {
@@ -210,7 +215,7 @@ impl<'b> Fields<'b> {
     /// not in the list.
     #[inline]
     pub fn has(&self, name: Name) -> bool {
-        self.index.seen & name.bit() != 0
+        self.index.has(name)
     }
 
     /// More than one field of this name exists. O(1).

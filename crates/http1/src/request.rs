@@ -190,11 +190,10 @@ fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Met
     check_host(&fields, line.version)?;
     let body = body_kind(&fields, &line, limits)?;
     let options = hop::options(&fields)?;
-    let mut expectation = expectation_of(&fields, line.version);
     if options.names_fields || scratch.is_odd {
         scratch.set_aside(buf);
-        expectation = expectation_of(&scratch.fields(buf), line.version);
     }
+    let expectation = expectation(&scratch.fields(buf), line.version);
     Ok(Some(Meta { line, form: line.form, body, options, expectation, head_bytes }))
 }
 
@@ -334,7 +333,7 @@ fn body_kind(fields: &Fields<'_>, line: &Line, limits: &Limits) -> Result<BodyKi
     }
 }
 
-fn expectation_of(fields: &Fields<'_>, version: Version) -> Expectation {
+fn expectation(fields: &Fields<'_>, version: Version) -> Expectation {
     if !fields.has(Name::Expect) || version == Version::Http10 {
         return Expectation::None;
     }

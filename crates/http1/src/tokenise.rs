@@ -73,7 +73,6 @@ impl Scratch {
         let base = buf.as_ptr() as usize;
         let index = &mut self.index;
         index.clear();
-        let (mut is_odd, drops_odd) = (false, limits.names == FieldNames::Plain);
         for (at, (header, span)) in headers.iter().zip(&mut self.spans).enumerate() {
             let name = header.name.as_bytes();
             let name_start = name.as_ptr() as usize - base;
@@ -84,10 +83,6 @@ impl Scratch {
                 return Err(RejectReason::HeadTooLarge);
             }
             let id = Name::from_token(name);
-            // The known names are plain.
-            if id == Name::Other && drops_odd && !is_plain(name) {
-                is_odd = true;
-            }
             *span = Span {
                 name_start: name_start as u32,
                 value_start: (header.value.as_ptr() as usize - base) as u32,
@@ -99,7 +94,10 @@ impl Scratch {
         }
         self.count = headers.len();
         self.aside = 0;
-        self.is_odd = is_odd;
+        // The known names are plain.
+        self.is_odd = limits.names == FieldNames::Plain
+            && self.index.has(Name::Other)
+            && headers.iter().any(|header| !is_plain(header.name.as_bytes()));
         Ok(end)
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn handle<'d>(
         }
         (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, to, ask, lead),
         (Err(why), _) => {
-            if is_of_the_response(why) && ask.what == What::Whole {
+            if is_of_the_response(why) && !matches!(ask.what, What::Range { .. }) {
                 unstorable(forwarding, &ask, &lead, status);
             }
             lead.settle(match Failure::Status(status).is_error() {
@@ -96,10 +96,7 @@ fn unstorable(forwarding: &Forwarding<'_>, ask: &Ask, lead: &Lead, status: u16) 
             let until_ms = now_ms + memory.as_millis() as u64;
             cache.replace_head(lead.watch(), ask.key, stored, |now| now.unshared(until_ms));
         }
-        None if !memory.is_zero() => {
-            cache.mark_unshared(lead.watch(), ask.key, now_ms, memory);
-        }
-        Some(Held::Part(_)) | None => {}
+        Some(Held::Part(_)) | None => cache.mark_unshared(lead.watch(), ask.key, now_ms, memory),
     }
 }
 

@@ -29,6 +29,7 @@ macro_rules! world {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)+) => {
         impl World {
             $($(#[$doc])*
+            #[inline]
             pub(crate) fn $name(&self, $($arg: $type),*) $(-> $result)? {
                 match self {
                     World::Real => real::$name($($arg),*),

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use runtime::time::sleep;
+use runtime::time::{now, sleep};
 use server::{Config, SetCookie};
 
 use crate::changes::version;
@@ -170,6 +170,38 @@ fn a_range_of_a_body_that_arrives_leaves_its_fetch_to_all() {
         let all = herd(target, 4).await;
         assert!(all.iter().chain([&first.await]).all(|got| got.body.len() == 900));
         assert_eq!(world.origin.count(target), 2, "the whole, and the range");
+    });
+}
+
+/// While parts were stored, an answer for one client changed nothing: each herd waited for a first
+/// fetch that served no other.
+#[test]
+fn an_answer_for_one_client_keeps_stored_parts_and_ends_collapsing() {
+    each_way(reverse, async |world: Rc<World>| {
+        let cc = "max-age=1,stale-while-revalidate=600,stale-if-error=600";
+        let target = format!("/f1/part?size=300&ranges=1&delay=1000&cc={cc}");
+        let range = "Range: bytes=0-9\r\n";
+        assert_eq!(get(&target, range).await.status, 206);
+        seconds(3).await;
+        odd(&target, "cc=private&delay=1000").await;
+        let before = world.origin.count(&target);
+        let got = get(&target, range).await;
+        assert_ne!(detail(&got), "stale-while-revalidate");
+        assert_eq!(world.origin.count(&target), before + 1);
+        seconds(3).await;
+        odd(&target, "cc=private&delay=1000").await;
+        let since = now();
+        let one = || {
+            let target = target.clone();
+            runtime::spawn(async move { odd(&target, "cc=private&delay=1000").await })
+        };
+        let both = [one(), one()];
+        for one in both {
+            assert_eq!(one.await.status, 200);
+        }
+        assert!(since.elapsed() < Duration::from_millis(1500), "they did not wait for each other");
+        let got = get(&target, &format!("{range}X-Answer: gone=1\r\n")).await;
+        assert_eq!((got.status, detail(&got)), (206, "stale-if-error"));
     });
 }
 

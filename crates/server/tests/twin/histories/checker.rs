@@ -10,7 +10,7 @@ use std::fmt::Write;
 use super::client::{Kind, What};
 use super::{
     Answer, Fault, Fetch, Got, History, Micros, NEVER, OBJECT_BYTES_MAX, Policy, Purge, Request,
-    SECOND, WINDOW_BYTES,
+    SECOND, Validator, WINDOW_BYTES,
 };
 
 /// A request is at the proxy, or a fetch at the origin, so long after it was sent at most.
@@ -253,6 +253,14 @@ impl<'h> Checker<'h> {
                     fetch.start <= request.end && fetch.end.saturating_add(SECOND) >= request.start;
                 fetch.url == request.what.url && fails && overlaps
             };
+            // Who is left behind cannot be continued if each response has another validator.
+            let policy = self.policy(request.what.url);
+            let may_be_cut = !self.history.has_disk
+                && policy.size as u64 > OBJECT_BYTES_MAX
+                && policy.validator == Validator::Changing;
+            if may_be_cut && request.got == Got::Broken {
+                continue;
+            }
             let never_ends = request.got == Got::Waits;
             if is_failure && (never_ends || !self.history.fetches.iter().any(is_cause)) {
                 self.broken(rule, request, "the origin did nothing wrong");
@@ -292,13 +300,18 @@ impl<'h> Checker<'h> {
     /// between their requests, or its request and its `Date` are later.
     fn is_newer(&self, fetch: &Fetch, than: Option<&Fetch>) -> bool {
         let Some(than) = than else { return fetch.start > SKEW };
+        let purges = || self.history.purges.iter().filter(|one| one.urls.contains(&fetch.url));
+        // Of several soft purges of one target, the cache knows the last one alone.
+        let is_last = |purge: &Purge| {
+            !purges().any(|one| one.soft && one.start > purge.start && one.start < than.end)
+        };
         let is_between = |purge: &Purge| {
             let is_one = purge.start > than.start && purge.end + SKEW < fetch.start;
-            is_one && purge.urls.contains(&fetch.url)
+            is_one && (!purge.soft || is_last(purge))
         };
         let is_after = than.end.saturating_add(SKEW) < fetch.start;
         let is_later = fetch.dated >= than.dated && fetch.start > than.start + SKEW;
-        is_after || is_later || self.history.purges.iter().any(is_between)
+        is_after || is_later || purges().any(is_between)
     }
 
     fn nothing_outlives_a_change_or_a_purge(&mut self) {
@@ -334,7 +347,7 @@ impl<'h> Checker<'h> {
                 Got::Whole(answer) => {
                     matches!(answer.status, 500 | 502..=504) && !self.is_of_range(answer)
                 }
-                Got::Broken => policy.size <= WINDOW_BYTES,
+                Got::Broken => policy.size <= WINDOW_BYTES && !self.may_be_for_it_alone(request),
                 Got::Waits | Got::Left => false,
             };
             let takes_stale = request.what.reload.is_none()
@@ -354,6 +367,15 @@ impl<'h> Checker<'h> {
                 self.broken(rule, request, format!("version {version} is stored since {known}"));
             }
         }
+    }
+
+    /// Whether what broke off may be a response for this client alone: it is passed on as it
+    /// comes, because its body may last as long as the client stays.
+    fn may_be_for_it_alone(&self, request: &Request) -> bool {
+        self.history.fetches.iter().any(|fetch| {
+            let overlaps = fetch.start <= request.end && fetch.end >= request.start;
+            fetch.url == request.what.url && overlaps && fetch.cookie && fetch.fault.is_some()
+        })
     }
 
     fn is_of_range(&self, answer: &Answer) -> bool {
@@ -435,7 +457,13 @@ impl<'h> Checker<'h> {
                 // A fetch whose body goes nowhere waits a while for slow readers.
                 continue;
             }
-            let needed = request.start.max(fetch.start + fetch.needs);
+            // It may have waited for a fetch in flight whose response was already out of date then.
+            let awaited = self.history.fetches.iter().filter(|other| {
+                other.url == fetch.url && other.start <= request.start && other.end > request.start
+            });
+            let awaited = awaited.map(|other| other.start + other.needs).max();
+            let own = request.start.max(fetch.start + fetch.needs);
+            let needed = own.max(awaited.unwrap_or_default());
             // Another fetch before it may have failed.
             let fails = self.history.fetches.iter().any(|other| {
                 let overlaps = other.start <= request.end && other.end >= request.start;
@@ -500,7 +528,10 @@ impl<'h> Checker<'h> {
         let rule = "an answer that may not be stored ends stale-while-revalidate";
         for (request, answer, fetch) in self.answers() {
             let Some(fetch) = fetch else { continue };
-            if !answer.cache_status.ends_with("stale-while-revalidate") {
+            // A whole that cannot be stored is passed through and says nothing about stored parts.
+            let is_passed =
+                !self.history.has_disk && self.policy(fetch.url).size as u64 > OBJECT_BYTES_MAX;
+            if is_passed || !answer.cache_status.ends_with("stale-while-revalidate") {
                 continue;
             }
             // A refusal of a fetch that the stored one overlaps says nothing about it.
