@@ -69,12 +69,15 @@ pub(crate) async fn pass<'d, C: Client>(
     let (forwarding, left) = (exchange.forwarding(to), exchange.left());
     let client = &mut exchange.client;
     let mut interim = |head: &ResponseHead<'_>| client.interim(head);
-    let exchanged = {
-        // Pinned here, because a future that is passed by value is copied.
-        let exchanging = pin!(hierarchy::exchange(&forwarding, &request, &mut interim));
-        unless_left(left, exchanging).await?
-    };
-    match exchanged {
+    // Both are here, because a future and a result that are passed by value are copied.
+    let mut exchanged = None;
+    {
+        let exchanging = pin!(async {
+            exchanged = Some(hierarchy::exchange(&forwarding, &request, &mut interim).await);
+        });
+        unless_left(left, exchanging).await?;
+    }
+    match exchanged.expect("the exchange has ended, because its client has not left") {
         Ok(answer) => {
             let mut answer = exchange.forwarding(to).ruled(answer);
             if let Some(of) = *unshared {
