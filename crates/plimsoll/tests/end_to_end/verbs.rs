@@ -328,10 +328,12 @@ fn a_rotated_log_is_reopened() {
 #[test]
 fn metrics_are_those_of_the_reference() {
     let home = Home::new();
-    // The metrics of quotas and of peers have samples if there is one.
+    // The metrics of quotas, of peers and of a disk have samples if there is one.
     let quota = "[[quota]]\nname = \"q\"\nconnections = 100\n";
     let peer = "[[peer]]\nurl = \"http://127.0.0.1:9\"\nkind = \"sibling\"\nicp = 9\n";
-    let (server, _origin) = limited(&home, &[quota, peer].concat());
+    let disk = home.path().join("disk");
+    let disk = format!("[store]\npath = '{}'\nbytes = '32MiB'\n", disk.display());
+    let (server, _origin) = limited(&home, &[quota, peer, &disk].concat());
     for _ in 0..3 {
         get(server.address(), "/obj/1?size=10&cc=max-age%3D60");
     }
