@@ -118,19 +118,20 @@ pub fn make_directory(path: &Path) -> Result<(), Failure> {
 ///
 /// A regular file is replaced: it gets its name when all of it is written. Whatever else the path
 /// leads to is opened and written to: a device, a pipe, an open file of this process
-/// (`/dev/stdout`), a file of another user, a file in a directory that cannot be written to. What
-/// never happens: a link, a device or a pipe is replaced by a file; a link that another user has put
-/// into the directory is followed.
+/// (`/dev/stdout`), a file of another user, a file in a directory that cannot be written to.
+///
+/// What never happens: a link, a device or a pipe is replaced by a file; a link that another user
+/// has put into the directory is followed.
 #[derive(Debug)]
 pub struct Pending {
     path: PathBuf,
     file: File,
-    way: Way,
+    mode: Mode,
 }
 
 /// How the content gets to its place.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
+enum Mode {
     /// It is in this file, which is renamed.
     Rename(PathBuf),
     /// It takes the place of what the open file has.
@@ -145,7 +146,7 @@ impl Pending {
         let refused = |error| cannot_write(path, error);
         let path = end_of_links(path).map_err(refused)?;
         if let Some(file) = opened_before(&path) {
-            return Ok(Pending { file: file.map_err(refused)?, path, way: Way::Append });
+            return Ok(Pending { file: file.map_err(refused)?, path, mode: Mode::Append });
         }
         let existing = match fs::metadata(&path) {
             Ok(existing) => Some(existing),
@@ -154,7 +155,7 @@ impl Pending {
         };
         let in_place = |path: PathBuf| {
             let file = File::options().write(true).open(&path).map_err(refused)?;
-            Ok(Pending { path, file, way: Way::Overwrite })
+            Ok(Pending { path, file, mode: Mode::Overwrite })
         };
         if existing.as_ref().is_some_and(|existing| !is_replaceable(existing)) {
             return in_place(path);
@@ -165,7 +166,7 @@ impl Pending {
             }
             created => created.map_err(refused)?,
         };
-        let pending = Pending { path, file, way: Way::Rename(temporary) };
+        let pending = Pending { path, file, mode: Mode::Rename(temporary) };
         if let Some(existing) = existing {
             pending.file.set_permissions(existing.permissions()).map_err(refused)?;
         }
@@ -184,10 +185,10 @@ impl Pending {
     }
 
     fn write_all(&mut self, text: &[u8]) -> io::Result<()> {
-        let temporary = match &self.way {
-            Way::Append => return self.file.write_all(text),
-            Way::Overwrite => return overwrite(&mut self.file, text),
-            Way::Rename(temporary) => temporary,
+        let temporary = match &self.mode {
+            Mode::Append => return self.file.write_all(text),
+            Mode::Overwrite => return overwrite(&mut self.file, text),
+            Mode::Rename(temporary) => temporary,
         };
         self.file.write_all(text)?;
         // Sync before the rename: otherwise a crash could leave the name without the content.
@@ -199,7 +200,7 @@ impl Pending {
             }
             Err(error) => Err(error),
             Ok(()) => {
-                self.way = Way::Overwrite;
+                self.mode = Mode::Overwrite;
                 Ok(())
             }
         }
@@ -208,7 +209,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if let Way::Rename(temporary) = &self.way {
+        if let Mode::Rename(temporary) = &self.mode {
             let _ = fs::remove_file(temporary);
         }
     }
@@ -361,7 +362,7 @@ mod tests {
         reader.read_to_string(&mut got).unwrap();
         assert_eq!(got, "text ".repeat(6));
         assert_eq!(fs::read_to_string(&file).unwrap(), "before ".to_owned() + &"text ".repeat(6));
-        assert_eq!(Pending::new(Path::new("/dev/stdout")).unwrap().way, Way::Append);
+        assert_eq!(Pending::new(Path::new("/dev/stdout")).unwrap().mode, Mode::Append);
     }
 
     #[test]
