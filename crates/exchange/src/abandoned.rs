@@ -36,13 +36,14 @@ impl<C: Client> Exchange<'_, C> {
     }
 }
 
-/// The result of work for one client, which ends when the client has `left`.
+/// The result of work for one client, which ends when the client has `left`. Work that is done
+/// counts, and whether the client has left is looked at only while the work waits.
 pub(crate) async fn unless_left<T>(
     left: impl Future<Output = ()>,
     work: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
-    match runtime::race(left, work).await {
-        runtime::Either::Left(()) => Err(Refusal::Cancelled),
-        runtime::Either::Right(done) => Ok(done),
+    match runtime::race(work, left).await {
+        runtime::Either::Left(done) => Ok(done),
+        runtime::Either::Right(()) => Err(Refusal::Cancelled),
     }
 }

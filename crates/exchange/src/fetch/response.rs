@@ -147,8 +147,14 @@ fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool
             | b"no-cache, no-store, must-revalidate"
             | b"no-store, no-cache, must-revalidate"
     );
-    let targeted = forwarding.policy().targeted_fields;
-    is_usual && !targeted.iter().any(|name| Wire(head.fields).has(name))
+    let targeted = || forwarding.policy().targeted_fields.iter();
+    debug_assert!(
+        targeted().all(|name| Name::from_bytes(name.as_bytes()) == Name::Other),
+        "one look tells whether there is any field whose name is in no list"
+    );
+    let has_targeted =
+        head.fields.has(Name::Other) && targeted().any(|name| Wire(head.fields).has(name));
+    is_usual && !has_targeted
 }
 
 /// The status of a response that is being stored, unless its URI has changed already.

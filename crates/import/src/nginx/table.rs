@@ -76,6 +76,10 @@ const TABLE: &[(&str, Becomes)] = &[
         ),
     ),
     ("proxy_cache_background_update", Different("with proxy_cache_use_stale updating, for a day")),
+    (
+        "proxy_ignore_client_abort",
+        Left("the request of a client that has left ends: see route.finish_abandoned"),
+    ),
     ("proxy_cache_min_uses", Left("a response is stored at its first request")),
     ("proxy_cache_methods", Left("responses to GET are stored")),
     ("proxy_cache_purge", Left("PURGE is allowed by purge.from")),
@@ -237,7 +241,7 @@ fn is_usual(directive: &Directive) -> bool {
     matches!(
         (directive.name.as_str(), directive.word(0)),
         ("gzip" | "gunzip" | "brotli" | "expires" | "auth_basic" | "autoindex", "off")
-            | ("ssl_stapling" | "proxy_intercept_errors", "off")
+            | ("ssl_stapling" | "proxy_intercept_errors" | "proxy_ignore_client_abort", "off")
             | ("merge_slashes" | "proxy_pass_request_body", "on")
             | ("satisfy", "all")
             | ("underscores_in_headers", "off")

@@ -128,7 +128,7 @@ const TABLE: &[(&str, Becomes)] = &[
         Nothing(PROCESS),
     ),
     ("cache_swap_low cache_swap_high", Nothing("the store evicts when it is full")),
-    ("half_closed_clients", Nothing("a client may close its direction")),
+    ("half_closed_clients", By(half_closed)),
     ("pipeline_prefetch", Nothing("requests of a pipeline are answered in order")),
     (
         "client_persistent_connections server_persistent_connections",
@@ -240,6 +240,16 @@ fn follow(squid: &mut Squid<'_>, line: &Line) {
     match line.word(0) {
         "deny" => squid.notes.nothing(&line.at, why),
         _ => squid.close(line, why),
+    }
+}
+
+fn half_closed(squid: &mut Squid<'_>, line: &Line) {
+    match line.word(0) {
+        "on" => squid.left(
+            line,
+            "a client that closes its direction has left: see forward.finish_abandoned",
+        ),
+        _ => squid.notes.nothing(&line.at, "a client that closes its direction has left"),
     }
 }
 
