@@ -150,7 +150,7 @@ fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool
     let targeted = || forwarding.policy().targeted_fields.iter();
     debug_assert!(
         targeted().all(|name| Name::from_bytes(name.as_bytes()) == Name::Other),
-        "one look tells whether there is any field whose name is in no list"
+        "one look shows whether there is a field with such a name"
     );
     let has_targeted =
         head.fields.has(Name::Other) && targeted().any(|name| Wire(head.fields).has(name));
