@@ -147,14 +147,8 @@ fn forbids_storing(forwarding: &Forwarding<'_>, head: &ResponseHead<'_>) -> bool
             | b"no-cache, no-store, must-revalidate"
             | b"no-store, no-cache, must-revalidate"
     );
-    let targeted = || forwarding.policy().targeted_fields.iter();
-    debug_assert!(
-        targeted().all(|name| Name::from_bytes(name.as_bytes()) == Name::Other),
-        "one look shows whether there is a field with such a name"
-    );
-    let has_targeted =
-        head.fields.has(Name::Other) && targeted().any(|name| Wire(head.fields).has(name));
-    is_usual && !has_targeted
+    let targeted = forwarding.policy().targeted_fields;
+    is_usual && !targeted.iter().any(|name| Wire(head.fields).has(name))
 }
 
 /// The status of a response that is being stored, unless its URI has changed already.
