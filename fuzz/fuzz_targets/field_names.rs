@@ -1,6 +1,7 @@
 //! Fields of a request and rules on them, against a slow second implementation.
 //!
-//! The checks are in `checks/field_names.rs`, so that the stable tests run them over the corpus too.
+//! The checks are in `checks/field_names.rs`, so that the stable tests run them over the corpus,
+//! too.
 #![no_main]
 
 #[path = "../checks/field_names.rs"]

@@ -9,8 +9,8 @@ use std::fmt::Write;
 
 use super::client::{Kind, What};
 use super::{
-    Answer, Fault, Fetch, Got, History, Micros, NEVER, OBJECT_BYTES_MAX, Policy, Purge, Request,
-    SECOND, Validator, WINDOW_BYTES,
+    Answer, Fault, Fetch, Got, History, Micros, NEVER, OBJECT_BYTES_MAX, Policy, Purge, Ranges,
+    Request, SECOND, Validator, WINDOW_BYTES,
 };
 
 /// A request is at the proxy, or a fetch at the origin, so long after it was sent at most.
@@ -253,11 +253,11 @@ impl<'h> Checker<'h> {
                     fetch.start <= request.end && fetch.end.saturating_add(SECOND) >= request.start;
                 fetch.url == request.what.url && fails && overlaps
             };
-            // Who is left behind cannot be continued if each response has another validator.
+            // Who is left behind is continued by a range, if the origin sends it.
             let policy = self.policy(request.what.url);
             let may_be_cut = !self.history.has_disk
                 && policy.size as u64 > OBJECT_BYTES_MAX
-                && policy.validator == Validator::Changing;
+                && (policy.validator == Validator::Changing || policy.ranges != Ranges::Parts);
             if may_be_cut && request.got == Got::Broken {
                 continue;
             }
