@@ -38,15 +38,20 @@ impl<C: Client> Exchange<'_, C> {
         let client = &mut self.client;
         let mut interim = |head: &ResponseHead<'_>| client.interim(head);
         let worker = self.context.worker;
-        let fetched = {
+        // Here, because a future and a result that are passed by value are copied.
+        let mut fetched = None;
+        let ended = {
             let abandoned = pin!(async {
                 left.await;
                 lead.unread().await;
             });
-            let fetching = pin!(member::fetch(&forwarding, &ask, &request, &mut interim));
+            let fetching = pin!(async {
+                fetched = Some(member::fetch(&forwarding, &ask, &request, &mut interim).await);
+            });
             unless_left(abandoned, fetching).await
         };
-        match fetched.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))? {
+        ended.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))?;
+        match fetched.expect("the fetch has ended, because it was not abandoned") {
             Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {
                 lead.settle(Settled::Failed(fault));
