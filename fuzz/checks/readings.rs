@@ -195,8 +195,9 @@ fn closure(path: &[u8]) -> BTreeSet<(State, bool)> {
                 next.push(((decoded(&path), true), is_late));
             }
             if path.starts_with(&[SLASH, SLASH]) {
-                let end = path[2..].iter().position(|symbol| *symbol == SLASH);
-                let rest = end.map_or(vec![SLASH], |end| path[2 + end..].to_vec());
+                let host = path.iter().position(|symbol| *symbol != SLASH).unwrap_or(path.len());
+                let end = path[host..].iter().position(|symbol| *symbol == SLASH);
+                let rest = end.map_or(vec![SLASH], |end| path[host + end..].to_vec());
                 next.push(((rest, is_decoded), true));
             }
             all.extend(next);

@@ -1,7 +1,8 @@
 //! `Cache-Control` of requests and responses, parsed once into a type (RFC 9111, 5.2).
 //!
 //! The parser follows the RFC, and its advice to be lenient where that is safe:
-//! - Names are case-insensitive; unknown directives are ignored (5.2.3).
+//! - Names are case-insensitive; unknown directives are ignored (5.2.3), except those with control
+//!   characters, which count as `no-store`.
 //! - An argument may be a token or a quoted string (5.2).
 //! - If a directive occurs twice, the first value counts (4.2.1).
 //! - A missing or invalid number makes the freshness *invalid*, which means stale, not absent
@@ -195,7 +196,7 @@ impl CacheControl {
     /// Adds a directive; `argument` is without its quotes.
     pub(crate) fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let mut lower = [0u8; LONGEST_DIRECTIVE];
-        let Some(lower) = lower.get_mut(..name.len()) else { return };
+        let Some(lower) = lower.get_mut(..name.len()) else { return self.guess(name) };
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
         match &*lower {
@@ -215,8 +216,14 @@ impl CacheControl {
             b"must-understand" => self.must_understand = true,
             b"immutable" => self.immutable = true,
             b"no-transform" => self.no_transform = true,
-            _ => {}
+            _ => self.guess(name),
         }
+    }
+
+    /// An unknown directive is ignored. But readers that skip control characters take
+    /// `no-store\x01` for `no-store`, so with such bytes it counts as that.
+    fn guess(&mut self, name: &[u8]) {
+        self.no_store |= name.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t');
     }
 
     /// A `max-stale` with an invalid argument permits nothing: in doubt, nothing stale is served.

@@ -117,6 +117,10 @@ impl<'x> RequestContext<'x> {
             Role::Reverse => {
                 let chosen = snapshot.routes.find(uri.reading())?;
                 routed.route = Some(chosen.at);
+                let fields = &self.head.fields;
+                if !chosen.is_sole && snapshot.routes.evades(uri.reading(), chosen.at, fields) {
+                    return Err(Refusal::Ambiguous);
+                }
                 let route = snapshot.routes.get(chosen.at).ok_or(Refusal::NoRoute)?;
                 if self.is_early && !(route.config.early_data && chosen.is_sole) {
                     return Err(Refusal::TooEarly);

@@ -43,6 +43,8 @@ rules! {
     CONDITION = "condition", "RFC 9111, 4.3.2", "only the origin can evaluate its condition";
     NO_STORE_ROUTE = "bypass", "", "its route does not use the store";
     BYPASS_COOKIE = "bypass-cookie", "", "it has a cookie of bypass_cookies";
+    HIDDEN_COOKIE = "hidden-cookie", "",
+        "some servers read a cookie of key_cookies or bypass_cookies in another cookie";
     KEY_TOO_LONG = "key-too-long", "",
         "its cookies and fields are too long for a key";
     ROUTE = "route", "", "its route gives the answer";
@@ -55,6 +57,7 @@ rules! {
 pub(crate) fn bypass(why: Forward, by: Option<Bypassed>, head: &RequestHead<'_>) -> Explanation {
     match (why, by) {
         (Forward::Bypass, Some(Bypassed::Cookie)) => BYPASS_COOKIE,
+        (Forward::Bypass, Some(Bypassed::HiddenCookie)) => HIDDEN_COOKIE,
         (Forward::Bypass, Some(Bypassed::TooLong)) => KEY_TOO_LONG,
         (Forward::Bypass, None) => NO_STORE_ROUTE,
         (Forward::Method, _) => METHOD,

@@ -111,7 +111,11 @@ impl<'e> Edits<'e> {
 const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"];
 
 /// Whether received fields of this name are dropped. `is_it` compares it with the name of the rule.
-fn replaces(rule: &FieldRule, name: &[u8], is_it: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+pub(crate) fn replaces(
+    rule: &FieldRule,
+    name: &[u8],
+    is_it: impl Fn(&[u8], &[u8]) -> bool,
+) -> bool {
     match rule {
         FieldRule::Set(of, _) | FieldRule::Cut(of, _) | FieldRule::Remove(of) => {
             is_it(name, of.as_bytes())

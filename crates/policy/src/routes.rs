@@ -10,12 +10,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use cache::key::KeySettings;
-use config::{Action, Host, Path};
+use config::{Action, FieldRule, Host, Path};
+use http1::{Fields, is_one_variable};
 use outcome::Refusal;
 use upstream::group::Group;
 
 use crate::captures::{Captured, Matcher};
-use crate::fields::ResponseRules;
+use crate::fields::{ResponseRules, replaces};
 use crate::lifetimes::Lifetimes;
 use crate::reading::path::normalised;
 use crate::reading::{Reading, host};
@@ -221,6 +222,28 @@ impl Routes {
         }
         let landed = self.all_landings(reading);
         landed.is_none_or(|landed| landed.iter().any(|one| one.at.is_some()))
+    }
+
+    /// Whether a request has a field that the route of another reading sets or removes, and the
+    /// route at `chosen` passes on. A reading that is no reason to refuse other requests is one for
+    /// this request: a server of that reading would trust the field.
+    #[cold]
+    pub fn evades(&self, reading: Reading<'_>, chosen: usize, fields: &Fields<'_>) -> bool {
+        let Some(landed) = self.all_landings(reading) else { return true };
+        let passes_on = |name: &str| {
+            let rules = &self.all[chosen].config.request;
+            !rules.iter().any(|rule| replaces(rule, name.as_bytes(), is_one_variable))
+        };
+        let rules =
+            landed.iter().filter_map(|one| one.at).flat_map(|at| &self.all[at].config.request);
+        let mut replaced = rules.filter_map(|rule| match rule {
+            FieldRule::Set(name, _) | FieldRule::Cut(name, _) | FieldRule::Remove(name) => {
+                Some(name)
+            }
+            FieldRule::Add(..) | FieldRule::Default(..) => None,
+        });
+        let has = |name: &str| fields.of_variable(name.as_bytes()).next().is_some();
+        replaced.any(|name| has(name) && passes_on(name))
     }
 
     #[cold]

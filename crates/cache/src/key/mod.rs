@@ -81,6 +81,8 @@ pub struct Applied {
 pub enum Bypassed {
     /// It has a cookie of `bypass_cookies`.
     Cookie,
+    /// Some servers find a cookie of `key_cookies` or `bypass_cookies` where RFC 6265 has none.
+    HiddenCookie,
     /// The cookies and fields for its key have more than [`KEY_PARTS_BYTES_MAX`] bytes.
     TooLong,
 }
@@ -133,12 +135,25 @@ impl KeySettings {
     /// Whether a cookie says that the request does not use the store.
     #[inline]
     pub fn bypasses(&self, fields: Fields<'_>) -> bool {
-        let Some(names) = &self.bypass else { return false };
-        any_cookie(fields, names, |_| true)
+        self.bypass.as_ref().is_some_and(|names| any_cookie(fields, names, |_| true))
+            || self.has_hidden(fields)
+    }
+
+    /// Whether some server finds a cookie that counts where RFC 6265 has none.
+    #[inline]
+    fn has_hidden(&self, fields: Fields<'_>) -> bool {
+        // An upstream that gets the cookies of the key alone gets no other bytes.
+        if self.sends_key_cookies || !fields.all(Name::Cookie).any(is_odd) {
+            return false;
+        }
+        [&self.cookies, &self.bypass].into_iter().flatten().any(|names| hides(fields, names))
     }
 
     /// Why a request with these fields does not use the store.
     pub fn bypassed(&self, fields: Fields<'_>) -> Option<Bypassed> {
+        if self.has_hidden(fields) {
+            return Some(Bypassed::HiddenCookie);
+        }
         if self.bypasses(fields) {
             return Some(Bypassed::Cookie);
         }
@@ -200,6 +215,11 @@ impl KeySettings {
         };
         match self.bypassed(fields) {
             Some(Bypassed::Cookie) => add("bypass_cookies", "the store is not used".to_owned()),
+            Some(Bypassed::HiddenCookie) => {
+                let setting = self.cookies.as_ref().map_or("bypass_cookies", |_| "key_cookies");
+                let what = "some servers read one of these in another cookie";
+                add(setting, format!("{what}: the store is not used"));
+            }
             Some(Bypassed::TooLong) => {
                 for setting in of_parts() {
                     let most = format!("more than {KEY_PARTS_BYTES_MAX} bytes in the key");
@@ -308,6 +328,29 @@ fn any_cookie<'b>(
         }
         false
     })
+}
+
+/// Whether cookies have bytes at which some servers separate them although RFC 6265 does not: a
+/// comma, a blank that does not follow a semicolon, a control character, or a byte that is not of
+/// ASCII.
+#[inline]
+fn is_odd(cookies: &[u8]) -> bool {
+    let pairs = cookies.iter().zip(&cookies[1.min(cookies.len())..]);
+    let is_blank =
+        pairs.fold(false, |odd, (before, byte)| odd | (*byte == b' ' && *before != b';'));
+    let is_sign = |byte: u8| byte == b',' || !(b' '..=b'~').contains(&byte);
+    is_blank | cookies.iter().fold(false, |odd, byte| odd | is_sign(*byte))
+}
+
+/// Whether a part of a cookie, between odd bytes, has one of these names, and the cookie itself has
+/// not.
+#[cold]
+fn hides(fields: Fields<'_>, names: &Names) -> bool {
+    let is_odd = |byte: &u8| *byte == b',' || !(b'!'..=b'~').contains(byte);
+    let cookies = fields.all(Name::Cookie).flat_map(|value| value.split(|byte| *byte == b';'));
+    let others = cookies.map(<[u8]>::trim_ascii_start).filter(|cookie| !names.matches(cookie));
+    let mut parts = others.flat_map(|cookie| cookie.split(is_odd));
+    parts.any(|part| !part.is_empty() && names.matches(part))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use config::Pattern;
 use config::limits::{KEY_PATTERNS_MAX, PATTERN_BYTES_MAX};
+use http1::is_one_variable;
 
 const _: () = assert!(KEY_PATTERNS_MAX * PATTERN_BYTES_MAX <= u16::MAX as usize);
 
@@ -13,8 +14,8 @@ pub(super) struct Names {
     rules: Box<[Rule]>,
     /// The bytes of all patterns.
     bytes: Box<[u8]>,
-    /// Letters match in either case.
-    without_case: bool,
+    /// Names match if some server takes one for the other.
+    of_cookies: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,13 +41,14 @@ impl Names {
         Some(Names::compiled(patterns, false))
     }
 
-    /// The same for names of cookies, which have no case: many servers read them so, and a cookie
-    /// that is taken for another one must count like it.
+    /// The same for names of cookies. A cookie that some server takes for another one must count
+    /// like it. Many servers compare them without case; PHP makes `_` of what is no letter or digit
+    /// in a variable's name, and cuts the name at `[`.
     pub(super) fn of_cookies(patterns: &[Pattern]) -> Option<Names> {
         (!patterns.is_empty()).then(|| Names::compiled(patterns, true))
     }
 
-    fn compiled(patterns: &[Pattern], without_case: bool) -> Names {
+    fn compiled(patterns: &[Pattern], of_cookies: bool) -> Names {
         let (mut first, mut bytes, mut rules) = ([0u64; 4], Vec::new(), Vec::new());
         for pattern in patterns {
             let (kind, text) = match pattern {
@@ -55,9 +57,9 @@ impl Names {
                 Pattern::Suffix(text) => (Kind::Suffix, text),
             };
             match text.bytes().next().filter(|_| kind != Kind::Suffix) {
-                Some(byte) if without_case => {
-                    for byte in [byte.to_ascii_lowercase(), byte.to_ascii_uppercase()] {
-                        first[usize::from(byte >> 6)] |= 1 << (byte & 63);
+                Some(byte) if of_cookies => {
+                    for other in (0..=u8::MAX).filter(|other| is_one_variable(&[byte], &[*other])) {
+                        first[usize::from(other >> 6)] |= 1 << (other & 63);
                     }
                 }
                 Some(byte) => first[usize::from(byte >> 6)] |= 1 << (byte & 63),
@@ -66,7 +68,7 @@ impl Names {
             rules.push(Rule { kind, start: bytes.len() as u16, len: text.len() as u16 });
             bytes.extend_from_slice(text.as_bytes());
         }
-        Names { first, rules: rules.into(), bytes: bytes.into(), without_case }
+        Names { first, rules: rules.into(), bytes: bytes.into(), of_cookies }
     }
 
     /// Whether one of them matches the name before `=` in a parameter or a cookie. No pattern
@@ -75,7 +77,11 @@ impl Names {
     pub(super) fn matches(&self, item: &[u8]) -> bool {
         match item.first() {
             Some(byte) if self.first[usize::from(byte >> 6)] >> (byte & 63) & 1 == 0 => false,
-            _ => self.matches_one(name(item)),
+            _ => {
+                let name = name(item);
+                let array = || find(b'[', name).is_some_and(|at| self.matches_one(&name[..at]));
+                self.matches_one(name) || (self.of_cookies && array())
+            }
         }
     }
 
@@ -89,8 +95,8 @@ impl Names {
                 Kind::Prefix => name.get(..text.len()),
                 Kind::Suffix => name.len().checked_sub(text.len()).map(|at| &name[at..]),
             };
-            part.is_some_and(|part| match self.without_case {
-                true => part.eq_ignore_ascii_case(text),
+            part.is_some_and(|part| match self.of_cookies {
+                true => is_one_variable(part, text),
                 false => part == text,
             })
         })
@@ -173,6 +179,12 @@ mod tests {
             ("Cart_x=1", true),
             ("car=1", false),
             ("user_id=1", true),
+            ("user.id=1", true),
+            ("user id=1", true),
+            ("user_id[]=1", true),
+            ("user[id=1", true),
+            ("user[id]=1", false),
+            ("userxid=1", false),
             ("id=1", false),
         ] {
             assert_eq!(cookies.matches(cookie.as_bytes()), matches, "{cookie}");

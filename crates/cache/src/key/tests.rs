@@ -86,6 +86,28 @@ fn cookies_fields_and_device_are_in_the_key() {
     assert_ne!(mobile, key_of(&device, ""));
 }
 
+/// A visitor with such a cookie got the page of all others, and they got the visitor's.
+#[test]
+fn a_cookie_that_only_some_servers_find_keeps_a_request_from_the_store() {
+    let some = settings(|config| config.cookies = patterns(&["user_id"]));
+    let why = |lines: &str| with(lines, |fields| some.bypassed(fields));
+    for cookie in ["user.id=A", "user id=A", "user[id=A", "user_id[]=A", "USER-ID=A"] {
+        let (line, base) = (format!("Cookie: {cookie}\r\n"), key_of(&some, ""));
+        assert_eq!(why(&line), None);
+        assert_ne!(key_of(&some, &line), base, "{cookie} is in the key");
+    }
+    for cookies in ["x=1 user_id=A", "x=1, user_id=A", "\u{a0}user_id=A", "x=1\tuser_id=A"] {
+        assert_eq!(why(&format!("Cookie: {cookies}\r\n")), Some(Bypassed::HiddenCookie));
+    }
+    assert_eq!(why("Cookie: user_id=a user_id=b, c\r\n"), None, "all of it is in the key");
+    let key_alone = settings(|config| {
+        config.cookies = patterns(&["user_id"]);
+        config.cookies_sent = CookiesSent::Key;
+    });
+    let sent = with("Cookie: x=1 user_id=A\r\n", |fields| key_alone.bypassed(fields));
+    assert_eq!(sent, None, "the upstream does not get it");
+}
+
 #[test]
 fn a_cookie_or_too_much_in_the_key_bypasses_the_store() {
     let some = settings(|config| {
@@ -96,6 +118,11 @@ fn a_cookie_or_too_much_in_the_key_bypasses_the_store() {
     assert_eq!(why("Cookie: a=session1\r\n"), None);
     assert_eq!(why("Cookie: a=b; session_id=1\r\n"), Some(Bypassed::Cookie));
     assert_eq!(why("Cookie: session\r\n"), Some(Bypassed::Cookie));
+    for cookies in ["x=1 session=A", "x=1,session=A", "x=1, Session_=A", "x=\u{a0}session=A"] {
+        let hidden = why(&format!("Cookie: {cookies}\r\n"));
+        assert_eq!(hidden, Some(Bypassed::HiddenCookie), "{cookies}");
+    }
+    assert_eq!(why("Cookie: x=1, y; a=\"b c\"; d=\u{e9}\r\n"), None);
     let of_length = |bytes| format!("X-A: {}\r\n", "a".repeat(bytes));
     assert_eq!(why(&of_length(KEY_PARTS_BYTES_MAX)), None, "names do not count");
     assert_eq!(why(&of_length(KEY_PARTS_BYTES_MAX + 1)), Some(Bypassed::TooLong));

@@ -40,6 +40,18 @@ fn rfc9111_5_2_syntax_of_arguments() {
     }
 }
 
+/// A response whose head was repaired was stored in spite of `no-store`.
+#[test]
+fn a_directive_with_a_control_character_counts_as_no_store() {
+    for value in ["no-store\x01", "max-age=60, \x0bno-store", "private\x7f", "a\x01b\x01=c, public"]
+    {
+        assert!(parsed(value).no_store, "{value:?}");
+    }
+    for value in ["no\tstore", "max-age\t=1", "\u{e9}", "a=\x01"] {
+        assert!(!parsed(value).no_store, "{value:?}");
+    }
+}
+
 #[test]
 fn rfc9111_4_2_1_the_first_of_several_values_counts() {
     assert_eq!(parsed("max-age=1, max-age=1800").max_age, Delta::Seconds(1));

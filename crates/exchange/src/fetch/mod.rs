@@ -26,7 +26,7 @@ use cache::key::{DeviceClass, KeyParts, KeySettings};
 use cache::stored::Wire;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
-use config::{DEVICE_FIELD, ForwardedFields, Role, SetCookie};
+use config::{ClientField, DEVICE_FIELD, ForwardedFields, Role, SetCookie};
 use core_io::CoreIo;
 use http1::{Fields, Method, Name, RequestHead, Target, write};
 use outcome::{Fault, Refusal};
@@ -257,6 +257,24 @@ impl Forwarding<'_> {
         let rules = self.route().map_or(Cow::Borrowed(&[][..]), of_route);
         let uri = (self.to.realm.scheme, self.to.authority);
         Edits::new((rules, forwarded), self.peer, uri)
+    }
+
+    /// Whether a response varies by a field into which the address of the client is written on the
+    /// way to the origin. The field that came is not what the origin has seen, so no later request
+    /// could be matched by it.
+    pub(super) fn varies_by_client(&self, vary: &Fields<'_>) -> bool {
+        let rules = &self.snapshot.config.forward;
+        let [chain, forwarded] = match (self.role, &self.to.to) {
+            (Role::Reverse, To::Group(group, ..)) => {
+                [ForwardedFields::XForwarded, ForwardedFields::Forwarded]
+                    .map(|one| group.config.forwarded == one)
+            }
+            (Role::Reverse, To::Addresses(..)) => [false; 2],
+            (Role::Forward, _) => [rules.x_forwarded_for, rules.forwarded]
+                .map(|one| matches!(one, ClientField::Add | ClientField::Replace)),
+        };
+        let varies = |name: &[u8]| vary.contains_token(Name::Vary, name);
+        (chain && varies(b"x-forwarded-for")) || (forwarded && varies(b"forwarded"))
     }
 
     /// Appends our conditions and our range.

@@ -404,6 +404,9 @@ fn storable(
             caching::may_store(&request, &response, instants, policy)?
         }
     };
+    if head.fields.has(Name::Vary) && forwarding.varies_by_client(&head.fields) {
+        return Err(NotStored::VaryStar);
+    }
     prepare(forwarding, answer, storable, began)
 }
 

@@ -121,9 +121,11 @@ const STEPS: [Step; 7] = [
     },
 ];
 
-/// The step to what follows a host at the beginning, as in `//host/path`.
+/// The step to what follows a host at the beginning, as in `//host/path`. `URL` in Node skips any
+/// number of slashes before the host.
 fn without_host(state: &State) -> Option<State> {
     let rest = state.path.strip_prefix(b"//")?;
+    let rest = &rest[rest.iter().take_while(|byte| **byte == b'/').count()..];
     let end = memchr::memchr(b'/', rest);
     state.then(end.map_or(b"/".to_vec(), |at| rest[at..].to_vec()))
 }

@@ -176,6 +176,36 @@ fn judged(routes: &Routes, path: &str) -> Result<(usize, bool), u16> {
     }
 }
 
+/// Node's `URL` reads `/app/y` in `//x/app/y`, and trusted the client's own field.
+#[test]
+fn a_doubled_slash_leads_around_no_rule_on_a_field() {
+    let with = |path: &str, request: Vec<FieldRule>| config::Route {
+        path: Path::Prefix(path.to_owned()),
+        request,
+        ..config::Route::to("a")
+    };
+    let remove = |name: &str| vec![FieldRule::Remove(name.to_owned())];
+    let routes =
+        [with("/", Vec::new()), with("/app", remove("X-User")), with("/own", remove("x-user"))];
+    let groups = Registry::default().groups(&[config::Group::of("a", [])]);
+    let routes = Routes::new(&routes, &groups);
+    let evades = |path: &str, lines: &str| {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{lines}\r\n");
+        let mut scratch = http1::Scratch::new();
+        let head = http1::parse_request(bytes.as_bytes(), &mut scratch, &http1::Limits::DEFAULT);
+        let chosen = routes.find(reading("a", path)).unwrap();
+        routes.evades(reading("a", path), chosen.at, &head.unwrap().unwrap().fields)
+    };
+    for path in ["//x/app/y", "///x/app/y", "/\\\\x/app"] {
+        assert!(evades(path, "X-User: root\r\n"), "{path}");
+        assert!(evades(path, "x_user: root\r\n"), "{path}");
+        assert!(!evades(path, "X-Other: root\r\n"), "{path}");
+    }
+    for path in ["//app/y", "//own/app/y", "/app//y"] {
+        assert!(!evades(path, "X-User: root\r\n"), "{path}: its own route removes the field");
+    }
+}
+
 #[test]
 fn no_spelling_of_a_path_bypasses_a_route_that_denies() {
     let routes = usual();
@@ -210,7 +240,9 @@ fn no_spelling_of_a_path_bypasses_a_route_that_denies() {
         "/x%5c..%5cadmin",
         "/admin%00.html",
         "//h/admin",
+        "///h/admin",
         "/%2fh/admin",
+        "/\\\\h/admin",
         "/static//../admin",
         "/admin/..",
         "/admin/../static",
@@ -241,7 +273,7 @@ fn a_request_whose_readings_have_different_upstreams_or_fields_is_refused() {
         assert!(bars(&routes, path), "{path}");
     }
     // Too many readings to look at.
-    let many = "/%2e%2e%2f;a%5c/%2f..%3b".repeat(20);
+    let many: String = (0..20).map(|at| format!("/{at};x%2f{at}a%5c..//b{at}%2f")).collect();
     assert_eq!(routes.find(reading("a", &many)), Err(Refusal::Ambiguous));
 }
 

@@ -589,3 +589,22 @@ fn cookies_are_stripped_or_shared_if_the_configuration_says_so() {
         assert_eq!(world.origin.count(&target["http://10.0.0.2".len()..]), 1);
     });
 }
+
+/// The origin saw the address of the client, and the key had the field that the client sent.
+#[test]
+fn a_response_that_varies_by_the_address_of_the_client_is_for_one() {
+    let configured = || {
+        let mut config = reverse();
+        config.groups[0].forwarded = config::ForwardedFields::XForwarded;
+        config
+    };
+    each_way(configured, async |world: Rc<World>| {
+        for vary in ["X-Forwarded-For", "Accept,%20x-forwarded-for"] {
+            let target = format!("/address?size=30&cc=max-age=600&vary={vary}");
+            for asked in 1..4 {
+                assert_eq!(get(&target, "").await.status, 200);
+                assert_eq!(world.origin.count(&target), asked, "{vary}");
+            }
+        }
+    });
+}
