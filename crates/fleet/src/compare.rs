@@ -21,10 +21,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regress::bins::BINS_PER_OCTAVE;
+use regress::bins::{BINS_PER_OCTAVE, Bin};
 use regress::capacity::BETWEEN_RUN_DEFAULT;
 use regress::effects::{pooled, spread};
-use regress::ratio::{Clusters, log_ratio, same_rate};
+use regress::ratio::{Clusters, WINDOWS_MIN, log_ratio, same_rate};
 use regress::same_load::BETWEEN_RUN_MIN;
 use regress::{benjamini_hochberg, equivalent, median};
 use report::Verdict;
@@ -37,6 +37,7 @@ use crate::answer::{
 };
 use crate::home::{
     Asked, Error, Home, ProcedureSums, ServerCosts, ServerHours, ServerId, ServerProcedures,
+    WINDOW_S,
 };
 
 /// The label that is compared unless another is asked for.
@@ -272,7 +273,7 @@ fn changes(pairs: &[Pair], left_out: &mut Vec<LeftOut>) -> (Vec<ServerChange>, V
             continue;
         };
         let Some(found) = same_rate(&resource.bins, &other.bins) else {
-            let why = "its rates before and after have too little in common".to_owned();
+            let why = nothing_in_common([&resource.bins, &other.bins]);
             left_out.push(LeftOut { server: old.server.clone(), why });
             continue;
         };
@@ -292,6 +293,24 @@ fn changes(pairs: &[Pair], left_out: &mut Vec<LeftOut>) -> (Vec<ServerChange>, V
         effects.push(Effect { value: found.value, variance: found.variance, dof: found.dof });
     }
     (servers, effects)
+}
+
+/// Why two lists of bins cannot be compared: too few windows, or other rates.
+fn nothing_in_common(sides: [&[(i32, Bin)]; 2]) -> String {
+    let [before, after] = sides.map(|bins| bins.iter().map(|(_, bin)| bin.windows).sum::<f64>());
+    let overlap = sides[0].iter().any(|(bin, _)| sides[1].iter().any(|(other, _)| bin == other));
+    let minutes = WINDOW_S / 60;
+    if overlap || before.min(after) < WINDOWS_MIN {
+        format!(
+            "too short: {} windows of {minutes} min before and {} after, and {} at the same rate \
+             are needed on each side; to compare two short trials: plimsoll compare BEFORE AFTER",
+            thousands(before.round()),
+            thousands(after.round()),
+            thousands(WINDOWS_MIN)
+        )
+    } else {
+        "its rates before and after have nothing in common".to_owned()
+    }
 }
 
 /// The sd between runs of one server, and whether it is from these servers.

@@ -18,6 +18,7 @@ pub fn terminal_what_if(found: &WhatIf, width: usize) -> String {
     let model = match found.model {
         "wakes" => "the line with wakes",
         "busy" => "the line of a busy CPU",
+        "measured" => "the measured saturation, changed as the line is,",
         _ => "the straight line, by MM",
     };
     let predicted = format!(
@@ -128,14 +129,16 @@ fn saturation(found: &Comparison) -> Option<String> {
 }
 
 fn capacity(found: &Comparison) -> String {
-    let model = if found.with_wakes { "lines with wakes" } else { "straight lines" };
     let value =
-        |figure: &CapacityFigure| figure.value.map_or_else(|| "not identifiable".to_string(), rate);
+        |figure: &CapacityFigure| figure.value.map_or_else(|| "not known".to_string(), rate);
+    let (before, after) = (value(&found.before.capacity), value(&found.after.capacity));
+    let change = match &found.capacity {
+        Some(capacity) => format!(", {}", ratio(capacity)),
+        None => String::new(),
+    };
     format!(
-        "{} by {model}; {} before, {} after; depends on the rates recorded, so it decides nothing",
-        ratio(&found.capacity),
-        value(&found.before.capacity),
-        value(&found.after.capacity)
+        "{before} before, {after} after, as reported{change}; depends on the rates recorded, so it \
+         decides nothing"
     )
 }
 

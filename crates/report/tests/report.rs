@@ -219,12 +219,35 @@ fn a_trial_too_short_for_a_line_says_why_and_shows_everything_else() {
                for longer";
     assert_no_line(&analysis, why);
     assert_eq!(analysis.latency.as_ref().unwrap().points.len(), 5, "latencies are shown");
-    let made = ramp_and_saturation("plimsoll");
-    let analysis = analysed(&made, &Options { above: 1e6, ..Options::default() });
-    let why = "no load line: 0 of 72 intervals can be fitted (4 warm-up, 1 rate not known, 60 too \
-               quiet, 7 saturated), but 8 are needed; lower --above";
-    assert_no_line(&analysis, why);
-    assert!(analysis.saturation_measured.is_some(), "what was measured is shown");
+}
+
+/// "Not identifiable" was the headline, and "36,210 at saturation" a line below it.
+#[test]
+fn what_was_measured_at_saturation_is_the_capacity() {
+    let mut made = ramp_and_saturation("plimsoll");
+    let by_line = analysed(&made, &Options::default());
+    assert_ne!(by_line.capacity.model, "measured", "a declared saturation checks the line");
+    for interval in made.intervals.iter_mut() {
+        let phase = interval.phase.take();
+        if phase.as_deref() == Some("saturation") {
+            let thread = &mut interval.threads[1];
+            thread.total_ns = interval.length_ns * 995 / 1_000;
+            thread.user_ns = thread.total_ns - thread.kernel_ns;
+        }
+    }
+    for above in [0.0, 1e6] {
+        let analysis = analysed(&made, &Options { above, ..Options::default() });
+        let (capacity, measured) = (&analysis.capacity, analysis.saturation.as_ref().unwrap());
+        assert_eq!((capacity.model, capacity.value), ("measured", Some(measured.rate)));
+        assert!(capacity.low < capacity.value && capacity.value < capacity.high, "{capacity:?}");
+        let text = terminal(&analysis, 100);
+        assert!(text.contains("measured (the resource was exhausted in"), "{text}");
+    }
+    // Another process that takes the CPU at a low rate saturates no server.
+    let last = made.intervals.len() - 1;
+    made.intervals.iter_mut().skip(last - 6).for_each(|interval| interval.requests *= 0.2);
+    let analysis = analysed(&made, &Options::default());
+    assert_ne!(analysis.capacity.model, "measured");
 }
 
 #[test]

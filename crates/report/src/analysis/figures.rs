@@ -53,6 +53,10 @@ pub(super) const MODEL_WAKES: &str = "wakes";
 /// The value of [`CapacityFigure::model`] for the line of a busy CPU.
 pub const MODEL_BUSY: &str = "busy";
 
+/// The value of [`CapacityFigure::model`] if the server was saturated, so that its capacity was
+/// measured.
+pub const MODEL_MEASURED: &str = "measured";
+
 /// The trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialFacts {
@@ -114,7 +118,7 @@ pub struct CapacityFigure {
     pub identifiable: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// `straight`, `wakes` or `busy`.
+    /// `straight`, `wakes`, `busy`, or `measured`.
     pub model: &'static str,
     /// Why this model and not another.
     pub model_why: String,
@@ -174,6 +178,12 @@ pub struct Saturation {
     pub n: usize,
     /// Median use of the limiting resource there, percent of its cap.
     pub use_percent: f64,
+    /// Sd of the logarithms of the rates.
+    #[serde(skip)]
+    pub(crate) log_sd: f64,
+    /// Whether the experiment declared them.
+    #[serde(skip)]
+    pub(crate) declared: bool,
     /// How they are known: the experiment declared them, or the resource was exhausted.
     pub known_by: &'static str,
     /// Whether the interval of the capacity contains the rate; `None` if there is no interval.

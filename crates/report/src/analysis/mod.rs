@@ -17,6 +17,7 @@ mod recent;
 mod resource;
 mod same_load;
 mod samples;
+mod saturation;
 mod uses;
 mod waits;
 mod what_if;
@@ -36,8 +37,8 @@ pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters
 pub use episodes::{Episodes, EpisodesWithEvents};
 pub(crate) use figures::not_physical;
 pub use figures::{
-    AllIntervals, CapacityFigure, Excluded, IntervalRow, MODEL_BUSY, ModeLine, Modes, Options,
-    Resource, Saturation, Standing, TrialFacts, WakesLine,
+    AllIntervals, CapacityFigure, Excluded, IntervalRow, MODEL_BUSY, MODEL_MEASURED, ModeLine,
+    Modes, Options, Resource, Saturation, Standing, TrialFacts, WakesLine,
 };
 pub(crate) use files::OPEN_BEFORE;
 pub use files::{Files, FilesOfSize, NeedlessReads};
@@ -84,14 +85,16 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let rows = rows(intervals, main);
     // A device that is exhausted first has a line.
     let explained = |fit: &Fitted, mut figure: CapacityFigure| {
-        figure.reason = no_line.clone().filter(|_| fit.line().is_none()).or(figure.reason);
+        if fit.line().is_none() && !figure.identifiable {
+            figure.reason = no_line.clone().or(figure.reason);
+        }
         figure
     };
     let capacity_of = |fit: &Fitted, model| explained(fit, fit.capacity(model, options.level));
     let headline_of = |fit: &Fitted| explained(fit, fit.headline_capacity(options.level));
-    let capacity = headline_of(limiter);
+    let (capacity, saturation) = saturation::reported(limiter, intervals, options.level);
+    let capacity = explained(limiter, capacity);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
-    let saturation = saturation(&self::rows(intervals, limiter), intervals, &capacity);
     let samples = Samples::of(trial, &options.groups);
     let divided =
         samples.as_ref().map(|samples| Divided::new(samples, intervals, &options.groups, main));
@@ -344,36 +347,6 @@ fn rows(intervals: &[Interval], main: &Fitted) -> Vec<IntervalRow> {
         }
     };
     intervals.iter().enumerate().map(row).collect()
-}
-
-fn saturation(
-    rows: &[IntervalRow],
-    intervals: &[Interval],
-    capacity: &CapacityFigure,
-) -> Option<Saturation> {
-    let named = |i: &Interval| i.phase.as_deref() == Some(PHASE_SATURATION);
-    let is_declared = intervals.iter().any(named);
-    // If the experiment declared its saturated intervals, only those count.
-    let saturated: Vec<&IntervalRow> = rows
-        .iter()
-        .zip(intervals)
-        .filter(|(row, interval)| {
-            row.standing == Standing::Saturation && (!is_declared || named(interval))
-        })
-        .map(|(row, _)| row)
-        .collect();
-    let rates: Vec<f64> = saturated.iter().map(|row| row.rate).collect();
-    let rate = median(&rates)?;
-    let uses: Vec<f64> = saturated.iter().filter_map(|row| Some(row.user? + row.kernel?)).collect();
-    Some(Saturation {
-        rate,
-        rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
-        rate_max: rates.iter().copied().fold(0.0, f64::max),
-        n: rates.len(),
-        use_percent: median(&uses).unwrap_or(f64::NAN),
-        known_by: if is_declared { "the experiment" } else { "the resource was exhausted" },
-        held: capacity.low.zip(capacity.high).map(|(low, high)| (low..=high).contains(&rate)),
-    })
 }
 
 fn facts(trial: &Trial, name: String, rows: &[IntervalRow], share: Option<f64>) -> TrialFacts {
