@@ -21,9 +21,9 @@
 //! series), and `f = (1 + ρ)/(1 − ρ)` intervals count as one. Of three covariances (plain times f,
 //! heteroscedasticity-robust times f, Newey–West) the one that gives the capacity the largest
 //! variance is used, t has `n/f − p` degrees of freedom, and the residual variance is corrected for
-//! the p coefficients fitted to so few effective intervals. The residuals of a straight line through
-//! a curve are correlated, too. If the correlation leaves no capacity, it is computed again from the
-//! residuals of the curve.
+//! the p coefficients fitted to so few effective intervals. The residuals of a straight line
+//! through a curve are correlated, too. If the correlation leaves no capacity, it is computed again
+//! from the residuals of the curve.
 
 use serde::Serialize;
 

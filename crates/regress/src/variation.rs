@@ -1,6 +1,6 @@
 //! Whether the rate varied enough for a line, and in enough intervals.
 //!
-//! A line through a constant rate is noise, and a line that stands on one interval is that interval.
+//! A line through a constant rate is noise. A line that rests on one interval is that interval.
 //! Significance does not show either: under a constant load that begins within the first interval,
 //! the one low rate gives the slope a t of ten and more. So both are tested on the rates alone,
 //! before any line:

@@ -5,9 +5,9 @@
 //! other work do not change, and the effects of fewer sleeps, warmer caches or shorter queues are
 //! ignored.
 //!
-//! **A cost is never negative.** The line of a group that gets cheaper per request as the rate rises
-//! may be below zero at the capacity. Such a group counts as nothing there. So removing a group, or
-//! a part of it, never lowers the capacity.
+//! **A cost is never negative.** The line of a group that gets cheaper per request as the rate
+//! rises may be below zero at the capacity. Such a group counts as nothing there. So removing a
+//! group, or a part of it, never lowers the capacity.
 //!
 //! [`what_if`] is only the formula, for published figures. [`predict`] has the intervals of a
 //! trial, and so gives an interval too: the group's cost is removed from (or replaced in) every

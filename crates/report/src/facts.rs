@@ -3,7 +3,7 @@
 use regress::{AtObjective, LoadLine};
 
 use crate::analysis::{
-    Analysis, CapacityFigure, CostTable, Files, IntervalRow, MODEL_BUSY, MODEL_MEASURED,
+    Analysis, CapacityFigure, Cause, CostTable, Files, IntervalRow, MODEL_BUSY, MODEL_MEASURED,
     OPEN_BEFORE, Objective, Resource, ResourceKind, Standing,
 };
 use crate::format::{
@@ -62,7 +62,13 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let capacity = &analysis.capacity;
     let limit = analysis.resources.first();
     let mut facts = vec![Fact::new("Capacity", capacity_sentence(capacity))];
-    facts.extend(capacity.unreliable().map(|text| Fact::warning("Warning", text)));
+    let why = capacity.reason.as_deref().unwrap_or_default();
+    // A cause that is the headline is not repeated.
+    let causes = analysis.causes.iter().map(Cause::to_string).filter(|cause| cause != why);
+    facts.extend(causes.map(|cause| Fact::warning("Warning", cause)));
+    if capacity.identifiable {
+        facts.extend(capacity.unreliable().map(|text| Fact::warning("Warning", text)));
+    }
     if capacity.identifiable {
         facts.push(Fact::new("Model", model(capacity)));
     }

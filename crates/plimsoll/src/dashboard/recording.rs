@@ -5,7 +5,9 @@ use std::path::Path;
 use ::dashboard::{
     Capacity, CostGroup, Costs, Line, Now, SAMPLES_MAX, Sample, Snapshot, Source, Stale,
 };
-use ::report::{Groups, MODEL_MEASURED, Options, Recent, Resource, ResourceKind, RowKind};
+use ::report::{
+    CapacityFigure, Groups, MODEL_MEASURED, Options, Recent, Resource, ResourceKind, RowKind,
+};
 use command::failure::{Failure, misuse};
 
 use super::Watched;
@@ -141,17 +143,17 @@ fn capacity(fit: &model::Fit, tightest: Option<&Resource>) -> Capacity {
     }
 }
 
-/// The capacity that the report shows: what was measured, if the server was saturated.
+/// The capacity that the report shows, and the cause that it names if there is none.
 fn as_reported(of_line: Capacity, fit: &model::Fit) -> Capacity {
-    match fit.line.as_ref().map(|line| &line.capacity) {
-        Some(figure) if figure.model == MODEL_MEASURED => Capacity {
-            value: figure.value,
-            low: figure.low,
-            high: figure.high,
-            remark: None,
-            plain: None,
-            ..of_line
-        },
+    let Some(figure) = fit.line.as_ref().map(|line| &line.capacity) else { return of_line };
+    if figure.model == MODEL_MEASURED {
+        let CapacityFigure { value, low, high, .. } = *figure;
+        return Capacity { value, low, high, remark: None, plain: None, ..of_line };
+    }
+    match &figure.reason {
+        Some(why) if figure.value.is_none() => {
+            Capacity { remark: Some(why.clone()), plain: None, ..of_line }
+        }
         _ => of_line,
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::resource::ResourceKind;
 use crate::format::percent;
-use crate::groups::Groups;
+use groups::Groups;
 
 /// The user's options. The defaults are those of the command.
 #[derive(Clone, Debug)]
@@ -313,6 +313,8 @@ pub enum Standing {
     TooQuiet,
     /// The resource has no data in it.
     NotSeen,
+    /// Other processes or the hypervisor took the CPU in it.
+    Disturbed,
 }
 
 impl Standing {
@@ -327,6 +329,7 @@ impl Standing {
             Standing::RateInvalid => "rate not known",
             Standing::TooQuiet => "too quiet",
             Standing::NotSeen => "not seen",
+            Standing::Disturbed => "disturbed",
         }
     }
 

@@ -1,5 +1,6 @@
 //! The analysis: which resource limits, how each interval is used, and the resulting figures.
 
+mod causes;
 mod classes;
 mod compare;
 mod cost;
@@ -26,6 +27,7 @@ use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
 use crate::parallel::in_parallel;
+pub use causes::Cause;
 pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
@@ -78,14 +80,15 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let intervals = trial.intervals();
     let main = &fits[0];
     let too_short = main.too_few().map(|needed| too_short(name.clone(), needed, &main.standings));
-    let no_line = too_short.map(|why| why.without_name());
+    let cause = causes::missing(trial, main).map(|cause| cause.to_string());
+    let no_line = cause.or_else(|| too_short.map(|why| why.without_name()));
     let share = resource::server_share(intervals);
     let devices = fitted_devices(trial, options);
     let limiter = limiter(main, &devices, options, &name)?;
     let rows = rows(intervals, main);
     // A device that is exhausted first has a line.
     let explained = |fit: &Fitted, mut figure: CapacityFigure| {
-        if fit.line().is_none() && !figure.identifiable {
+        if !figure.identifiable && (fit.line().is_none() || fit.series.kind.is_cpu_time()) {
             figure.reason = no_line.clone().or(figure.reason);
         }
         figure
@@ -127,6 +130,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
             options.level,
             options.seed,
         ),
+        causes: causes::found(trial, main),
         episodes: episodes::episodes(trial),
         waits: waits::waits(trial),
         files: files::files(trial),
@@ -169,6 +173,9 @@ fn flame_of(
 /// The fits of all resources, the limiting one first. That one has enough rows for a line.
 fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
     let fits = fits(trial, options, name)?;
+    if let Some(cause) = causes::missing(trial, &fits[0]) {
+        return Err(Error::NoCapacity { trial: name.to_string(), why: cause.to_string() });
+    }
     match fits[0].too_few() {
         Some(needed) => Err(too_short(name.to_string(), needed, &fits[0].standings)),
         None => Ok(fits),
@@ -320,6 +327,7 @@ fn excluded(standings: &[Standing]) -> Vec<Excluded> {
         Standing::NotSeen,
         Standing::NotSaturated,
         Standing::Saturation,
+        Standing::Disturbed,
     ];
     let count = |kind| standings.iter().filter(|standing| **standing == kind).count();
     kinds

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
+use super::causes::Cause;
 use super::classes::ClassTable;
 use super::cost::CostTable;
 use super::counters::HardwareCounters;
@@ -22,6 +23,8 @@ use super::waits::Waits;
 pub struct Analysis {
     /// The trial: its name, its length, how much of it was fitted.
     pub trial: TrialFacts,
+    /// What went wrong in the recording, the most important first.
+    pub causes: Vec<Cause>,
     /// The capacity: the smallest over the resources, by the better of the two lines.
     pub capacity: CapacityFigure,
     /// The capacity of the CPU time whose modes and procedures are shown: the same figure, unless

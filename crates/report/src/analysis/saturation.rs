@@ -1,6 +1,6 @@
 //! The measured saturation, and the capacity that every verb shows.
 //!
-//! If the server was saturated in several intervals, its capacity was measured, and no line can know
+//! If the server was saturated in several intervals, its capacity was measured, and no line knows
 //! it better. If an experiment declares its saturated intervals, they check the prediction of the
 //! line instead, unless the line has none.
 

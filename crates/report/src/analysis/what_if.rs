@@ -12,7 +12,7 @@ use super::samples::Samples;
 use super::{Options, ResourceKind, saturation};
 use crate::Error;
 use crate::format::three;
-use crate::groups::Place;
+use groups::Place;
 
 /// The quantity of predictions of a capacity.
 pub const QUANTITY_CAPACITY: &str = "capacity requests/s";

@@ -139,7 +139,10 @@ fn points(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     for row in analysis.intervals.iter().step_by(stride) {
         let (style, radius) = match row.standing {
             Standing::Fit => ("point", size),
-            Standing::SetAside | Standing::TooQuiet | Standing::NotSaturated => ("aside", size),
+            Standing::SetAside
+            | Standing::TooQuiet
+            | Standing::NotSaturated
+            | Standing::Disturbed => ("aside", size),
             Standing::Saturation => ("solid", 0.9 * size),
             Standing::WarmUp | Standing::RateInvalid | Standing::NotSeen => continue,
         };
