@@ -36,17 +36,7 @@ pub(crate) fn extent(analysis: &Analysis) -> String {
 
 /// Labels of the sentences that a page shows first. The others explain how the figures were
 /// obtained, and come below the figure.
-const FIRST: [&str; 9] = [
-    "Capacity",
-    "Warning",
-    "Limit",
-    "Next",
-    "Measured",
-    "Objective",
-    "Files",
-    "Lost",
-    "Unfinished",
-];
+const FIRST: [&str; 7] = ["Warning", "Limit", "Next", "Objective", "Files", "Lost", "Unfinished"];
 
 /// The sentences in two parts: those that come first on a page, and the others.
 pub(crate) fn facts_in_parts(analysis: &Analysis) -> (Vec<Fact>, Vec<Fact>) {

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | `analysis` | the figures: resources, capacity, modes, latency, the use of each interval; |
 //! | | profile and costs by group; what-if; the comparison of two trials; the last intervals |
+//! | `headline` | the answer in one sentence |
 //! | `facts`, `tables` | the sentences and tables of a report |
 //! | `table`, `terminal` | a table of text; text for a terminal of 80 columns or more |
 //! | `page` | the report as text and as a self-contained page, light and dark, screen and print |
@@ -32,6 +33,7 @@ pub mod export;
 mod facts;
 mod figure;
 pub mod format;
+mod headline;
 mod page;
 mod parallel;
 pub mod sheet;

@@ -90,6 +90,12 @@ impl Analysis {
         self.resources.iter().find(of_cpu)?.line.as_ref()?.busy.as_ref()
     }
 
+    /// Whether the straight line gives the capacity that is drawn.
+    pub(crate) fn straight_counts(&self) -> bool {
+        let other = self.busy().is_some() || self.wakes_drawn().is_some();
+        self.capacity_straight.identifiable && !other
+    }
+
     /// Whether CPU time is exhausted first, and not a device.
     pub(crate) fn cpu_limits(&self) -> bool {
         self.capacity.resource_name == self.capacity_of_cpu.resource_name
