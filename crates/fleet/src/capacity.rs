@@ -272,7 +272,8 @@ pub fn sheet(answer: &Capacities) -> Sheet {
     let with_line = || answer.servers.iter().filter_map(|one| Some((one, one.line.as_ref()?)));
     let intervals: f64 = with_line().map(|(_, line)| line.n).sum();
     let trials: u64 = with_line().map(|(one, _)| one.trials).sum();
-    let mut facts = vec![(
+    let mut facts = vec![("Answer".to_string(), sentence(answer))];
+    facts.push((
         "Data".to_string(),
         format!(
             "lines through {} intervals of {} trials, by sums over {} min",
@@ -280,7 +281,7 @@ pub fn sheet(answer: &Capacities) -> Sheet {
             thousands(trials as f64),
             WINDOW_S / 60
         ),
-    )];
+    ));
     facts.extend(left_out(answer));
     Sheet {
         title: format!("Capacity of {servers} servers, the least headroom first"),
@@ -290,6 +291,29 @@ pub fn sheet(answer: &Capacities) -> Sheet {
             .chain(detailed(answer))
             .collect(),
     }
+}
+
+/// Which server is nearest to its capacity.
+fn sentence(answer: &Capacities) -> String {
+    let nearest = answer.servers.first().and_then(|one| Some((one, one.headroom?)));
+    let Some((one, headroom)) = nearest else {
+        return match answer.servers.first() {
+            Some(one) => format!("no capacity is known; {}: {}", one.server, remark(one)),
+            None => "there are no servers".to_string(),
+        };
+    };
+    let [value, low, high] = one.figure();
+    let range = match low.zip(high) {
+        Some((low, high)) => format!(" ({} to {})", rate(low), rate(high)),
+        None => String::new(),
+    };
+    format!(
+        "{} is nearest to its capacity: its peak of {} requests/s is {:.0} % of {}{range}",
+        one.server,
+        rate(one.peak_rate),
+        100.0 * (1.0 - headroom),
+        or_none(value, rate)
+    )
 }
 
 /// What is not in the answer: the name of a fact, and its text.

@@ -302,7 +302,7 @@ fn nothing_in_common(sides: [&[(i32, Bin)]; 2]) -> String {
     let minutes = WINDOW_S / 60;
     if overlap || before.min(after) < WINDOWS_MIN {
         format!(
-            "too short: {} windows of {minutes} min before and {} after, and {} at the same rate \
+            "too short: windows of {minutes} min: {} before and {} after, and {} at the same rate \
              are needed on each side; to compare two short trials: plimsoll compare BEFORE AFTER",
             thousands(before.round()),
             thousands(after.round()),
@@ -310,6 +310,15 @@ fn nothing_in_common(sides: [&[(i32, Bin)]; 2]) -> String {
         )
     } else {
         "its rates before and after have nothing in common".to_owned()
+    }
+}
+
+/// Why no server could be compared.
+#[must_use]
+pub fn why_not(answer: &Compared) -> String {
+    match answer.left_out.first() {
+        Some(first) => format!("{}: {}", first.server, first.why),
+        None => "no server was recorded with both values".to_owned(),
     }
 }
 
@@ -495,14 +504,14 @@ pub fn sheet(answer: &Compared) -> Sheet {
     let verdict = shown(answer.verdict, *margin);
     facts.push(match &answer.ratio {
         Some(ratio) => fact(
-            "Release",
+            "Answer",
             format!(
                 "{after}: {verdict}: {} % for a request at the same rate, over {} servers",
                 ratio.as_change(),
                 servers.len()
             ),
         ),
-        None => fact("Release", "cannot be said: no server has both at the same rate"),
+        None => fact("Answer", format!("not known: {}", why_not(answer))),
     });
     let changed = answer.procedures.iter().filter(|one| one.q <= Q).count();
     let changes = answer.procedures.iter().take(changed.min(3)).map(|one| {
@@ -578,4 +587,23 @@ pub fn sheet(answer: &Compared) -> Sheet {
     );
     let tables = [table, procedures].into_iter().filter(|t| !t.rows.is_empty()).collect();
     Sheet { title: format!("Cost of a request, {label} {after} over {before}"), facts, tables }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two identical ramps of a minute had "too little in common".
+    #[test]
+    fn short_trials_are_too_short_and_not_different() {
+        let of_windows = |bin: i32, windows: usize| {
+            let one = Bin::of(1_000.0, 0.03, 0.0).as_window();
+            vec![(bin, (1..windows).fold(one, |sum, _| sum + one))]
+        };
+        let minute = of_windows(160, 1);
+        let why = nothing_in_common([&minute, &minute]);
+        assert!(why.starts_with("too short: windows of 5 min: 1 before and 1 after"), "{why}");
+        let why = nothing_in_common([&of_windows(160, 3), &of_windows(200, 3)]);
+        assert_eq!(why, "its rates before and after have nothing in common");
+    }
 }

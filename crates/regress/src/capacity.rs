@@ -211,12 +211,12 @@ impl Reading<'_> {
             let fit = moments.fit(blocks)?;
             (fit[1] > 0.0).then(|| (cap - fit[0]) / fit[1])
         });
-        let identifiable = if b.is_nan() || b <= 0.0 {
+        let identifiable = if let Err(why) = crate::variation::check(self.design.column(1)) {
+            Err(why)
+        } else if b.is_nan() || b <= 0.0 {
             Err(Why::CostDoesNotRise)
         } else if a >= cap {
             Err(Why::NoRoomUnderCap)
-        } else if let Err(why) = crate::variation::check(self.design.column(1)) {
-            Err(why)
         } else if line_interval.bounds().is_none() {
             match if_independent().bounds() {
                 Some(_) if correlation.rho > 0.0 => {

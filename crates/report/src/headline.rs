@@ -8,7 +8,7 @@ use crate::format::three;
 pub(crate) fn sentence(analysis: &Analysis) -> String {
     let capacity = &analysis.capacity;
     let server = &analysis.trial.server;
-    let this = if server == "the server" { "server" } else { server };
+    let this = server.trim_start_matches("the ");
     let Some(value) = capacity.value else {
         let why = capacity.reason.as_deref().unwrap_or("the data do not show it");
         let why = why.strip_prefix("not identifiable: ").unwrap_or(why);
@@ -20,10 +20,7 @@ pub(crate) fn sentence(analysis: &Analysis) -> String {
     };
     let resource = on(capacity);
     let state = state(analysis, value);
-    let doubt = match capacity.trusted {
-        true => "",
-        false => " This is uncertain: see the warning.",
-    };
+    let doubt = if capacity.trusted { "" } else { " This is uncertain: see the warning." };
     format!(
         "This {this} carries about {} requests/s {resource}{range}; {state}.{doubt}",
         about(value)
@@ -35,10 +32,10 @@ fn state(analysis: &Analysis, capacity: f64) -> String {
     if analysis.capacity.model == MODEL_MEASURED {
         return "it was that busy in this recording".to_string();
     }
-    let known = analysis.intervals.iter().rev().filter(|row| row.standing.is_fitted());
+    let mut known = analysis.intervals.iter().rev().filter(|row| row.standing.is_fitted());
     let of_capacity = |rate: f64| format!("{:.0} %", 100.0 * rate / capacity);
-    match known.take(1).map(|row| row.rate).next() {
-        Some(now) if !analysis.trial.complete => format!("it is at {} now", of_capacity(now)),
+    match known.next() {
+        Some(now) if !analysis.trial.complete => format!("it is at {} now", of_capacity(now.rate)),
         _ => format!(
             "in this recording it was at {} of that at most",
             of_capacity(analysis.capacity.highest_rate)

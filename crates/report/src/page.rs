@@ -7,7 +7,7 @@
 use askama::Template;
 
 use crate::analysis::Analysis;
-use crate::format::{instant, level, thousands};
+use crate::format::{instant, thousands};
 use crate::table::{Fact, Table};
 use crate::{facts, figure, headline, tables};
 
@@ -147,12 +147,6 @@ fn caption(analysis: &Analysis) -> String {
     );
     if analysis.capacity.value.is_some() {
         text.push_str(" The bold line leads there; dashes are beyond the data.");
-    }
-    if analysis.straight_counts() {
-        text.push_str(&format!(
-            " Shaded: the range of {} of intervals.",
-            level(analysis.capacity.level)
-        ));
     }
     if analysis.saturation.is_some() {
         text.push_str(" Filled points: saturated intervals, which are measured and not fitted.");

@@ -147,9 +147,10 @@ const CHECKS: [Check; 9] = [
     },
 ];
 
-/// All causes of a trial.
+/// The causes of a trial: the first that explains why there is no capacity, because it explains the
+/// others of that kind too, and all that warn.
 pub(super) fn found(trial: &Trial, fit: &Fitted) -> Vec<Cause> {
-    of(trial, fit, |_| true).collect()
+    missing(trial, fit).into_iter().chain(of(trial, fit, |check| !check.explains)).collect()
 }
 
 /// The first cause that explains why there is no capacity.

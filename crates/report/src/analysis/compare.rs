@@ -324,7 +324,7 @@ fn check(options: &CompareOptions) -> Result<(), Error> {
 
 fn side(trial: &Trial, fits: &Fits, options: &CompareOptions) -> Side {
     let (main, level) = (fits.main(), options.analysis.level);
-    let (capacity, saturation) = saturation::reported(main, trial.intervals(), level);
+    let (capacity, saturation) = saturation::reported(main, trial, level);
     let modes = main.modes();
     let idle = modes.lines.iter().find(|line| line.mode == "idle");
     let ends = idle.map(|idle| idle.line.band(0.0, level));

@@ -95,7 +95,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     };
     let capacity_of = |fit: &Fitted, model| explained(fit, fit.capacity(model, options.level));
     let headline_of = |fit: &Fitted| explained(fit, fit.headline_capacity(options.level));
-    let (capacity, saturation) = saturation::reported(limiter, intervals, options.level);
+    let (capacity, saturation) = saturation::reported(limiter, trial, options.level);
     let capacity = explained(limiter, capacity);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
     let samples = Samples::of(trial, &options.groups);
@@ -173,7 +173,7 @@ fn flame_of(
 /// The fits of all resources, the limiting one first. That one has enough rows for a line.
 fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
     let fits = fits(trial, options, name)?;
-    if let Some(cause) = causes::missing(trial, &fits[0]) {
+    if let (None, Some(cause)) = (fits[0].line(), causes::missing(trial, &fits[0])) {
         return Err(Error::NoCapacity { trial: name.to_string(), why: cause.to_string() });
     }
     match fits[0].too_few() {

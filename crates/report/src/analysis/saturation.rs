@@ -4,11 +4,11 @@
 //! it better. If an experiment declares its saturated intervals, they check the prediction of the
 //! line instead, unless the line has none.
 
-use trial::Interval;
+use trial::{Interval, Trial};
 
 use super::figures::{CapacityFigure, IntervalRow, MODEL_MEASURED, Saturation, Standing};
 use super::fit::Fitted;
-use super::{PHASE_SATURATION, median};
+use super::{PHASE_SATURATION, causes, median};
 
 /// Fewest saturated intervals that are a measured capacity.
 const SATURATED_MIN: usize = 3;
@@ -19,10 +19,15 @@ const BELOW_HIGHEST: f64 = 0.9;
 /// The capacity of a resource as every verb shows it, and the measured saturation.
 pub(super) fn reported(
     fit: &Fitted,
-    intervals: &[Interval],
+    trial: &Trial,
     level: f64,
 ) -> (CapacityFigure, Option<Saturation>) {
-    let line = fit.headline_capacity(level);
+    let intervals = trial.intervals();
+    let mut line = fit.headline_capacity(level);
+    if !line.identifiable && fit.series.kind.is_cpu_time() {
+        let cause = causes::missing(trial, fit).map(|cause| cause.to_string());
+        line.reason = cause.or(line.reason);
+    }
     let rows = super::rows(intervals, fit);
     let found = saturation(&rows, intervals, &line);
     let figure = match &found {

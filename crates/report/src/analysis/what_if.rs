@@ -115,7 +115,7 @@ pub fn what_if(
         .ok_or_else(|| Error::NoProfile { trial: name.clone() })?;
     let divided = Divided::new(&samples, trial.intervals(), &options.groups, main);
     let (place, key, title) = find(&divided, group, &name)?;
-    let (now, _) = saturation::reported(main, trial.intervals(), options.level);
+    let (now, _) = saturation::reported(main, trial, options.level);
     let no_prediction = |why: String| Error::NoPrediction { trial: name.clone(), why };
     let reason = || now.reason.clone().unwrap_or_else(|| "the capacity is not known".to_string());
     let before = now.value.ok_or_else(|| no_prediction(reason()))?;

@@ -319,7 +319,6 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
         4.0,
         &row.text,
     );
-    let weight = "strong";
     let outside = if x.at(row.value) > RIGHT + 0.5 { " →" } else { "" };
     let text = format!("{}{outside}", row.text);
     let marker = inside(row.value);
@@ -327,17 +326,16 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
     let (left, right) = (from.min(marker) - 10.0, to.max(marker) + 10.0);
     let baseline = height + 4.0;
     if left - wide > 0.0 {
-        canvas.text(weight, "end", (left, baseline), &text);
+        canvas.text("strong", "end", (left, baseline), &text);
     } else if right + wide < WIDTH {
-        canvas.text(weight, "start", (right, baseline), &text);
+        canvas.text("strong", "start", (right, baseline), &text);
     } else {
         // The interval fills the axis, so the text goes above its line.
-        let class = format!("{weight} halo");
         let above = height - 7.0;
         if marker + 8.0 + wide < WIDTH {
-            canvas.text(&class, "start", (marker + 8.0, above), &text);
+            canvas.text("strong halo", "start", (marker + 8.0, above), &text);
         } else {
-            canvas.text(&class, "end", ((marker - 8.0).max(wide), above), &text);
+            canvas.text("strong halo", "end", ((marker - 8.0).max(wide), above), &text);
         }
     }
 }
