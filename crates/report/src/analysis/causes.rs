@@ -136,7 +136,7 @@ const CHECKS: [Check; 9] = [
         kind: "exhausted_by_others",
         explains: false,
         find: exhausted_by_others,
-        advice: "its capacity is that of what the others left; record again while they are quiet",
+        advice: "a request costs more beside other work; record again while that is quiet",
     },
     Check {
         kind: "generator",
