@@ -140,7 +140,7 @@ impl Capacity {
 /// For readers who do not know the statistics.
 fn plain(why: &Why) -> &'static str {
     match why {
-        Why::RateDidNotVary => {
+        Why::RateDidNotVary | Why::ConstantRate { .. } | Why::FewIntervals { .. } => {
             "the load has not varied enough. The capacity becomes known when it rises and falls."
         }
         Why::NeighboursAlike { .. } => {

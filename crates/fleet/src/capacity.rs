@@ -7,7 +7,8 @@
 //!
 //! Sums cannot set single intervals aside, and have no order in time. So the few servers that are
 //! nearest to their capacity are fitted again from all intervals of their latest trial, by the
-//! method of a report ([`details`]).
+//! method of a report ([`details`]). Where that was done, its capacity is the server's, so that
+//! report and fleet say the same.
 
 use std::fs;
 use std::path::Path;
@@ -116,8 +117,7 @@ pub fn details(
     directory: &Path,
 ) -> Result<(), Error> {
     let level = answer.level;
-    let known = answer.servers.iter_mut().filter(|one| one.headroom.is_some());
-    for one in known.take(servers) {
+    for one in answer.servers.iter_mut().take(servers) {
         let server = one.server.to_string();
         let mut runs = home.runs(&Asked { server: Some(server), ..asked.clone() })?;
         runs.retain(|run| run.server == one.server && asked.group(run) == Some(one.group.clone()));
@@ -137,9 +137,36 @@ pub fn details(
         detail.created_ns = latest.created_ns;
         detail.intervals = latest.intervals;
         detail.headroom = detail.value.map(|value| 1.0 - one.peak_rate / value);
+        if let Some(value) = detail.value {
+            let headroom = |capacity: f64| 1.0 - one.peak_rate / capacity;
+            let bounded = |end: Option<f64>| end.filter(|end| *end > 0.0).map(headroom);
+            one.headroom = Some(headroom(value));
+            (one.headroom_low, one.headroom_high) = (bounded(detail.low), bounded(detail.high));
+        }
         one.detail = Some(detail);
     }
+    least_headroom_first(&mut answer.servers);
     Ok(())
+}
+
+fn least_headroom_first(servers: &mut [ServerCapacity]) {
+    servers.sort_by(|a, b| {
+        let least = |one: &ServerCapacity| one.headroom.unwrap_or(f64::INFINITY);
+        let name = |one: &ServerCapacity| (one.server.clone(), one.group.clone());
+        least(a).total_cmp(&least(b)).then_with(|| name(a).cmp(&name(b)))
+    });
+}
+
+impl ServerCapacity {
+    /// The capacity with the ends of its interval: by the full method where that was done.
+    #[must_use]
+    pub fn figure(&self) -> [Option<f64>; 3] {
+        match (&self.detail, &self.line) {
+            (Some(Detail { value: Some(value), low, high, .. }), _) => [Some(*value), *low, *high],
+            (_, Some(line)) => [line.value, line.low, line.high],
+            _ => [None; 3],
+        }
+    }
 }
 
 fn detail(home: &dyn Home, run: &Run, file: &Path, level: f64) -> Result<Detail, String> {
@@ -164,11 +191,7 @@ fn detail(home: &dyn Home, run: &Run, file: &Path, level: f64) -> Result<Detail,
 pub fn capacity(home: &dyn Home, asked: &Asked, level: f64) -> Result<Capacities, Error> {
     let costs = home.costs(asked)?;
     let mut servers: Vec<ServerCapacity> = costs.iter().map(|one| of_server(one, level)).collect();
-    servers.sort_by(|a, b| {
-        let least = |one: &ServerCapacity| one.headroom.unwrap_or(f64::INFINITY);
-        let name = |one: &ServerCapacity| (one.server.clone(), one.group.clone());
-        least(a).total_cmp(&least(b)).then_with(|| name(a).cmp(&name(b)))
-    });
+    least_headroom_first(&mut servers);
     let trials: u64 = costs.iter().map(|one| one.trials).sum();
     let trials_without_rate = (home.runs(asked)?.len() as u64).saturating_sub(trials);
     Ok(Capacities { level, trials, trials_without_rate, by: asked.by.clone(), servers })
@@ -249,7 +272,8 @@ pub fn sheet(answer: &Capacities) -> Sheet {
     let with_line = || answer.servers.iter().filter_map(|one| Some((one, one.line.as_ref()?)));
     let intervals: f64 = with_line().map(|(_, line)| line.n).sum();
     let trials: u64 = with_line().map(|(one, _)| one.trials).sum();
-    let mut facts = vec![(
+    let mut facts = vec![("Answer".to_string(), sentence(answer))];
+    facts.push((
         "Data".to_string(),
         format!(
             "lines through {} intervals of {} trials, by sums over {} min",
@@ -257,7 +281,7 @@ pub fn sheet(answer: &Capacities) -> Sheet {
             thousands(trials as f64),
             WINDOW_S / 60
         ),
-    )];
+    ));
     facts.extend(left_out(answer));
     Sheet {
         title: format!("Capacity of {servers} servers, the least headroom first"),
@@ -267,6 +291,29 @@ pub fn sheet(answer: &Capacities) -> Sheet {
             .chain(detailed(answer))
             .collect(),
     }
+}
+
+/// Which server is nearest to its capacity.
+fn sentence(answer: &Capacities) -> String {
+    let nearest = answer.servers.first().and_then(|one| Some((one, one.headroom?)));
+    let Some((one, headroom)) = nearest else {
+        return match answer.servers.first() {
+            Some(one) => format!("no capacity is known; {}: {}", one.server, remark(one)),
+            None => "there are no servers".to_string(),
+        };
+    };
+    let [value, low, high] = one.figure();
+    let range = match low.zip(high) {
+        Some((low, high)) => format!(" ({} to {})", rate(low), rate(high)),
+        None => String::new(),
+    };
+    format!(
+        "{} is nearest to its capacity: its peak of {} requests/s is {:.0} % of {}{range}",
+        one.server,
+        rate(one.peak_rate),
+        100.0 * (1.0 - headroom),
+        or_none(value, rate)
+    )
 }
 
 /// What is not in the answer: the name of a fact, and its text.
@@ -305,17 +352,10 @@ fn headrooms(answer: &Capacities) -> Rows {
         percent(100.0 * answer.level).trim_end_matches(".0"),
     );
     table(answer, "Headroom", &columns, note, |one| {
-        let line = one.line.as_ref();
         let share = |value: Option<f64>| or_none(value.map(|value| 100.0 * value), whole);
-        vec![
-            share(one.headroom),
-            share(one.headroom_low),
-            share(one.headroom_high),
-            rate(one.peak_rate),
-            or_none(line.and_then(|line| line.value), rate),
-            or_none(line.and_then(|line| line.low), rate),
-            or_none(line.and_then(|line| line.high), rate),
-        ]
+        let headrooms = [one.headroom, one.headroom_low, one.headroom_high].map(share);
+        let figures = one.figure().map(|value| or_none(value, rate));
+        headrooms.into_iter().chain([rate(one.peak_rate)]).chain(figures).collect()
     })
 }
 
@@ -345,7 +385,7 @@ fn detailed(answer: &Capacities) -> Option<Rows> {
     let columns =
         ["headroom %", "capacity/s", "low", "high", "by sums/s", "<limited by", "intervals"];
     let note = "Fitted from all intervals of the server's latest trial, as by plimsoll report. \
-                The sums above are of all its trials. The headroom is for the same peak."
+                Where it has a capacity, that is the capacity above."
         .to_string();
     let few = Capacities { servers, ..answer.clone() };
     Some(table(&few, "By the full method, of the latest trial", &columns, note, |one| {
@@ -395,14 +435,16 @@ fn whole(value: f64) -> String {
 /// What to know about the capacity of a server; empty if there is nothing.
 #[must_use]
 pub fn remark(one: &ServerCapacity) -> String {
-    let mut remarks: Vec<String> = one.reason.iter().cloned().collect();
-    if let (Some(Trust::Unreliable { statistic, why }), None) =
-        (one.line.as_ref().map(|line| &line.trusted), &one.reason)
+    let by_report = one.detail.as_ref().is_some_and(|detail| detail.value.is_some());
+    let reason = one.reason.as_ref().filter(|_| !by_report);
+    let mut remarks: Vec<String> = reason.into_iter().cloned().collect();
+    if let (false, Some(Trust::Unreliable { statistic, why }), None) =
+        (by_report, one.line.as_ref().map(|line| &line.trusted), reason)
     {
         remarks.push(format!("unreliable: {statistic}: {why}"));
     }
     if let Some(measured) = one.saturation_measured {
-        let value = one.line.as_ref().and_then(|line| line.value);
+        let [value, ..] = one.figure();
         let differs = value.map(|value| format!(", {} %", change(measured / value)));
         remarks.push(format!(
             "measured saturation {} ({} intervals{})",

@@ -21,10 +21,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regress::bins::BINS_PER_OCTAVE;
+use regress::bins::{BINS_PER_OCTAVE, Bin};
 use regress::capacity::BETWEEN_RUN_DEFAULT;
 use regress::effects::{pooled, spread};
-use regress::ratio::{Clusters, log_ratio, same_rate};
+use regress::ratio::{Clusters, WINDOWS_MIN, log_ratio, same_rate};
 use regress::same_load::BETWEEN_RUN_MIN;
 use regress::{benjamini_hochberg, equivalent, median};
 use report::Verdict;
@@ -37,6 +37,7 @@ use crate::answer::{
 };
 use crate::home::{
     Asked, Error, Home, ProcedureSums, ServerCosts, ServerHours, ServerId, ServerProcedures,
+    WINDOW_S,
 };
 
 /// The label that is compared unless another is asked for.
@@ -272,7 +273,7 @@ fn changes(pairs: &[Pair], left_out: &mut Vec<LeftOut>) -> (Vec<ServerChange>, V
             continue;
         };
         let Some(found) = same_rate(&resource.bins, &other.bins) else {
-            let why = "its rates before and after have too little in common".to_owned();
+            let why = nothing_in_common([&resource.bins, &other.bins]);
             left_out.push(LeftOut { server: old.server.clone(), why });
             continue;
         };
@@ -292,6 +293,33 @@ fn changes(pairs: &[Pair], left_out: &mut Vec<LeftOut>) -> (Vec<ServerChange>, V
         effects.push(Effect { value: found.value, variance: found.variance, dof: found.dof });
     }
     (servers, effects)
+}
+
+/// Why two lists of bins cannot be compared: too few windows, or other rates.
+fn nothing_in_common(sides: [&[(i32, Bin)]; 2]) -> String {
+    let [before, after] = sides.map(|bins| bins.iter().map(|(_, bin)| bin.windows).sum::<f64>());
+    let overlap = sides[0].iter().any(|(bin, _)| sides[1].iter().any(|(other, _)| bin == other));
+    let minutes = WINDOW_S / 60;
+    if overlap || before.min(after) < WINDOWS_MIN {
+        format!(
+            "too short: windows of {minutes} min: {} before and {} after, and {} at the same rate \
+             are needed on each side; to compare two short trials: plimsoll compare BEFORE AFTER",
+            thousands(before.round()),
+            thousands(after.round()),
+            thousands(WINDOWS_MIN)
+        )
+    } else {
+        "its rates before and after have nothing in common".to_owned()
+    }
+}
+
+/// Why no server could be compared.
+#[must_use]
+pub fn why_not(answer: &Compared) -> String {
+    match answer.left_out.first() {
+        Some(first) => format!("{}: {}", first.server, first.why),
+        None => "no server was recorded with both values".to_owned(),
+    }
 }
 
 /// The sd between runs of one server, and whether it is from these servers.
@@ -476,14 +504,14 @@ pub fn sheet(answer: &Compared) -> Sheet {
     let verdict = shown(answer.verdict, *margin);
     facts.push(match &answer.ratio {
         Some(ratio) => fact(
-            "Release",
+            "Answer",
             format!(
                 "{after}: {verdict}: {} % for a request at the same rate, over {} servers",
                 ratio.as_change(),
                 servers.len()
             ),
         ),
-        None => fact("Release", "cannot be said: no server has both at the same rate"),
+        None => fact("Answer", format!("not known: {}", why_not(answer))),
     });
     let changed = answer.procedures.iter().filter(|one| one.q <= Q).count();
     let changes = answer.procedures.iter().take(changed.min(3)).map(|one| {
@@ -559,4 +587,23 @@ pub fn sheet(answer: &Compared) -> Sheet {
     );
     let tables = [table, procedures].into_iter().filter(|t| !t.rows.is_empty()).collect();
     Sheet { title: format!("Cost of a request, {label} {after} over {before}"), facts, tables }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two identical ramps of a minute had "too little in common".
+    #[test]
+    fn short_trials_are_too_short_and_not_different() {
+        let of_windows = |bin: i32, windows: usize| {
+            let one = Bin::of(1_000.0, 0.03, 0.0).as_window();
+            vec![(bin, (1..windows).fold(one, |sum, _| sum + one))]
+        };
+        let minute = of_windows(160, 1);
+        let why = nothing_in_common([&minute, &minute]);
+        assert!(why.starts_with("too short: windows of 5 min: 1 before and 1 after"), "{why}");
+        let why = nothing_in_common([&of_windows(160, 3), &of_windows(200, 3)]);
+        assert_eq!(why, "its rates before and after have nothing in common");
+    }
 }

@@ -17,6 +17,9 @@ pub(crate) fn compare(flags: &cli::Compare) -> Result<(), Failure> {
         ..CompareOptions::default()
     };
     let found = ::report::compare(&before, &after, &options).map_err(misuse)?;
+    if let Some(path) = &flags.html {
+        output::write(path, &::report::html_comparison(&found))?;
+    }
     output::show(flags.json, &found, |found| {
         ::report::terminal_comparison(found, output::width())
     })?;

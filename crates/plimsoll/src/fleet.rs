@@ -24,6 +24,9 @@ const DETAILS: usize = 3;
 /// The longest name of a host and a server in a file's name. A name may have 255 bytes.
 const FILE_NAME_CHARS_MAX: usize = 50;
 
+/// The label of the sentence that answers a question. It is the heading of the page.
+const ANSWER: &str = "Answer";
+
 /// Answers a question.
 pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
     match verb {
@@ -137,7 +140,9 @@ impl Question {
                 sheet: Sheet { title: String::new(), ..sheet.clone() },
                 figures: Vec::new(),
             };
-            output::write(path, &sheet::page("Fleet", &sheet.title, &[chapter]))?;
+            let answer = sheet.facts.first().filter(|(label, _)| label == ANSWER);
+            let heading = answer.map_or("Fleet", |(_, text)| text.as_str());
+            output::write(path, &sheet::page(heading, &sheet.title, &[chapter]))?;
         }
         output::show(shown.json, answer, |_| sheet::sheet(&sheet, output::width()))
     }
@@ -162,7 +167,7 @@ fn compared(flags: &flags::Compare) -> Result<(), Failure> {
             Err(Failure::CheckFailed(format!("a request costs more on {regressed} servers")))
         }
         Verdict::Inconclusive if answer.ratio.is_none() => {
-            Err(misuse("inconclusive: no server was recorded with both values at the same rates"))
+            Err(misuse(format!("inconclusive: {}", compare::why_not(&answer))))
         }
         Verdict::Inconclusive => Err(misuse(
             "inconclusive: the interval is not within the margin; record for longer, or more \

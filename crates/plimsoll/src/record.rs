@@ -14,6 +14,7 @@ use command::failure::{Failure, misuse};
 use command::output;
 use command::stop_on_signal;
 use indicatif::ProgressBar;
+use regress::variation::{FOLDS_MIN, folds};
 use serde::Serialize;
 use trial::{Interval, Trial};
 
@@ -164,8 +165,6 @@ fn show(
 #[derive(Default)]
 struct Rates(Vec<f64>);
 
-/// The rate must vary this much, highest over lowest, for a line that is worth reading.
-const FOLDS_NEEDED: f64 = 2.0;
 /// Rates of fewer intervals say nothing.
 const INTERVALS_MIN: usize = 10;
 
@@ -179,17 +178,16 @@ impl Rates {
     }
 }
 
-/// The highest tenth over the lowest tenth of the rates.
+/// The variation is that by which a report judges.
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rates(rates) = self;
         if rates.len() < INTERVALS_MIN {
             return f.write_str("too early for a line");
         }
-        let (low, high) = (rates[rates.len() / 10], rates[rates.len() - 1 - rates.len() / 10]);
-        let folds = high / low.max(1.0);
-        if folds < FOLDS_NEEDED {
-            let needed = FOLDS_NEEDED;
+        let folds = folds(rates).min(1_000.0);
+        if folds < FOLDS_MIN {
+            let needed = FOLDS_MIN;
             write!(f, "the rate has varied {folds:.1}-fold; {needed:.0}-fold is needed")
         } else {
             write!(f, "the rate has varied {folds:.1}-fold")

@@ -659,6 +659,13 @@ impl Recorder {
             requests.spread.finish();
         }
         self.write(0, observer)?;
+        // A few requests began before the recording. If most did, their stamps are wrong.
+        let before =
+            self.requests.as_ref().map_or(0.0, |requests| requests.spread.outside().before);
+        if before > self.counts.requests {
+            let note = "is the log in another time zone?";
+            self.lose("log: stamped before the recording", before as u64, note);
+        }
         for loss in std::mem::take(&mut self.losses).into_values() {
             self.writer.loss(&loss)?;
         }

@@ -171,6 +171,10 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         is_busy,
         set_aside: (0, 0),
         curvature: curvature.as_ref(),
+        folds: match (data.rows.first(), data.rows.last()) {
+            (Some(low), Some(high)) => high.x / low.x,
+            _ => 1.0,
+        },
     });
     if matches!(trusted, Trust::Yes) && reach > REACH_MAX {
         let statistic = format!("reach = {:.0} % of the cap", 100.0 * reach);

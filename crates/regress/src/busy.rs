@@ -37,7 +37,7 @@ use nalgebra::{SMatrix, SVector};
 use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
-use crate::capacity::{Capacity, Question, Why};
+use crate::capacity::{Autocorrelation, Capacity, Question, Why};
 use crate::dist::{t_critical, t_upper_p, weighted_median};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
@@ -364,6 +364,8 @@ pub(crate) fn fit_busy(
     let of_line = (1.0 - part) * of_line;
     let of_model = (1.0 - part) * of_model + part * (1.0 - part) * change.powi(2);
     let stays = rate_if_cost_stays(&rows, &line);
+    let residuals: Vec<f64> = rows.iter().map(|row| (row.used / line.use_in(row).0).ln()).collect();
+    let correlation = Autocorrelation::of(&residuals, P);
     // Only the line is known better with more intervals.
     let (critical, normal) = (t_critical(level, independent - P as f64), t_critical(level, 1e6));
     let around = |of_intervals: f64, of_runs: f64| {
@@ -393,7 +395,7 @@ pub(crate) fn fit_busy(
             level,
             residual_sd: residual_sd * cap,
             between_run_sd: between_run * cap,
-            autocorrelation: f64::NAN,
+            autocorrelation: correlation.rho,
             effective_n: independent,
             identifiable: if usable { Ok(()) } else { Err(Why::CostDoesNotRise) },
         },

@@ -21,13 +21,15 @@
 //! series), and `f = (1 + ρ)/(1 − ρ)` intervals count as one. Of three covariances (plain times f,
 //! heteroscedasticity-robust times f, Newey–West) the one that gives the capacity the largest
 //! variance is used, t has `n/f − p` degrees of freedom, and the residual variance is corrected for
-//! the p coefficients fitted to so few effective intervals.
+//! the p coefficients fitted to so few effective intervals. The residuals of a straight line
+//! through a curve are correlated, too. If the correlation leaves no capacity, it is computed again
+//! from the residuals of the curve.
 
 use serde::Serialize;
 
 use crate::bootstrap::{block_length, bootstrap_blocks};
 use crate::interval::{Fieller, Interval, fieller};
-use crate::linear::{Design, hac_cov, hac_lags, lag_one_correlation};
+use crate::linear::{Design, hac_cov, hac_lags, lag_one_correlation, least_squares};
 use crate::small::Moments;
 
 /// Sd of the level between runs, as a share of the cap: the root mean square of the differences
@@ -74,6 +76,18 @@ pub struct Capacity {
 pub enum Why {
     /// The slope is not significantly different from zero.
     RateDidNotVary,
+    /// The rate was nearly constant.
+    ConstantRate {
+        /// By which factor it varied ([`crate::variation::folds`]).
+        folds: f64,
+    },
+    /// The line would stand on so few intervals that differ in rate from all others.
+    FewIntervals {
+        /// Their number.
+        carrying: usize,
+        /// All intervals.
+        n: usize,
+    },
     /// The slope would differ significantly from zero if the intervals were independent, but they
     /// are correlated: under a load that only rises, drift over time cannot be separated from
     /// growth with the rate.
@@ -93,6 +107,16 @@ impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Why::RateDidNotVary => f.write_str(Interval::NOT_IDENTIFIABLE),
+            Why::ConstantRate { folds } => write!(
+                f,
+                "the rate was nearly constant ({folds:.1}-fold): a line needs a rate that at least \
+                 doubles; record while the load rises or falls"
+            ),
+            Why::FewIntervals { carrying, n } => write!(
+                f,
+                "the rate was nearly constant, but for {carrying} of {n} intervals: a line needs \
+                 more of them at other rates; record while the load rises or falls"
+            ),
             Why::NeighboursAlike { rho, effective_n } => write!(
                 f,
                 "not identifiable: neighbouring intervals are correlated ({rho:.2}) and count as \
@@ -161,7 +185,7 @@ impl Reading<'_> {
         let (a, b) = (self.coefficients[0], self.coefficients[1]);
         let value = (cap - a) / b;
         let scores = weighted(self.residuals, self.weights);
-        let correlation = Autocorrelation::of(&scores, self.design.coefficients());
+        let correlation = self.correlation(&scores, value, question);
         let residual_sd = self.residual_sd_at(cap, &correlation);
         let between_run_sd = between_run * cap;
         let base = Fieller {
@@ -187,7 +211,9 @@ impl Reading<'_> {
             let fit = moments.fit(blocks)?;
             (fit[1] > 0.0).then(|| (cap - fit[0]) / fit[1])
         });
-        let identifiable = if b.is_nan() || b <= 0.0 {
+        let identifiable = if let Err(why) = crate::variation::check(self.design.column(1)) {
+            Err(why)
+        } else if b.is_nan() || b <= 0.0 {
             Err(Why::CostDoesNotRise)
         } else if a >= cap {
             Err(Why::NoRoomUnderCap)
@@ -218,6 +244,37 @@ impl Reading<'_> {
             autocorrelation: correlation.rho,
             effective_n,
             identifiable,
+        }
+    }
+
+    /// The correlation of neighbouring rows: that of the line, or if that leaves no capacity, that
+    /// of the curve.
+    fn correlation(&self, scores: &[f64], value: f64, question: Question) -> Autocorrelation {
+        let of_line = Autocorrelation::of(scores, self.design.coefficients());
+        let has_capacity = |correlation: &Autocorrelation| {
+            let interval = fieller(&Fieller {
+                cap: question.cap,
+                intercept: self.coefficients[0],
+                slope: self.coefficients[1],
+                cov: self.line_cov(value, correlation.per_one),
+                extra_variance: 0.0,
+                dof: correlation.dof,
+                level: question.level,
+            });
+            interval.bounds().is_some()
+        };
+        if of_line.rho <= 0.0 || has_capacity(&of_line) {
+            return of_line;
+        }
+        let squares: Vec<f64> = self.design.column(1).iter().map(|x| x * x).collect();
+        let curve = self.design.with_column(squares);
+        // The residuals of the line on the wider design leave the residuals of the curve.
+        let of_curve = least_squares(&curve, self.residuals, self.weights).map(|fit| {
+            Autocorrelation::of(&weighted(&fit.residuals, self.weights), curve.coefficients())
+        });
+        match of_curve {
+            Ok(of_curve) if has_capacity(&of_curve) => of_curve,
+            _ => of_line,
         }
     }
 

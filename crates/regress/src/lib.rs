@@ -27,8 +27,9 @@
 //! | [`ratio`] | a ratio of sums over windows; the change of a cost at the same rate |
 //! | [`effects`] | the mean of many servers' effects, and their spread |
 //! | [`mod@runs_out`] | when daily peaks reach a capacity |
+//! | [`variation`] | whether the rate varied enough for a line, and in enough intervals |
 //! | [`fdr`] | correction for many tests at once |
-//! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | uses of lines |
+//! | [`what_if`](mod@what_if), [`compare`], [`objective`] | uses of lines |
 //!
 //! The caller chooses the units and uses them consistently: rates in requests per second, and costs
 //! in CPU seconds per second (a cap of 1.0 is one CPU) or in percent (a cap of 100). Rows must be
@@ -66,6 +67,7 @@ mod small;
 pub mod sums;
 pub mod switchback;
 mod unfit;
+pub mod variation;
 pub mod wakes;
 pub mod what_if;
 
@@ -74,7 +76,7 @@ pub use bootstrap::{block_bootstrap, block_length};
 pub use busy::{BusyFit, Marginal, WakesByUse};
 pub use capacity::{Capacity, Why};
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
-pub use compare::{Comparison, Subject, Terms, compare, equivalent};
+pub use compare::equivalent;
 pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
 pub use curvature::{Curvature, Test, curvature};
 pub use dist::{median, student_t_quantile, student_t_two_sided_p};

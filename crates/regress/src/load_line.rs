@@ -19,15 +19,18 @@
 
 use serde::Serialize;
 
-use crate::Unfit;
 use crate::busy::{BusyFit, Known, Marginal, fit_busy};
-use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
+use crate::capacity::{
+    BETWEEN_RUN_DEFAULT, Capacity, EFFECTIVE_DOF_MIN, Errors, Question, Reading, Why, weighted,
+};
 use crate::curvature::{Curvature, curvature};
+use crate::dist::t_critical;
 use crate::line::{Line, TheilSen, theil_sen};
 use crate::linear::{Design, check_column, check_level, least_squares, scaled};
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
 use crate::small::Moments;
 use crate::wakes::{WakesFit, fit_wakes};
+use crate::{Unfit, variation};
 
 /// Default level of intervals.
 pub const LEVEL_DEFAULT: f64 = 0.95;
@@ -244,6 +247,7 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         is_busy: line.busy.is_some(),
         set_aside: (set_aside, line.n),
         curvature: line.curvature.as_ref(),
+        folds: variation::folds(input.rate),
     });
     Ok(line)
 }
@@ -337,7 +341,13 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
     // A server that never sleeps spends its CPU time waiting.
     let sleeps = input.wakes.is_none_or(|wakes| wakes.iter().any(|each| *each > 0.0));
     let asked = input.cpu_time && sleeps && line.reach < BUSY_BELOW;
-    if !asked || line.headline_capacity().identifiable.is_err() {
+    // Residuals that are correlated because the line is straight say nothing against this line.
+    let straight_is_wrong = match &line.headline_capacity().identifiable {
+        Ok(()) => false,
+        Err(Why::NeighboursAlike { .. }) => true,
+        Err(_) => return None,
+    };
+    if !asked {
         return None;
     }
     let LoadLineInput { rate, cost, wakes, processes_alternate, marginal, .. } = *input;
@@ -353,8 +363,19 @@ fn busy(input: &LoadLineInput<'_>, line: &LoadLine, question: Question) -> Optio
         asked_at: Some(line.cap),
         means_of: None,
     };
-    let fit = fit_busy(rate, cost, known, Question { cap: input.full, ..question }).ok();
-    fit.filter(|fit| fit.capacity.identifiable.is_ok())
+    let fit = fit_busy(rate, cost, known, Question { cap: input.full, ..question }).ok()?;
+    let rises = || rises_beyond_neighbours(&line.straight.line, &fit, input.level);
+    let usable = fit.capacity.identifiable.is_ok() && (!straight_is_wrong || rises());
+    usable.then_some(fit)
+}
+
+/// Whether the use rises with the rate, if neighbouring intervals are as correlated as they are
+/// around the line of a busy CPU.
+fn rises_beyond_neighbours(line: &Line, fit: &BusyFit, level: f64) -> bool {
+    let rho = fit.capacity.autocorrelation;
+    let per_one = (1.0 + rho) / (1.0 - rho);
+    let dof = (line.n as f64 / per_one - 2.0).max(EFFECTIVE_DOF_MIN);
+    line.slope / line.se_slope / per_one.sqrt() > t_critical(level, dof)
 }
 
 fn choose(fit: &WakesFit) -> Headline {
@@ -389,13 +410,19 @@ pub(crate) struct Checks<'a> {
     /// Intervals set aside, and all intervals.
     pub(crate) set_aside: (usize, usize),
     pub(crate) curvature: Option<&'a Curvature>,
+    /// By which factor the rate varied.
+    pub(crate) folds: f64,
 }
 
 pub(crate) fn trust(checks: &Checks<'_>) -> Trust {
-    let Checks { capacity, slope_t, reach, is_busy, set_aside, curvature } = *checks;
+    let Checks { capacity, slope_t, reach, is_busy, set_aside, curvature, folds } = *checks;
     let not = |statistic: String, why: &str| Trust::Unreliable { statistic, why: why.to_owned() };
     if let Err(why) = &capacity.identifiable {
         return not(format!("t of the slope = {slope_t:.1}"), &why.to_string());
+    }
+    if folds < variation::FOLDS_MIN {
+        let statistic = format!("the rate varied {folds:.1}-fold");
+        return not(statistic, "a line needs a rate that at least doubles");
     }
     if reach < REACH_MIN && !is_busy {
         let statistic = format!("reach = {:.0} % of the cap", reach * 100.0);

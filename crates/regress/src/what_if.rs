@@ -5,6 +5,10 @@
 //! other work do not change, and the effects of fewer sleeps, warmer caches or shorter queues are
 //! ignored.
 //!
+//! **A cost is never negative.** The line of a group that gets cheaper per request as the rate
+//! rises may be below zero at the capacity. Such a group counts as nothing there. So removing a
+//! group, or a part of it, never lowers the capacity.
+//!
 //! [`what_if`] is only the formula, for published figures. [`predict`] has the intervals of a
 //! trial, and so gives an interval too: the group's cost is removed from (or replaced in) every
 //! interval, and the line is fitted to the result with the weights of the total. By linearity that
@@ -75,17 +79,25 @@ pub fn what_if(
     group: Group,
     change: Change,
 ) -> Result<WhatIf, Unfit> {
-    let (intercept_after, slope_after) = match change {
-        Change::Remove { fraction } => {
-            (intercept - fraction * group.intercept, slope - fraction * group.slope)
-        }
-        Change::Replace { intercept: fixed, slope: marginal } => {
-            (intercept - group.intercept + fixed, slope - group.slope + marginal)
-        }
-    };
-    let before = capacity(cap, intercept, slope)?;
-    let after = capacity(cap, intercept_after, slope_after)?;
+    let whole = [intercept, slope];
+    let before = capacity(cap, whole)?;
+    let group = at_least_nothing(before, [group.intercept, group.slope]);
+    let after = capacity(cap, changed(whole, group, change))?;
     Ok(WhatIf { before, after, ratio: after / before, note: FIRST_ORDER })
+}
+
+/// The line of a group, or that of nothing if it is below zero at this rate.
+fn at_least_nothing(rate: f64, group: [f64; 2]) -> [f64; 2] {
+    if group[0] + group[1] * rate < 0.0 { [0.0; 2] } else { group }
+}
+
+/// The line of the whole after a change of the group.
+fn changed(whole: [f64; 2], group: [f64; 2], change: Change) -> [f64; 2] {
+    let each = |at: usize| match change {
+        Change::Remove { fraction } => whole[at] - fraction * group[at],
+        Change::Replace { intercept, slope } => whole[at] - group[at] + [intercept, slope][at],
+    };
+    [each(0), each(1)]
 }
 
 /// The prediction for a trial.
@@ -101,6 +113,8 @@ pub struct Predicted {
     pub marginal_before: f64,
     /// Marginal cost with the change.
     pub marginal_after: f64,
+    /// Whether the group's line is below zero at the capacity, so that it counts as nothing there.
+    pub group_is_nothing: bool,
     /// The caveat to print with it.
     pub note: &'static str,
 }
@@ -120,14 +134,6 @@ pub fn predict(
     let rate = input.rate;
     check_column(group, rate.len())?;
     check_column(input.cost, rate.len())?;
-    let row = |i: usize| match change {
-        Change::Remove { fraction } => input.cost[i] - fraction * group[i],
-        Change::Replace { intercept, slope } => {
-            input.cost[i] - group[i] + intercept + slope * rate[i]
-        }
-    };
-    let changed: Vec<f64> = (0..rate.len()).map(row).collect();
-    check_column(&changed, rate.len())?;
     let shape = match input.wakes {
         Some(wakes) => wakes::shape(rate, wakes, input.cost, input.seed)?,
         None => {
@@ -136,18 +142,30 @@ pub fn predict(
             Shape { instruments: design.clone(), measured: design.clone(), design, weights }
         }
     };
-    let before = shape.coefficients(input.cost)?;
-    let after = shape.coefficients(&changed)?;
-    let capacity_before = capacity(input.cap, before[0], before[1])?;
-    capacity(input.cap, after[0], after[1])?;
-    let after_capacity = shape.capacity(input, &changed, &after)?;
-    let ratio = shape.ratio(input, &changed, after_capacity.value / capacity_before);
+    let line = |y: &[f64]| shape.coefficients(y).map(|c| [c[0], c[1]]);
+    let whole = line(input.cost)?;
+    let before = capacity(input.cap, whole)?;
+    let of_group = line(group)?;
+    let group_is_nothing = at_least_nothing(before, of_group) != of_group;
+    let row = |i: usize| {
+        let part = if group_is_nothing { 0.0 } else { group[i] };
+        let [row, _] = changed([input.cost[i], 0.0], [part, 0.0], change);
+        match change {
+            Change::Remove { .. } => row,
+            Change::Replace { slope, .. } => row + slope * rate[i],
+        }
+    };
+    let remains: Vec<f64> = (0..rate.len()).map(row).collect();
+    check_column(&remains, rate.len())?;
+    let after = shape.coefficients(&remains)?;
+    let value = capacity(input.cap, [after[0], after[1]])?;
     Ok(Predicted {
-        before: capacity_before,
-        after: after_capacity,
-        ratio,
-        marginal_before: before[1],
+        before,
+        after: shape.capacity(input, &remains, &after)?,
+        ratio: shape.ratio(input, group, change, value / before),
+        marginal_before: whole[1],
         marginal_after: after[1],
+        group_is_nothing,
         note: FIRST_ORDER,
     })
 }
@@ -200,16 +218,25 @@ impl Shape {
     }
 
     /// The ratio of the capacities, with both lines fitted to the same blocks.
-    fn ratio(&self, input: &LoadLineInput<'_>, changed: &[f64], value: f64) -> Estimate {
-        let (old, new) = (self.moments(input.cost), self.moments(changed));
-        let residuals = match self.coefficients(changed) {
-            Ok(coefficients) => self.measured.residuals(changed, &coefficients),
+    fn ratio(
+        &self,
+        input: &LoadLineInput<'_>,
+        group: &[f64],
+        change: Change,
+        value: f64,
+    ) -> Estimate {
+        let (whole, part) = (self.moments(input.cost), self.moments(group));
+        let residuals = match self.coefficients(input.cost) {
+            Ok(coefficients) => self.measured.residuals(input.cost, &coefficients),
             Err(_) => Vec::new(),
         };
         let length = block_length(&weighted(&residuals, Some(&self.weights))).ceil() as usize;
-        let meets = |fit: Vec<f64>| (fit[1] > 0.0).then(|| (input.cap - fit[0]) / fit[1]);
-        let drawn = bootstrap_blocks(old.rows(), length, RESAMPLES, input.seed, |blocks| {
-            Some(meets(new.fit(blocks)?)? / meets(old.fit(blocks)?)?)
+        let drawn = bootstrap_blocks(whole.rows(), length, RESAMPLES, input.seed, |blocks| {
+            let line = |fit: Vec<f64>| [fit[0], fit[1]];
+            let (whole, part) = (line(whole.fit(blocks)?), line(part.fit(blocks)?));
+            let before = capacity(input.cap, whole).ok()?;
+            let part = at_least_nothing(before, part);
+            Some(capacity(input.cap, changed(whole, part, change)).ok()? / before)
         });
         Estimate {
             value,
@@ -220,7 +247,7 @@ impl Shape {
     }
 }
 
-fn capacity(cap: f64, intercept: f64, slope: f64) -> Result<f64, Unfit> {
+fn capacity(cap: f64, [intercept, slope]: [f64; 2]) -> Result<f64, Unfit> {
     if [cap, intercept, slope].iter().any(|v| !v.is_finite()) {
         return Err(Unfit::NotFinite);
     }

@@ -280,6 +280,38 @@ proptest! {
         prop_assert!(predicted.ratio.value <= high * (1.0 + 1e-9));
     }
 
+    /// Removing select or the scheduler, which get cheaper per request as the rate rises, lowered
+    /// the predicted capacity.
+    #[test]
+    fn removing_a_cost_that_is_not_negative_never_lowers_a_capacity(
+        seed in 0..500_u64,
+        fraction in 0.0..1.0_f64,
+        with_wakes in any::<bool>(),
+        // The group's cost at the lowest and at the highest rate.
+        ends in (0.0..0.2_f64, 0.0..0.2_f64),
+        bend in -1.0..1.0_f64,
+    ) {
+        let (rate, wakes, mut cost) = synthetic(60, seed);
+        let mut rng = Rng::new(seed + 1);
+        let part: Vec<f64> = (0..60)
+            .map(|i| {
+                let at = f64::from(i) / 59.0;
+                let bent = bend * 0.1 * at * (1.0 - at) + 0.01 * rng.normal();
+                (ends.0 + (ends.1 - ends.0) * at + bent).max(0.0)
+            })
+            .collect();
+        cost.iter_mut().zip(&part).for_each(|(cost, part)| *cost += part);
+        let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+        input.wakes = with_wakes.then_some(wakes.as_slice());
+        // Nothing may be left that costs anything.
+        if let Ok(predicted) = predict(&input, &part, Change::Remove { fraction }) {
+            prop_assert!(predicted.ratio.value >= 1.0 - 1e-9, "{:?}", predicted.ratio);
+            if let Some((low, _)) = predicted.ratio.interval.bounds() {
+                prop_assert!(low >= 1.0 - 1e-9, "{:?}", predicted.ratio);
+            }
+        }
+    }
+
     #[test]
     fn isotonic_is_monotone_and_keeps_the_mean(
         points in proptest::collection::vec((0..20_i32, -5.0..5.0_f64), 1..60),

@@ -5,6 +5,7 @@ use crate::analysis::{
     Verdict, WhatIf,
 };
 use crate::format::{change, ends, fixed, latency, level, or_none, rate, thousands};
+use crate::sheet::{Chapter, Sheet};
 use crate::table::Table;
 use crate::tables::{slope_unit, us};
 use crate::terminal;
@@ -18,6 +19,7 @@ pub fn terminal_what_if(found: &WhatIf, width: usize) -> String {
     let model = match found.model {
         "wakes" => "the line with wakes",
         "busy" => "the line of a busy CPU",
+        "measured" => "the measured saturation, changed as the line is,",
         _ => "the straight line, by MM",
     };
     let predicted = format!(
@@ -59,6 +61,40 @@ pub fn terminal_what_if(found: &WhatIf, width: usize) -> String {
 /// A comparison as text for a terminal of `width` columns. It ends with a line break.
 #[must_use]
 pub fn terminal_comparison(found: &Comparison, width: usize) -> String {
+    let mut sheet = sheet_of(found);
+    sheet.facts.insert(0, ("Answer".to_string(), answer(found)));
+    crate::sheet::sheet(&sheet, width)
+}
+
+/// A comparison as a page.
+#[must_use]
+pub fn html_comparison(found: &Comparison) -> String {
+    let sheet = sheet_of(found);
+    let title = sheet.title.clone();
+    let chapter = Chapter {
+        name: "details".to_string(),
+        asks: "how it is known, and which parts changed".to_string(),
+        sheet: Sheet { title: "Details".to_string(), ..sheet },
+        figures: Vec::new(),
+    };
+    crate::sheet::page(&answer(found), &title, &[chapter])
+}
+
+/// What changed, in one sentence.
+fn answer(found: &Comparison) -> String {
+    let why = &found.why;
+    match found.verdict {
+        Verdict::Regression => format!("Worse: {why}."),
+        Verdict::Improvement => format!("Better: {why}."),
+        Verdict::NoChange => format!("No change: {why}."),
+        Verdict::Inconclusive => {
+            let advice = found.advice.iter().map(|advice| format!("; {advice}"));
+            format!("Not known: {why}{}.", advice.collect::<String>())
+        }
+    }
+}
+
+fn sheet_of(found: &Comparison) -> Sheet {
     let (before, after) = (&found.before, &found.after);
     let verdict = match found.verdict {
         Verdict::Regression => "regression",
@@ -81,14 +117,15 @@ pub fn terminal_comparison(found: &Comparison, width: usize) -> String {
         ("Capacity", Some(capacity(found))),
         ("Intervals", Some(intervals)),
     ];
-    let facts = facts.iter().filter_map(|(name, text)| Some((*name, text.as_deref()?)));
-    let remarks = found.remarks.iter().map(|remark| ("Warning", remark.as_str()));
-    let tables = [modes(found), groups(found), procedures(found), predictions(&found.graded)];
+    let facts = facts.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    let remarks = found.remarks.iter().map(|remark| ("Warning", remark.clone()));
+    let facts = facts.chain(remarks).map(|(name, text)| (name.to_string(), text)).collect();
+    let tables = vec![modes(found), groups(found), procedures(found), predictions(&found.graded)];
     let title = format!(
         "{} ({}) compared with {} ({})",
         after.server, after.trial, before.server, before.trial
     );
-    terminal::text(&[&title], facts.chain(remarks), &tables, width)
+    Sheet { title, facts, tables }
 }
 
 fn cost(cost: &SameLoadCost) -> String {
@@ -128,14 +165,16 @@ fn saturation(found: &Comparison) -> Option<String> {
 }
 
 fn capacity(found: &Comparison) -> String {
-    let model = if found.with_wakes { "lines with wakes" } else { "straight lines" };
     let value =
-        |figure: &CapacityFigure| figure.value.map_or_else(|| "not identifiable".to_string(), rate);
+        |figure: &CapacityFigure| figure.value.map_or_else(|| "not known".to_string(), rate);
+    let (before, after) = (value(&found.before.capacity), value(&found.after.capacity));
+    let change = match &found.capacity {
+        Some(capacity) => format!(", {}", ratio(capacity)),
+        None => String::new(),
+    };
     format!(
-        "{} by {model}; {} before, {} after; depends on the rates recorded, so it decides nothing",
-        ratio(&found.capacity),
-        value(&found.before.capacity),
-        value(&found.after.capacity)
+        "{before} before, {after} after, as reported{change}; depends on the rates recorded, so it \
+         decides nothing"
     )
 }
 

@@ -81,6 +81,14 @@ pub enum Error {
         /// The groups of the profile.
         known: String,
     },
+    /// The recording has no capacity.
+    #[error("{trial}: {why}")]
+    NoCapacity {
+        /// File name of the trial.
+        trial: String,
+        /// The cause, and what to do.
+        why: String,
+    },
     /// No capacity can be predicted.
     #[error("{trial}: cannot predict a capacity: {why}")]
     NoPrediction {
@@ -102,16 +110,6 @@ pub enum Error {
         trial: String,
         /// The error of `regress`.
         unfit: regress::Unfit,
-    },
-    /// A file of procedure groups is invalid.
-    #[error("{file}, line {line}: {what}")]
-    Groups {
-        /// Its name.
-        file: String,
-        /// The line.
-        line: usize,
-        /// What is wrong, and how to fix it.
-        what: String,
     },
 }
 

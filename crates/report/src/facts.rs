@@ -3,8 +3,8 @@
 use regress::{AtObjective, LoadLine};
 
 use crate::analysis::{
-    Analysis, CapacityFigure, CostTable, Files, IntervalRow, MODEL_BUSY, OPEN_BEFORE, Objective,
-    Resource, ResourceKind, Standing,
+    Analysis, CapacityFigure, Cause, CostTable, Files, IntervalRow, MODEL_BUSY, MODEL_MEASURED,
+    OPEN_BEFORE, Objective, Resource, ResourceKind, Standing,
 };
 use crate::format::{
     duration, ends, fixed, latency, level, or_none, percent, rate, thousands, three,
@@ -36,17 +36,7 @@ pub(crate) fn extent(analysis: &Analysis) -> String {
 
 /// Labels of the sentences that a page shows first. The others explain how the figures were
 /// obtained, and come below the figure.
-const FIRST: [&str; 9] = [
-    "Capacity",
-    "Warning",
-    "Limit",
-    "Next",
-    "Measured",
-    "Objective",
-    "Files",
-    "Lost",
-    "Unfinished",
-];
+const FIRST: [&str; 7] = ["Warning", "Limit", "Next", "Objective", "Files", "Lost", "Unfinished"];
 
 /// The sentences in two parts: those that come first on a page, and the others.
 pub(crate) fn facts_in_parts(analysis: &Analysis) -> (Vec<Fact>, Vec<Fact>) {
@@ -62,14 +52,20 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let capacity = &analysis.capacity;
     let limit = analysis.resources.first();
     let mut facts = vec![Fact::new("Capacity", capacity_sentence(capacity))];
-    facts.extend(capacity.unreliable().map(|text| Fact::warning("Warning", text)));
+    let why = capacity.reason.as_deref().unwrap_or_default();
+    // A cause that is the headline is not repeated.
+    let causes = analysis.causes.iter().map(Cause::to_string).filter(|cause| cause != why);
+    facts.extend(causes.map(|cause| Fact::warning("Warning", cause)));
+    if capacity.identifiable {
+        facts.extend(capacity.unreliable().map(|text| Fact::warning("Warning", text)));
+    }
     if capacity.identifiable {
         facts.push(Fact::new("Model", model(capacity)));
     }
     facts.extend(measured(analysis));
     facts.extend(limit.map(|limit| Fact::new("Limit", limit_sentence(limit))));
     facts.extend(next(analysis));
-    if capacity.identifiable {
+    if capacity.beyond_highest.is_some() {
         facts.push(Fact::new("Reach", reach(capacity)));
     }
     facts.extend(cost(analysis));
@@ -118,6 +114,7 @@ fn next(analysis: &Analysis) -> Option<Fact> {
 fn measured(analysis: &Analysis) -> Option<Fact> {
     let Some(measured) = &analysis.saturation else { return not_saturated(analysis) };
     let position = match measured.held {
+        _ if analysis.capacity.model == MODEL_MEASURED => "",
         Some(true) => "; inside the interval of the capacity",
         Some(false) => "; OUTSIDE the interval of the capacity",
         None => "",
@@ -155,11 +152,22 @@ fn capacity_sentence(capacity: &CapacityFigure) -> String {
     }
 }
 
+/// The name of the line that gives a capacity.
+pub(crate) fn model_name(capacity: &CapacityFigure) -> &'static str {
+    match capacity.model {
+        "wakes" => "the line with wakes",
+        MODEL_MEASURED => "measured saturation",
+        MODEL_BUSY => "the line of a busy CPU",
+        _ => "the straight line",
+    }
+}
+
 fn model(capacity: &CapacityFigure) -> String {
+    let name = model_name(capacity);
     let model = match capacity.model {
-        "wakes" => "the line with wakes".to_string(),
-        MODEL_BUSY => format!("the line of a busy CPU ({})", capacity.model_why),
-        _ => format!("the straight line ({})", capacity.model_why),
+        "wakes" => name.to_string(),
+        MODEL_MEASURED => format!("measured ({})", capacity.model_why),
+        _ => format!("{name} ({})", capacity.model_why),
     };
     format!(
         "{model}, n = {}; {} interval for a future saturated interval",
@@ -264,9 +272,10 @@ fn objective(analysis: &Analysis) -> Option<Fact> {
             format!("{goal} up to {} requests/s; missed from {}", rate(*met), rate(*missed_at))
         }
         Some(AtObjective::NotReached { highest_rate, latency: there }) => format!(
-            "{goal} at every measured rate, up to {} requests/s ({} there)",
+            "{goal} at every measured rate, up to {} requests/s{}",
             rate(*highest_rate),
-            latency(there * 1e3)
+            // A log in milliseconds has 0 for whatever took less than one.
+            if *there > 0.0 { format!(" ({} there)", latency(there * 1e3)) } else { String::new() }
         ),
         Some(AtObjective::NeverMet { lowest_rate, latency: there }) => format!(
             "{goal} at no measured rate: {} already at {} requests/s",

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `analysis` | the figures: resources, capacity, modes, latency, the use of each interval; |
 //! | | profile and costs by group; what-if; the comparison of two trials; the last intervals |
-//! | [`mod@groups`] | the rules that assign samples to procedure groups |
+//! | `headline` | the answer in one sentence |
 //! | `facts`, `tables` | the sentences and tables of a report |
 //! | `table`, `terminal` | a table of text; text for a terminal of 80 columns or more |
 //! | `page` | the report as text and as a self-contained page, light and dark, screen and print |
@@ -33,7 +33,7 @@ pub mod export;
 mod facts;
 mod figure;
 pub mod format;
-pub mod groups;
+mod headline;
 mod page;
 mod parallel;
 pub mod sheet;
@@ -42,18 +42,19 @@ mod tables;
 mod terminal;
 
 pub use analysis::{
-    AllIntervals, Analysis, CapacityFigure, ClassCostRow, ClassTable, CompareOptions, Comparison,
-    CostRow, CostTable, CountedProcedure, CountedShare, CounterCost, CpuPerRequest, DifferenceKind,
-    Episodes, EpisodesWithEvents, Excluded, Files, FilesOfSize, Flame, FlameFrame, FlameUnit,
-    Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, IntervalUse, Latency,
-    LatencyBin, LatencyPoint, LoadDifference, MODEL_BUSY, MachineModes, ModeChange, ModeLine,
-    Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange,
-    Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentInterval, RecentRate,
-    RecentUse, Resource, ResourceKind, ResourceUses, RowKind, SameLoadCost, Saturation, Side,
-    StackValue, Standing, TrialFacts, Verdict, WaitFigures, Waits, WaitsAtPlace, WaitsOfKind,
-    WakesLine, WhatIf, analyse, compare, frame_label, recent, uses, what_if,
+    AllIntervals, Analysis, CapacityFigure, Cause, ClassCostRow, ClassTable, CompareOptions,
+    Comparison, CostRow, CostTable, CountedProcedure, CountedShare, CounterCost, CpuPerRequest,
+    DifferenceKind, Episodes, EpisodesWithEvents, Excluded, Files, FilesOfSize, Flame, FlameFrame,
+    FlameUnit, Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, IntervalUse,
+    Latency, LatencyBin, LatencyPoint, LoadDifference, MODEL_BUSY, MODEL_MEASURED, MachineModes,
+    ModeChange, ModeLine, Modes, NeedlessReads, Objective, OneMore, Options, PHASE_SATURATION,
+    PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent,
+    RecentInterval, RecentRate, RecentUse, Resource, ResourceKind, ResourceUses, RowKind,
+    SameLoadCost, Saturation, Side, StackValue, Standing, TrialFacts, Verdict, WaitFigures, Waits,
+    WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent, uses,
+    what_if,
 };
-pub use comparison::{terminal_comparison, terminal_what_if};
+pub use comparison::{html_comparison, terminal_comparison, terminal_what_if};
 pub use error::Error;
 pub use groups::Groups;
 pub use page::{brief, html, svg_loadline, terminal};

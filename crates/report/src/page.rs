@@ -7,9 +7,9 @@
 use askama::Template;
 
 use crate::analysis::Analysis;
-use crate::format::{instant, level, thousands};
+use crate::format::{instant, thousands};
 use crate::table::{Fact, Table};
-use crate::{facts, figure, tables};
+use crate::{facts, figure, headline, tables};
 
 /// The report as text for a terminal of `width` columns. It ends with a line break.
 pub fn terminal(analysis: &Analysis, width: usize) -> String {
@@ -23,7 +23,16 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     listed.push(tables::losses(analysis));
     listed.push(tables::predictions(analysis));
     let facts = facts.iter().map(|fact| (fact.label, fact.text.as_str()));
-    crate::terminal::text(&[&title, &facts::extent(analysis)], facts, &listed, width)
+    let mut text =
+        crate::terminal::text(&[&title, &facts::extent(analysis)], facts, &listed, width);
+    // The last lines are those that a small terminal still shows.
+    text.push_str(&crate::terminal::text(
+        &[],
+        [("Answer", headline::sentence(analysis).as_str())],
+        &[],
+        width,
+    ));
+    text
 }
 
 /// The sentences of a report that matter first, as text for a terminal: the capacity, what limits,
@@ -40,7 +49,9 @@ pub fn brief(analysis: &Analysis, width: usize) -> String {
 pub fn html(analysis: &Analysis) -> String {
     let (first_facts, other_facts) = facts::facts_in_parts(analysis);
     let page = Page {
-        title: format!("Load line of {}", analysis.trial.server),
+        title: format!("Capacity of {}", analysis.trial.server),
+        answer: headline::sentence(analysis),
+        is_known: analysis.capacity.value.is_some(),
         recorded: instant(analysis.manifest.created_ns),
         extent: facts::extent(analysis),
         first_facts,
@@ -86,6 +97,8 @@ pub fn svg_loadline(analysis: &Analysis) -> String {
 #[template(path = "page.html")]
 struct Page {
     title: String,
+    answer: String,
+    is_known: bool,
     recorded: String,
     extent: String,
     first_facts: Vec<Fact>,
@@ -128,19 +141,12 @@ fn capitalised(note: &str) -> String {
 
 fn caption(analysis: &Analysis) -> String {
     let fitted = thousands(analysis.trial.fitted as f64);
-    let mut text = format!("One point per interval and mode (n = {fitted}).");
-    if !analysis.capacity_straight.identifiable {
-        return text;
-    }
-    text.push_str(&format!(
-        " Solid lines: least squares over the data; dashed: extrapolated to the cap. Shaded: the \
-         range of {} of intervals around the idle line.",
-        level(analysis.capacity.level)
-    ));
-    if analysis.wakes_drawn().is_some() {
-        text.push_str(
-            " Dotted: the idle time of a server that never sleeps, from the line with wakes.",
-        );
+    let mut text = format!(
+        "One point per interval and kind of CPU time (n = {fitted}). The server is full where the \
+         idle time ends."
+    );
+    if analysis.capacity.value.is_some() {
+        text.push_str(" The bold line leads there; dashes are beyond the data.");
     }
     if analysis.saturation.is_some() {
         text.push_str(" Filled points: saturated intervals, which are measured and not fitted.");

@@ -5,7 +5,10 @@
 
 use std::ops::Range;
 
-use report::{CompareOptions, Comparison, DifferenceKind, Verdict, compare, terminal_comparison};
+use report::{
+    CompareOptions, Comparison, DifferenceKind, Verdict, compare, html_comparison,
+    terminal_comparison,
+};
 use tempfile::TempDir;
 use trial::classes::ClassRow;
 use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Trial, Writer};
@@ -133,6 +136,11 @@ fn a_more_expensive_request_is_a_regression_with_its_numbers() {
     assert_eq!(found.verdict, Verdict::Regression, "{}", found.why);
     assert!(found.why.starts_with("a request costs 1"), "{}", found.why);
     assert!(found.why.contains(" % more at the same load ("), "{}", found.why);
+    // The answer comes first, in the terminal and on the page.
+    let text = terminal_comparison(&found, 200);
+    assert!(text.contains("Answer     Worse: a request costs 1"), "{text}");
+    let page = html_comparison(&found);
+    assert!(page.contains("<h1>Worse: a request costs 1"), "{page}");
     let back = compared(&worse, &MADE);
     assert_eq!(back.verdict, Verdict::Improvement, "{}", back.why);
     assert!(back.why.contains(" % less at the same load ("), "{}", back.why);
@@ -149,6 +157,17 @@ fn rates_that_both_do_not_cover_are_not_compared() {
     assert_eq!(found.advice.as_deref(), Some("record both over the same rates"));
     assert!(found.cost.is_none());
     assert!(terminal_comparison(&found, 100).contains("inconclusive: the loads differ"));
+}
+
+/// Two trials at a constant rate have no capacity, and the cost of a request is the same.
+#[test]
+fn a_constant_rate_has_no_capacity_and_is_compared() {
+    let constant = Made { rates: 5_000.0..5_001.0, ..MADE };
+    let found = compared(&constant, &constant);
+    assert_eq!(found.verdict, Verdict::NoChange, "{}", found.why);
+    let reason = found.before.capacity.reason.as_deref().unwrap();
+    assert!(reason.starts_with("the rate was nearly constant, 5,000 requests/s"), "{reason}");
+    assert!(found.capacity.is_none());
 }
 
 #[test]

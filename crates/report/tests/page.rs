@@ -49,8 +49,9 @@ fn the_page_has_every_part_of_a_report() {
     for promised in [
         "Capacity",
         "saturation, measured",
-        "capacity, straight line",
-        "capacity, line with wakes",
+        "This plimsoll carries about",
+        "straight line (1998)",
+        "line with wakes",
         "percent of one CPU",
         "Latency by rate",
         "objective: 99 % within 1 ms",

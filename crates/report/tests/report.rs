@@ -9,6 +9,7 @@ mod recent;
 
 use made::{Made, far_from_the_cap, flat, published_1998, ramp_and_saturation, two_workers};
 use report::{Analysis, Error, Options, ResourceKind, Standing, analyse, html, terminal};
+use trial::Loss;
 
 fn analysed(made: &Made, options: &Options) -> Analysis {
     let (_directory, trial) = made.open("made.trial");
@@ -219,12 +220,35 @@ fn a_trial_too_short_for_a_line_says_why_and_shows_everything_else() {
                for longer";
     assert_no_line(&analysis, why);
     assert_eq!(analysis.latency.as_ref().unwrap().points.len(), 5, "latencies are shown");
-    let made = ramp_and_saturation("plimsoll");
-    let analysis = analysed(&made, &Options { above: 1e6, ..Options::default() });
-    let why = "no load line: 0 of 72 intervals can be fitted (4 warm-up, 1 rate not known, 60 too \
-               quiet, 7 saturated), but 8 are needed; lower --above";
-    assert_no_line(&analysis, why);
-    assert!(analysis.saturation_measured.is_some(), "what was measured is shown");
+}
+
+/// "Not identifiable" was the headline, and "36,210 at saturation" a line below it.
+#[test]
+fn what_was_measured_at_saturation_is_the_capacity() {
+    let mut made = ramp_and_saturation("plimsoll");
+    let by_line = analysed(&made, &Options::default());
+    assert_ne!(by_line.capacity.model, "measured", "a declared saturation checks the line");
+    for interval in made.intervals.iter_mut() {
+        let phase = interval.phase.take();
+        if phase.as_deref() == Some("saturation") {
+            let thread = &mut interval.threads[1];
+            thread.total_ns = interval.length_ns * 995 / 1_000;
+            thread.user_ns = thread.total_ns - thread.kernel_ns;
+        }
+    }
+    for above in [0.0, 1e6] {
+        let analysis = analysed(&made, &Options { above, ..Options::default() });
+        let (capacity, measured) = (&analysis.capacity, analysis.saturation.as_ref().unwrap());
+        assert_eq!((capacity.model, capacity.value), ("measured", Some(measured.rate)));
+        assert!(capacity.low < capacity.value && capacity.value < capacity.high, "{capacity:?}");
+        let text = terminal(&analysis, 100);
+        assert!(text.contains("measured (the resource was exhausted in"), "{text}");
+    }
+    // Another process that takes the CPU at a low rate saturates no server.
+    let last = made.intervals.len() - 1;
+    made.intervals.iter_mut().skip(last - 6).for_each(|interval| interval.requests *= 0.2);
+    let analysis = analysed(&made, &Options::default());
+    assert_ne!(analysis.capacity.model, "measured");
 }
 
 #[test]
@@ -232,9 +256,81 @@ fn a_trial_of_a_server_without_requests_is_shown() {
     let mut made = published_1998();
     made.intervals.truncate(3);
     made.intervals.iter_mut().for_each(|interval| interval.requests = 0.0);
-    let why = "no load line: 3 of 3 intervals can be fitted (none excluded), but 8 are needed; \
-               record for longer";
+    let why = "no line was written to access.log while it was recorded; check that the server \
+               writes this file, without a buffer, and that it had requests";
     assert_no_line(&analysed(&made, &Options::default()), why);
+}
+
+/// "The rate did not vary enough" was the sentence for all of these.
+#[test]
+fn causes_are_found_before_statistics() {
+    let reason = |made: &Made| {
+        let analysis = analysed(made, &Options::default());
+        assert!(analysis.capacity.value.is_none(), "{:?}", analysis.capacity);
+        assert_eq!(analysis.causes[0].to_string(), analysis.capacity.reason.clone().unwrap());
+        (analysis.causes[0].kind, analysis.causes[0].text.clone())
+    };
+    let silent = || {
+        let mut made = published_1998();
+        made.intervals.iter_mut().for_each(|interval| {
+            (interval.requests, interval.requests_ended) = (0.0, 0);
+        });
+        made
+    };
+    let lost = |kind: &str, count| Loss { kind: kind.into(), count, note: String::new() };
+
+    let mut made = silent();
+    made.losses = vec![lost("log: line not understood", 1_234)];
+    made.manifest.notes.push("a line that was not understood: {\"a\":1}".to_string());
+    let text = "the format squid does not fit the log: 1,234 of 1,234 lines were not understood, \
+                such as: {\"a\":1}";
+    assert_eq!(reason(&made), ("format_not_understood", text.to_string()));
+
+    let mut made = silent();
+    made.losses = vec![lost("log: stamped before the recording", 5_000)];
+    let text = "the log's stamps are not in the time of the recording: 5,000 requests have one \
+                before it";
+    assert_eq!(reason(&made), ("stamps_elsewhere", text.to_string()));
+
+    let mut made = silent();
+    assert_eq!(reason(&made).0, "log_not_written");
+    made.manifest.log_path = None;
+    assert_eq!(reason(&made), ("no_requests", "the server had no requests".to_string()));
+    made.intervals.iter_mut().for_each(|interval| interval.rate_valid = false);
+    assert_eq!(reason(&made).0, "no_source");
+    let text = "the rate was nearly constant, 30.0 requests/s";
+    assert_eq!(reason(&flat()), ("constant_rate", text.to_string()));
+}
+
+#[test]
+fn seconds_in_which_a_neighbour_took_the_cpu_are_set_aside() {
+    let undisturbed = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
+    assert_eq!(undisturbed.causes, []);
+    let mut made = ramp_and_saturation("plimsoll");
+    for interval in &mut made.intervals[20..26] {
+        let machine = &mut interval.machine;
+        (machine.user_ns, machine.idle_ns) = (machine.user_ns + machine.idle_ns, 0);
+        // The server gets less done with its time.
+        interval.requests *= 0.6;
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert_eq!(analysis.causes[0].kind, "neighbour");
+    assert!(analysis.causes[0].text.starts_with("in 6 of 72 intervals"), "{:?}", analysis.causes);
+    let text = terminal(&analysis, 80);
+    assert!(text.contains("6 disturbed"), "{text}");
+    let [with, without] = [&analysis, &undisturbed].map(|one| one.capacity.value.unwrap());
+    assert!((with / without - 1.0).abs() < 0.05, "{with} {without}");
+
+    // A hypervisor that takes time from some intervals.
+    let mut made = ramp_and_saturation("plimsoll");
+    for interval in &mut made.intervals[30..34] {
+        let taken = interval.machine.total_ns() / 8;
+        interval.machine.steal_ns = taken;
+        interval.machine.idle_ns = (interval.machine.idle_ns - taken).max(0);
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert_eq!(analysis.causes[0].kind, "neighbour", "{:?}", analysis.causes);
+    assert!(html(&analysis).contains("in 4 of 72 intervals"));
 }
 
 /// The sentence comes first on the page and in the terminal, and the JSON has it too.

@@ -203,7 +203,10 @@ impl Dashboard {
     ) -> Rc<Dashboard> {
         let fit = Fit {
             line: None,
-            capacity: Capacity::unknown("it is being measured".to_owned(), ""),
+            capacity: Capacity::unknown(
+                "the server has just begun to measure itself".to_owned(),
+                "",
+            ),
             is_running: false,
             next: time::now(),
         };

@@ -384,7 +384,7 @@ impl Server {
             }
             Err(why) => {
                 self.process.control.restart_failed();
-                Answer::refused(format!("this process serves on: {why}"))
+                Answer::refused(format!("not replaced, and this process goes on serving: {why}"))
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "http2", "caching", "regress", "trial", "units", "peering", "packages"],
-    &["runtime", "coding", "command", "http3", "dashboard"],
+    &["runtime", "coding", "command", "http3", "dashboard", "groups"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
     &["access_log"],

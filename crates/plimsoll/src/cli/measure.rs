@@ -397,6 +397,9 @@ pub(crate) struct Compare {
     pub(crate) between_runs: Option<f64>,
     #[command(flatten)]
     pub(crate) analysis: Analysis,
+    /// Write a self-contained HTML page to this file; it works offline
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,

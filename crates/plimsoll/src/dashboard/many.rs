@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use ::dashboard::{FleetServer, Snapshot, Source};
-use ::fleet::capacity::{Capacities, ServerCapacity, capacity, left_out};
+use ::fleet::capacity::{
+    Capacities, DETAIL_INTERVALS, ServerCapacity, capacity, details, left_out,
+};
 use ::fleet::home::Asked;
 use command::failure::{Failure, misuse};
+use command::scratch::Scratch;
 use regress::load_line::LEVEL_DEFAULT;
 
 use super::Watched;
@@ -19,6 +22,10 @@ const ASK_REST: u32 = 10;
 
 /// Of a database, the trials of this time are asked for.
 const RECENT_S: i64 = 7 * 24 * 3600;
+
+/// Of a folder, so many servers are fitted by the method of a report, those that are nearest to
+/// their capacity first.
+const DETAILS: usize = 20;
 
 /// A home of trials.
 pub(super) struct Many {
@@ -49,7 +56,12 @@ impl Watched for Many {
             false => (None, name),
         };
         let asked = Asked { span, ..Asked::default() };
-        let answer = capacity(&*home, &asked, LEVEL_DEFAULT).map_err(misuse)?;
+        let mut answer = capacity(&*home, &asked, LEVEL_DEFAULT).map_err(misuse)?;
+        if !fleet::is_database(&self.home) {
+            let scratch = Scratch::new("fleet")?;
+            details(&*home, &asked, &mut answer, DETAILS, DETAIL_INTERVALS, scratch.path())
+                .map_err(misuse)?;
+        }
         let source = Source {
             kind: "fleet",
             name: "Fleet".to_owned(),
@@ -75,13 +87,13 @@ fn notes(skipped: Vec<String>, answer: &Capacities) -> Vec<String> {
 }
 
 fn server(of: &ServerCapacity) -> FleetServer {
-    let line = of.line.as_ref();
+    let [capacity, low, high] = of.figure();
     FleetServer {
         server: of.server.to_string(),
         peak: of.peak_rate,
-        capacity: line.and_then(|line| line.value),
-        low: line.and_then(|line| line.low),
-        high: line.and_then(|line| line.high),
+        capacity,
+        low,
+        high,
         resource: of.resource.clone().unwrap_or_default(),
         remark: Some(::fleet::capacity::remark(of)).filter(|remark| !remark.is_empty()),
     }

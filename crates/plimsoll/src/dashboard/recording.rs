@@ -5,15 +5,18 @@ use std::path::Path;
 use ::dashboard::{
     Capacity, CostGroup, Costs, Line, Now, SAMPLES_MAX, Sample, Snapshot, Source, Stale,
 };
-use ::report::{Groups, Options, Recent, Resource, ResourceKind, RowKind};
+use ::report::{
+    CapacityFigure, Groups, MODEL_MEASURED, Options, Recent, Resource, ResourceKind, RowKind,
+};
 use command::failure::{Failure, misuse};
 
 use super::Watched;
 use crate::watch::Watcher;
 use crate::watch::model::{self, Model};
 
-/// The rate now is a mean over this time, or over the last interval if that is longer.
-const NOW_S: f64 = 5.0;
+/// The rate now is a mean over this time, or over the last interval if that is longer. The chart
+/// below it shows intervals: a longer mean is another figure after each change of the load.
+const NOW_S: f64 = 1.0;
 /// If the newest interval is older than so many intervals, the recorder may have stopped.
 const STALE_INTERVALS: f64 = 3.0;
 /// Groups of procedures that are shown.
@@ -132,11 +135,26 @@ fn now(recent: &Recent, is_stale: bool) -> Now {
 fn capacity(fit: &model::Fit, tightest: Option<&Resource>) -> Capacity {
     let name = tightest.map_or("", |of| &of.name);
     match tightest.and_then(|of| of.line.as_ref()) {
-        Some(line) => Capacity::of(line, name),
+        Some(line) => as_reported(Capacity::of(line, name), fit),
         None => {
             let why = fit.not_yet.clone().unwrap_or_else(|| "the line is not fitted yet".into());
             Capacity::unknown(why, name)
         }
+    }
+}
+
+/// The capacity that the report shows, and the cause that it names if there is none.
+fn as_reported(of_line: Capacity, fit: &model::Fit) -> Capacity {
+    let Some(figure) = fit.line.as_ref().map(|line| &line.capacity) else { return of_line };
+    if figure.model == MODEL_MEASURED {
+        let CapacityFigure { value, low, high, .. } = *figure;
+        return Capacity { value, low, high, remark: None, plain: None, ..of_line };
+    }
+    match &figure.reason {
+        Some(why) if figure.value.is_none() => {
+            Capacity { remark: Some(why.clone()), plain: None, ..of_line }
+        }
+        _ => of_line,
     }
 }
 

@@ -23,6 +23,9 @@ const TEXT_ROWS: usize = 12;
 /// Without anything new for this many intervals and seconds, the recording may have died.
 const SILENT_INTERVALS: f64 = 5.0;
 const SILENT_S: f64 = 10.0;
+/// A capacity whose interval spans this factor is only a rough one: it still moves with each
+/// interval.
+const WIDE_FOLDS: f64 = 3.0;
 /// A loss with a longer name is shown in the part for losses only.
 const LOSS_CHARS: usize = 36;
 /// The smallest usable terminal.
@@ -190,9 +193,11 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
         Some((low, high)) => format!("({} to {})", rate(low), rate(high)),
         None => "without bounds".to_owned(),
     };
-    let (doubt, paint) = match figure.trusted {
-        true => ("", Paint::Strong),
-        false => ("unreliable ", Paint::Warning),
+    let wide = figure.low.zip(figure.high).is_none_or(|(low, high)| high > WIDE_FOLDS * low);
+    let (doubt, paint) = match (figure.trusted, wide) {
+        (true, false) => ("", Paint::Strong),
+        (true, true) => ("roughly ", Paint::Warning),
+        (false, _) => ("unreliable ", Paint::Warning),
     };
     let limit = line.resources.first().map_or(figure.resource.label(), |first| &first.name);
     let mut parts = vec![

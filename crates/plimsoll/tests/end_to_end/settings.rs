@@ -117,7 +117,7 @@ fn a_bad_file_changes_nothing_and_says_why() {
     // A restart with this file fails, and the old process continues.
     let output = plimsoll(&["restart", "--admin", &server.admin().to_string()]);
     assert_eq!(output.code, Some(1), "{output:?}");
-    assert!(output.stderr.contains("this process serves on"), "{output:?}");
+    assert!(output.stderr.contains("this process goes on serving"), "{output:?}");
     assert!(output.stderr.contains("did you mean `head_timeout`?"), "{output:?}");
     let metrics = get(server.admin(), "/metrics");
     for line in [

@@ -3,22 +3,23 @@
 //!
 //! The verdict is based on the cost of a request at the same load ([`super::same_load`]), and on
 //! the measured saturation if both trials have one, with the sd between runs in their intervals,
-//! because two runs of one server differ too. Capacities are read off lines beyond the rates that
-//! were seen, so they depend on how far each trial reached, and decide nothing. The tests of modes,
+//! because two runs of one server differ too. Capacities are those of the reports. They are mostly
+//! beyond the rates that were seen, so they depend on how far each trial reached, and decide
+//! nothing. The tests of modes,
 //! groups and procedures show where these two runs differ, and say nothing about other runs.
 
 use regress::compare::{equivalent, interaction};
-use regress::{Coefficient, Cost, Estimate, Subject, Terms, benjamini_hochberg, difference};
+use regress::{Coefficient, Cost, Estimate, benjamini_hochberg, difference};
 use serde::Serialize;
 use trial::{Prediction, Trial};
 
 use super::cost::{CostTable, Divided};
-use super::fit::{Fitted, Model};
+use super::fit::Fitted;
 use super::same_load::{Party, SameLoadCost, same_load, saturation_ratio};
 use super::samples::{Procedure, Samples};
 use super::what_if::{NAMED, QUANTITY_CAPACITY};
 use super::{
-    CapacityFigure, MODEL_BUSY, Options, ResourceKind, Saturation, not_physical, same_load,
+    CapacityFigure, Options, ResourceKind, Saturation, not_physical, same_load, saturation,
 };
 use crate::Error;
 
@@ -84,10 +85,8 @@ pub struct Comparison {
     pub cost: Option<SameLoadCost>,
     /// Measured saturation, after over before, if both trials have one.
     pub saturation: Option<Ratio>,
-    /// Capacity by the lines, after over before. It decides nothing.
-    pub capacity: Ratio,
-    /// Whether both capacities are those of the lines with wakes.
-    pub with_wakes: bool,
+    /// Capacity as reported, after over before. It decides nothing. `None` unless both are known.
+    pub capacity: Option<Ratio>,
     /// Changes within this many percent count as no change.
     pub margin_percent: f64,
     /// Level of the intervals.
@@ -111,7 +110,7 @@ pub struct Side {
     pub trial: String,
     /// Name of the server.
     pub server: String,
-    /// Its capacity by the straight line or that with wakes, so that both sides are of one kind.
+    /// Its capacity, as in its report.
     pub capacity: CapacityFigure,
     /// Its measured saturation.
     pub saturation: Option<Saturation>,
@@ -273,15 +272,20 @@ pub fn compare(
     for side in &sides {
         remarks.extend(side_remarks(side));
     }
-    let lines = lines(&old, &new, options)?;
-    let capacity = Ratio::of(&lines.capacity_ratio, &lines.capacity_ratio_of_runs, options.margin);
     let cost = same_load(old.party(before), new.party(after), options)?;
     let [one, other] = &sides;
+    let capacity = capacity_ratio(&one.capacity, &other.capacity, options.margin);
+    if capacity.is_some() && one.capacity.model != other.capacity.model {
+        let models = [one, other].map(|side| crate::facts::model_name(&side.capacity));
+        remarks.push(format!(
+            "the capacity is by {} before and by {} after: the two differ for that reason too",
+            models[0], models[1]
+        ));
+    }
     let saturation = saturation_ratio(one.saturation.as_ref(), other.saturation.as_ref(), options);
     let (verdict, why, advice) = same_load::verdict(&cost, saturation.as_ref(), options.margin);
     let (groups, procedures) = parts((before, &old), (after, &new), options, &mut remarks);
-    let reported = new.main().headline_capacity(options.analysis.level);
-    let graded = graded(before.predictions(), &sides[1], &reported);
+    let graded = graded(before.predictions(), &sides[1]);
     let [before, after] = sides;
     Ok(Comparison {
         before,
@@ -292,7 +296,6 @@ pub fn compare(
         cost: cost.ok(),
         saturation,
         capacity,
-        with_wakes: lines.with_wakes,
         margin_percent: 100.0 * options.margin,
         level: options.analysis.level,
         modes: modes(&old, &new, options.analysis.level),
@@ -321,15 +324,14 @@ fn check(options: &CompareOptions) -> Result<(), Error> {
 
 fn side(trial: &Trial, fits: &Fits, options: &CompareOptions) -> Side {
     let (main, level) = (fits.main(), options.analysis.level);
-    let capacity = main.capacity(main.headline_model(), level);
-    let rows = super::rows(trial.intervals(), main);
+    let (capacity, saturation) = saturation::reported(main, trial, level);
     let modes = main.modes();
     let idle = modes.lines.iter().find(|line| line.mode == "idle");
     let ends = idle.map(|idle| idle.line.band(0.0, level));
     Side {
         trial: fits.name.clone(),
         server: super::server_name(trial.manifest()),
-        saturation: super::saturation(&rows, trial.intervals(), &capacity),
+        saturation,
         us_per_request: main.line().map_or(f64::NAN, |line| 1e6 * line.straight.line.slope),
         idle_at_zero: idle.map(|idle| idle.intercept),
         idle_at_zero_low: ends.map(|(low, _)| low),
@@ -371,21 +373,28 @@ fn side_remarks(side: &Side) -> Vec<String> {
     remarks
 }
 
-fn lines(old: &Fits, new: &Fits, options: &CompareOptions) -> Result<regress::Comparison, Error> {
-    let data = |fits: &Fits| {
-        let main = fits.main();
-        let wakes = main.wakes().filter(|_| main.headline_model() == Model::Wakes);
-        (main.rates().to_vec(), main.cost(), wakes, main.cap())
+/// The capacity after over before, each estimated from its own trial. The factors of error of two
+/// independent estimates add in quadrature on a logarithmic scale.
+fn capacity_ratio(before: &CapacityFigure, after: &CapacityFigure, margin: f64) -> Option<Ratio> {
+    let (old, new) = (before.value?, after.value?);
+    let value = new / old;
+    let factor = |of_new: Option<f64>, of_old: Option<f64>| {
+        let factor = (of_new? / new).ln().hypot((of_old? / old).ln()).exp();
+        factor.is_finite().then_some(factor)
     };
-    let (one, other) = (data(old), data(new));
-    fn subject<'a>(data: &'a (Vec<f64>, Vec<f64>, Option<Vec<f64>>, f64)) -> Subject<'a> {
-        Subject { rate: &data.0, cost: &data.1, wakes: data.2.as_deref(), cap: data.3 }
-    }
-    let Options { level, seed, .. } = options.analysis;
-    let between_run = options.between_run.unwrap_or(regress::capacity::BETWEEN_RUN_DEFAULT);
-    let terms = Terms { level, seed, between_run };
-    regress::compare(&subject(&one), &subject(&other), &terms)
-        .map_err(|unfit| Error::Unfit { trial: format!("{} and {}", old.name, new.name), unfit })
+    let low = |new, old| factor(new, old).map(|factor| value / factor);
+    let high = |new, old| factor(new, old).map(|factor| value * factor);
+    let (runs_low, runs_high) = (low(after.low, before.high), high(after.high, before.low));
+    let bounds = runs_low.zip(runs_high);
+    let interval = bounds.map(|(low, high)| regress::Interval::Bounded { low, high });
+    Some(Ratio {
+        value,
+        low: low(after.line_low, before.line_high),
+        high: high(after.line_high, before.line_low),
+        runs_low,
+        runs_high,
+        equivalent: interval.is_some_and(|interval| equivalent(&interval, margin)),
+    })
 }
 
 fn modes(old: &Fits, new: &Fits, level: f64) -> Vec<ModeChange> {
@@ -499,15 +508,14 @@ fn changes(before: Vec<Named>, after: Vec<Named>, false_alarms: f64) -> Vec<Part
     changes
 }
 
-/// Grades predictions by the measured saturation of the trial after, or else by its capacity of the
-/// same kind: as reported, for those of a busy CPU.
-fn graded(predictions: &[Prediction], after: &Side, reported: &CapacityFigure) -> Vec<Graded> {
-    let result = |model: &str| match &after.saturation {
+/// Grades predictions by the measured saturation of the trial after, or else by its capacity.
+fn graded(predictions: &[Prediction], after: &Side) -> Vec<Graded> {
+    let (came, ends) = match &after.saturation {
         Some(saturation) => {
             (Some(saturation.rate), Some((saturation.rate_min, saturation.rate_max)))
         }
         None => {
-            let capacity = if model == MODEL_BUSY { reported } else { &after.capacity };
+            let capacity = &after.capacity;
             (capacity.value, capacity.line_low.zip(capacity.line_high))
         }
     };
@@ -519,7 +527,6 @@ fn graded(predictions: &[Prediction], after: &Side, reported: &CapacityFigure) -
             let low = kept.low.unwrap_or(f64::NEG_INFINITY);
             let high = kept.high.unwrap_or(f64::INFINITY);
             let bounded = kept.low.is_some() || kept.high.is_some();
-            let (came, ends) = result(&kept.model);
             let grade = match came {
                 Some(came) if bounded && (low..=high).contains(&came) => Grade::Held,
                 Some(_)

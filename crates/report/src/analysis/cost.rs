@@ -14,7 +14,7 @@ use trial::Interval;
 use super::ResourceKind;
 use super::fit::Fitted;
 use super::samples::{Cell, Procedure, Samples};
-use crate::groups::{Groups, Place};
+use groups::{Groups, Place};
 
 /// Procedures with a smaller share of the sampled time have no row.
 const PROCEDURE_SHARE_MIN: f64 = 0.01;

@@ -16,7 +16,7 @@ use trial::{Interval, Trial};
 
 use super::fit::Fitted;
 use super::samples::Procedure;
-use crate::groups::Groups;
+use groups::Groups;
 
 /// The counters of a trial.
 #[derive(Clone, Debug, Serialize)]

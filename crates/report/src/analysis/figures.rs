@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::resource::ResourceKind;
 use crate::format::percent;
-use crate::groups::Groups;
+use groups::Groups;
 
 /// The user's options. The defaults are those of the command.
 #[derive(Clone, Debug)]
@@ -52,6 +52,10 @@ pub(super) const MODEL_STRAIGHT: &str = "straight";
 pub(super) const MODEL_WAKES: &str = "wakes";
 /// The value of [`CapacityFigure::model`] for the line of a busy CPU.
 pub const MODEL_BUSY: &str = "busy";
+
+/// The value of [`CapacityFigure::model`] if the server was saturated, so that its capacity was
+/// measured.
+pub const MODEL_MEASURED: &str = "measured";
 
 /// The trial.
 #[derive(Clone, Debug, Serialize)]
@@ -114,7 +118,7 @@ pub struct CapacityFigure {
     pub identifiable: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// `straight`, `wakes` or `busy`.
+    /// `straight`, `wakes`, `busy`, or `measured`.
     pub model: &'static str,
     /// Why this model and not another.
     pub model_why: String,
@@ -174,6 +178,12 @@ pub struct Saturation {
     pub n: usize,
     /// Median use of the limiting resource there, percent of its cap.
     pub use_percent: f64,
+    /// Sd of the logarithms of the rates.
+    #[serde(skip)]
+    pub(crate) log_sd: f64,
+    /// Whether the experiment declared them.
+    #[serde(skip)]
+    pub(crate) declared: bool,
     /// How they are known: the experiment declared them, or the resource was exhausted.
     pub known_by: &'static str,
     /// Whether the interval of the capacity contains the rate; `None` if there is no interval.
@@ -303,6 +313,8 @@ pub enum Standing {
     TooQuiet,
     /// The resource has no data in it.
     NotSeen,
+    /// Other processes or the hypervisor took the CPU in it.
+    Disturbed,
 }
 
 impl Standing {
@@ -317,6 +329,7 @@ impl Standing {
             Standing::RateInvalid => "rate not known",
             Standing::TooQuiet => "too quiet",
             Standing::NotSeen => "not seen",
+            Standing::Disturbed => "disturbed",
         }
     }
 

@@ -3,13 +3,13 @@
 use regress::{Capacity, Headline, Interval as Bounds, LoadLine, LoadLineInput, Marginal, Trust};
 use trial::{Interval, Trial};
 
-use super::episodes;
 use super::figures::{MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
 use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
     ResourceKind, Standing, WakesLine,
 };
+use super::{causes, episodes};
 
 /// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
@@ -55,6 +55,11 @@ impl Fitted {
             .zip(&series.uses)
             .map(|(interval, used)| standing(interval, *used, options.above))
             .collect();
+        for (standing, disturbed) in standings.iter_mut().zip(causes::disturbed(trial)) {
+            if disturbed && *standing == Standing::Fit && series.kind.is_cpu_time() {
+                *standing = Standing::Disturbed;
+            }
+        }
         let rows: Vec<usize> =
             (0..intervals.len()).filter(|&row| standings[row].is_fitted()).collect();
         let uses: Vec<Use> = rows.iter().filter_map(|&row| series.uses[row]).collect();
@@ -129,6 +134,11 @@ impl Fitted {
 
     pub(super) fn line(&self) -> Option<&LoadLine> {
         self.line.as_ref().ok()
+    }
+
+    /// Why there is no line.
+    pub(super) fn unfit(&self) -> Option<&regress::Unfit> {
+        self.line.as_ref().err()
     }
 
     /// The number of intervals that a line needs, if there are too few.

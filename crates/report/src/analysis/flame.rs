@@ -18,7 +18,7 @@ use trial::profile::{Frame, FrameMode, Owner};
 
 use super::samples;
 use crate::format::{latency, latency_fine};
-use crate::groups::{Groups, Place};
+use groups::{Groups, Place};
 
 /// Frames with fewer samples are merged into their callers, because their slope is mostly noise.
 const SAMPLES_MIN: u64 = 8;

@@ -1,5 +1,6 @@
 //! The analysis: which resource limits, how each interval is used, and the resulting figures.
 
+mod causes;
 mod classes;
 mod compare;
 mod cost;
@@ -17,6 +18,7 @@ mod recent;
 mod resource;
 mod same_load;
 mod samples;
+mod saturation;
 mod uses;
 mod waits;
 mod what_if;
@@ -25,6 +27,7 @@ use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
 use crate::parallel::in_parallel;
+pub use causes::Cause;
 pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
@@ -36,8 +39,8 @@ pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters
 pub use episodes::{Episodes, EpisodesWithEvents};
 pub(crate) use figures::not_physical;
 pub use figures::{
-    AllIntervals, CapacityFigure, Excluded, IntervalRow, MODEL_BUSY, ModeLine, Modes, Options,
-    Resource, Saturation, Standing, TrialFacts, WakesLine,
+    AllIntervals, CapacityFigure, Excluded, IntervalRow, MODEL_BUSY, MODEL_MEASURED, ModeLine,
+    Modes, Options, Resource, Saturation, Standing, TrialFacts, WakesLine,
 };
 pub(crate) use files::OPEN_BEFORE;
 pub use files::{Files, FilesOfSize, NeedlessReads};
@@ -77,21 +80,24 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let intervals = trial.intervals();
     let main = &fits[0];
     let too_short = main.too_few().map(|needed| too_short(name.clone(), needed, &main.standings));
-    let no_line = too_short.map(|why| why.without_name());
+    let cause = causes::missing(trial, main).map(|cause| cause.to_string());
+    let no_line = cause.or_else(|| too_short.map(|why| why.without_name()));
     let share = resource::server_share(intervals);
     let devices = fitted_devices(trial, options);
     let limiter = limiter(main, &devices, options, &name)?;
     let rows = rows(intervals, main);
     // A device that is exhausted first has a line.
     let explained = |fit: &Fitted, mut figure: CapacityFigure| {
-        figure.reason = no_line.clone().filter(|_| fit.line().is_none()).or(figure.reason);
+        if !figure.identifiable && (fit.line().is_none() || fit.series.kind.is_cpu_time()) {
+            figure.reason = no_line.clone().or(figure.reason);
+        }
         figure
     };
     let capacity_of = |fit: &Fitted, model| explained(fit, fit.capacity(model, options.level));
     let headline_of = |fit: &Fitted| explained(fit, fit.headline_capacity(options.level));
-    let capacity = headline_of(limiter);
+    let (capacity, saturation) = saturation::reported(limiter, trial, options.level);
+    let capacity = explained(limiter, capacity);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
-    let saturation = saturation(&self::rows(intervals, limiter), intervals, &capacity);
     let samples = Samples::of(trial, &options.groups);
     let divided =
         samples.as_ref().map(|samples| Divided::new(samples, intervals, &options.groups, main));
@@ -124,6 +130,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
             options.level,
             options.seed,
         ),
+        causes: causes::found(trial, main),
         episodes: episodes::episodes(trial),
         waits: waits::waits(trial),
         files: files::files(trial),
@@ -166,6 +173,9 @@ fn flame_of(
 /// The fits of all resources, the limiting one first. That one has enough rows for a line.
 fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
     let fits = fits(trial, options, name)?;
+    if let (None, Some(cause)) = (fits[0].line(), causes::missing(trial, &fits[0])) {
+        return Err(Error::NoCapacity { trial: name.to_string(), why: cause.to_string() });
+    }
     match fits[0].too_few() {
         Some(needed) => Err(too_short(name.to_string(), needed, &fits[0].standings)),
         None => Ok(fits),
@@ -317,6 +327,7 @@ fn excluded(standings: &[Standing]) -> Vec<Excluded> {
         Standing::NotSeen,
         Standing::NotSaturated,
         Standing::Saturation,
+        Standing::Disturbed,
     ];
     let count = |kind| standings.iter().filter(|standing| **standing == kind).count();
     kinds
@@ -344,36 +355,6 @@ fn rows(intervals: &[Interval], main: &Fitted) -> Vec<IntervalRow> {
         }
     };
     intervals.iter().enumerate().map(row).collect()
-}
-
-fn saturation(
-    rows: &[IntervalRow],
-    intervals: &[Interval],
-    capacity: &CapacityFigure,
-) -> Option<Saturation> {
-    let named = |i: &Interval| i.phase.as_deref() == Some(PHASE_SATURATION);
-    let is_declared = intervals.iter().any(named);
-    // If the experiment declared its saturated intervals, only those count.
-    let saturated: Vec<&IntervalRow> = rows
-        .iter()
-        .zip(intervals)
-        .filter(|(row, interval)| {
-            row.standing == Standing::Saturation && (!is_declared || named(interval))
-        })
-        .map(|(row, _)| row)
-        .collect();
-    let rates: Vec<f64> = saturated.iter().map(|row| row.rate).collect();
-    let rate = median(&rates)?;
-    let uses: Vec<f64> = saturated.iter().filter_map(|row| Some(row.user? + row.kernel?)).collect();
-    Some(Saturation {
-        rate,
-        rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
-        rate_max: rates.iter().copied().fold(0.0, f64::max),
-        n: rates.len(),
-        use_percent: median(&uses).unwrap_or(f64::NAN),
-        known_by: if is_declared { "the experiment" } else { "the resource was exhausted" },
-        held: capacity.low.zip(capacity.high).map(|(low, high)| (low..=high).contains(&rate)),
-    })
 }
 
 fn facts(trial: &Trial, name: String, rows: &[IntervalRow], share: Option<f64>) -> TrialFacts {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
+use super::causes::Cause;
 use super::classes::ClassTable;
 use super::cost::CostTable;
 use super::counters::HardwareCounters;
@@ -22,6 +23,8 @@ use super::waits::Waits;
 pub struct Analysis {
     /// The trial: its name, its length, how much of it was fitted.
     pub trial: TrialFacts,
+    /// What went wrong in the recording, the most important first.
+    pub causes: Vec<Cause>,
     /// The capacity: the smallest over the resources, by the better of the two lines.
     pub capacity: CapacityFigure,
     /// The capacity of the CPU time whose modes and procedures are shown: the same figure, unless
@@ -85,6 +88,12 @@ impl Analysis {
     pub(crate) fn busy(&self) -> Option<&regress::BusyFit> {
         let of_cpu = |one: &&Resource| one.name == self.capacity_of_cpu.resource_name;
         self.resources.iter().find(of_cpu)?.line.as_ref()?.busy.as_ref()
+    }
+
+    /// Whether the straight line gives the capacity that is drawn.
+    pub(crate) fn straight_counts(&self) -> bool {
+        let other = self.busy().is_some() || self.wakes_drawn().is_some();
+        self.capacity_straight.identifiable && !other
     }
 
     /// Whether CPU time is exhausted first, and not a device.

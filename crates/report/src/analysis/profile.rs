@@ -9,7 +9,7 @@ use serde::Serialize;
 use trial::{Interval, Trial};
 
 use super::samples::{Cell, Procedure, Samples};
-use crate::groups::{Groups, Place};
+use groups::{Groups, Place};
 
 /// Procedures below this share of the non-idle time have no row.
 const THRESHOLD_PERCENT: f64 = 1.0;

@@ -17,7 +17,7 @@ use super::resource::{self, ResourceKind};
 use super::samples::Samples;
 use super::server_name;
 use super::waits::{self, Waits};
-use crate::groups::Groups;
+use groups::Groups;
 
 /// The last intervals of a trial.
 #[derive(Clone, Debug, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use trial::profile::{Frame, FrameMode, Owner};
 use trial::{Interval, Trial};
 
-use crate::groups::{Groups, Place};
+use groups::{Groups, Place};
 
 /// A procedure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -6,13 +6,13 @@ use serde::Serialize;
 use trial::{Prediction, Trial};
 
 use super::cost::Divided;
-use super::figures::{CapacityFigure, MODEL_BUSY, MODEL_STRAIGHT, MODEL_WAKES};
+use super::figures::CapacityFigure;
 use super::fit::{Fitted, Model};
 use super::samples::Samples;
-use super::{Options, ResourceKind};
+use super::{Options, ResourceKind, saturation};
 use crate::Error;
 use crate::format::three;
-use crate::groups::Place;
+use groups::Place;
 
 /// The quantity of predictions of a capacity.
 pub const QUANTITY_CAPACITY: &str = "capacity requests/s";
@@ -51,10 +51,10 @@ pub struct WhatIf {
     pub us_after: f64,
     /// The resource that is exhausted.
     pub resource: ResourceKind,
-    /// `straight` (by MM), `wakes`, or `busy`: the ratio by one of these two, times the report's
-    /// capacity by the line of a busy CPU.
+    /// The model of the capacity, as in the report. The ratio is by the straight line, or by the
+    /// line with wakes.
     pub model: &'static str,
-    /// Current capacity by the same model.
+    /// Current capacity: that of the report.
     pub before: f64,
     /// Predicted capacity, requests/s.
     pub value: f64,
@@ -115,6 +115,10 @@ pub fn what_if(
         .ok_or_else(|| Error::NoProfile { trial: name.clone() })?;
     let divided = Divided::new(&samples, trial.intervals(), &options.groups, main);
     let (place, key, title) = find(&divided, group, &name)?;
+    let (now, _) = saturation::reported(main, trial, options.level);
+    let no_prediction = |why: String| Error::NoPrediction { trial: name.clone(), why };
+    let reason = || now.reason.clone().unwrap_or_else(|| "the capacity is not known".to_string());
+    let before = now.value.ok_or_else(|| no_prediction(reason()))?;
     let series = divided.series(|cell| cell.place == place);
     let wakes = main.wakes().filter(|_| main.headline_model() == Model::Wakes);
     let cost = main.cost();
@@ -124,35 +128,36 @@ pub fn what_if(
         seed: options.seed,
         ..LoadLineInput::new(main.rates(), &cost, main.cap())
     };
-    let (change, written) = match instead {
-        Instead::Scale(scale) => (Change::Remove { fraction: 1.0 - scale }, three_or_whole(scale)),
+    let unfit = |unfit| Error::Unfit { trial: name.clone(), unfit };
+    let costs = divided.table(options.level, options.seed).map_err(unfit)?;
+    let row = costs.groups.iter().find(|cost| cost.row.group == key);
+    let group_us = row.map_or(0.0, |cost| cost.row.us_per_request);
+    let (change, group_us_after, written) = match instead {
+        Instead::Scale(scale) => {
+            (Change::Remove { fraction: 1.0 - scale }, scale * group_us, three_or_whole(scale))
+        }
         Instead::Cost(seconds) => {
             let slope = seconds * divided.scale;
-            (Change::Replace { intercept: 0.0, slope }, format!("{}ms", three(1e3 * seconds)))
+            let written = format!("{}ms", three(1e3 * seconds));
+            (Change::Replace { intercept: 0.0, slope }, 1e6 * slope, written)
         }
     };
-    let unfit = |unfit| Error::Unfit { trial: name.clone(), unfit };
-    let predicted = regress::predict(&input, &series, change).map_err(unfit)?;
-    let without = Change::Remove { fraction: 1.0 };
-    let group_us = match regress::predict(&input, &series, without) {
-        Ok(gone) => predicted.marginal_before - gone.marginal_after,
-        Err(_) => predicted.marginal_before,
-    } * 1e6;
-    if let Err(why) = &predicted.after.identifiable {
-        return Err(Error::NoPrediction { trial: name, why: why.to_string() });
-    }
+    let predicted = regress::predict(&input, &series, change).map_err(|unfit| match unfit {
+        regress::Unfit::NotPositive { what } => no_prediction(format!("{what} is not positive")),
+        unfit => Error::Unfit { trial: name.clone(), unfit },
+    })?;
     let (ratio_low, ratio_high) = predicted.ratio.interval.bounds().unzip();
     let ratio = (predicted.ratio.value, ratio_low, ratio_high);
-    let now = main.headline_capacity(options.level);
-    let (model, before, (value, low, high)) = match now.value {
-        Some(before) if now.model == MODEL_BUSY => (MODEL_BUSY, before, times(before, &now, ratio)),
-        _ => {
-            let model = if input.wakes.is_some() { MODEL_WAKES } else { MODEL_STRAIGHT };
-            let (low, high) = predicted.after.interval.bounds().unzip();
-            (model, predicted.before, (predicted.after.value, low, high))
-        }
-    };
-    let (us, us_after) = (1e6 * predicted.marginal_before, 1e6 * predicted.marginal_after);
+    let (value, low, high) = times(before, &now, ratio);
+    let us = costs.whole.us_per_request;
+    let mut remarks =
+        remarks(&fits, &super::fitted_devices(trial, options), (divided.scale, value), &now);
+    if predicted.group_is_nothing {
+        remarks.push(format!(
+            "by its line, nothing of {title} remains at the capacity: what it costs per request \
+             falls as the rate rises"
+        ));
+    }
     Ok(WhatIf {
         server: super::server_name(trial.manifest()),
         name: format!("{NAMED}{key}={written}"),
@@ -160,11 +165,11 @@ pub fn what_if(
         group: key,
         title,
         group_us,
-        group_us_after: group_us + us_after - us,
+        group_us_after,
         us,
-        us_after,
+        us_after: us - group_us + group_us_after,
         resource: main.series.kind,
-        model,
+        model: now.model,
         before,
         value,
         low,
@@ -175,12 +180,7 @@ pub fn what_if(
         level: options.level,
         n: cost.len(),
         note: predicted.note,
-        remarks: remarks(
-            &fits,
-            &super::fitted_devices(trial, options),
-            (divided.scale, value),
-            &now,
-        ),
+        remarks,
     })
 }
 

@@ -5,8 +5,9 @@
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
 use super::{every, legend, point_size, rate_axes};
-use crate::analysis::{Analysis, CapacityFigure, IntervalRow, ModeLine, Standing};
+use crate::analysis::{Analysis, IntervalRow, MODEL_MEASURED, ModeLine, Standing};
 use crate::format::{percent, rate};
+use crate::headline::about;
 
 const WIDTH: f64 = 780.0;
 const LEFT: f64 = 44.0;
@@ -15,9 +16,9 @@ const TOP: f64 = 44.0;
 const BOTTOM: f64 = 330.0;
 const STRIP_TOP: f64 = 392.0;
 const STRIP_ROW: f64 = 28.0;
-/// The axis ends at most at this multiple of the highest measured rate. A capacity beyond is shown
-/// at the edge, so that the points keep enough space.
-const BEYOND_MAX: f64 = 4.0;
+/// The axis reaches the upper end of the capacity's interval if that is at most this multiple of
+/// the rest. An end beyond is shown at the edge, so that the points keep enough space.
+const BEYOND_MAX: f64 = 1.6;
 /// The axis reaches at least this far, requests/s, even for a server without requests.
 const RATE_END_MIN: f64 = 0.01;
 /// A generous width of a bold letter, because fonts are not measured.
@@ -43,7 +44,7 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
     canvas.clip("load-line", (LEFT, TOP - 6.0), (RIGHT - LEFT + 6.0, BOTTOM - TOP + 12.0));
     guides(&mut canvas, analysis, &x);
     let idle = analysis.modes.lines.iter().find(|line| line.mode == "idle");
-    if let Some(idle) = idle.filter(|_| analysis.capacity_straight.identifiable) {
+    if let Some(idle) = idle.filter(|_| analysis.straight_counts()) {
         band(&mut canvas, analysis, idle, &x, &y);
     }
     // A few points are drawn above the lines, many points below them.
@@ -74,11 +75,9 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
 /// The end of the rate axis, which includes everything that should be visible.
 fn rate_end(analysis: &Analysis) -> f64 {
     let measured = analysis.intervals.iter().map(|row| row.rate).fold(RATE_END_MIN, f64::max);
-    let with_wakes = analysis.capacity_with_wakes.as_ref();
-    let capacities = [Some(&analysis.capacity), Some(&analysis.capacity_straight), with_wakes];
-    let predicted = capacities.into_iter().flatten().flat_map(|c| [c.value, c.high]);
-    let end = predicted.flatten().fold(measured, f64::max);
-    1.04 * end.min(BEYOND_MAX * measured)
+    let end = analysis.capacity.value.map_or(measured, |value| value.max(measured));
+    let high = analysis.capacity.high.filter(|high| *high < BEYOND_MAX * end);
+    1.04 * high.map_or(end, |high| high.max(end))
 }
 
 fn percent_end(analysis: &Analysis) -> f64 {
@@ -139,7 +138,10 @@ fn points(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     for row in analysis.intervals.iter().step_by(stride) {
         let (style, radius) = match row.standing {
             Standing::Fit => ("point", size),
-            Standing::SetAside | Standing::TooQuiet | Standing::NotSaturated => ("aside", size),
+            Standing::SetAside
+            | Standing::TooQuiet
+            | Standing::NotSaturated
+            | Standing::Disturbed => ("aside", size),
             Standing::Saturation => ("solid", 0.9 * size),
             Standing::WarmUp | Standing::RateInvalid | Standing::NotSeen => continue,
         };
@@ -181,15 +183,16 @@ fn mode_line(
     if analysis.intervals.len() > CROWD {
         canvas.line("under", at(first), at(last.min(end.max(first))));
     }
-    // A line that is not identifiable is drawn only over the data.
-    if !analysis.capacity_straight.identifiable {
-        canvas.line(&format!("line {class}"), at(first), at(last));
+    // A line that does not give the capacity is drawn only over the data.
+    if !analysis.straight_counts() {
+        canvas.line(&format!("line thin {class}"), at(first), at(last));
         return;
     }
-    canvas.line(&format!("line beyond {class}"), at(0.0), at(first));
-    canvas.line(&format!("line {class}"), at(first), at(last.min(end.max(first))));
+    let weight = if mode.mode == "idle" { "bold" } else { "thin" };
+    canvas.line(&format!("line {weight} beyond {class}"), at(0.0), at(first));
+    canvas.line(&format!("line {weight} {class}"), at(first), at(last.min(end.max(first))));
     if end > last {
-        canvas.line(&format!("line beyond {class}"), at(last), at(end));
+        canvas.line(&format!("line {weight} beyond {class}"), at(last), at(end));
     }
 }
 
@@ -198,10 +201,10 @@ fn fitted_range(analysis: &Analysis) -> (f64, f64) {
     fitted.fold((f64::INFINITY, 0.0), |(low, high), row| (low.min(row.rate), high.max(row.rate)))
 }
 
-/// Lines end where the straight line meets the cap, or at the edge. If the capacity is not
-/// identifiable, they end with the data.
+/// Lines end where the straight line meets the cap, or at the edge. If another line gives the
+/// capacity, or none does, they end with the data.
 fn line_end(analysis: &Analysis) -> f64 {
-    if !analysis.capacity_straight.identifiable {
+    if !analysis.straight_counts() {
         return fitted_range(analysis).1;
     }
     let edge = rate_end(analysis);
@@ -213,7 +216,7 @@ fn without_wakes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale)
     let Some((wakes, value)) = analysis.wakes_drawn() else { return };
     let from = (x.at(0.0), y.at(100.0 - wakes.fixed_percent));
     let to = (x.at(value), y.at(analysis.modes.idle_at_cap));
-    canvas.line("line dots first", from, to);
+    canvas.line("line bold beyond first", from, to);
 }
 
 /// The idle time by the line of a busy CPU, if that gives the capacity.
@@ -224,7 +227,7 @@ fn busy(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
         let rate = end * k as f64 / BAND_STEPS as f64;
         (x.at(rate), y.at(100.0 * (1.0 - fit.at(rate) / analysis.capacity_of_cpu.cap)))
     };
-    canvas.polyline("line dots first", &(0..=BAND_STEPS).map(at).collect::<Vec<_>>());
+    canvas.polyline("line bold beyond first", &(0..=BAND_STEPS).map(at).collect::<Vec<_>>());
 }
 
 /// The name of each line at its right end, without overlaps.
@@ -259,14 +262,8 @@ fn keys(canvas: &mut Canvas, analysis: &Analysis) {
     if has(Standing::SetAside) {
         entries.push(("aside first".to_string(), Some(Marker::Circle), "set aside"));
     }
-    if analysis.capacity_straight.identifiable {
-        entries.push(("line beyond first".to_string(), None, "beyond the data"));
-    }
-    if analysis.busy().is_some() {
-        entries.push(("line dots first".to_string(), None, "idle, by the line of a busy CPU"));
-    }
-    if analysis.wakes_drawn().is_some() {
-        entries.push(("line dots first".to_string(), None, "idle if it never slept"));
+    if analysis.straight_counts() || analysis.busy().is_some() || analysis.wakes_drawn().is_some() {
+        entries.push(("line bold beyond first".to_string(), None, "idle time, as expected"));
     }
     legend(canvas, (LEFT, 14.0), &entries);
 }
@@ -278,35 +275,18 @@ struct StripRow {
     value: f64,
     ends: Option<(f64, f64)>,
     text: String,
-    strong: bool,
 }
 
 fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
     let mut rows = Vec::new();
-    let mut capacity = |figure: &CapacityFigure, name: &str| {
-        let Some(value) = figure.value else { return };
-        let headline = &analysis.capacity;
-        let same = figure.resource_name == headline.resource_name;
-        let strong = same && figure.model == headline.model;
+    let figure = &analysis.capacity;
+    if let Some(value) = figure.value.filter(|_| figure.model != MODEL_MEASURED) {
         let ends = figure.low.zip(figure.high);
-        let text = match ends {
-            Some((low, high)) => {
-                format!("{name} {} ({} to {})", rate(value), rate(low), rate(high))
-            }
-            None => format!("{name} {} (unbounded)", rate(value)),
-        };
-        rows.push(StripRow { class: "first", marker: Marker::Diamond, value, ends, text, strong });
-    };
-    if !analysis.cpu_limits() {
-        let name = format!("capacity, {}:", analysis.capacity.resource_name);
-        capacity(&analysis.capacity, &name);
-    }
-    if analysis.busy().is_some() {
-        capacity(&analysis.capacity_of_cpu, "capacity, busy CPU:");
-    }
-    capacity(&analysis.capacity_straight, "capacity, straight line:");
-    if let Some(figure) = &analysis.capacity_with_wakes {
-        capacity(figure, "capacity, line with wakes:");
+        let range = ends.map_or(" (unbounded)".to_string(), |(low, high)| {
+            format!(" ({} to {})", about(low), about(high))
+        });
+        let text = format!("capacity: about {}{range}", about(value));
+        rows.push(StripRow { class: "first", marker: Marker::Diamond, value, ends, text });
     }
     if let Some(measured) = &analysis.saturation {
         rows.push(StripRow {
@@ -315,7 +295,6 @@ fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
             value: measured.rate,
             ends: Some((measured.rate_min, measured.rate_max)),
             text: format!("saturation, measured: {}", rate(measured.rate)),
-            strong: true,
         });
     }
     rows
@@ -333,15 +312,13 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
             canvas.line(&format!("line thin {class}"), (end, height - 5.0), (end, height + 5.0));
         }
     }
-    let style = if row.strong { "solid" } else { "point" };
     canvas.marker(
-        &format!("{style} {class}"),
+        &format!("solid {class}"),
         row.marker,
         (inside(row.value), height),
         4.0,
         &row.text,
     );
-    let weight = if row.strong { "strong" } else { "soft" };
     let outside = if x.at(row.value) > RIGHT + 0.5 { " →" } else { "" };
     let text = format!("{}{outside}", row.text);
     let marker = inside(row.value);
@@ -349,17 +326,16 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
     let (left, right) = (from.min(marker) - 10.0, to.max(marker) + 10.0);
     let baseline = height + 4.0;
     if left - wide > 0.0 {
-        canvas.text(weight, "end", (left, baseline), &text);
+        canvas.text("strong", "end", (left, baseline), &text);
     } else if right + wide < WIDTH {
-        canvas.text(weight, "start", (right, baseline), &text);
+        canvas.text("strong", "start", (right, baseline), &text);
     } else {
         // The interval fills the axis, so the text goes above its line.
-        let class = format!("{weight} halo");
         let above = height - 7.0;
         if marker + 8.0 + wide < WIDTH {
-            canvas.text(&class, "start", (marker + 8.0, above), &text);
+            canvas.text("strong halo", "start", (marker + 8.0, above), &text);
         } else {
-            canvas.text(&class, "end", ((marker - 8.0).max(wide), above), &text);
+            canvas.text("strong halo", "end", ((marker - 8.0).max(wide), above), &text);
         }
     }
 }

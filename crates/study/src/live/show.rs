@@ -162,7 +162,11 @@ fn compared(comparison: &report::Comparison) -> String {
     let user = comparison.modes.iter().find(|mode| mode.mode == "user").map_or("?", |mode| {
         if mode.significant { "differ" } else { "do not differ beyond chance" }
     });
-    format!("{}, {cost}; the slopes of user mode {user}", ratio("capacity", &comparison.capacity))
+    let capacity = match &comparison.capacity {
+        Some(capacity) => ratio("capacity", capacity),
+        None => "capacity not known".to_owned(),
+    };
+    format!("{capacity}, {cost}; the slopes of user mode {user}")
 }
 
 fn table_14(outcome: &Outcome, published: &Facts) -> Rows {

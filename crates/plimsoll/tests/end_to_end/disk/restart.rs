@@ -174,7 +174,7 @@ fn alone_a_failed_successor_leaves_the_server_with_its_disk() {
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
             let output = plimsoll(&["restart", "--admin", &admin.to_string()]);
             assert_eq!(output.code, Some(1), "{number}: {output:?}");
-            assert!(output.stderr.contains("this process serves on"), "{number}: {output:?}");
+            assert!(output.stderr.contains("this process goes on serving"), "{number}: {output:?}");
             assert!(!output.stderr.contains("lost"), "{number}: {output:?}");
             writes(admin, SOON);
             stored_under_load(&scene, admin, of(number));

@@ -10,6 +10,8 @@
 //! of a read is data movement, as in the tables of 1998, but everything inside select() belongs to
 //! select.
 
+#![forbid(unsafe_code)]
+
 use std::ops::Range;
 
 use regex::Regex;
@@ -17,12 +19,22 @@ use serde::Deserialize;
 use toml::Spanned;
 use trial::profile::{Frame, FrameMode, Owner, Stack};
 
-use crate::Error;
-
 const DEFAULT: &str = include_str!("default.toml");
 /// Most groups in a user's file.
 const GROUPS_MAX: usize = 200;
 const NAME_BYTES_MAX: usize = 64;
+
+/// A file of procedure groups is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}, line {line}: {what}")]
+pub struct Error {
+    /// Its name.
+    pub file: String,
+    /// The line.
+    pub line: usize,
+    /// What is wrong, and how to fix it.
+    pub what: String,
+}
 
 /// The rules, compiled.
 #[derive(Clone, Debug)]
@@ -49,7 +61,7 @@ struct Rule {
 
 /// The place of a sample: its group, or its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub enum Place {
     /// The group with this number.
     Group(usize),
     /// The rest of this module, which matches no group.
@@ -99,12 +111,12 @@ impl Groups {
     /// Reads rules from the text of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// [`Error::Groups`], with the line and how to fix it.
+    /// [`Error`], with the line and how to fix it.
     pub fn read(text: &str, file: &str) -> Result<Groups, Error> {
         let at = |span: Option<Range<usize>>, what: String| {
             let before = &text.as_bytes()[..span.map_or(0, |span| span.start.min(text.len()))];
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            Error::Groups { file: file.to_string(), line, what }
+            Error { file: file.to_string(), line, what }
         };
         let found: RulesFile =
             toml::from_str(text).map_err(|error| at(error.span(), one_line(error.message())))?;
@@ -177,12 +189,12 @@ impl Groups {
     }
 
     /// The places of all groups of the file, in its order.
-    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+    pub fn places(&self) -> impl Iterator<Item = Place> {
         (0..self.groups.len()).map(Place::Group)
     }
 
     /// The name of a place on the command line.
-    pub(crate) fn name(&self, place: &Place) -> String {
+    pub fn name(&self, place: &Place) -> String {
         match place {
             Place::Group(at) => self.groups[*at].name.clone(),
             Place::Rest(module) => module.clone(),
@@ -193,7 +205,7 @@ impl Groups {
     }
 
     /// The title of a place in tables.
-    pub(crate) fn title(&self, place: &Place) -> String {
+    pub fn title(&self, place: &Place) -> String {
         match place {
             Place::Group(at) => self.groups[*at].title.clone(),
             Place::Rest(module) if module == "[kernel]" => "rest of the kernel".to_string(),
@@ -205,7 +217,7 @@ impl Groups {
     }
 
     /// Classifies every stack, for each owner that is not idle.
-    pub(crate) fn sort(&self, frames: &[Frame], stacks: &[Stack]) -> Sorted<'_> {
+    pub fn sort(&self, frames: &[Frame], stacks: &[Stack]) -> Sorted<'_> {
         let rules: Vec<(usize, &Rule)> = (self.groups.iter().enumerate())
             .flat_map(|(at, group)| group.rules.iter().map(move |rule| (at, rule)))
             .collect();
@@ -248,7 +260,7 @@ impl Rule {
 }
 
 /// Classified stacks.
-pub(crate) struct Sorted<'a> {
+pub struct Sorted<'a> {
     rules: Vec<(usize, &'a Rule)>,
     /// For each frame, the rules that match it.
     matched: Vec<Vec<bool>>,
@@ -262,7 +274,7 @@ pub(crate) struct Sorted<'a> {
 
 impl Sorted<'_> {
     /// The place of a sample; `None` if it is idle. The stack must be one of the classified ones.
-    pub(crate) fn place(&self, owner: Owner, stack: u32) -> Option<Place> {
+    pub fn place(&self, owner: Owner, stack: u32) -> Option<Place> {
         match owner {
             Owner::Server => Some(self.server[stack as usize].clone()),
             Owner::Recorder => Some(Place::Recorder),

@@ -1,0 +1,121 @@
+//! Whether the rate varied enough for a line, and in enough intervals.
+//!
+//! A line through a constant rate is noise. A line that rests on one interval is that interval.
+//! Significance does not show either: under a constant load that begins within the first interval,
+//! the one low rate gives the slope a t of ten and more. So both are tested on the rates alone,
+//! before any line:
+//!
+//! - **ratio**: a high rate over a low one, leaving out the extremes at both ends, which may be
+//!   intervals in which a load began or ended;
+//! - **leverage**: the number of intervals that carry the slope, `(Σ d²)² / Σ d⁴`, where d is the
+//!   distance of a rate from the median. n equal distances count as n, one outlier as 1.
+
+use crate::capacity::Why;
+
+/// The rate must vary this much for a capacity that is reliable.
+pub const FOLDS_MIN: f64 = 2.0;
+/// Below this, the rate counts as constant: independent arrivals alone vary as much.
+pub const CONSTANT_BELOW: f64 = 1.5;
+/// Fewest intervals that carry a slope.
+pub const CARRYING_MIN: f64 = 2.5;
+/// Intervals that are left out at each end of the rates: at least this number, and at least one of
+/// this many.
+const LEFT_OUT: (usize, usize) = (2, 30);
+
+const _: () = assert!(CONSTANT_BELOW < FOLDS_MIN);
+
+/// By which factor the rate varied; infinite if the low one is zero.
+#[must_use]
+pub fn folds(rates: &[f64]) -> f64 {
+    let mut sorted = rates.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let left_out = LEFT_OUT.0.max(sorted.len() / LEFT_OUT.1);
+    if sorted.len() <= 2 * left_out {
+        return 1.0;
+    }
+    let (low, high) = (sorted[left_out], sorted[sorted.len() - 1 - left_out]);
+    if high <= 0.0 { 1.0 } else { high / low.max(0.0) }
+}
+
+/// The number of intervals that carry the slope of a line.
+#[must_use]
+pub fn carrying(rates: &[f64]) -> f64 {
+    let median = crate::dist::median(&mut rates.to_vec());
+    let squares = || rates.iter().map(|rate| (rate - median).powi(2));
+    let fourths: f64 = squares().map(|square| square * square).sum();
+    if fourths > 0.0 { squares().sum::<f64>().powi(2) / fourths } else { 0.0 }
+}
+
+/// Why no line can stand on these rates.
+pub(crate) fn check(rates: &[f64]) -> Result<(), Why> {
+    let (folds, carrying) = (folds(rates), carrying(rates));
+    if carrying < CARRYING_MIN {
+        Err(Why::FewIntervals { carrying: carrying.round().max(1.0) as usize, n: rates.len() })
+    } else if folds < CONSTANT_BELOW {
+        Err(Why::ConstantRate { folds })
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LoadLineInput, Rng, load_line};
+
+    #[test]
+    fn a_ramp_varies_and_one_interval_does_not_count() {
+        let ramp: Vec<f64> = (1..=20).map(f64::from).collect();
+        assert_eq!(check(&ramp), Ok(()));
+        assert_eq!(folds(&ramp), 6.0);
+        let mut constant = vec![1_000.0; 12];
+        assert!(check(&constant).is_err());
+        constant[0] = 480.0;
+        assert_eq!(check(&constant), Err(Why::FewIntervals { carrying: 1, n: 12 }));
+        constant[11] = 430.0;
+        assert_eq!(check(&constant), Err(Why::FewIntervals { carrying: 2, n: 12 }));
+        // Steps: a few intervals at another rate are enough.
+        assert_eq!(check(&[[1_000.0; 8].as_slice(), &[4_000.0; 4]].concat()), Ok(()));
+        assert_eq!(check(&[0.0; 12]), Err(Why::FewIntervals { carrying: 1, n: 12 }));
+        let quiet = [[0.0; 8].as_slice(), &[4_000.0; 4]].concat();
+        assert_eq!((folds(&quiet), check(&quiet)), (f64::INFINITY, Ok(())));
+    }
+
+    /// One outlier gave a "trusted" capacity of 81,000 to 95,000 where 58,000 was implied.
+    #[test]
+    fn a_constant_load_that_begins_within_an_interval_has_no_capacity() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let first = rng.uniform();
+            let rate: Vec<f64> = (0..12)
+                .map(|at| if at == 0 { first } else { 1.0 } * 2_000.0)
+                .map(|rate| rate * (1.0 + 0.005 * rng.normal()))
+                .collect();
+            let cost: Vec<f64> =
+                rate.iter().map(|x| 17e-6 * x * (1.0 + 0.03 * rng.normal())).collect();
+            let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+            input.cpu_time = true;
+            let line = load_line(&input).unwrap();
+            assert!(line.capacity().identifiable.is_err(), "{seed}: {:?}", line.capacity());
+        }
+    }
+
+    /// A ramp that only rises, over a server that gets cheaper per request: the residuals of a
+    /// straight line through that curve are correlated, and nothing else.
+    #[test]
+    fn a_curve_is_no_correlation_of_neighbours() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let rate: Vec<f64> = (1..=36).map(|at| 500.0 * f64::from(at)).collect();
+            let cost: Vec<f64> = rate
+                .iter()
+                .map(|x| 0.3 * (x / 18_000.0).powf(0.6) * (1.0 + 0.01 * rng.normal()))
+                .collect();
+            let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+            input.cpu_time = true;
+            let line = load_line(&input).unwrap();
+            let capacity = line.capacity();
+            assert!(capacity.identifiable.is_ok(), "{seed}: {:?}", capacity.identifiable);
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What went wrong in a recording, found before any statistics.
+//!
+//! [`CHECKS`] is a list of causes in the order in which they explain a missing or a wrong figure.
+//! Each has a sentence, and what to do next. Every verb that shows a capacity takes its causes from
+//! here: [`missing`] is the first cause that explains why there is none, and [`found`] lists all.
+
+use regress::{Unfit, Why};
+use serde::Serialize;
+use trial::{Interval, Trial};
+
+use super::Standing;
+use super::fit::Fitted;
+use crate::format::{percent, rate, thousands};
+
+/// A log of which more than this share of the lines was not understood has another format.
+const BAD_LINES_PART: f64 = 0.5;
+/// An interval in which the hypervisor took this share of the CPU time is not the server's.
+const STEAL_PART: f64 = 0.05;
+/// The machine is exhausted if less than this share of its CPU time was idle.
+const IDLE_PART: f64 = 0.03;
+/// Others took the CPU if they used more than usual: by a factor, and a share of the machine.
+const OTHERS_MORE: (f64, f64) = (1.5, 0.1);
+/// If more than this share of the intervals is disturbed, nothing is undisturbed to compare with.
+const DISTURBED_PART: f64 = 0.5;
+/// If more than this share of the latencies is invalid, the generator was the limit.
+const INVALID_PART: f64 = 0.1;
+
+/// The loss that a recorder counts for each line that it did not understand.
+const LINE_NOT_UNDERSTOOD: &str = "log: line not understood";
+/// The losses of requests whose stamps are not in the time of the recording.
+const STAMPED: [&str; 2] = ["log: stamped in the future", "log: stamped before the recording"];
+/// The note with a line that was not understood.
+const SUCH_A_LINE: &str = "a line that was not understood: ";
+
+/// A cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Cause {
+    /// Its name, which is stable: `no_requests`, `constant_rate`.
+    pub kind: &'static str,
+    /// What happened.
+    pub text: String,
+    /// What to do next.
+    pub advice: String,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; {}", self.text, self.advice)
+    }
+}
+
+/// What the checks look at.
+struct Evidence<'a> {
+    trial: &'a Trial,
+    fit: &'a Fitted,
+    requests: f64,
+}
+
+impl Evidence<'_> {
+    fn lost(&self, kind: &str) -> u64 {
+        let of_kind = self.trial.losses().iter().filter(|loss| loss.kind == kind);
+        of_kind.map(|loss| loss.count).sum()
+    }
+
+    fn has_log(&self) -> bool {
+        self.trial.manifest().log_path.is_some()
+    }
+
+    /// CPU time of the server, seconds.
+    fn server_s(&self) -> f64 {
+        let of_server = self.trial.intervals().iter().filter_map(|interval| interval.server);
+        of_server.map(|server| server.total_ns as f64 / 1e9).sum()
+    }
+}
+
+/// A check.
+struct Check {
+    kind: &'static str,
+    /// Whether it explains why there is no capacity. The others warn beside one.
+    explains: bool,
+    /// The sentence, if the cause is there.
+    find: fn(&Evidence<'_>) -> Option<String>,
+    advice: &'static str,
+}
+
+/// The checks, those first that explain the most.
+const CHECKS: [Check; 9] = [
+    Check {
+        kind: "format_not_understood",
+        explains: true,
+        find: format_not_understood,
+        advice: "give the format that the server's configuration has (--log-format), and try it on \
+                 the log with plimsoll logs",
+    },
+    Check {
+        kind: "stamps_elsewhere",
+        explains: true,
+        find: stamps_elsewhere,
+        advice: "compare a line's time with the clock: the log is in another time zone, or the \
+                 server's clock is wrong; a format whose stamps have a zone avoids this",
+    },
+    Check {
+        kind: "log_not_written",
+        explains: true,
+        find: log_not_written,
+        advice: "check that the server writes this file, without a buffer, and that it had \
+                 requests",
+    },
+    Check {
+        kind: "no_source",
+        explains: true,
+        find: no_source,
+        advice: "record again with --access-log or --counter, or as root, so that requests are \
+                 counted on the server's sockets",
+    },
+    Check {
+        kind: "no_requests",
+        explains: true,
+        find: no_requests,
+        advice: "record while it has some",
+    },
+    Check {
+        kind: "constant_rate",
+        explains: true,
+        find: constant_rate,
+        advice: "record while the load rises or falls, or let it rise: plimsoll load URL --rate \
+                 LOW..HIGH",
+    },
+    Check {
+        kind: "neighbour",
+        explains: false,
+        find: neighbour,
+        advice: "record again while nothing else needs the CPUs",
+    },
+    Check {
+        kind: "exhausted_by_others",
+        explains: false,
+        find: exhausted_by_others,
+        advice: "a request costs more beside other work; record again while that is quiet",
+    },
+    Check {
+        kind: "generator",
+        explains: false,
+        find: generator,
+        advice: "latencies of those intervals are not used; run the load on another machine, or \
+                 lower its rate",
+    },
+];
+
+/// The causes of a trial: the first that explains why there is no capacity, because it explains the
+/// others of that kind too, and all that warn.
+pub(super) fn found(trial: &Trial, fit: &Fitted) -> Vec<Cause> {
+    missing(trial, fit).into_iter().chain(of(trial, fit, |check| !check.explains)).collect()
+}
+
+/// The first cause that explains why there is no capacity.
+pub(super) fn missing(trial: &Trial, fit: &Fitted) -> Option<Cause> {
+    of(trial, fit, |check| check.explains).next()
+}
+
+fn of<'a>(
+    trial: &'a Trial,
+    fit: &'a Fitted,
+    wanted: fn(&Check) -> bool,
+) -> impl Iterator<Item = Cause> + 'a {
+    let requests = trial.intervals().iter().map(|interval| interval.requests).sum();
+    let evidence = Evidence { trial, fit, requests };
+    CHECKS.iter().filter(move |check| wanted(check)).filter_map(move |check| {
+        let text = (check.find)(&evidence)?;
+        Some(Cause { kind: check.kind, text, advice: check.advice.to_string() })
+    })
+}
+
+fn format_not_understood(seen: &Evidence<'_>) -> Option<String> {
+    let bad = seen.lost(LINE_NOT_UNDERSTOOD) as f64;
+    let ended: u64 = seen.trial.intervals().iter().map(|interval| interval.requests_ended).sum();
+    let lines = bad + ended as f64;
+    if bad == 0.0 || bad < BAD_LINES_PART * lines {
+        return None;
+    }
+    let manifest = seen.trial.manifest();
+    let format = match &manifest.log_format {
+        Some(format) => format!("the format {format} does not fit the log"),
+        None => "the log has no format that is known".to_string(),
+    };
+    let line = manifest.notes.iter().find_map(|note| note.strip_prefix(SUCH_A_LINE));
+    let such = line.map_or_else(String::new, |line| format!(", such as: {line}"));
+    Some(format!(
+        "{format}: {} of {} lines were not understood{such}",
+        thousands(bad),
+        thousands(lines)
+    ))
+}
+
+fn stamps_elsewhere(seen: &Evidence<'_>) -> Option<String> {
+    let [future, past] = STAMPED.map(|kind| seen.lost(kind));
+    let (count, when) = if future > past { (future, "after") } else { (past, "before") };
+    (count as f64 > seen.requests).then(|| {
+        format!(
+            "the log's stamps are not in the time of the recording: {} requests have one {when} it",
+            thousands(count as f64)
+        )
+    })
+}
+
+fn log_not_written(seen: &Evidence<'_>) -> Option<String> {
+    let path = seen.trial.manifest().log_path.as_ref().filter(|_| seen.requests == 0.0)?;
+    let seconds = seen.server_s();
+    let although = match seconds >= 0.01 {
+        true => format!(", although the server used {seconds:.2} s of CPU time"),
+        false => String::new(),
+    };
+    Some(format!("no line was written to {path} while it was recorded{although}"))
+}
+
+fn no_source(seen: &Evidence<'_>) -> Option<String> {
+    let intervals = seen.trial.intervals();
+    let never = !seen.has_log() && intervals.iter().all(|interval| !interval.rate_valid);
+    (never && seen.requests == 0.0)
+        .then(|| "requests were not counted: the recording has no source of them".to_string())
+}
+
+fn no_requests(seen: &Evidence<'_>) -> Option<String> {
+    (seen.requests == 0.0).then(|| "the server had no requests".to_string())
+}
+
+fn constant_rate(seen: &Evidence<'_>) -> Option<String> {
+    let rates = seen.fit.rates();
+    let constant = match seen.fit.line() {
+        Some(line) => match &line.capacity().identifiable {
+            Err(Why::FewIntervals { carrying, n }) => format!(
+                ", but for {carrying} of {n} intervals, and a line cannot rest on those alone"
+            ),
+            Err(Why::ConstantRate { .. }) => String::new(),
+            _ => return None,
+        },
+        None if matches!(seen.fit.unfit(), Some(Unfit::Singular)) => String::new(),
+        None => return None,
+    };
+    let middle = regress::median(&mut rates.to_vec());
+    Some(format!("the rate was nearly constant, {} requests/s{constant}", rate(middle)))
+}
+
+fn neighbour(seen: &Evidence<'_>) -> Option<String> {
+    let disturbed = seen.fit.standings.iter().filter(|one| **one == Standing::Disturbed).count();
+    let all = seen.fit.standings.len();
+    (disturbed > 0).then(|| {
+        format!(
+            "in {disturbed} of {all} intervals other processes or the hypervisor took the CPU; \
+             they are set aside"
+        )
+    })
+}
+
+fn exhausted_by_others(seen: &Evidence<'_>) -> Option<String> {
+    let intervals = seen.trial.intervals();
+    let exhausted = intervals.iter().filter(|interval| idle_part(interval) < Some(IDLE_PART));
+    let of_others: Vec<f64> = exhausted.filter_map(others_part).collect();
+    let part = of_others.len() as f64 / intervals.len().max(1) as f64;
+    let mean = of_others.iter().sum::<f64>() / of_others.len().max(1) as f64;
+    (part > DISTURBED_PART && mean > DISTURBED_PART).then(|| {
+        format!(
+            "other processes used {} % of the machine's CPU time, and none was left, in {} of {} \
+             intervals",
+            percent(100.0 * mean),
+            of_others.len(),
+            intervals.len()
+        )
+    })
+}
+
+fn generator(seen: &Evidence<'_>) -> Option<String> {
+    let rows = seen.trial.latencies();
+    let invalid = rows.iter().filter(|row| row.invalid).count();
+    (invalid as f64 > INVALID_PART * rows.len() as f64).then(|| {
+        format!(
+            "the load generator, not the server, was the limit: it fell behind in {invalid} of {} \
+             intervals",
+            rows.len()
+        )
+    })
+}
+
+/// The share of the machine's CPU time that was idle; `None` without data.
+fn idle_part(interval: &Interval) -> Option<f64> {
+    let modes = &interval.machine;
+    let total = modes.total_ns();
+    (total > 0).then(|| (modes.idle_ns + modes.iowait_ns) as f64 / total as f64)
+}
+
+/// The share that neither the server nor the recorder used, beside idle time.
+fn others_part(interval: &Interval) -> Option<f64> {
+    let total = interval.machine.total_ns() as f64;
+    let own = interval.server.map(|server| server.total_ns)? + interval.recorder_ns;
+    (total > 0.0).then(|| (1.0 - idle_part(interval).unwrap_or(0.0) - own as f64 / total).max(0.0))
+}
+
+/// In which intervals something else took the CPU from the server: the hypervisor, or other
+/// processes that used more than usual until nothing was idle. All are `false` if that is most of
+/// the trial: then nothing is usual.
+pub(super) fn disturbed(trial: &Trial) -> Vec<bool> {
+    let intervals = trial.intervals();
+    let mut others: Vec<f64> = intervals.iter().filter_map(others_part).collect();
+    let usual = if others.is_empty() { 0.0 } else { regress::median(&mut others) };
+    let is_disturbed = |interval: &Interval| {
+        let modes = &interval.machine;
+        let stolen = modes.steal_ns as f64 > STEAL_PART * modes.total_ns() as f64;
+        let exhausted = idle_part(interval) < Some(IDLE_PART) && idle_part(interval).is_some();
+        let more =
+            others_part(interval).is_some_and(|now| now > OTHERS_MORE.0 * usual + OTHERS_MORE.1);
+        (stolen && modes.steal_ns > 0) || (exhausted && more)
+    };
+    let found: Vec<bool> = intervals.iter().map(is_disturbed).collect();
+    let count = found.iter().filter(|one| **one).count();
+    match count as f64 > DISTURBED_PART * found.len() as f64 {
+        true => vec![false; found.len()],
+        false => found,
+    }
+}
