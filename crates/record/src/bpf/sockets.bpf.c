@@ -50,6 +50,8 @@
 #define HTTP2 2
 #define TLS_UNREAD 3
 #define RING_CALLS 4
+/* Not a loss: receives that OpenSSL has decrypted. */
+#define TLS_READ 5
 
 /* A status that counts as an error. */
 #define UNANSWERED 499
@@ -616,6 +618,7 @@ int tls_received(struct pt_regs *regs)
 
 	if (bytes <= 0)
 		return 0;
+	count_unseen(TLS_READ);
 	struct connection *connection = map_lookup(&connections, &call.session);
 	return received(&call.session, connection, call.buffer, bytes, 1);
 }

@@ -149,7 +149,7 @@ pub(crate) fn name_at(
 }
 
 fn open(map: &Map, path: &str) -> Option<Opened> {
-    let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map, path)? };
+    let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map)? };
     let length = file.metadata().ok()?.len();
     let elf = Elf::read(&|offset, count| {
         // Nothing is allocated for bytes that do not exist.
@@ -169,14 +169,20 @@ fn open(map: &Map, path: &str) -> Option<Opened> {
     Some(Opened { elf, symbols, _file: file })
 }
 
-fn open_mapped(map: &Map, path: &str) -> Option<File> {
-    let Map { pid, start, end, .. } = map;
+/// The file that a process maps, also if another one has its name now or none has.
+pub(crate) fn open_mapped(map: &Map) -> Option<File> {
+    let Map { pid, start, end, path, .. } = map;
     let exact = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    if let Some(file) = File::open(exact).ok().filter(is_regular) {
+        return Some(file);
+    }
     let inside = format!("/proc/{pid}/root{path}");
-    [exact.as_str(), inside.as_str(), path].iter().find_map(|path| {
-        let file = File::open(path).ok()?;
-        file.metadata().ok()?.is_file().then_some(file)
-    })
+    let mut named = [inside.as_str(), path].into_iter().filter_map(|path| File::open(path).ok());
+    named.find(is_regular)
+}
+
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|file| file.is_file())
 }
 
 /// The file with the symbols stripped from this one, if it is installed (GDB's manual, "Separate
