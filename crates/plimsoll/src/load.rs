@@ -188,7 +188,7 @@ fn latencies(outcome: &Outcome) -> Vec<String> {
         lines.push(format!("latency     {} ({from}, n = {})", quantiles(kept), kept.count));
     }
     if left_out.count > 0 {
-        lines.push(format!("left out    {} (n = {})", quantiles(left_out), left_out.count));
+        lines.push(format!("excluded    {} (n = {})", quantiles(left_out), left_out.count));
         // A histogram that was just made can be read.
         if let Ok(all) = outcome.all_latencies() {
             let at_most = "at most, whatever the generator's part";
@@ -198,8 +198,8 @@ fn latencies(outcome: &Outcome) -> Vec<String> {
     if outcome.rows_behind > 0 {
         let lag_ns = outcome.rows.iter().map(|row| row.lag_max_ns).max().unwrap_or_default();
         lines.push(format!(
-            "NOT VALID   what is left out: the generator fell behind in {} of {} seconds, by up to \
-             {}, and may account for more than a fifth of these latencies; {}",
+            "NOT VALID   the excluded latencies: the generator fell behind in {} of {} seconds, by up \
+             to {}, and may account for more than a fifth of each; {}",
             outcome.rows_behind,
             outcome.rows.len(),
             ms(lag_ns),

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn lines_of_listening_sockets_are_parsed_and_no_others() {
-        let line = "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 \
+        let line = "   0: 0100007F:1F90 00000000:0000 0A 0:0 00:0 0 0 0 \
                     4711 1 0";
         assert_eq!(tcp_line(line), Some((4711, "127.0.0.1:8080".to_owned())));
         assert_eq!(tcp_line(&line.replace(" 0A ", " 01 ")), None);
