@@ -45,8 +45,8 @@ pub(crate) struct Assigned {
     pub(crate) intended_ns: u64,
     /// When it was assigned, ns.
     pub(crate) assigned_ns: u64,
-    /// It was assigned late, through the generator's own fault.
-    pub(crate) late: bool,
+    /// How much of the time from the intended start may be the generator's own fault, ns.
+    pub(crate) lag_ns: u64,
     pub(crate) requested: Requested,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Connections {
 impl Connections {
     pub(crate) fn new(plan: &Plan, tls: Option<Tls>, poller: Poller) -> Connections {
         let requested = Requested { object: 0, size: None, verify: false };
-        let nothing = Assigned { intended_ns: 0, assigned_ns: 0, late: false, requested };
+        let nothing = Assigned { intended_ns: 0, assigned_ns: 0, lag_ns: 0, requested };
         let empty = || Connection {
             step: Step::Closed,
             fd: None,

@@ -159,13 +159,22 @@ pub fn run(plan: &Plan, stop: &AtomicBool, observer: &mut Observer<'_>) -> Resul
     Generator::new(plan).and_then(|generator| generator.run(stop, observer))
 }
 
+/// A request that waits for a connection.
+#[derive(Debug)]
+struct Waiting {
+    intended_ns: u64,
+    /// The sum of the generator's lags at the intended start, ns. Its growth is the part of the
+    /// wait that may be the generator's fault.
+    lags_before_ns: u64,
+}
+
 struct Generator<'p> {
     plan: &'p Plan,
     connections: Connections,
     /// Hot slots without a request; the longest idle is at the front.
     idle: VecDeque<u32>,
-    /// Intended starts of requests that wait for a connection, ns.
-    queue: VecDeque<u64>,
+    /// Requests that wait for a connection.
+    queue: VecDeque<Waiting>,
     /// Slots that must not be used before an instant: (ns, slot), earliest first.
     resting: VecDeque<(u64, u32)>,
     resting_cold: VecDeque<(u64, u32)>,
@@ -188,8 +197,11 @@ struct Generator<'p> {
     lag_ns_max: u64,
     /// When the last wait returned, ns.
     woke_ns: u64,
-    /// The events of this turn have waited for the generator longer than `lag_max` allows.
-    late_turn: bool,
+    /// How long the events of this turn may have waited for the generator, ns. 0 if `lag_max`
+    /// allows it.
+    turn_lag_ns: u64,
+    /// The sum of it over all turns, ns.
+    lags_ns: u64,
     polls: u64,
     empty_polls: u64,
 }
@@ -230,7 +242,8 @@ impl<'p> Generator<'p> {
             running: false,
             lag_ns_max: u64::try_from(plan.lag_max.as_nanos()).unwrap_or(u64::MAX),
             woke_ns: sys::mono_ns(),
-            late_turn: false,
+            turn_lag_ns: 0,
+            lags_ns: 0,
             polls: 0,
             empty_polls: 0,
         })
@@ -252,7 +265,8 @@ impl<'p> Generator<'p> {
         self.ledger.close_row(end_ns, end);
         self.observe(observer, Phase::Running, end_ns - began_ns, true);
         self.drain(&mut events, observer)?;
-        let waited = self.queue.front().map_or(0, |intended| end_ns.saturating_sub(*intended));
+        let waited = self.queue.front();
+        let waited = waited.map_or(0, |waiting| end_ns.saturating_sub(waiting.intended_ns));
         let remaining = Remaining {
             stopped,
             in_flight: self.in_flight,
@@ -372,7 +386,7 @@ impl<'p> Generator<'p> {
                 && let Some(slot) = self.idle.pop_front()
             {
                 self.ledger.intended();
-                self.start(slot, now_ns, now_ns, false);
+                self.start(slot, now_ns, now_ns, 0);
             }
             let next_ns = starts.peek().map_or(end_ns, |at| *at);
             let rested_ns = self.resting.front().map_or(end_ns, |(at, _)| *at);
@@ -412,7 +426,10 @@ impl<'p> Generator<'p> {
         self.woke_ns = sys::mono_ns();
         // Ready events waited while the last turn was working, or while the thread overslept.
         let overslept_ns = self.woke_ns.saturating_sub(now_ns + wait_ns);
-        self.late_turn = worked_ns.max(overslept_ns) > self.lag_ns_max;
+        let lag_ns = worked_ns.max(overslept_ns);
+        self.turn_lag_ns = if lag_ns > self.lag_ns_max { lag_ns } else { 0 };
+        self.lags_ns = self.lags_ns.wrapping_add(self.turn_lag_ns);
+        self.ledger.turned(self.turn_lag_ns);
         self.polls += 1;
         self.empty_polls += u64::from(events.is_empty());
         for event in events.iter() {
@@ -449,24 +466,27 @@ impl<'p> Generator<'p> {
         {
             let lag_ns = now_ns - intended_ns;
             self.ledger.lagged(lag_ns);
-            self.start(slot, intended_ns, now_ns, lag_ns > self.lag_ns_max);
+            self.start(slot, intended_ns, now_ns, lag_ns);
         } else if self.queue.len() < QUEUE_MAX {
-            self.queue.push_back(intended_ns);
+            // What the generator is late with now belongs to the wait, too.
+            let lags_before_ns = self.lags_ns.wrapping_sub(now_ns - intended_ns);
+            self.queue.push_back(Waiting { intended_ns, lags_before_ns });
             self.ledger.queued(self.queue.len());
         } else {
             self.unstarted += 1;
         }
     }
 
-    /// Assigns a request to a slot that has none. `late` says that the time since the intended
-    /// start is the generator's fault.
+    /// Assigns a request to a slot that has none. `lag_ns` is how much of the time since the
+    /// intended start may be the generator's fault.
     #[inline]
-    fn start(&mut self, slot: u32, intended_ns: u64, now_ns: u64, late: bool) {
+    fn start(&mut self, slot: u32, intended_ns: u64, now_ns: u64, lag_ns: u64) {
+        debug_assert!(lag_ns <= now_ns - intended_ns, "a lag is a part of the wait");
         let object = self.objects.draw();
         let size = self.objects.size(object);
         let requested_size = self.template.has_size().then_some(size);
         let requested = Requested { object, size: requested_size, verify: self.plan.verify };
-        let assigned = Assigned { intended_ns, assigned_ns: now_ns, late, requested };
+        let assigned = Assigned { intended_ns, assigned_ns: now_ns, lag_ns, requested };
         self.ledger.started();
         self.in_flight += 1;
         if self.multiplexed.is_some() {
@@ -616,11 +636,11 @@ impl<'p> Generator<'p> {
     #[inline]
     fn count(&mut self, assigned: &Assigned, verdict: Result<Complete, ErrorKind>, now_ns: u64) {
         self.in_flight -= 1;
-        let late = assigned.late
-            || self.late_turn
-            || now_ns.saturating_sub(self.woke_ns) > self.lag_ns_max;
+        let worked_ns = now_ns.saturating_sub(self.woke_ns);
+        let worked_ns = if worked_ns > self.lag_ns_max { worked_ns } else { 0 };
+        let lag_ns = assigned.lag_ns + self.turn_lag_ns + worked_ns;
         match verdict {
-            Ok(whole) => self.ledger.completed(whole, now_ns - assigned.intended_ns, late),
+            Ok(whole) => self.ledger.completed(whole, now_ns - assigned.intended_ns, lag_ns),
             Err(kind) => self.ledger.failed(kind),
         }
     }
@@ -630,12 +650,13 @@ impl<'p> Generator<'p> {
     fn reuse(&mut self, slot: u32, now_ns: u64) {
         if self.running && self.closed_loop {
             self.ledger.intended();
-            return self.start(slot, now_ns, now_ns, false);
+            return self.start(slot, now_ns, now_ns, 0);
         }
         match self.queue.front() {
-            Some(&intended_ns) if self.running => {
+            Some(&Waiting { intended_ns, lags_before_ns }) if self.running => {
                 self.queue.pop_front();
-                self.start(slot, intended_ns, now_ns, self.late_turn);
+                let lag_ns = self.lags_ns.wrapping_sub(lags_before_ns).min(now_ns - intended_ns);
+                self.start(slot, intended_ns, now_ns, lag_ns);
             }
             _ => self.idle.push_back(slot),
         }

@@ -4,7 +4,8 @@
 //! its wall-clock start, and none is shown without its counts. Invariants, for each row and for the
 //! whole: `started = completed + errors + in flight`, `intended = started + unstarted` (in a row,
 //! `in flight` and `unstarted` carry over to the next). What never happens: a latency without its
-//! maximum; a latency that includes a wait for the generator among the valid ones.
+//! maximum; a latency of which the generator may account for more than a fifth (and more than the
+//! plan's `lag_max`) among the valid ones.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -258,11 +259,10 @@ pub struct Row {
     pub queued_max: u64,
     /// The generator's longest delay, as far as it is its own fault, ns.
     pub lag_max_ns: u64,
-    /// The generator fell behind in this row: its latencies reflect the generator as much as the
-    /// server, and are invalid.
+    /// The generator fell behind in this row: it may have changed many of its latencies.
     pub behind: bool,
-    /// Latencies left out of `latency` because each includes a wait for the generator longer than
-    /// the plan's `lag_max`: at most 1 % of the row's. 0 if it is `behind`.
+    /// Latencies left out of `latency` because the generator may account for more than the plan's
+    /// `lag_max` and more than a fifth of each: at most 1 % of the row's. 0 if it is `behind`.
     pub late: u64,
     /// CPU time of the generator, ns.
     pub cpu_ns: u64,
@@ -298,10 +298,10 @@ pub struct Outcome {
     pub rows_behind: u64,
     /// Cold connections that were open when requests began.
     pub cold_open: u64,
-    /// Latencies of all rows in which the generator kept up.
+    /// Latencies that the generator did not change by more than `lag_max` or a fifth.
     pub latency: Latency,
-    /// Latencies of the rows in which it fell behind, and single ones that include a wait for it.
-    /// They are not the server's, so they are kept apart.
+    /// All others, and all of a row in which the generator was at its limit. They may be the
+    /// generator's as much as the server's, so they are kept apart.
     pub latency_invalid: Latency,
     /// CPU time of the generator while requests were started, ns.
     pub cpu_ns: u64,
@@ -313,6 +313,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// All latencies, of which the generator may account for a part.
+    ///
+    /// # Errors
+    /// The bytes of one are not a histogram (the file is damaged).
+    pub fn all_latencies(&self) -> Result<Latency, DeserializeError> {
+        let mut all = Recorder::default();
+        for part in [&self.latency, &self.latency_invalid] {
+            let (histogram, max_ns) = (part.histogram()?, part.max_ns);
+            all.add(&Recorder { histogram, max_ns });
+        }
+        Ok(all.latency())
+    }
+
     /// Completed requests per second over the whole run.
     pub fn rate(&self) -> f64 {
         let in_rows: u64 = self.rows.iter().map(|row| row.counts.completed).sum();

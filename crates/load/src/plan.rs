@@ -29,6 +29,22 @@ pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
 pub const STREAMS_MAX: u32 = 1000;
 /// The longest body of a request.
 const BODY_BYTES_MAX: u32 = 64 * 1024;
+/// The most bytes of the added fields, with their names and the ends of their lines.
+const FIELDS_BYTES_MAX: usize = 16 << 20;
+/// Fields that say where a message ends or what becomes of its connection. The generator writes the
+/// ones that it needs.
+const FRAMING: [&str; 10] = [
+    "connection",
+    "content-length",
+    "expect",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+];
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -79,7 +95,7 @@ pub struct Plan {
     /// Length of each request's body. If it is not 0, requests are POST instead of GET.
     #[serde(default)]
     pub body_bytes: u32,
-    /// Header fields to add to each request.
+    /// Header fields to add to each request. Host and User-Agent replace the generator's.
     pub fields: Vec<(String, String)>,
     /// The CPU to pin the generator to.
     pub pin_cpu: Option<usize>,
@@ -177,14 +193,48 @@ impl Plan {
         if self.timeout.is_zero() || self.lag_max.is_zero() {
             return Err(named("timeout, lag_max")("must be above zero"));
         }
+        self.check_fields()
+    }
+
+    fn check_fields(&self) -> Result<(), BadPlan> {
         for (name, value) in &self.fields {
+            let bad = |why| Err(BadPlan(format!("field {name:?}: {why}")));
             let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
             let text = |b: u8| b == b'\t' || (b >= b' ' && b != 0x7f);
             if name.is_empty() || !name.bytes().all(token) || !value.bytes().all(text) {
-                return Err(BadPlan(format!("field {name:?}: not a header field")));
+                return bad("not a header field");
+            }
+            if FRAMING.iter().any(|framing| name.eq_ignore_ascii_case(framing)) {
+                return bad("the generator itself writes the fields that delimit a request");
             }
         }
+        if self.fields_named("host").count() > 1 {
+            return Err(BadPlan("field \"Host\": a request has one".to_owned()));
+        }
+        let bytes = |(name, value): &(String, String)| name.len() + value.len() + ": \r\n".len();
+        if self.fields.iter().map(bytes).sum::<usize>() > FIELDS_BYTES_MAX {
+            return Err(BadPlan(format!("fields: more than {FIELDS_BYTES_MAX} bytes")));
+        }
         Ok(())
+    }
+
+    /// The values of the added fields of this name.
+    fn fields_named(&self, name: &str) -> impl Iterator<Item = &str> {
+        let found = self.fields.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// What requests have as their Host: the URL's, unless a field replaces it.
+    pub(crate) fn host(&self) -> &str {
+        self.fields_named("host").next().unwrap_or(&self.target.authority)
+    }
+
+    /// The fields after Host, with our User-Agent unless a field replaces it.
+    pub(crate) fn other_fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let replaced = self.fields_named("user-agent").next().is_some();
+        let agent = (!replaced).then_some(("User-Agent", "plimsoll"));
+        let fields = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        agent.into_iter().chain(fields.filter(|(name, _)| !name.eq_ignore_ascii_case("host")))
     }
 
     /// How many requests can be in flight at a time.
@@ -413,6 +463,11 @@ mod tests {
         wrong(|p| p.body_bytes = BODY_BYTES_MAX + 1, "body_bytes");
         wrong(|p| (p.target.tls, p.target.tunnel) = (true, true), "tunnel");
         wrong(|p| p.fields.push(("a\r\nb".into(), "c".into())), "header field");
+        wrong(|p| p.fields.push(("a".into(), "b\r\nc: d".into())), "header field");
+        wrong(|p| p.fields.push((":path".into(), "/".into())), "header field");
+        wrong(|p| p.fields.push(("Content-length".into(), "1".into())), "delimit");
+        wrong(|p| p.fields.push(("a".into(), "b".repeat(FIELDS_BYTES_MAX))), "bytes");
+        wrong(|p| p.fields = vec![("Host".into(), "a".into()), ("host".into(), "b".into())], "one");
         wrong(|p| (p.target.addr, p.sources) = ("10.0.0.1:80".parse().unwrap(), 2), "sources");
     }
 

@@ -36,11 +36,9 @@ impl Template {
         let origin =
             if target.absolute { format!("http://{}", target.authority) } else { String::new() };
         let method = if plan.body_bytes > 0 { "POST" } else { "GET" };
-        let mut text = format!(
-            "{method} {origin}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\n",
-            target.path, target.authority
-        );
-        for (name, value) in &plan.fields {
+        let mut text =
+            format!("{method} {origin}{} HTTP/1.1\r\nHost: {}\r\n", target.path, plan.host());
+        for (name, value) in plan.other_fields() {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         if !plan.keep_alive {
@@ -164,6 +162,18 @@ mod tests {
         let post = text(&mut template("/{n}", |plan| plan.body_bytes = 3), 5, 0);
         assert!(post.starts_with("POST /5 HTTP/1.1\r\n"), "{post}");
         assert!(post.ends_with("\r\nContent-Length: 3\r\n\r\nxxx"), "{post}");
+    }
+
+    #[test]
+    fn host_and_user_agent_are_replaced_and_all_other_fields_added() {
+        let mut given = template("/", |plan| {
+            let fields =
+                [("Cookie", "a=1"), ("host", "b.example"), ("Cookie", "c"), ("user-Agent", "d")];
+            plan.fields = fields.map(|(name, value)| (name.into(), value.into())).to_vec();
+        });
+        let expected = "GET / HTTP/1.1\r\nHost: b.example\r\nCookie: a=1\r\nCookie: c\r\n\
+                        user-Agent: d\r\n\r\n";
+        assert_eq!(text(&mut given, 0, 0), expected);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ::load::{Arrivals, ErrorKind, Outcome, Phase, Plan, Protocol, Target, Tick};
+use ::load::{
+    Arrivals, ErrorKind, Latency, Outcome, Phase, Plan, Protocol, Schedule, Target, Tick,
+};
 use command::failure::{Failure, misuse};
 use command::output::{self, Pending};
 use command::stop_on_signal;
@@ -67,6 +69,7 @@ fn plan(flags: &cli::Load) -> Result<Plan, Failure> {
         plan.protocol = Protocol::Http3 { streams };
     }
     plan.ca = flags.ca.clone();
+    plan.fields.clone_from(&flags.fields);
     if let Some(objects) = flags.objects {
         plan.population.objects = objects;
         plan.population.zipf_s = flags.zipf;
@@ -99,7 +102,6 @@ fn show(bar: &ProgressBar, length: Duration, tick: &Tick<'_>) {
 fn summary(outcome: &Outcome) -> String {
     let counts = &outcome.counts;
     let seconds = outcome.length_ns as f64 / 1e9;
-    let us = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
     let shared = |version, streams| {
         let connections = outcome.plan.connections;
         format!(", {version}, {connections} connections with up to {streams} requests each")
@@ -118,6 +120,7 @@ fn summary(outcome: &Outcome) -> String {
             outcome.rate()
         ),
     ];
+    lines.extend(unfinished(outcome));
     let errors: Vec<String> = ErrorKind::ALL
         .iter()
         .map(|&kind| (kind.name(), counts.errors.of(kind)))
@@ -131,27 +134,7 @@ fn summary(outcome: &Outcome) -> String {
     if let Some(ratio) = counts.hit_ratio() {
         lines.push(format!("hits        {:.1} % of answers with a cache status", 100.0 * ratio));
     }
-    let latency = &outcome.latency;
-    if latency.count > 0 {
-        lines.push(format!(
-            "latency     median {}, p90 {}, p99 {}, p99.9 {}, max {} \
-             (from the intended start, n = {})",
-            us(latency.p50_ns),
-            us(latency.p90_ns),
-            us(latency.p99_ns),
-            us(latency.p999_ns),
-            us(latency.max_ns),
-            latency.count
-        ));
-    }
-    if outcome.rows_behind > 0 {
-        lines.push(format!(
-            "NOT VALID   the generator fell behind in {} of {} seconds, whose latencies are \
-             excluded; try a lower rate, or a dedicated CPU (--cpu, --busy-poll)",
-            outcome.rows_behind,
-            outcome.rows.len()
-        ));
-    }
+    lines.extend(latencies(outcome));
     if outcome.plan.cold > 0 {
         lines.push(format!(
             "cold        {} open at the start, {} closed by the server",
@@ -160,4 +143,108 @@ fn summary(outcome: &Outcome) -> String {
     }
     lines.push(format!("generator   {:.2} us of CPU per request", outcome.cpu_per_request_us));
     lines.join("\n") + "\n"
+}
+
+/// The requests that are in no latency, because they had no answer when the time was over.
+fn unfinished(outcome: &Outcome) -> Vec<String> {
+    let mut lines = Vec::new();
+    if outcome.unstarted > 0 {
+        lines.push(format!(
+            "not started {} of {}: all connections were busy until the end; the oldest had waited \
+             for {}, which is in no latency",
+            outcome.unstarted,
+            outcome.counts.intended,
+            ms(outcome.unstarted_waited_ns)
+        ));
+    }
+    if outcome.in_flight > 0 {
+        lines.push(format!(
+            "unanswered  {} when the load ended, which are in no latency",
+            outcome.in_flight
+        ));
+    }
+    lines
+}
+
+/// The latencies that count, beside those that do not and why.
+fn latencies(outcome: &Outcome) -> Vec<String> {
+    let quantiles = |latency: &Latency| {
+        format!(
+            "median {}, p90 {}, p99 {}, p99.9 {}, max {}",
+            ms(latency.p50_ns),
+            ms(latency.p90_ns),
+            ms(latency.p99_ns),
+            ms(latency.p999_ns),
+            ms(latency.max_ns)
+        )
+    };
+    let mut lines = Vec::new();
+    let (kept, left_out) = (&outcome.latency, &outcome.latency_invalid);
+    let from = match outcome.plan.schedule {
+        Schedule::ClosedLoop => "from the start",
+        _ => "from the intended start",
+    };
+    if kept.count > 0 {
+        lines.push(format!("latency     {} ({from}, n = {})", quantiles(kept), kept.count));
+    }
+    if left_out.count > 0 {
+        lines.push(format!("excluded    {} (n = {})", quantiles(left_out), left_out.count));
+        // A histogram that was just made can be read.
+        if let Ok(all) = outcome.all_latencies() {
+            let at_most = "at most, whatever the generator's part";
+            lines.push(format!("together    {} ({at_most}, n = {})", quantiles(&all), all.count));
+        }
+    }
+    if outcome.rows_behind > 0 {
+        let lag_ns = outcome.rows.iter().map(|row| row.lag_max_ns).max().unwrap_or_default();
+        lines.push(format!(
+            "NOT VALID   the excluded latencies: the generator fell behind in {} of {} seconds, by up \
+             to {}, and may account for more than a fifth of each; {}",
+            outcome.rows_behind,
+            outcome.rows.len(),
+            ms(lag_ns),
+            advice(&outcome.plan)
+        ));
+    }
+    lines
+}
+
+fn ms(ns: u64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+/// What makes the generator keep up, besides what was already done.
+fn advice(plan: &Plan) -> String {
+    let less = match (&plan.schedule, plan.connections) {
+        (Schedule::ClosedLoop, 1) => None,
+        (Schedule::ClosedLoop, _) => Some("fewer --connections"),
+        _ => Some("a lower --rate"),
+    };
+    let flag = match (plan.pin_cpu, plan.busy_poll) {
+        (None, false) => Some("a CPU that the server does not use (--cpu, --busy-poll)"),
+        (None, true) => Some("a CPU that the server does not use (--cpu)"),
+        (Some(_), false) => Some("--busy-poll"),
+        (Some(_), true) => None,
+    };
+    let all: Vec<&str> = less.into_iter().chain(flag).chain(["another machine"]).collect();
+    format!("try {}", all.join(", or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_something_that_was_not_done_and_can_be_done() {
+        let target = "http://127.0.0.1:1/".parse().unwrap();
+        let mut plan = Plan::new(target, Schedule::Constant(1.0), Duration::from_secs(1));
+        assert!(advice(&plan).starts_with("try a lower --rate, or a CPU"), "{}", advice(&plan));
+        plan.schedule = Schedule::ClosedLoop;
+        assert!(advice(&plan).starts_with("try fewer --connections, or a CPU"));
+        plan.connections = 1;
+        plan.pin_cpu = Some(1);
+        assert_eq!(advice(&plan), "try --busy-poll, or another machine");
+        plan.busy_poll = true;
+        assert_eq!(advice(&plan), "try another machine");
+    }
 }

@@ -56,6 +56,9 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
              first, or delete {note}"
         )));
     }
+    if let Some(several) = ::record::several_servers(&spec.target).map_err(failure)? {
+        eprintln!("plimsoll: {several}");
+    }
     let stop = stop_on_signal()?;
     let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
     let known = Known::new(flags.wait_until_known);
@@ -89,7 +92,7 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     stop.store(false, Ordering::Relaxed);
     let summary = ended.map_err(failure)?;
     if summary.intervals == 0 {
-        show(flags.json, &summary, None, None)?;
+        show(flags.json, &Recorded::of(&summary))?;
         return Err(misuse(match summary.ended {
             Ended::ServerGone => NO_INTERVAL,
             _ => "no interval was recorded: the recording was stopped too early; record for longer",
@@ -102,11 +105,15 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     };
     // The summary does not wait for the database, unless it contains the end of shipping.
     let finish = |shipping: Shipping| shipping.finish(&stop);
+    let mut recorded = Recorded::of(&summary);
+    recorded.warnings = rates.caution(&analysis.capacity).into_iter().collect();
+    recorded.analysis = Some(&analysis);
+    recorded.capacity = Some(&analysis.capacity);
     if flags.json {
-        let shipped = shipping.map(finish);
-        show(true, &summary, Some(&analysis), shipped.as_ref())?;
+        recorded.shipped = shipping.map(finish);
+        show(true, &recorded)?;
     } else {
-        show(false, &summary, Some(&analysis), None)?;
+        show(false, &recorded)?;
         shipping.map(finish);
     }
     match (flags.wait_until_known, half_width(&analysis.capacity)) {
@@ -144,20 +151,26 @@ struct Recorded<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     capacity: Option<&'a CapacityFigure>,
+    /// What is wrong with the capacity.
+    warnings: Vec<String>,
+    #[serde(skip)]
+    analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    shipped: Option<&'a Shipped>,
+    shipped: Option<Shipped>,
 }
 
-fn show(
-    json: bool,
-    summary: &Summary,
-    analysis: Option<&Analysis>,
-    shipped: Option<&Shipped>,
-) -> Result<(), Failure> {
-    let capacity = analysis.map(|analysis| &analysis.capacity);
-    output::show(json, &Recorded { summary, capacity, shipped }, |_| {
-        let facts = analysis.map(|analysis| ::report::brief(analysis, output::width()));
-        format!("{}{summary}\n", facts.unwrap_or_default())
+impl Recorded<'_> {
+    fn of(summary: &Summary) -> Recorded<'_> {
+        Recorded { summary, capacity: None, warnings: Vec::new(), analysis: None, shipped: None }
+    }
+}
+
+fn show(json: bool, recorded: &Recorded<'_>) -> Result<(), Failure> {
+    output::show(json, recorded, |recorded| {
+        let facts = recorded.analysis.map(|analysis| ::report::brief(analysis, output::width()));
+        let warnings: String =
+            recorded.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+        format!("{}{warnings}{}\n", facts.unwrap_or_default(), recorded.summary)
     })
 }
 
@@ -165,6 +178,8 @@ fn show(
 #[derive(Default)]
 struct Rates(Vec<f64>);
 
+/// A resource that has been used so far shows its capacity, whatever the rates were.
+const MEASURED_PERCENT: f64 = 90.0;
 /// Rates of fewer intervals say nothing.
 const INTERVALS_MIN: usize = 10;
 
@@ -176,16 +191,39 @@ impl Rates {
             self.0.insert(at, rate);
         }
     }
+
+    /// By how much they vary. `None` for too few rates.
+    fn folds(&self) -> Option<f64> {
+        let Rates(rates) = self;
+        (rates.len() >= INTERVALS_MIN).then(|| folds(rates).min(1_000.0))
+    }
+
+    /// Why a capacity from these rates is not worth much, and what to do. Near saturation, it is
+    /// measured and not extrapolated.
+    fn caution(&self, capacity: &CapacityFigure) -> Option<String> {
+        let value = capacity.value.filter(|_| capacity.reach_percent < MEASURED_PERCENT)?;
+        let range = match capacity.low.zip(capacity.high) {
+            Some((low, high)) => format!(" ({low:.0} to {high:.0})"),
+            None => String::new(),
+        };
+        let what = match self.folds() {
+            None => format!("only {} intervals have a rate", self.0.len()),
+            Some(folds) if folds < FOLDS_MIN => format!(
+                "the rate has varied only {folds:.1}-fold, and {FOLDS_MIN:.0}-fold is needed"
+            ),
+            Some(_) => return None,
+        };
+        Some(format!(
+            "{what}: the capacity of {value:.0}{range} is extrapolated from next to nothing; \
+             record for longer, while the rate rises and falls"
+        ))
+    }
 }
 
 /// The variation is that by which a report judges.
 impl fmt::Display for Rates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rates(rates) = self;
-        if rates.len() < INTERVALS_MIN {
-            return f.write_str("too early for a line");
-        }
-        let folds = folds(rates).min(1_000.0);
+        let Some(folds) = self.folds() else { return f.write_str("too early for a line") };
         if folds < FOLDS_MIN {
             let needed = FOLDS_MIN;
             write!(f, "the rate has varied {folds:.1}-fold; {needed:.0}-fold is needed")
@@ -289,6 +327,31 @@ mod tests {
         rates.extend((0..18).map(|i| 100.0 + 20.0 * f64::from(i)));
         rates.push(9_000.0);
         assert_eq!(of(&rates), "the rate has varied 3.5-fold");
+    }
+
+    #[test]
+    fn a_capacity_from_a_constant_rate_comes_with_a_warning() {
+        let home = tempfile::tempdir().unwrap();
+        let trial = home.path().join("a.trial");
+        a_trial(&trial);
+        let trial = Trial::open(&trial).unwrap();
+        let mut capacity = ::report::analyse(&trial, &Options::default()).unwrap().capacity;
+        assert!(capacity.value.is_some() && capacity.reach_percent < MEASURED_PERCENT);
+        let text =
+            |capacity: &CapacityFigure, rates: &[f64]| Rates(rates.to_vec()).caution(capacity);
+        let constant = text(&capacity, &[1000.0; 20]).unwrap();
+        assert!(
+            constant.starts_with("the rate has varied only 1.0-fold, and 2-fold"),
+            "{constant}"
+        );
+        assert!(constant.contains("rises and falls"), "{constant}");
+        assert!(text(&capacity, &[1000.0; 3]).unwrap().starts_with("only 3 intervals"));
+        let varied: Vec<f64> = (1..20).map(f64::from).collect();
+        assert_eq!(text(&capacity, &varied), None);
+        capacity.reach_percent = 99.0;
+        assert_eq!(text(&capacity, &[1000.0; 20]), None);
+        capacity.value = None;
+        assert_eq!(text(&capacity, &[1000.0; 3]), None);
     }
 
     /// A ramp to 80 % of a CPU, at 50 us a request.

@@ -50,6 +50,15 @@ pub enum Error {
         /// What is missing.
         why: String,
     },
+    /// The operator's fault, or the server's: it has no OpenSSL that can be observed.
+    #[error(
+        "requests over TLS cannot be counted: {why}; leave out --tls, or give --access-log FILE or \
+         --requests-from URL#METRIC"
+    )]
+    Tls {
+        /// What was looked for, and where.
+        why: String,
+    },
     /// The operator's fault: an interval that cannot be sampled.
     #[error("the interval of {found_ms} ms must be between {least_ms} ms and {most_ms} ms")]
     Interval {

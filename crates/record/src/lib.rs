@@ -35,6 +35,7 @@ mod error;
 #[path = "../../../fuzz/checks/record.rs"]
 pub mod fuzzing;
 mod host;
+mod listeners;
 mod logs;
 mod machine;
 mod procfs;
@@ -55,5 +56,7 @@ pub use counters::known_loop;
 pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};
-pub use recorder::{EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record};
+pub use recorder::{
+    EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record, several_servers,
+};
 pub use server::Target;

@@ -32,6 +32,7 @@ use crate::counter::MetricUrl;
 use crate::counters::Counters;
 use crate::error::{Error, Unsupported};
 use crate::host;
+use crate::listeners;
 use crate::logs::{Class, FormatChoice};
 use crate::machine::Machine;
 use crate::procfs;
@@ -232,6 +233,8 @@ impl fmt::Display for Summary {
 /// open it with [`trial::Writer::reopen`].
 ///
 /// On an error, the trial (if it was begun) contains every earlier interval and is not complete.
+///
+/// If several servers have the name that was given, a note of the trial says so.
 pub fn record(
     spec: &Spec,
     stop: &AtomicBool,
@@ -256,6 +259,15 @@ pub fn record(
     let mut recorder = Recorder::new(spec, server, requests, profile)?;
     let ended = recorder.run(spec, stop, observer)?;
     recorder.finish(spec, ended, observer)
+}
+
+/// What to say, before a recording, if the target is several servers: their processes, where they
+/// listen, and what to give instead.
+///
+/// # Errors
+/// There is no such server, or /proc cannot be read.
+pub fn several_servers(target: &Target) -> Result<Option<String>, Error> {
+    Ok(listeners::several(&Server::attach(target)?.trees()))
 }
 
 /// How a wait ended.
@@ -346,6 +358,7 @@ impl Recorder {
             labels: spec.labels.clone(),
         };
         manifest.capabilities.extend(requests_capabilities(requests.as_ref()));
+        manifest.notes.extend(listeners::several(&server.trees()));
         if spec.redact {
             redact::manifest(&mut manifest);
         }

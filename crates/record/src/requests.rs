@@ -9,7 +9,7 @@ use trial::{Capability, LatencySource};
 
 use crate::bpf::Sockets;
 use crate::counter::{Counter, Growth, MetricUrl, Scraper};
-use crate::error::{Error, Unsupported};
+use crate::error::Error;
 use crate::host;
 use crate::logs::{Format, FormatChoice, Stamps};
 use crate::redact;
@@ -144,9 +144,7 @@ impl Requests {
 
     /// Counts on the sockets of these processes.
     pub(crate) fn on_sockets(pids: &[u32], tls: bool) -> Result<Requests, Error> {
-        let sockets =
-            Sockets::start(pids, tls).map_err(|Unsupported(why)| Error::Sockets { why })?;
-        Ok(Requests::of(Source::Sockets(Box::new(sockets))))
+        Ok(Requests::of(Source::Sockets(Box::new(Sockets::start(pids, tls)?))))
     }
 
     fn of(source: Source) -> Requests {

@@ -180,6 +180,28 @@ impl Server {
         pids
     }
 
+    /// The processes in trees: each begins with one whose parent is not followed.
+    pub(crate) fn trees(&self) -> Vec<Vec<u32>> {
+        let mut trees: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for &pid in self.processes.keys() {
+            let mut root = pid;
+            // A parent is older than its child, but a number may be used again.
+            for _ in 0..self.processes.len() {
+                match self.processes.get(&root) {
+                    Some(process) if self.processes.contains_key(&process.parent) => {
+                        root = process.parent;
+                    }
+                    _ => break,
+                }
+            }
+            let tree = trees.entry(root).or_insert_with(|| vec![root]);
+            if pid != root {
+                tree.push(pid);
+            }
+        }
+        trees.into_values().collect()
+    }
+
     /// Returns what could not be seen since the last call.
     pub(crate) fn take_unseen(&mut self) -> Unseen {
         std::mem::take(&mut self.unseen)

@@ -45,8 +45,12 @@ struct Nginx {
 impl Nginx {
     /// `None`, with a message, if it is not installed.
     fn start() -> Option<Nginx> {
+        Nginx::start_in(tempfile::tempdir().unwrap())
+    }
+
+    /// Libraries in this directory replace the system's.
+    fn start_in(home: tempfile::TempDir) -> Option<Nginx> {
         let nginx = program("nginx")?;
-        let home = tempfile::tempdir().unwrap();
         let (at, port, tls_port) = (home.path().display(), free_port(), free_port());
         let upstream = upstream();
         certificate(home.path());
@@ -70,7 +74,10 @@ impl Nginx {
         let conf = home.path().join("nginx.conf");
         fs::write(&conf, config).unwrap();
         let error_log = format!("{at}/error.log");
-        let server = start(home.path(), &nginx, &["-e", &error_log, "-c", conf.to_str().unwrap()]);
+        let libraries = format!("LD_LIBRARY_PATH={at}");
+        let (nginx, conf) = (nginx.to_str().unwrap(), conf.to_str().unwrap());
+        let arguments = [&libraries, nginx, "-e", &error_log, "-c", conf];
+        let server = start(home.path(), Path::new("/usr/bin/env"), &arguments);
         let deadline = Instant::now() + WAIT_MAX;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "nginx starts");
@@ -321,6 +328,52 @@ fn requests_over_tls_are_counted_where_the_server_reads_and_writes_them() {
     assert!(of_trial(&trial).keys().eq(["- GET 100-999 plain"]), "{:?}", of_trial(&trial));
     let lost = trial.losses().iter().find(|loss| loss.kind == "sockets: receive of TLS").unwrap();
     assert!(lost.count >= 7 && lost.note.contains("--tls"), "{lost:?}");
+}
+
+/// The name of a library that was replaced on disk is that of another file.
+#[test]
+fn requests_over_tls_are_counted_although_the_library_was_replaced() {
+    let (Some(nginx), Some(curl)) = (program("nginx"), program("curl")) else { return };
+    let needs = String::from_utf8(Command::new("ldd").arg(nginx).output().unwrap().stdout).unwrap();
+    let library = needs.split_whitespace().find(|word| word.contains("/libssl.so"));
+    let Some(library) = library.map(Path::new) else {
+        return println!("skipped: this nginx maps no libssl");
+    };
+    let home = tempfile::tempdir().unwrap();
+    let copy = home.path().join(library.file_name().unwrap());
+    fs::copy(library, &copy).unwrap();
+    let nginx = Nginx::start_in(home).unwrap();
+    let other = nginx.home.path().join("new");
+    fs::copy(library, &other).unwrap();
+    fs::rename(&other, &copy).unwrap();
+    let recorded = nginx.recorded(true, |nginx| {
+        let url = format!("https://127.0.0.1:{}/small", nginx.tls_port);
+        let asked = Command::new(&curl).args(["-sk", "--http1.1", &url, &url]).output();
+        assert!(asked.unwrap().status.success());
+        nginx.wait_for_lines(2);
+    });
+    let Some((trial, log)) = recorded else { return };
+    check(&trial, &log);
+    assert_eq!(log["- GET 100-999 tls"].0, 2);
+    assert!(trial.losses().is_empty(), "{:?}", trial.losses());
+}
+
+#[test]
+fn tls_without_openssl_is_refused_with_the_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let server = start(home.path(), Path::new("/usr/bin/sleep"), &["60"]);
+    let spec = Spec {
+        sockets: true,
+        tls: true,
+        ..Spec::new(Target::Pid(server.child.id()), None, home.path().join("out.trial"))
+    };
+    match Running::begun(spec) {
+        Err(Error::Sockets { why }) => println!("skipped: {why}"),
+        Err(error @ Error::Tls { .. }) => {
+            assert!(error.to_string().contains("leave out --tls"), "{error}");
+        }
+        found => panic!("{:?}", found.err()),
+    }
 }
 
 #[test]

@@ -188,9 +188,8 @@ impl Multiplexed {
         let mut limits = Limits::default();
         limits.stream_window_bytes = WINDOW_BYTES;
         limits.connection_window_bytes = WINDOW_BYTES * (plan.slots() / plan.connections).min(16);
-        let lower = |name: &String| name.to_ascii_lowercase().into_bytes();
-        let mut fields = vec![(b"user-agent".to_vec(), b"plimsoll".to_vec())];
-        fields.extend(plan.fields.iter().map(|(name, value)| (lower(name), value.clone().into())));
+        let lower = |name: &str| name.to_ascii_lowercase().into_bytes();
+        let fields = plan.other_fields().map(|(name, value)| (lower(name), value.into())).collect();
         Ok(Multiplexed {
             links,
             lanes: Lanes {
@@ -204,7 +203,7 @@ impl Multiplexed {
             scratch: Scratch::new(),
             path: Template::of_path(plan),
             scheme: plan.target.scheme().as_bytes(),
-            authority: plan.target.authority.clone().into_bytes(),
+            authority: plan.host().as_bytes().to_vec(),
             fields,
             to_flush: VecDeque::new(),
         })

@@ -411,12 +411,10 @@ fn a_late_generator_marks_its_rows() {
     let row = outcome.rows.iter().max_by_key(|row| row.lag_max_ns).unwrap();
     assert!(row.behind && row.counts.late_starts > 0, "{row:?}");
     assert!(row.lag_max_ns >= 40_000_000, "{}", row.lag_max_ns);
-    let completed = |behind: bool| -> u64 {
-        let rows = outcome.rows.iter().filter(|row| row.behind == behind);
-        rows.map(|row| row.counts.completed).sum()
-    };
-    assert_eq!(outcome.latency_invalid.count, completed(true));
-    // No latency of a late row counts as the server's.
-    assert_eq!(outcome.latency.count, completed(false));
-    assert_eq!(completed(true) + completed(false), 500);
+    // About 50 requests had to wait for the generator, the last ones for only a few of their ms.
+    assert!(outcome.latency_invalid.count >= 20, "{}", outcome.latency_invalid.count);
+    assert!(outcome.latency_invalid.max_ns >= 40_000_000, "{}", outcome.latency_invalid.max_ns);
+    let all = outcome.all_latencies().unwrap();
+    assert_eq!(outcome.latency.count + outcome.latency_invalid.count, 500);
+    assert_eq!((all.count, all.max_ns), (500, outcome.latency_invalid.max_ns));
 }

@@ -47,6 +47,10 @@ pub(crate) struct Load {
     /// is accepted
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
+    /// Add a header field to each request; Host and User-Agent replace those that it has anyway;
+    /// repeat for several
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = parse_field)]
+    pub(crate) fields: Vec<(String, String)>,
     /// Request N objects with Zipf-distributed popularity, as served by `plimsoll origin`
     #[arg(long, value_name = "N")]
     pub(crate) objects: Option<u32>,
@@ -532,6 +536,12 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 /// An even number of rounds, enough for an interval.
+/// A header field as curl's `-H` takes it.
+fn parse_field(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("give NAME: VALUE, such as 'Accept: */*'")?;
+    Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
+}
+
 fn parse_rounds(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rounds) if rounds >= regress::ROUNDS_MIN && rounds % 2 == 0 => Ok(rounds),
@@ -564,6 +574,8 @@ mod tests {
 
     #[test]
     fn a_label_has_a_name_and_a_value() {
+        assert_eq!(parse_field("A:  b: c "), Ok(("A".to_owned(), "b: c".to_owned())));
+        assert!(parse_field("A").is_err());
         assert_eq!(parse_label("release=a=b"), Ok(("release".to_owned(), "a=b".to_owned())));
         for wrong in ["release", "=42", "release=", "my release=42", "release=4\n2"] {
             assert!(parse_label(wrong).is_err(), "{wrong}");

@@ -54,8 +54,9 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn start(_pids: &[u32], _tls: bool) -> Result<Sockets, Unsupported> {
-        Err(unsupported())
+    pub(crate) fn start(_pids: &[u32], _tls: bool) -> Result<Sockets, Error> {
+        let Unsupported(why) = unsupported();
+        Err(Error::Sockets { why })
     }
 
     pub(crate) fn mark(&mut self) {}

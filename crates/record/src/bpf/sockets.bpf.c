@@ -6,6 +6,10 @@
  *   send anything else    belongs to the response that has begun
  *   close                 the last response has ended; a request without one is an error
  *
+ * A connection is known by the cookie of its socket: a number that the kernel gives to a socket on
+ * request, and never gives to a second one. The address of a socket would not do. After a reset the
+ * kernel soon uses its memory for a socket of any other process, whose requests would be counted.
+ *
  * For TLS, the calls of OpenSSL's library take the place of the sockets.
  *
  * Only the first bytes of a receive or a send are looked at, where the system call in progress says
@@ -46,6 +50,8 @@
 #define HTTP2 2
 #define TLS_UNREAD 3
 #define RING_CALLS 4
+/* Not a loss: receives that OpenSSL has decrypted. */
+#define TLS_READ 5
 
 /* A status that counts as an error. */
 #define UNANSWERED 499
@@ -57,14 +63,31 @@ static struct pt_regs *(*const task_regs)(void *task) = (void *)175;
 static long (*const ring_output)(void *ring, void *data, u64 bytes, u64 flags) = (void *)130;
 static long (*const for_each)(void *map, void *callback, void *ctx, u64 flags) = (void *)164;
 
+static u64 (*const cookie_of)(void *sock) = (void *)46;
+
 /* States of a connection that will not be sent anything. */
 #define TCP_FIN_WAIT1 4
-#define TCP_CLOSE 7
 #define TCP_LAST_ACK 9
 
-/* A kernel socket, or a TLS session of a process. */
+/* A request that is unanswered for so long is forgotten: of a socket that is not TCP, or of a TLS
+ * session whose process was killed, the end is not seen. */
+#define UNANSWERED_NS_MAX (3600ull * 1000 * 1000 * 1000)
+
+struct cookie {
+	s64 counter;
+} KERNEL_STRUCT;
+
+struct sock_common {
+	struct cookie skc_cookie;
+} KERNEL_STRUCT;
+
+struct sock {
+	struct sock_common __sk_common;
+} KERNEL_STRUCT;
+
+/* A kernel socket by its cookie, or a TLS session by its address in a process. */
 struct key {
-	u64 address;
+	u64 number;
 	u64 tgid;
 };
 
@@ -87,8 +110,6 @@ struct connection {
 	u8 upstream;
 	/* Whether its beginning was seen; otherwise it is that of the response. */
 	u8 timed;
-	/* The client has reset it. */
-	u8 reset;
 };
 
 MAP(connections, MAP_HASH, 65536, struct key, struct connection);
@@ -341,11 +362,6 @@ __attribute__((noinline)) int received(struct key *key, struct connection *conne
 		}
 		return 0;
 	}
-	if (connection && connection->reset) {
-		/* The kernel has used its memory for a new one. */
-		forget(key, connection);
-		connection = 0;
-	}
 	if (!connection)
 		connection = add_connection(key, tls);
 	/* Of pipelined requests, only the first is noted. */
@@ -445,17 +461,33 @@ ALWAYS_INLINE struct buffers buffers_of_call(void)
 	return buffers;
 }
 
+/*
+ * The connection of a socket; the key's number is 0 if this process is not observed and does not
+ * use a connection of the server. A socket without a cookie has none, so that the sockets of other
+ * processes cost no look-up.
+ */
+ALWAYS_INLINE struct connection *connection_of(struct sock *sock, struct key *key)
+{
+	struct connection *connection = 0;
+
+	key->number = sock->__sk_common.skc_cookie.counter;
+	if (key->number)
+		connection = map_lookup(&connections, key);
+	if (!connection)
+		key->number = is_observed(current_pid_tgid() >> 32) ? cookie_of(sock) : 0;
+	return connection;
+}
+
 SEC("tp_btf/sock_recv_length")
 int socket_received(u64 *ctx)
 {
 	struct piece first = { .bytes = (s32)ctx[1] };
-	struct key key = { .address = ctx[0] };
+	struct key key = {};
 
 	if (first.bytes <= 0 || (ctx[2] & (MSG_PEEK | MSG_TRUNC)))
 		return 0;
-	/* A known connection is the server's. */
-	struct connection *connection = map_lookup(&connections, &key);
-	if (!connection && !is_observed(current_pid_tgid() >> 32))
+	struct connection *connection = connection_of((void *)ctx[0], &key);
+	if (!key.number)
 		return 0;
 	s64 bytes = first.bytes;
 	struct buffers buffers = buffers_of_call();
@@ -471,12 +503,12 @@ SEC("tp_btf/sock_send_length")
 int socket_sent(u64 *ctx)
 {
 	s64 bytes = (s32)ctx[1];
-	struct key key = { .address = ctx[0] };
+	struct key key = {};
 
 	if (bytes <= 0)
 		return 0;
-	struct connection *connection = map_lookup(&connections, &key);
-	if (!connection && !is_observed(current_pid_tgid() >> 32))
+	struct connection *connection = connection_of((void *)ctx[0], &key);
+	if (!key.number)
 		return 0;
 	struct buffers buffers = buffers_of_call();
 	/* Pipelined responses may each have buffers of their own. */
@@ -496,20 +528,29 @@ int socket_sent(u64 *ctx)
 	return bytes > 0 ? sent(&key, connection, buffers.address, bytes, 0) : 0;
 }
 
+ALWAYS_INLINE int socket_ends(struct sock *sock)
+{
+	struct key key = { .number = sock->__sk_common.skc_cookie.counter };
+
+	return key.number ? closed(&key) : 0;
+}
+
 SEC("tp_btf/inet_sock_set_state")
 int socket_changed(u64 *ctx)
 {
-	struct key key = { .address = ctx[0] };
-
-	if (ctx[2] == TCP_FIN_WAIT1 || ctx[2] == TCP_LAST_ACK)
-		return closed(&key);
-	if (ctx[2] != TCP_CLOSE)
+	if (ctx[2] != TCP_FIN_WAIT1 && ctx[2] != TCP_LAST_ACK)
 		return 0;
-	/* A reset may come in the middle of a send, which is seen later: leave it to the sweep. */
-	struct connection *connection = map_lookup(&connections, &key);
-	if (connection)
-		connection->reset = 1;
-	return 0;
+	return socket_ends((void *)ctx[0]);
+}
+
+/*
+ * The end of a connection that was reset. The state changes when the reset arrives, which may be in
+ * the middle of a send that is seen later; the socket ends when the server has closed it.
+ */
+SEC("tp_btf/tcp_destroy_sock")
+int socket_destroyed(u64 *ctx)
+{
+	return socket_ends((void *)ctx[0]);
 }
 
 /* A call of a TLS library in progress, by thread. */
@@ -524,7 +565,7 @@ MAP(tls_calls, MAP_HASH, 16384, u32, struct tls_call);
 
 ALWAYS_INLINE struct key session_of(struct pt_regs *regs)
 {
-	struct key session = { .address = regs->di, .tgid = current_pid_tgid() >> 32 };
+	struct key session = { .number = regs->di, .tgid = current_pid_tgid() >> 32 };
 
 	return session;
 }
@@ -577,6 +618,7 @@ int tls_received(struct pt_regs *regs)
 
 	if (bytes <= 0)
 		return 0;
+	count_unseen(TLS_READ);
 	struct connection *connection = map_lookup(&connections, &call.session);
 	return received(&call.session, connection, call.buffer, bytes, 1);
 }
@@ -610,12 +652,11 @@ static long sweep_one(void *map, struct key *key, struct connection *connection,
 	(void)unused;
 	if (!control)
 		return 0;
-	if (connection->reset)
-		return forget(key, connection);
 	if (connection->last_ns >= control->sweep_before_ns)
 		return 0;
 	end_response(connection, control->epoch);
-	if (!connection->next_ns)
+	if (!connection->next_ns ||
+	    connection->next_ns + UNANSWERED_NS_MAX < control->sweep_before_ns)
 		map_delete(map, key);
 	return 0;
 }

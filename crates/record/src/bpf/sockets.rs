@@ -9,6 +9,8 @@
 //! some of its requests late, as it does from a log.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::{fmt, fs};
@@ -17,9 +19,9 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBufferBuilder};
 
 use super::program::{Aligned, Fields, Program};
 use crate::clock;
-use crate::error::Unsupported;
+use crate::error::{Error, Unsupported};
 use crate::logs::{Class, Facts, Request};
-use crate::profile::maps;
+use crate::profile::{files, maps};
 use crate::requests::NO_ROOM;
 use crate::spread::{OfClass, Spread, Tally, new_histogram};
 
@@ -53,6 +55,13 @@ const PAUSE_NS: i64 = 5_000_000_000;
 
 const TLS: &str = "sockets: receive of TLS";
 
+/// The note if OpenSSL was found, but the server uses another library for these connections.
+const TLS_ELSEWHERE: &str =
+    "the requests in it are not counted: no call of OpenSSL received them; give its access log";
+
+/// The index of the map `unseen` for receives in OpenSSL, after the losses.
+const TLS_READ: usize = LOSSES.len();
+
 /// Kinds of the map `unseen`, as losses.
 const LOSSES: [(&str, &str); 5] = [
     (NO_ROOM, "its requests are not counted"),
@@ -76,8 +85,12 @@ pub(crate) struct Sockets {
     epoch: u64,
     /// The sums of each slot when it was last read.
     before: [Sums; EPOCHS as usize],
-    /// The libraries whose TLS is understood.
+    /// The libraries whose TLS is understood. None, unless they were asked for.
     pub(crate) tls: Vec<String>,
+    libraries: Libraries,
+    /// Whether one of them has received anything, and what was received on the sockets till then.
+    tls_read: bool,
+    tls_unread: u64,
     /// Whether the recording has ended, and with it every response.
     pub(crate) ended: bool,
 }
@@ -90,26 +103,55 @@ impl fmt::Debug for Sockets {
 
 impl Sockets {
     /// With `tls`, also probes the TLS libraries of the server.
-    pub(crate) fn start(pids: &[u32], tls: bool) -> Result<Sockets, Unsupported> {
-        let mut program = Program::start(OBJECT, pids)?;
-        let libraries = if tls { tls_libraries(pids) } else { Vec::new() };
-        let libraries = libraries.into_iter().filter(|library| {
-            let probed = TLS_PROBES.map(|(name, function)| program.probe(name, library, function));
-            // Old libraries lack some of the functions.
-            probed.iter().any(Result::is_ok)
-        });
-        let tls = libraries.map(|library| library.display().to_string()).collect();
+    pub(crate) fn start(pids: &[u32], tls: bool) -> Result<Sockets, Error> {
+        let mut sockets =
+            Sockets::plain(pids).map_err(|Unsupported(why)| Error::Sockets { why })?;
+        if tls {
+            sockets.probe(pids);
+            if sockets.tls.is_empty() {
+                let mut why =
+                    "no process of the server maps a libssl with the functions of OpenSSL \
+                               or has them in its program, with their names"
+                        .to_owned();
+                for failed in &sockets.libraries.failed {
+                    why.push_str(&format!("; {failed}"));
+                }
+                return Err(Error::Tls { why });
+            }
+        }
+        Ok(sockets)
+    }
+
+    fn plain(pids: &[u32]) -> Result<Sockets, Unsupported> {
+        let program = Program::start(OBJECT, pids)?;
         Ok(Sockets {
             controls: program.map("controls")?,
             sums: program.map("sums")?,
             delays: program.map("delays")?,
             spreads: program.map("spreads")?,
             program,
-            tls,
+            tls: Vec::new(),
+            libraries: Libraries::default(),
+            tls_read: false,
+            tls_unread: 0,
             epoch: 0,
             before: std::array::from_fn(|_| (vec![0; 2 * CLASSES], vec![0; BUCKETS])),
             ended: false,
         })
+    }
+
+    /// Probes the TLS libraries of processes that were not looked at before.
+    fn probe(&mut self, pids: &[u32]) {
+        for (name, file) in self.libraries.new_in(pids) {
+            // The kernel keeps the file, and a probe needs a path: that of the descriptor.
+            let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            let probed =
+                TLS_PROBES.map(|(program, function)| self.program.probe(program, &path, function));
+            // Old libraries lack some of the functions.
+            if probed.iter().any(Result::is_ok) {
+                self.tls.push(name);
+            }
+        }
     }
 
     /// Begins the next epoch, at a boundary.
@@ -121,6 +163,9 @@ impl Sockets {
     /// Follows the server's processes.
     pub(crate) fn observe(&mut self, pids: &[u32]) {
         self.program.observe(pids);
+        if !self.tls.is_empty() {
+            self.probe(pids);
+        }
     }
 
     /// Places what was counted in the epochs before the current one, and returns what was lost.
@@ -135,9 +180,18 @@ impl Sockets {
         self.take_spreads(clock::wall_ns() - now_ns, spread);
         let unseen = self.program.take_unseen();
         let lost = LOSSES.iter().zip(unseen).filter(|(_, count)| *count > 0);
-        // With a library, the requests are seen there.
-        let lost = lost.filter(|((kind, _), _)| *kind != TLS || self.tls.is_empty());
-        lost.map(|((kind, note), count)| (*kind, count, *note)).collect()
+        let lost = lost.map(|(&(kind, note), count)| (kind, count, note));
+        if self.tls.is_empty() {
+            return lost.collect();
+        }
+        let (tls, mut lost): (Vec<_>, Vec<_>) = lost.partition(|(kind, ..)| *kind == TLS);
+        self.tls_unread += tls.iter().map(|(_, count, _)| count).sum::<u64>();
+        self.tls_read |= unseen[TLS_READ] > 0;
+        // The calls of the library come after the receives, perhaps in a later interval.
+        if self.ended && !self.tls_read && self.tls_unread > 0 {
+            lost.push((TLS, self.tls_unread, TLS_ELSEWHERE));
+        }
+        lost
     }
 
     fn control(&self, sweep_before_ns: u64) {
@@ -180,31 +234,53 @@ impl Sockets {
     }
 }
 
-/// The files that may contain OpenSSL: the libraries that the processes map, each once, or else
-/// their programs.
-fn tls_libraries(pids: &[u32]) -> Vec<PathBuf> {
-    let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
-    for &pid in pids {
-        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let maps = maps::parse(pid, &maps);
-        let libraries = maps.iter().filter(|map| map.file_name().starts_with("libssl"));
-        let libraries: Vec<_> = libraries.collect();
-        if libraries.is_empty() {
-            let program = fs::metadata(format!("/proc/{pid}/exe"));
-            if program.is_ok_and(|program| seen.insert((program.dev(), program.ino()))) {
-                found.push(format!("/proc/{pid}/exe").into());
+/// Files that may contain OpenSSL, each of which is probed once.
+#[derive(Default)]
+struct Libraries {
+    /// By device and inode.
+    seen: BTreeSet<(u64, u64)>,
+    /// Processes whose files have been looked at.
+    looked: BTreeSet<u32>,
+    /// Why a file could not be probed.
+    failed: Vec<String>,
+}
+
+impl Libraries {
+    /// The files of these processes that were not seen before, with their names: the libraries that
+    /// a process maps, or else its program. They are the mapped files themselves, of which the
+    /// names may be those of other files since an upgrade.
+    fn new_in(&mut self, pids: &[u32]) -> Vec<(String, File)> {
+        self.looked.retain(|pid| pids.contains(pid));
+        let mut found = Vec::new();
+        for &pid in pids {
+            if self.looked.insert(pid) {
+                found.extend(self.files_of(pid));
             }
         }
-        for library in libraries {
-            let path = format!("/proc/{pid}/root{}", library.path);
-            let file = fs::metadata(&path);
-            if file.is_ok_and(|file| seen.insert((file.dev(), file.ino()))) {
-                found.push(path.into());
-            }
-        }
+        found.retain(|(_, file)| {
+            file.metadata().is_ok_and(|file| self.seen.insert((file.dev(), file.ino())))
+        });
+        found
     }
-    found
+
+    fn files_of(&mut self, pid: u32) -> Vec<(String, File)> {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut maps = maps::parse(pid, &maps);
+        maps.retain(|map| map.file_name().starts_with("libssl"));
+        if maps.is_empty() {
+            let program = format!("/proc/{pid}/exe");
+            let name = fs::read_link(&program).map(|name| name.display().to_string());
+            return name.ok().zip(File::open(program).ok()).into_iter().collect();
+        }
+        let opened = maps.into_iter().filter_map(|map| match files::open_mapped(&map) {
+            Some(file) => Some((map.path, file)),
+            None => {
+                self.failed.push(format!("{} of process {pid} cannot be opened", map.path));
+                None
+            }
+        });
+        opened.collect()
+    }
 }
 
 /// By how much the sums grew.

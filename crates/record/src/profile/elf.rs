@@ -36,6 +36,8 @@ pub(crate) struct Elf {
     pub(crate) text: Option<Range<u64>>,
     pub(crate) eh_frame: Option<Section>,
     pub(crate) eh_frame_hdr: Option<Section>,
+    /// The table of procedures of a program in Go.
+    pub(crate) go_table: Option<Section>,
     /// Whether it has its full symbol table.
     pub(crate) symbols: bool,
     pub(crate) build_id: Option<Vec<u8>>,
@@ -115,6 +117,8 @@ impl Elf {
             b".text" => self.text = Some(addresses),
             b".eh_frame" => self.eh_frame = section(),
             b".eh_frame_hdr" => self.eh_frame_hdr = section(),
+            // The second name is that of position-independent programs.
+            b".gopclntab" | b".data.rel.ro.gopclntab" => self.go_table = section(),
             b".note.gnu.build-id" => self.build_id = build_id(&content(bytes, header)?),
             b".gnu_debuglink" => {
                 let link = content(bytes, header)?;

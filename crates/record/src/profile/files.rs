@@ -4,7 +4,7 @@
 //! it: by `/proc/PID/map_files`, which leads to the exact file even if it was deleted or is in a
 //! container, otherwise by `/proc/PID/root`. Names come from its symbol table; from the table of
 //! its debug file (by build id or debug link) if it was stripped; otherwise from its dynamic
-//! symbols.
+//! symbols. A program in Go has its own table, which stripping leaves.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,6 +17,7 @@ use blazesym::symbolize::source::{Elf as ElfSource, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 
 use super::elf::Elf;
+use super::go::GoNames;
 use super::records::Map;
 
 /// Directory of debug files.
@@ -59,6 +60,7 @@ enum Content {
 #[derive(Debug)]
 struct Opened {
     elf: Elf,
+    go: Option<GoNames>,
     /// Files with names, for the symbolizer to open.
     symbols: Vec<PathBuf>,
     /// Keeps the descriptor open that the paths lead through.
@@ -128,6 +130,9 @@ impl Files {
     /// The procedure at an address as stated by the file. Call [`Files::elf`] first.
     pub(crate) fn symbol(&self, id: FileId, address: u64) -> Option<String> {
         let Content::Elf(opened) = &self.files[id].content else { return None };
+        if let Some(name) = opened.go.as_ref().and_then(|names| names.at(address)) {
+            return Some(name);
+        }
         opened.symbols.iter().find_map(|path| {
             let mut source = ElfSource::new(path);
             source.debug_syms = false;
@@ -149,9 +154,9 @@ pub(crate) fn name_at(
 }
 
 fn open(map: &Map, path: &str) -> Option<Opened> {
-    let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map, path)? };
+    let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map)? };
     let length = file.metadata().ok()?.len();
-    let elf = Elf::read(&|offset, count| {
+    let mut elf = Elf::read(&|offset, count| {
         // Nothing is allocated for bytes that do not exist.
         if offset.checked_add(count as u64)? > length {
             return None;
@@ -166,17 +171,25 @@ fn open(map: &Map, path: &str) -> Option<Opened> {
     }
     // The path may lead to another file later; the descriptor does not.
     symbols.push(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
-    Some(Opened { elf, symbols, _file: file })
+    let text = elf.text.as_ref().map(|text| text.start);
+    let go = elf.go_table.take().zip(text).and_then(|(table, text)| GoNames::read(&table, text));
+    Some(Opened { elf, go, symbols, _file: file })
 }
 
-fn open_mapped(map: &Map, path: &str) -> Option<File> {
-    let Map { pid, start, end, .. } = map;
+/// The file that a process maps, also if another one has its name now or none has.
+pub(crate) fn open_mapped(map: &Map) -> Option<File> {
+    let Map { pid, start, end, path, .. } = map;
     let exact = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    if let Some(file) = File::open(exact).ok().filter(is_regular) {
+        return Some(file);
+    }
     let inside = format!("/proc/{pid}/root{path}");
-    [exact.as_str(), inside.as_str(), path].iter().find_map(|path| {
-        let file = File::open(path).ok()?;
-        file.metadata().ok()?.is_file().then_some(file)
-    })
+    let mut named = [inside.as_str(), path].into_iter().filter_map(|path| File::open(path).ok());
+    named.find(is_regular)
+}
+
+fn is_regular(file: &File) -> bool {
+    file.metadata().is_ok_and(|file| file.is_file())
 }
 
 /// The file with the symbols stripped from this one, if it is installed (GDB's manual, "Separate

@@ -21,6 +21,7 @@ mod counted;
 mod elf;
 pub(crate) mod event;
 pub(crate) mod files;
+mod go;
 mod jit;
 pub(crate) mod maps;
 mod names;
