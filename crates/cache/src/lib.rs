@@ -79,6 +79,8 @@ pub struct Cache {
     pub doubts: Doubts,
     /// The store on disk.
     pub disk: Option<Disk>,
+    /// A store on disk is configured. Perhaps it could not be opened.
+    wants_disk: bool,
     /// The state of a handover to another process.
     pub handover: Handover,
     /// The sweep that removes purged entries.
@@ -141,6 +143,7 @@ impl Cache {
             store,
             purges,
             disk: disk.map(|disk| Disk::new(disk, workers)),
+            wants_disk: config.disk.is_some(),
             handover: Handover::default(),
             sweeping: Sweeping::default(),
             doubts: Doubts::new(hasher.clone()),

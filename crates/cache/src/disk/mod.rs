@@ -275,16 +275,21 @@ impl Cache {
         }
     }
 
-    /// The figures of the disk, for `/metrics`: none without a disk. A zero would say that the disk
-    /// has failed.
+    /// The figures of the disk, for `/metrics`: zeros if it could not be opened, and none if none is
+    /// configured. A zero says that the disk has failed.
     pub fn disk_figures(&self) -> Vec<(Described, u64)> {
-        let Some(disk) = &self.disk else { return Vec::new() };
-        let store = disk.present();
-        let on = u64::from(self.disk().is_some() && store.trouble().is_none());
-        let (index, waiting) = (store.index_bytes() as u64, store.buffered_bytes() as u64);
-        let zero_copy = u64::from(store.zero_copy_unavailable().is_none());
-        let gauges = [on, store.len() as u64, index, waiting, zero_copy];
-        let counted = store.counters().list().into_iter().map(|(_, _, value)| value);
+        let (gauges, counters) = match &self.disk {
+            None if !self.wants_disk => return Vec::new(),
+            None => ([0; 5], DiskCounters::default()),
+            Some(disk) => {
+                let store = disk.present();
+                let on = u64::from(self.disk().is_some() && store.trouble().is_none());
+                let (index, waiting) = (store.index_bytes() as u64, store.buffered_bytes() as u64);
+                let zero_copy = u64::from(store.zero_copy_unavailable().is_none());
+                ([on, store.len() as u64, index, waiting, zero_copy], store.counters())
+            }
+        };
+        let counted = counters.list().into_iter().map(|(_, _, value)| value);
         metrics().zip(gauges.into_iter().chain(counted)).collect()
     }
 }
