@@ -141,7 +141,7 @@ const NS_PER_MS: i64 = 1_000_000;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Longest accepted life: a request of more than ten years is noise.
-const ELAPSED_MS_MAX: i64 = 10 * 366 * 86_400_000;
+pub(crate) const ELAPSED_MS_MAX: i64 = 10 * 366 * 86_400_000;
 
 /// Latest accepted time, in seconds since the epoch: the year 2200.
 const SECONDS_MAX: i64 = 7_258_118_400;

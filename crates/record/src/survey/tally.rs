@@ -96,7 +96,8 @@ impl Tally {
         class.1 += request.bytes;
         self.bins.count(request.stamp_ns.div_euclid(NS_PER_S));
         if let Some(us) = request.elapsed_us {
-            self.latency_us.saturating_record(us);
+            // `saturating_record` would not let it grow.
+            self.latency_us.record(us).expect("a histogram grows to any life that is believed");
         }
     }
 
@@ -305,6 +306,33 @@ impl Hasher for Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The histogram did not grow, so every latency above 1 ms was shown as 1 ms.
+    #[test]
+    fn latencies_of_any_length_keep_their_value() {
+        let format = Format::from(crate::logs::LogFormat::Squid);
+        let mut tally = Tally::default();
+        let longest_ms = crate::logs::ELAPSED_MS_MAX;
+        let lives_ms = [0, 1, 5, 20, 100, 1_000, 60_000, 3_600_000, 86_400_000, longest_ms];
+        for (at, ms) in lives_ms.iter().enumerate() {
+            // Thread by thread: merging two histograms must not cut either.
+            let mut one = Tally::default();
+            let text =
+                format!("1796000000.00{at} {ms:6} c TCP_MISS/200 5 GET http://a/ - H/- t/h\n");
+            one.lines_of(text.as_bytes(), 0, Some(&format));
+            tally.add(one);
+        }
+        let survey = tally.survey(1);
+        let latency = survey.latency.expect("every line has one");
+        assert_eq!((latency.count, survey.requests, survey.bad), (10, 10, 0));
+        for (quantile, us) in [
+            (latency.p50_us, 100_000u64),
+            (latency.p90_us, 86_400_000_000),
+            (latency.max_us, longest_ms as u64 * 1000),
+        ] {
+            assert!(quantile.abs_diff(us) as f64 <= 0.001 * us as f64, "{quantile} for {us}");
+        }
+    }
 
     #[test]
     fn bins_become_coarser_and_lose_nothing() {
