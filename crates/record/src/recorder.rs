@@ -560,7 +560,8 @@ impl Recorder {
 
     fn note_log(&mut self, polled: Polled) {
         let format = self.requests.as_ref().and_then(Requests::format);
-        for (kind, count, note) in polled.losses(format) {
+        let advice = self.requests.as_ref().and_then(Requests::advice);
+        for (kind, count, note) in polled.losses(format, advice) {
             self.lose(kind, count, &note);
         }
         let ahead = self.requests.as_ref().map_or(0, |requests| requests.spread.outside().ahead);
@@ -698,6 +699,7 @@ impl Recorder {
             notes
                 .push("the probes of --tls cost CPU time, which counts as the server's".to_owned());
         }
+        notes.extend(requests.causes());
         self.manifest.log_format = requests.format().map(|format| format.to_string());
         let log = requests.capabilities();
         for line in requests.samples() {

@@ -8,10 +8,11 @@ use std::time::Duration;
 use trial::{Capability, LatencySource};
 
 use crate::bpf::Sockets;
+use crate::clock;
 use crate::counter::{Counter, Growth, MetricUrl, Scraper};
 use crate::error::{Error, Unsupported};
 use crate::host;
-use crate::logs::{Format, FormatChoice, Stamps};
+use crate::logs::{Format, FormatChoice, Line, Stamps, advice};
 use crate::redact;
 use crate::spread::Spread;
 use crate::tail::Tail;
@@ -22,6 +23,9 @@ const BAD_SHARE_MAX: f64 = 0.01;
 /// A counter may be unwatched for this fraction of an interval.
 const UNWATCHED_SHARE_MAX: f64 = 0.02;
 
+/// Stamps may differ from our clock by this much, ns, before that is named.
+const OFF_NS_MAX: i64 = 10 * 60 * 1_000_000_000;
+
 /// Bad lines that are kept as samples.
 const SAMPLES_MAX: usize = 3;
 
@@ -31,11 +35,13 @@ pub(crate) const NO_ROOM: &str = "sockets: no room for a connection";
 /// How many periods of a counter's growth are remembered until their intervals are written.
 const GROWTHS_MAX: usize = 64;
 
-/// Lines of a log: `lines == understood + bad`.
+/// Lines of a log: `lines == understood + others + bad`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) lines: u64,
     pub(crate) understood: u64,
+    /// Blank lines, comments and events: no requests.
+    pub(crate) others: u64,
     pub(crate) bad: u64,
 }
 
@@ -68,12 +74,15 @@ impl Polled {
     }
 
     /// The losses: kind, count, and a note.
-    pub(crate) fn losses(&self, format: Option<&Format>) -> Vec<(&'static str, u64, String)> {
+    pub(crate) fn losses(
+        &self,
+        format: Option<&Format>,
+        advice: Option<&str>,
+    ) -> Vec<(&'static str, u64, String)> {
+        let advice = advice.unwrap_or_default();
         let why = match format {
-            Some(format) => format!("not in the {format} format, or truncated"),
-            None => "no line was; known formats are squid, haproxy, combined, clf, json; for any \
-                     other, give its format string"
-                .to_owned(),
+            Some(format) => format!("not in the {format} format, or cut; {advice}"),
+            None => format!("no line was; {advice}"),
         };
         let failed = self.why.clone().unwrap_or_default();
         let unseen = self.unseen.iter().map(|&(kind, count, note)| (kind, count, note.to_owned()));
@@ -102,7 +111,7 @@ pub(crate) struct Requests {
 
 #[derive(Debug)]
 enum Source {
-    Log { tail: Tail, reader: Box<LineReader> },
+    Log { tail: Tail, reader: Box<LineReader>, path: String },
     Counter(Watch),
     Sockets(Box<Sockets>),
 }
@@ -126,7 +135,8 @@ impl Requests {
         if reader.format.is_none() {
             tail.glance(&mut |line| reader.detect(line)).map_err(failed)?;
         }
-        Ok(Requests::of(Source::Log { tail, reader: Box::new(reader) }))
+        let path = if redact { "the log".to_owned() } else { path.display().to_string() };
+        Ok(Requests::of(Source::Log { tail, reader: Box::new(reader), path }))
     }
 
     /// Watches a counter, which must already exist.
@@ -240,6 +250,46 @@ impl Requests {
         }
     }
 
+    /// What the first line is that was not understood, and what to do.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        match &self.source {
+            Source::Log { reader, .. } => reader.advice.as_deref(),
+            Source::Counter(_) | Source::Sockets(_) => None,
+        }
+    }
+
+    /// Why there are no requests, or why they are in no interval, if the log shows that.
+    pub(crate) fn causes(&self) -> Vec<String> {
+        let Source::Log { reader, path, .. } = &self.source else { return Vec::new() };
+        let mut causes = Vec::new();
+        if self.total.lines == 0 {
+            causes.push(format!(
+                "nothing was written to {path} while this recorded: nothing was requested, or the \
+                 server logs elsewhere (see its open files: ls -l /proc/PID/fd), or it keeps lines \
+                 back in a buffer"
+            ));
+        } else if self.total.understood == 0 {
+            let why = reader.advice.as_deref();
+            let why = why.unwrap_or("all lines are blank, comments or events of another kind");
+            causes.push(format!("no line of {path} is a request: {why}"));
+        }
+        if let Some(off_ns) = reader.off_ns.filter(|off_ns| off_ns.abs() > OFF_NS_MAX) {
+            causes.push(format!(
+                "the stamps of {path} are {} {} this machine's clock: {}. Their requests are in no \
+                 interval",
+                clock::length(off_ns),
+                if off_ns < 0 { "before" } else { "after" },
+                if clock::is_of_zones(off_ns) {
+                    "the server is in another time zone than its stamps say or, if they have no \
+                     zone, than this recorder. Run plimsoll record with TZ set to the server's zone"
+                } else {
+                    "the server's clock is wrong, or it writes its log late"
+                }
+            ));
+        }
+        causes
+    }
+
     /// Whether an interval that is about to be written was watched: a counter must have been
     /// scraped successfully at both of its ends. A log is judged poll by poll.
     pub(crate) fn watched(&self, start_ns: i64, length_ns: i64) -> bool {
@@ -258,7 +308,7 @@ impl Requests {
     pub(crate) fn poll(&mut self) -> Polled {
         let spread = &mut self.spread;
         let polled = match &mut self.source {
-            Source::Log { tail, reader } => poll_log(tail, reader, spread),
+            Source::Log { tail, reader, .. } => poll_log(tail, reader, spread),
             Source::Counter(watch) => watch.poll(spread),
             Source::Sockets(sockets) => {
                 Polled { unseen: sockets.poll(spread), ..Polled::default() }
@@ -266,6 +316,7 @@ impl Requests {
         };
         self.total.lines += polled.counts.lines;
         self.total.understood += polled.counts.understood;
+        self.total.others += polled.counts.others;
         self.total.bad += polled.counts.bad;
         polled
     }
@@ -276,6 +327,12 @@ fn poll_log(tail: &mut Tail, reader: &mut LineReader, spread: &mut Spread) -> Po
     let happened = tail.poll(&mut |line| reader.take(line, spread, &mut counts));
     counts.lines += happened.broken_lines;
     counts.bad += happened.broken_lines;
+    if let Some(end_ns) = reader.last_end_ns.take() {
+        // A log is written soon after the end, so the smallest difference is that of the clocks.
+        let off_ns = end_ns - clock::wall_ns();
+        let smaller = |known: &i64| known.abs() <= off_ns.abs();
+        reader.off_ns = reader.off_ns.filter(smaller).or(Some(off_ns));
+    }
     Polled {
         counts,
         rotations: happened.rotations,
@@ -316,12 +373,27 @@ struct LineReader {
     stamps: Stamps,
     redact: bool,
     samples: Vec<String>,
+    /// What the first bad line is, and what to do.
+    advice: Option<String>,
+    /// The end of the last request since the last poll.
+    last_end_ns: Option<i64>,
+    /// The smallest difference between a stamp and the clock when it was read.
+    off_ns: Option<i64>,
 }
 
 impl LineReader {
     fn new(choice: FormatChoice, redact: bool) -> LineReader {
         let format = choice.format();
-        LineReader { choice, format, stamps: Stamps::default(), redact, samples: Vec::new() }
+        LineReader {
+            choice,
+            format,
+            stamps: Stamps::default(),
+            redact,
+            samples: Vec::new(),
+            advice: None,
+            last_end_ns: None,
+            off_ns: None,
+        }
     }
 
     fn detect(&mut self, line: &[u8]) {
@@ -333,14 +405,22 @@ impl LineReader {
     fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
         self.detect(line);
         counts.lines += 1;
-        let format = self.format.as_ref();
-        match format.and_then(|format| format.parse(line, &mut self.stamps)) {
-            Some(request) => {
+        let read = match &self.format {
+            Some(format) => format.read(line, &mut self.stamps),
+            None if line.trim_ascii().is_empty() => Line::Blank,
+            None => Line::Bad,
+        };
+        match read {
+            Line::Request(request) => {
                 counts.understood += 1;
+                self.last_end_ns = Some(request.end_ns);
                 spread.place(request);
             }
-            None => {
+            Line::Blank | Line::Event => counts.others += 1,
+            Line::Bad => {
                 counts.bad += 1;
+                self.advice
+                    .get_or_insert_with(|| advice(line).replace("--format ", "--log-format "));
                 if self.samples.len() < SAMPLES_MAX {
                     self.samples.push(redact::sample(line, self.redact));
                 }
@@ -373,7 +453,7 @@ mod tests {
         assert_eq!(requests.format(), None);
         fs::write(&path, format!("notice\nanother\n{SQUID}{SQUID}")).unwrap();
         let polled = requests.poll();
-        assert_eq!(polled.counts, Counts { lines: 3, understood: 2, bad: 1 });
+        assert_eq!(polled.counts, Counts { lines: 3, understood: 2, others: 0, bad: 1 });
         assert_eq!(requests.format(), Some(&LogFormat::Squid.into()));
         assert!(!polled.sound(), "a third of the lines was not understood");
     }
@@ -412,7 +492,7 @@ mod tests {
             fs::write(&path, &bytes).unwrap();
             let counts = requests.poll().counts;
             prop_assert_eq!(counts.lines, newlines);
-            prop_assert_eq!(counts.lines, counts.understood + counts.bad);
+            prop_assert_eq!(counts.lines, counts.understood + counts.others + counts.bad);
             prop_assert_eq!(requests.total, counts);
         }
     }

@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use trial::Histogram;
 
 use super::{Bin, ClassCount, Latency, SHOWN_MAX, Survey};
-use crate::logs::{Class, Format, Stamps};
+use crate::logs::{Class, Format, Line, Request, Stamps};
 use crate::tail::LINE_BYTES_MAX;
 
 /// Most time bins kept. If a log has more, they become coarser. At 16 bytes each, plus the table's
@@ -19,6 +19,9 @@ const REPORTED_MAX: i64 = 1500;
 /// Widths of bins, s. The last one is enough for any accepted time.
 const WIDTHS_S: [i64; 4] = [1, 60, 3600, 86_400];
 
+/// Lengths at which syslog and servers cut lines.
+const CUTS: [usize; 6] = [480, 1024, 2048, 4096, 8192, 16_384];
+
 /// Bytes kept of a bad line.
 const SHOWN_BYTES_MAX: usize = 512;
 
@@ -29,8 +32,14 @@ const _: () = assert!(250 * 366 < BINS_MAX);
 
 /// The counts of some lines.
 pub(super) struct Tally {
+    /// Lines: `lines == requests + bad + blank + events`.
     pub(super) lines: u64,
+    requests: u64,
     pub(super) bad: u64,
+    blank: u64,
+    events: u64,
+    /// Bad lines by those lengths at which servers and syslog cut.
+    cut_lines: [u64; CUTS.len()],
     pub(super) text_bytes: u64,
     /// Whether the text ended in the middle of a line.
     pub(super) cut: bool,
@@ -41,6 +50,9 @@ pub(super) struct Tally {
     classes: Box<[(u64, u64)]>,
     bins: Bins,
     latency_us: Histogram<u64>,
+    /// Whether some latency is no whole number of ms, or of s.
+    below_ms: bool,
+    below_s: bool,
     stamps: Stamps,
 }
 
@@ -48,7 +60,11 @@ impl Default for Tally {
     fn default() -> Tally {
         Tally {
             lines: 0,
+            requests: 0,
             bad: 0,
+            blank: 0,
+            events: 0,
+            cut_lines: [0; CUTS.len()],
             text_bytes: 0,
             cut: false,
             shown: Vec::new(),
@@ -57,6 +73,8 @@ impl Default for Tally {
             classes: vec![(0, 0); Class::COUNT].into(),
             bins: Bins::default(),
             latency_us: Histogram::new(3).expect("three significant digits are allowed"),
+            below_ms: false,
+            below_s: false,
             stamps: Stamps::default(),
         }
     }
@@ -79,16 +97,21 @@ impl Tally {
     fn line(&mut self, line: &[u8], offset: u64, format: Option<&Format>) {
         self.lines += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let request = format
-            .filter(|_| line.len() <= LINE_BYTES_MAX)
-            .and_then(|format| format.parse(line, &mut self.stamps));
-        let Some(request) = request else {
-            self.bad += 1;
-            if self.shown.len() < SHOWN_MAX {
-                self.shown.push((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
-            }
-            return;
+        let read = match format {
+            Some(format) if line.len() <= LINE_BYTES_MAX => format.read(line, &mut self.stamps),
+            None if line.trim_ascii().is_empty() => Line::Blank,
+            _ => Line::Bad,
         };
+        match read {
+            Line::Request(request) => self.request(&request),
+            Line::Blank => self.blank += 1,
+            Line::Event => self.events += 1,
+            Line::Bad => self.bad_line(line, offset),
+        }
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.requests += 1;
         self.first_ns = self.first_ns.min(request.stamp_ns);
         self.last_ns = self.last_ns.max(request.stamp_ns);
         let class = &mut self.classes[request.class.index()];
@@ -98,7 +121,28 @@ impl Tally {
         if let Some(us) = request.elapsed_us {
             // `saturating_record` would not let it grow.
             self.latency_us.record(us).expect("a histogram grows to any life that is believed");
+            self.below_ms |= us % 1000 != 0;
+            self.below_s |= us % 1_000_000 != 0;
         }
+    }
+
+    #[cold]
+    fn bad_line(&mut self, line: &[u8], offset: u64) {
+        self.bad += 1;
+        // With or without the newline.
+        let cut = CUTS.iter().position(|&cut| line.len() == cut || line.len() + 1 == cut);
+        if let Some(cut) = cut {
+            self.cut_lines[cut] += 1;
+        }
+        if self.shown.len() < SHOWN_MAX {
+            self.shown.push((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
+        }
+    }
+
+    /// The length at which most of the bad lines were cut, and their number.
+    pub(super) fn cut_at(&self) -> Option<(usize, u64)> {
+        let most = CUTS.into_iter().zip(self.cut_lines).max_by_key(|&(_, lines)| lines);
+        most.filter(|&(_, lines)| lines > 0 && 2 * lines >= self.bad)
     }
 
     pub(super) fn first_ns(&self) -> Option<i64> {
@@ -112,7 +156,13 @@ impl Tally {
     /// Merges the counts of another thread or another file.
     pub(super) fn add(&mut self, other: Tally) {
         self.lines += other.lines;
+        self.requests += other.requests;
         self.bad += other.bad;
+        self.blank += other.blank;
+        self.events += other.events;
+        self.cut_lines.iter_mut().zip(other.cut_lines).for_each(|(mine, more)| *mine += more);
+        self.below_ms |= other.below_ms;
+        self.below_s |= other.below_s;
         self.text_bytes += other.text_bytes;
         self.cut |= other.cut;
         self.shown.extend(other.shown);
@@ -131,7 +181,8 @@ impl Tally {
     /// The survey, without the parts that depend on the files.
     pub(super) fn survey(self, grain_ns: i64) -> Survey {
         let (first_ns, last_ns) = (self.first_ns(), self.last_ns());
-        let requests = self.lines - self.bad;
+        let requests = self.requests;
+        assert_eq!(self.lines, requests + self.bad + self.blank + self.events, "each line is one");
         let span_ns = first_ns.zip(last_ns).map(|(first, last)| last - first + grain_ns);
         let mut classes: Vec<_> =
             self.classes.iter().enumerate().filter(|(_, c)| c.0 > 0).collect();
@@ -143,6 +194,8 @@ impl Tally {
             lines: self.lines,
             requests,
             bad: self.bad,
+            blank: self.blank,
+            events: self.events,
             first_ns,
             last_ns,
             mean_rate: span_ns.map(|ns| requests as f64 / (ns.max(1) as f64 / 1e9)),
@@ -151,7 +204,7 @@ impl Tally {
             bins,
             bin_width_s,
             bytes,
-            latency: latency(&self.latency_us),
+            latency: latency(&self.latency_us, self.below_ms, self.below_s),
             classes: classes.into_iter().map(|(index, counts)| class(index, *counts)).collect(),
             text_bytes: self.text_bytes,
             ..Survey::default()
@@ -171,8 +224,16 @@ fn class(index: usize, (requests, bytes): (u64, u64)) -> ClassCount {
     }
 }
 
-fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
+/// A format in whole milliseconds writes 0 for anything shorter. Whole seconds are only believed to
+/// be the grain if there are some.
+fn latency(histogram: &Histogram<u64>, below_ms: bool, below_s: bool) -> Option<Latency> {
+    let grain_us = match (below_ms, below_s) {
+        (true, _) => 1,
+        (false, false) if histogram.max() > 0 => 1_000_000,
+        (false, _) => 1000,
+    };
     (!histogram.is_empty()).then(|| Latency {
+        grain_us,
         count: histogram.len(),
         mean_us: histogram.mean(),
         p50_us: histogram.value_at_quantile(0.5),

@@ -1,0 +1,93 @@
+//! What is wrong with a log, in sentences that name the cause and what to do.
+//!
+//! They come before the figures, because they explain them: a log without a request has no figures,
+//! and a log whose stamps are an hour off belongs to no recording.
+
+use super::Survey;
+use super::show::{date, grouped};
+use crate::clock;
+use crate::logs::advice;
+
+/// A greater share of lines that are not understood is named.
+const BAD_SHARE_MAX: f64 = 0.01;
+
+/// A log cannot have stamps that are later than its last change by more than this, ns.
+const AHEAD_NS_MAX: i64 = 10 * 60 * NS_PER_S;
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// The causes, the one that explains most first.
+pub(super) fn of(
+    survey: &Survey,
+    first_bad: Option<&[u8]>,
+    cut_at: Option<(usize, u64)>,
+) -> Vec<String> {
+    let mut causes = Vec::new();
+    causes.extend(no_requests(survey, first_bad));
+    if survey.requests > 0 && survey.bad as f64 > BAD_SHARE_MAX * survey.lines as f64 {
+        causes.extend(bad_lines(survey, first_bad));
+    }
+    causes.extend(cut_at.map(|(bytes, lines)| {
+        format!(
+            "{} of the lines that are not understood are {} bytes long: syslog or the server has \
+             cut them. Allow longer lines (HAProxy: log ... len 8192; rsyslog: $MaxMessageSize 64k)",
+            grouped(lines),
+            grouped(bytes as u64)
+        )
+    }));
+    causes.extend(survey.files.iter().filter_map(|file| {
+        let ahead_ns = file.last_ns? - file.changed_ns?;
+        let last = date(file.last_ns? / NS_PER_S);
+        (ahead_ns > AHEAD_NS_MAX).then(|| {
+            format!(
+                "the last stamp of {}, {last} UTC, is {} after the file was last changed: {}",
+                file.path.display(),
+                clock::length(ahead_ns),
+                if clock::is_of_zones(ahead_ns) {
+                    "its times are in another time zone than they say or, without a zone, than \
+                     this machine's. Run plimsoll logs with TZ set to the server's zone"
+                } else {
+                    "the server's clock was wrong, or the file is a copy with an older date"
+                }
+            )
+        })
+    }));
+    causes
+}
+
+fn no_requests(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
+    if survey.requests > 0 {
+        return None;
+    }
+    Some(match (survey.lines, first_bad) {
+        (0, _) => {
+            "the log is empty: nothing was requested, or the server logs elsewhere".to_owned()
+        }
+        (_, None) => format!(
+            "no line is a request: {} are blank or comments and {} are other events. The access \
+             log of this server may be another file",
+            grouped(survey.blank),
+            grouped(survey.events)
+        ),
+        (_, Some(line)) => format!("no line is a request. {}", first_line(survey, line)),
+    })
+}
+
+fn bad_lines(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
+    let percent = 100.0 * survey.bad as f64 / survey.lines as f64;
+    let first = first_line(survey, first_bad?);
+    Some(format!(
+        "{} lines ({percent:.1} %) are not in the format {} and are missing in all figures. {first}",
+        grouped(survey.bad),
+        survey.format
+    ))
+}
+
+/// The first line that was not understood, and what it is.
+fn first_line(survey: &Survey, line: &[u8]) -> String {
+    let advice = advice(line);
+    match survey.bad_lines.first() {
+        Some(shown) => format!("The first: {} - {advice}", shown.text),
+        None => advice,
+    }
+}
