@@ -407,8 +407,7 @@ impl LineReader {
         counts.lines += 1;
         let read = match &self.format {
             Some(format) => format.read(line, &mut self.stamps),
-            None if line.trim_ascii().is_empty() => Line::Blank,
-            None => Line::Bad,
+            None => Format::read_unknown(line, &mut self.stamps),
         };
         match read {
             Line::Request(request) => {
@@ -416,7 +415,11 @@ impl LineReader {
                 self.last_end_ns = Some(request.end_ns);
                 spread.place(request);
             }
-            Line::Blank | Line::Event => counts.others += 1,
+            Line::Blank => counts.others += 1,
+            Line::Event => {
+                counts.others += 1;
+                self.advise(line);
+            }
             Line::Bad => {
                 counts.bad += 1;
                 self.advice
@@ -426,6 +429,14 @@ impl LineReader {
                 }
             }
         }
+    }
+}
+
+impl LineReader {
+    /// Remembers what the first line is that is no request.
+    fn advise(&mut self, line: &[u8]) {
+        let words = || advice(line).replace("--format ", "--log-format ");
+        self.advice.get_or_insert_with(words);
     }
 }
 

@@ -285,6 +285,16 @@ impl Format {
         }
     }
 
+    /// Reads a line of a log whose format is not known: no request.
+    #[cold]
+    pub(crate) fn read_unknown(line: &[u8], stamps: &mut Stamps) -> Line {
+        match line.first() {
+            _ if is_blank(line) => Line::Blank,
+            Some(b'{') if Keys::default().is_event(line, stamps) => Line::Event,
+            _ => Line::Bad,
+        }
+    }
+
     fn is_event(&self, line: &[u8], stamps: &mut Stamps) -> bool {
         match &self.0 {
             Kind::Json(keys) => keys.is_event(line, stamps),

@@ -77,8 +77,8 @@ fn known(key: &[u8]) -> Option<Meaning> {
         }
         // Kong, and Node's pino-http.
         b"latencies.request" | b"responseTime" | b"response_time_ms" => Meaning::Elapsed(MS as u64),
-        // Traefik.
-        b"Duration" => Meaning::Elapsed(1),
+        // Traefik, and the Elastic Common Schema.
+        b"Duration" | b"event.duration" => Meaning::Elapsed(1),
         b"status"
         | b"status_code"
         | b"statusCode"

@@ -3,7 +3,7 @@
 //! The first line of a log that no format understands is compared with this table. It is a table of
 //! words, not of parsers: a wrong name costs a sentence, not a figure.
 
-use super::{Stamps, haproxy, prefix};
+use super::{Stamps, haproxy, prefix, stamp};
 
 /// What a line looks like, and what to type or to configure.
 type Advice = (&'static str, &'static str);
@@ -44,7 +44,7 @@ fn of_layers(line: &[u8]) -> Advice {
 fn recognise(line: &[u8], stamps: &mut Stamps) -> Option<Advice> {
     let has = |text: &str| memchr::memmem::find(line, text.as_bytes()).is_some();
     let begins = |text: &str| line.starts_with(text.as_bytes());
-    let rows: [(bool, Advice); 19] = [
+    let rows: [(bool, Advice); 20] = [
         (
             line.starts_with(b"\xff\xfe") || line.starts_with(b"\xfe\xff") || utf16(line),
             ("text in UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 FILE | plimsoll logs -"),
@@ -81,6 +81,13 @@ fn recognise(line: &[u8], stamps: &mut Stamps) -> Option<Advice> {
         (
             begins("[{"),
             ("a JSON array", "put each object in one line: jq -c '.[]' FILE | plimsoll logs -"),
+        ),
+        (
+            stamp::has_impossible_date(line),
+            (
+                "a line whose date does not exist",
+                "the clock of the server that wrote it was wrong, or the line is not its own",
+            ),
         ),
         (
             begins("{"),
@@ -190,6 +197,8 @@ mod tests {
             ("{", "several lines", "jq -c"),
             ("[{\"a\":1}]", "array", "jq -c"),
             ("{\"a\":1}", "JSON without", "json:time=KEY"),
+            ("h - - [29/Feb/2027:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5", "date", "clock"),
+            ("{\"time\":\"2027-02-29T10:00:00Z\",\"status\":200}", "date", "clock"),
             (
                 "2026-11-28 10:00:00 W3SVC1 WEB 10.0.0.1 GET / - 80 - 10.0.0.2 c 200 0 0 5",
                 "W3C",

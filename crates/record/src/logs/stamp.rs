@@ -208,6 +208,24 @@ fn valid((year, month, day): Date, (hour, minute, second): Time) -> bool {
         && second <= 60
 }
 
+/// Whether a line has something like a date that does not exist: `29/Feb/2027`, `2027-02-29`.
+pub(super) fn has_impossible_date(line: &[u8]) -> bool {
+    let impossible = |year: &[u8], month: Option<u32>, day: &[u8]| {
+        let year = super::digits(year).filter(|year| (1970..=2200).contains(year));
+        let date = year.zip(month).zip(two(day));
+        date.is_some_and(|((year, month), day)| !valid((year as i32, month, day), (0, 0, 0)))
+    };
+    line.windows(11).any(|w| match w {
+        [d1, d2, b'/', m1, m2, m3, b'/', year @ ..] => {
+            impossible(year, month(&[*m1, *m2, *m3]), &[*d1, *d2])
+        }
+        [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T'] => {
+            impossible(&[*y1, *y2, *y3, *y4], two(&[*m1, *m2]), &[*d1, *d2])
+        }
+        _ => false,
+    })
+}
+
 fn days_of_month(year: i32, month: u32) -> u32 {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     match month {

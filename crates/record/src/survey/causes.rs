@@ -3,16 +3,15 @@
 //! They come before the figures, because they explain them: a log without a request has no figures,
 //! and a log whose stamps are an hour off belongs to no recording.
 
-use super::Survey;
 use super::show::{date, grouped};
+use std::path::PathBuf;
+
+use super::{FileSurvey, Survey};
 use crate::clock;
 use crate::logs::advice;
 
 /// A greater share of lines that are not understood is named.
 const BAD_SHARE_MAX: f64 = 0.01;
-
-/// A log cannot have stamps that are later than its last change by more than this, ns.
-const AHEAD_NS_MAX: i64 = 10 * 60 * NS_PER_S;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
@@ -20,10 +19,12 @@ const NS_PER_S: i64 = 1_000_000_000;
 pub(super) fn of(
     survey: &Survey,
     first_bad: Option<&[u8]>,
+    first_event: Option<&[u8]>,
     cut_at: Option<(usize, u64)>,
+    archives: &[PathBuf],
 ) -> Vec<String> {
     let mut causes = Vec::new();
-    causes.extend(no_requests(survey, first_bad));
+    causes.extend(no_requests(survey, first_bad.or(first_event)));
     if survey.requests > 0 && survey.bad as f64 > BAD_SHARE_MAX * survey.lines as f64 {
         causes.extend(bad_lines(survey, first_bad));
     }
@@ -35,24 +36,30 @@ pub(super) fn of(
             grouped(bytes as u64)
         )
     }));
-    causes.extend(survey.files.iter().filter_map(|file| {
-        let ahead_ns = file.last_ns? - file.changed_ns?;
-        let last = date(file.last_ns? / NS_PER_S);
-        (ahead_ns > AHEAD_NS_MAX).then(|| {
-            format!(
-                "the last stamp of {}, {last} UTC, is {} after the file was last changed: {}",
-                file.path.display(),
-                clock::length(ahead_ns),
-                if clock::is_of_zones(ahead_ns) {
-                    "its times are in another time zone than they say or, without a zone, than \
-                     this machine's. Run plimsoll logs with TZ set to the server's zone"
-                } else {
-                    "the server's clock was wrong, or the file is a copy with an older date"
-                }
-            )
-        })
+    causes.extend(archives.iter().map(|path| {
+        let file = path.display();
+        format!(
+            "{file} is a tar archive: read the files in it with tar -xOf FILE | plimsoll logs -"
+        )
     }));
+    causes.extend(survey.files.iter().filter_map(zone));
     causes
+}
+
+/// A log cannot have stamps that are later than its last change. If the difference is one of time
+/// zones, that is the cause. If the stamps are earlier, the log may have been quiet.
+fn zone(file: &FileSurvey) -> Option<String> {
+    let ahead_ns = file.last_ns? - file.changed_ns?;
+    (ahead_ns > 0 && clock::is_of_zones(ahead_ns)).then(|| {
+        format!(
+            "the last stamp of {}, {} UTC, is {} after the file was last changed: its times are in \
+             another time zone than they say or, without a zone, than this machine's. Run \
+             plimsoll logs with TZ set to the server's zone",
+            file.path.display(),
+            date(file.last_ns.unwrap_or(0) / NS_PER_S),
+            clock::length(ahead_ns)
+        )
+    })
 }
 
 fn no_requests(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
@@ -63,12 +70,9 @@ fn no_requests(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
         (0, _) => {
             "the log is empty: nothing was requested, or the server logs elsewhere".to_owned()
         }
-        (_, None) => format!(
-            "no line is a request: {} are blank or comments and {} are other events. The access \
-             log of this server may be another file",
-            grouped(survey.blank),
-            grouped(survey.events)
-        ),
+        (_, None) => "no line is a request: all are blank or comments. The access log of this \
+                      server may be another file"
+            .to_owned(),
         (_, Some(line)) => format!("no line is a request. {}", first_line(survey, line)),
     })
 }
@@ -87,7 +91,7 @@ fn bad_lines(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
 fn first_line(survey: &Survey, line: &[u8]) -> String {
     let advice = advice(line);
     match survey.bad_lines.first() {
-        Some(shown) => format!("The first: {} - {advice}", shown.text),
-        None => advice,
+        Some(shown) => format!("The first that is not understood: {} - {advice}", shown.text),
+        None => format!("They are events: {advice}"),
     }
 }

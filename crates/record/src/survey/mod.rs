@@ -196,12 +196,16 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     let mut all = Tally::default();
     let mut files = Vec::new();
     let mut bad_lines = Vec::new();
-    let mut first_bad = None;
+    let (mut first_bad, mut first_event, mut archives) = (None, None, Vec::new());
     for head in heads {
         let path = head.source.path.clone();
         let failed = |source| Error::Log { path: path.clone(), source };
         let format = head.format.as_ref().or(fallback.as_ref());
         let changed_ns = head.source.changed_ns;
+        // The header of a file in a tar archive.
+        if head.source.head.get(257..262) == Some(b"ustar") {
+            archives.push(path.clone());
+        }
         let read = head.source.read(format, threads).map_err(failed)?;
         let tally = read.tally;
         for (offset, line) in &tally.shown {
@@ -209,6 +213,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
             bad_lines.push(BadLine { path: path.clone(), offset: *offset, text });
             first_bad.get_or_insert_with(|| line.clone());
         }
+        first_event = first_event.or_else(|| tally.event.clone().map(|(_, line)| line));
         files.push(FileSurvey {
             path,
             packed: read.packed.name(),
@@ -231,7 +236,8 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
         format.map_or_else(|| "no line was understood by any format".to_owned(), Format::declares);
     survey.files = files;
     survey.bad_lines = bad_lines;
-    survey.causes = causes::of(&survey, first_bad.as_deref(), cut_at);
+    survey.causes =
+        causes::of(&survey, first_bad.as_deref(), first_event.as_deref(), cut_at, &archives);
     survey.took_s = begun.elapsed().as_secs_f64();
     Ok(survey)
 }

@@ -45,6 +45,8 @@ pub(super) struct Tally {
     pub(super) cut: bool,
     /// The first bad lines, with their offsets.
     pub(super) shown: Vec<(u64, Vec<u8>)>,
+    /// The first event, with its offset.
+    pub(super) event: Option<(u64, Vec<u8>)>,
     first_ns: i64,
     last_ns: i64,
     classes: Box<[(u64, u64)]>,
@@ -68,6 +70,7 @@ impl Default for Tally {
             text_bytes: 0,
             cut: false,
             shown: Vec::new(),
+            event: None,
             first_ns: i64::MAX,
             last_ns: i64::MIN,
             classes: vec![(0, 0); Class::COUNT].into(),
@@ -98,14 +101,14 @@ impl Tally {
         self.lines += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let read = match format {
-            Some(format) if line.len() <= LINE_BYTES_MAX => format.read(line, &mut self.stamps),
-            None if line.trim_ascii().is_empty() => Line::Blank,
-            _ => Line::Bad,
+            _ if line.len() > LINE_BYTES_MAX => Line::Bad,
+            Some(format) => format.read(line, &mut self.stamps),
+            None => Format::read_unknown(line, &mut self.stamps),
         };
         match read {
             Line::Request(request) => self.request(&request),
             Line::Blank => self.blank += 1,
-            Line::Event => self.events += 1,
+            Line::Event => self.event_line(line, offset),
             Line::Bad => self.bad_line(line, offset),
         }
     }
@@ -139,6 +142,14 @@ impl Tally {
         }
     }
 
+    #[cold]
+    fn event_line(&mut self, line: &[u8], offset: u64) {
+        self.events += 1;
+        if self.event.is_none() {
+            self.event = Some((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
+        }
+    }
+
     /// The length at which most of the bad lines were cut, and their number.
     pub(super) fn cut_at(&self) -> Option<(usize, u64)> {
         let most = CUTS.into_iter().zip(self.cut_lines).max_by_key(|&(_, lines)| lines);
@@ -168,6 +179,7 @@ impl Tally {
         self.shown.extend(other.shown);
         self.shown.sort();
         self.shown.truncate(SHOWN_MAX);
+        self.event = self.event.take().into_iter().chain(other.event).min();
         self.first_ns = self.first_ns.min(other.first_ns);
         self.last_ns = self.last_ns.max(other.last_ns);
         for (mine, more) in self.classes.iter_mut().zip(&other.classes) {
@@ -184,6 +196,8 @@ impl Tally {
         let requests = self.requests;
         assert_eq!(self.lines, requests + self.bad + self.blank + self.events, "each line is one");
         let span_ns = first_ns.zip(last_ns).map(|(first, last)| last - first + grain_ns);
+        // Within a second there is no rate: it would be that of the clock's grain.
+        let span_ns = span_ns.map(|ns| ns.max(NS_PER_S));
         let mut classes: Vec<_> =
             self.classes.iter().enumerate().filter(|(_, c)| c.0 > 0).collect();
         classes.sort_by_key(|&(index, &(requests, _))| (std::cmp::Reverse(requests), index));
@@ -198,7 +212,7 @@ impl Tally {
             events: self.events,
             first_ns,
             last_ns,
-            mean_rate: span_ns.map(|ns| requests as f64 / (ns.max(1) as f64 / 1e9)),
+            mean_rate: span_ns.map(|ns| requests as f64 / (ns as f64 / 1e9)),
             peak,
             peak_width_s,
             bins,
