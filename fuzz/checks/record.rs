@@ -8,9 +8,11 @@ use crate::logs::{Format, FormatChoice, Line, LogFormat, Request, Stamps, advice
 use crate::{procfs, resources};
 
 /// Target `record_logs`: the bytes as lines of a log, as a format string followed by lines, as a
-/// page of metrics, and as files of /proc.
+/// page of metrics, as an archive, and as files of /proc.
 pub fn record_logs(data: &[u8]) {
     format_strings(data);
+    #[cfg(feature = "survey")]
+    crate::survey::zip::check(data);
     let metric = "http://h/#m_total{a=\"b\"}".parse::<MetricUrl>();
     let series = metric.expect("it is one").read(data);
     assert!(series.values().all(|value| value.is_finite() && *value >= 0.0), "a page of metrics");

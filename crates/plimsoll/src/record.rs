@@ -156,7 +156,10 @@ fn show(
     let capacity = analysis.map(|analysis| &analysis.capacity);
     output::show(json, &Recorded { summary, capacity, shipped }, |_| {
         let facts = analysis.map(|analysis| ::report::brief(analysis, output::width()));
-        format!("{}{summary}\n", facts.unwrap_or_default())
+        // A log without requests explains why there is no capacity.
+        let causes: String =
+            summary.causes.iter().map(|cause| format!("problem: {cause}\n")).collect();
+        format!("{causes}{}{summary}\n", facts.unwrap_or_default())
     })
 }
 

@@ -176,6 +176,10 @@ pub struct Summary {
     pub log_lines_bad: u64,
     /// The log's format, if any line was parsed.
     pub log_format: Option<String>,
+    /// Log lines that are no requests: blank ones, comments and events.
+    pub log_lines_other: u64,
+    /// Why there are no requests, or why they are in no interval. They are notes, too.
+    pub causes: Vec<String>,
     /// What was lost.
     pub losses: Vec<Loss>,
     /// The notes of the manifest.
@@ -202,10 +206,14 @@ impl fmt::Display for Summary {
         } else {
             writeln!(
                 f,
-                "{:.0} requests in {} log lines ({} not understood), format {}",
+                "{:.0} requests in {} log lines ({} not understood{}), format {}",
                 self.requests,
                 self.log_lines,
                 self.log_lines_bad,
+                match self.log_lines_other {
+                    0 => String::new(),
+                    others => format!(", {others} blank or events"),
+                },
                 self.log_format.as_deref().unwrap_or("unknown"),
             )?;
         }
@@ -218,7 +226,8 @@ impl fmt::Display for Summary {
         for loss in &self.losses {
             writeln!(f, "lost: {} x{} ({})", loss.kind, loss.count, loss.note)?;
         }
-        for note in &self.notes {
+        // The causes come first, where a summary is shown.
+        for note in self.notes.iter().filter(|note| !self.causes.contains(note)) {
             writeln!(f, "note: {note}")?;
         }
         write!(f, "{}", self.out.display())
@@ -677,6 +686,8 @@ impl Recorder {
             requests_source: self.requests.as_ref().map(Requests::source_name),
             log_lines: lines.lines,
             log_lines_bad: lines.bad,
+            log_lines_other: lines.others,
+            causes: self.requests.as_ref().map(Requests::causes).unwrap_or_default(),
             log_format: self.manifest.log_format,
             losses: self.all_losses.into_values().collect(),
             notes: self.manifest.notes,

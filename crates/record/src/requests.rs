@@ -135,6 +135,10 @@ impl Requests {
         if reader.format.is_none() {
             tail.glance(&mut |line| reader.detect(line)).map_err(failed)?;
         }
+        if reader.format.is_none() {
+            // The line that names the columns of a W3C log is the first.
+            tail.glance_head(&mut |line| reader.detect(line)).map_err(failed)?;
+        }
         let path = if redact { "the log".to_owned() } else { path.display().to_string() };
         Ok(Requests::of(Source::Log { tail, reader: Box::new(reader), path }))
     }
@@ -467,6 +471,53 @@ mod tests {
         assert_eq!(polled.counts, Counts { lines: 3, understood: 2, others: 0, bad: 1 });
         assert_eq!(requests.format(), Some(&LogFormat::Squid.into()));
         assert!(!polled.sound(), "a third of the lines was not understood");
+    }
+
+    /// A note said "record for longer" for a log that could not have requests.
+    #[test]
+    fn the_cause_of_a_log_without_requests_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("log");
+        let after = |text: &str| {
+            fs::write(&path, "").unwrap();
+            let mut requests = Requests::open(&path, FormatChoice::Auto, false).unwrap();
+            fs::write(&path, text).unwrap();
+            requests.poll();
+            requests.causes()
+        };
+        let line = |second: i64| {
+            format!("{second}.000 1 c TCP_HIT/200 5 GET http://a/ - HIER_NONE/- text/html\n")
+        };
+        let now_s = clock::wall_ns() / 1_000_000_000;
+        for (text, cause) in [
+            (String::new(), "nothing was written to"),
+            ("# a\n".to_owned(), "all lines are blank"),
+            ("INFO:     ::1:5 - \"GET / HTTP/1.1\" 200 OK\n".to_owned(), "uvicorn"),
+            ("{\"time\":5,\"msg\":\"up\"}\n".to_owned(), "--log-format json:time=KEY"),
+            (line(now_s - 3600), "1 h before this machine's clock: the server is in another time"),
+            (line(now_s + 19_800), "5 h 30 min after"),
+            (line(now_s - 40 * 86_400 - 600), "40 days before this machine's clock: the server's"),
+        ] {
+            let causes = after(&text);
+            assert!(causes.len() == 1 && causes[0].contains(cause), "{text}: {causes:?}");
+        }
+        assert_eq!(after(&line(now_s - 5)), [""; 0]);
+        assert_eq!(after(&(line(now_s - 3600) + &line(now_s))), [""; 0], "one late line");
+    }
+
+    #[test]
+    fn the_columns_of_a_long_log_are_found_at_its_head() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("log");
+        let line = "2026-11-28 10:00:00 GET 200 15\n";
+        let head = "#Fields: date time cs-method sc-status time-taken\n";
+        fs::write(&path, format!("{head}{}", line.repeat(9000))).unwrap();
+        let mut requests = Requests::open(&path, FormatChoice::Auto, false).unwrap();
+        assert!(requests.format().is_some_and(|format| format.has_elapsed()));
+        let mut log = fs::File::options().append(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut log, format!("{head}{line}").as_bytes()).unwrap();
+        let counts = requests.poll().counts;
+        assert_eq!(counts, Counts { lines: 2, understood: 1, others: 1, bad: 0 });
     }
 
     #[test]

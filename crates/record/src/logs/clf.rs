@@ -40,9 +40,11 @@ pub(super) fn combined<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Reque
     Some((request, rest))
 }
 
-/// The request of a common line, and what follows its size and a space.
-#[allow(clippy::type_complexity)]
-fn common<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Request, Option<&'l [u8]>)> {
+/// What follows the size and a space, if there is more.
+type Rest<'l> = Option<&'l [u8]>;
+
+/// The request of a common line, and what follows it.
+fn common<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Request, Rest<'l>)> {
     let (stamp, rest) = match stamped(line, stamps) {
         Some((second, rest)) => (Stamp { ns: second * NS_PER_S, grain_ns: NS_PER_S }, rest),
         None => unusually_stamped(line, stamps)?,
@@ -62,7 +64,7 @@ fn common<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Request, Option<&'
 
 /// The status and the size after a request's closing quote. Returns what follows them.
 #[inline]
-fn answer<'l>(rest: &'l [u8], facts: &mut Facts) -> Option<Option<&'l [u8]>> {
+fn answer<'l>(rest: &'l [u8], facts: &mut Facts) -> Option<Rest<'l>> {
     let mut fields = rest.strip_prefix(b" ")?.splitn(3, |&byte| byte == b' ');
     let status = fields.next().filter(|status| status.len() == 3 || *status == b"-")?;
     facts.take_status(status)?;
@@ -72,7 +74,7 @@ fn answer<'l>(rest: &'l [u8], facts: &mut Facts) -> Option<Option<&'l [u8]>> {
 
 /// A request with quotes that are not escaped: it ends at the first quote that an answer follows.
 #[cold]
-fn unescaped<'l>(request: &'l [u8], facts: &mut Facts) -> Option<Option<&'l [u8]>> {
+fn unescaped<'l>(request: &'l [u8], facts: &mut Facts) -> Option<Rest<'l>> {
     memchr::memchr_iter(b'"', request).take(TRIES_MAX).find_map(|end| {
         let rest = answer(&request[end + 1..], facts)?;
         facts.take_request_line(&request[..end]);

@@ -174,8 +174,10 @@ const NAME_BYTES_MAX: usize = 40;
 /// `latency`, whose value must then have it.
 fn elapsed(path: &[u8]) -> Option<Meaning> {
     let name = path.rsplit(|&byte| byte == b'.').next()?;
-    if name.len() > NAME_BYTES_MAX
-        || !matches!(name.first()?.to_ascii_lowercase(), b'd' | b'e' | b'l' | b'r' | b't')
+    // Most keys are decided by their first two letters.
+    let begins = [name.first()?.to_ascii_lowercase(), *name.get(1)?];
+    if !matches!(&begins, b"el" | b"du" | b"la" | b"to" | b"re" | b"ti")
+        || name.len() > NAME_BYTES_MAX
     {
         return None;
     }
@@ -199,20 +201,39 @@ fn elapsed(path: &[u8]) -> Option<Meaning> {
     ELAPSED_NAMES.contains(&stem).then_some(Meaning::Elapsed(*unit_ns))
 }
 
-/// Servers whose elapsed time has no unit in its key: keys that only they write together, the key
-/// of the time, and its unit in ns.
-const WRITERS: [(&[&[u8]], &[u8], u64); 6] = [
+/// A server whose elapsed time has no unit in its key.
+struct Writer {
+    /// Keys that only this server writes together.
+    signs: &'static [&'static [u8]],
+    /// The key of the elapsed time.
+    key: &'static [u8],
+    unit_ns: u64,
+}
+
+const WRITERS: [Writer; 6] = [
     // Caddy, also its older versions.
-    (&[b"request.method", b"resp_headers"], b"duration", NS_PER_S as u64),
-    (&[b"request.method", b"request.headers", b"size"], b"duration", NS_PER_S as u64),
+    Writer {
+        signs: &[b"request.method", b"resp_headers"],
+        key: b"duration",
+        unit_ns: NS_PER_S as u64,
+    },
+    Writer {
+        signs: &[b"request.method", b"request.headers", b"size"],
+        key: b"duration",
+        unit_ns: NS_PER_S as u64,
+    },
     // Envoy, and Istio.
-    (&[b"response_code", b"response_flags"], b"duration", MS as u64),
+    Writer { signs: &[b"response_code", b"response_flags"], key: b"duration", unit_ns: MS as u64 },
     // Rails with lograge.
-    (&[b"controller", b"action"], b"duration", MS as u64),
+    Writer { signs: &[b"controller", b"action"], key: b"duration", unit_ns: MS as u64 },
     // Serilog's request logging.
-    (&[b"RequestMethod", b"StatusCode", b"@t"], b"Elapsed", MS as u64),
+    Writer {
+        signs: &[b"RequestMethod", b"StatusCode", b"@t"],
+        key: b"Elapsed",
+        unit_ns: MS as u64,
+    },
     // Heroku's router.
-    (&[b"dyno", b"connect"], b"service", MS as u64),
+    Writer { signs: &[b"dyno", b"connect"], key: b"service", unit_ns: MS as u64 },
 ];
 
 /// The keys of one log.
@@ -307,16 +328,15 @@ impl Keys {
 
     /// The key of an elapsed time whose unit depends on who wrote the line.
     fn infer(&self, line: &[u8]) -> Option<(&'static [u8], Meaning)> {
-        let mut seen = [0u8; WRITERS.len()];
+        let mut seen = [0; WRITERS.len()];
         self.scan(line, &mut |path, _| {
-            for ((keys, ..), seen) in WRITERS.iter().zip(&mut seen) {
-                *seen += u8::from(keys.contains(&path));
+            for (writer, seen) in WRITERS.iter().zip(&mut seen) {
+                *seen += usize::from(writer.signs.contains(&path));
             }
         })?;
-        let writers = WRITERS.iter().zip(seen);
-        let (_, key, unit_ns) =
-            writers.into_iter().find(|((keys, ..), seen)| usize::from(*seen) == keys.len())?.0;
-        Some((key, Meaning::Elapsed(*unit_ns)))
+        let mut writers = WRITERS.iter().zip(seen);
+        let (writer, _) = writers.find(|(writer, seen)| *seen == writer.signs.len())?;
+        Some((writer.key, Meaning::Elapsed(writer.unit_ns)))
     }
 
     fn find(&self, line: &[u8], stamps: &mut Stamps) -> Option<Found> {

@@ -59,7 +59,7 @@ fn civil(ms: i64) -> String {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let date = date(ms.div_euclid(1000));
-    let month: usize = date[5..7].parse().unwrap();
+    let month: usize = date[5..7].parse().expect("a month");
     format!("{}/{}/{}:{}", &date[8..10], MONTHS[month - 1], &date[..4], &date[11..])
 }
 
@@ -154,7 +154,7 @@ fn object(members: &[(&str, String)]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-fn quoted(text: impl std::fmt::Display) -> String {
+fn quoted(text: impl fmt::Display) -> String {
     format!("\"{text}\"")
 }
 
@@ -283,9 +283,9 @@ fn expected(truth: &Truth, has: &Has) -> Request {
     let ms = ms.div_euclid(has.grain_ms) * has.grain_ms;
     let ms = if has.local {
         let date = date(ms.div_euclid(1000));
-        let part = |at: usize| date[at..at + 2].parse().unwrap();
+        let part = |at: usize| date[at..at + 2].parse().expect("two digits");
         let (day, time) = ((2026, part(5), part(8)), (part(11), part(14), part(17)));
-        crate::clock::local_to_unix(day, time).unwrap() * 1000 + ms.rem_euclid(1000)
+        crate::clock::local_to_unix(day, time).expect("a day of 2026") * 1000 + ms.rem_euclid(1000)
     } else {
         ms
     };

@@ -15,7 +15,7 @@ mod causes;
 pub(crate) mod show;
 mod source;
 mod tally;
-mod zip;
+pub(crate) mod zip;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

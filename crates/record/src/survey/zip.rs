@@ -136,6 +136,15 @@ fn unsupported(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, format!("an entry of the archive {what}; {fix}"))
 }
 
+/// Checks that whatever an archive contains, its text ends, with an error or without. For the fuzz
+/// target.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn check(archive: &[u8]) {
+    const TEXT_BYTES_MAX: u64 = 1 << 20;
+    let mut text = Zip::new(archive).take(TEXT_BYTES_MAX);
+    let _ = io::copy(&mut text, &mut io::sink());
+}
+
 impl<R: BufRead> Read for Zip<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() {
