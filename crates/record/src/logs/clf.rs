@@ -40,6 +40,21 @@ pub(super) fn combined<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Reque
     Some((request, rest))
 }
 
+/// What to type if numbers follow the agent: they may be the elapsed time, in a unit that only the
+/// server's configuration shows.
+#[cfg(feature = "survey")]
+pub(super) fn elapsed_hint(line: &[u8], stamps: &mut Stamps) -> Option<String> {
+    let (_, rest) = combined(line, stamps)?;
+    let number = |word: &&[u8]| word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    let word = rest.split(|&byte| byte == b' ').map(|word| word.trim_ascii());
+    let word = word.filter(|word| !word.is_empty()).find(number)?;
+    Some(format!(
+        "not read: after the agent is {}, perhaps the elapsed time. Give the format string of the \
+         server's configuration (nginx: $request_time; Apache: %D or %T)",
+        String::from_utf8_lossy(word)
+    ))
+}
+
 /// What follows the size and a space, if there is more.
 type Rest<'l> = Option<&'l [u8]>;
 

@@ -295,6 +295,28 @@ impl Format {
         }
     }
 
+    /// What to type so that the elapsed time is read, if this line seems to have one that the format
+    /// does not read.
+    #[cfg(feature = "survey")]
+    pub(crate) fn elapsed_hint(&self, line: &[u8], stamps: &mut Stamps) -> Option<String> {
+        if self.has_elapsed() {
+            return None;
+        }
+        let hint = |line: &[u8], stamps: &mut Stamps| match &self.0 {
+            Kind::Json(keys) => keys.elapsed_hint(line),
+            Kind::Named(LogFormat::Combined) => clf::elapsed_hint(line, stamps),
+            _ => None,
+        };
+        hint(line, stamps).or_else(|| {
+            let mut found = None;
+            each_layer(line, stamps, |inner, stamps| {
+                found = hint(&inner.line, stamps);
+                found.is_some()
+            });
+            found
+        })
+    }
+
     fn is_event(&self, line: &[u8], stamps: &mut Stamps) -> bool {
         match &self.0 {
             Kind::Json(keys) => keys.is_event(line, stamps),

@@ -326,6 +326,25 @@ impl Keys {
         self.find(line, stamps).is_some_and(|found| !found.is_request)
     }
 
+    /// What to type if a key is an elapsed time, whose value is a number without a unit.
+    #[cfg(feature = "survey")]
+    pub(super) fn elapsed_hint(&self, line: &[u8]) -> Option<String> {
+        let mut hint = None;
+        self.scan(line, &mut |path, value| {
+            let (Value::Plain(number) | Value::String(number)) = value else { return };
+            let digits = number.first().is_some_and(u8::is_ascii_digit);
+            if hint.is_none() && digits && elapsed(path) == Some(Meaning::Lasting) {
+                let (key, number) =
+                    (String::from_utf8_lossy(path), String::from_utf8_lossy(number));
+                hint = Some(format!(
+                    "not read: {key} is {number}, in no known unit. Give --format \
+                     json:elapsed_ms={key}, or elapsed_s, elapsed_us, elapsed_ns"
+                ));
+            }
+        })?;
+        hint
+    }
+
     /// The key of an elapsed time whose unit depends on who wrote the line.
     fn infer(&self, line: &[u8]) -> Option<(&'static [u8], Meaning)> {
         let mut seen = [0; WRITERS.len()];

@@ -92,7 +92,7 @@ fn recognise(line: &[u8], stamps: &mut Stamps) -> Option<Advice> {
         (
             begins("{"),
             (
-                "JSON without a known key for the time, the status or the method",
+                "JSON without a known key for the status or the method, or for the time",
                 "name the keys: --format json:time=KEY,status=KEY,method=KEY,elapsed_ms=KEY",
             ),
         ),

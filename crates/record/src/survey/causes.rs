@@ -15,6 +15,9 @@ const BAD_SHARE_MAX: f64 = 0.01;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
+/// Shows a line, redacted or not.
+type Sample<'s> = &'s dyn Fn(&[u8]) -> String;
+
 /// The causes, the one that explains most first.
 pub(super) fn of(
     survey: &Survey,
@@ -22,11 +25,12 @@ pub(super) fn of(
     first_event: Option<&[u8]>,
     cut_at: Option<(usize, u64)>,
     archives: &[PathBuf],
+    sample: Sample<'_>,
 ) -> Vec<String> {
     let mut causes = Vec::new();
-    causes.extend(no_requests(survey, first_bad.or(first_event)));
+    causes.extend(no_requests(survey, first_bad.or(first_event), sample));
     if survey.requests > 0 && survey.bad as f64 > BAD_SHARE_MAX * survey.lines as f64 {
-        causes.extend(bad_lines(survey, first_bad));
+        causes.extend(bad_lines(survey, first_bad, sample));
     }
     causes.extend(cut_at.map(|(bytes, lines)| {
         format!(
@@ -62,36 +66,36 @@ fn zone(file: &FileSurvey) -> Option<String> {
     })
 }
 
-fn no_requests(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
+fn no_requests(survey: &Survey, first: Option<&[u8]>, sample: Sample<'_>) -> Option<String> {
     if survey.requests > 0 {
         return None;
     }
-    Some(match (survey.lines, first_bad) {
+    Some(match (survey.lines, first) {
         (0, _) => {
             "the log is empty: nothing was requested, or the server logs elsewhere".to_owned()
         }
         (_, None) => "no line is a request: all are blank or comments. The access log of this \
                       server may be another file"
             .to_owned(),
-        (_, Some(line)) => format!("no line is a request. {}", first_line(survey, line)),
+        (_, Some(line)) => format!("no line is a request. {}", first_line(survey, line, sample)),
     })
 }
 
-fn bad_lines(survey: &Survey, first_bad: Option<&[u8]>) -> Option<String> {
+fn bad_lines(survey: &Survey, first_bad: Option<&[u8]>, sample: Sample<'_>) -> Option<String> {
     let percent = 100.0 * survey.bad as f64 / survey.lines as f64;
-    let first = first_line(survey, first_bad?);
+    let first = first_line(survey, first_bad?, sample);
     Some(format!(
-        "{} lines ({percent:.1} %) are not in the format {} and are missing in all figures. {first}",
+        "{percent:.1} % of the lines ({} of {}) are not in the format {}, and are missing in all \
+         figures. {first}",
         grouped(survey.bad),
+        grouped(survey.lines),
         survey.format
     ))
 }
 
 /// The first line that was not understood, and what it is.
-fn first_line(survey: &Survey, line: &[u8]) -> String {
+fn first_line(survey: &Survey, line: &[u8], sample: Sample<'_>) -> String {
     let advice = advice(line);
-    match survey.bad_lines.first() {
-        Some(shown) => format!("The first that is not understood: {} - {advice}", shown.text),
-        None => format!("They are events: {advice}"),
-    }
+    let kind = if survey.bad > 0 { "The first that is not understood" } else { "The first event" };
+    format!("{kind}: {} - {advice}", sample(line))
 }

@@ -82,6 +82,8 @@ pub struct Survey {
     pub bin_width_s: i64,
     /// Bytes sent, if the format has them.
     pub bytes: u64,
+    /// What to type so that the latencies are read, if the lines seem to have them.
+    pub hint: Option<String>,
     /// How long requests took; `None` if the format does not have it.
     pub latency: Option<Latency>,
     /// Requests by class, most first.
@@ -193,6 +195,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     // Chronologically. Files without any understood line come last, in the given order.
     heads.sort_by_key(|head| head.first_ns.unwrap_or(i64::MAX));
     let fallback = heads.iter().find_map(|head| head.format.clone());
+    let hint = heads.iter().find_map(|head| head.hint.clone());
     let mut all = Tally::default();
     let mut files = Vec::new();
     let mut bad_lines = Vec::new();
@@ -236,8 +239,15 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
         format.map_or_else(|| "no line was understood by any format".to_owned(), Format::declares);
     survey.files = files;
     survey.bad_lines = bad_lines;
-    survey.causes =
-        causes::of(&survey, first_bad.as_deref(), first_event.as_deref(), cut_at, &archives);
+    survey.hint = hint;
+    survey.causes = causes::of(
+        &survey,
+        first_bad.as_deref(),
+        first_event.as_deref(),
+        cut_at,
+        &archives,
+        &|line| redact::sample(line, spec.redact),
+    );
     survey.took_s = begun.elapsed().as_secs_f64();
     Ok(survey)
 }
@@ -246,6 +256,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
 struct Head {
     source: Source,
     format: Option<Format>,
+    hint: Option<String>,
     first_ns: Option<i64>,
 }
 
@@ -253,16 +264,17 @@ fn detect(path: &Path, choice: &FormatChoice) -> std::io::Result<Head> {
     let source = Source::open(path)?;
     let mut stamps = Stamps::default();
     let mut lines = source.head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
-    let (mut format, mut first_ns) = (choice.format(), None);
+    let (mut format, mut first_ns, mut hint) = (choice.format(), None, None);
     while let (None, Some(line)) = (first_ns, lines.next()) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         format = format.or_else(|| choice.detect(line, &mut stamps));
         let read = format.as_ref().map(|format| format.read(line, &mut stamps));
         if let Some(Line::Request(request)) = read {
             first_ns = Some(request.stamp_ns);
+            hint = format.as_ref().and_then(|format| format.elapsed_hint(line, &mut stamps));
         }
     }
-    Ok(Head { source, format, first_ns })
+    Ok(Head { source, format, hint, first_ns })
 }
 
 #[cfg(test)]

@@ -53,7 +53,10 @@ impl fmt::Display for Survey {
             None if self.declares.contains("with elapsed") => {
                 writeln!(f, "latency  unknown for every request")?
             }
-            None => writeln!(f, "latency  not in this format")?,
+            None => match &self.hint {
+                Some(hint) => writeln!(f, "latency  {hint}")?,
+                None => writeln!(f, "latency  not in this format")?,
+            },
         }
         self.by_class(f)?;
         self.by_time(f)?;

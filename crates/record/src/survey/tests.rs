@@ -304,12 +304,16 @@ fn causes_are_named_before_the_figures() {
     for (name, text, cause) in [
         ("none", String::new(), "is empty"),
         ("comments", "# a\n\n".to_owned(), "all are blank or comments"),
-        ("events", "{\"time\":1,\"msg\":\"up\"}\n".repeat(3), "They are events: this is JSON"),
+        (
+            "events",
+            "{\"time\":1,\"msg\":\"up\"}\n".repeat(3),
+            "The first event: {\"time\":1,\"msg\":\"up\"} - this is JSON",
+        ),
         ("february", "h - - [30/Feb/2026:10:00:00 +0000] \"GET /\" 200 5\n".into(), "date"),
         ("uvicorn", "INFO:     ::1:5 - \"GET / HTTP/1.1\" 200 OK\n".to_owned(), "uvicorn"),
         ("pretty", "{\n  \"a\": 1\n}\n".to_owned(), "jq -c"),
         ("utf16", good.bytes().flat_map(|b| [b as char, '\0']).collect(), "iconv"),
-        ("mixed", good.repeat(20) + "GET / 200 1.2 ms - 5\n", "1 lines (4.8 %)"),
+        ("mixed", good.repeat(20) + "GET / 200 1.2 ms - 5\n", "4.8 % of the lines (1 of 21)"),
         (
             "cut",
             good.repeat(9) + &cut.repeat(2),
@@ -320,6 +324,17 @@ fn causes_are_named_before_the_figures() {
         let shown = survey.to_string();
         assert!(shown.starts_with("problem  ") && shown.contains(cause), "{name}: {shown}");
         assert!(survey.causes.iter().any(|named| named.contains(cause)), "{name}");
+    }
+    for (name, text, hint) in [
+        (
+            "unit",
+            "2026-11-28T10:00:00Z stdout F {\"ts\":1,\"status\":200,\"duration\":12}\n".to_owned(),
+            "json:elapsed_ms=duration",
+        ),
+        ("nginx", good.replace("\"x\"", "\"x\" 0.003"), "after the agent is 0.003"),
+    ] {
+        let shown = read_one(&home.file(name, text)).to_string();
+        assert!(shown.contains("latency  not read: ") && shown.contains(hint), "{shown}");
     }
     let fine = read_one(&home.file("fine", good.repeat(300) + "noise\n"));
     assert!(fine.causes.is_empty(), "{fine}");
