@@ -1,11 +1,14 @@
 //! Logs of load balancers and meshes: Amazon's Application and Classic Load Balancer, Envoy, and
 //! Istio.
 //!
-//! | balancer | a line begins | stamps | elapsed |
-//! |----------|---------------|--------|---------|
-//! | alb      | `https 2018-07-02T22:23:00.186641Z app/lb/50dc 192.0.2.1:2817 10.0.0.1:80 0.086 0.048 0.037 200` | the end | the sum of three times, s |
-//! | elb      | `2015-05-13T23:39:43.945958Z lb 192.0.2.1:2817 10.0.0.1:80 0.000073 0.001048 0.000057 200` | the start | the same |
-//! | envoy    | `[2016-04-15T20:17:00.310Z] "POST /v1 HTTP/2" 204 - 154 0 226 100` | the start | ms |
+//! ```text
+//! https 2018-07-02T22:23:00.186641Z app/lb/50dc CLIENT TARGET 0.086 0.048 0.037 200 200 34 366 "-"
+//! 2015-05-13T23:39:43.945958Z lb CLIENT BACKEND 0.000073 0.001048 0.000057 200 200 0 29 "..."
+//! [2016-04-15T20:17:00.310Z] "POST /v1 HTTP/2" 204 - 154 0 226 100 ...
+//! ```
+//!
+//! The Application Load Balancer stamps the end, the others the start. The elapsed time is the sum
+//! of three times in seconds, and in milliseconds for Envoy.
 //!
 //! Sources: Amazon's user guides on access logs; Envoy's and Istio's pages on access logging.
 

@@ -295,8 +295,8 @@ impl Format {
         }
     }
 
-    /// What to type so that the elapsed time is read, if this line seems to have one that the format
-    /// does not read.
+    /// What to type so that the elapsed time is read, if this line seems to have one that is not
+    /// read.
     #[cfg(feature = "survey")]
     pub(crate) fn elapsed_hint(&self, line: &[u8], stamps: &mut Stamps) -> Option<String> {
         if self.has_elapsed() {
@@ -441,8 +441,8 @@ impl FormatChoice {
 }
 
 /// The name of a format, `json`, `json:WHAT=KEY,...`, `logfmt` with or without keys, `w3c:FIELDS`
-/// with the names of the columns, or `nginx:STRING`, `squid:STRING`, `apache:STRING` with the string
-/// of the server's configuration.
+/// with the names of the columns, or `nginx:STRING`, `squid:STRING`, `apache:STRING` with the
+/// string of the server's configuration.
 impl FromStr for FormatChoice {
     type Err = String;
 

@@ -1,12 +1,15 @@
 //! Text that frameworks and controllers write: Gin, chi, PHP-FPM, Traefik, ingress-nginx.
 //!
-//! | format  | a line | stamps | elapsed |
-//! |---------|--------|--------|---------|
-//! | gin     | `[GIN] 2026/11/28 - 10:00:00 \| 200 \| 1.2ms \| 192.0.2.1 \| GET "/"` | the end, local time | with a unit |
-//! | chi     | `2026/11/28 10:00:00 "GET http://h/ HTTP/1.1" from 192.0.2.1:5 - 200 5B in 1.2ms` | the end, local time | with a unit |
-//! | phpfpm  | `127.0.0.1 -  28/Nov/2026:10:00:00 +0000 "GET /a.php" 200` | the start | no |
-//! | traefik | combined, then `7 "router@file" "http://10.0.0.1" 12ms` | the start | ms |
-//! | ingress | combined, then `125 0.012 [default-web-80] [] ...` | the end | s, three decimals |
+//! ```text
+//! [GIN] 2026/11/28 - 10:00:00 | 200 | 1.2ms | 192.0.2.1 | GET "/"
+//! 2026/11/28 10:00:00 "GET http://h/ HTTP/1.1" from 192.0.2.1:5 - 200 5B in 1.2ms
+//! 127.0.0.1 -  28/Nov/2026:10:00:00 +0000 "GET /a.php" 200
+//! (combined) 7 "router@file" "http://10.0.0.1" 12ms
+//! (combined) 125 0.012 [default-web-80] [] ...
+//! ```
+//!
+//! Gin and chi stamp the end in local time, ingress-nginx the end, the others the start. PHP-FPM
+//! has no elapsed time. That of ingress-nginx is in seconds, with three decimals.
 
 use super::clf;
 use super::pattern::{duration_us, elapsed_us};

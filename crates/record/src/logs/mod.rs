@@ -215,9 +215,5 @@ fn signed(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-#[cfg(all(test, feature = "survey"))]
-mod servers;
-#[cfg(test)]
-mod strings;
 #[cfg(test)]
 mod tests;

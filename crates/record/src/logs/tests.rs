@@ -1,5 +1,9 @@
 //! The formats, tested with tables of lines and with noise.
 
+#[cfg(feature = "survey")]
+mod servers;
+mod strings;
+
 use super::*;
 use proptest::prelude::*;
 

@@ -35,7 +35,8 @@ pub(super) fn of(
     causes.extend(cut_at.map(|(bytes, lines)| {
         format!(
             "{} of the lines that are not understood are {} bytes long: syslog or the server has \
-             cut them. Allow longer lines (HAProxy: log ... len 8192; rsyslog: $MaxMessageSize 64k)",
+             cut them. Allow longer lines (HAProxy: log ... len 8192; rsyslog: $MaxMessageSize \
+             64k)",
             grouped(lines),
             grouped(bytes as u64)
         )

@@ -1,6 +1,6 @@
 //! Files to lines: plain files are read in pieces by every core, compressed ones are decompressed
-//! by one thread and parsed by others. Pipes and the standard input are read once, as they come, and
-//! may be compressed too.
+//! by one thread and parsed by others. Pipes and the standard input are read once, as they come,
+//! and may be compressed too.
 
 use std::fs::{File, FileType};
 use std::io::{self, BufReader, Read};

@@ -1,6 +1,6 @@
 //! Format strings, tested with tables: how they parse lines, and the errors for bad strings.
 
-use super::*;
+use super::super::*;
 use proptest::prelude::*;
 
 fn compiled(text: &str) -> Format {
