@@ -173,7 +173,7 @@ const NAME_BYTES_MAX: usize = 40;
 /// An elapsed time by the end of its path: `duration_ms`, `http.elapsedSeconds`, and without a unit
 /// `latency`, whose value must then have it.
 fn elapsed(path: &[u8]) -> Option<Meaning> {
-    let name = path.rsplit(|&byte| byte == b'.').next()?;
+    let name = &path[memchr::memrchr(b'.', path).map_or(0, |at| at + 1)..];
     // Most keys are decided by their first two letters.
     let begins = [name.first()?.to_ascii_lowercase(), *name.get(1)?];
     if !matches!(&begins, b"el" | b"du" | b"la" | b"to" | b"re" | b"ti")

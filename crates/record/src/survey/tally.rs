@@ -52,6 +52,9 @@ pub(super) struct Tally {
     classes: Box<[(u64, u64)]>,
     bins: Bins,
     latency_us: Histogram<u64>,
+    /// The longest and the sum, exactly. The histogram is exact to a thousandth.
+    longest_us: u64,
+    sum_us: u128,
     /// Whether some latency is no whole number of ms, or of s.
     below_ms: bool,
     below_s: bool,
@@ -76,6 +79,8 @@ impl Default for Tally {
             classes: vec![(0, 0); Class::COUNT].into(),
             bins: Bins::default(),
             latency_us: Histogram::new(3).expect("three significant digits are allowed"),
+            longest_us: 0,
+            sum_us: 0,
             below_ms: false,
             below_s: false,
             stamps: Stamps::default(),
@@ -124,6 +129,8 @@ impl Tally {
         if let Some(us) = request.elapsed_us {
             // `saturating_record` would not let it grow.
             self.latency_us.record(us).expect("a histogram grows to any life that is believed");
+            self.longest_us = self.longest_us.max(us);
+            self.sum_us += u128::from(us);
             self.below_ms |= us % 1000 != 0;
             self.below_s |= us % 1_000_000 != 0;
         }
@@ -172,6 +179,8 @@ impl Tally {
         self.blank += other.blank;
         self.events += other.events;
         self.cut_lines.iter_mut().zip(other.cut_lines).for_each(|(mine, more)| *mine += more);
+        self.longest_us = self.longest_us.max(other.longest_us);
+        self.sum_us += other.sum_us;
         self.below_ms |= other.below_ms;
         self.below_s |= other.below_s;
         self.text_bytes += other.text_bytes;
@@ -190,6 +199,29 @@ impl Tally {
         self.latency_us.add(&other.latency_us).expect("a histogram grows to another's values");
     }
 
+    /// The latencies. A format in whole milliseconds writes 0 for anything shorter. Whole seconds
+    /// are only believed to be the grain if there are some.
+    fn latency(&self) -> Option<Latency> {
+        let grain_us = match (self.below_ms, self.below_s) {
+            (true, _) => 1,
+            (false, false) if self.longest_us > 0 => 1_000_000,
+            (false, _) => 1000,
+        };
+        let histogram = &self.latency_us;
+        // No percentile is longer than the longest.
+        let at = |quantile| histogram.value_at_quantile(quantile).min(self.longest_us);
+        (!histogram.is_empty()).then(|| Latency {
+            grain_us,
+            count: histogram.len(),
+            mean_us: self.sum_us as f64 / histogram.len() as f64,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: self.longest_us,
+        })
+    }
+
     /// The survey, without the parts that depend on the files.
     pub(super) fn survey(self, grain_ns: i64) -> Survey {
         let (first_ns, last_ns) = (self.first_ns(), self.last_ns());
@@ -203,6 +235,7 @@ impl Tally {
         classes.sort_by_key(|&(index, &(requests, _))| (std::cmp::Reverse(requests), index));
         let bytes = classes.iter().map(|(_, class)| class.1).sum();
         let (peak, peak_width_s) = (self.bins.peak(), self.bins.width_s());
+        let latency = self.latency();
         let (bins, bin_width_s) = self.bins.reported();
         Survey {
             lines: self.lines,
@@ -218,7 +251,7 @@ impl Tally {
             bins,
             bin_width_s,
             bytes,
-            latency: latency(&self.latency_us, self.below_ms, self.below_s),
+            latency,
             classes: classes.into_iter().map(|(index, counts)| class(index, *counts)).collect(),
             text_bytes: self.text_bytes,
             ..Survey::default()
@@ -236,26 +269,6 @@ fn class(index: usize, (requests, bytes): (u64, u64)) -> ClassCount {
         requests,
         bytes,
     }
-}
-
-/// A format in whole milliseconds writes 0 for anything shorter. Whole seconds are only believed to
-/// be the grain if there are some.
-fn latency(histogram: &Histogram<u64>, below_ms: bool, below_s: bool) -> Option<Latency> {
-    let grain_us = match (below_ms, below_s) {
-        (true, _) => 1,
-        (false, false) if histogram.max() > 0 => 1_000_000,
-        (false, _) => 1000,
-    };
-    (!histogram.is_empty()).then(|| Latency {
-        grain_us,
-        count: histogram.len(),
-        mean_us: histogram.mean(),
-        p50_us: histogram.value_at_quantile(0.5),
-        p90_us: histogram.value_at_quantile(0.9),
-        p99_us: histogram.value_at_quantile(0.99),
-        p999_us: histogram.value_at_quantile(0.999),
-        max_us: histogram.max(),
-    })
 }
 
 /// Requests by time, in bins that become coarser when there are too many.
@@ -400,13 +413,11 @@ mod tests {
         let survey = tally.survey(1);
         let latency = survey.latency.expect("every line has one");
         assert_eq!((latency.count, survey.requests, survey.bad), (10, 10, 0));
-        for (quantile, us) in [
-            (latency.p50_us, 100_000u64),
-            (latency.p90_us, 86_400_000_000),
-            (latency.max_us, longest_ms as u64 * 1000),
-        ] {
+        for (quantile, us) in [(latency.p50_us, 100_000u64), (latency.p90_us, 86_400_000_000)] {
             assert!(quantile.abs_diff(us) as f64 <= 0.001 * us as f64, "{quantile} for {us}");
         }
+        assert_eq!(latency.max_us, longest_ms as u64 * 1000, "exactly");
+        assert_eq!(latency.mean_us, lives_ms.iter().sum::<i64>() as f64 * 1000.0 / 10.0);
     }
 
     #[test]
