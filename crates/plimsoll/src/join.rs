@@ -16,9 +16,6 @@ use trial::{Interval, LatencyRow, LatencySource, Trial, Writer};
 
 use crate::{cli, output};
 
-/// The longest latency in a trial, microseconds; longer ones count as this.
-const LATENCY_US_MAX: u64 = 3_600_000_000;
-
 /// A larger file is not a load result: a day has about 300 MB.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
@@ -33,6 +30,10 @@ const CORRELATION_MIN: f64 = 0.8;
 
 /// A shift must fit better than no shift by this much before the clocks are distrusted.
 const BETTER_BY: f64 = 0.1;
+
+/// A load cannot have more than all requests of the trial. More than this share is not rounding at
+/// the ends of the intervals.
+const SHARE_PERCENT_MAX: f64 = 102.0;
 
 /// Shifts whose correlation is lower by less than this fit equally well.
 const WORSE_BY: f64 = 0.02;
@@ -84,6 +85,8 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
              are the clocks right? (try --offset)"
         )));
     }
+    let share_percent = share_percent(trial.intervals(), &outcome.rows, offset_ns);
+    part_of_trial(share_percent, name)?;
     let joined = Joined {
         trial: flags.trial.clone(),
         load: flags.load.clone(),
@@ -92,7 +95,7 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
         rows_behind: rows.iter().filter(|row| row.invalid).count(),
         intervals: rows.chunk_by(|a, b| a.interval == b.interval).count(),
         latencies: rows.iter().map(|row| row.count).sum(),
-        share_percent: share_percent(trial.intervals(), &outcome.rows, offset_ns),
+        share_percent,
         offset_s: offset_ns as f64 / NS_PER_S as f64,
         clocks,
     };
@@ -106,6 +109,19 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
     };
     write().map_err(misuse)?;
     output::show(flags.json, &joined, text)
+}
+
+/// It is an error if the load has more requests than the trial counted: then it is the load of
+/// another server, or the trial's log lacks requests.
+fn part_of_trial(share_percent: f64, trial: impl std::fmt::Display) -> Result<(), Failure> {
+    if !share_percent.is_finite() || share_percent <= SHARE_PERCENT_MAX {
+        return Ok(());
+    }
+    Err(misuse(format!(
+        "the load has {share_percent:.1} % of the requests that {trial} counted in that time, and \
+         nothing was joined: it is the load of another server or of another time, or the trial's \
+         log does not have all requests"
+    )))
 }
 
 fn read(path: &Path) -> Result<Outcome, Failure> {
@@ -152,10 +168,11 @@ pub(crate) fn latency_rows(
 /// A row of the generator as stored in the trial, in microseconds.
 fn latency_row(index: u64, row: &Row) -> Result<Option<LatencyRow>, Failure> {
     let of_ns = row.latency.histogram().map_err(misuse)?;
-    let mut of_us = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(misuse)?;
+    let mut of_us = Histogram::<u64>::new(3).expect("three significant digits are allowed");
     for value in of_ns.iter_recorded() {
         let us = value.value_iterated_to() / 1000;
-        of_us.saturating_record_n(us.max(1), value.count_at_value());
+        // It grows. `saturating_record_n` would cut.
+        of_us.record_n(us.max(1), value.count_at_value()).map_err(misuse)?;
     }
     if of_us.is_empty() {
         return Ok(None);
@@ -355,6 +372,23 @@ mod tests {
         assert!(corrected.contains("+7.000 s") && corrected.contains("agree"), "{corrected}");
         let given = clocks(&intervals, &ahead, 0, true).unwrap();
         assert!(given.contains("but the rates suggest"), "a given offset is kept: {given}");
+    }
+
+    /// A load with 144.5 % of the requests was joined.
+    #[test]
+    fn a_load_of_more_than_all_requests_is_refused() {
+        let load = rows(&[1445; 12], 0);
+        let counted = |requests: f64| {
+            let intervals: Vec<Interval> = (0..12).map(|k| interval(k, requests)).collect();
+            share_percent(&intervals, &load, 0)
+        };
+        let refused = part_of_trial(counted(1000.0), "a.trial").unwrap_err().to_string();
+        assert!(refused.contains("144.5 %") && refused.contains("another server"), "{refused}");
+        // The ends of intervals and of seconds differ by a request or two.
+        for requests in [1430.0, 1445.0, 3000.0] {
+            part_of_trial(counted(requests), "a.trial").unwrap();
+        }
+        part_of_trial(share_percent(&[], &load, 0), "a.trial").unwrap();
     }
 
     #[test]

@@ -6,7 +6,7 @@ use command::output;
 
 use crate::cli;
 
-/// Reads the logs and prints the summary. It is an error if not one line can be parsed.
+/// Reads the logs and prints the summary. It is an error if not one line is a request.
 pub(crate) fn logs(flags: &cli::Logs) -> Result<(), Failure> {
     let spec = SurveySpec {
         files: flags.files.clone(),
@@ -19,5 +19,6 @@ pub(crate) fn logs(flags: &cli::Logs) -> Result<(), Failure> {
     if survey.requests > 0 || survey.lines == 0 {
         return Ok(());
     }
-    Err(misuse("no line could be parsed: try --format with a format name or format string"))
+    let cause = survey.causes.first().map_or("no line is a request", String::as_str);
+    Err(misuse(cause))
 }

@@ -168,9 +168,12 @@ impl Recorded<'_> {
 fn show(json: bool, recorded: &Recorded<'_>) -> Result<(), Failure> {
     output::show(json, recorded, |recorded| {
         let facts = recorded.analysis.map(|analysis| ::report::brief(analysis, output::width()));
+        // A log without requests explains why there is no capacity.
+        let causes: String =
+            recorded.summary.causes.iter().map(|cause| format!("problem: {cause}\n")).collect();
         let warnings: String =
             recorded.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-        format!("{}{warnings}{}\n", facts.unwrap_or_default(), recorded.summary)
+        format!("{causes}{}{warnings}{}\n", facts.unwrap_or_default(), recorded.summary)
     })
 }
 

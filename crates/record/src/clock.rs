@@ -122,6 +122,30 @@ pub(crate) fn ns(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// Time zones differ by multiples of this, ns.
+const ZONE_NS: i64 = 15 * 60 * NS_PER_S;
+
+/// A difference this close to a multiple is one of zones, ns.
+const NEAR_NS: i64 = 2 * 60 * NS_PER_S;
+
+/// Whether this difference of two clocks is one of time zones.
+pub(crate) fn is_of_zones(difference_ns: i64) -> bool {
+    let beside = difference_ns.abs().rem_euclid(ZONE_NS);
+    let nearest = beside.min(ZONE_NS - beside);
+    nearest <= NEAR_NS && (ZONE_NS - NEAR_NS..=15 * 3600 * NS_PER_S).contains(&difference_ns.abs())
+}
+
+/// `1 h 30 min`, `12 min`, `3 days`.
+pub(crate) fn length(ns: i64) -> String {
+    let minutes = (ns.abs() + 30 * NS_PER_S) / (60 * NS_PER_S);
+    match (minutes / 60, minutes % 60) {
+        (48.., _) => format!("{} days", minutes / 1440),
+        (0, minutes) => format!("{minutes} min"),
+        (hours, 0) => format!("{hours} h"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +169,21 @@ mod tests {
     fn local_times_advance_by_the_hour() {
         let noon = local_to_unix((2026, 1, 15), (12, 0, 0)).unwrap();
         assert_eq!(local_to_unix((2026, 1, 15), (13, 0, 0)).unwrap() - noon, 3600);
+    }
+
+    #[test]
+    fn differences_of_zones_are_distinguished_from_wrong_clocks() {
+        let minute = 60 * NS_PER_S;
+        for (ns, of_zones, text) in [
+            (60 * minute, true, "1 h"),
+            (-60 * minute - NS_PER_S, true, "1 h"),
+            (330 * minute, true, "5 h 30 min"),
+            (37 * minute, false, "37 min"),
+            (NS_PER_S, false, "0 min"),
+            (20 * 60 * minute, false, "20 h"),
+            (9 * 1440 * minute, false, "9 days"),
+        ] {
+            assert_eq!((is_of_zones(ns), length(ns).as_str()), (of_zones, text), "{ns}");
+        }
     }
 }

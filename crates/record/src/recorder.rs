@@ -177,6 +177,10 @@ pub struct Summary {
     pub log_lines_bad: u64,
     /// The log's format, if any line was parsed.
     pub log_format: Option<String>,
+    /// Log lines that are no requests: blank ones, comments and events.
+    pub log_lines_other: u64,
+    /// Why there are no requests, or why they are in no interval. They are notes, too.
+    pub causes: Vec<String>,
     /// What was lost.
     pub losses: Vec<Loss>,
     /// The notes of the manifest.
@@ -203,10 +207,14 @@ impl fmt::Display for Summary {
         } else {
             writeln!(
                 f,
-                "{:.0} requests in {} log lines ({} not understood), format {}",
+                "{:.0} requests in {} log lines ({} not understood{}), format {}",
                 self.requests,
                 self.log_lines,
                 self.log_lines_bad,
+                match self.log_lines_other {
+                    0 => String::new(),
+                    others => format!(", {others} blank or events"),
+                },
                 self.log_format.as_deref().unwrap_or("unknown"),
             )?;
         }
@@ -219,7 +227,8 @@ impl fmt::Display for Summary {
         for loss in &self.losses {
             writeln!(f, "lost: {} x{} ({})", loss.kind, loss.count, loss.note)?;
         }
-        for note in &self.notes {
+        // The causes come first, where a summary is shown.
+        for note in self.notes.iter().filter(|note| !self.causes.contains(note)) {
             writeln!(f, "note: {note}")?;
         }
         write!(f, "{}", self.out.display())
@@ -573,7 +582,8 @@ impl Recorder {
 
     fn note_log(&mut self, polled: Polled) {
         let format = self.requests.as_ref().and_then(Requests::format);
-        for (kind, count, note) in polled.losses(format) {
+        let advice = self.requests.as_ref().and_then(Requests::advice);
+        for (kind, count, note) in polled.losses(format, advice) {
             self.lose(kind, count, &note);
         }
         let ahead = self.requests.as_ref().map_or(0, |requests| requests.spread.outside().ahead);
@@ -696,6 +706,8 @@ impl Recorder {
             requests_source: self.requests.as_ref().map(Requests::source_name),
             log_lines: lines.lines,
             log_lines_bad: lines.bad,
+            log_lines_other: lines.others,
+            causes: self.requests.as_ref().map(Requests::causes).unwrap_or_default(),
             log_format: self.manifest.log_format,
             losses: self.all_losses.into_values().collect(),
             notes: self.manifest.notes,
@@ -718,6 +730,7 @@ impl Recorder {
             notes
                 .push("the probes of --tls cost CPU time, which counts as the server's".to_owned());
         }
+        notes.extend(requests.causes());
         self.manifest.log_format = requests.format().map(|format| format.to_string());
         let log = requests.capabilities();
         for line in requests.samples() {

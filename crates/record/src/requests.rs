@@ -8,10 +8,11 @@ use std::time::Duration;
 use trial::{Capability, LatencySource};
 
 use crate::bpf::Sockets;
+use crate::clock;
 use crate::counter::{Counter, Growth, MetricUrl, Scraper};
 use crate::error::Error;
 use crate::host;
-use crate::logs::{Format, FormatChoice, Stamps};
+use crate::logs::{Format, FormatChoice, Line, Stamps, advice};
 use crate::redact;
 use crate::spread::Spread;
 use crate::tail::Tail;
@@ -22,6 +23,9 @@ const BAD_SHARE_MAX: f64 = 0.01;
 /// A counter may be unwatched for this fraction of an interval.
 const UNWATCHED_SHARE_MAX: f64 = 0.02;
 
+/// Stamps may differ from our clock by this much, ns, before that is named.
+const OFF_NS_MAX: i64 = 10 * 60 * 1_000_000_000;
+
 /// Bad lines that are kept as samples.
 const SAMPLES_MAX: usize = 3;
 
@@ -31,11 +35,13 @@ pub(crate) const NO_ROOM: &str = "sockets: no room for a connection";
 /// How many periods of a counter's growth are remembered until their intervals are written.
 const GROWTHS_MAX: usize = 64;
 
-/// Lines of a log: `lines == understood + bad`.
+/// Lines of a log: `lines == understood + others + bad`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) lines: u64,
     pub(crate) understood: u64,
+    /// Blank lines, comments and events: no requests.
+    pub(crate) others: u64,
     pub(crate) bad: u64,
 }
 
@@ -68,12 +74,15 @@ impl Polled {
     }
 
     /// The losses: kind, count, and a note.
-    pub(crate) fn losses(&self, format: Option<&Format>) -> Vec<(&'static str, u64, String)> {
+    pub(crate) fn losses(
+        &self,
+        format: Option<&Format>,
+        advice: Option<&str>,
+    ) -> Vec<(&'static str, u64, String)> {
+        let advice = advice.unwrap_or_default();
         let why = match format {
-            Some(format) => format!("not in the {format} format, or truncated"),
-            None => "no line was; known formats are squid, haproxy, combined, clf, json; for any \
-                     other, give its format string"
-                .to_owned(),
+            Some(format) => format!("not in the {format} format, or cut; {advice}"),
+            None => format!("no line was; {advice}"),
         };
         let failed = self.why.clone().unwrap_or_default();
         let unseen = self.unseen.iter().map(|&(kind, count, note)| (kind, count, note.to_owned()));
@@ -102,7 +111,7 @@ pub(crate) struct Requests {
 
 #[derive(Debug)]
 enum Source {
-    Log { tail: Tail, reader: Box<LineReader> },
+    Log { tail: Tail, reader: Box<LineReader>, path: String },
     Counter(Watch),
     Sockets(Box<Sockets>),
 }
@@ -126,7 +135,12 @@ impl Requests {
         if reader.format.is_none() {
             tail.glance(&mut |line| reader.detect(line)).map_err(failed)?;
         }
-        Ok(Requests::of(Source::Log { tail, reader: Box::new(reader) }))
+        if reader.format.is_none() {
+            // The line that names the columns of a W3C log is the first.
+            tail.glance_head(&mut |line| reader.detect(line)).map_err(failed)?;
+        }
+        let path = if redact { "the log".to_owned() } else { path.display().to_string() };
+        Ok(Requests::of(Source::Log { tail, reader: Box::new(reader), path }))
     }
 
     /// Watches a counter, which must already exist.
@@ -238,6 +252,46 @@ impl Requests {
         }
     }
 
+    /// What the first line is that was not understood, and what to do.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        match &self.source {
+            Source::Log { reader, .. } => reader.advice.as_deref(),
+            Source::Counter(_) | Source::Sockets(_) => None,
+        }
+    }
+
+    /// Why there are no requests, or why they are in no interval, if the log shows that.
+    pub(crate) fn causes(&self) -> Vec<String> {
+        let Source::Log { reader, path, .. } = &self.source else { return Vec::new() };
+        let mut causes = Vec::new();
+        if self.total.lines == 0 {
+            causes.push(format!(
+                "nothing was written to {path} while this recorded: nothing was requested, or the \
+                 server logs elsewhere (see its open files: ls -l /proc/PID/fd), or it keeps lines \
+                 back in a buffer"
+            ));
+        } else if self.total.understood == 0 {
+            let why = reader.advice.as_deref();
+            let why = why.unwrap_or("all lines are blank, comments or events of another kind");
+            causes.push(format!("no line of {path} is a request: {why}"));
+        }
+        if let Some(off_ns) = reader.off_ns.filter(|off_ns| off_ns.abs() > OFF_NS_MAX) {
+            causes.push(format!(
+                "the stamps of {path} are {} {} this machine's clock: {}. Their requests are in no \
+                 interval",
+                clock::length(off_ns),
+                if off_ns < 0 { "before" } else { "after" },
+                if clock::is_of_zones(off_ns) {
+                    "the server is in another time zone than its stamps say or, if they have no \
+                     zone, than this recorder. Run plimsoll record with TZ set to the server's zone"
+                } else {
+                    "the server's clock is wrong, or it writes its log late"
+                }
+            ));
+        }
+        causes
+    }
+
     /// Whether an interval that is about to be written was watched: a counter must have been
     /// scraped successfully at both of its ends. A log is judged poll by poll.
     pub(crate) fn watched(&self, start_ns: i64, length_ns: i64) -> bool {
@@ -256,7 +310,7 @@ impl Requests {
     pub(crate) fn poll(&mut self) -> Polled {
         let spread = &mut self.spread;
         let polled = match &mut self.source {
-            Source::Log { tail, reader } => poll_log(tail, reader, spread),
+            Source::Log { tail, reader, .. } => poll_log(tail, reader, spread),
             Source::Counter(watch) => watch.poll(spread),
             Source::Sockets(sockets) => {
                 Polled { unseen: sockets.poll(spread), ..Polled::default() }
@@ -264,6 +318,7 @@ impl Requests {
         };
         self.total.lines += polled.counts.lines;
         self.total.understood += polled.counts.understood;
+        self.total.others += polled.counts.others;
         self.total.bad += polled.counts.bad;
         polled
     }
@@ -274,6 +329,12 @@ fn poll_log(tail: &mut Tail, reader: &mut LineReader, spread: &mut Spread) -> Po
     let happened = tail.poll(&mut |line| reader.take(line, spread, &mut counts));
     counts.lines += happened.broken_lines;
     counts.bad += happened.broken_lines;
+    if let Some(end_ns) = reader.last_end_ns.take() {
+        // A log is written soon after the end, so the smallest difference is that of the clocks.
+        let off_ns = end_ns - clock::wall_ns();
+        let smaller = |known: &i64| known.abs() <= off_ns.abs();
+        reader.off_ns = reader.off_ns.filter(smaller).or(Some(off_ns));
+    }
     Polled {
         counts,
         rotations: happened.rotations,
@@ -314,12 +375,27 @@ struct LineReader {
     stamps: Stamps,
     redact: bool,
     samples: Vec<String>,
+    /// What the first bad line is, and what to do.
+    advice: Option<String>,
+    /// The end of the last request since the last poll.
+    last_end_ns: Option<i64>,
+    /// The smallest difference between a stamp and the clock when it was read.
+    off_ns: Option<i64>,
 }
 
 impl LineReader {
     fn new(choice: FormatChoice, redact: bool) -> LineReader {
         let format = choice.format();
-        LineReader { choice, format, stamps: Stamps::default(), redact, samples: Vec::new() }
+        LineReader {
+            choice,
+            format,
+            stamps: Stamps::default(),
+            redact,
+            samples: Vec::new(),
+            advice: None,
+            last_end_ns: None,
+            off_ns: None,
+        }
     }
 
     fn detect(&mut self, line: &[u8]) {
@@ -331,19 +407,38 @@ impl LineReader {
     fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
         self.detect(line);
         counts.lines += 1;
-        let format = self.format.as_ref();
-        match format.and_then(|format| format.parse(line, &mut self.stamps)) {
-            Some(request) => {
+        let read = match &self.format {
+            Some(format) => format.read(line, &mut self.stamps),
+            None => Format::read_unknown(line, &mut self.stamps),
+        };
+        match read {
+            Line::Request(request) => {
                 counts.understood += 1;
+                self.last_end_ns = Some(request.end_ns);
                 spread.place(request);
             }
-            None => {
+            Line::Blank => counts.others += 1,
+            Line::Event => {
+                counts.others += 1;
+                self.advise(line);
+            }
+            Line::Bad => {
                 counts.bad += 1;
+                self.advice
+                    .get_or_insert_with(|| advice(line).replace("--format ", "--log-format "));
                 if self.samples.len() < SAMPLES_MAX {
                     self.samples.push(redact::sample(line, self.redact));
                 }
             }
         }
+    }
+}
+
+impl LineReader {
+    /// Remembers what the first line is that is no request.
+    fn advise(&mut self, line: &[u8]) {
+        let words = || advice(line).replace("--format ", "--log-format ");
+        self.advice.get_or_insert_with(words);
     }
 }
 
@@ -371,9 +466,56 @@ mod tests {
         assert_eq!(requests.format(), None);
         fs::write(&path, format!("notice\nanother\n{SQUID}{SQUID}")).unwrap();
         let polled = requests.poll();
-        assert_eq!(polled.counts, Counts { lines: 3, understood: 2, bad: 1 });
+        assert_eq!(polled.counts, Counts { lines: 3, understood: 2, others: 0, bad: 1 });
         assert_eq!(requests.format(), Some(&LogFormat::Squid.into()));
         assert!(!polled.sound(), "a third of the lines was not understood");
+    }
+
+    /// A note said "record for longer" for a log that could not have requests.
+    #[test]
+    fn the_cause_of_a_log_without_requests_is_named() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("log");
+        let after = |text: &str| {
+            fs::write(&path, "").unwrap();
+            let mut requests = Requests::open(&path, FormatChoice::Auto, false).unwrap();
+            fs::write(&path, text).unwrap();
+            requests.poll();
+            requests.causes()
+        };
+        let line = |second: i64| {
+            format!("{second}.000 1 c TCP_HIT/200 5 GET http://a/ - HIER_NONE/- text/html\n")
+        };
+        let now_s = clock::wall_ns() / 1_000_000_000;
+        for (text, cause) in [
+            (String::new(), "nothing was written to"),
+            ("# a\n".to_owned(), "all lines are blank"),
+            ("INFO:     ::1:5 - \"GET / HTTP/1.1\" 200 OK\n".to_owned(), "uvicorn"),
+            ("{\"time\":5,\"msg\":\"up\"}\n".to_owned(), "--log-format json:time=KEY"),
+            (line(now_s - 3600), "1 h before this machine's clock: the server is in another time"),
+            (line(now_s + 19_800), "5 h 30 min after"),
+            (line(now_s - 40 * 86_400 - 600), "40 days before this machine's clock: the server's"),
+        ] {
+            let causes = after(&text);
+            assert!(causes.len() == 1 && causes[0].contains(cause), "{text}: {causes:?}");
+        }
+        assert_eq!(after(&line(now_s - 5)), [""; 0]);
+        assert_eq!(after(&(line(now_s - 3600) + &line(now_s))), [""; 0], "one late line");
+    }
+
+    #[test]
+    fn the_columns_of_a_long_log_are_found_at_its_head() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("log");
+        let line = "2026-11-28 10:00:00 GET 200 15\n";
+        let head = "#Fields: date time cs-method sc-status time-taken\n";
+        fs::write(&path, format!("{head}{}", line.repeat(9000))).unwrap();
+        let mut requests = Requests::open(&path, FormatChoice::Auto, false).unwrap();
+        assert!(requests.format().is_some_and(|format| format.has_elapsed()));
+        let mut log = fs::File::options().append(true).open(&path).unwrap();
+        std::io::Write::write_all(&mut log, format!("{head}{line}").as_bytes()).unwrap();
+        let counts = requests.poll().counts;
+        assert_eq!(counts, Counts { lines: 2, understood: 1, others: 1, bad: 0 });
     }
 
     #[test]
@@ -410,7 +552,7 @@ mod tests {
             fs::write(&path, &bytes).unwrap();
             let counts = requests.poll().counts;
             prop_assert_eq!(counts.lines, newlines);
-            prop_assert_eq!(counts.lines, counts.understood + counts.bad);
+            prop_assert_eq!(counts.lines, counts.understood + counts.others + counts.bad);
             prop_assert_eq!(requests.total, counts);
         }
     }

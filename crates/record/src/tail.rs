@@ -95,6 +95,18 @@ impl Tail {
         Ok(())
     }
 
+    /// Passes on the first complete lines.
+    pub(crate) fn glance_head(&mut self, line: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let room = self.current.offset.min(LINE_BYTES_MAX as u64) as usize;
+        let found = self.current.file.read_at(&mut self.buffer[..room], 0)?;
+        let mut bytes = &self.buffer[..found];
+        while let Some(at) = memchr::memchr(b'\n', bytes) {
+            line(trimmed(&bytes[..at]));
+            bytes = &bytes[at + 1..];
+        }
+        Ok(())
+    }
+
     /// Passes on every line that is complete by now.
     pub(crate) fn poll(&mut self, line: &mut dyn FnMut(&[u8])) -> Happened {
         let mut happened = Happened::default();

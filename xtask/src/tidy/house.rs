@@ -317,6 +317,11 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
     Parser {
+        file: "crates/record/src/logs/w3c.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/record_logs.rs",
+    },
+    Parser {
         file: "crates/record/src/procfs.rs",
         function: "stat",
         target: "fuzz/fuzz_targets/record_logs.rs",

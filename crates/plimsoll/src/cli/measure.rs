@@ -132,9 +132,10 @@ pub(crate) struct Observed {
     /// takes the server some microseconds longer
     #[arg(long, conflicts_with = "requests")]
     pub(crate) tls: bool,
-    /// Access log format: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the format
-    /// string of the server's configuration prefixed with nginx:, squid: or apache: (also for
-    /// varnishncsa) [default: detected from the first lines]
+    /// Access log format: squid, combined, clf, haproxy, envoy, alb, elb, traefik, ingress, gin,
+    /// chi, phpfpm, json or logfmt, json:WHAT=KEY,..., w3c:FIELDS, or the format string of the
+    /// server's configuration prefixed with nginx:, squid: or apache: (also for varnishncsa)
+    /// [default: detected from the first lines]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<::record::FormatChoice>,
 }
@@ -289,7 +290,7 @@ pub(crate) struct Join {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// The logs, in any order: plain, .gz, .xz or .zst
+    /// The logs, in any order: plain, .gz, .bz2, .xz, .zst, .lz4 or .zip; `-` for standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Log format, as for record --log-format [default: detected from the first lines]

@@ -181,7 +181,10 @@ impl Facts {
             b"TCP_MEM_HIT" | b"TCP_HIT" | b"HIT" | b"hit" => Outcome::Hit,
             b"TCP_MISS" | b"MISS" | b"miss" => Outcome::Miss,
             _ if has(b"ABORTED") => Outcome::Error,
-            _ if has(b"REFRESH_UNMODIFIED") || has(b"REVALIDATED") => Outcome::Revalidated,
+            // `RefreshHit` is CloudFront's.
+            _ if has(b"REFRESH_UNMODIFIED") || has(b"REVALIDATED") || has(b"REFRESHHIT") => {
+                Outcome::Revalidated
+            }
             _ if has(b"HIT") || has(b"STALE") || has(b"UPDATING") => Outcome::Hit,
             _ if has(b"MISS")
                 || has(b"REFRESH")
@@ -228,6 +231,7 @@ mod tests {
             ("TCP_CF_MISS", Outcome::Miss),
             ("TCP_REFRESH_UNMODIFIED", Outcome::Revalidated),
             ("TCP_REFRESH_MODIFIED", Outcome::Miss),
+            ("RefreshHit", Outcome::Revalidated),
             ("TCP_MISS_ABORTED", Outcome::Error),
             ("TCP_DENIED", Outcome::Unknown),
             ("NONE_NONE", Outcome::Unknown),

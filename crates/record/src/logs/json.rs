@@ -4,14 +4,23 @@
 //! {"time":"2015-05-17T10:05:03.042Z","elapsed_us":12345,"status":200,"outcome":"TCP_MISS",...}
 //! ```
 //!
-//! Keys with an unambiguous name are known. A key without a clear unit (`duration` is in seconds
-//! for one server and in milliseconds for another) is never guessed; it must be given, as in
-//! `json:elapsed_s=duration,status=response.code`. The path of a nested key is written with dots.
+//! Keys with an unambiguous name are known, also by the unit at their end (`duration_ms`,
+//! `elapsedSeconds`), and a length of time may have its unit in its value (`"12.5ms"`). A number
+//! without a unit (`duration` is in seconds for one server and in milliseconds for another) is read
+//! only if the other keys of the line show which server wrote it ([`WRITERS`]); else it must be
+//! given, as in `json:elapsed_s=duration,status=response.code`. The path of a nested key is written
+//! with dots.
+//!
+//! An object is a request if it has a status, a method or a request line, or a given key other than
+//! the time. Any other object is an event, such as a message of the same server. Without a time, a
+//! request is a bad line.
+//!
+//! Lines of `key=value` pairs (logfmt) are read with the same keys.
 //!
 //! The line is scanned in place, and values that are not needed are skipped. Escapes in values are
 //! not decoded: no value that matters here has any.
 
-use super::pattern::{FieldKind, MS, Values, elapsed_us};
+use super::pattern::{FieldKind, MS, Values, duration_us, elapsed_us, exponential};
 use super::stamp::Stamp;
 use super::{Declared, FormatError, Instant, NS_PER_S, Request, SECONDS_MAX, Stamps};
 
@@ -27,6 +36,8 @@ enum Meaning {
     Time(Instant),
     /// The unit, ns.
     Elapsed(u64),
+    /// An elapsed time that counts only if its value has a unit.
+    Lasting,
     Field(&'static FieldKind),
 }
 
@@ -51,54 +62,200 @@ const GIVEN: [(&str, Meaning); 13] = [
 fn known(key: &[u8]) -> Option<Meaning> {
     Some(match key {
         b"time" | b"timestamp" | b"@timestamp" | b"ts" | b"msec" | b"time_local"
-        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" => Meaning::Time(Instant::End),
-        b"start_time" | b"start" | b"begin" | b"StartUTC" | b"accept_time" => {
-            Meaning::Time(Instant::Start)
+        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" | b"@t" | b"EdgeEndTimestamp" => {
+            Meaning::Time(Instant::End)
         }
+        b"start_time"
+        | b"start"
+        | b"begin"
+        | b"StartUTC"
+        | b"accept_time"
+        | b"started_at"
+        | b"EdgeStartTimestamp" => Meaning::Time(Instant::Start),
         b"request_time" | b"elapsed_s" | b"duration_s" | b"duration_seconds" => {
             Meaning::Elapsed(NS_PER_S as u64)
         }
-        b"elapsed_ms" | b"duration_ms" | b"latency_ms" | b"response_time_ms"
-        | b"request_time_ms" => Meaning::Elapsed(MS as u64),
-        b"elapsed_us" | b"duration_us" | b"latency_us" | b"response_time_us"
-        | b"request_time_us" => Meaning::Elapsed(1000),
-        b"elapsed_ns" | b"duration_ns" | b"latency_ns" => Meaning::Elapsed(1),
-        b"status" | b"status_code" | b"statusCode" | b"response_status" | b"DownstreamStatus" => {
-            Meaning::Field(&FieldKind::Status)
-        }
-        b"bytes" | b"bytes_sent" | b"size" | b"body_bytes_sent" | b"DownstreamContentSize" => {
-            Meaning::Field(&FieldKind::Bytes)
-        }
-        b"method" | b"request_method" | b"RequestMethod" | b"request.method" => {
-            Meaning::Field(&FieldKind::Method)
-        }
+        // Kong, and Node's pino-http.
+        b"latencies.request" | b"responseTime" | b"response_time_ms" => Meaning::Elapsed(MS as u64),
+        // Traefik, and the Elastic Common Schema.
+        b"Duration" | b"event.duration" => Meaning::Elapsed(1),
+        b"status"
+        | b"status_code"
+        | b"statusCode"
+        | b"StatusCode"
+        | b"response_status"
+        | b"response_code"
+        | b"response.status"
+        | b"res.statusCode"
+        | b"http.status_code"
+        | b"http.response.status_code"
+        | b"httpRequest.status"
+        | b"EdgeResponseStatus"
+        | b"DownstreamStatus" => Meaning::Field(&FieldKind::Status),
+        b"bytes"
+        | b"bytes_sent"
+        | b"bytes_out"
+        | b"size"
+        | b"body_bytes_sent"
+        | b"response_size"
+        | b"resp_size"
+        | b"response.size"
+        | b"http.response.bytes"
+        | b"httpRequest.responseSize"
+        | b"EdgeResponseBytes"
+        | b"DownstreamContentSize" => Meaning::Field(&FieldKind::Bytes),
+        b"method"
+        | b"request_method"
+        | b"RequestMethod"
+        | b"request.method"
+        | b"req.method"
+        | b"http.method"
+        | b"http.request.method"
+        | b"httpRequest.requestMethod"
+        | b"ClientRequestMethod" => Meaning::Field(&FieldKind::Method),
         b"request" | b"request_line" => Meaning::Field(&FieldKind::RequestLine),
-        b"outcome" | b"cache" | b"upstream_cache_status" | b"cache_result" => {
-            Meaning::Field(&FieldKind::Outcome)
-        }
-        b"tls" | b"scheme" | b"https" | b"ssl_protocol" | b"request.tls" => {
-            Meaning::Field(&FieldKind::Tls)
-        }
-        _ => return None,
+        b"outcome"
+        | b"cache"
+        | b"cache_status"
+        | b"upstream_cache_status"
+        | b"cache_result"
+        | b"CacheCacheStatus" => Meaning::Field(&FieldKind::Outcome),
+        b"tls"
+        | b"scheme"
+        | b"https"
+        | b"ssl_protocol"
+        | b"request.tls"
+        | b"RequestScheme"
+        | b"ClientRequestScheme" => Meaning::Field(&FieldKind::Tls),
+        key => return elapsed(key),
     })
 }
+
+/// Names of elapsed times, in snake case, without a unit.
+const ELAPSED_NAMES: [&[u8]; 12] = [
+    b"elapsed",
+    b"elapsed_time",
+    b"duration",
+    b"latency",
+    b"took",
+    b"response_time",
+    b"request_time",
+    b"request_duration",
+    b"response_duration",
+    b"time_taken",
+    b"time_elapsed",
+    b"total_time",
+];
+
+/// Units at the end of such a name.
+const UNITS: [(&[u8], u64); 16] = [
+    (b"s", 1_000_000_000),
+    (b"sec", 1_000_000_000),
+    (b"secs", 1_000_000_000),
+    (b"seconds", 1_000_000_000),
+    (b"ms", 1_000_000),
+    (b"msec", 1_000_000),
+    (b"millis", 1_000_000),
+    (b"milliseconds", 1_000_000),
+    (b"us", 1000),
+    (b"usec", 1000),
+    (b"micros", 1000),
+    (b"microseconds", 1000),
+    (b"ns", 1),
+    (b"nsec", 1),
+    (b"nanos", 1),
+    (b"nanoseconds", 1),
+];
+
+/// Longest name of an elapsed time.
+const NAME_BYTES_MAX: usize = 40;
+
+/// An elapsed time by the end of its path: `duration_ms`, `http.elapsedSeconds`, and without a unit
+/// `latency`, whose value must then have it.
+fn elapsed(path: &[u8]) -> Option<Meaning> {
+    let name = &path[memchr::memrchr(b'.', path).map_or(0, |at| at + 1)..];
+    // Most keys are decided by their first two letters.
+    let begins = [name.first()?.to_ascii_lowercase(), *name.get(1)?];
+    if !matches!(&begins, b"el" | b"du" | b"la" | b"to" | b"re" | b"ti")
+        || name.len() > NAME_BYTES_MAX
+    {
+        return None;
+    }
+    // To snake case.
+    let mut snake = [0; 2 * NAME_BYTES_MAX];
+    let mut length = 0;
+    for (at, &byte) in name.iter().enumerate() {
+        if byte.is_ascii_uppercase() && at > 0 && name[at - 1].is_ascii_lowercase() {
+            snake[length] = b'_';
+            length += 1;
+        }
+        snake[length] = if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
+        length += 1;
+    }
+    let snake = &snake[..length];
+    if ELAPSED_NAMES.contains(&snake) || snake == b"latency_human" {
+        return Some(Meaning::Lasting);
+    }
+    let (stem, unit) = snake.split_at(memchr::memrchr(b'_', snake)?);
+    let (_, unit_ns) = UNITS.iter().find(|(name, _)| *name == &unit[1..])?;
+    ELAPSED_NAMES.contains(&stem).then_some(Meaning::Elapsed(*unit_ns))
+}
+
+/// A server whose elapsed time has no unit in its key.
+struct Writer {
+    /// Keys that only this server writes together.
+    signs: &'static [&'static [u8]],
+    /// The key of the elapsed time.
+    key: &'static [u8],
+    unit_ns: u64,
+}
+
+const WRITERS: [Writer; 6] = [
+    // Caddy, also its older versions.
+    Writer {
+        signs: &[b"request.method", b"resp_headers"],
+        key: b"duration",
+        unit_ns: NS_PER_S as u64,
+    },
+    Writer {
+        signs: &[b"request.method", b"request.headers", b"size"],
+        key: b"duration",
+        unit_ns: NS_PER_S as u64,
+    },
+    // Envoy, and Istio.
+    Writer { signs: &[b"response_code", b"response_flags"], key: b"duration", unit_ns: MS as u64 },
+    // Rails with lograge.
+    Writer { signs: &[b"controller", b"action"], key: b"duration", unit_ns: MS as u64 },
+    // Serilog's request logging.
+    Writer {
+        signs: &[b"RequestMethod", b"StatusCode", b"@t"],
+        key: b"Elapsed",
+        unit_ns: MS as u64,
+    },
+    // Heroku's router.
+    Writer { signs: &[b"dyno", b"connect"], key: b"service", unit_ns: MS as u64 },
+];
 
 /// The keys of one log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Keys {
     given: Vec<(Box<[u8]>, Meaning)>,
+    /// The key of an elapsed time whose unit is known by the server that wrote the first request.
+    inferred: Option<(&'static [u8], Meaning)>,
+    /// Whether lines are `key=value` pairs.
+    pairs: bool,
     /// The stamps and the elapsed time as detected from a line.
     pub(super) declared: Declared,
 }
 
 impl Keys {
     /// Parses `elapsed_s=duration,status=response.code`.
-    pub(crate) fn compile(given: &str) -> Result<Keys, FormatError> {
-        let mut keys = Keys::default();
+    pub(crate) fn compile(dialect: &'static str, given: &str) -> Result<Keys, FormatError> {
+        let mut keys = Keys { pairs: dialect == LOGFMT, ..Keys::default() };
         let mut column = 1;
         for part in given.split(',') {
             let error = |what: &str, fix: String| FormatError {
-                dialect: "json",
+                dialect,
                 column,
                 found: part.to_owned(),
                 what: what.to_owned(),
@@ -122,40 +279,103 @@ impl Keys {
             keys.given.push((key.as_bytes().into(), *meaning));
             column += part.chars().count() + 1;
         }
-        keys.declared.text = format!("json:{given}");
+        keys.declared.text = format!("{dialect}:{given}");
         Ok(keys)
     }
 
-    /// The same keys, with the stamps and the elapsed time as detected from a line; `None` if the
-    /// line has no time.
-    pub(crate) fn detected_from(&self, line: &[u8], stamps: &mut Stamps) -> Option<Keys> {
-        let found = self.find(line, stamps)?;
-        let text = &self.declared.text;
-        let declared = Declared {
-            instant: found.instant,
-            grain_ns: found.values.stamp?.grain_ns.max(1),
-            elapsed: found.elapsed,
-            text: if text.is_empty() { "json".to_owned() } else { text.clone() },
-        };
-        Some(Keys { given: self.given.clone(), declared })
+    /// Keys of lines of `key=value` pairs.
+    pub(super) fn of_pairs() -> Keys {
+        Keys { pairs: true, ..Keys::default() }
     }
 
-    /// Parses a line.
-    pub(super) fn read(&self, line: &[u8], stamps: &mut Stamps) -> Option<Request> {
-        let found = self.find(line, stamps)?;
+    /// The same keys, with the stamps and the elapsed time as detected from a line; `None` if the
+    /// line is no request or has no time.
+    pub(crate) fn detected_from(
+        &self,
+        line: &[u8],
+        outer: Option<Stamp>,
+        stamps: &mut Stamps,
+    ) -> Option<Keys> {
+        let mut keys = Keys { inferred: self.infer(line), ..self.clone() };
+        let found = keys.find(line, stamps).filter(|found| found.is_request)?;
+        let name = if self.pairs { LOGFMT } else { "json" };
+        let text = &self.declared.text;
+        keys.declared = Declared {
+            instant: found.instant,
+            grain_ns: found.values.stamp.or(outer)?.grain_ns.max(1),
+            elapsed: found.elapsed,
+            text: if text.is_empty() { name.to_owned() } else { text.clone() },
+        };
+        Some(keys)
+    }
+
+    /// Parses a line. `outer` is the time of a line that has none, from around it.
+    pub(super) fn read(
+        &self,
+        line: &[u8],
+        outer: Option<Stamp>,
+        stamps: &mut Stamps,
+    ) -> Option<Request> {
+        let mut found = self.find(line, stamps).filter(|found| found.is_request)?;
+        found.values.stamp = found.values.stamp.or(outer);
         found.values.request(found.instant)
+    }
+
+    /// Whether a line is an object, but no request.
+    pub(super) fn is_event(&self, line: &[u8], stamps: &mut Stamps) -> bool {
+        self.find(line, stamps).is_some_and(|found| !found.is_request)
+    }
+
+    /// What to type if a key is an elapsed time, whose value is a number without a unit.
+    #[cfg(feature = "survey")]
+    pub(super) fn elapsed_hint(&self, line: &[u8]) -> Option<String> {
+        let mut hint = None;
+        self.scan(line, &mut |path, value| {
+            let (Value::Plain(number) | Value::String(number)) = value else { return };
+            let digits = number.first().is_some_and(u8::is_ascii_digit);
+            if hint.is_none() && digits && elapsed(path) == Some(Meaning::Lasting) {
+                let (key, number) =
+                    (String::from_utf8_lossy(path), String::from_utf8_lossy(number));
+                hint = Some(format!(
+                    "not read: {key} is {number}, in no known unit. Give --format \
+                     json:elapsed_ms={key}, or elapsed_s, elapsed_us, elapsed_ns"
+                ));
+            }
+        })?;
+        hint
+    }
+
+    /// The key of an elapsed time whose unit depends on who wrote the line.
+    fn infer(&self, line: &[u8]) -> Option<(&'static [u8], Meaning)> {
+        let mut seen = [0; WRITERS.len()];
+        self.scan(line, &mut |path, _| {
+            for (writer, seen) in WRITERS.iter().zip(&mut seen) {
+                *seen += usize::from(writer.signs.contains(&path));
+            }
+        })?;
+        let mut writers = WRITERS.iter().zip(seen);
+        let (writer, _) = writers.find(|(writer, seen)| *seen == writer.signs.len())?;
+        Some((writer.key, Meaning::Elapsed(writer.unit_ns)))
     }
 
     fn find(&self, line: &[u8], stamps: &mut Stamps) -> Option<Found> {
         let mut found = Found::default();
-        let mut scan =
-            Scan { bytes: line.trim_ascii(), at: 0, path: [0; PATH_BYTES_MAX], depth: 0 };
         let mut fault = false;
-        scan.value(0, &mut |path, value| {
+        self.scan(line, &mut |path, value| {
             fault |= self.take(path, value, &mut found, stamps).is_none();
         })?;
-        (!fault && scan.at == scan.bytes.len() && scan.bytes.first() == Some(&b'{'))
-            .then_some(found)
+        (!fault).then_some(found)
+    }
+
+    /// Reports all members of a line; `None` if it is not complete.
+    fn scan<'l>(&self, line: &'l [u8], report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+        if self.pairs {
+            return pairs(line, report);
+        }
+        let bytes = line.trim_ascii();
+        let mut scan = Scan { bytes, at: 0, path: [0; PATH_BYTES_MAX], depth: 0 };
+        scan.value(0, report)?;
+        (scan.at == bytes.len() && bytes.first() == Some(&b'{')).then_some(())
     }
 
     fn take(
@@ -166,7 +386,10 @@ impl Keys {
         stamps: &mut Stamps,
     ) -> Option<()> {
         let given = self.given.iter().find(|(key, _)| **key == *path).map(|(_, meaning)| *meaning);
-        let Some(meaning) = given.or_else(|| known(path)) else { return Some(()) };
+        let inferred = || self.inferred.filter(|(key, _)| *key == path).map(|(_, known)| known);
+        let Some(meaning) = given.or_else(inferred).or_else(|| known(path)) else {
+            return Some(());
+        };
         // Given keys take precedence over known ones.
         let rank = if given.is_some() { 2 } else { 1 };
         let kind = kind(meaning);
@@ -176,30 +399,170 @@ impl Keys {
         let (bytes, usable) = match value {
             Value::String(bytes) | Value::Plain(bytes) if bytes != b"null" => (bytes, true),
             Value::Object => (&b"true"[..], meaning == Meaning::Field(&FieldKind::Tls)),
-            _ => (&b"-"[..], !matches!(meaning, Meaning::Time(_))),
+            _ => (&b"-"[..], !matches!(meaning, Meaning::Time(_) | Meaning::Lasting)),
         };
         if !usable {
             return Some(());
         }
-        found.rank[kind] = rank;
-        let values = &mut found.values;
-        match meaning {
-            Meaning::Time(instant) => {
-                values.stamp = Some(time(bytes, stamps)?);
-                found.instant = instant;
+        match found.values.take_meaning(meaning, bytes, stamps) {
+            Some(true) => {
+                found.rank[kind] = rank;
+                found.take_evidence(meaning, bytes, given.is_some());
             }
-            Meaning::Elapsed(unit_ns) => {
-                found.elapsed = true;
-                values.elapsed_us = if unit_ns == 1 {
-                    elapsed_us(bytes, 1)?.map(|ns| ns / 1000)
-                } else {
-                    elapsed_us(bytes, unit_ns / 1000)?
-                };
-            }
-            Meaning::Field(kind) => values.take(kind, bytes, stamps)?,
+            // A value without a unit, or a word where a number is meant: another meaning.
+            Some(false) => {}
+            None if given.is_none() => {}
+            None => return None,
         }
         Some(())
     }
+}
+
+impl Values {
+    /// Takes the value of a key. `Some(false)` if it has no unit.
+    fn take_meaning(
+        &mut self,
+        meaning: Meaning,
+        bytes: &[u8],
+        stamps: &mut Stamps,
+    ) -> Option<bool> {
+        match meaning {
+            Meaning::Time(_) => self.stamp = Some(time(bytes, stamps)?),
+            Meaning::Lasting => match duration_us(bytes) {
+                Some(us) => self.elapsed_us = Some(us),
+                None => return Some(false),
+            },
+            Meaning::Elapsed(unit_ns) => self.elapsed_us = lasting_us(bytes, unit_ns)?,
+            Meaning::Field(kind) => self.take(kind, bytes, stamps)?,
+        }
+        Some(true)
+    }
+}
+
+impl Found {
+    /// Notes what shows that this is a request.
+    fn take_evidence(&mut self, meaning: Meaning, bytes: &[u8], given: bool) {
+        match meaning {
+            Meaning::Time(instant) => self.instant = instant,
+            Meaning::Elapsed(_) | Meaning::Lasting => {
+                self.elapsed = true;
+                self.is_request |= given;
+            }
+            Meaning::Field(_) if given => self.is_request = true,
+            Meaning::Field(FieldKind::Status) => {
+                self.is_request |= self.values.facts.status.is_some_and(|status| status >= 100);
+            }
+            Meaning::Field(FieldKind::Method) => {
+                let upper = bytes.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'-');
+                self.is_request |= upper && (3..=20).contains(&bytes.len());
+            }
+            Meaning::Field(FieldKind::RequestLine) => {
+                self.is_request |= memchr::memmem::find(bytes, b" HTTP/").is_some();
+            }
+            Meaning::Field(_) => {}
+        }
+    }
+}
+
+/// An elapsed time in a unit of ns, or in the unit that its value has.
+fn lasting_us(bytes: &[u8], unit_ns: u64) -> Option<Option<u64>> {
+    if bytes.last().is_some_and(|byte| byte.is_ascii_alphabetic()) {
+        return duration_us(bytes).map(Some);
+    }
+    match unit_ns {
+        1 => Some(elapsed_us(bytes, 1)?.map(|ns| ns / 1000)),
+        unit_ns => elapsed_us(bytes, unit_ns / 1000),
+    }
+}
+
+/// The name of the format of `key=value` pairs.
+pub(super) const LOGFMT: &str = "logfmt";
+
+/// Fewest pairs of a line of logfmt.
+const PAIRS_MIN: usize = 3;
+
+/// Reports the pairs of a line; `None` if it is not made of pairs.
+fn pairs<'l>(line: &'l [u8], report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    let mut rest = line.trim_ascii();
+    let mut found = 0;
+    while !rest.is_empty() {
+        let sign = rest.iter().position(|byte| matches!(byte, b'=' | b' ' | b'"'))?;
+        if rest[sign] != b'=' || sign == 0 {
+            return None;
+        }
+        let (key, value) = (&rest[..sign], &rest[sign + 1..]);
+        let (bytes, after) = match value.strip_prefix(b"\"") {
+            Some(inside) => {
+                let end = super::clf::quote_end(inside)?;
+                (&inside[..end], &inside[end + 1..])
+            }
+            None => value.split_at(memchr::memchr(b' ', value).unwrap_or(value.len())),
+        };
+        report(key, Value::String(bytes));
+        found += 1;
+        rest = after.trim_ascii_start();
+    }
+    (found >= PAIRS_MIN).then_some(())
+}
+
+/// A line of text within a JSON object.
+pub(super) struct Within {
+    pub(super) text: Vec<u8>,
+    /// The time of the object.
+    pub(super) stamp: Option<Stamp>,
+    /// Whether it was written to the standard error.
+    pub(super) to_stderr: bool,
+}
+
+/// The line that a collector of logs has put into an object: docker's `log`, journald's `MESSAGE`,
+/// and others.
+pub(super) fn text_within(object: &[u8], stamps: &mut Stamps) -> Option<Within> {
+    let (mut text, mut stamp, mut to_stderr) = (None, None, false);
+    Keys::default().scan(object, &mut |path, value| {
+        let Value::String(bytes) = value else { return };
+        match path {
+            b"log" | b"message" | b"MESSAGE" | b"line" | b"textPayload" => {
+                text = text.or(Some(bytes));
+            }
+            b"stream" => to_stderr = bytes == b"stderr",
+            path if matches!(known(path), Some(Meaning::Time(_))) => {
+                stamp = stamp.or_else(|| time(bytes, stamps));
+            }
+            _ => {}
+        }
+    })?;
+    let text = unescaped(text?);
+    let end = text.trim_ascii_end().len();
+    Some(Within { text: text[..end].to_vec(), stamp, to_stderr })
+}
+
+/// The text of a JSON string. What is not one of its escapes stays as it is.
+fn unescaped(string: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(string.len());
+    let mut at = 0;
+    while let Some(&byte) = string.get(at) {
+        at += 1;
+        if byte != b'\\' {
+            text.push(byte);
+            continue;
+        }
+        let escape = string.get(at).copied().unwrap_or(b'\\');
+        at += 1;
+        match escape {
+            b'n' => text.push(b'\n'),
+            b't' => text.push(b'\t'),
+            b'r' => text.push(b'\r'),
+            b'u' => {
+                let code = string.get(at..at + 4).and_then(|hex| std::str::from_utf8(hex).ok());
+                let code = code.and_then(|hex| u32::from_str_radix(hex, 16).ok());
+                let letter = code.and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+                text.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                at += 4;
+            }
+            other => text.push(other),
+        }
+    }
+    text
 }
 
 /// The values found in a line.
@@ -208,6 +571,8 @@ struct Found {
     values: Values,
     instant: Instant,
     elapsed: bool,
+    /// Whether something shows that this is a request.
+    is_request: bool,
     /// By kind: 0 not found, 1 by a known key, 2 by a given key. Of equals, the first counts.
     rank: [u8; 7],
 }
@@ -215,7 +580,7 @@ struct Found {
 fn kind(meaning: Meaning) -> usize {
     match meaning {
         Meaning::Time(_) => 0,
-        Meaning::Elapsed(_) => 1,
+        Meaning::Elapsed(_) | Meaning::Lasting => 1,
         Meaning::Field(FieldKind::Status) => 2,
         Meaning::Field(FieldKind::Bytes) => 3,
         Meaning::Field(FieldKind::Outcome) => 5,
@@ -231,8 +596,13 @@ fn time(value: &[u8], stamps: &mut Stamps) -> Option<Stamp> {
     if value.len() == 26 && value[2] == b'/' {
         return Some(Stamp { ns: stamps.zoned(value)? * NS_PER_S, grain_ns: NS_PER_S });
     }
-    if value.contains(&b'-') {
+    if value.get(4) == Some(&b'-') {
         return stamps.iso(value);
+    }
+    if value.iter().any(|byte| matches!(byte, b'e' | b'E')) {
+        // JavaScript and Python write large and small numbers so.
+        let number = exponential(value).filter(|number| *number < 9e18)?.round();
+        return time(format!("{number:.0}").as_bytes(), stamps);
     }
     let whole = value.split(|&byte| byte == b'.').next()?;
     let kind = match whole.len() {

@@ -12,31 +12,50 @@
 //! | haproxy        | the start of the request   | 1 ms  | yes, ms        |
 //! | combined       | nginx: the end; Apache, varnishncsa: the start | 1 s | no |
 //! | clf            | as combined                | 1 s   | no             |
+//! | alb, elb       | the end; the start         | 1 us  | yes, s         |
+//! | envoy          | the start                  | 1 ms  | yes, ms        |
+//! | traefik, ingress | the start; the end       | 1 s   | yes, ms; s     |
+//! | gin, chi       | the end, in local time     | 1 s   | yes, with a unit |
+//! | phpfpm         | the start                  | 1 s   | no             |
+//! | w3c:FIELDS     | the end                    | 1 s   | time-taken     |
+//! | logfmt         | as json                    | as written | by its key |
 //! | json           | the end, or the start where the key says so | as written | by its key |
 //! | nginx:STRING   | the end                    | 1 ms with $msec, else 1 s | $request_time |
 //! | squid:STRING   | the end                    | 1 ms with %tu, else 1 s | %tr |
 //! | apache:STRING  | the start; the end with %{end:...}t | as the code | %D, %T |
 //!
+//! A line that no format understands is tried without what a container, syslog or a console has put
+//! before it ([`prefix`]). What is not a request but is understood as something else (a comment, an
+//! event) is not bad. A format that cannot be read has a name and an advice ([`named`]).
+//!
 //! Without an elapsed time, the request is assumed to have happened somewhere within its stamp's
 //! grain.
 
+mod balancers;
 mod clf;
 mod dialects;
 mod facts;
 mod format;
+mod frameworks;
 mod haproxy;
 mod json;
+mod named;
 mod pattern;
+mod prefix;
 mod squid;
 mod stamp;
 mod strftime;
+mod w3c;
+mod words;
 
 use std::fmt;
 
 use serde::Serialize;
 
 pub(crate) use facts::{Class, Facts};
+pub(crate) use format::Line;
 pub use format::{Format, FormatChoice, JsonKeys, LogFormat};
+pub(crate) use named::advice;
 pub(crate) use stamp::Stamps;
 
 /// The instant that a line stamps.
@@ -124,6 +143,20 @@ impl Request {
         Request { stamp_ns, start_ns, end_ns, elapsed_us, class, bytes }
     }
 
+    /// The same request, with a life that the line has elsewhere.
+    fn with_life(self, life_us: u64, instant: Instant) -> Option<Request> {
+        let life_ns = i64::try_from(life_us).ok()?.checked_mul(1000)?;
+        if life_ns / NS_PER_MS > ELAPSED_MS_MAX {
+            return None;
+        }
+        let Request { stamp_ns, end_ns, .. } = self;
+        let (start_ns, end_ns) = match instant {
+            Instant::End => (stamp_ns - life_ns, end_ns),
+            Instant::Start => (stamp_ns, end_ns + life_ns),
+        };
+        Some(Request { start_ns, end_ns, elapsed_us: Some(life_us), ..self })
+    }
+
     /// The last instant of its life. An instantaneous request is at its stamp.
     pub(crate) fn last_ns(&self) -> i64 {
         if self.end_ns > self.start_ns { self.end_ns - 1 } else { self.end_ns }
@@ -141,7 +174,7 @@ const NS_PER_MS: i64 = 1_000_000;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Longest accepted life: a request of more than ten years is noise.
-const ELAPSED_MS_MAX: i64 = 10 * 366 * 86_400_000;
+pub(crate) const ELAPSED_MS_MAX: i64 = 10 * 366 * 86_400_000;
 
 /// Latest accepted time, in seconds since the epoch: the year 2200.
 const SECONDS_MAX: i64 = 7_258_118_400;
@@ -165,6 +198,15 @@ fn digits(bytes: &[u8]) -> Option<i64> {
     })
 }
 
+/// The same with up to 19 digits, which nanoseconds since the epoch have.
+fn long_digits(bytes: &[u8]) -> Option<i64> {
+    let (head, last) = match bytes {
+        [head @ .., last @ b'0'..=b'9'] if bytes.len() == 19 => (head, *last),
+        bytes => return digits(bytes),
+    };
+    digits(head)?.checked_mul(10)?.checked_add(i64::from(last - b'0'))
+}
+
 /// Digits with an optional sign.
 fn signed(bytes: &[u8]) -> Option<i64> {
     match bytes.strip_prefix(b"-") {
@@ -173,7 +215,5 @@ fn signed(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-#[cfg(test)]
-mod strings;
 #[cfg(test)]
 mod tests;

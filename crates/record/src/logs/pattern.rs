@@ -16,7 +16,7 @@ use super::facts::Facts;
 use super::stamp::{Stamp, fraction_ns};
 use super::strftime::Strftime;
 use super::{Declared, ELAPSED_MS_MAX, FormatError, Instant, NS_PER_MS, NS_PER_S, Request};
-use super::{SECONDS_MAX, Stamps, digits};
+use super::{SECONDS_MAX, Stamps, digits, long_digits};
 
 /// Possible ends of a text that are tried if a time follows it.
 const TRIES_MAX: usize = 16;
@@ -258,7 +258,7 @@ impl Values {
 /// A time since the epoch in this unit.
 fn epoch(value: &[u8], unit_ns: i64) -> Option<Stamp> {
     let (whole, fraction) = halves(value);
-    let whole = digits(whole)?;
+    let whole = long_digits(whole)?;
     let (fraction, mut grain_ns) = fraction_ns(fraction)?;
     grain_ns = (grain_ns / (NS_PER_S / unit_ns)).max(1);
     let ns = whole.checked_mul(unit_ns)? + fraction / (NS_PER_S / unit_ns);
@@ -270,11 +270,54 @@ pub(super) fn elapsed_us(value: &[u8], unit_us: u64) -> Option<Option<u64>> {
     if matches!(value, b"-" | b"-1" | b"") {
         return Some(None);
     }
+    if value.contains(&b'e') || value.contains(&b'E') {
+        let number = exponential(value)? * unit_us as f64;
+        return (number / 1000.0 <= ELAPSED_MS_MAX as f64).then_some(Some(number.round() as u64));
+    }
     let (whole, fraction) = halves(value);
     let whole = u64::try_from(digits(whole)?).ok()?;
     let (ns, _) = fraction_ns(fraction)?;
     let us = whole.checked_mul(unit_us)? + ns as u64 * unit_us / NS_PER_S as u64;
     (us / 1000 <= ELAPSED_MS_MAX as u64).then_some(Some(us))
+}
+
+/// A number with an exponent, as `9.29e-05`, which is not negative.
+pub(super) fn exponential(value: &[u8]) -> Option<f64> {
+    let number: f64 = std::str::from_utf8(value).ok()?.parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number)
+}
+
+/// A length of time with its units, in us: `12ms`, `1.5s`, `345µs`, `2m3.5s`, `12.3 ms`. Shorter
+/// than a microsecond is 0.
+pub(super) fn duration_us(mut value: &[u8]) -> Option<u64> {
+    if value == b"0" {
+        return Some(0);
+    }
+    let mut sum_ns = 0u64;
+    let mut parts = 0;
+    while !value.is_empty() {
+        let number = value.iter().take_while(|b| b.is_ascii_digit() || **b == b'.').count();
+        let rest = value[number..].trim_ascii_start();
+        let unit = rest.iter().take_while(|b| !b.is_ascii_digit()).count();
+        let unit_ns: u64 = match rest[..unit].trim_ascii() {
+            b"ns" => 1,
+            b"us" | b"\xc2\xb5s" | b"\xce\xbcs" => 1000,
+            b"ms" => 1_000_000,
+            b"s" => 1_000_000_000,
+            b"m" => 60_000_000_000,
+            b"h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let (whole, fraction) = halves(&value[..number]);
+        let whole = u64::try_from(digits(whole)?).ok()?.checked_mul(unit_ns)?;
+        let (fraction_ns, _) = fraction_ns(fraction)?;
+        let fraction = u128::from(fraction_ns.unsigned_abs()) * u128::from(unit_ns);
+        let fraction = u64::try_from(fraction / NS_PER_S as u128).ok()?;
+        sum_ns = sum_ns.checked_add(whole)?.checked_add(fraction)?;
+        value = &rest[unit..];
+        parts += 1;
+    }
+    (parts > 0 && sum_ns / 1_000_000 <= ELAPSED_MS_MAX as u64).then_some(sum_ns / 1000)
 }
 
 fn halves(value: &[u8]) -> (&[u8], &[u8]) {

@@ -5,6 +5,9 @@
 use super::{NS_PER_MS, NS_PER_S};
 use crate::clock;
 
+/// The largest difference of a zone from UTC.
+const ZONE_SECONDS_MAX: i64 = 14 * 3600;
+
 /// Parses stamps and caches the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stamps {
@@ -94,6 +97,68 @@ impl Stamps {
     }
 }
 
+/// Forms that only some servers write.
+impl Stamps {
+    /// A time as it may be in the brackets of a common log line: Apache's form with a fraction of
+    /// the second, with another name for UTC, with a space before the hour, or without a zone (in
+    /// local time), or ISO 8601.
+    pub(super) fn in_brackets(&mut self, stamp: &[u8]) -> Option<Stamp> {
+        if stamp.get(4) == Some(&b'-') {
+            return self.iso(stamp);
+        }
+        let (second, rest) = stamp.split_first_chunk::<20>()?;
+        let mut second = *second;
+        if second[11] == b' ' {
+            second[11] = b':';
+        }
+        let (date, time) = civil(&second)?;
+        let (fraction, zone) = match rest {
+            [b'.' | b',', rest @ ..] => {
+                let end = rest.iter().position(|byte| !byte.is_ascii_digit());
+                rest.split_at(end.unwrap_or(rest.len()))
+            }
+            rest => (&b""[..], rest),
+        };
+        let seconds = match zone.trim_ascii() {
+            b"" => clock::local_to_unix(date, time)?,
+            b"GMT" | b"UTC" | b"Z" => utc(date, time),
+            [sign @ (b'+' | b'-'), hours @ .., b':', m1, m2] => {
+                utc(date, time) - east(*sign, hours, &[*m1, *m2])?
+            }
+            [sign @ (b'+' | b'-'), h1, h2, m1, m2] => {
+                utc(date, time) - east(*sign, &[*h1, *h2], &[*m1, *m2])?
+            }
+            _ => return None,
+        };
+        let (fraction_ns, grain_ns) = fraction_ns(fraction)?;
+        Some(Stamp { ns: seconds * NS_PER_S + fraction_ns, grain_ns })
+    }
+
+    /// Seconds since the epoch of `2026/11/28` and `10:00:00`, in local time.
+    pub(super) fn slashed(&mut self, date: &[u8], time: &[u8]) -> Option<i64> {
+        let mut second = [b'-'; 19];
+        if date.len() != 10 || time.len() != 8 || date[4] != b'/' || date[7] != b'/' {
+            return None;
+        }
+        second[..10].copy_from_slice(date);
+        (second[4], second[7], second[10]) = (b'-', b'-', b' ');
+        second[11..].copy_from_slice(time);
+        cached(&mut self.iso_local, &second, clock::local_to_unix)
+    }
+
+    /// The instant of `2026-11-28` and `10:00:00`, with a fraction or without, in UTC.
+    pub(super) fn utc(&mut self, date: &[u8], time: &[u8]) -> Option<Stamp> {
+        if date.len() != 10 || !(8..=18).contains(&time.len()) {
+            return None;
+        }
+        let mut stamp = [b'T'; 30];
+        stamp[..10].copy_from_slice(date);
+        stamp[11..11 + time.len()].copy_from_slice(time);
+        stamp[11 + time.len()] = b'Z';
+        self.iso(&stamp[..12 + time.len()])
+    }
+}
+
 /// Nanoseconds of the digits after a point, and the value of the last digit. Digits after the ninth
 /// are ignored.
 pub(super) fn fraction_ns(digits: &[u8]) -> Option<(i64, i64)> {
@@ -128,17 +193,46 @@ fn cached(
 /// The seconds by which a zone is east of Greenwich.
 pub(super) fn east(sign: u8, hours: &[u8], minutes: &[u8]) -> Option<i64> {
     let seconds = i64::from(two(hours)? * 3600 + two(minutes)? * 60);
-    Some(if sign == b'-' { -seconds } else { seconds })
+    // Zones are 12 hours west to 14 hours east.
+    let zone = minutes[0] < b'6' && seconds <= ZONE_SECONDS_MAX;
+    zone.then_some(if sign == b'-' { -seconds } else { seconds })
 }
 
 fn valid((year, month, day): Date, (hour, minute, second): Time) -> bool {
     // 60 is a leap second.
     (1970..=2200).contains(&year)
         && (1..=12).contains(&month)
-        && (1..=31).contains(&day)
+        && (1..=days_of_month(year, month)).contains(&day)
         && hour < 24
         && minute < 60
         && second <= 60
+}
+
+/// Whether a line has something like a date that does not exist: `29/Feb/2027`, `2027-02-29`.
+pub(super) fn has_impossible_date(line: &[u8]) -> bool {
+    let impossible = |year: &[u8], month: Option<u32>, day: &[u8]| {
+        let year = super::digits(year).filter(|year| (1970..=2200).contains(year));
+        let date = year.zip(month).zip(two(day));
+        date.is_some_and(|((year, month), day)| !valid((year as i32, month, day), (0, 0, 0)))
+    };
+    line.windows(11).any(|w| match w {
+        [d1, d2, b'/', m1, m2, m3, b'/', year @ ..] => {
+            impossible(year, month(&[*m1, *m2, *m3]), &[*d1, *d2])
+        }
+        [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2, b'T'] => {
+            impossible(&[*y1, *y2, *y3, *y4], two(&[*m1, *m2]), &[*d1, *d2])
+        }
+        _ => false,
+    })
+}
+
+fn days_of_month(year: i32, month: u32) -> u32 {
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 => 28 + u32::from(leap),
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 fn utc(date: Date, time: Time) -> i64 {

@@ -1,5 +1,9 @@
 //! The formats, tested with tables of lines and with noise.
 
+#[cfg(feature = "survey")]
+mod servers;
+mod strings;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -84,6 +88,11 @@ fn combined_and_common_lines_stamp_a_second() {
         (LogFormat::Combined, COMBINED.split(" \"Mozilla").next().unwrap().to_owned(), None),
         (LogFormat::Combined, COMBINED.replace("start.html\" ", ""), None),
         (LogFormat::Common, COMMON.replace(" -0", " ?0"), good),
+        (LogFormat::Common, COMMON.replace(" 304 -", " - -"), good),
+        // Quotes that the server has not escaped.
+        (LogFormat::Combined, COMBINED.replace("GET /", "GET /\"a\"b"), good),
+        (LogFormat::Combined, COMBINED.replace("-0700", "GMT").replace("13:55", "20:55"), good),
+        (LogFormat::Combined, COMBINED.replace("[10/", "[ 10/").replace("00] ", "00 ] "), good),
     ] {
         assert_eq!(understood(format, &line), expected, "{format} {line}");
     }
@@ -102,7 +111,12 @@ fn haproxy_lines_stamp_the_start() {
         (HAPROXY.replace("static/srv1", "http-in/<NOSRV>"), good),
         (HAPROXY.replace("/109", ""), None),
         (HAPROXY.replace("655", "65x"), None),
-        (HAPROXY[..HAPROXY.len() - 5].to_owned(), None),
+        // Cut in the request by syslog, which the length of its URL must not decide; cut before it.
+        (HAPROXY[..HAPROXY.len() - 5].to_owned(), good),
+        (HAPROXY.split(" /index").next().unwrap().to_owned(), None),
+        (HAPROXY.split("\"GET").next().unwrap().to_owned(), None),
+        (HAPROXY.replace("{1wt.eu}", "{a \"b\" c}"), good),
+        (format!("{HAPROXY} 0/0/0/0/0 h/TLSv1.3/AES"), good),
         ("Proxy web started.".to_owned(), None),
         ("[WARNING]  (17) : Server back/s1 is DOWN".to_owned(), None),
     ] {

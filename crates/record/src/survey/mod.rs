@@ -2,8 +2,8 @@
 //! are plain or compressed.
 //!
 //! ```text
-//! plain file - pieces of 4 MiB, read by every core ---------+
-//! .gz .xz .zst - one thread unpacks - blocks of whole lines -+-> lines -> tallies -> one survey
+//! plain file - pieces of 4 MiB, read by every core -----------+
+//! packed, pipe - one thread unpacks - blocks of whole lines --+-> lines -> tallies -> one survey
 //! ```
 //!
 //! Memory is bounded whatever the files contain: a piece or a few blocks per thread, a fixed table
@@ -11,9 +11,11 @@
 //!
 //! What never happens: a bad line or a truncated file is fatal; unread data goes unreported.
 
-mod show;
+mod causes;
+pub(crate) mod show;
 mod source;
 mod tally;
+pub(crate) mod zip;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -21,8 +23,9 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::logs::{Format, FormatChoice, Stamps};
+use crate::logs::{Format, FormatChoice, Line, Stamps};
 use crate::redact;
+use source::Source;
 use tally::Tally;
 
 /// Number of bad lines that are shown.
@@ -34,7 +37,7 @@ const HEAD_LINES_MAX: usize = 1000;
 /// What to read, and how.
 #[derive(Clone, Debug, Default)]
 pub struct SurveySpec {
-    /// The files. Those of one log may be given in any order.
+    /// The files, in any order. `-` is the standard input. Pipes are read once.
     pub files: Vec<PathBuf>,
     /// Their format.
     pub format: FormatChoice,
@@ -51,12 +54,18 @@ pub struct Survey {
     pub format: String,
     /// What its stamps mean, and their grain.
     pub declares: String,
-    /// Lines: `lines == requests + bad`.
+    /// What is wrong with the log, and what to do: the cause before the figures.
+    pub causes: Vec<String>,
+    /// Lines: `lines == requests + bad + blank + events`.
     pub lines: u64,
     /// Lines that were understood. Each is one request.
     pub requests: u64,
     /// Lines that were not understood.
     pub bad: u64,
+    /// Lines without anything, and comments.
+    pub blank: u64,
+    /// Lines that were understood, but are no requests.
+    pub events: u64,
     /// The first stamp, ns since the Unix epoch.
     pub first_ns: Option<i64>,
     /// The last stamp.
@@ -73,6 +82,8 @@ pub struct Survey {
     pub bin_width_s: i64,
     /// Bytes sent, if the format has them.
     pub bytes: u64,
+    /// What to type so that the latencies are read, if the lines seem to have them.
+    pub hint: Option<String>,
     /// How long requests took; `None` if the format does not have it.
     pub latency: Option<Latency>,
     /// Requests by class, most first.
@@ -101,6 +112,8 @@ pub struct Bin {
 pub struct Latency {
     /// Requests whose time is known.
     pub count: u64,
+    /// The grain: 1, 1,000 or 1,000,000. A latency of 0 is shorter than this.
+    pub grain_us: u64,
     /// Arithmetic mean.
     pub mean_us: f64,
     /// Median.
@@ -137,7 +150,7 @@ pub struct ClassCount {
 pub struct FileSurvey {
     /// Its name.
     pub path: PathBuf,
-    /// Its compression: "plain", "gzip", "xz", "zstd".
+    /// Its compression: "plain", "gzip", "bzip2", "xz", "zstd", "lz4", "zip".
     pub packed: &'static str,
     /// Its format, if any line was understood.
     pub format: Option<String>,
@@ -149,6 +162,8 @@ pub struct FileSurvey {
     pub first_ns: Option<i64>,
     /// Its last stamp.
     pub last_ns: Option<i64>,
+    /// When it was last changed, ns since the Unix epoch, if it is a file.
+    pub changed_ns: Option<i64>,
     /// What is wrong at its end, if it is truncated or damaged.
     pub torn: Option<String>,
 }
@@ -180,34 +195,43 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     // Chronologically. Files without any understood line come last, in the given order.
     heads.sort_by_key(|head| head.first_ns.unwrap_or(i64::MAX));
     let fallback = heads.iter().find_map(|head| head.format.clone());
+    let hint = heads.iter().find_map(|head| head.hint.clone());
     let mut all = Tally::default();
     let mut files = Vec::new();
     let mut bad_lines = Vec::new();
-    for head in &heads {
-        let failed = |source| Error::Log { path: head.path.to_owned(), source };
+    let (mut first_bad, mut first_event, mut archives) = (None, None, Vec::new());
+    for head in heads {
+        let path = head.source.path.clone();
+        let failed = |source| Error::Log { path: path.clone(), source };
         let format = head.format.as_ref().or(fallback.as_ref());
-        let read = source::read(head.path, format, threads).map_err(failed)?;
+        let changed_ns = head.source.changed_ns;
+        // The header of a file in a tar archive.
+        if head.source.head.get(257..262) == Some(b"ustar") {
+            archives.push(path.clone());
+        }
+        let read = head.source.read(format, threads).map_err(failed)?;
         let tally = read.tally;
         for (offset, line) in &tally.shown {
-            bad_lines.push(BadLine {
-                path: head.path.to_owned(),
-                offset: *offset,
-                text: redact::sample(line, spec.redact),
-            });
+            let text = redact::sample(line, spec.redact);
+            bad_lines.push(BadLine { path: path.clone(), offset: *offset, text });
+            first_bad.get_or_insert_with(|| line.clone());
         }
+        first_event = first_event.or_else(|| tally.event.clone().map(|(_, line)| line));
         files.push(FileSurvey {
-            path: head.path.to_owned(),
+            path,
             packed: read.packed.name(),
             format: format.map(Format::to_string),
             lines: tally.lines,
             bad: tally.bad,
             first_ns: tally.first_ns(),
             last_ns: tally.last_ns(),
+            changed_ns,
             torn: read.torn,
         });
         all.add(tally);
     }
     bad_lines.truncate(SHOWN_MAX);
+    let cut_at = all.cut_at();
     let format = fallback.as_ref();
     let mut survey = all.survey(format.map_or(1_000_000_000, Format::grain_ns));
     survey.format = format.map_or_else(|| "unknown".to_owned(), Format::to_string);
@@ -215,29 +239,42 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
         format.map_or_else(|| "no line was understood by any format".to_owned(), Format::declares);
     survey.files = files;
     survey.bad_lines = bad_lines;
+    survey.hint = hint;
+    survey.causes = causes::of(
+        &survey,
+        first_bad.as_deref(),
+        first_event.as_deref(),
+        cut_at,
+        &archives,
+        &|line| redact::sample(line, spec.redact),
+    );
     survey.took_s = begun.elapsed().as_secs_f64();
     Ok(survey)
 }
 
-/// What the head of a file says.
-struct Head<'p> {
-    path: &'p Path,
+/// A file, and what its head says.
+struct Head {
+    source: Source,
     format: Option<Format>,
+    hint: Option<String>,
     first_ns: Option<i64>,
 }
 
-fn detect<'p>(path: &'p Path, choice: &FormatChoice) -> std::io::Result<Head<'p>> {
-    let head = source::head(path)?;
+fn detect(path: &Path, choice: &FormatChoice) -> std::io::Result<Head> {
+    let source = Source::open(path)?;
     let mut stamps = Stamps::default();
-    let mut lines = head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
-    let (mut format, mut first_ns) = (choice.format(), None);
+    let mut lines = source.head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
+    let (mut format, mut first_ns, mut hint) = (choice.format(), None, None);
     while let (None, Some(line)) = (first_ns, lines.next()) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         format = format.or_else(|| choice.detect(line, &mut stamps));
-        let request = format.as_ref().and_then(|format| format.parse(line, &mut stamps));
-        first_ns = request.map(|request| request.stamp_ns);
+        let read = format.as_ref().map(|format| format.read(line, &mut stamps));
+        if let Some(Line::Request(request)) = read {
+            first_ns = Some(request.stamp_ns);
+            hint = format.as_ref().and_then(|format| format.elapsed_hint(line, &mut stamps));
+        }
     }
-    Ok(Head { path, format, first_ns })
+    Ok(Head { source, format, hint, first_ns })
 }
 
 #[cfg(test)]

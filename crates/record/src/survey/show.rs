@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Bin, ClassCount, Survey};
+use super::{Bin, ClassCount, Latency, Survey};
 
 /// Most rows of requests by time.
 const ROWS_MAX: usize = 24;
@@ -13,13 +13,19 @@ const BAR_COLUMNS: f64 = 40.0;
 
 impl fmt::Display for Survey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for cause in &self.causes {
+            writeln!(f, "problem  {cause}")?;
+        }
         let files = self.files.len();
+        let others = [(self.blank, "blank or comments"), (self.events, "events, not requests")];
+        let others = others.into_iter().filter(|(lines, _)| *lines > 0);
         writeln!(
             f,
-            "{} requests in {} lines ({} not understood) of {files} file{}",
+            "{} requests in {} lines ({} not understood{}) of {files} file{}",
             grouped(self.requests),
             grouped(self.lines),
             grouped(self.bad),
+            others.map(|(n, what)| format!(", {} {what}", grouped(n))).collect::<String>(),
             if files == 1 { "" } else { "s" }
         )?;
         writeln!(f, "format   {}: {}", self.format, self.declares)?;
@@ -35,15 +41,22 @@ impl fmt::Display for Survey {
             Some(l) => writeln!(
                 f,
                 "latency  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}  mean {}  ({} known)",
-                duration(l.p50_us as f64),
-                duration(l.p90_us as f64),
-                duration(l.p99_us as f64),
-                duration(l.p999_us as f64),
-                duration(l.max_us as f64),
-                duration(l.mean_us),
+                l.shown(l.p50_us),
+                l.shown(l.p90_us),
+                l.shown(l.p99_us),
+                l.shown(l.p999_us),
+                l.shown(l.max_us),
+                if l.mean_us > 0.0 { duration(l.mean_us) } else { l.shown(0) },
                 grouped(l.count)
             )?,
-            None => writeln!(f, "latency  not in this format")?,
+            None if self.requests == 0 => {}
+            None if self.declares.contains("with elapsed") => {
+                writeln!(f, "latency  unknown for every request")?
+            }
+            None => match &self.hint {
+                Some(hint) => writeln!(f, "latency  {hint}")?,
+                None => writeln!(f, "latency  not in this format")?,
+            },
         }
         self.by_class(f)?;
         self.by_time(f)?;
@@ -64,6 +77,18 @@ impl fmt::Display for Survey {
 
 /// Selects one word of a class.
 type Word = fn(&ClassCount) -> &'static str;
+
+impl Latency {
+    /// A latency of zero is below the grain of the log.
+    fn shown(&self, us: u64) -> String {
+        match (us, self.grain_us) {
+            (0, 1_000_000..) => "<1 s".to_owned(),
+            (0, 1000..) => "<1 ms".to_owned(),
+            (0, _) => "<1 us".to_owned(),
+            (us, _) => duration(us as f64),
+        }
+    }
+}
 
 impl Survey {
     fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +127,7 @@ impl Survey {
             let mut counts: Vec<_> = counts.into_iter().collect();
             counts.sort_by_key(|&(_, requests)| std::cmp::Reverse(requests));
             let shares = counts.iter().map(|(word, requests)| {
-                let word = if *word == "-" { "other" } else { word };
+                let word = if *word == "-" { "unknown" } else { word };
                 let percent = 100.0 * *requests as f64 / self.requests.max(1) as f64;
                 format!("{word} {} ({})", grouped(*requests), percentage(percent))
             });
@@ -173,7 +198,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 /// `2015-05-17 10:05:03`, from seconds since the epoch. This is the inverse of `days_since_epoch`
 /// in the formats.
-fn date(seconds: i64) -> String {
+pub(crate) fn date(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -188,7 +213,7 @@ fn date(seconds: i64) -> String {
 }
 
 /// `1,234,567`.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -1,15 +1,17 @@
 //! Files to lines: plain files are read in pieces by every core, compressed ones are decompressed
-//! by one thread and parsed by others.
+//! by one thread and parsed by others. Pipes and the standard input are read once, as they come,
+//! and may be compressed too.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use super::tally::Tally;
+use super::zip::{self, Zip};
 use crate::logs::Format;
 use crate::tail::LINE_BYTES_MAX;
 
@@ -27,46 +29,78 @@ const HEAD_BYTES: u64 = 256 * 1024;
 
 const _: () = assert!(LINE_BYTES_MAX < BLOCK_BYTES && LINE_BYTES_MAX < PIECE_BYTES as usize);
 
+/// First bytes by which a compression is recognised.
+const MAGIC_BYTES: usize = 6;
+
+/// The name of the standard input.
+const STDIN: &str = "-";
+
 /// A file's compression, recognised by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
     Plain,
     Gzip,
+    Bzip2,
     Xz,
     Zstd,
+    Lz4,
+    Zip,
 }
+
+/// Bytes from anywhere.
+type Bytes = Box<dyn Read + Send>;
 
 impl Compression {
     pub(super) fn name(self) -> &'static str {
         match self {
             Compression::Plain => "plain",
             Compression::Gzip => "gzip",
+            Compression::Bzip2 => "bzip2",
             Compression::Xz => "xz",
             Compression::Zstd => "zstd",
+            Compression::Lz4 => "lz4",
+            Compression::Zip => "zip",
         }
     }
 
-    fn of(file: &File) -> io::Result<Compression> {
-        let mut first = [0; 6];
-        let found = file.read_at(&mut first, 0)?;
-        Ok(match &first[..found] {
+    fn of(first: &[u8]) -> Compression {
+        match first {
             [0x1f, 0x8b, ..] => Compression::Gzip,
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31 | 0x17, ..] => Compression::Bzip2,
             [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
             // Zstandard, or one of its skippable frames.
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
+            // Also the older frames of lz4 -l.
+            [0x04, 0x22, 0x4d, 0x18, ..] | [0x02, 0x21, 0x4c, 0x18, ..] => Compression::Lz4,
+            first if first.starts_with(&zip::MAGIC) => Compression::Zip,
             _ => Compression::Plain,
-        })
+        }
     }
 
     /// The decompressed text. Several members or frames in a row are one text.
-    fn decompress(self, file: File) -> io::Result<Box<dyn Read + Send>> {
-        let file = BufReader::with_capacity(256 * 1024, file);
+    fn decompress(self, bytes: Bytes) -> io::Result<Bytes> {
+        let bytes = BufReader::with_capacity(256 * 1024, bytes);
         Ok(match self {
-            Compression::Plain => Box::new(file),
-            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-            Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
-            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(file)?),
+            Compression::Plain => Box::new(bytes),
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(bytes)),
+            Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(bytes)),
+            Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(bytes)),
+            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(bytes)?),
+            Compression::Lz4 => Box::new(Lz4(lz4_flex::frame::FrameDecoder::new(bytes))),
+            Compression::Zip => Box::new(Zip::new(bytes)),
         })
+    }
+}
+
+/// Frames of lz4. At the end of a frame, its decoder reads nothing once, and then the next frame.
+struct Lz4<R: Read>(lz4_flex::frame::FrameDecoder<R>);
+
+impl<R: Read> Read for Lz4<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 => self.0.read(buffer),
+            read => Ok(read),
+        }
     }
 }
 
@@ -77,37 +111,84 @@ pub(super) struct FileContent {
     pub(super) torn: Option<String>,
 }
 
-/// The first bytes of a file's text, ending at a line's end if possible.
-pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
-    let mut text = Compression::of(&file)?.decompress(file)?.take(HEAD_BYTES);
-    let mut head = Vec::new();
-    // Damage is reported when the file is read.
-    let _ = text.read_to_end(&mut head);
-    Ok(head)
+/// A file or a pipe whose head was read.
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    /// The first bytes of its text.
+    pub(super) head: Vec<u8>,
+    /// When the file was last changed, ns since the epoch.
+    pub(super) changed_ns: Option<i64>,
+    packed: Compression,
+    /// The text after the head, and the error at its end. A file is opened again instead, so that
+    /// many files can be given.
+    rest: Option<(Bytes, Option<io::Error>)>,
 }
 
-/// Reads a whole file.
-pub(super) fn read(
-    path: &Path,
-    format: Option<&Format>,
-    threads: usize,
-) -> io::Result<FileContent> {
-    let file = open(path)?;
-    let packed = Compression::of(&file)?;
-    let (tally, torn) = match packed {
-        Compression::Plain => plain(&file, format, threads)?,
-        packed => decompressed(packed.decompress(file)?, format, threads.saturating_sub(1).max(1)),
-    };
-    Ok(FileContent { packed, tally, torn })
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    // Opening a pipe would block, and its lines could only be read once.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+impl Source {
+    /// Opens it and reads its head.
+    pub(super) fn open(path: &Path) -> io::Result<Source> {
+        let (bytes, changed_ns): (Bytes, _) = if path == Path::new(STDIN) {
+            (Box::new(io::stdin()), None)
+        } else {
+            let metadata = std::fs::metadata(path)?;
+            let is_file = metadata.is_file();
+            if !is_file && !is_stream(metadata.file_type()) {
+                let what = "not a file or a pipe; name the files in it";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            let changed_ns = metadata.mtime().checked_mul(1_000_000_000);
+            (Box::new(File::open(path)?), changed_ns.filter(|_| is_file))
+        };
+        let (packed, mut text) = unpacked(bytes)?;
+        let mut head = Vec::new();
+        // Damage is reported when the file is read.
+        let damage = text.by_ref().take(HEAD_BYTES).read_to_end(&mut head).err();
+        let rest = changed_ns.is_none().then_some((text, damage));
+        Ok(Source { path: path.to_owned(), head, changed_ns, packed, rest })
     }
-    File::open(path)
+
+    /// Reads all of it.
+    pub(super) fn read(self, format: Option<&Format>, threads: usize) -> io::Result<FileContent> {
+        let Source { path, head, packed, rest, .. } = self;
+        let parsers = threads.saturating_sub(1).max(1);
+        let (tally, torn) = match (rest, packed) {
+            (Some((rest, damage)), _) => {
+                let rest = Failing { rest, damage };
+                decompressed(Box::new(io::Cursor::new(head).chain(rest)), format, parsers)
+            }
+            (None, Compression::Plain) => plain(&File::open(path)?, format, threads)?,
+            (None, packed) => {
+                decompressed(packed.decompress(Box::new(File::open(path)?))?, format, parsers)
+            }
+        };
+        Ok(FileContent { packed, tally, torn })
+    }
+}
+
+/// What can be read only once: a pipe, a terminal, a socket.
+fn is_stream(kind: FileType) -> bool {
+    kind.is_fifo() || kind.is_char_device() || kind.is_socket()
+}
+
+/// A text, and the error that has already been met in it.
+struct Failing {
+    rest: Bytes,
+    damage: Option<io::Error>,
+}
+
+impl Read for Failing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.damage.take().map_or_else(|| self.rest.read(buffer), Err)
+    }
+}
+
+/// The compression, and the text.
+fn unpacked(mut bytes: Bytes) -> io::Result<(Compression, Bytes)> {
+    let mut first = Vec::with_capacity(MAGIC_BYTES);
+    bytes.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut first)?;
+    let packed = Compression::of(&first);
+    let whole = Box::new(io::Cursor::new(first).chain(bytes));
+    Ok((packed, packed.decompress(whole)?))
 }
 
 const CUT: &str = "its last line has no end";
@@ -217,7 +298,7 @@ fn fill(file: &File, from: u64, bytes: usize, buffer: &mut Vec<u8>) -> io::Resul
 type Block = (u64, Vec<u8>);
 
 fn decompressed(
-    mut text: Box<dyn Read + Send>,
+    mut text: Bytes,
     format: Option<&Format>,
     threads: usize,
 ) -> (Tally, Option<String>) {
@@ -313,6 +394,7 @@ impl Cutter {
 
 fn broken(error: &io::Error) -> String {
     match error.kind() {
+        io::ErrorKind::Unsupported => format!("{error}"),
         io::ErrorKind::UnexpectedEof => {
             "the compressed data is truncated; everything before that was read".to_owned()
         }

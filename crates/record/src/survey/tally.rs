@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use trial::Histogram;
 
 use super::{Bin, ClassCount, Latency, SHOWN_MAX, Survey};
-use crate::logs::{Class, Format, Stamps};
+use crate::logs::{Class, Format, Line, Request, Stamps};
 use crate::tail::LINE_BYTES_MAX;
 
 /// Most time bins kept. If a log has more, they become coarser. At 16 bytes each, plus the table's
@@ -19,6 +19,9 @@ const REPORTED_MAX: i64 = 1500;
 /// Widths of bins, s. The last one is enough for any accepted time.
 const WIDTHS_S: [i64; 4] = [1, 60, 3600, 86_400];
 
+/// Lengths at which syslog and servers cut lines.
+const CUTS: [usize; 6] = [480, 1024, 2048, 4096, 8192, 16_384];
+
 /// Bytes kept of a bad line.
 const SHOWN_BYTES_MAX: usize = 512;
 
@@ -29,18 +32,32 @@ const _: () = assert!(250 * 366 < BINS_MAX);
 
 /// The counts of some lines.
 pub(super) struct Tally {
+    /// Lines: `lines == requests + bad + blank + events`.
     pub(super) lines: u64,
+    requests: u64,
     pub(super) bad: u64,
+    blank: u64,
+    events: u64,
+    /// Bad lines by those lengths at which servers and syslog cut.
+    cut_lines: [u64; CUTS.len()],
     pub(super) text_bytes: u64,
     /// Whether the text ended in the middle of a line.
     pub(super) cut: bool,
     /// The first bad lines, with their offsets.
     pub(super) shown: Vec<(u64, Vec<u8>)>,
+    /// The first event, with its offset.
+    pub(super) event: Option<(u64, Vec<u8>)>,
     first_ns: i64,
     last_ns: i64,
     classes: Box<[(u64, u64)]>,
     bins: Bins,
     latency_us: Histogram<u64>,
+    /// The longest and the sum, exactly. The histogram is exact to a thousandth.
+    longest_us: u64,
+    sum_us: u128,
+    /// Whether some latency is no whole number of ms, or of s.
+    below_ms: bool,
+    below_s: bool,
     stamps: Stamps,
 }
 
@@ -48,15 +65,24 @@ impl Default for Tally {
     fn default() -> Tally {
         Tally {
             lines: 0,
+            requests: 0,
             bad: 0,
+            blank: 0,
+            events: 0,
+            cut_lines: [0; CUTS.len()],
             text_bytes: 0,
             cut: false,
             shown: Vec::new(),
+            event: None,
             first_ns: i64::MAX,
             last_ns: i64::MIN,
             classes: vec![(0, 0); Class::COUNT].into(),
             bins: Bins::default(),
             latency_us: Histogram::new(3).expect("three significant digits are allowed"),
+            longest_us: 0,
+            sum_us: 0,
+            below_ms: false,
+            below_s: false,
             stamps: Stamps::default(),
         }
     }
@@ -79,16 +105,21 @@ impl Tally {
     fn line(&mut self, line: &[u8], offset: u64, format: Option<&Format>) {
         self.lines += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let request = format
-            .filter(|_| line.len() <= LINE_BYTES_MAX)
-            .and_then(|format| format.parse(line, &mut self.stamps));
-        let Some(request) = request else {
-            self.bad += 1;
-            if self.shown.len() < SHOWN_MAX {
-                self.shown.push((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
-            }
-            return;
+        let read = match format {
+            _ if line.len() > LINE_BYTES_MAX => Line::Bad,
+            Some(format) => format.read(line, &mut self.stamps),
+            None => Format::read_unknown(line, &mut self.stamps),
         };
+        match read {
+            Line::Request(request) => self.request(&request),
+            Line::Blank => self.blank += 1,
+            Line::Event => self.event_line(line, offset),
+            Line::Bad => self.bad_line(line, offset),
+        }
+    }
+
+    fn request(&mut self, request: &Request) {
+        self.requests += 1;
         self.first_ns = self.first_ns.min(request.stamp_ns);
         self.last_ns = self.last_ns.max(request.stamp_ns);
         let class = &mut self.classes[request.class.index()];
@@ -96,8 +127,40 @@ impl Tally {
         class.1 += request.bytes;
         self.bins.count(request.stamp_ns.div_euclid(NS_PER_S));
         if let Some(us) = request.elapsed_us {
-            self.latency_us.saturating_record(us);
+            // `saturating_record` would not let it grow.
+            self.latency_us.record(us).expect("a histogram grows to any life that is believed");
+            self.longest_us = self.longest_us.max(us);
+            self.sum_us += u128::from(us);
+            self.below_ms |= us % 1000 != 0;
+            self.below_s |= us % 1_000_000 != 0;
         }
+    }
+
+    #[cold]
+    fn bad_line(&mut self, line: &[u8], offset: u64) {
+        self.bad += 1;
+        // With or without the newline.
+        let cut = CUTS.iter().position(|&cut| line.len() == cut || line.len() + 1 == cut);
+        if let Some(cut) = cut {
+            self.cut_lines[cut] += 1;
+        }
+        if self.shown.len() < SHOWN_MAX {
+            self.shown.push((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
+        }
+    }
+
+    #[cold]
+    fn event_line(&mut self, line: &[u8], offset: u64) {
+        self.events += 1;
+        if self.event.is_none() {
+            self.event = Some((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
+        }
+    }
+
+    /// The length at which most of the bad lines were cut, and their number.
+    pub(super) fn cut_at(&self) -> Option<(usize, u64)> {
+        let most = CUTS.into_iter().zip(self.cut_lines).max_by_key(|&(_, lines)| lines);
+        most.filter(|&(_, lines)| lines > 0 && 2 * lines >= self.bad)
     }
 
     pub(super) fn first_ns(&self) -> Option<i64> {
@@ -111,12 +174,21 @@ impl Tally {
     /// Merges the counts of another thread or another file.
     pub(super) fn add(&mut self, other: Tally) {
         self.lines += other.lines;
+        self.requests += other.requests;
         self.bad += other.bad;
+        self.blank += other.blank;
+        self.events += other.events;
+        self.cut_lines.iter_mut().zip(other.cut_lines).for_each(|(mine, more)| *mine += more);
+        self.longest_us = self.longest_us.max(other.longest_us);
+        self.sum_us += other.sum_us;
+        self.below_ms |= other.below_ms;
+        self.below_s |= other.below_s;
         self.text_bytes += other.text_bytes;
         self.cut |= other.cut;
         self.shown.extend(other.shown);
         self.shown.sort();
         self.shown.truncate(SHOWN_MAX);
+        self.event = self.event.take().into_iter().chain(other.event).min();
         self.first_ns = self.first_ns.min(other.first_ns);
         self.last_ns = self.last_ns.max(other.last_ns);
         for (mine, more) in self.classes.iter_mut().zip(&other.classes) {
@@ -127,30 +199,59 @@ impl Tally {
         self.latency_us.add(&other.latency_us).expect("a histogram grows to another's values");
     }
 
+    /// The latencies. A format in whole milliseconds writes 0 for anything shorter. Whole seconds
+    /// are only believed to be the grain if there are some.
+    fn latency(&self) -> Option<Latency> {
+        let grain_us = match (self.below_ms, self.below_s) {
+            (true, _) => 1,
+            (false, false) if self.longest_us > 0 => 1_000_000,
+            (false, _) => 1000,
+        };
+        let histogram = &self.latency_us;
+        // No percentile is longer than the longest.
+        let at = |quantile| histogram.value_at_quantile(quantile).min(self.longest_us);
+        (!histogram.is_empty()).then(|| Latency {
+            grain_us,
+            count: histogram.len(),
+            mean_us: self.sum_us as f64 / histogram.len() as f64,
+            p50_us: at(0.5),
+            p90_us: at(0.9),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: self.longest_us,
+        })
+    }
+
     /// The survey, without the parts that depend on the files.
     pub(super) fn survey(self, grain_ns: i64) -> Survey {
         let (first_ns, last_ns) = (self.first_ns(), self.last_ns());
-        let requests = self.lines - self.bad;
+        let requests = self.requests;
+        assert_eq!(self.lines, requests + self.bad + self.blank + self.events, "each line is one");
         let span_ns = first_ns.zip(last_ns).map(|(first, last)| last - first + grain_ns);
+        // Within a second there is no rate: it would be that of the clock's grain.
+        let span_ns = span_ns.map(|ns| ns.max(NS_PER_S));
         let mut classes: Vec<_> =
             self.classes.iter().enumerate().filter(|(_, c)| c.0 > 0).collect();
         classes.sort_by_key(|&(index, &(requests, _))| (std::cmp::Reverse(requests), index));
         let bytes = classes.iter().map(|(_, class)| class.1).sum();
         let (peak, peak_width_s) = (self.bins.peak(), self.bins.width_s());
+        let latency = self.latency();
         let (bins, bin_width_s) = self.bins.reported();
         Survey {
             lines: self.lines,
             requests,
             bad: self.bad,
+            blank: self.blank,
+            events: self.events,
             first_ns,
             last_ns,
-            mean_rate: span_ns.map(|ns| requests as f64 / (ns.max(1) as f64 / 1e9)),
+            mean_rate: span_ns.map(|ns| requests as f64 / (ns as f64 / 1e9)),
             peak,
             peak_width_s,
             bins,
             bin_width_s,
             bytes,
-            latency: latency(&self.latency_us),
+            latency,
             classes: classes.into_iter().map(|(index, counts)| class(index, *counts)).collect(),
             text_bytes: self.text_bytes,
             ..Survey::default()
@@ -168,18 +269,6 @@ fn class(index: usize, (requests, bytes): (u64, u64)) -> ClassCount {
         requests,
         bytes,
     }
-}
-
-fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
-    (!histogram.is_empty()).then(|| Latency {
-        count: histogram.len(),
-        mean_us: histogram.mean(),
-        p50_us: histogram.value_at_quantile(0.5),
-        p90_us: histogram.value_at_quantile(0.9),
-        p99_us: histogram.value_at_quantile(0.99),
-        p999_us: histogram.value_at_quantile(0.999),
-        max_us: histogram.max(),
-    })
 }
 
 /// Requests by time, in bins that become coarser when there are too many.
@@ -305,6 +394,31 @@ impl Hasher for Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The histogram did not grow, so every latency above 1 ms was shown as 1 ms.
+    #[test]
+    fn latencies_of_any_length_keep_their_value() {
+        let format = Format::from(crate::logs::LogFormat::Squid);
+        let mut tally = Tally::default();
+        let longest_ms = crate::logs::ELAPSED_MS_MAX;
+        let lives_ms = [0, 1, 5, 20, 100, 1_000, 60_000, 3_600_000, 86_400_000, longest_ms];
+        for (at, ms) in lives_ms.iter().enumerate() {
+            // Thread by thread: merging two histograms must not cut either.
+            let mut one = Tally::default();
+            let text =
+                format!("1796000000.00{at} {ms:6} c TCP_MISS/200 5 GET http://a/ - H/- t/h\n");
+            one.lines_of(text.as_bytes(), 0, Some(&format));
+            tally.add(one);
+        }
+        let survey = tally.survey(1);
+        let latency = survey.latency.expect("every line has one");
+        assert_eq!((latency.count, survey.requests, survey.bad), (10, 10, 0));
+        for (quantile, us) in [(latency.p50_us, 100_000u64), (latency.p90_us, 86_400_000_000)] {
+            assert!(quantile.abs_diff(us) as f64 <= 0.001 * us as f64, "{quantile} for {us}");
+        }
+        assert_eq!(latency.max_us, longest_ms as u64 * 1000, "exactly");
+        assert_eq!(latency.mean_us, lives_ms.iter().sum::<i64>() as f64 * 1000.0 / 10.0);
+    }
 
     #[test]
     fn bins_become_coarser_and_lose_nothing() {

@@ -3,6 +3,7 @@
 use super::*;
 use std::fs;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 
 fn line(second: u32, status: u16, agent: &str) -> String {
     format!(
@@ -33,6 +34,83 @@ fn xz(text: &[u8]) -> Vec<u8> {
 
 fn zst(text: &[u8]) -> Vec<u8> {
     zstd::stream::encode_all(text, 1).unwrap()
+}
+
+fn bz2(text: &[u8]) -> Vec<u8> {
+    let mut packed = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    packed.write_all(text).unwrap();
+    packed.finish().unwrap()
+}
+
+fn lz4(text: &[u8]) -> Vec<u8> {
+    let mut info = lz4_flex::frame::FrameInfo::new();
+    info.content_checksum = true;
+    info.block_size = lz4_flex::frame::BlockSize::Max64KB;
+    let mut packed = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
+    packed.write_all(text).unwrap();
+    packed.finish().unwrap()
+}
+
+/// How an entry of an archive is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Packing {
+    Stored,
+    Deflated,
+    /// Deflated, with the sizes after the data, as if written to a pipe.
+    Streamed,
+    /// The same with sizes of 64 bits.
+    Streamed64,
+}
+
+/// An entry of a ZIP archive.
+fn zip_entry(name: &str, text: &[u8], packing: Packing) -> Vec<u8> {
+    let data = if packing == Packing::Stored {
+        text.to_vec()
+    } else {
+        let mut packed =
+            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(text).unwrap();
+        packed.finish().unwrap()
+    };
+    let mut crc = flate2::Crc::new();
+    crc.update(text);
+    let streamed = matches!(packing, Packing::Streamed | Packing::Streamed64);
+    let sizes = [data.len() as u32, text.len() as u32];
+    let extra: &[u8] = if packing == Packing::Streamed64 {
+        &[1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    } else {
+        &[9, 0, 1, 0, 7]
+    };
+    let mut entry = b"PK\x03\x04\x14\0".to_vec();
+    entry.extend(if streamed { 8u16 } else { 0 }.to_le_bytes());
+    entry.extend(if packing == Packing::Stored { 0u16 } else { 8 }.to_le_bytes());
+    entry.extend([0; 4]);
+    for number in [crc.sum(), sizes[0], sizes[1]] {
+        entry.extend(if streamed { 0 } else { number }.to_le_bytes());
+    }
+    entry.extend((name.len() as u16).to_le_bytes());
+    entry.extend((extra.len() as u16).to_le_bytes());
+    entry.extend(name.as_bytes());
+    entry.extend(extra);
+    entry.extend(data);
+    if streamed {
+        entry.extend(b"PK\x07\x08");
+        entry.extend(crc.sum().to_le_bytes());
+        for size in sizes {
+            let size = u64::from(size).to_le_bytes();
+            entry.extend(if packing == Packing::Streamed64 { &size[..] } else { &size[..4] });
+        }
+    }
+    entry
+}
+
+/// Entries, and the beginning of the directory.
+fn zip(entries: &[(&str, &[u8], Packing)]) -> Vec<u8> {
+    let mut archive: Vec<u8> =
+        entries.iter().flat_map(|(name, text, packing)| zip_entry(name, text, *packing)).collect();
+    archive.extend(b"PK\x01\x02");
+    archive.extend([0; 42]);
+    archive
 }
 
 struct Home(tempfile::TempDir);
@@ -91,6 +169,12 @@ fn compression_and_pieces_do_not_change_the_counts() {
         ("log.gz", [gzip(first.as_bytes()), gzip(second.as_bytes())].concat()),
         ("log.xz", [xz(first.as_bytes()), xz(second.as_bytes())].concat()),
         ("log.zst", [zst(first.as_bytes()), zst(second.as_bytes())].concat()),
+        ("log.bz2", [bz2(first.as_bytes()), bz2(second.as_bytes())].concat()),
+        ("log.lz4", [lz4(first.as_bytes()), lz4(second.as_bytes())].concat()),
+        ("log.zip", zip(&[("log", whole.as_bytes(), Packing::Deflated)])),
+        ("stored.zip", zip(&[("log", whole.as_bytes(), Packing::Stored)])),
+        ("streamed.zip", zip(&[("log", whole.as_bytes(), Packing::Streamed)])),
+        ("streamed64.zip", zip(&[("log", whole.as_bytes(), Packing::Streamed64)])),
         ("log", whole.clone().into_bytes()),
     ] {
         let path = home.file(name, packed);
@@ -111,6 +195,9 @@ fn a_truncated_end_is_reported_and_everything_before_it_is_read() {
         ("log.gz", gzip(whole.as_bytes())),
         ("log.xz", xz(whole.as_bytes())),
         ("log.zst", zst(whole.as_bytes())),
+        ("log.lz4", lz4(whole.as_bytes())),
+        ("log.zip", zip_entry("log", whole.as_bytes(), Packing::Deflated)),
+        ("stored.zip", zip_entry("log", whole.as_bytes(), Packing::Stored)),
     ] {
         let path = home.file(name, &packed[..packed.len() * 3 / 4]);
         let read = read(&[&path], 2);
@@ -133,6 +220,141 @@ fn a_truncated_end_is_reported_and_everything_before_it_is_read() {
 
 fn read_one(path: &Path) -> Survey {
     read(&[path], 2)
+}
+
+#[test]
+fn every_entry_of_an_archive_is_read_and_none_is_joined_with_the_next() {
+    let home = Home::new();
+    let (one, two) = (line(1, 200, "a"), line(2, 404, "b"));
+    let path = home.file(
+        "logs.zip",
+        zip(&[
+            ("logs/", b"", Packing::Stored),
+            // Without a newline at its end.
+            ("logs/1", one.trim_end().as_bytes(), Packing::Stored),
+            ("logs/2", two.as_bytes(), Packing::Streamed),
+            ("logs/3", one.repeat(3).trim_end().as_bytes(), Packing::Deflated),
+            ("logs/4", two.repeat(2).as_bytes(), Packing::Streamed64),
+        ]),
+    );
+    let found = read(&[&path], 2);
+    assert_eq!((found.requests, found.bad, found.files[0].packed), (7, 0, "zip"));
+    assert_eq!(found.files[0].torn, None);
+    let mut wrong_sum = zip_entry("log", one.repeat(9).as_bytes(), Packing::Stored);
+    let at = wrong_sum.len() - 5;
+    wrong_sum[at] ^= 1;
+    let torn = read_one(&home.file("sum.zip", wrong_sum)).files[0].torn.clone().unwrap();
+    assert!(torn.contains("damaged"), "{torn}");
+    for (at, value, what) in [(6, 1, "encrypted"), (8, 12, "another way")] {
+        let mut entry = zip_entry("log", one.as_bytes(), Packing::Deflated);
+        entry[at] = value;
+        let torn = read_one(&home.file("other.zip", entry)).files[0].torn.clone().unwrap();
+        assert!(torn.contains(what) && torn.contains("unzip -p"), "{torn}");
+    }
+}
+
+/// A pipe is read once, in any compression, and beside files.
+#[test]
+fn pipes_are_read_as_files_are() {
+    let home = Home::new();
+    let whole = text(50_000);
+    let plain = read_one(&home.file("log", &whole));
+    for (name, bytes) in [
+        ("plain", whole.clone().into_bytes()),
+        ("gz", gzip(whole.as_bytes())),
+        ("bz2", bz2(whole.as_bytes())),
+        ("zip", zip(&[("log", whole.as_bytes(), Packing::Streamed)])),
+        ("torn", gzip(whole.as_bytes())[..20_000].to_vec()),
+        ("empty", Vec::new()),
+    ] {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", reader.as_raw_fd()));
+        let found = std::thread::scope(|scope| {
+            // In small pieces, the first ending within what shows the compression.
+            scope.spawn(move || {
+                let (first, rest) = bytes.split_at(bytes.len().min(3));
+                writer.write_all(first).unwrap();
+                rest.chunks(70_000).for_each(|piece| writer.write_all(piece).unwrap());
+            });
+            let found = read_one(&path);
+            drop(reader);
+            found
+        });
+        match name {
+            "torn" => {
+                let torn = found.files[0].torn.as_ref();
+                assert!(torn.is_some_and(|torn| torn.contains("truncated")), "{torn:?}");
+                assert!(found.requests > 100 && found.requests < 50_000, "{found}");
+            }
+            "empty" => {
+                assert_eq!((found.lines, found.causes.len()), (0, 1), "{found}");
+                assert!(found.causes[0].contains("empty"), "{found}");
+            }
+            name => assert_eq!(essence(&found), essence(&plain), "{name}"),
+        }
+    }
+}
+
+/// The cause comes before the figures, and says what to type.
+#[test]
+fn causes_are_named_before_the_figures() {
+    let home = Home::new();
+    let good = line(1, 200, "x");
+    let cut = format!("{}\n", &"h - - ".repeat(400)[..1023]);
+    for (name, text, cause) in [
+        ("none", String::new(), "is empty"),
+        ("comments", "# a\n\n".to_owned(), "all are blank or comments"),
+        (
+            "events",
+            "{\"time\":1,\"msg\":\"up\"}\n".repeat(3),
+            "The first event: {\"time\":1,\"msg\":\"up\"} - this is JSON",
+        ),
+        ("february", "h - - [30/Feb/2026:10:00:00 +0000] \"GET /\" 200 5\n".into(), "date"),
+        ("uvicorn", "INFO:     ::1:5 - \"GET / HTTP/1.1\" 200 OK\n".to_owned(), "uvicorn"),
+        ("pretty", "{\n  \"a\": 1\n}\n".to_owned(), "jq -c"),
+        ("utf16", good.bytes().flat_map(|b| [b as char, '\0']).collect(), "iconv"),
+        ("mixed", good.repeat(20) + "GET / 200 1.2 ms - 5\n", "4.8 % of the lines (1 of 21)"),
+        (
+            "cut",
+            good.repeat(9) + &cut.repeat(2),
+            "2 of the lines that are not understood are 1,024",
+        ),
+    ] {
+        let survey = read_one(&home.file(name, text));
+        let shown = survey.to_string();
+        assert!(shown.starts_with("problem  ") && shown.contains(cause), "{name}: {shown}");
+        assert!(survey.causes.iter().any(|named| named.contains(cause)), "{name}");
+    }
+    for (name, text, hint) in [
+        (
+            "unit",
+            "2026-11-28T10:00:00Z stdout F {\"ts\":1,\"status\":200,\"duration\":12}\n".to_owned(),
+            "json:elapsed_ms=duration",
+        ),
+        ("nginx", good.replace("\"x\"", "\"x\" 0.003"), "after the agent is 0.003"),
+    ] {
+        let shown = read_one(&home.file(name, text)).to_string();
+        assert!(shown.contains("latency  not read: ") && shown.contains(hint), "{shown}");
+    }
+    let fine = read_one(&home.file("fine", good.repeat(300) + "noise\n"));
+    assert!(fine.causes.is_empty(), "{fine}");
+    // Stamps an hour after the last change of the file: not possible, so it is a time zone.
+    let ahead = home.file("ahead", &good);
+    let stamp = read_one(&ahead).last_ns.unwrap();
+    let changed = |before_s: u64| {
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(stamp as u64);
+        let at = at - std::time::Duration::from_secs(before_s);
+        fs::File::options().write(true).open(&ahead).unwrap().set_modified(at).unwrap();
+        read_one(&ahead).causes
+    };
+    assert!(changed(3590)[0].contains("1 h after") && changed(3590)[0].contains("TZ"));
+    assert!(changed(37 * 60).is_empty(), "a copy");
+    assert!(changed(0).is_empty());
+    let mut header = vec![0; 512];
+    header[257..262].copy_from_slice(b"ustar");
+    header.extend(good.repeat(300).into_bytes());
+    let archive = read_one(&home.file("logs.tar", header));
+    assert!(archive.causes[0].contains("tar -xOf"), "{archive}");
 }
 
 #[test]

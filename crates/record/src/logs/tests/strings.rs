@@ -1,6 +1,6 @@
 //! Format strings, tested with tables: how they parse lines, and the errors for bad strings.
 
-use super::*;
+use super::super::*;
 use proptest::prelude::*;
 
 fn compiled(text: &str) -> Format {
@@ -140,16 +140,18 @@ fn json_lines_are_read_by_known_and_by_given_keys() {
     }
     let plain = own.replace(r#"{"version":"TLSv1.3","resumed":false}"#, "null");
     assert!(read_by("auto", &plain).unwrap().3.ends_with("plain"));
-    // Caddy: nested, and with a unit that the key's name does not show.
+    // Caddy: nested, and with a unit that only its other keys show.
     let caddy = concat!(
         r#"{"level":"info","ts":1646861401.5241024,"request":{"method":"GET","tls":{"v":1},"#,
         r#""headers":{"A":["b","{"]}},"duration":0.000929,"size":10900,"status":404}"#
     );
     let (start, stop, elapsed, class, bytes) = read_by("json", caddy).unwrap();
-    assert_eq!((stop - start, elapsed, bytes), (0, None, 10900));
+    assert_eq!((stop - start, elapsed, bytes), (929, Some(929), 10900));
     assert_eq!(class, "error GET 10k-100k tls");
-    let given = read_by("json:elapsed_s=duration", caddy).unwrap();
-    assert_eq!((given.1 - given.0, given.2), (929, Some(929)));
+    let given = read_by("json:elapsed_ms=duration", caddy).unwrap();
+    assert_eq!((given.1 - given.0, given.2), (0, Some(0)), "0.000929 ms");
+    let unknown = read_by("json", &caddy.replace("headers", "fields")).unwrap();
+    assert_eq!((unknown.1 - unknown.0, unknown.2), (0, None), "another server's unit");
     // Given keys take precedence over known ones.
     let two = r#"{"time":"2015-05-17 10:05:03+00:00","status":200,"code":500,"at":1431857103042}"#;
     let (start, _, _, class, _) = read_by("json:start=at,status=code", two).unwrap();
