@@ -198,8 +198,8 @@ fn latencies(outcome: &Outcome) -> Vec<String> {
     if outcome.rows_behind > 0 {
         let lag_ns = outcome.rows.iter().map(|row| row.lag_max_ns).max().unwrap_or_default();
         lines.push(format!(
-            "NOT VALID   the excluded latencies: the generator fell behind in {} of {} seconds, by up \
-             to {}, and may account for more than a fifth of each; {}",
+            "NOT VALID   the excluded latencies: the generator fell behind in {} of {} seconds, by \
+             up to {}, and may account for more than a fifth of each; {}",
             outcome.rows_behind,
             outcome.rows.len(),
             ms(lag_ns),
