@@ -152,7 +152,7 @@ fn usual() -> Routes {
     let lifetimes = vec![config::Lifetime { ttl, ..config::Lifetime::default() }];
     let mut keyed = to("/keyed");
     keyed.key.query = config::Query::None;
-    let signed = vec![config::FieldRule::Set("X-Signed".into(), "1".into())];
+    let signed = vec![FieldRule::Set("X-Signed".into(), "1".into())];
     let routes = [
         to("/"),
         to("/static"),
@@ -313,8 +313,8 @@ fn a_limit_applies_to_every_reading() {
 #[test]
 fn a_capture_that_is_sent_is_the_same_in_every_reading() {
     let path = Path::parse("/{tenant}/*").unwrap();
-    let sent = vec![config::FieldRule::Set("X-Tenant".into(), "{tenant}".into())];
-    let rest = vec![config::FieldRule::Set("X-Rest".into(), "{*}".into())];
+    let sent = vec![FieldRule::Set("X-Tenant".into(), "{tenant}".into())];
+    let rest = vec![FieldRule::Set("X-Rest".into(), "{*}".into())];
     let groups = Registry::default().groups(&[config::Group::of("g", [])]);
     let with = |request| {
         let route = config::Route { path: path.clone(), request, ..config::Route::to("g") };

@@ -1,5 +1,5 @@
-//! The names of Go's procedures, from the table by which Go's runtime names them. A program that was
-//! linked without symbols (`-ldflags=-s`) still has it.
+//! The names of Go's procedures, from the table by which Go's runtime names them. A program that
+//! was linked without symbols (`-ldflags=-s`) still has it.
 //!
 //! The layout is that of Go 1.18 and later (`runtime/symtab.go`, `debug/gosym/pclntab.go`). Tables
 //! of earlier versions are not read. What never happens: a number of the file is used unchecked, or
