@@ -275,8 +275,8 @@ impl Cache {
         }
     }
 
-    /// The figures of the disk, for `/metrics`: none if no disk is configured, and zeros if it could
-    /// not be opened, because a zero says that the disk has failed.
+    /// The figures of the disk, for `/metrics`: none if no disk is configured. If the disk could not
+    /// be opened, they are zeros, because a zero says that the disk has failed.
     pub fn disk_figures(&self) -> Vec<(Described, u64)> {
         let (gauges, counters) = match &self.disk {
             None if !self.wants_disk => return Vec::new(),
