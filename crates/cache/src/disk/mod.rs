@@ -275,7 +275,7 @@ impl Cache {
         }
     }
 
-    /// The figures of the disk, for `/metrics`: none if no disk is configured. If the disk could not
+    /// The figures of the disk, for `/metrics`: none if none is configured. If the disk could not
     /// be opened, they are zeros, because a zero says that the disk has failed.
     pub fn disk_figures(&self) -> Vec<(Described, u64)> {
         let (gauges, counters) = match &self.disk {
