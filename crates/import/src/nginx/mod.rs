@@ -10,6 +10,7 @@ mod scope;
 mod store;
 mod table;
 mod upstreams;
+mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -459,33 +460,32 @@ fn cache_path(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
 
 /// Variables of a log format, and the codes of Apache's for them.
 const CODES: &[(&str, &str)] = &[
-    ("$remote_addr", "%h"),
-    ("$remote_user", "%u"),
-    ("[$time_local]", "%t"),
-    ("$request_method", "%m"),
-    ("$request_uri", "%U%q"),
-    ("$request_time", "%{ms}T"),
-    ("$status", "%>s"),
-    ("$body_bytes_sent", "%b"),
-    ("$bytes_sent", "%O"),
-    ("$http_referer", "%{Referer}i"),
-    ("$http_user_agent", "%{User-Agent}i"),
-    ("$http_x_forwarded_for", "%{X-Forwarded-For}i"),
-    ("$host", "%{Host}i"),
-    ("$request", "%r"),
+    ("remote_addr", "%h"),
+    ("remote_user", "%u"),
+    ("request_method", "%m"),
+    ("request_uri", "%U%q"),
+    ("request_time", "%{ms}T"),
+    ("status", "%>s"),
+    ("body_bytes_sent", "%b"),
+    ("bytes_sent", "%O"),
+    ("http_referer", "%{Referer}i"),
+    ("http_user_agent", "%{User-Agent}i"),
+    ("http_x_forwarded_for", "%{X-Forwarded-For}i"),
+    ("host", "%{Host}i"),
+    ("request", "%r"),
 ];
 
 fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, notes: &mut Notes) {
     let at = &directive.at;
     let texts = directive.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
-    let mut text: String = texts.map(String::as_str).collect();
-    for (variable, code) in CODES {
-        text = text.replace(variable, code);
-    }
-    let format = format!("apache:{text}");
-    if text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
+    // Our code for the time has the brackets.
+    let text = texts.map(String::as_str).collect::<String>().replace("[$time_local]", "%t");
+    let code = |name: &str| CODES.iter().find(|(own, _)| *own == name).map(|(_, code)| *code);
+    let format = variables::replaced(&text, code).map(|text| format!("apache:{text}"));
+    let is_known = |format: &String| format.parse::<access_log::LogFormat>().is_ok();
+    let Some(format) = format.filter(is_known) else {
         return notes.left(at, "it has a variable that has no code here");
-    }
+    };
     formats.insert(directive.word(0).to_owned(), format);
     notes.carried(at);
 }

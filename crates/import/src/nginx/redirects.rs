@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::blocks::Directive;
-use super::store::variables;
 use super::table;
+use super::variables::variables;
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
 use crate::route::{Action, CAPTURES, Path};

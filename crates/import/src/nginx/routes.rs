@@ -13,6 +13,7 @@ use super::scope::Scope;
 use super::store::{self, Maps};
 use super::table;
 use super::upstreams::{Upstreams, Wanted};
+use super::variables::only;
 use crate::fields;
 use crate::limits::{DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
@@ -564,7 +565,8 @@ fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
 
 /// Whether a value is the client's own field of this name.
 fn is_own(name: &str, value: &str) -> bool {
-    let own = value.strip_prefix("$http_");
+    let own = only(value);
+    let own = own.as_deref().and_then(|own| own.strip_prefix("http_"));
     own.is_some_and(|own| own == name.to_ascii_lowercase().replace('-', "_"))
 }
 

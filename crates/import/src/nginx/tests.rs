@@ -769,3 +769,66 @@ fn the_limit_on_bodies_and_redirects_are_those_of_nginx() {
     has(&several, "body_bytes_max = \"1GiB\"");
     assert_eq!(fate(&several, "client_max_body_size"), Fate::NotCarried);
 }
+
+/// `${cookie_u}x` became the cookie `ux`, and pages of one user went to all.
+#[test]
+fn a_variable_in_braces_ends_at_its_brace_in_a_key() {
+    let key = |key: &str| {
+        let text = format!(
+            "location / {{ proxy_cache z; proxy_ignore_headers Set-Cookie;\n\
+             proxy_cache_key \"{key}\"; proxy_pass http://app; }}"
+        );
+        imported(&one(&text), false)
+    };
+    has(&key("${host}${request_uri}${cookie_u}x"), "key_cookies = [\"u\"]");
+    has(&key("${host}${request_uri}${cookie_u}_s"), "key_cookies = [\"u\"]");
+    has(&key("$host$request_uri$cookie_u_s"), "key_cookies = [\"u_s\"]");
+    has(&key("${request_uri}${http_x_user}_1"), "key_fields = [\"x-user\"]");
+    let kept = key("${uri}${arg_u}v");
+    has(&kept, "query_keep = [\"u\"]");
+    // nginx finds the parameter `U` too.
+    assert!(why(&kept, "proxy_cache_key").contains("have a case"));
+}
+
+/// `$cookie_u-x` is the cookie `u` and a text. It was taken for a cookie of this name.
+#[test]
+fn a_variable_with_a_text_is_no_variable() {
+    let rule = |rule: &str| {
+        let text = format!("location / {{ proxy_cache z; {rule} proxy_pass http://app; }}");
+        imported(&one(&text), false)
+    };
+    for list in ["proxy_no_cache", "proxy_cache_bypass"] {
+        has(&rule(&format!("{list} $cookie_u;")), "bypass_cookies = [\"u\"]");
+        has(&rule(&format!("{list} ${{cookie_u}};")), "bypass_cookies = [\"u\"]");
+        for value in ["$cookie_u-x", "${cookie_u}x", "$cookie_u$cookie_v", "\"$cookie_u x\""] {
+            let imported = rule(&format!("{list} {value};"));
+            has(&imported, "store = false");
+            assert!(imported.has_left());
+        }
+    }
+    let map = |source: &str| {
+        let map = format!("http {{ map {source} $s {{ default 1; \"\" 0; }}");
+        let text = "location / { proxy_cache z; proxy_no_cache $s; proxy_pass http://app; }";
+        imported(&one(text).replacen("http {", &map, 1), false)
+    };
+    has(&map("$cookie_u"), "bypass_cookies = [\"u\"]");
+    has(&map("${cookie_u}"), "bypass_cookies = [\"u\"]");
+    has(&map("$cookie_u-x"), "store = false");
+    has(&map("${cookie_u}x"), "store = false");
+    // The client's own field is not the field and a text.
+    let field = rule("proxy_set_header X.a $http_x.a;");
+    has(&field, "remove = \"X.a\"");
+}
+
+/// `$request_length` was logged as `$request` and a text.
+#[test]
+fn a_longer_name_in_a_log_format_is_another_variable() {
+    let format = |format: &str| {
+        let text = format!("http {{ log_format f '{format}'; access_log /l f;");
+        imported(&one("location / { proxy_pass http://app; }").replacen("http {", &text, 1), false)
+    };
+    has(&format("[$time_local] ${request}"), "format = \"apache:%t %r\"");
+    for text in ["$request_length", "$hostname", "$time_local"] {
+        assert_eq!(fate(&format(text), "log_format"), Fate::NotCarried, "{text}");
+    }
+}
