@@ -537,7 +537,7 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
         if stores && fields::is_about_caching(name) && !name.eq_ignore_ascii_case("set-cookie") {
             let text = "clients get it: without it, the store would not respect it";
             notes.left(&header.at, text);
-        } else if fields::is_free(name) {
+        } else if fields::is_free(name) && !fields::has_tags(name) {
             section.below("route.response").set("remove", header.word(0), &header.at);
         }
     }

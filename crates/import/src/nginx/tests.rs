@@ -832,3 +832,34 @@ fn a_longer_name_in_a_log_format_is_another_variable() {
         assert_eq!(fate(&format(text), "log_format"), Fate::NotCarried, "{text}");
     }
 }
+
+/// `proxy_hide_header X-Accel-Expires` took the field away before the store had read it, and
+/// private pages were stored.
+#[test]
+fn a_field_for_the_store_is_hidden_from_clients_alone() {
+    let names = ["Expires", "Buffering", "Redirect", "Charset", "Limit-Rate"];
+    let names = names.map(|name| format!("X-Accel-{name}"));
+    let others = ["x-aCCEL-expires", "Surrogate-Control", "surrogate-CONTROL"];
+    for name in names.iter().map(String::as_str).chain(others) {
+        let hide = format!("proxy_hide_header {name};");
+        let stores = "proxy_cache z; proxy_pass http://app;";
+        let inside = one(&format!("location / {{ {hide} {stores} }}"));
+        let at_server = one(&format!("{hide} location / {{ {stores} }}"));
+        let at_http = one(&format!("location / {{ {stores} }}"));
+        let at_http = at_http.replacen("http {", &format!("http {{ {hide}"), 1);
+        for text in [inside, at_server, at_http] {
+            let imported = imported(&text, false);
+            lacks(&imported, "remove = ");
+            lacks(&imported, "store = false");
+            assert_eq!(fate(&imported, "proxy_hide_header"), Fate::NotCarried, "{text}");
+        }
+        // Without a store nothing reads it.
+        let text = one(&format!("location / {{ {hide} proxy_pass http://app; }}"));
+        has(&imported(&text, false), &format!("remove = \"{name}\""));
+    }
+    // No client gets the tags.
+    let text = "location / { proxy_hide_header Cache-Tag; proxy_cache z; proxy_pass http://app; }";
+    let imported = imported(&one(text), false);
+    lacks(&imported, "remove = ");
+    assert_eq!(fate(&imported, "proxy_hide_header"), Fate::Carried);
+}

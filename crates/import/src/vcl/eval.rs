@@ -17,7 +17,7 @@ use super::parser::{Arm, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field};
 use super::store;
 use super::texts::text_of;
-use crate::fields::{is_about_caching, is_free};
+use crate::fields::{has_tags, is_about_caching, is_free};
 use crate::note::Fate;
 use crate::pattern::COOKIE_NAMES;
 use crate::route::{CAPTURES, Lifetime, add};
@@ -605,6 +605,9 @@ impl<'p> Runner<'p> {
         self.note(stmt, Fate::NotCarried, "this variable is not known here");
     }
 
+                name if has_tags(name) && what.starts_with("resp.") => {
+                    self.note(stmt, Fate::Nothing, "clients never get it");
+                }
     fn other(&mut self, stmt: &Stmt, name: &str, words: &[Word], state: &mut State) {
         let only = match words {
             [Word::Sign("("), Word::Name(name), Word::Sign(")")] => name.to_ascii_lowercase(),

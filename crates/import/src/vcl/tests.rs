@@ -539,3 +539,18 @@ fn a_path_inside_a_segment_is_a_route() {
     assert!(route(&imported, "prefix = \"/\"").contains("\nupstream = "));
     lacks(&imported, "\"/admin/ok/\"");
 }
+
+/// The field was taken away before the store had read it.
+#[test]
+fn a_field_for_the_store_is_taken_from_clients_alone() {
+    let deliver =
+        |name: &str| recv("") + &format!("sub vcl_deliver {{ unset resp.http.{name}; }}\n");
+    for name in ["Surrogate-Control", "X-Accel-Expires"] {
+        let imported = imported(&deliver(name), false);
+        lacks(&imported, &format!("remove = \"{}\"", name.to_ascii_lowercase()));
+        assert_eq!(fate(&imported, &format!("unset resp.http.{name}")), Fate::NotCarried);
+    }
+    let tags = imported(&deliver("Surrogate-Key"), false);
+    lacks(&tags, "remove = \"surrogate-key\"");
+    assert!(!tags.has_left(), "{:#?}", tags.notes);
+}
