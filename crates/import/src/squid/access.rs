@@ -144,13 +144,13 @@ impl Sets {
                 self.within = self.within.both(&Addresses::of(networks));
                 why = "";
             }
-            [(false, Set::Domains { below, alone })] => {
+            [(false, Set::Domains { below, alone, .. })] => {
                 self.deny_domains.extend(below.iter().chain(alone).cloned());
                 if !alone.is_empty() {
                     why = SUBDOMAINS;
                 }
             }
-            [(true, Set::Domains { below, alone })] => {
+            [(true, Set::Domains { below, alone, .. })] => {
                 let before = self.allow_domains.take();
                 let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
                 self.allow_domains = Some(now);
@@ -213,7 +213,7 @@ impl Sets {
                 (true, Set::Clients(networks)) => {
                     clients = clients.without(&Addresses::of(networks));
                 }
-                (false, Set::Domains { below, alone }) => {
+                (false, Set::Domains { below, alone, .. }) => {
                     let before = shape.domains.take();
                     let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
                     shape.domains = Some(now);
@@ -221,7 +221,7 @@ impl Sets {
                         why = ALONE;
                     }
                 }
-                (true, Set::Domains { below, alone }) => {
+                (true, Set::Domains { below, alone, .. }) => {
                     excluded.extend(below.iter().chain(alone).cloned());
                     why = "these domains are denied to all clients, with their subdomains";
                 }

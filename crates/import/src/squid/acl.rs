@@ -11,8 +11,9 @@ use crate::pattern::cookies;
 pub(crate) enum Set {
     /// Clients in these networks.
     Clients(Vec<IpNet>),
-    /// Hosts: with all their subdomains, and alone.
-    Domains { below: Vec<String>, alone: Vec<String> },
+    /// Hosts: with all their subdomains, and alone. Without `-n`, Squid looks up the name of a host
+    /// that is an address.
+    Domains { below: Vec<String>, alone: Vec<String>, looks_up: bool },
     /// Ports of servers.
     Ports(Vec<(u16, u16)>),
     /// Methods.
@@ -74,7 +75,7 @@ impl Set {
     pub(crate) fn len(&self) -> usize {
         match self {
             Set::Clients(all) => all.len(),
-            Set::Domains { below, alone } => below.len() + alone.len(),
+            Set::Domains { below, alone, .. } => below.len() + alone.len(),
             Set::Ports(all) => all.len(),
             Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
             Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
@@ -90,9 +91,13 @@ impl Set {
             (Set::Methods(all), Set::Methods(more)) | (Set::Paths(all), Set::Paths(more)) => {
                 all.extend(more);
             }
-            (Set::Domains { below, alone }, Set::Domains { below: b, alone: a }) => {
+            (
+                Set::Domains { below, alone, looks_up },
+                Set::Domains { below: b, alone: a, looks_up: also },
+            ) => {
                 below.extend(b);
                 alone.extend(a);
+                *looks_up |= also;
             }
             (Set::Unknown(_), _) => {}
             (_, Set::Unknown(why)) => *self = Set::Unknown(why),
@@ -176,7 +181,8 @@ fn domains(values: &[String]) -> Result<Set, String> {
             alone.push(name);
         }
     }
-    Ok(Set::Domains { below, alone })
+    let looks_up = !values.iter().any(|value| value == "-n");
+    Ok(Set::Domains { below, alone, looks_up })
 }
 
 fn ports(values: &[String]) -> Result<Set, String> {
@@ -378,8 +384,13 @@ mod tests {
             set("dstdomain", ".Example.com www.example.net 192.0.2.1"),
             Set::Domains {
                 below: vec!["example.com".into(), "192.0.2.1".into()],
-                alone: vec!["www.example.net".into()]
+                alone: vec!["www.example.net".into()],
+                looks_up: true,
             }
+        );
+        assert_eq!(
+            set("dstdomain", "-n a.example"),
+            Set::Domains { below: vec![], alone: vec!["a.example".into()], looks_up: false }
         );
         assert_eq!(set("port", "80 1025-65535"), Set::Ports(vec![(80, 80), (1025, 65_535)]));
         assert!(matches!(set("port", "http"), Set::Unknown(_)));
