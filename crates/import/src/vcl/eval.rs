@@ -10,8 +10,8 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{comparisons, is_by_address, mentions, truth};
-use super::doubts::Doubts;
+use super::conditions::{comparisons, mentions, truth};
+use super::doubts::new_status;
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field};
@@ -187,17 +187,15 @@ impl<'p> Runner<'p> {
                     // Only this arm and those after it are not known.
                     let rest: Vec<&Stmt> = arms[at..].iter().flat_map(|(_, b)| b).collect();
                     let is_sign = condition.as_ref().is_some_and(|c| mentions(c, "obj.hits"));
-                    if is_sign {
+                    if is_sign && rest.iter().all(|one| is_of_response(one)) {
                         let text = "every response has Cache-Status, which says this";
                         self.note(stmt, Fate::Different, text);
                         rest.iter().for_each(|one| self.mark(one, Fate::Different, text));
                         return false;
                     }
-                    let mut doubts = Doubts::default();
-                    self.doubts(&rest, &mut doubts);
-                    // Who is sent to a page for others must not get this one.
-                    let is_by_address = condition.as_ref().is_some_and(is_by_address);
-                    doubts.refuses |= doubts.answers && (doubts.by_others || !is_by_address);
+                    let mut doubts = self.doubts(&arms[at..]);
+                    // A client that is sent to a page for others must not get this page.
+                    doubts.refuses |= doubts.answers && doubts.by_others;
                     state.unprotected |= doubts.refuses;
                     state.store_unknown |= doubts.passes;
                     state.in_doubt |= doubts.ends;
@@ -481,7 +479,12 @@ impl<'p> Runner<'p> {
             }
             "beresp.do_stream" => self.note(stmt, Fate::Nothing, "bodies are always streamed"),
             "beresp.do_esi" => self.note(stmt, Fate::NotCarried, "ESI is not processed"),
-            "resp.reason" | "resp.status" => {
+            "resp.status" | "beresp.status" if !matches!(new_status(value), Some(200..=399)) => {
+                state.unprotected = true;
+                let text = "the status is the upstream's, and clients would not get this response";
+                self.note(stmt, Fate::Unprotected, text);
+            }
+            "resp.reason" | "resp.status" | "beresp.reason" | "beresp.status" => {
                 self.note(stmt, Fate::NotCarried, "the status is the upstream's");
             }
             "req.hash_always_miss" => {
@@ -692,6 +695,14 @@ const IN_DOUBT: &str = "a branch that is not carried may end the program before,
 pub(super) const SETTINGS: [&str; 12] = [
     "req.url",
     "bereq.url",
+/// Whether a statement changes a field that clients get, and nothing else.
+fn is_of_response(stmt: &Stmt) -> bool {
+    match &stmt.kind {
+        Kind::Set(name, _) | Kind::Unset(name) => name.starts_with("resp.http."),
+        _ => false,
+    }
+}
+
     "req.esi",
     "req.esi_level",
     "req.grace",
