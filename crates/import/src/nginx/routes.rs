@@ -439,7 +439,7 @@ fn action(
 /// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
 fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
     let mut host = Some(authority.to_owned());
-    let (mut added, mut others) = (None, false);
+    let (mut added, mut others, mut has_text) = (None, false, false);
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match name.as_str() {
@@ -451,12 +451,16 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
                 };
             }
             "x-forwarded-for" => added = Some(value == "$proxy_add_x_forwarded_for"),
-            "x-forwarded-proto" | "x-forwarded-host" => others |= value.starts_with('$'),
+            "x-forwarded-proto" | "x-forwarded-host" => match value.starts_with('$') {
+                true => others = true,
+                false => has_text = true,
+            },
             _ => {}
         }
     }
-    // A field that is replaced must not be appended to the client's.
-    (host, added.unwrap_or(others))
+    // A field that is replaced must not be appended to the client's. The three fields are sent
+    // together, so a fixed text would have the server's own value beside it.
+    (host, added.unwrap_or(others && !has_text))
 }
 
 fn write(
@@ -521,7 +525,11 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     let (_, forwarded) = sent(scope, "");
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
-        let is_sent = forwarded && is_forwarded(name) && value.starts_with('$');
+        let is_sent = forwarded && is_forwarded(name);
+        if is_sent && !value.starts_with('$') {
+            let text = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
+            notes.left(&header.at, text);
+        }
         if fields::is_free(name) && !is_sent && !is_own(name, value) {
             // A value that is not carried replaced the client's, which the upstream would believe.
             let new = fixed(value, &scope.groups);

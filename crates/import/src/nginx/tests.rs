@@ -863,3 +863,32 @@ fn a_field_for_the_store_is_hidden_from_clients_alone() {
     lacks(&imported, "remove = ");
     assert_eq!(fate(&imported, "proxy_hide_header"), Fate::Carried);
 }
+
+/// `X-Forwarded-Proto https` beside `X-Forwarded-Host $host` sent `http` and `https`.
+#[test]
+fn a_forwarded_field_with_a_text_has_one_value() {
+    let with = |lines: &str| {
+        imported(&one(&format!("location / {{ {lines} proxy_pass http://app; }}")), false)
+    };
+    let host = "proxy_set_header X-Forwarded-Host $host;";
+    let proto = "proxy_set_header X-FORWARDED-Proto https;";
+    let added = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;";
+    let text = with(&format!("{proto} {host}"));
+    lacks(&text, "forwarded = ");
+    has(&text, "set = \"X-FORWARDED-Proto\"");
+    has(&text, "value = \"https\"");
+    has(&text, "remove = \"X-Forwarded-Host\"");
+    assert_eq!(fate(&text, "proxy_set_header X-Forwarded-Host"), Fate::NotCarried);
+    // The client's address counts more than the text.
+    for proto in [proto, "proxy_set_header X-Forwarded-Proto \"\";"] {
+        let address = with(&format!("{proto} {host} {added}"));
+        has(&address, "forwarded = \"x_forwarded\"");
+        lacks(&address, "set = ");
+        lacks(&address, "remove = ");
+        assert!(address.has_left());
+    }
+    let alone = with(proto);
+    lacks(&alone, "forwarded = ");
+    has(&alone, "value = \"https\"");
+    assert!(!alone.has_left());
+}

@@ -391,6 +391,10 @@ impl<'p> Runner<'p> {
         let fate = if has_captures { Fate::Different } else { Fate::Carried };
         let why = if has_captures { CAPTURES } else { "" };
         if let Some(name) = request_field(to) {
+            if self.sends(name) {
+                state.hide(name);
+                return self.note(stmt, Fate::NotCarried, SENT);
+            }
             if let Some(text) = text.filter(|_| is_free(name) && !state.in_doubt) {
                 state.request.insert(name.to_owned(), Some(text));
                 state.vague.remove(name);
@@ -561,6 +565,11 @@ impl<'p> Runner<'p> {
         }
     }
 
+    /// Whether upstreams are sent this field with X-Forwarded-For.
+    fn sends(&self, name: &str) -> bool {
+        self.forwards && matches!(name, "x-forwarded-proto" | "x-forwarded-host")
+    }
+
     fn unset(&mut self, stmt: &Stmt, what: &str, state: &mut State) {
         let of = |prefixes: [&str; 2]| {
             prefixes.iter().find_map(|prefix| what.strip_prefix(prefix)).map(str::to_owned)
@@ -581,7 +590,10 @@ impl<'p> Runner<'p> {
             if is_free(name) {
                 state.request.insert(name.to_owned(), None);
                 state.vague.remove(name);
-                return self.note(stmt, Fate::Carried, "");
+                return match self.sends(name) {
+                    true => self.note(stmt, Fate::Different, SENT),
+                    false => self.note(stmt, Fate::Carried, ""),
+                };
             }
             return self.note(stmt, Fate::Nothing, "fields of one connection are never passed on");
         }
@@ -593,6 +605,9 @@ impl<'p> Runner<'p> {
                     self.note(stmt, Fate::Carried, "");
                 }
                 "age" => self.note(stmt, Fate::NotCarried, "a stored response has its Age"),
+                name if has_tags(name) && what.starts_with("resp.") => {
+                    self.note(stmt, Fate::Nothing, "clients never get it");
+                }
                 name if is_about_caching(name) && what.starts_with("resp.") => {
                     let text = "it would change stored responses, not only what clients see";
                     self.note(stmt, Fate::NotCarried, text);
@@ -608,9 +623,6 @@ impl<'p> Runner<'p> {
         self.note(stmt, Fate::NotCarried, "this variable is not known here");
     }
 
-                name if has_tags(name) && what.starts_with("resp.") => {
-                    self.note(stmt, Fate::Nothing, "clients never get it");
-                }
     fn other(&mut self, stmt: &Stmt, name: &str, words: &[Word], state: &mut State) {
         let only = match words {
             [Word::Sign("("), Word::Name(name), Word::Sign(")")] => name.to_ascii_lowercase(),
@@ -683,18 +695,6 @@ fn hashed(only: &str, words: &[Word], state: &mut State) -> bool {
     true
 }
 
-/// Whether a lifetime is for all responses.
-pub(super) fn is_usual(one: &Lifetime) -> bool {
-    one.types.is_empty() && one.status.len() == 4
-}
-
-const GZIP: &str = "only stored responses are coded, for each client that accepts it";
-const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
-
-/// Variables that are not carried, and keep no request out.
-pub(super) const SETTINGS: [&str; 12] = [
-    "req.url",
-    "bereq.url",
 /// Whether a statement changes a field that clients get, and nothing else.
 fn is_of_response(stmt: &Stmt) -> bool {
     match &stmt.kind {
@@ -703,6 +703,19 @@ fn is_of_response(stmt: &Stmt) -> bool {
     }
 }
 
+/// Whether a lifetime is for all responses.
+pub(super) fn is_usual(one: &Lifetime) -> bool {
+    one.types.is_empty() && one.status.len() == 4
+}
+
+const GZIP: &str = "only stored responses are coded, for each client that accepts it";
+const SENT: &str = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
+const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
+
+/// Variables that are not carried, and keep no request out.
+pub(super) const SETTINGS: [&str; 12] = [
+    "req.url",
+    "bereq.url",
     "req.esi",
     "req.esi_level",
     "req.grace",

@@ -626,3 +626,14 @@ fn each_arm_of_a_branch_has_its_own_condition() {
     );
     lacks(&imported(&text, false), "\nupstream = ");
 }
+
+/// The text was sent beside the server's own value.
+#[test]
+fn a_forwarded_field_with_a_text_has_one_value() {
+    let text = imported(&recv("set req.http.X-Forwarded-Proto = \"https\";"), false);
+    has(&text, "forwarded = \"x_forwarded\"");
+    lacks(&text, "value = \"https\"");
+    assert_eq!(fate(&text, "set req.http.X-Forwarded-Proto"), Fate::NotCarried);
+    let removed = imported(&recv("unset req.http.X-Forwarded-Host;"), false);
+    assert_eq!(fate(&removed, "unset req.http.X-Forwarded-Host"), Fate::Different);
+}
