@@ -2,21 +2,12 @@
 
 /// Whether a route may change a field of this name.
 pub(crate) fn is_free(name: &str) -> bool {
-    let fixed = [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "upgrade",
-        "via",
-    ];
+    let fixed = "host content-length transfer-encoding connection keep-alive te trailer upgrade \
+                 via";
     let token = |b: u8| b.is_ascii_alphanumeric() || b"-_.!#$%&'*+^`|~".contains(&b);
     !name.is_empty()
         && name.bytes().all(token)
-        && !fixed.iter().any(|one| name.eq_ignore_ascii_case(one))
+        && !fixed.split(' ').any(|one| name.eq_ignore_ascii_case(one))
 }
 
 /// Whether a change of this field of a response would change stored responses, and not only those
@@ -25,20 +16,9 @@ pub(crate) fn is_about_caching(name: &str) -> bool {
     // The store honours several of the fields for nginx, and nginx honours all of them.
     let is_for_nginx =
         name.get(..FOR_NGINX.len()).is_some_and(|start| start.eq_ignore_ascii_case(FOR_NGINX));
-    let names = [
-        "cache-control",
-        "cdn-cache-control",
-        "expires",
-        "vary",
-        "pragma",
-        "age",
-        "date",
-        "etag",
-        "last-modified",
-        "set-cookie",
-        "surrogate-control",
-    ];
-    is_for_nginx || names.iter().any(|one| name.eq_ignore_ascii_case(one))
+    let names = "cache-control cdn-cache-control expires vary pragma age date etag \
+                 last-modified set-cookie surrogate-control";
+    is_for_nginx || names.split(' ').any(|one| name.eq_ignore_ascii_case(one))
 }
 
 /// How the fields begin by which an upstream says something to nginx.

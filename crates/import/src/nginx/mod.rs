@@ -74,6 +74,7 @@ pub(crate) fn import(
             limited: Vec::new(),
             bodies: Vec::new(),
             open: options.open,
+            is_full: false,
         };
         servers(inner, &scope, &mut writer, &mut formats);
         let Writer { limited, bodies, .. } = writer;
@@ -152,6 +153,9 @@ fn servers(
     let closed = several_authorities(&carried, writer.notes);
     for server in &carried {
         routes::server(server, closed, default_closed, writer);
+    }
+    if writer.is_full && !writer.open {
+        writer.tree.all_mut("route").for_each(Section::close);
     }
     // The certificate of the default server is for clients without a server name.
     carried.sort_by_key(|server| !server.default);
@@ -460,32 +464,36 @@ fn cache_path(directive: &Directive, tree: &mut Tree, notes: &mut Notes) {
 
 /// Variables of a log format, and the codes of Apache's for them.
 const CODES: &[(&str, &str)] = &[
-    ("remote_addr", "%h"),
-    ("remote_user", "%u"),
-    ("request_method", "%m"),
-    ("request_uri", "%U%q"),
-    ("request_time", "%{ms}T"),
-    ("status", "%>s"),
-    ("body_bytes_sent", "%b"),
-    ("bytes_sent", "%O"),
-    ("http_referer", "%{Referer}i"),
-    ("http_user_agent", "%{User-Agent}i"),
-    ("http_x_forwarded_for", "%{X-Forwarded-For}i"),
-    ("host", "%{Host}i"),
-    ("request", "%r"),
+    ("$remote_addr", "%h"),
+    ("$remote_user", "%u"),
+    ("[$time_local]", "%t"),
+    ("$request_method", "%m"),
+    ("$request_uri", "%U%q"),
+    ("$request_time", "%{ms}T"),
+    ("$status", "%>s"),
+    ("$body_bytes_sent", "%b"),
+    ("$bytes_sent", "%O"),
+    ("$http_referer", "%{Referer}i"),
+    ("$http_user_agent", "%{User-Agent}i"),
+    ("$http_x_forwarded_for", "%{X-Forwarded-For}i"),
+    ("$host", "%{Host}i"),
+    ("$request", "%r"),
 ];
 
 fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, notes: &mut Notes) {
     let at = &directive.at;
     let texts = directive.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
-    // Our code for the time has the brackets.
-    let text = texts.map(String::as_str).collect::<String>().replace("[$time_local]", "%t");
-    let code = |name: &str| CODES.iter().find(|(own, _)| *own == name).map(|(_, code)| *code);
-    let format = variables::replaced(&text, code).map(|text| format!("apache:{text}"));
-    let is_known = |format: &String| format.parse::<access_log::LogFormat>().is_ok();
-    let Some(format) = format.filter(is_known) else {
+    let mut text: String = texts.map(String::as_str).collect();
+    // A longer name is another variable.
+    let is_known = |name| CODES.iter().any(|(own, _)| own.trim_matches(['[', '$', ']']) == name);
+    let all_known = variables::names(&text).all(is_known);
+    for (variable, code) in CODES {
+        text = text.replace(variable, code);
+    }
+    let format = format!("apache:{text}");
+    if !all_known || text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
         return notes.left(at, "it has a variable that has no code here");
-    };
+    }
     formats.insert(directive.word(0).to_owned(), format);
     notes.carried(at);
 }

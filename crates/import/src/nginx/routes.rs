@@ -15,7 +15,7 @@ use super::table;
 use super::upstreams::{Upstreams, Wanted};
 use super::variables::only;
 use crate::fields;
-use crate::limits::{DEPTH_MAX, ROUTES_MAX};
+use crate::limits::{COMPARISONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::pattern::{host_of, literal, path_of, repeated};
 use crate::route::{Action, CAPTURES, Keys, Path, change};
@@ -36,6 +36,8 @@ pub(crate) struct Writer<'w> {
     /// The limits on bodies.
     pub(crate) bodies: Vec<Body>,
     pub(crate) open: bool,
+    /// Some routes were not written, because there are too many.
+    pub(crate) is_full: bool,
 }
 
 /// A server with its names.
@@ -102,8 +104,7 @@ pub(crate) fn server(
     writer: &mut Writer<'_>,
 ) {
     let inner = server.directive.inner();
-    let mut found =
-        Found { routes: Vec::new(), unprotected: closed, others: Vec::new(), paths: Vec::new() };
+    let mut found = Found { unprotected: closed, ..Found::default() };
     found.paths_of(inner, 0);
     let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
@@ -146,14 +147,16 @@ pub(crate) fn server(
         |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
     for route in found.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
         if writer.tree.count("route") >= ROUTES_MAX {
-            let text = format!("there are more than {ROUTES_MAX} routes");
-            writer.notes.left(&route.at, text);
+            writer.is_full = true;
+            let text = format!("of more than {ROUTES_MAX} routes, its requests would find another");
+            writer.notes.unprotected(&route.at, text);
             continue;
         }
         write(route, server, (closed, default_closed), writer);
     }
 }
 
+#[derive(Default)]
 struct Found<'d> {
     routes: Vec<Route<'d>>,
     /// Locations with expressions, which are not written.
@@ -162,6 +165,8 @@ struct Found<'d> {
     unprotected: bool,
     /// The paths of all locations, with whether one comes before any expression.
     paths: Vec<(bool, Path)>,
+    /// Paths that were compared with those of expressions.
+    compared: usize,
 }
 
 impl<'d> Found<'d> {
@@ -179,8 +184,12 @@ impl<'d> Found<'d> {
     }
 
     /// The path of an expression, if its requests find no other route than its own.
-    fn of_expression(&self, pattern: &str) -> Option<(Path, Vec<(String, String)>)> {
+    fn of_expression(&mut self, pattern: &str) -> Option<(Path, Vec<(String, String)>)> {
         let (path, found) = path_of(pattern)?;
+        self.compared += self.paths.len();
+        if self.compared > COMPARISONS_MAX {
+            return None;
+        }
         let own = self.paths.iter().position(|(_, other)| *other == path);
         let mut others = self.paths.iter().enumerate().filter(|(at, _)| Some(*at) != own);
         let is_first = |(_, (beats, other)): (usize, &(bool, Path))| {
@@ -231,15 +240,18 @@ impl<'d> Found<'d> {
         }
         let keeps_out =
             scope.is_denied() || scope.is_unprotected() || inner.iter().any(table::restricts);
+        let found = match &location.words[..] {
+            [sign, pattern] if sign == "~" => self.of_expression(pattern),
+            _ => None,
+        };
         let mut path = match &location.words[..] {
+            _ if let Some((path, groups)) = &found => {
+                scope.groups.extend(groups.clone());
+                path.clone()
+            }
             [path] if path.starts_with('/') => Path::beginning(path),
             [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
             [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
-            [sign, pattern] if sign == "~" && self.of_expression(pattern).is_some() => {
-                let (path, groups) = self.of_expression(pattern).unwrap_or((Path::root(), vec![]));
-                scope.groups.extend(groups);
-                path
-            }
             _ if keeps_out => {
                 self.unprotected = true;
                 let text = "routes have no such expressions, and this one refuses requests";
@@ -310,6 +322,12 @@ impl<'d> Found<'d> {
             let below =
                 by_start.range(path.as_str()..).take_while(|(start, _)| start.starts_with(&path));
             for other in above.chain(below.map(|(_, others)| others)).flatten() {
+                self.compared += 1;
+                if self.compared > COMPARISONS_MAX {
+                    self.unprotected = true;
+                    return notes
+                        .unprotected(&other.at, "there are too many: the server is closed");
+                }
                 if *does != other.does {
                     route.closed = true;
                     let text = "its requests would find a route that does something else";

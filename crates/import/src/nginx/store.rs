@@ -7,6 +7,7 @@ use super::blocks::Directive;
 use super::scope::Scope;
 use super::table::{size, time};
 use super::variables::{names, only, variables};
+use crate::limits::PATTERNS_MAX;
 use crate::note::Notes;
 use crate::pattern::cookies;
 use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add};
@@ -81,6 +82,9 @@ pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
         "http_cookie" if is_off(default) => {
             let mut all = Vec::new();
             for one in others.iter().filter(|one| !is_off(one.word(0))) {
+                if all.len() > PATTERNS_MAX {
+                    return None;
+                }
                 all.extend(cookies(one.name.strip_prefix('~')?).filter(|(_, exact)| *exact)?.0);
             }
             Some((variable, all))
@@ -102,14 +106,10 @@ pub(crate) fn cache<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
 
 /// The directives that say how a location stores.
 pub(crate) fn about<'s>(scope: &'s Scope<'_>) -> impl Iterator<Item = &'s Directive> {
-    let single = [
-        "proxy_cache_key",
-        "proxy_ignore_headers",
-        "proxy_cache_use_stale",
-        "proxy_cache_background_update",
-    ];
+    let single = "proxy_cache_key proxy_ignore_headers proxy_cache_use_stale \
+                  proxy_cache_background_update";
     let lists = ["proxy_cache_bypass", "proxy_no_cache", "proxy_cache_valid"];
-    let single = single.into_iter().filter_map(|name| scope.get(name));
+    let single = single.split(' ').filter_map(|name| scope.get(name));
     single.chain(lists.into_iter().flat_map(|name| scope.all(name).iter().copied()))
 }
 
@@ -163,7 +163,12 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
         };
         match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
             Some(names) => {
-                names.concat().into_iter().for_each(|name| add(&mut keys.bypass, name));
+                // With one name more than fit, nothing is stored.
+                for name in names.concat() {
+                    if keys.bypass.len() <= PATTERNS_MAX {
+                        add(&mut keys.bypass, name);
+                    }
+                }
                 match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
                     true => notes.carried(&one.at),
                     false => {

@@ -827,7 +827,7 @@ fn a_longer_name_in_a_log_format_is_another_variable() {
         let text = format!("http {{ log_format f '{format}'; access_log /l f;");
         imported(&one("location / { proxy_pass http://app; }").replacen("http {", &text, 1), false)
     };
-    has(&format("[$time_local] ${request}"), "format = \"apache:%t %r\"");
+    has(&format("[$time_local] $request"), "format = \"apache:%t %r\"");
     for text in ["$request_length", "$hostname", "$time_local"] {
         assert_eq!(fate(&format(text), "log_format"), Fate::NotCarried, "{text}");
     }

@@ -42,17 +42,6 @@ pub(crate) fn only(text: &str) -> Option<String> {
     is_only.then(|| name.to_ascii_lowercase())
 }
 
-/// A text with each variable replaced. `None`: one of them has no replacement.
-pub(crate) fn replaced<'v>(text: &str, by: impl Fn(&str) -> Option<&'v str>) -> Option<String> {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, name, after)) = next(rest) {
-        out.push_str(before);
-        out.push_str(by(&name.to_ascii_lowercase())?);
-        rest = after;
-    }
-    Some(out + rest)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,12 +71,5 @@ mod tests {
         ] {
             assert_eq!(only(text).as_deref(), wanted, "{text}");
         }
-    }
-
-    #[test]
-    fn a_longer_name_is_another_variable() {
-        let by = |name: &str| (name == "request").then_some("%r");
-        assert_eq!(replaced("a $request\"${request}b", by).as_deref(), Some("a %r\"%rb"));
-        assert_eq!(replaced("$request_length", by), None);
     }
 }

@@ -205,7 +205,7 @@ impl Sets {
             notes.nothing(at, "the pages of managers are on the admin address");
             return false;
         }
-        let mut clients = self.within.without(&self.denied);
+        let mut clients = Addresses::everyone();
         let (mut shape, mut why, mut excluded) = (Shape::default(), "", Vec::new());
         for (negated, set) in literals.iter().map(|one| (one.0, &one.1)) {
             match (negated, set) {
@@ -236,6 +236,8 @@ impl Sets {
                 }
             }
         }
+        // The sets of this line are small, and those of all lines before may be large.
+        clients = clients.both(&self.within).without(&self.denied);
         if self.users_before {
             shape.users = true;
         }

@@ -254,8 +254,22 @@ impl Addresses {
 
     /// Adds the addresses of the other one.
     pub(crate) fn join(&mut self, other: &Addresses) {
-        self.0.extend(&other.0);
-        self.tidy();
+        // A few ranges are put between many. To sort all for each line would cost their square.
+        if other.0.len() > 8 {
+            self.0.extend(&other.0);
+            return self.tidy();
+        }
+        for more in &other.0 {
+            let (mut new, six) = (*more, more.is_six);
+            let before = |r: &Range| (r.is_six, r.last.saturating_add(1)) < (six, new.first);
+            let first = self.0.partition_point(before);
+            let after = |r: &Range| (r.is_six, r.first) <= (six, new.last.saturating_add(1));
+            let end = first + self.0[first..].partition_point(after);
+            for old in &self.0[first..end] {
+                (new.first, new.last) = (new.first.min(old.first), new.last.max(old.last));
+            }
+            self.0.splice(first..end, [new]);
+        }
     }
 
     /// The addresses that are not in the other one.
@@ -263,9 +277,7 @@ impl Addresses {
         let (mut left, mut holes) = (Vec::new(), &other.0[..]);
         for mine in &self.0 {
             let before = |hole: &Range| (hole.is_six, hole.last) < (mine.is_six, mine.first);
-            while holes.first().is_some_and(before) {
-                holes = &holes[1..];
-            }
+            holes = &holes[holes.partition_point(before)..];
             let mut next = Some(mine.first);
             for hole in holes {
                 if hole.is_six != mine.is_six || hole.first > mine.last {
@@ -414,6 +426,9 @@ mod tests {
             };
             let (one, other) = (nets(&one), nets(&other));
             let sets = (Addresses::of(&one), Addresses::of(&other));
+            let (mut joined, all) = (sets.0.clone(), [&one[..], &other].concat());
+            joined.join(&sets.1);
+            prop_assert_eq!(joined, Addresses::of(&all));
             let nets = |set: Addresses| set.networks(1000).unwrap();
             let (less, same) = (nets(sets.0.without(&sets.1)), nets(sets.0.both(&sets.1)));
             for last in 0..=255_u8 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::conditions::{is_background, is_by_address, status_min};
-use super::eval::{Runner, SETTINGS, is_harmless, is_normalised_host, status_of};
+use super::eval::{Runner, is_harmless, is_normalised_host, is_setting, status_of};
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Stmt};
 use super::state::request_field;
@@ -11,8 +11,8 @@ use super::state::request_field;
 /// What a branch that is not known can do.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// It answers with an error, keeps the response of an upstream from the client, or sends requests
-    /// elsewhere.
+    /// It answers with an error, keeps the response of an upstream from the client, or sends
+    /// requests elsewhere.
     pub(super) refuses: bool,
     /// It answers with a redirect or with a text.
     pub(super) answers: bool,
@@ -101,7 +101,7 @@ impl Runner<'_> {
                             doubts.passes = true;
                             doubts.fields.insert(name.to_owned());
                         }
-                        None => doubts.refuses |= !SETTINGS.contains(&to),
+                        None => doubts.refuses |= !is_setting(to),
                     },
                 },
                 Kind::Unset(what) => {

@@ -498,7 +498,7 @@ impl<'p> Runner<'p> {
             "req.hash_ignore_busy" => {
                 self.note(stmt, Fate::NotCarried, "requests are always collapsed");
             }
-            _ if SETTINGS.contains(&to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
+            _ if is_setting(to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
                 self.note(stmt, Fate::NotCarried, "there is no such setting");
             }
             _ => {
@@ -713,20 +713,13 @@ const SENT: &str = "X-Forwarded-For, -Proto and -Host are sent together, as the 
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
 
 /// Variables that are not carried, and keep no request out.
-pub(super) const SETTINGS: [&str; 12] = [
-    "req.url",
-    "bereq.url",
-    "req.esi",
-    "req.esi_level",
-    "req.grace",
-    "req.ttl",
-    "req.hash_always_miss",
-    "req.hash_ignore_busy",
-    "client.identity",
-    "bereq.connect_timeout",
-    "bereq.first_byte_timeout",
-    "bereq.between_bytes_timeout",
-];
+const SETTINGS: &str = "req.url bereq.url req.esi req.esi_level req.grace req.ttl \
+    req.hash_always_miss req.hash_ignore_busy client.identity bereq.connect_timeout \
+    bereq.first_byte_timeout bereq.between_bytes_timeout";
+
+pub(super) fn is_setting(name: &str) -> bool {
+    SETTINGS.split(' ').any(|one| one == name)
+}
 
 /// Functions that keep no request out. Any other could.
 pub(super) fn is_harmless(name: &str) -> bool {
