@@ -2,38 +2,30 @@
 
 /// Whether a route may change a field of this name.
 pub(crate) fn is_free(name: &str) -> bool {
-    let fixed = [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "upgrade",
-        "via",
-    ];
+    let fixed = "host content-length transfer-encoding connection keep-alive te trailer upgrade \
+                 via";
     let token = |b: u8| b.is_ascii_alphanumeric() || b"-_.!#$%&'*+^`|~".contains(&b);
     !name.is_empty()
         && name.bytes().all(token)
-        && !fixed.iter().any(|one| name.eq_ignore_ascii_case(one))
+        && !fixed.split(' ').any(|one| name.eq_ignore_ascii_case(one))
 }
 
 /// Whether a change of this field of a response would change stored responses, and not only those
-/// that clients get.
+/// that clients get. The store reads them, and a change of a route comes before the store.
 pub(crate) fn is_about_caching(name: &str) -> bool {
-    [
-        "cache-control",
-        "cdn-cache-control",
-        "expires",
-        "vary",
-        "pragma",
-        "age",
-        "date",
-        "etag",
-        "last-modified",
-        "set-cookie",
-    ]
-    .iter()
-    .any(|one| name.eq_ignore_ascii_case(one))
+    // The store honours several of the fields for nginx, and nginx honours all of them.
+    let is_for_nginx =
+        name.get(..FOR_NGINX.len()).is_some_and(|start| start.eq_ignore_ascii_case(FOR_NGINX));
+    let names = "cache-control cdn-cache-control expires vary pragma age date etag \
+                 last-modified set-cookie surrogate-control";
+    is_for_nginx || names.split(' ').any(|one| name.eq_ignore_ascii_case(one))
+}
+
+/// How the fields begin by which an upstream says something to nginx.
+const FOR_NGINX: &str = "x-accel-";
+
+/// Whether a field of a response has the tags by which it is purged. The store reads it, and in
+/// front of servers no client gets it.
+pub(crate) fn has_tags(name: &str) -> bool {
+    ["surrogate-key", "cache-tag"].iter().any(|one| name.eq_ignore_ascii_case(one))
 }

@@ -19,7 +19,10 @@ pub const NETWORKS_MAX: usize = 4096;
 pub const QUOTAS_MAX: usize = 32;
 /// Entries of a list of patterns that are written: as many as the server takes.
 pub const PATTERNS_MAX: usize = 64;
-/// Routes that are written.
+/// Comparisons of locations with expressions with other locations, for each server. Beyond them no
+/// expression is carried, and the server is closed.
+pub const COMPARISONS_MAX: usize = 1_000_000;
+/// Routes that are written. Beyond them all are closed, because requests would find other routes.
 pub const ROUTES_MAX: usize = 4096;
 
 const _: () = {

@@ -95,11 +95,9 @@ impl Starter {
 
     fn forward(&self, domains: &[String], tree: &mut Tree) {
         let mut listen = listener(self.listen, "forward");
-        listen
-            .comment("Where clients that are configured to use this proxy connect. By default it");
-        listen
-            .comment("serves clients of this machine and of private networks, and reaches public");
-        listen.comment("servers only. The keys of [forward] change that.");
+        listen.comment("Where clients that are configured to use this proxy connect. By default");
+        listen.comment("it serves clients of this machine and of private networks, and reaches");
+        listen.comment("public servers only. The keys of [forward] change that.");
         tree.add(listen);
         let forward = tree.section("forward");
         if !self.allow_from.is_empty() {

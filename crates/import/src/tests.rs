@@ -48,3 +48,21 @@ fn note<'i>(imported: &'i Imported, directive: &str) -> &'i Note {
     let found = imported.notes.iter().find(|note| note.directive.starts_with(directive));
     found.unwrap_or_else(|| panic!("no note of {directive}: {:#?}", imported.notes))
 }
+
+/// Routes beyond the limit were left out, and requests for a closed location found another one.
+#[test]
+fn more_routes_than_fit_close_all() {
+    let file = |locations: usize| {
+        let inner: String =
+            (0..locations).map(|at| format!("location /{at}/ {{ deny all; }}\n")).collect();
+        format!(
+            "http {{ server {{ listen 127.0.0.1:80; location / {{ proxy_pass http://b; }}\n{inner} }} }}"
+        )
+    };
+    let upstream = "\nupstream = ";
+    has(&imported(Source::Nginx, "f", &file(9), false), upstream);
+    let full = imported(Source::Nginx, "f", &file(crate::limits::ROUTES_MAX), false);
+    lacks(&full, upstream);
+    let last = format!("location /{}/", crate::limits::ROUTES_MAX - 1);
+    assert_eq!(fate(&full, &last), Fate::Unprotected);
+}

@@ -269,6 +269,10 @@ impl Tree {
         self.sections.get(name).into_iter().flatten()
     }
 
+    pub(crate) fn all_mut(&mut self, name: &str) -> impl Iterator<Item = &mut Section> {
+        self.sections.get_mut(name).into_iter().flatten()
+    }
+
     /// How many have this name.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.sections.get(name).map_or(0, Vec::len)

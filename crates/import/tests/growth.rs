@@ -27,6 +27,14 @@ const KINDS: &[Kind] = &[
         limit,
         "} }",
     ),
+    (
+        "cookies",
+        Source::Nginx,
+        "http { map $http_cookie $s {",
+        cookie,
+        "} server { location / { proxy_cache z; proxy_no_cache $s; proxy_pass http://a; } } }",
+    ),
+    ("turns", Source::Squid, "http_port 3128\n", turn, "http_access deny all\n"),
     ("rules", Source::Squid, "http_port 3128\n", rule, "http_access deny all\n"),
     ("statements", Source::Vcl, "backend a { .host = \"b\"; } sub vcl_recv {", statement, "}"),
 ];
@@ -55,6 +63,14 @@ fn expression(at: usize) -> String {
 
 fn limit(at: usize) -> String {
     format!("location /p{at}/ {{ limit_req zone=z; proxy_pass http://127.0.0.1:1; }}\n")
+}
+
+fn cookie(at: usize) -> String {
+    format!("\"~(^|; )c{at}=\" 1;\n")
+}
+
+fn turn(at: usize) -> String {
+    format!("acl n{at} src 10.0.{at}.1\nhttp_access deny n{at}\nhttp_access allow localhost\n")
 }
 
 fn rule(at: usize) -> String {

@@ -10,6 +10,7 @@ mod scope;
 mod store;
 mod table;
 mod upstreams;
+mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -73,6 +74,7 @@ pub(crate) fn import(
             limited: Vec::new(),
             bodies: Vec::new(),
             open: options.open,
+            is_full: false,
         };
         servers(inner, &scope, &mut writer, &mut formats);
         let Writer { limited, bodies, .. } = writer;
@@ -151,6 +153,9 @@ fn servers(
     let closed = several_authorities(&carried, writer.notes);
     for server in &carried {
         routes::server(server, closed, default_closed, writer);
+    }
+    if writer.is_full && !writer.open {
+        writer.tree.all_mut("route").for_each(Section::close);
     }
     // The certificate of the default server is for clients without a server name.
     carried.sort_by_key(|server| !server.default);
@@ -479,11 +484,14 @@ fn log_format(directive: &Directive, formats: &mut BTreeMap<String, String>, not
     let at = &directive.at;
     let texts = directive.words.iter().skip(1).filter(|word| !word.starts_with("escape="));
     let mut text: String = texts.map(String::as_str).collect();
+    // A longer name is another variable.
+    let is_known = |name| CODES.iter().any(|(own, _)| own.trim_matches(['[', '$', ']']) == name);
+    let all_known = variables::names(&text).all(is_known);
     for (variable, code) in CODES {
         text = text.replace(variable, code);
     }
     let format = format!("apache:{text}");
-    if text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
+    if !all_known || text.contains('$') || format.parse::<access_log::LogFormat>().is_err() {
         return notes.left(at, "it has a variable that has no code here");
     }
     formats.insert(directive.word(0).to_owned(), format);

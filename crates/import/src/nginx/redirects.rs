@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::blocks::Directive;
-use super::store::variables;
 use super::table;
+use super::variables::variables;
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
 use crate::route::{Action, CAPTURES, Path};
@@ -128,15 +128,8 @@ pub(crate) fn pattern(rewrite: &Directive, names: &Names<'_>) -> Option<(Path, A
 }
 
 /// Variables that say by which address a client came, and not who it is or what it asks for.
-const ADDRESSES: [&str; 7] = [
-    "scheme",
-    "https",
-    "host",
-    "http_host",
-    "server_name",
-    "server_port",
-    "http_x_forwarded_proto",
-];
+const ADDRESSES: &str =
+    "scheme https host http_host server_name server_port http_x_forwarded_proto";
 
 /// Writes the notes of an `if` block. Returns whether it kept requests out: it does unless it only
 /// redirects clients that came by another address, changes responses, or sets one of `switches`,
@@ -147,7 +140,8 @@ pub(crate) fn condition(
     notes: &mut Notes,
 ) -> bool {
     let words = || condition.words.iter().map(String::as_str);
-    let by_address = words().flat_map(variables).all(|name| ADDRESSES.contains(&name.as_str()));
+    let by_address =
+        words().flat_map(variables).all(|name| ADDRESSES.split(' ').any(|one| one == name));
     // What is asked before a request to another site is answered without the page.
     let is_preflight = words().collect::<String>() == "($request_method=OPTIONS)";
     let is_open = |one: &Directive| match one.name.as_str() {

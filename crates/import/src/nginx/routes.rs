@@ -13,8 +13,9 @@ use super::scope::Scope;
 use super::store::{self, Maps};
 use super::table;
 use super::upstreams::{Upstreams, Wanted};
+use super::variables::only;
 use crate::fields;
-use crate::limits::{DEPTH_MAX, ROUTES_MAX};
+use crate::limits::{COMPARISONS_MAX, DEPTH_MAX, ROUTES_MAX};
 use crate::note::{Fate, Notes, Place};
 use crate::pattern::{host_of, literal, path_of, repeated};
 use crate::route::{Action, CAPTURES, Keys, Path, change};
@@ -35,6 +36,8 @@ pub(crate) struct Writer<'w> {
     /// The limits on bodies.
     pub(crate) bodies: Vec<Body>,
     pub(crate) open: bool,
+    /// Some routes were not written, because there are too many.
+    pub(crate) is_full: bool,
 }
 
 /// A server with its names.
@@ -101,8 +104,7 @@ pub(crate) fn server(
     writer: &mut Writer<'_>,
 ) {
     let inner = server.directive.inner();
-    let mut found =
-        Found { routes: Vec::new(), unprotected: closed, others: Vec::new(), paths: Vec::new() };
+    let mut found = Found { unprotected: closed, ..Found::default() };
     found.paths_of(inner, 0);
     let (at, names) = (&server.directive.at, server.names(&server.scope));
     // A rewrite of the whole server comes before its locations.
@@ -145,14 +147,16 @@ pub(crate) fn server(
         |path: &Path| own.contains(path) || own.contains(&Path::Start(path.text().to_owned()));
     for route in found.routes.iter().filter(|one| !one.is_automatic || !is_own(&one.path)) {
         if writer.tree.count("route") >= ROUTES_MAX {
-            let text = format!("there are more than {ROUTES_MAX} routes");
-            writer.notes.left(&route.at, text);
+            writer.is_full = true;
+            let text = format!("of more than {ROUTES_MAX} routes, its requests would find another");
+            writer.notes.unprotected(&route.at, text);
             continue;
         }
         write(route, server, (closed, default_closed), writer);
     }
 }
 
+#[derive(Default)]
 struct Found<'d> {
     routes: Vec<Route<'d>>,
     /// Locations with expressions, which are not written.
@@ -161,6 +165,8 @@ struct Found<'d> {
     unprotected: bool,
     /// The paths of all locations, with whether one comes before any expression.
     paths: Vec<(bool, Path)>,
+    /// Paths that were compared with those of expressions.
+    compared: usize,
 }
 
 impl<'d> Found<'d> {
@@ -178,8 +184,12 @@ impl<'d> Found<'d> {
     }
 
     /// The path of an expression, if its requests find no other route than its own.
-    fn of_expression(&self, pattern: &str) -> Option<(Path, Vec<(String, String)>)> {
+    fn of_expression(&mut self, pattern: &str) -> Option<(Path, Vec<(String, String)>)> {
         let (path, found) = path_of(pattern)?;
+        self.compared += self.paths.len();
+        if self.compared > COMPARISONS_MAX {
+            return None;
+        }
         let own = self.paths.iter().position(|(_, other)| *other == path);
         let mut others = self.paths.iter().enumerate().filter(|(at, _)| Some(*at) != own);
         let is_first = |(_, (beats, other)): (usize, &(bool, Path))| {
@@ -230,15 +240,18 @@ impl<'d> Found<'d> {
         }
         let keeps_out =
             scope.is_denied() || scope.is_unprotected() || inner.iter().any(table::restricts);
+        let found = match &location.words[..] {
+            [sign, pattern] if sign == "~" => self.of_expression(pattern),
+            _ => None,
+        };
         let mut path = match &location.words[..] {
+            _ if let Some((path, groups)) = &found => {
+                scope.groups.extend(groups.clone());
+                path.clone()
+            }
             [path] if path.starts_with('/') => Path::beginning(path),
             [sign, path] if sign == "=" && path.starts_with('/') => Path::Exact(path.clone()),
             [sign, path] if sign == "^~" && path.starts_with('/') => Path::beginning(path),
-            [sign, pattern] if sign == "~" && self.of_expression(pattern).is_some() => {
-                let (path, groups) = self.of_expression(pattern).unwrap_or((Path::root(), vec![]));
-                scope.groups.extend(groups);
-                path
-            }
             _ if keeps_out => {
                 self.unprotected = true;
                 let text = "routes have no such expressions, and this one refuses requests";
@@ -309,6 +322,12 @@ impl<'d> Found<'d> {
             let below =
                 by_start.range(path.as_str()..).take_while(|(start, _)| start.starts_with(&path));
             for other in above.chain(below.map(|(_, others)| others)).flatten() {
+                self.compared += 1;
+                if self.compared > COMPARISONS_MAX {
+                    self.unprotected = true;
+                    return notes
+                        .unprotected(&other.at, "there are too many: the server is closed");
+                }
                 if *does != other.does {
                     route.closed = true;
                     let text = "its requests would find a route that does something else";
@@ -438,7 +457,7 @@ fn action(
 /// The Host that upstreams see, if it is not the client's, and whether X-Forwarded-For is sent.
 fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
     let mut host = Some(authority.to_owned());
-    let (mut added, mut others) = (None, false);
+    let (mut added, mut others, mut has_text) = (None, false, false);
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0).to_ascii_lowercase(), header.word(1));
         match name.as_str() {
@@ -450,12 +469,16 @@ fn sent(scope: &Scope<'_>, authority: &str) -> (Option<String>, bool) {
                 };
             }
             "x-forwarded-for" => added = Some(value == "$proxy_add_x_forwarded_for"),
-            "x-forwarded-proto" | "x-forwarded-host" => others |= value.starts_with('$'),
+            "x-forwarded-proto" | "x-forwarded-host" => match value.starts_with('$') {
+                true => others = true,
+                false => has_text = true,
+            },
             _ => {}
         }
     }
-    // A field that is replaced must not be appended to the client's.
-    (host, added.unwrap_or(others))
+    // A field that is replaced must not be appended to the client's. The three fields are sent
+    // together, so a fixed text would have the server's own value beside it.
+    (host, added.unwrap_or(others && !has_text))
 }
 
 fn write(
@@ -520,7 +543,11 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
     let (_, forwarded) = sent(scope, "");
     for header in scope.all("proxy_set_header") {
         let (name, value) = (header.word(0), header.word(1));
-        let is_sent = forwarded && is_forwarded(name) && value.starts_with('$');
+        let is_sent = forwarded && is_forwarded(name);
+        if is_sent && !value.starts_with('$') {
+            let text = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
+            notes.left(&header.at, text);
+        }
         if fields::is_free(name) && !is_sent && !is_own(name, value) {
             // A value that is not carried replaced the client's, which the upstream would believe.
             let new = fixed(value, &scope.groups);
@@ -536,7 +563,7 @@ fn fields(section: &mut Section, scope: &Scope<'_>, stores: bool, notes: &mut No
         if stores && fields::is_about_caching(name) && !name.eq_ignore_ascii_case("set-cookie") {
             let text = "clients get it: without it, the store would not respect it";
             notes.left(&header.at, text);
-        } else if fields::is_free(name) {
+        } else if fields::is_free(name) && !fields::has_tags(name) {
             section.below("route.response").set("remove", header.word(0), &header.at);
         }
     }
@@ -564,7 +591,8 @@ fn fixed(value: &str, groups: &[(String, String)]) -> Option<String> {
 
 /// Whether a value is the client's own field of this name.
 fn is_own(name: &str, value: &str) -> bool {
-    let own = value.strip_prefix("$http_");
+    let own = only(value);
+    let own = own.as_deref().and_then(|own| own.strip_prefix("http_"));
     own.is_some_and(|own| own == name.to_ascii_lowercase().replace('-', "_"))
 }
 

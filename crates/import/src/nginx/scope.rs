@@ -12,19 +12,9 @@ use super::table::{self, CLIENTS};
 use crate::note::Notes;
 
 /// Directives of which a level can have several.
-const LISTS: [&str; 11] = [
-    "proxy_set_header",
-    "add_header",
-    "proxy_hide_header",
-    "ssl_certificate",
-    "ssl_certificate_key",
-    "set_real_ip_from",
-    "proxy_cache_valid",
-    "proxy_cache_bypass",
-    "proxy_no_cache",
-    "limit_req",
-    "limit_conn",
-];
+const LISTS: &str = "proxy_set_header add_header proxy_hide_header ssl_certificate \
+    ssl_certificate_key set_real_ip_from proxy_cache_valid proxy_cache_bypass proxy_no_cache \
+    limit_req limit_conn";
 
 /// What `allow` and `deny` say: the first line that matches a client decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +54,7 @@ impl<'d> Scope<'d> {
                 continue;
             }
             scope.unprotected |= table::setting(directive, notes);
-            if LISTS.contains(&directive.name.as_str()) {
+            if LISTS.split(' ').any(|list| list == directive.name) {
                 lists.entry(&directive.name).or_default().push(directive);
             } else if directive.block.is_none() {
                 scope.values.insert(&directive.name, directive);

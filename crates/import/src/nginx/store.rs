@@ -6,6 +6,8 @@ use std::time::Duration;
 use super::blocks::Directive;
 use super::scope::Scope;
 use super::table::{size, time};
+use super::variables::{names, only, variables};
+use crate::limits::PATTERNS_MAX;
 use crate::note::Notes;
 use crate::pattern::cookies;
 use crate::route::{Keys, Lifetime, WITHOUT_LIFETIME, add};
@@ -13,16 +15,6 @@ use crate::tree::{Section, Tree, Value};
 
 /// Names of cookies that a `map` asks for, by its variable without `$`.
 pub(crate) type Maps = BTreeMap<String, Vec<String>>;
-
-/// The variables in a text, in lower case: `$name` or `${name}`. Their names have no case.
-pub(crate) fn variables(text: &str) -> Vec<String> {
-    let of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let name = |part: &str| {
-        let part = part.strip_prefix('{').unwrap_or(part);
-        part[..part.find(|c| !of_name(c)).unwrap_or(part.len())].to_ascii_lowercase()
-    };
-    text.split('$').skip(1).map(name).filter(|name| !name.is_empty()).collect()
-}
 
 /// Where variables get their values and where they are used.
 #[derive(Debug, Default)]
@@ -81,21 +73,24 @@ pub(crate) fn switches(all: &[Directive]) -> (Maps, BTreeSet<String>) {
 
 /// A `map` block, with its variable; `None`: ours cannot say it.
 pub(crate) fn map(block: &Directive) -> Option<(String, Vec<String>)> {
-    let variable = block.word(1).strip_prefix('$')?.to_ascii_lowercase();
+    let variable = only(block.word(1))?;
     let is_off = |text: &str| matches!(text, "" | "0");
     let (default, others): (Vec<&Directive>, Vec<&Directive>) =
         block.inner().iter().partition(|one| one.name == "default");
     let default = default.first().map_or("", |one| one.word(0));
-    match block.word(0) {
-        "$http_cookie" if is_off(default) => {
+    match only(block.word(0))?.as_str() {
+        "http_cookie" if is_off(default) => {
             let mut all = Vec::new();
             for one in others.iter().filter(|one| !is_off(one.word(0))) {
+                if all.len() > PATTERNS_MAX {
+                    return None;
+                }
                 all.extend(cookies(one.name.strip_prefix('~')?).filter(|(_, exact)| *exact)?.0);
             }
             Some((variable, all))
         }
         name => {
-            let name = name.strip_prefix("$cookie_")?;
+            let name = name.strip_prefix("cookie_")?;
             let exact = others.len() == 1 && is_off(others[0].word(0)) && others[0].name.is_empty();
             (exact && !is_off(default)).then(|| (variable, vec![name.to_owned()]))
         }
@@ -111,14 +106,10 @@ pub(crate) fn cache<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
 
 /// The directives that say how a location stores.
 pub(crate) fn about<'s>(scope: &'s Scope<'_>) -> impl Iterator<Item = &'s Directive> {
-    let single = [
-        "proxy_cache_key",
-        "proxy_ignore_headers",
-        "proxy_cache_use_stale",
-        "proxy_cache_background_update",
-    ];
+    let single = "proxy_cache_key proxy_ignore_headers proxy_cache_use_stale \
+                  proxy_cache_background_update";
     let lists = ["proxy_cache_bypass", "proxy_no_cache", "proxy_cache_valid"];
-    let single = single.into_iter().filter_map(|name| scope.get(name));
+    let single = single.split(' ').filter_map(|name| scope.get(name));
     single.chain(lists.into_iter().flat_map(|name| scope.all(name).iter().copied()))
 }
 
@@ -163,13 +154,21 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
     }
     let lists = ["proxy_cache_bypass", "proxy_no_cache"].map(|name| scope.all(name));
     for one in lists.iter().copied().flatten() {
-        let of = |word: &String| match word.strip_prefix("$cookie_") {
-            Some(name) => Some(vec![name.to_owned()]),
-            None => maps.get(&word.strip_prefix('$')?.to_ascii_lowercase()).cloned(),
+        let of = |word: &String| {
+            let name = only(word)?;
+            match name.strip_prefix("cookie_") {
+                Some(cookie) => Some(vec![cookie.to_owned()]),
+                None => maps.get(&name).cloned(),
+            }
         };
         match one.words.iter().map(of).collect::<Option<Vec<_>>>() {
             Some(names) => {
-                names.concat().into_iter().for_each(|name| add(&mut keys.bypass, name));
+                // With one name more than fit, nothing is stored.
+                for name in names.concat() {
+                    if keys.bypass.len() <= PATTERNS_MAX {
+                        add(&mut keys.bypass, name);
+                    }
+                }
                 match lists.iter().all(|list| list.iter().any(|other| other.words == one.words)) {
                     true => notes.carried(&one.at),
                     false => {
@@ -206,11 +205,9 @@ pub(crate) fn keys(scope: &Scope<'_>, maps: &Maps, notes: &mut Notes) -> Option<
 
 /// Reads a key. Returns how ours differs, or why it is not carried.
 fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
-    let text = key.words.join(" ").replace(['{', '}'], "");
     let (mut has_path, mut has_query) = (false, false);
-    for part in text.split('$').skip(1) {
-        let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let name = &part[..end.unwrap_or(part.len())];
+    for written in key.words.iter().flat_map(|word| names(word)) {
+        let name = &*written.to_ascii_lowercase();
         let field = |name: &str| name.replace('_', "-");
         match (name, name.split_once('_')) {
             ("request_uri", _) => (has_path, has_query) = (true, true),
@@ -218,7 +215,8 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
             ("args" | "query_string", _) => has_query = true,
             ("scheme" | "proxy_host" | "http_host" | "host" | "server_name" | "is_args", _)
             | ("request_method" | "server_port", _) => {}
-            (_, Some(("arg", name))) => add(&mut keys.keep, name),
+            // The names of our parameters have a case.
+            (_, Some(("arg", name))) => add(&mut keys.keep, &written[written.len() - name.len()..]),
             (_, Some(("cookie", name))) => add(&mut keys.cookies, name),
             (_, Some(("http", "cookie" | "authorization" | "range" | "te" | "connection"))) => {
                 return Err(format!("${name} cannot be in our key"));
@@ -242,7 +240,8 @@ fn of_key(key: &Directive, keys: &mut Keys) -> Result<&'static str, String> {
     if keys.keep.is_empty() {
         keys.query = Some("none");
     }
-    Ok("upstreams get the query of the key, without the other parameters")
+    Ok("upstreams get the query of the key, without the other parameters; the names of parameters \
+        have a case")
 }
 
 /// For how long a stale response may be used.

@@ -63,30 +63,18 @@ const TABLE: &[(&str, Becomes)] = &[
     ("proxy_ssl_server_name", Nothing("the server name is always sent")),
     ("proxy_ssl_session_reuse", Nothing("sessions are resumed")),
     ("proxy_cache_lock", Nothing("requests are always collapsed")),
-    (
-        "proxy_cache_lock_timeout proxy_cache_lock_age",
-        Nothing("a collapsed request waits for the fetch"),
-    ),
+    ("proxy_cache_lock_timeout proxy_cache_lock_age", Nothing("collapsed requests wait")),
     ("proxy_cache_revalidate", Nothing("stale responses are always validated")),
     (
         "proxy_cache_use_stale",
-        Different(
-            "a stale response is served when no server can be reached, for up to a day, and \
-                   as stale-if-error and stale-while-revalidate allow",
-        ),
+        Different("when no server can be reached, a stale response is served for up to a day"),
     ),
     ("proxy_cache_background_update", Different("with proxy_cache_use_stale updating, for a day")),
-    (
-        "proxy_ignore_client_abort",
-        Left("the request of a client that has left ends: see route.finish_abandoned"),
-    ),
+    ("proxy_ignore_client_abort", Left("it ends with its client (route.finish_abandoned)")),
     ("proxy_cache_min_uses", Left("a response is stored at its first request")),
     ("proxy_cache_methods", Left("responses to GET are stored")),
     ("proxy_cache_purge", Left("PURGE is allowed by purge.from")),
-    (
-        "proxy_pass_header",
-        Left("the fields of responses are passed on unless a route removes them"),
-    ),
+    ("proxy_pass_header", Left("fields of responses are passed on unless a route removes them")),
     ("proxy_cookie_domain proxy_cookie_path", Left("cookies are passed on as they are")),
     ("proxy_pass_request_headers", Unprotected("the fields are the client's")),
     ("proxy_intercept_errors", Left("errors of servers are passed on")),
@@ -141,10 +129,7 @@ const TABLE: &[(&str, Becomes)] = &[
     ("stub_status", Left("the admin address has the metrics (server.admin)")),
     ("ssl_ciphers", Different(CIPHERS)),
     ("ssl_prefer_server_ciphers ssl_ecdh_curve ssl_dhparam", Nothing(CIPHERS)),
-    (
-        "ssl_session_cache ssl_session_timeout ssl_session_tickets",
-        Nothing("sessions are resumed by tickets"),
-    ),
+    ("ssl_session_cache ssl_session_timeout ssl_session_tickets", Nothing("sessions have tickets")),
     ("ssl_stapling ssl_stapling_verify", Left("no OCSP response is stapled")),
     ("ssl_early_data", Left("with HTTP/3, route.early_data")),
     ("ssl_crl", Unprotected("revoked certificates are not known")),
@@ -152,16 +137,10 @@ const TABLE: &[(&str, Becomes)] = &[
     ("sendfile", Nothing("long bodies are never copied where that is possible")),
     ("types default_type charset", Nothing("the type is the upstream's")),
     ("server_tokens", Nothing("no version is sent")),
-    (
-        "server_name_in_redirect absolute_redirect port_in_redirect",
-        Nothing("a redirect has the URL of its route"),
-    ),
+    ("server_name_in_redirect absolute_redirect port_in_redirect", Nothing("a route has the URL")),
     (
         "underscores_in_headers ignore_invalid_headers",
-        Left(
-            "fields are dropped whose names have other signs than letters, digits and hyphens; \
-             see listen.field_names",
-        ),
+        Left("fields with unusual names are dropped; see listen.field_names"),
     ),
     ("open_file_cache log_not_found", Nothing("files are not served")),
     ("error_log", Nothing("messages go to stderr")),

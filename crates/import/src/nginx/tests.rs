@@ -769,3 +769,126 @@ fn the_limit_on_bodies_and_redirects_are_those_of_nginx() {
     has(&several, "body_bytes_max = \"1GiB\"");
     assert_eq!(fate(&several, "client_max_body_size"), Fate::NotCarried);
 }
+
+/// `${cookie_u}x` became the cookie `ux`, and pages of one user went to all.
+#[test]
+fn a_variable_in_braces_ends_at_its_brace_in_a_key() {
+    let key = |key: &str| {
+        let text = format!(
+            "location / {{ proxy_cache z; proxy_ignore_headers Set-Cookie;\n\
+             proxy_cache_key \"{key}\"; proxy_pass http://app; }}"
+        );
+        imported(&one(&text), false)
+    };
+    has(&key("${host}${request_uri}${cookie_u}x"), "key_cookies = [\"u\"]");
+    has(&key("${host}${request_uri}${cookie_u}_s"), "key_cookies = [\"u\"]");
+    has(&key("$host$request_uri$cookie_u_s"), "key_cookies = [\"u_s\"]");
+    has(&key("${request_uri}${http_x_user}_1"), "key_fields = [\"x-user\"]");
+    let kept = key("${uri}${arg_u}v");
+    has(&kept, "query_keep = [\"u\"]");
+    // nginx finds the parameter `U` too.
+    assert!(why(&kept, "proxy_cache_key").contains("have a case"));
+}
+
+/// `$cookie_u-x` is the cookie `u` and a text. It was taken for a cookie of this name.
+#[test]
+fn a_variable_with_a_text_is_no_variable() {
+    let rule = |rule: &str| {
+        let text = format!("location / {{ proxy_cache z; {rule} proxy_pass http://app; }}");
+        imported(&one(&text), false)
+    };
+    for list in ["proxy_no_cache", "proxy_cache_bypass"] {
+        has(&rule(&format!("{list} $cookie_u;")), "bypass_cookies = [\"u\"]");
+        has(&rule(&format!("{list} ${{cookie_u}};")), "bypass_cookies = [\"u\"]");
+        for value in ["$cookie_u-x", "${cookie_u}x", "$cookie_u$cookie_v", "\"$cookie_u x\""] {
+            let imported = rule(&format!("{list} {value};"));
+            has(&imported, "store = false");
+            assert!(imported.has_left());
+        }
+    }
+    let map = |source: &str| {
+        let map = format!("http {{ map {source} $s {{ default 1; \"\" 0; }}");
+        let text = "location / { proxy_cache z; proxy_no_cache $s; proxy_pass http://app; }";
+        imported(&one(text).replacen("http {", &map, 1), false)
+    };
+    has(&map("$cookie_u"), "bypass_cookies = [\"u\"]");
+    has(&map("${cookie_u}"), "bypass_cookies = [\"u\"]");
+    has(&map("$cookie_u-x"), "store = false");
+    has(&map("${cookie_u}x"), "store = false");
+    // The client's own field is not the field and a text.
+    let field = rule("proxy_set_header X.a $http_x.a;");
+    has(&field, "remove = \"X.a\"");
+}
+
+/// `$request_length` was logged as `$request` and a text.
+#[test]
+fn a_longer_name_in_a_log_format_is_another_variable() {
+    let format = |format: &str| {
+        let text = format!("http {{ log_format f '{format}'; access_log /l f;");
+        imported(&one("location / { proxy_pass http://app; }").replacen("http {", &text, 1), false)
+    };
+    has(&format("[$time_local] $request"), "format = \"apache:%t %r\"");
+    for text in ["$request_length", "$hostname", "$time_local"] {
+        assert_eq!(fate(&format(text), "log_format"), Fate::NotCarried, "{text}");
+    }
+}
+
+/// `proxy_hide_header X-Accel-Expires` took the field away before the store had read it, and
+/// private pages were stored.
+#[test]
+fn a_field_for_the_store_is_hidden_from_clients_alone() {
+    let names = ["Expires", "Buffering", "Redirect", "Charset", "Limit-Rate"];
+    let names = names.map(|name| format!("X-Accel-{name}"));
+    let others = ["x-aCCEL-expires", "Surrogate-Control", "surrogate-CONTROL"];
+    for name in names.iter().map(String::as_str).chain(others) {
+        let hide = format!("proxy_hide_header {name};");
+        let stores = "proxy_cache z; proxy_pass http://app;";
+        let inside = one(&format!("location / {{ {hide} {stores} }}"));
+        let at_server = one(&format!("{hide} location / {{ {stores} }}"));
+        let at_http = one(&format!("location / {{ {stores} }}"));
+        let at_http = at_http.replacen("http {", &format!("http {{ {hide}"), 1);
+        for text in [inside, at_server, at_http] {
+            let imported = imported(&text, false);
+            lacks(&imported, "remove = ");
+            lacks(&imported, "store = false");
+            assert_eq!(fate(&imported, "proxy_hide_header"), Fate::NotCarried, "{text}");
+        }
+        // Without a store nothing reads it.
+        let text = one(&format!("location / {{ {hide} proxy_pass http://app; }}"));
+        has(&imported(&text, false), &format!("remove = \"{name}\""));
+    }
+    // No client gets the tags.
+    let text = "location / { proxy_hide_header Cache-Tag; proxy_cache z; proxy_pass http://app; }";
+    let imported = imported(&one(text), false);
+    lacks(&imported, "remove = ");
+    assert_eq!(fate(&imported, "proxy_hide_header"), Fate::Carried);
+}
+
+/// `X-Forwarded-Proto https` beside `X-Forwarded-Host $host` sent `http` and `https`.
+#[test]
+fn a_forwarded_field_with_a_text_has_one_value() {
+    let with = |lines: &str| {
+        imported(&one(&format!("location / {{ {lines} proxy_pass http://app; }}")), false)
+    };
+    let host = "proxy_set_header X-Forwarded-Host $host;";
+    let proto = "proxy_set_header X-FORWARDED-Proto https;";
+    let added = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;";
+    let text = with(&format!("{proto} {host}"));
+    lacks(&text, "forwarded = ");
+    has(&text, "set = \"X-FORWARDED-Proto\"");
+    has(&text, "value = \"https\"");
+    has(&text, "remove = \"X-Forwarded-Host\"");
+    assert_eq!(fate(&text, "proxy_set_header X-Forwarded-Host"), Fate::NotCarried);
+    // The client's address counts more than the text.
+    for proto in [proto, "proxy_set_header X-Forwarded-Proto \"\";"] {
+        let address = with(&format!("{proto} {host} {added}"));
+        has(&address, "forwarded = \"x_forwarded\"");
+        lacks(&address, "set = ");
+        lacks(&address, "remove = ");
+        assert!(address.has_left());
+    }
+    let alone = with(proto);
+    lacks(&alone, "forwarded = ");
+    has(&alone, "value = \"https\"");
+    assert!(!alone.has_left());
+}

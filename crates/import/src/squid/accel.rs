@@ -209,7 +209,7 @@ impl Squid<'_> {
                     self.notes.carried(at);
                     break;
                 }
-                (true, [(false, Set::Domains { below, alone })]) => {
+                (true, [(false, Set::Domains { below, alone, .. })]) => {
                     let hosts = Hosts { below: below.clone(), alone: alone.clone() };
                     found.push((Some(hosts), None, at.clone()));
                 }
@@ -220,8 +220,8 @@ impl Squid<'_> {
                 }
                 (
                     true,
-                    [(false, Set::Domains { below, alone }), (false, Set::Paths(paths))]
-                    | [(false, Set::Paths(paths)), (false, Set::Domains { below, alone })],
+                    [(false, Set::Domains { below, alone, .. }), (false, Set::Paths(paths))]
+                    | [(false, Set::Paths(paths)), (false, Set::Domains { below, alone, .. })],
                 ) => {
                     let hosts = Hosts { below: below.clone(), alone: alone.clone() };
                     for path in paths {
@@ -310,14 +310,14 @@ fn front(rules: &[Rule], notes: &mut Notes) -> Front {
             (false, _) if is(&connect) || about_ports && literals.len() == 1 => {
                 notes.nothing(at, "clients of this port name no other server");
             }
-            (true, [(false, Set::Domains { below, alone })]) => {
+            (true, [(false, Set::Domains { below, alone, .. })]) => {
                 if let Some(hosts) = &mut front.hosts {
                     hosts.below.extend(below.iter().cloned());
                     hosts.alone.extend(alone.iter().cloned());
                 }
                 notes.carried(at);
             }
-            (false, [(false, Set::Domains { below, alone })]) => {
+            (false, [(false, Set::Domains { below, alone, .. })]) => {
                 front.denied.below.extend(below.iter().cloned());
                 front.denied.alone.extend(alone.iter().cloned());
                 notes.carried(at);

@@ -144,13 +144,13 @@ impl Sets {
                 self.within = self.within.both(&Addresses::of(networks));
                 why = "";
             }
-            [(false, Set::Domains { below, alone })] => {
+            [(false, Set::Domains { below, alone, .. })] => {
                 self.deny_domains.extend(below.iter().chain(alone).cloned());
                 if !alone.is_empty() {
                     why = SUBDOMAINS;
                 }
             }
-            [(true, Set::Domains { below, alone })] => {
+            [(true, Set::Domains { below, alone, .. })] => {
                 let before = self.allow_domains.take();
                 let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
                 self.allow_domains = Some(now);
@@ -205,7 +205,7 @@ impl Sets {
             notes.nothing(at, "the pages of managers are on the admin address");
             return false;
         }
-        let mut clients = self.within.without(&self.denied);
+        let mut clients = Addresses::everyone();
         let (mut shape, mut why, mut excluded) = (Shape::default(), "", Vec::new());
         for (negated, set) in literals.iter().map(|one| (one.0, &one.1)) {
             match (negated, set) {
@@ -213,7 +213,7 @@ impl Sets {
                 (true, Set::Clients(networks)) => {
                     clients = clients.without(&Addresses::of(networks));
                 }
-                (false, Set::Domains { below, alone }) => {
+                (false, Set::Domains { below, alone, .. }) => {
                     let before = shape.domains.take();
                     let now = before.map_or_else(|| below.clone(), |b| both_domains(&b, below));
                     shape.domains = Some(now);
@@ -221,7 +221,7 @@ impl Sets {
                         why = ALONE;
                     }
                 }
-                (true, Set::Domains { below, alone }) => {
+                (true, Set::Domains { below, alone, .. }) => {
                     excluded.extend(below.iter().chain(alone).cloned());
                     why = "these domains are denied to all clients, with their subdomains";
                 }
@@ -236,6 +236,8 @@ impl Sets {
                 }
             }
         }
+        // The sets of this line are small, and those of all lines before may be large.
+        clients = clients.both(&self.within).without(&self.denied);
         if self.users_before {
             shape.users = true;
         }

@@ -11,8 +11,9 @@ use crate::pattern::cookies;
 pub(crate) enum Set {
     /// Clients in these networks.
     Clients(Vec<IpNet>),
-    /// Hosts: with all their subdomains, and alone.
-    Domains { below: Vec<String>, alone: Vec<String> },
+    /// Hosts: with all their subdomains, and alone. Without `-n`, Squid looks up the name of a host
+    /// that is an address.
+    Domains { below: Vec<String>, alone: Vec<String>, looks_up: bool },
     /// Ports of servers.
     Ports(Vec<(u16, u16)>),
     /// Methods.
@@ -74,7 +75,7 @@ impl Set {
     pub(crate) fn len(&self) -> usize {
         match self {
             Set::Clients(all) => all.len(),
-            Set::Domains { below, alone } => below.len() + alone.len(),
+            Set::Domains { below, alone, .. } => below.len() + alone.len(),
             Set::Ports(all) => all.len(),
             Set::Methods(all) | Set::Paths(all) | Set::Cookies(all, _) => all.len(),
             Set::Users | Set::Manager | Set::Ourselves | Set::Connections(_) | Set::Unknown(_) => 1,
@@ -90,9 +91,13 @@ impl Set {
             (Set::Methods(all), Set::Methods(more)) | (Set::Paths(all), Set::Paths(more)) => {
                 all.extend(more);
             }
-            (Set::Domains { below, alone }, Set::Domains { below: b, alone: a }) => {
+            (
+                Set::Domains { below, alone, looks_up },
+                Set::Domains { below: b, alone: a, looks_up: also },
+            ) => {
                 below.extend(b);
                 alone.extend(a);
+                *looks_up |= also;
             }
             (Set::Unknown(_), _) => {}
             (_, Set::Unknown(why)) => *self = Set::Unknown(why),
@@ -176,7 +181,8 @@ fn domains(values: &[String]) -> Result<Set, String> {
             alone.push(name);
         }
     }
-    Ok(Set::Domains { below, alone })
+    let looks_up = !values.iter().any(|value| value == "-n");
+    Ok(Set::Domains { below, alone, looks_up })
 }
 
 fn ports(values: &[String]) -> Result<Set, String> {
@@ -248,8 +254,22 @@ impl Addresses {
 
     /// Adds the addresses of the other one.
     pub(crate) fn join(&mut self, other: &Addresses) {
-        self.0.extend(&other.0);
-        self.tidy();
+        // A few ranges are put between many. To sort all for each line would cost their square.
+        if other.0.len() > 8 {
+            self.0.extend(&other.0);
+            return self.tidy();
+        }
+        for more in &other.0 {
+            let (mut new, six) = (*more, more.is_six);
+            let before = |r: &Range| (r.is_six, r.last.saturating_add(1)) < (six, new.first);
+            let first = self.0.partition_point(before);
+            let after = |r: &Range| (r.is_six, r.first) <= (six, new.last.saturating_add(1));
+            let end = first + self.0[first..].partition_point(after);
+            for old in &self.0[first..end] {
+                (new.first, new.last) = (new.first.min(old.first), new.last.max(old.last));
+            }
+            self.0.splice(first..end, [new]);
+        }
     }
 
     /// The addresses that are not in the other one.
@@ -257,9 +277,7 @@ impl Addresses {
         let (mut left, mut holes) = (Vec::new(), &other.0[..]);
         for mine in &self.0 {
             let before = |hole: &Range| (hole.is_six, hole.last) < (mine.is_six, mine.first);
-            while holes.first().is_some_and(before) {
-                holes = &holes[1..];
-            }
+            holes = &holes[holes.partition_point(before)..];
             let mut next = Some(mine.first);
             for hole in holes {
                 if hole.is_six != mine.is_six || hole.first > mine.last {
@@ -378,8 +396,13 @@ mod tests {
             set("dstdomain", ".Example.com www.example.net 192.0.2.1"),
             Set::Domains {
                 below: vec!["example.com".into(), "192.0.2.1".into()],
-                alone: vec!["www.example.net".into()]
+                alone: vec!["www.example.net".into()],
+                looks_up: true,
             }
+        );
+        assert_eq!(
+            set("dstdomain", "-n a.example"),
+            Set::Domains { below: vec![], alone: vec!["a.example".into()], looks_up: false }
         );
         assert_eq!(set("port", "80 1025-65535"), Set::Ports(vec![(80, 80), (1025, 65_535)]));
         assert!(matches!(set("port", "http"), Set::Unknown(_)));
@@ -403,6 +426,9 @@ mod tests {
             };
             let (one, other) = (nets(&one), nets(&other));
             let sets = (Addresses::of(&one), Addresses::of(&other));
+            let (mut joined, all) = (sets.0.clone(), [&one[..], &other].concat());
+            joined.join(&sets.1);
+            prop_assert_eq!(joined, Addresses::of(&all));
             let nets = |set: Addresses| set.networks(1000).unwrap();
             let (less, same) = (nets(sets.0.without(&sets.1)), nets(sets.0.both(&sets.1)));
             for last in 0..=255_u8 {

@@ -127,7 +127,7 @@ impl Squid<'_> {
     }
 
     /// The rule in the words of a line after the first `skip`: `allow` or `deny`, then lists.
-    fn rule(&self, line: &Line, skip: usize) -> Option<Rule> {
+    fn read_rule(&self, line: &Line, skip: usize) -> Option<Rule> {
         let allow = match line.word(skip) {
             "allow" => true,
             "deny" => false,
@@ -153,6 +153,21 @@ impl Squid<'_> {
         };
         let literals = line.rest(skip + 1).iter().map(literal).collect();
         Some(Rule { line: line.clone(), allow, literals })
+    }
+
+    /// The same, with a note if Squid keeps out a host by the name of its address.
+    fn rule(&mut self, line: &Line, skip: usize) -> Option<Rule> {
+        let rule = self.read_rule(line, skip)?;
+        // A host that is an address is in fewer lists here, so a rule that keeps the hosts of a
+        // list out keeps out fewer.
+        let keeps_out = |(negated, set): &(bool, Set)| {
+            let looks_up = matches!(set, Set::Domains { looks_up: true, .. });
+            looks_up && (rule.allow == *negated || line.name == "never_direct")
+        };
+        if rule.literals.iter().any(keeps_out) {
+            self.notes.different(&line.at, ADDRESSES);
+        }
+        Some(rule)
     }
 
     fn finish(&mut self) {
@@ -249,6 +264,9 @@ impl Squid<'_> {
         self.tree.section("limits").set("object_share", Value::Count(share), at);
     }
 }
+
+/// How rules that keep out domains without `-n` differ.
+const ADDRESSES: &str = "hosts that are addresses are not looked up by their names";
 
 #[cfg(test)]
 mod tests;

@@ -159,7 +159,7 @@ pub(crate) fn direct(squid: &mut Squid<'_>, line: &Line) {
             add(list, "*");
             squid.notes.carried(&line.at);
         }
-        (true, [(false, Set::Domains { below, alone })]) => {
+        (true, [(false, Set::Domains { below, alone, .. })]) => {
             below.iter().chain(alone).for_each(|name| add(list, name.as_str()));
             match alone.is_empty() {
                 true => squid.notes.carried(&line.at),

@@ -103,7 +103,7 @@ impl Squid<'_> {
         let line = pool.parameters.as_ref().ok_or("its pool has no delay_parameters")?;
         let (mut clients, mut denied) = (Addresses::default(), before.clone());
         for rule in &pool.rules {
-            let rule = self.rule(rule, 1).ok_or("a rule has allow or deny")?;
+            let rule = self.read_rule(rule, 1).ok_or("a rule has allow or deny")?;
             let mut these = Addresses::everyone();
             for (negated, set) in &rule.literals {
                 let Set::Clients(networks) = set else {

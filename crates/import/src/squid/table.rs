@@ -22,7 +22,6 @@ enum Becomes {
 use Becomes::{By, Left, Nothing, Unprotected};
 
 const FTP: &str = "FTP is not spoken";
-const PROCESS: &str = "the process has no such setting";
 const SHAPING: &str = "quotas pace responses, and not what clients send";
 const HELPER: &str = "helper programs are not run";
 const ADAPTATION: &str = "no other program looks at requests";
@@ -85,26 +84,14 @@ const TABLE: &[(&str, Becomes)] = &[
     ("sslproxy_cert_error", Left("certificates of servers are always verified")),
     ("request_body_max_size", By(body_size)),
     ("reply_body_max_size", Unprotected("the size of responses is not limited")),
-    (
-        "request_header_add request_header_replace",
-        Left("requests of forward listeners are not changed"),
-    ),
-    (
-        "reply_header_access reply_header_add",
-        Left("responses to forward listeners are not changed"),
-    ),
+    ("request_header_add request_header_replace", Left("fields of requests stay as they are")),
+    ("reply_header_access reply_header_add", Left("fields of responses stay as they are")),
     ("deny_info error_directory", Left("refusals have one page, which names the rule")),
-    (
-        "cache_replacement_policy memory_replacement_policy",
-        Left("the store evicts by S3-FIFO, always"),
-    ),
+    ("cache_replacement_policy memory_replacement_policy", Left("the store evicts by S3-FIFO")),
     ("minimum_expiry_time", Left("lifetimes are those of responses, as RFC 9111 says")),
     ("offline_mode", Left("stale responses are served only as caching.md says")),
     ("max_stale", Left("without a directive, a stale response is served for up to a day")),
-    (
-        "quick_abort_min quick_abort_max quick_abort_pct",
-        Left("a fetch that its client left goes on if it is stored"),
-    ),
+    ("quick_abort_min quick_abort_max quick_abort_pct", Left("a fetch for the store goes on")),
     ("range_offset_limit", Left("parts are stored and combined; the whole is not fetched")),
     ("forward_timeout", Left("attempts are bounded by limits.connect_timeout each")),
     ("forward_max_tries", Left("attempts are bounded by upstream.retries")),
@@ -125,15 +112,12 @@ const TABLE: &[(&str, Becomes)] = &[
     ("icon_directory mime_table", Nothing("no directory is listed")),
     (
         "memory_pools memory_pools_limit store_avg_object_size ipcache_size fqdncache_size",
-        Nothing(PROCESS),
+        Nothing("the process has no such setting"),
     ),
     ("cache_swap_low cache_swap_high", Nothing("the store evicts when it is full")),
     ("half_closed_clients", By(half_closed)),
     ("pipeline_prefetch", Nothing("requests of a pipeline are answered in order")),
-    (
-        "client_persistent_connections server_persistent_connections",
-        Nothing("connections are kept"),
-    ),
+    ("client_persistent_connections server_persistent_connections", Nothing("they are kept")),
     ("detect_broken_pconn", Nothing("a connection with bytes left is never used again")),
     ("ftp_user ftp_passive ftp_epsv", Nothing(FTP)),
     ("ftp_port", Left(FTP)),

@@ -288,8 +288,9 @@ fn each_line_has_its_own_note() {
     let none = crate::import(Source::Squid, "f", text, options, &mut read).unwrap();
     assert_eq!(fate(&none, "http_access allow"), Fate::NotCarried);
     assert_eq!(fate(&of(corpus!("unused_peer")), "cache_peer"), Fate::NotCarried);
-    assert_eq!(fate(&of(corpus!("dead_rules")), "http_access deny b"), Fate::Carried);
-    assert_eq!(of(corpus!("dead_rules")).notes.iter().filter(|n| n.line == 8).count(), 1);
+    let dead = corpus!("dead_rules").replace("dstdomain", "dstdomain -n");
+    assert_eq!(fate(&of(&dead), "http_access deny b"), Fate::Carried);
+    assert_eq!(of(&dead).notes.iter().filter(|n| n.line == 8).count(), 1);
 }
 
 #[test]
@@ -540,4 +541,32 @@ fn what_is_not_carried_of_a_forward_listener_stores_or_opens_nothing() {
         has(&imported(&format!("{forward}{rule}\n"), false), "allow_from = []");
     }
     lacks(&imported(&format!("{forward}ssl_bump splice all\n"), false), "allow_from = []");
+}
+
+/// Squid denies `http://192.0.2.1/` if the name of this address is one of the list. There was no
+/// note.
+#[test]
+fn a_rule_that_denies_domains_says_that_addresses_are_not_looked_up() {
+    let of = |list: &str, rule: &str| {
+        let text = format!(
+            "http_port 127.0.0.1:1\nacl bad dstdomain {list}\n{rule}\n\
+             http_access allow localhost\nhttp_access deny all\n"
+        );
+        imported(&text, false)
+    };
+    for rule in ["http_access deny bad", "http_access allow localhost !bad"] {
+        let notes = of(".evil.example", rule);
+        assert_eq!(fate(&notes, rule), Fate::Different, "{rule}");
+        assert!(why(&notes, rule).contains("not looked up"), "{rule}");
+        let only_names = of("-n .evil.example", rule);
+        assert!(!why(&only_names, rule).contains("not looked up"), "{rule}");
+    }
+    has(&of(".evil.example", "http_access deny bad"), "deny_domains = [\"evil.example\"]");
+    // These let in less than Squid does.
+    for rule in ["http_access allow bad", "http_access deny !bad"] {
+        assert!(!why(&of(".evil.example", rule), rule).contains("not looked up"), "{rule}");
+    }
+    // One line without the option looks up.
+    let two = of("-n .evil.example\nacl bad dstdomain .worse.example", "http_access deny bad");
+    assert_eq!(fate(&two, "http_access deny bad"), Fate::Different);
 }

@@ -41,6 +41,35 @@ pub(crate) fn is_by_address(expr: &Expr) -> bool {
     }
 }
 
+/// Whether a condition holds only for responses that no client waits for.
+pub(crate) fn is_background(expr: &Expr) -> bool {
+    match expr {
+        Expr::Or(all) => !all.is_empty() && all.iter().all(is_background),
+        Expr::And(all) => all.iter().any(is_background),
+        Expr::Is(name) => name == "bereq.is_bgfetch",
+        Expr::Not(_) | Expr::Compare(..) | Expr::Call(_) | Expr::Unknown => false,
+    }
+}
+
+/// The lowest status of a response for which a condition can hold.
+pub(crate) fn status_min(expr: &Expr) -> u64 {
+    match expr {
+        Expr::Or(all) => all.iter().map(status_min).min().unwrap_or(0),
+        Expr::And(all) => all.iter().map(status_min).max().unwrap_or(0),
+        Expr::Compare(left, sign, Word::Name(number))
+            if matches!(left.as_str(), "beresp.status" | "resp.status") =>
+        {
+            let number = number.parse::<u64>().unwrap_or(0);
+            match *sign {
+                "==" | ">=" => number,
+                ">" => number.saturating_add(1),
+                _ => 0,
+            }
+        }
+        Expr::Not(_) | Expr::Compare(..) | Expr::Is(_) | Expr::Call(_) | Expr::Unknown => 0,
+    }
+}
+
 pub(crate) fn truth(expr: &Expr, request: &Request, state: &mut State) -> Truth {
     match expr {
         Expr::Or(all) => {

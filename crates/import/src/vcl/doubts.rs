@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::is_by_address;
-use super::eval::{Runner, SETTINGS, is_harmless, is_normalised_host, status_of};
+use super::conditions::{is_background, is_by_address, status_min};
+use super::eval::{Runner, is_harmless, is_normalised_host, is_setting, status_of};
 use super::lexer::Word;
-use super::parser::{Kind, Stmt};
+use super::parser::{Arm, Kind, Stmt};
 use super::state::request_field;
 
 /// What a branch that is not known can do.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// It answers with an error, or sends requests elsewhere.
+    /// It answers with an error, keeps the response of an upstream from the client, or sends
+    /// requests elsewhere.
     pub(super) refuses: bool,
     /// It answers with a redirect or with a text.
     pub(super) answers: bool,
@@ -25,9 +26,36 @@ pub(super) struct Doubts {
     pub(super) fields: BTreeSet<String>,
 }
 
+/// What the conditions say of the response of the upstream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// No client waits for it.
+    is_background: bool,
+    /// Its status is this one or more.
+    status_min: u64,
+}
+
 impl Runner<'_> {
-    /// What statements can do that may or may not be run.
-    pub(super) fn doubts(&self, all: &[&Stmt], doubts: &mut Doubts) {
+    /// What the arms of a branch can do of which any or none may be run.
+    pub(super) fn doubts(&self, arms: &[Arm]) -> Doubts {
+        let mut doubts = Doubts::default();
+        self.of_arms(arms, Known::default(), &mut doubts);
+        doubts
+    }
+
+    fn of_arms(&self, arms: &[Arm], known: Known, doubts: &mut Doubts) {
+        for (condition, body) in arms {
+            let mut inner = known;
+            if let Some(condition) = condition {
+                inner.is_background |= is_background(condition);
+                inner.status_min = inner.status_min.max(status_min(condition));
+                doubts.by_others |= !is_by_address(condition);
+            }
+            self.of_body(body, inner, doubts);
+        }
+    }
+
+    fn of_body(&self, all: &[Stmt], known: Known, doubts: &mut Doubts) {
         for stmt in all {
             match &stmt.kind {
                 Kind::Return(words) => {
@@ -41,7 +69,13 @@ impl Runner<'_> {
                             doubts.refuses |= !is_sent;
                         }
                         Some(Word::Name(name)) => match name.as_str() {
-                            "pass" | "pipe" | "abandon" | "retry" => doubts.passes = true,
+                            "pass" | "pipe" => doubts.passes = true,
+                            // A client that waits does not get this response.
+                            "abandon" | "retry" => {
+                                let is_failure = *name == "retry" && known.status_min >= 500;
+                                doubts.refuses |= !known.is_background && !is_failure;
+                                doubts.passes = true;
+                            }
                             "hash" | "lookup" | "deliver" | "fetch" | "ok" | "miss" => {}
                             _ => doubts.refuses = true,
                         },
@@ -53,6 +87,11 @@ impl Runner<'_> {
                     "beresp.uncacheable" | "beresp.ttl" | "req.hash_always_miss" => {
                         doubts.passes = true;
                     }
+                    "beresp.status" | "resp.status" => match new_status(value) {
+                        Some(200..=299) => {}
+                        Some(300..=399) => doubts.answers = true,
+                        _ => doubts.refuses |= known.status_min < 400,
+                    },
                     to if is_normalised_host(to, value) => {}
                     to if to.starts_with("beresp.") || to.starts_with("resp.") => {}
                     to => match request_field(to) {
@@ -62,7 +101,7 @@ impl Runner<'_> {
                             doubts.passes = true;
                             doubts.fields.insert(name.to_owned());
                         }
-                        None => doubts.refuses |= !SETTINGS.contains(&to),
+                        None => doubts.refuses |= !is_setting(to),
                     },
                 },
                 Kind::Unset(what) => {
@@ -77,14 +116,16 @@ impl Runner<'_> {
                 }
                 // Its content is looked at where it is called.
                 Kind::Call(_) => doubts.refuses = true,
-                Kind::If(arms) => {
-                    let mut conditions =
-                        arms.iter().filter_map(|(condition, _)| condition.as_ref());
-                    doubts.by_others |= !conditions.all(is_by_address);
-                    let inner: Vec<&Stmt> = arms.iter().flat_map(|(_, body)| body).collect();
-                    self.doubts(&inner, doubts);
-                }
+                Kind::If(arms) => self.of_arms(arms, known, doubts),
             }
         }
+    }
+}
+
+/// The status that a response gets; `None`: it is no number.
+pub(super) fn new_status(value: &[Word]) -> Option<u64> {
+    match value {
+        [Word::Name(number)] => number.parse().ok(),
+        _ => None,
     }
 }

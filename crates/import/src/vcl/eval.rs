@@ -10,14 +10,14 @@
 
 use std::collections::BTreeSet;
 
-use super::conditions::{comparisons, is_by_address, mentions, truth};
-use super::doubts::Doubts;
+use super::conditions::{comparisons, mentions, truth};
+use super::doubts::new_status;
 use super::lexer::Word;
 use super::parser::{Arm, Kind, Program, Stmt};
 use super::state::{End, PRIVATE, Request, State, request_field};
 use super::store;
 use super::texts::text_of;
-use crate::fields::{is_about_caching, is_free};
+use crate::fields::{has_tags, is_about_caching, is_free};
 use crate::note::Fate;
 use crate::pattern::COOKIE_NAMES;
 use crate::route::{CAPTURES, Lifetime, add};
@@ -187,17 +187,15 @@ impl<'p> Runner<'p> {
                     // Only this arm and those after it are not known.
                     let rest: Vec<&Stmt> = arms[at..].iter().flat_map(|(_, b)| b).collect();
                     let is_sign = condition.as_ref().is_some_and(|c| mentions(c, "obj.hits"));
-                    if is_sign {
+                    if is_sign && rest.iter().all(|one| is_of_response(one)) {
                         let text = "every response has Cache-Status, which says this";
                         self.note(stmt, Fate::Different, text);
                         rest.iter().for_each(|one| self.mark(one, Fate::Different, text));
                         return false;
                     }
-                    let mut doubts = Doubts::default();
-                    self.doubts(&rest, &mut doubts);
-                    // Who is sent to a page for others must not get this one.
-                    let is_by_address = condition.as_ref().is_some_and(is_by_address);
-                    doubts.refuses |= doubts.answers && (doubts.by_others || !is_by_address);
+                    let mut doubts = self.doubts(&arms[at..]);
+                    // A client that is sent to a page for others must not get this page.
+                    doubts.refuses |= doubts.answers && doubts.by_others;
                     state.unprotected |= doubts.refuses;
                     state.store_unknown |= doubts.passes;
                     state.in_doubt |= doubts.ends;
@@ -393,6 +391,10 @@ impl<'p> Runner<'p> {
         let fate = if has_captures { Fate::Different } else { Fate::Carried };
         let why = if has_captures { CAPTURES } else { "" };
         if let Some(name) = request_field(to) {
+            if self.sends(name) {
+                state.hide(name);
+                return self.note(stmt, Fate::NotCarried, SENT);
+            }
             if let Some(text) = text.filter(|_| is_free(name) && !state.in_doubt) {
                 state.request.insert(name.to_owned(), Some(text));
                 state.vague.remove(name);
@@ -481,7 +483,12 @@ impl<'p> Runner<'p> {
             }
             "beresp.do_stream" => self.note(stmt, Fate::Nothing, "bodies are always streamed"),
             "beresp.do_esi" => self.note(stmt, Fate::NotCarried, "ESI is not processed"),
-            "resp.reason" | "resp.status" => {
+            "resp.status" | "beresp.status" if !matches!(new_status(value), Some(200..=399)) => {
+                state.unprotected = true;
+                let text = "the status is the upstream's, and clients would not get this response";
+                self.note(stmt, Fate::Unprotected, text);
+            }
+            "resp.reason" | "resp.status" | "beresp.reason" | "beresp.status" => {
                 self.note(stmt, Fate::NotCarried, "the status is the upstream's");
             }
             "req.hash_always_miss" => {
@@ -491,7 +498,7 @@ impl<'p> Runner<'p> {
             "req.hash_ignore_busy" => {
                 self.note(stmt, Fate::NotCarried, "requests are always collapsed");
             }
-            _ if SETTINGS.contains(&to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
+            _ if is_setting(to) || to.starts_with("beresp.") || to.starts_with("resp.") => {
                 self.note(stmt, Fate::NotCarried, "there is no such setting");
             }
             _ => {
@@ -558,6 +565,11 @@ impl<'p> Runner<'p> {
         }
     }
 
+    /// Whether upstreams are sent this field with X-Forwarded-For.
+    fn sends(&self, name: &str) -> bool {
+        self.forwards && matches!(name, "x-forwarded-proto" | "x-forwarded-host")
+    }
+
     fn unset(&mut self, stmt: &Stmt, what: &str, state: &mut State) {
         let of = |prefixes: [&str; 2]| {
             prefixes.iter().find_map(|prefix| what.strip_prefix(prefix)).map(str::to_owned)
@@ -578,7 +590,10 @@ impl<'p> Runner<'p> {
             if is_free(name) {
                 state.request.insert(name.to_owned(), None);
                 state.vague.remove(name);
-                return self.note(stmt, Fate::Carried, "");
+                return match self.sends(name) {
+                    true => self.note(stmt, Fate::Different, SENT),
+                    false => self.note(stmt, Fate::Carried, ""),
+                };
             }
             return self.note(stmt, Fate::Nothing, "fields of one connection are never passed on");
         }
@@ -590,6 +605,9 @@ impl<'p> Runner<'p> {
                     self.note(stmt, Fate::Carried, "");
                 }
                 "age" => self.note(stmt, Fate::NotCarried, "a stored response has its Age"),
+                name if has_tags(name) && what.starts_with("resp.") => {
+                    self.note(stmt, Fate::Nothing, "clients never get it");
+                }
                 name if is_about_caching(name) && what.starts_with("resp.") => {
                     let text = "it would change stored responses, not only what clients see";
                     self.note(stmt, Fate::NotCarried, text);
@@ -677,29 +695,31 @@ fn hashed(only: &str, words: &[Word], state: &mut State) -> bool {
     true
 }
 
+/// Whether a statement changes a field that clients get, and nothing else.
+fn is_of_response(stmt: &Stmt) -> bool {
+    match &stmt.kind {
+        Kind::Set(name, _) | Kind::Unset(name) => name.starts_with("resp.http."),
+        _ => false,
+    }
+}
+
 /// Whether a lifetime is for all responses.
 pub(super) fn is_usual(one: &Lifetime) -> bool {
     one.types.is_empty() && one.status.len() == 4
 }
 
 const GZIP: &str = "only stored responses are coded, for each client that accepts it";
+const SENT: &str = "X-Forwarded-For, -Proto and -Host are sent together, as the client came";
 const IN_DOUBT: &str = "a branch that is not carried may end the program before, so it is left out";
 
 /// Variables that are not carried, and keep no request out.
-pub(super) const SETTINGS: [&str; 12] = [
-    "req.url",
-    "bereq.url",
-    "req.esi",
-    "req.esi_level",
-    "req.grace",
-    "req.ttl",
-    "req.hash_always_miss",
-    "req.hash_ignore_busy",
-    "client.identity",
-    "bereq.connect_timeout",
-    "bereq.first_byte_timeout",
-    "bereq.between_bytes_timeout",
-];
+const SETTINGS: &str = "req.url bereq.url req.esi req.esi_level req.grace req.ttl \
+    req.hash_always_miss req.hash_ignore_busy client.identity bereq.connect_timeout \
+    bereq.first_byte_timeout bereq.between_bytes_timeout";
+
+pub(super) fn is_setting(name: &str) -> bool {
+    SETTINGS.split(' ').any(|one| one == name)
+}
 
 /// Functions that keep no request out. Any other could.
 pub(super) fn is_harmless(name: &str) -> bool {

@@ -539,3 +539,101 @@ fn a_path_inside_a_segment_is_a_route() {
     assert!(route(&imported, "prefix = \"/\"").contains("\nupstream = "));
     lacks(&imported, "\"/admin/ok/\"");
 }
+
+/// The field was taken away before the store had read it.
+#[test]
+fn a_field_for_the_store_is_taken_from_clients_alone() {
+    let deliver =
+        |name: &str| recv("") + &format!("sub vcl_deliver {{ unset resp.http.{name}; }}\n");
+    for name in ["Surrogate-Control", "X-Accel-Expires"] {
+        let imported = imported(&deliver(name), false);
+        lacks(&imported, &format!("remove = \"{}\"", name.to_ascii_lowercase()));
+        assert_eq!(fate(&imported, &format!("unset resp.http.{name}")), Fate::NotCarried);
+    }
+    let tags = imported(&deliver("Surrogate-Key"), false);
+    lacks(&tags, "remove = \"surrogate-key\"");
+    assert!(!tags.has_left(), "{:#?}", tags.notes);
+}
+
+/// `abandon` was treated like `pass`: a page that Varnish keeps from all clients was sent.
+#[test]
+fn a_response_that_is_kept_from_clients_closes() {
+    let of = |sub: &str, inside: &str| {
+        recv("").replace("sub vcl_backend_response", "sub vcl_unused")
+            + &format!("sub {sub} {{ {inside} }}\n")
+    };
+    for action in [
+        "return (abandon);",
+        "return (retry);",
+        "return (fail);",
+        "return (fail(\"no\"));",
+        "return (error);",
+        "return (error(403, \"no\"));",
+        "set beresp.status = 403;",
+        "set beresp.status = 503; unset beresp.http.X-Internal;",
+        "set beresp.status = beresp.status + 200;",
+        "set beresp.status = 302; set beresp.http.Location = \"/login\";",
+    ] {
+        for condition in [
+            "beresp.http.X-Internal == \"1\"",
+            "beresp.status == 404 || beresp.http.X-Internal",
+            "!bereq.is_bgfetch",
+            "bereq.is_bgfetch || beresp.http.X-Internal",
+        ] {
+            let text = of("vcl_backend_response", &format!("if ({condition}) {{ {action} }}"));
+            let closed = imported(&text, false);
+            lacks(&closed, "\nupstream = ");
+            assert!(left(&closed).iter().any(|(_, fate)| *fate == Fate::Unprotected), "{text}");
+            has(&imported(&text, true), "\nupstream = \"default\"");
+        }
+    }
+    for (sub, inside) in [
+        ("vcl_backend_fetch", "if (bereq.http.X-A) { return (abandon); }"),
+        ("vcl_backend_response", "return (abandon);"),
+        ("vcl_backend_response", "set beresp.status = 403;"),
+        ("vcl_deliver", "if (req.http.X-A) { set resp.status = 403; }"),
+        ("vcl_deliver", "if (resp.http.X-A) { if (req.http.X-B) { set resp.status = 302; } }"),
+        ("vcl_deliver", "set resp.status = 503;"),
+        ("vcl_deliver", "if (obj.hits > 9) { set resp.status = 429; }"),
+    ] {
+        lacks(&imported(&of(sub, inside), false), "\nupstream = ");
+    }
+    // No client waits for these, or a client gets an error in both.
+    for (sub, inside) in [
+        (
+            "vcl_backend_response",
+            "if (beresp.status >= 500 && bereq.is_bgfetch) { return (abandon); }",
+        ),
+        (
+            "vcl_backend_response",
+            "if (beresp.status >= 500) { if (bereq.is_bgfetch) { return (abandon); } }",
+        ),
+        ("vcl_backend_response", "if (beresp.status == 503) { return (retry); }"),
+        ("vcl_backend_response", "if (beresp.status > 499) { set beresp.status = 503; }"),
+        ("vcl_backend_response", "if (beresp.http.X-A) { set beresp.status = 200; }"),
+        ("vcl_deliver", "if (obj.hits > 0) { set resp.http.X-Cache = \"HIT\"; }"),
+    ] {
+        has(&imported(&of(sub, inside), false), "\nupstream = \"default\"");
+    }
+}
+
+/// The condition of the first arm decided about all arms.
+#[test]
+fn each_arm_of_a_branch_has_its_own_condition() {
+    let text = recv(
+        "if (req.http.X-Forwarded-Proto == \"http\") { return (synth(301, \"https://a\")); }\n\
+         elsif (!req.http.X-User) { return (synth(302, \"/login\")); }",
+    );
+    lacks(&imported(&text, false), "\nupstream = ");
+}
+
+/// The text was sent beside the server's own value.
+#[test]
+fn a_forwarded_field_with_a_text_has_one_value() {
+    let text = imported(&recv("set req.http.X-Forwarded-Proto = \"https\";"), false);
+    has(&text, "forwarded = \"x_forwarded\"");
+    lacks(&text, "value = \"https\"");
+    assert_eq!(fate(&text, "set req.http.X-Forwarded-Proto"), Fate::NotCarried);
+    let removed = imported(&recv("unset req.http.X-Forwarded-Host;"), false);
+    assert_eq!(fate(&removed, "unset req.http.X-Forwarded-Host"), Fate::Different);
+}
