@@ -416,5 +416,7 @@ fn a_late_generator_marks_its_rows() {
     assert!(outcome.latency_invalid.max_ns >= 40_000_000, "{}", outcome.latency_invalid.max_ns);
     let all = outcome.all_latencies().unwrap();
     assert_eq!(outcome.latency.count + outcome.latency_invalid.count, 500);
-    assert_eq!((all.count, all.max_ns), (500, outcome.latency_invalid.max_ns));
+    // Beside other load, a latency that counts may be the longest.
+    let max_ns = outcome.latency.max_ns.max(outcome.latency_invalid.max_ns);
+    assert_eq!((all.count, all.max_ns), (500, max_ns));
 }
