@@ -212,8 +212,8 @@ impl State {
         if oldest.end() <= on_disk {
             return *is_stored || oldest.readers == 0;
         }
-        // Readers behind a window that the disk does not reach can never get into it again. If no
-        // reader is within it, it stays for those that can.
+        // Readers behind a window that the disk does not reach can never get into the window again.
+        // If no reader is within the window, its pieces stay for the readers that can.
         let is_awaited = self.behind > 0 && self.is_reached_from_behind();
         !*is_stored && oldest.readers == 0 && self.is_taken() && !is_awaited
     }

@@ -132,11 +132,11 @@ pub struct Pending {
 /// How the content gets to its place.
 #[derive(Debug, PartialEq, Eq)]
 enum Mode {
-    /// It is in this file, which is renamed.
+    /// The content is in this file, which is renamed.
     Rename(PathBuf),
-    /// It takes the place of what the open file has.
+    /// The content takes the place of the open file's content.
     Overwrite,
-    /// It follows what the open file has.
+    /// The content follows the open file's content.
     Append,
 }
 

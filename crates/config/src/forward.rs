@@ -320,6 +320,14 @@ pub enum ClientField {
     Delete,
 }
 
+impl ClientField {
+    /// Whether the field that is sent has the client's address.
+    #[must_use]
+    pub fn has_address(self) -> bool {
+        matches!(self, ClientField::Add | ClientField::Replace)
+    }
+}
+
 impl Protocol {
     /// The default protocols.
     pub(crate) fn usual() -> Vec<Protocol> {

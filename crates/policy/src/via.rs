@@ -114,7 +114,7 @@ impl<'e> ClientFields<'e> {
 
     /// Appends the replacements.
     pub fn append(&self, out: &mut Vec<u8>, proto: &str) {
-        if self.writes(self.x_forwarded_for) {
+        if self.x_forwarded_for.has_address() {
             self.append_one(
                 out,
                 self.x_forwarded_for,
@@ -122,17 +122,13 @@ impl<'e> ClientFields<'e> {
                 &self.client.to_string(),
             );
         }
-        if self.writes(self.forwarded) {
+        if self.forwarded.has_address() {
             let element = match self.client {
                 IpAddr::V4(v4) => format!("for={v4};proto={proto}"),
                 IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto={proto}"),
             };
             self.append_one(out, self.forwarded, Name::Forwarded, &element);
         }
-    }
-
-    fn writes(&self, tell: ClientField) -> bool {
-        matches!(tell, ClientField::Add | ClientField::Replace)
     }
 
     fn append_one(&self, out: &mut Vec<u8>, tell: ClientField, name: Name, element: &str) {

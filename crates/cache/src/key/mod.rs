@@ -135,15 +135,20 @@ impl KeySettings {
     /// Whether a cookie says that the request does not use the store.
     #[inline]
     pub fn bypasses(&self, fields: Fields<'_>) -> bool {
+        self.has_bypass_cookie(fields) || self.has_hidden(fields)
+    }
+
+    #[inline]
+    fn has_bypass_cookie(&self, fields: Fields<'_>) -> bool {
         self.bypass.as_ref().is_some_and(|names| any_cookie(fields, names, |_| true))
-            || self.has_hidden(fields)
     }
 
     /// Whether some server finds a cookie that counts where RFC 6265 has none.
     #[inline]
     fn has_hidden(&self, fields: Fields<'_>) -> bool {
         // An upstream that gets the cookies of the key alone gets no other bytes.
-        if self.sends_key_cookies || !fields.all(Name::Cookie).any(is_odd) {
+        let has_names = self.cookies.is_some() || self.bypass.is_some();
+        if self.sends_key_cookies || !has_names || !fields.all(Name::Cookie).any(is_odd) {
             return false;
         }
         [&self.cookies, &self.bypass].into_iter().flatten().any(|names| hides(fields, names))
@@ -154,7 +159,7 @@ impl KeySettings {
         if self.has_hidden(fields) {
             return Some(Bypassed::HiddenCookie);
         }
-        if self.bypasses(fields) {
+        if self.has_bypass_cookie(fields) {
             return Some(Bypassed::Cookie);
         }
         let parts = self.parts()?;
@@ -346,10 +351,10 @@ fn is_odd(cookies: &[u8]) -> bool {
 /// not.
 #[cold]
 fn hides(fields: Fields<'_>, names: &Names) -> bool {
-    let is_odd = |byte: &u8| *byte == b',' || !(b'!'..=b'~').contains(byte);
+    let separates = |byte: &u8| *byte == b',' || !(b'!'..=b'~').contains(byte);
     let cookies = fields.all(Name::Cookie).flat_map(|value| value.split(|byte| *byte == b';'));
     let others = cookies.map(<[u8]>::trim_ascii_start).filter(|cookie| !names.matches(cookie));
-    let mut parts = others.flat_map(|cookie| cookie.split(is_odd));
+    let mut parts = others.flat_map(|cookie| cookie.split(separates));
     parts.any(|part| !part.is_empty() && names.matches(part))
 }
 

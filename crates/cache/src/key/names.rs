@@ -41,9 +41,9 @@ impl Names {
         Some(Names::compiled(patterns, false))
     }
 
-    /// The same for names of cookies. A cookie that some server takes for another one must count
-    /// like it. Many servers compare them without case; PHP makes `_` of what is no letter or digit
-    /// in a variable's name, and cuts the name at `[`.
+    /// The same for names of cookies. A cookie that some server takes for another cookie must count
+    /// like that cookie. Many servers compare names without case; PHP makes `_` of what is no
+    /// letter or digit in a variable's name, and cuts the name at `[`.
     pub(super) fn of_cookies(patterns: &[Pattern]) -> Option<Names> {
         (!patterns.is_empty()).then(|| Names::compiled(patterns, true))
     }

@@ -270,8 +270,9 @@ impl Forwarding<'_> {
                     .map(|one| group.config.forwarded == one)
             }
             (Role::Reverse, To::Addresses(..)) => [false; 2],
-            (Role::Forward, _) => [rules.x_forwarded_for, rules.forwarded]
-                .map(|one| matches!(one, ClientField::Add | ClientField::Replace)),
+            (Role::Forward, _) => {
+                [rules.x_forwarded_for, rules.forwarded].map(ClientField::has_address)
+            }
         };
         let varies = |name: &[u8]| vary.contains_token(Name::Vary, name);
         (chain && varies(b"x-forwarded-for")) || (forwarded && varies(b"forwarded"))
