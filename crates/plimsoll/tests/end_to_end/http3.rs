@@ -585,6 +585,24 @@ fn lost_and_late_datagrams_change_nothing() {
     assert_eq!(proxy.stopped().0, Some(0));
 }
 
+/// A shutdown waited for as long as a response may be taken, which a client that had gone without a
+/// word did not do.
+#[test]
+fn a_client_that_vanished_with_its_last_response_holds_up_no_shutdown() {
+    let home = Home::new();
+    let origin = Recorder::start();
+    let limits = "[limits]\nlinger_timeout = \"100ms\"\nsend_timeout = \"10m\"\n\
+                  idle_keep_alive = \"10m\"\ndrain_timeout = \"10m\"\n";
+    let proxy = proxy(&home, &origin.url(), limits);
+    let network = BadNetwork::start(proxy.address());
+    let steps = json!([{"do": "begin", "path": "/held/1000"}, {"do": "finish"}]);
+    let vanished = Running::start(&mut client(&home, network.port, &steps));
+    origin.wait_for_request("/held/1000");
+    drop((network, vanished));
+    origin.release();
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
 /// RFC 9000 section 8.1: without a sign that the client receives at its address, at most three
 /// times as much is sent there as came from it. With too many such clients, the next one must first
 /// show that it does (Retry).

@@ -12,6 +12,10 @@ use super::super::limits::BEHIND_BYTES_MIN;
 use super::super::stream::Stream;
 use super::{Link, State, StreamId, number};
 
+/// How many linger time-outs a client may be silent while the end of its last response is not
+/// acknowledged, before a shutdown takes it for gone. Some probes and their answers may be lost.
+const UNANSWERED_PROBES_MAX: u32 = 5;
+
 /// How far the shutdown is (RFC 9114 section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
@@ -32,9 +36,11 @@ impl Link {
             None
         } else if self.tls.get().is_none() {
             Some(self.began + limits.handshake_timeout)
-        } else if state.streams.is_empty() && state.going != Going::No && state.held.bytes() == 0 {
-            // A client that has gone acknowledges nothing. One that waits says nothing either.
-            Some(state.heard.max(state.since) + limits.linger_timeout)
+        } else if state.streams.is_empty() && state.going != Going::No {
+            // A client that has gone acknowledges nothing. One that waits says nothing either, but
+            // it answers QUIC's probes while the end of a response is not acknowledged.
+            let probes = if state.held.bytes() == 0 { 1 } else { UNANSWERED_PROBES_MAX };
+            Some(state.heard.max(state.since) + limits.linger_timeout * probes)
         } else if let Some(due) = state.taking.due(limits) {
             Some(due)
         } else if state.streams.is_empty() {
