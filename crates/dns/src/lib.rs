@@ -39,7 +39,6 @@ use runtime::{Either, race};
 use crate::limits::{FAILURE_KEPT, TTL_MAX, TTL_MIN, TTL_NONE_MAX};
 use ask::Ids;
 use files::Servers;
-use outcome::Fault;
 use table::{Find, Id, Kept, Network, Table};
 
 pub use host::{Host, Name};
@@ -78,11 +77,20 @@ pub struct Answer {
     pub name: Arc<str>,
 }
 
+/// Why a look-up has found no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFound {
+    /// There is no such name, or it has no address.
+    NoAddress,
+    /// No name server has answered.
+    Unanswered,
+}
+
 /// Why a client gets no addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// The look-up has found none.
-    Fault(Fault),
+    NotFound(NotFound),
     /// The clients have as many look-ups in flight as they may.
     Busy,
 }
@@ -123,15 +131,15 @@ impl Resolver {
         self: &Arc<Resolver>,
         host: &str,
         port: u16,
-    ) -> Result<Arc<[SocketAddr]>, Fault> {
+    ) -> Result<Arc<[SocketAddr]>, NotFound> {
         let name = match Host::read(host) {
             Some(Host::Address(ip)) => return Ok(Arc::new([SocketAddr::new(ip, port)])),
             Some(Host::Name(name)) => name,
-            None => return Err(Fault::NoAddress),
+            None => return Err(NotFound::NoAddress),
         };
         match self.look_up(&name, None).await {
             Ok(answer) => Ok(answer.ips.iter().map(|&ip| SocketAddr::new(ip, port)).collect()),
-            Err(NoAnswer::Fault(fault)) => Err(fault),
+            Err(NoAnswer::NotFound(reason)) => Err(reason),
             Err(NoAnswer::Busy) => unreachable!("a limit is for clients"),
         }
     }
@@ -225,7 +233,7 @@ impl Waiter<'_> {
             match table.find(self.key, self.by, now, &mut wake) {
                 Find::Kept(result, refresh) => {
                     starts = refresh;
-                    break Poll::Ready(result.map_err(NoAnswer::Fault));
+                    break Poll::Ready(result.map_err(NoAnswer::NotFound));
                 }
                 Find::Busy => break Poll::Ready(Err(NoAnswer::Busy)),
                 Find::Start(id) => starts = Some(id),
@@ -329,9 +337,9 @@ fn keep(found: Result<Found, LookupError>, now: Instant) -> Kept {
         Ok(Found { ips, ttl, name }) => (Ok(Answer { ips: ips.into(), name }), clamped(ttl)),
         Err(LookupError::Nothing { ttl }) => {
             let kept = ttl.map_or(TTL_MIN, clamped).min(TTL_NONE_MAX);
-            (Err(Fault::NoAddress), kept)
+            (Err(NotFound::NoAddress), kept)
         }
-        Err(LookupError::Unanswered) => (Err(Fault::Unresolved), FAILURE_KEPT),
+        Err(LookupError::Unanswered) => (Err(NotFound::Unanswered), FAILURE_KEPT),
     };
     Kept { result, until: now + kept, refresh_at: now + kept * 9 / 10 }
 }

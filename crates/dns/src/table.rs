@@ -24,11 +24,10 @@ use std::task::Waker;
 use hashbrown::HashMap;
 use runtime::time::Instant;
 
-use crate::Answer;
 use crate::limits::{
     CACHE_BYTES_MAX, ENTRY_BYTES, LOOKUPS_MAX, LOOKUPS_OF_NETWORK_MAX, NAMES_MAX, NETWORK_PREFIX,
 };
-use outcome::Fault;
+use crate::{Answer, NotFound};
 
 /// The network of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +48,7 @@ pub(crate) type Id = u64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
-    pub(crate) result: Result<Answer, Fault>,
+    pub(crate) result: Result<Answer, NotFound>,
     pub(crate) until: Instant,
     /// From then on a use starts another query.
     pub(crate) refresh_at: Instant,
@@ -81,7 +80,7 @@ struct Asking {
 #[derive(Debug)]
 pub(crate) enum Find {
     /// An answer. `Some`: the caller starts this look-up, which refreshes it.
-    Kept(Result<Answer, Fault>, Option<Id>),
+    Kept(Result<Answer, NotFound>, Option<Id>),
     /// A look-up to wait for, and for whom it was started.
     Join(Id, Option<Network>),
     /// A look-up to start, and to wait for.
@@ -184,7 +183,7 @@ impl Table {
             return;
         }
         let Some(known) = self.names.get_mut(name) else { return };
-        let unanswered = matches!(kept.result, Err(Fault::Unresolved));
+        let unanswered = matches!(kept.result, Err(NotFound::Unanswered));
         let still_good = known.answer.as_ref().is_some_and(|old| now < old.until);
         // A valid answer is kept when the servers do not respond for a while.
         if unanswered && still_good {

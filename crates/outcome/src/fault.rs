@@ -2,7 +2,9 @@
 
 use std::{fmt, io};
 
+use dns::NotFound;
 use http1::RejectReason;
+use transport::tls::{self, ConnectError};
 
 macro_rules! faults {
     ($(
@@ -169,6 +171,38 @@ impl Fault {
     /// Whether it says something about the server that got the request.
     pub fn is_of_the_server(self) -> bool {
         !self.is_of_the_client() && self != Fault::NoDescriptor
+    }
+}
+
+impl Fault {
+    /// The fault behind a failed read from an upstream.
+    pub fn of_read(error: &io::Error) -> Fault {
+        match tls::refuses_certificate(error) {
+            true => Fault::CertificateRefused,
+            false => Fault::Broken,
+        }
+    }
+}
+
+impl From<NotFound> for Fault {
+    fn from(reason: NotFound) -> Fault {
+        match reason {
+            NotFound::NoAddress => Fault::NoAddress,
+            NotFound::Unanswered => Fault::Unresolved,
+        }
+    }
+}
+
+impl From<ConnectError> for Fault {
+    fn from(error: ConnectError) -> Fault {
+        match error {
+            ConnectError::Timeout => Fault::Timeout,
+            ConnectError::Handshake => Fault::Handshake,
+            ConnectError::Certificate => Fault::Certificate,
+            ConnectError::CertificateTime => Fault::CertificateTime,
+            ConnectError::CertificateName => Fault::CertificateName,
+            ConnectError::CertificateRefused => Fault::CertificateRefused,
+        }
     }
 }
 

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Config, Origin};
-use dns::Resolver;
-use outcome::Fault;
+use dns::{NotFound, Resolver};
 use runtime::{Options, Runtime, time};
 
 /// How long all look-ups together may take.
@@ -51,11 +50,11 @@ pub fn look_up_names(config: &mut Config) -> Vec<String> {
     for ((origin, (host, _)), found) in origins.iter_mut().zip(&names).zip(found) {
         match found {
             Ok(addresses) => origin.addresses = addresses.to_vec(),
-            Err(fault) => warnings.push(format!(
+            Err(reason) => warnings.push(format!(
                 "{host}: {}; its server is down until it has one",
-                match fault {
-                    Fault::NoAddress => "the name has no address",
-                    _ => "no name server gave the name's address",
+                match reason {
+                    NotFound::NoAddress => "the name has no address",
+                    NotFound::Unanswered => "no name server gave the name's address",
                 }
             )),
         }
@@ -69,13 +68,13 @@ pub fn look_up_names(config: &mut Config) -> Vec<String> {
 async fn found(
     resolver: Arc<Resolver>,
     names: Vec<(String, u16)>,
-) -> Vec<Result<Arc<[SocketAddr]>, Fault>> {
+) -> Vec<Result<Arc<[SocketAddr]>, NotFound>> {
     let until = time::now() + PATIENCE;
     let look_up = |(host, port): (String, u16)| {
         let resolver = Arc::clone(&resolver);
         runtime::spawn(async move {
             let found = time::timeout_at(until, resolver.resolve(&host, port)).await;
-            found.unwrap_or(Err(Fault::Unresolved))
+            found.unwrap_or(Err(NotFound::Unanswered))
         })
     };
     let asked: Vec<_> = names.into_iter().map(look_up).collect();

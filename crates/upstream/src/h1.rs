@@ -15,7 +15,7 @@ use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, 
 use outcome::Fault;
 use runtime::fs::SharedPages;
 use runtime::time;
-use transport::{Transport, tls};
+use transport::Transport;
 
 use super::{Times, Upstream, Upstreams, send, writable};
 use crate::given::Given;
@@ -433,7 +433,7 @@ pub async fn next_head(
                     received(core, reading, &input[..read])
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                Err(error) => Err(tls::fault_of_read(&error)),
+                Err(error) => Err(Fault::of_read(&error)),
             }
         })?;
         if let Some(head) = head {

@@ -4,7 +4,6 @@
 //! server. The task reads the configuration each time, so a reload takes effect at once.
 
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -179,7 +178,7 @@ fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
         let resolver = Arc::clone(resolver);
         let group = Arc::clone(group);
         let look_up = async move {
-            let found: Result<Arc<[SocketAddr]>, Fault> = resolver.resolve(&host, port).await;
+            let found = resolver.resolve(&host, port).await;
             let state = &group.members[at].state;
             match found {
                 Ok(addresses) if *addresses != *state.addresses() => {
@@ -191,7 +190,7 @@ fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
                     }
                 }
                 Ok(_) => {}
-                Err(fault) => tracing::debug!(host, %fault, "old addresses go on"),
+                Err(reason) => tracing::debug!(host, ?reason, "old addresses go on"),
             }
         };
         runtime::spawn(look_up).detach();

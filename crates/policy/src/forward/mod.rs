@@ -109,7 +109,7 @@ impl Rules {
         let found = time::timeout(limit, resolver.resolve_for(client, &name)).await;
         let answer = match found {
             Ok(Ok(answer)) => answer,
-            Ok(Err(NoAnswer::Fault(fault))) => return Err(Refusal::Fault(fault)),
+            Ok(Err(NoAnswer::NotFound(reason))) => return Err(Refusal::Fault(reason.into())),
             Ok(Err(NoAnswer::Busy)) => return Err(Refusal::Lookups),
             Err(_) => return Err(Refusal::Fault(Fault::Timeout)),
         };

@@ -10,10 +10,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outcome::Fault;
 use runtime::net::TcpStream;
 
-use super::{Facts, ListenerTls, Offered, TlsFacts, UpstreamTls};
+use super::{ConnectError, Facts, ListenerTls, Offered, TlsFacts, UpstreamTls};
 
 const ABSENT: &str = "this build has no TLS; to fix this: make build";
 
@@ -150,10 +149,10 @@ pub async fn connect(
     peer: &TlsPeer,
     _stream: TcpStream,
     _limit: Duration,
-) -> Result<TlsStream, Fault> {
+) -> Result<TlsStream, ConnectError> {
     match peer.0 {}
 }
 
-pub fn fault_of_read(_error: &io::Error) -> Fault {
-    Fault::Broken
+pub fn refuses_certificate(_error: &io::Error) -> bool {
+    false
 }

@@ -12,6 +12,7 @@
 
 #[cfg(not(feature = "tls"))]
 mod absent;
+mod connect_error;
 mod facts;
 mod settings;
 #[cfg(feature = "tls")]
@@ -22,11 +23,12 @@ use absent as implementation;
 #[cfg(feature = "tls")]
 use with_rustls as implementation;
 
+pub use connect_error::ConnectError;
 pub use facts::{Facts, Peer, TlsFacts, name_text};
 #[cfg(feature = "tls")]
 pub use implementation::QuicFacts;
 pub use implementation::{
     ClientTls, CoreTls, Refused, ServerTls, TicketKeys, TlsPeer, TlsStream, accept, connect,
-    fault_of_read,
+    refuses_certificate,
 };
 pub use settings::{CertificateFiles, ListenerTls, Offered, UpstreamTls};

@@ -313,7 +313,7 @@ impl Link {
                     filled += n;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(transport::tls::fault_of_read(&error)),
+                Err(error) => return Err(Fault::of_read(&error)),
             }
             let consumed = self.receive(&input[..filled])?;
             kept.extend_from_slice(&input[consumed..filled]);

@@ -18,8 +18,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::handshake::{HandshakeError, Side, handshake};
 use super::{CoreTls, HTTP2, TlsStream, WallClock, files, protocols, provider};
+use crate::tls::ConnectError;
 use crate::tls::settings::{Offered, UpstreamTls};
-use outcome::Fault;
 
 /// The trusted roots and our certificate for connections to an upstream, made from files.
 #[derive(Debug)]
@@ -214,7 +214,7 @@ pub async fn connect(
     peer: &TlsPeer,
     stream: TcpStream,
     limit: Duration,
-) -> Result<TlsStream, Fault> {
+) -> Result<TlsStream, ConnectError> {
     let result = time::timeout(limit, async {
         let client =
             UnbufferedClientConnection::new(Arc::clone(&peer.tls.config), peer.name.clone())?;
@@ -223,44 +223,41 @@ pub async fn connect(
     .await;
     match result {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(HandshakeError::Closed)) => Err(Fault::Handshake),
+        Ok(Err(HandshakeError::Closed)) => Err(ConnectError::Handshake),
         Ok(Err(HandshakeError::Tls(error))) => {
             tracing::debug!(name = ?peer.name, %error, "no TLS with the upstream");
-            Err(fault(&error))
+            Err(reason(&error))
         }
-        Err(_) => Err(Fault::Timeout),
+        Err(_) => Err(ConnectError::Timeout),
     }
 }
 
-/// The fault behind a failed read. In TLS 1.3 a server reports only after the handshake that it
-/// does not accept our certificate.
-pub fn fault_of_read(error: &io::Error) -> Fault {
+/// Whether a read failed because the server does not accept our certificate. In TLS 1.3 a server
+/// reports that only after the handshake.
+pub fn refuses_certificate(error: &io::Error) -> bool {
     let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<Error>());
-    match inside.map(fault) {
-        Some(Fault::CertificateRefused) => Fault::CertificateRefused,
-        _ => Fault::Broken,
-    }
+    inside.map(reason) == Some(ConnectError::CertificateRefused)
 }
 
-fn fault(error: &Error) -> Fault {
+fn reason(error: &Error) -> ConnectError {
     use CertificateError as Certificate;
     match error {
         Error::InvalidCertificate(certificate) => match certificate {
             Certificate::Expired
             | Certificate::ExpiredContext { .. }
             | Certificate::NotValidYet
-            | Certificate::NotValidYetContext { .. } => Fault::CertificateTime,
+            | Certificate::NotValidYetContext { .. } => ConnectError::CertificateTime,
             Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
-                Fault::CertificateName
+                ConnectError::CertificateName
             }
-            _ => Fault::Certificate,
+            _ => ConnectError::Certificate,
         },
         Error::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::BadCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::CertificateExpired,
-        ) => Fault::CertificateRefused,
-        _ => Fault::Handshake,
+        ) => ConnectError::CertificateRefused,
+        _ => ConnectError::Handshake,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
@@ -130,6 +130,5 @@ pub(super) fn names(key: &CertifiedKey) -> Vec<String> {
 }
 
 fn date(time: UnixTime) -> String {
-    let bytes = caching::date::format(time.as_secs() * 1000);
-    String::from_utf8_lossy(&bytes).into_owned()
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()))
 }

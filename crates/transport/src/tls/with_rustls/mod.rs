@@ -25,7 +25,7 @@ use crate::shares::Shares;
 
 pub use accept::{Refused, accept};
 pub use connect::{ClientTls, TlsPeer};
-pub use connect::{connect, fault_of_read};
+pub use connect::{connect, refuses_certificate};
 pub use quic::QuicFacts;
 pub use server::ServerTls;
 pub use stream::TlsStream;
