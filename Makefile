@@ -6,12 +6,13 @@ ifneq ($(CARGO_DIR),)
 export PATH := $(CARGO_DIR):$(PATH)
 endif
 
-.PHONY: help demo build test bench studies lint setup clean
+.PHONY: help demo build test nightly bench studies lint setup clean
 
 help:
 	@echo "make demo    install what is missing, build what the demo needs, draw a load line"
 	@echo "make build   install what is missing, build the whole program: target/release/plimsoll"
 	@echo "make test    install what is missing, check format and lints, run every test"
+	@echo "make nightly run the tests that take too long for make test (an hour)"
 	@echo "make bench   measure what a request costs, beside other servers; ten minutes of trouble"
 	@echo "make studies run every experiment of the papers, on one page (half an hour)"
 	@echo "make lint    check format, lints and style only"
@@ -36,6 +37,11 @@ test:
 	cargo xtask tidy
 	cargo xtask site
 	cargo xtask test
+
+# What takes too long for each run. Run it before a release.
+nightly:
+	@./setup.sh test
+	cargo xtask nightly
 
 lint:
 	@./setup.sh test

@@ -2,6 +2,7 @@
 //!
 //! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
 //! - `cargo xtask test` lints, builds and runs every test.
+//! - `cargo xtask nightly` runs the tests that take too long for each run.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
 //! - `cargo xtask site` makes the documentation a site, target/site/index.html.
 //! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
@@ -25,7 +26,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask planted [BUG...] \
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask nightly \
+                     | cargo xtask planted [BUG...] \
                      | cargo xtask simulate [--seconds N] [--seed S] \
                      | cargo xtask soak [--hours N] | cargo xtask site [--source URL] \
                      | cargo xtask dist [DIR]";
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
         ["test"] => suite::run(&root()),
+        ["nightly"] => suite::nightly(&root()),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),
         ["site"] => manual::run(&root(), None),
         ["site", "--source", url] => manual::run(&root(), Some(url)),

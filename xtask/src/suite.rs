@@ -11,6 +11,9 @@
 //! a busy machine. So first the studies and then these tests run beside all other test programs,
 //! of which two run at a time: some of them wait, too, or use one thread. The documentation is
 //! built at the same time, and the simulation runs, at the lowest priority.
+//!
+//! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`, the
+//! bugs planted on purpose, histories of the cache with fresh seeds, a longer simulation.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,11 +29,17 @@ const LINTER: &str = "clippy-driver";
 const END_TO_END: &str = "plimsoll end_to_end";
 /// What the names of those begin with that run first, one after another.
 const ALONE: &str = "alone_";
+/// What the names of those begin with that [`nightly`] runs, one after another.
+const NIGHTLY: &str = "nightly_";
 /// How many of the others run at a time: most of their time they wait for other programs.
 const END_TO_END_THREADS: &str = "3";
 /// The end-to-end tests of the studies.
 const STUDIES: &str = "studies end_to_end";
 const SIMULATION_SECONDS: &str = "60";
+const NIGHTLY_SIMULATION_SECONDS: &str = "600";
+/// The test that runs random histories of the cache, and how many seeds [`nightly`] gives it.
+const HISTORIES: (&str, &str) = ("server twin", "histories");
+const HISTORIES_SEEDS: u64 = 100;
 
 /// One test program.
 struct Program {
@@ -51,8 +60,18 @@ struct Totals {
     broken: Vec<String>,
 }
 
+/// Runs every test but those of [`nightly`].
 pub(crate) fn run(root: &Path) -> ExitCode {
-    match tested(root) {
+    summed_up(tested(root))
+}
+
+/// Runs what takes too long for each run.
+pub(crate) fn nightly(root: &Path) -> ExitCode {
+    summed_up(tested_nightly(root))
+}
+
+fn summed_up(tested: io::Result<Totals>) -> ExitCode {
+    match tested {
         Ok(totals) => {
             for name in &totals.broken {
                 println!("failed: {name}");
@@ -73,20 +92,20 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let since = Instant::now();
     let messages = built(root)?;
     report_time("linted and built", since);
-    let mut programs: Vec<Program> = messages.lines().filter_map(Program::of).collect();
+    let mut programs = programs_in(&messages);
     let simulation = super::example_in(&messages, "simulate")?;
     let end_to_end = taken(&mut programs, END_TO_END)?;
     let studies = taken(&mut programs, STUDIES)?;
     let mut totals = Totals::default();
-    totals.add(END_TO_END, end_to_end.run(&[ALONE, "--test-threads=1"]));
+    totals.add(END_TO_END, end_to_end.run(&[ALONE, "--skip", NIGHTLY, "--test-threads=1"]));
     report_time("tests that run alone", since);
     let queue = Mutex::new(programs.iter());
     let lane = || queued(&queue);
     thread::scope(|scope| {
-        let together = ["--skip", ALONE, "--test-threads", END_TO_END_THREADS];
+        let together = ["--skip", ALONE, "--skip", NIGHTLY, "--test-threads", END_TO_END_THREADS];
         // Not at the same time: the studies measure, too.
-        let waiting = scope.spawn(move || (studies.run(&[]), end_to_end.run(&together)));
-        let simulated = scope.spawn(|| simulated(root, &simulation));
+        let waiting = scope.spawn(move || (studies.run(&EACH_RUN), end_to_end.run(&together)));
+        let simulated = scope.spawn(|| simulated(root, &simulation, SIMULATION_SECONDS));
         let documented = scope.spawn(|| documented(root));
         let other = scope.spawn(lane);
         let join = "the thread only waits for a process";
@@ -103,10 +122,47 @@ fn tested(root: &Path) -> io::Result<Totals> {
     Ok(totals)
 }
 
+/// The arguments of a program that leave out the tests of [`nightly`].
+const EACH_RUN: [&str; 2] = ["--skip", NIGHTLY];
+
+fn tested_nightly(root: &Path) -> io::Result<Totals> {
+    let since = Instant::now();
+    let messages = built(root)?;
+    report_time("linted and built", since);
+    let programs = programs_in(&messages);
+    let mut totals = Totals::default();
+    for program in programs.iter().filter(|program| program.has_tests(NIGHTLY)) {
+        totals.add(&program.name, program.run(&[NIGHTLY, "--test-threads=1"]));
+        report_time(&program.name, since);
+    }
+    let (twin, histories) = HISTORIES;
+    let twin = programs.iter().find(|program| program.name == twin);
+    let twin = twin.ok_or_else(|| io::Error::other("cargo names no twin"))?;
+    let first = u64::from(std::process::id()) * HISTORIES_SEEDS;
+    let seeds = format!("{first}..{}", first + HISTORIES_SEEDS);
+    println!("histories with PLIMSOLL_SEEDS={seeds}");
+    let mut command = twin.command(&[histories]);
+    totals.add(&twin.name, printed(command.env("PLIMSOLL_SEEDS", &seeds)));
+    report_time("histories", since);
+    let simulation = super::example_in(&messages, "simulate")?;
+    let simulated = simulated(root, &simulation, NIGHTLY_SIMULATION_SECONDS);
+    totals.add_step("simulation of the disk store", simulated);
+    report_time("simulation", since);
+    if super::planted::run(root, &[]) != ExitCode::SUCCESS {
+        totals.broken.push("bugs planted on purpose".into());
+    }
+    report_time("all of it", since);
+    Ok(totals)
+}
+
+fn programs_in(messages: &str) -> Vec<Program> {
+    messages.lines().filter_map(Program::of).collect()
+}
+
 /// Runs the programs that are left until there are none.
 fn queued<'p>(left: &Mutex<slice::Iter<'p, Program>>) -> Vec<(&'p str, io::Result<Output>)> {
     let next = || left.lock().expect("nothing panics with it").next();
-    iter::from_fn(next).map(|program| (&*program.name, program.run(&[]))).collect()
+    iter::from_fn(next).map(|program| (&*program.name, program.run(&EACH_RUN))).collect()
 }
 
 /// Takes the program of that name out of the list.
@@ -186,19 +242,33 @@ impl Program {
 
     /// Runs it. Its output is printed as it comes, and returned.
     fn run(&self, arguments: &[&str]) -> io::Result<Output> {
+        printed(&mut self.command(arguments))
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.path);
         command.args(arguments);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
-        command.stdin(Stdio::null());
-        let mut running = command.stdout(Stdio::piped()).spawn()?;
-        let mut reader = io::BufReader::new(running.stdout.take().expect("it is piped"));
-        let mut stdout = Vec::new();
-        while io::BufRead::read_until(&mut reader, b'\n', &mut stdout)? > 0 {
-            let line = stdout[..stdout.len() - 1].iter().rposition(|&b| b == b'\n');
-            io::stdout().write_all(&stdout[line.map_or(0, |at| at + 1)..])?;
-        }
-        Ok(Output { status: running.wait()?, stdout, stderr: Vec::new() })
+        command
     }
+
+    /// Whether a test has this in its name.
+    fn has_tests(&self, name: &str) -> bool {
+        let listed = self.command(&["--list", name]).stderr(Stdio::null()).output();
+        listed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(": test"))
+    }
+}
+
+/// Runs a command. Its output is printed as it comes, and returned.
+fn printed(command: &mut Command) -> io::Result<Output> {
+    let mut running = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut reader = io::BufReader::new(running.stdout.take().expect("it is piped"));
+    let mut stdout = Vec::new();
+    while io::BufRead::read_until(&mut reader, b'\n', &mut stdout)? > 0 {
+        let line = stdout[..stdout.len() - 1].iter().rposition(|&b| b == b'\n');
+        io::stdout().write_all(&stdout[line.map_or(0, |at| at + 1)..])?;
+    }
+    Ok(Output { status: running.wait()?, stdout, stderr: Vec::new() })
 }
 
 /// A command that gets the processor time that nothing else wants.
@@ -208,9 +278,9 @@ fn in_background(program: &Path) -> Command {
     command
 }
 
-fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
+fn simulated(root: &Path, program: &Path, seconds: &str) -> io::Result<Output> {
     let mut command = in_background(program);
-    command.args(["--seconds", SIMULATION_SECONDS]).current_dir(root).output()
+    command.args(["--seconds", seconds]).current_dir(root).output()
 }
 
 /// Builds the documentation of all libraries with warnings as errors, and runs its examples.
