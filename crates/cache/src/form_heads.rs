@@ -123,8 +123,8 @@ impl Head {
         let varies = self.varies_but_by_coding(request);
         let (meta, resource) = (self.meta.clone(), self.resource.clone());
         let fields = self.fields().chain(ours);
-        let (via, length) = (self.via(), self.announced_length);
-        let mut head = Head::new(self.status, via, fields, meta, varies, resource, length);
+        let mut head = Head::new(self.status, self.via(), fields, meta, resource);
+        (head.varies, head.announced_length) = (varies, self.announced_length);
         (head.source, head.part, head.purged) = (Some(source), self.part, self.purged);
         head
     }
@@ -172,8 +172,8 @@ impl Head {
         let coding = coding.map(|coding| (&b"Content-Encoding"[..], coding));
         let fields = self.fields().filter(|(name, _)| keeps(name)).chain(tag).chain(coding);
         let (varies, resource) = (self.varies.clone(), self.resource.clone());
-        let mut head = Head::new(self.status, self.via(), fields, meta, varies, resource, None);
-        head.purged = self.purged;
+        let mut head = Head::new(self.status, self.via(), fields, meta, resource);
+        (head.varies, head.purged) = (varies, self.purged);
         head
     }
 

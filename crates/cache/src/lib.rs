@@ -65,6 +65,19 @@ pub enum Look {
     Peek,
 }
 
+/// What selects a stored response besides the URI, and how to look for it.
+#[derive(Clone, Copy)]
+pub struct Query<'q> {
+    /// Whether the look-up counts as a use.
+    pub look: Look,
+    /// The parts of the key besides the URI.
+    pub parts: Option<key::KeyParts<'q>>,
+    /// The fields of the request.
+    pub request: &'q stored::Wire<'q>,
+    /// Unix milliseconds.
+    pub now_ms: u64,
+}
+
 /// Shared by all cores of one server.
 ///
 /// The store and the table of fetches are sharded behind short locks, held only to look up, insert

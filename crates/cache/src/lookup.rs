@@ -14,7 +14,7 @@ use crate::realm::normal_authority;
 use crate::sizing::{LABELS, Size};
 use crate::stored::{Entry, Wire};
 use crate::watch::Watch;
-use crate::{Cache, Look, Lookup};
+use crate::{Cache, Look, Lookup, Query};
 
 impl Cache {
     /// Reserves room for bytes of a body that is arriving; false if there is none.
@@ -100,7 +100,8 @@ impl Cache {
             // A response with Vary is never stored under the URI itself.
             Some(Entry::Response(_) | Entry::Part(_)) => Lookup::Absent(uri),
             Some(Entry::Varies(varies)) => {
-                self.look_for_variant(look, uri, &varies, None, request, now_ms)
+                let query = Query { look, parts: None, request, now_ms };
+                self.look_for_variant(uri, &varies, &query)
             }
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
                 Lookup::Unshared(uri)
@@ -110,14 +111,8 @@ impl Cache {
     }
 
     /// The same for a request whose key has other parts besides its URI.
-    pub fn look_by_parts(
-        &self,
-        look: Look,
-        uri: Key,
-        parts: Option<KeyParts<'_>>,
-        request: &Wire<'_>,
-        now_ms: u64,
-    ) -> Lookup {
+    pub fn look_by_parts(&self, uri: Key, query: &Query<'_>) -> Lookup {
+        let Query { look, parts, request, now_ms } = *query;
         if parts.is_none() {
             return self.look(look, uri, request, now_ms);
         }
@@ -125,9 +120,7 @@ impl Cache {
             return Lookup::Bypassed;
         }
         match self.entry(look, &uri) {
-            Some(Entry::Varies(varies)) => {
-                self.look_for_variant(look, uri, &varies, parts, request, now_ms)
-            }
+            Some(Entry::Varies(varies)) => self.look_for_variant(uri, &varies, query),
             // A response under the URI itself was stored when the key had no other parts.
             _ => self.absent(self.key_of_none(uri, parts, request), now_ms),
         }

@@ -209,7 +209,7 @@ mod tests {
         let uri = crate::key::StoredUri::new(realm, b"h", b"/");
         let resource = Resource::new(uri, fields.iter().copied(), 0);
         let lines = fields.iter().copied();
-        Arc::new(Head::new(200, b"", lines, meta, None, resource, None))
+        Arc::new(Head::new(200, b"", lines, meta, resource))
     }
 
     /// A part whose bytes encode their offset and generation.

@@ -135,9 +135,7 @@ impl Head {
         via: &[u8],
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         meta: StoredMeta,
-        varies: Option<(VaryNames, VaryKey)>,
         resource: Resource,
-        announced_length: Option<u64>,
     ) -> Head {
         let mut block = Vec::with_capacity(512);
         let mut spans = Vec::with_capacity(16);
@@ -168,12 +166,12 @@ impl Head {
         Head {
             status,
             meta,
-            varies,
+            varies: None,
             resource,
             purged: None,
             unshared_until_ms: 0,
             sets_cookie,
-            announced_length,
+            announced_length: None,
             part: None,
             source: None,
             block: block.into(),
@@ -239,7 +237,9 @@ impl Head {
         let varies = varies_of(&vary, &fetched.fields);
         let resource = self.resource.updated(update.fields(), fetched.began);
         let fields = fields.into_iter();
-        (Head::new(self.status, self.via(), fields, meta, varies, resource, None), verdict)
+        let mut head = Head::new(self.status, self.via(), fields, meta, resource);
+        head.varies = varies;
+        (head, verdict)
     }
 
     /// This head, updated by that of a newer part (RFC 9111, 3.4).
@@ -252,8 +252,9 @@ impl Head {
         let (meta, varies) = (newer.meta.clone(), varies.clone());
         let resource = newer.resource.clone();
         let fields = fields.into_iter();
-        let head = Head::new(self.status, newer.via(), fields, meta, varies, resource, None);
-        Head { source, ..head }
+        let mut head = Head::new(self.status, newer.via(), fields, meta, resource);
+        (head.varies, head.source) = (varies, source);
+        head
     }
 
     /// The same head, stale since a soft purge.
@@ -817,7 +818,7 @@ mod tests {
         let uri = crate::key::StoredUri::new(realm, b"h", b"/");
         let resource = Resource::new(uri, fields.iter().copied(), 0);
         let (via, lines) = (b"Via: 1.1 plimsoll\r\n", fields.iter().copied());
-        Head::new(200, via, lines, meta(fields), None, resource, None)
+        Head::new(200, via, lines, meta(fields), resource)
     }
 
     #[test]

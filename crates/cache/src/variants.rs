@@ -22,12 +22,11 @@ use caching::{StoredMeta, VaryNames};
 use serde::{Deserialize, Serialize};
 use store::Key;
 
-use crate::Look;
 use crate::key::KeyParts;
 use crate::limits::{OFFERED_BYTES_MAX, VARIANTS_LISTED_MAX, VARIANTS_OFFERED_MAX, VARY_SETS_MAX};
 use crate::partial::Partial;
 use crate::stored::{Entry, Head, Stored, Wire};
-use crate::{Cache, Lookup};
+use crate::{Cache, Look, Lookup, Query};
 
 /// Bytes of a `Varies` besides its names and listed keys.
 const STRUCTURE_BYTES: usize = 256;
@@ -198,15 +197,8 @@ impl Best {
 impl Cache {
     /// The stored response that a request selects, for a URI whose responses vary.
     #[inline]
-    pub fn look_for_variant(
-        &self,
-        look: Look,
-        uri: Key,
-        varies: &Varies,
-        parts: Option<KeyParts<'_>>,
-        request: &Wire<'_>,
-        now_ms: u64,
-    ) -> Lookup {
+    pub fn look_for_variant(&self, uri: Key, varies: &Varies, query: &Query<'_>) -> Lookup {
+        let Query { look, parts, request, now_ms } = *query;
         let (mut best, mut is_unshared) = (Best::Nothing, false);
         for set in &varies.sets {
             let key = self.variant_key(uri, set, parts, request);

@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 use cache::forms::Made;
 use cache::stored::{Head, Stored, Wire};
-use cache::{Cache, Look};
 use caching::etag::{self, EntityTag};
 use caching::{CacheControl, Evaluator, Precondition};
 use coding::fields::tag_of_form;
@@ -28,7 +27,7 @@ use http1::{Name, RequestHead};
 use policy::reading::Reading;
 use store::Key;
 
-use crate::request::{RequestedUri, hints};
+use crate::request::hints;
 use crate::snapshot::Snapshot;
 
 /// The choice for one request.
@@ -92,7 +91,7 @@ impl<'r> Wish<'r> {
 
     /// The form of a stored response for this request.
     #[inline]
-    fn choose(&self, stored: &Stored) -> Chosen<'static> {
+    pub(crate) fn choose(&self, stored: &Stored) -> Chosen<'static> {
         let Some(forms) = stored.forms() else {
             let unread = self.cannot_read(stored.head.source());
             return if unread { Chosen::Unreadable } else { Chosen::AsItIs };
@@ -218,40 +217,6 @@ impl Hit {
     #[inline]
     pub fn entry(&self) -> &Stored {
         self.form_of.as_ref().unwrap_or(&self.stored)
-    }
-}
-
-/// The fast path for a fresh stored response that is not plain: the form for this request, or
-/// `None` if it needs an exchange. The request has no condition, no `Range` and no `Cache-Control`.
-#[inline(never)]
-pub(crate) fn hit(
-    cache: &Arc<Cache>,
-    snapshot: &Snapshot,
-    uri: &RequestedUri<'_>,
-    head: &RequestHead<'_>,
-    stored: Arc<Stored>,
-    key: Key,
-    look: Look,
-) -> Option<Hit> {
-    if stored.place_away().is_some() {
-        return None;
-    }
-    let wish = Wish::of(snapshot, uri.realm.role, uri.reading(), head);
-    match wish.choose(&stored) {
-        Chosen::AsItIs => Some(Hit { stored, key, form_of: None }),
-        Chosen::Form(form) => Some(Hit { stored: form, key, form_of: Some(stored) }),
-        Chosen::Wanting(coding, meanwhile) => {
-            if look == Look::Use
-                && let Some(rules) = wish.rules
-            {
-                cache.ask_for_form(key, &stored, Target(Some(coding)), rules);
-            }
-            Some(match meanwhile {
-                Some(form) => Hit { stored: form, key, form_of: Some(stored) },
-                None => Hit { stored, key, form_of: None },
-            })
-        }
-        Chosen::NotModified(_) | Chosen::Decoding | Chosen::Unreadable => None,
     }
 }
 

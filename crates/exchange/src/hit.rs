@@ -6,15 +6,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cache::key::{KeySettings, PathBuffer, StoredUri};
-use cache::stored::Wire;
-use cache::{Cache, Look, Lookup};
+use cache::stored::{Stored, Wire};
+use cache::{Cache, Look, Lookup, Query};
+use coding::rules::Target;
 use config::Role;
 use http1::RequestHead;
 use policy::routes::Choice;
+use store::Key;
 
 use crate::cluster::is_of_member;
-use crate::coded;
 pub use crate::coded::Hit;
+use crate::coded::{Chosen, Wish};
 use crate::listener::ListenerContext;
 use crate::request::{Class, RequestedUri, hints, requested_uri};
 use crate::snapshot::Snapshot;
@@ -22,18 +24,28 @@ use crate::snapshot::Snapshot;
 /// The `Cache-Status` of a hit (RFC 9211).
 pub const HIT: &[u8] = b"plimsoll; hit";
 
+/// Where the fast path looks, for which client, and when.
+#[derive(Clone, Copy)]
+pub struct FastPath<'x> {
+    /// The cache, which all cores share.
+    pub cache: &'x Arc<Cache>,
+    /// The configuration in force.
+    pub snapshot: &'x Snapshot,
+    /// Where the connection was accepted.
+    pub listener: &'x ListenerContext,
+    /// The client's address.
+    pub peer: IpAddr,
+    /// Whether it counts as a use of what is found.
+    pub look: Look,
+    /// Unix milliseconds.
+    pub now_ms: u64,
+}
+
 /// The stored response that answers a request as it is: fresh, in memory, and allowed for every
 /// client that may use this listener. All other requests need an exchange.
 #[inline(always)] // as `Cache::uri_key`
-pub fn fresh_hit(
-    cache: &Arc<Cache>,
-    snapshot: &Snapshot,
-    listener: &ListenerContext,
-    peer: IpAddr,
-    head: &RequestHead<'_>,
-    look: Look,
-    now_ms: u64,
-) -> Option<Hit> {
+pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Option<Hit> {
+    let FastPath { cache, snapshot, listener, peer, look, now_ms } = *path;
     if listener.cluster && !is_of_member(head) {
         return None;
     }
@@ -60,7 +72,7 @@ pub fn fresh_hit(
             let uri = StoredUri::new(uri.realm, uri.authority, uri.path);
             cache.look(look, cache.uri_key(uri), &wire, now_ms)
         }
-        Some(settings) => found_by(cache, settings, uri, &wire, look, now_ms),
+        Some(settings) => found_by(path, settings, uri, &wire),
     };
     let Lookup::Found(stored, key) = found else {
         return None;
@@ -69,27 +81,57 @@ pub fn fresh_hit(
     if stored.is_plain() || !fresh {
         return fresh.then_some(Hit { stored, key, form_of: None });
     }
-    coded::hit(cache, snapshot, &uri, head, stored, key, look)
+    hit_in_form(path, &uri, head, (stored, key))
+}
+
+/// The fast path for a fresh stored response that is not plain: the form for this request, or
+/// `None` if it needs an exchange. The request has no condition, no `Range` and no `Cache-Control`.
+#[inline(never)]
+fn hit_in_form(
+    path: &FastPath<'_>,
+    uri: &RequestedUri<'_>,
+    head: &RequestHead<'_>,
+    (stored, key): (Arc<Stored>, Key),
+) -> Option<Hit> {
+    if stored.place_away().is_some() {
+        return None;
+    }
+    let wish = Wish::of(path.snapshot, uri.realm.role, uri.reading(), head);
+    match wish.choose(&stored) {
+        Chosen::AsItIs => Some(Hit { stored, key, form_of: None }),
+        Chosen::Form(form) => Some(Hit { stored: form, key, form_of: Some(stored) }),
+        Chosen::Wanting(coding, meanwhile) => {
+            if path.look == Look::Use
+                && let Some(rules) = wish.rules
+            {
+                path.cache.ask_for_form(key, &stored, Target(Some(coding)), rules);
+            }
+            Some(match meanwhile {
+                Some(form) => Hit { stored: form, key, form_of: Some(stored) },
+                None => Hit { stored, key, form_of: None },
+            })
+        }
+        Chosen::NotModified(_) | Chosen::Decoding | Chosen::Unreadable => None,
+    }
 }
 
 /// Looks by the settings of the request's route. Not inline, so that a hit without settings costs
 /// what it did without them.
 #[inline(never)]
 fn found_by(
-    cache: &Cache,
+    path: &FastPath<'_>,
     settings: &KeySettings,
     uri: RequestedUri<'_>,
-    wire: &Wire<'_>,
-    look: Look,
-    now_ms: u64,
+    request: &Wire<'_>,
 ) -> Lookup {
-    if settings.bypasses(wire.0) {
+    let FastPath { cache, look, now_ms, .. } = *path;
+    if settings.bypasses(request.0) {
         return Lookup::Bypassed;
     }
     let mut buffer = PathBuffer::on_stack();
-    let Some(path) = settings.path_in(uri.path, &mut buffer) else {
+    let Some(stored_path) = settings.path_in(uri.path, &mut buffer) else {
         return Lookup::Bypassed;
     };
-    let key = cache.uri_key(StoredUri::new(uri.realm, uri.authority, path));
-    cache.look_by_parts(look, key, settings.parts(), wire, now_ms)
+    let key = cache.uri_key(StoredUri::new(uri.realm, uri.authority, stored_path));
+    cache.look_by_parts(key, &Query { look, parts: settings.parts(), request, now_ms })
 }

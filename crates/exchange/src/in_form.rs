@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cache::flight::{Found, Next, Settled};
 use cache::forms::Made;
 use cache::stored::{Stored, Wire};
-use cache::{Look, Lookup};
+use cache::{Look, Lookup, Query};
 use caching::cache_status::Forward;
 use coding::Rules;
 use coding::rules::Target;
@@ -141,7 +141,8 @@ impl<C: Client> Exchange<'_, C> {
     fn latest(&self, to: &Destination<'_>, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
         let (cache, wire) = (&self.context.worker.cache, Wire(self.context.head.fields));
         let (uri, parts) = (cache.uri_key(to.uri()), self.context.key_parts(self.routed.route));
-        match cache.look_by_parts(Look::Peek, uri, parts, &wire, time::wall_ms()) {
+        let (look, now_ms) = (Look::Peek, time::wall_ms());
+        match cache.look_by_parts(uri, &Query { look, parts, request: &wire, now_ms }) {
             Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),
             _ => None,
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cache::key::KeyParts;
 use cache::partial::Partial;
 use cache::stored::{Head, Stored, Wire};
-use cache::{Cache, Look, Lookup};
+use cache::{Cache, Look, Lookup, Query};
 use caching::cache_status::Forward;
 use caching::range::{self, ByteRange, Selection, WhyWhole};
 use caching::{Explain, Explanation, MustValidate, RequestHints, Reuse, StaleRule};
@@ -51,7 +51,7 @@ impl Planner<'_> {
     pub(crate) fn plan<'d>(&self, to: &'d Destination<'d>, uri: Key, look: Look) -> Planned<'d> {
         let now_ms = time::wall_ms();
         let wire = Wire(self.head.fields);
-        match self.cache.look_by_parts(look, uri, self.parts, &wire, now_ms) {
+        match self.cache.look_by_parts(uri, &self.query(look, &wire, now_ms)) {
             Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed
                 if self.wants_only_stored() =>
             {
@@ -108,6 +108,13 @@ impl Planner<'_> {
             Lookup::Found(stored, key) => self.plan_whole(to, uri, key, stored, now_ms),
             Lookup::Part(partial, key) => self.plan_part(to, uri, key, partial, now_ms),
         }
+    }
+
+    fn query<'q>(&self, look: Look, request: &'q Wire<'q>, now_ms: u64) -> Query<'q>
+    where
+        Self: 'q,
+    {
+        Query { look, parts: self.parts, request, now_ms }
     }
 
     /// Whether the request asks for less than the whole response.
@@ -177,7 +184,10 @@ impl Planner<'_> {
                     matches!(reuse, Reuse::StaleAllowed { why: StaleRule::WhileRevalidate, .. })
                         && !self.forbids_storing();
                 let revalidate = is_background.then(|| Box::new(ask(Forward::Stale)));
-                serve_stored(to, key, Held::Whole(Arc::clone(&stored)), reuse, revalidate, now_ms)
+                let held = Held::Whole(Arc::clone(&stored));
+                let cache_status = CacheStatus::HIT;
+                let from = FromStore { key, held, cache_status, revalidate };
+                serve_stored(to, from, reuse, now_ms)
             }
         }
     }
@@ -211,7 +221,11 @@ impl Planner<'_> {
                     Err(rule) => (Step::Pass(to, forward, None), rule),
                 }
             }
-            reuse => serve_stored(to, key, held, reuse, None, now_ms),
+            reuse => {
+                let cache_status = CacheStatus::HIT;
+                let from = FromStore { key, held, cache_status, revalidate: None };
+                serve_stored(to, from, reuse, now_ms)
+            }
         }
     }
 
@@ -300,7 +314,7 @@ impl Planner<'_> {
     pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
         let now_ms = time::wall_ms();
         let wire = Wire(self.head.fields);
-        match self.cache.look_by_parts(Look::Use, uri, self.parts, &wire, now_ms) {
+        match self.cache.look_by_parts(uri, &self.query(Look::Use, &wire, now_ms)) {
             Lookup::Found(stored, _) if stored.sets_cookie() && !self.shares_cookies => None,
             Lookup::Found(stored, _) => {
                 let reuse = self.may_reuse(&stored.head.meta, now_ms);
@@ -336,22 +350,21 @@ impl Planner<'_> {
 /// Answers from the store, if the response may be used.
 fn serve_stored<'d>(
     to: &'d Destination<'d>,
-    key: Key,
-    held: Held,
+    mut from: FromStore,
     reuse: Reuse,
-    revalidate: Option<Box<Ask>>,
     now_ms: u64,
 ) -> Planned<'d> {
-    let (cache_status, rule) = match reuse {
-        Reuse::Fresh { .. } => (CacheStatus::HIT, rules::FRESH),
+    let rule = match reuse {
+        Reuse::Fresh { .. } => rules::FRESH,
         Reuse::StaleAllowed { why, .. } => {
-            let ttl_seconds = held.meta().freshness.ttl_seconds(now_ms);
-            (CacheStatus::stale(why, ttl_seconds), why.explain())
+            let ttl_seconds = from.held.meta().freshness.ttl_seconds(now_ms);
+            from.cache_status = CacheStatus::stale(why, ttl_seconds);
+            why.explain()
         }
         Reuse::OnlyIfCachedMiss { why } => return only_if_cached(why.explain()),
         _ => return only_if_cached(rules::ONLY_IF_CACHED),
     };
-    (Step::ServeStored(to, FromStore { key, held, cache_status, revalidate }), rule)
+    (Step::ServeStored(to, from), rule)
 }
 
 /// 504 (RFC 9111, 5.2.1.7), by this rule.

@@ -11,10 +11,10 @@
 //! without a 101 that names a requested protocol; such a connection in the pool.
 
 use caching::cache_status::Forward;
-use http1::{Name, OwnedResponse, RequestHead, ResponseHead, tokens};
+use http1::{Name, RequestHead, ResponseHead, tokens};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
-use upstream::{BodyLength, Reading, Reuse, Upstream};
+use upstream::{BodyLength, HeadRead, Reading, Reuse, Upstream};
 
 use super::Exchange;
 use super::abandoned::unless_left;
@@ -60,16 +60,17 @@ pub(super) async fn upgrade<C: Client>(
     let head = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut interim);
     let head = unless_left(left, time::timeout(upstream.times.first_byte(), head)).await?;
     let head = head.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
-    if head.head().status == 101 {
-        return switch(exchange, &upstream, &head, reading, protocols, body).await;
+    let read = HeadRead { head, reading };
+    let status = read.head.head().status;
+    if status == 101 {
+        return switch(exchange, &upstream, &read, protocols, body).await;
     }
-    if exchange.context.head.version.has_streams() && matches!(head.head().status, 200..=299) {
+    if exchange.context.head.version.has_streams() && matches!(status, 200..=299) {
         // To this client it would mean that the tunnel is open.
         return Err(unanswered(Fault::Malformed));
     }
     let method = exchange.context.head.method;
-    let mut answer =
-        upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
+    let mut answer = upstream::answer(&worker.upstreams, upstream, read, method, request_ms);
     Ok(exchange.relay(&mut answer, Forward::Request, None).await)
 }
 
@@ -77,12 +78,11 @@ pub(super) async fn upgrade<C: Client>(
 async fn switch<C: Client>(
     exchange: &mut Exchange<'_, C>,
     upstream: &Upstream,
-    head: &OwnedResponse,
-    reading: Reading,
+    read: &HeadRead,
     protocols: &[u8],
     body: &mut C::Body,
 ) -> Result<Ending, Refusal> {
-    let head = head.head();
+    let head = read.head.head();
     let is_asked = |token: &[u8]| tokens(protocols).any(|asked| asked.eq_ignore_ascii_case(token));
     let mut chosen = head.fields.all(Name::Upgrade).flat_map(tokens);
     let protocol = match (chosen.next(), chosen.next()) {
@@ -102,7 +102,7 @@ async fn switch<C: Client>(
         return Ok(Ending::BrokenOff(summary));
     }
     let first = body.take_rest();
-    Ok(exchange.tunnel(&upstream.stream, &first, &reading.bytes, summary).await)
+    Ok(exchange.tunnel(&upstream.stream, &first, &read.reading.bytes, summary).await)
 }
 
 /// Whether an answer is one to the key of this request. A client of HTTP/1 checks that itself.

@@ -314,12 +314,20 @@ pub struct Answer {
     pub response_ms: u64,
 }
 
+/// The final head of an answer, and what was read after it.
+#[derive(Debug)]
+pub struct HeadRead {
+    /// The final head.
+    pub head: ReceivedHead,
+    /// What was read after it.
+    pub reading: Reading,
+}
+
 /// The answer of which the final head has been read.
 pub fn answer(
     core: &Upstreams,
     upstream: Box<Upstream>,
-    head: ReceivedHead,
-    reading: Reading,
+    HeadRead { head, reading }: HeadRead,
     method: Method,
     request_ms: u64,
 ) -> Answer {

@@ -49,8 +49,8 @@ use self::dial::dial;
 use self::group::{Group, Ticket};
 use self::h1::Sink;
 pub use self::h1::{
-    Answer, BodyLength, BodyWriter, NextHead, Reading, ReceivedHead, Request, UpstreamBody, answer,
-    final_head, next_head,
+    Answer, BodyLength, BodyWriter, HeadRead, NextHead, Reading, ReceivedHead, Request,
+    UpstreamBody, answer, final_head, next_head,
 };
 use self::h2::{Link, Links, Place, Slot, Unprocessed};
 use self::peers::Asker;
@@ -328,7 +328,10 @@ async fn exchange_on(
         Err(_) => Err(Fault::Timeout),
     };
     match result {
-        Ok(head) => Ok(answer(core, upstream, head, reading, request.method(), request_ms)),
+        Ok(head) => {
+            let read = HeadRead { head, reading };
+            Ok(answer(core, upstream, read, request.method(), request_ms))
+        }
         Err(fault) => Err(Unanswered::by(&upstream, fault, !reading.is_any(), resends)),
     }
 }

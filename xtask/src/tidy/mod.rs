@@ -7,6 +7,7 @@
 //! | banned calls, where `unsafe` may live | `code.rs` |
 //! | floors, manifests, dependencies, dead files, fuzz targets | `house.rs` |
 //! | circles of imports, floors inside a crate | `imports.rs` |
+//! | the number of parameters | `parameters.rs` |
 //! | the size of a crate | `size.rs` |
 //! | words and names of the field | `words.rs` |
 //! | links between documents | `links.rs` |
@@ -18,6 +19,7 @@ mod code;
 mod house;
 mod imports;
 mod links;
+mod parameters;
 mod planted;
 mod size;
 mod text;
@@ -72,6 +74,7 @@ const RULES: &[Rule] = &[
     house::fuzz_targets,
     imports::circles,
     imports::floors_inside,
+    parameters::parameters,
     size::crate_size,
     words::words,
     words::names,

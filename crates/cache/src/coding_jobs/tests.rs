@@ -42,7 +42,7 @@ fn stored_as(source: Source, body: Vec<u8>) -> Arc<Stored> {
     let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
     let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
     let resource = Resource::new(StoredUri::new(REALM, b"h", b"/"), fields.iter().copied(), 0);
-    let head = Head::new(200, b"", fields.iter().copied(), meta, None, resource, None);
+    let head = Head::new(200, b"", fields.iter().copied(), meta, resource);
     let (text, mut scratch) = (b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", http1::Scratch::new());
     let asked = http1::parse_request(text, &mut scratch, &http1::Limits::default());
     let request = Wire(asked.unwrap().unwrap().fields);

@@ -96,7 +96,9 @@ mod tests {
             Vary::Names(names) => Some((names.clone(), names.key(&fields[..]))),
             _ => None,
         };
-        Head::new(200, b"Via: 1.1 p\r\n", fields.iter().copied(), meta, varies, resource, None)
+        let mut head = Head::new(200, b"Via: 1.1 p\r\n", fields.iter().copied(), meta, resource);
+        head.varies = varies;
+        head
     }
 
     fn line() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {

@@ -24,7 +24,7 @@ fn head() -> Arc<Head> {
     let meta = StoredMeta::of(&Response { status: 200, fields }, instants, &Policy::SHARED);
     let realm = Realm { role: config::Role::Reverse, scheme: http1::Scheme::Http };
     let resource = Resource::new(StoredUri::new(realm, b"h", b"/"), fields.iter().copied(), 0);
-    Arc::new(Head::new(200, b"", fields.iter().copied(), meta, None, resource, None))
+    Arc::new(Head::new(200, b"", fields.iter().copied(), meta, resource))
 }
 
 fn join(flights: &Arc<Flights>) -> Joined {

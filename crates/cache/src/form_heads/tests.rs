@@ -20,7 +20,9 @@ fn head(fields: &[(&[u8], &[u8])]) -> Head {
     let meta = StoredMeta::of(&response, exchange, &Policy::SHARED);
     let resource = Resource::new(StoredUri::new(REALM, b"h", b"/"), fields.iter().copied(), 0);
     let varies = with_request(|request| varies_of(&caching::vary(fields), request));
-    Head::new(200, b"Via: 1.1 us\r\n", fields.iter().copied(), meta, varies, resource, None)
+    let mut head = Head::new(200, b"Via: 1.1 us\r\n", fields.iter().copied(), meta, resource);
+    head.varies = varies;
+    head
 }
 
 fn with_request<T>(run: impl FnOnce(&Wire<'_>) -> T) -> T {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cache::disk::swap_in::swap_in;
 use cache::key::Bypassed;
 use cache::stored::{Entry, Stored, Wire};
-use cache::{Look, Lookup};
+use cache::{Look, Lookup, Query};
 use caching::cache_status::Forward;
 use caching::{Explain, Explanation, Failure};
 use config::{Action, Role};
@@ -32,7 +32,7 @@ use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
 use crate::fetch::{Forwarding, Purpose, hierarchy};
-use crate::hit::{Hit, fresh_hit};
+use crate::hit::{FastPath, Hit, fresh_hit};
 use crate::plan::{Form, Planner};
 use crate::purge_method::purged_uri;
 use crate::quota::judged;
@@ -76,7 +76,8 @@ pub(super) async fn explained(
         return explanation.out;
     }
     let snapshot = &context.snapshot;
-    let hit = fresh_hit(cache, snapshot, listener, peer, &head, Look::Peek, now_ms);
+    let path = FastPath { cache, snapshot, listener, peer, look: Look::Peek, now_ms };
+    let hit = fresh_hit(&path, &head);
     if let Some(Hit { stored, key, .. }) = hit {
         explanation.serves(&Held::Whole(stored), key, &CacheStatus::HIT, rules::FRESH);
         return explanation.out;
@@ -488,7 +489,8 @@ fn selected(
     now_ms: u64,
 ) -> Option<Response> {
     let (cache, wire) = (&context.worker.cache, Wire(context.head.fields));
-    match cache.look_by_parts(Look::Peek, uri, keyed.parts(context), &wire, now_ms) {
+    let (look, parts) = (Look::Peek, keyed.parts(context));
+    match cache.look_by_parts(uri, &Query { look, parts, request: &wire, now_ms }) {
         Lookup::Found(found, key) => Some(stored::whole(cache, key, &found, now_ms)),
         Lookup::Part(partial, key) => Some(stored::part(cache, key, &partial, now_ms)),
         Lookup::Absent(_) | Lookup::Unshared(_) | Lookup::Bypassed => None,

@@ -32,7 +32,7 @@ async fn run(detached: Detached, ask: Ask, lead: Lead) {
         }
         // The flight is settled, or its own task fetches the body: no client needs the step.
         Ok(answer) => {
-            let step = handle(&forwarding, &to, ask, lead, forwarding.ruled(answer));
+            let step = handle(&forwarding, ask, lead, forwarding.ruled(answer));
             if let Ok(Step::Relay(answer, _, rule)) = step {
                 let status = answer.head.head().status;
                 tracing::debug!(status, rule, "a revalidation was not stored");

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::destination::Destination;
 use crate::step::{Provenance, Serving, Step};
 
-impl<C: Client> Exchange<'_, C> {
+impl<'x, C: Client> Exchange<'x, C> {
     /// Asks the origin and settles the flight. If it `is_shared`, another core may have stored an
     /// answer between the look into the store and the joining: then the origin is not asked.
     pub(crate) async fn lead<'d>(
@@ -26,7 +26,10 @@ impl<C: Client> Exchange<'_, C> {
         ask: Ask,
         lead: Lead,
         is_shared: bool,
-    ) -> Result<Step<'d>, Refusal> {
+    ) -> Result<Step<'d>, Refusal>
+    where
+        'x: 'd,
+    {
         if is_shared && let Some(stored) = self.planner().look_again(ask.uri) {
             lead.settle(Settled::Stored(stored.clone()));
             let provenance = Provenance::stored(CacheStatus::HIT);
@@ -52,7 +55,7 @@ impl<C: Client> Exchange<'_, C> {
         };
         ended.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))?;
         match fetched.expect("the fetch has ended, because it was not abandoned") {
-            Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
+            Ok(answer) => handle(&forwarding, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {
                 lead.settle(Settled::Failed(fault));
                 let _ = unanswered(&worker.io, fault);

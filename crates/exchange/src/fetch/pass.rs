@@ -18,8 +18,8 @@ use http1::{Method, ResponseHead};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
 use upstream::{
-    Answer, BodyLength, BodyWriter, NextHead, Reading, ReceivedHead, Request, Reuse, Upstream,
-    Upstreams,
+    Answer, BodyLength, BodyWriter, HeadRead, NextHead, Reading, ReceivedHead, Request, Reuse,
+    Upstream, Upstreams,
 };
 
 use super::fill::{Filling, Into};
@@ -48,8 +48,8 @@ pub(crate) enum Passed<'d> {
 
 /// Passes a request through, whatever it is, and its response back. If it is `unshared`, the
 /// response is stored if it may be.
-pub(crate) async fn pass<'d, C: Client>(
-    exchange: &mut Exchange<'_, C>,
+pub(crate) async fn pass<'x: 'd, 'd, C: Client>(
+    exchange: &mut Exchange<'x, C>,
     to: &'d Destination<'d>,
     why: Forward,
     body: &mut C::Body,
@@ -63,7 +63,7 @@ pub(crate) async fn pass<'d, C: Client>(
         let held = runtime::boxed(hold(body, &mut request, trailers)).await;
         held.map_err(|fault| unanswered(&worker.io, fault))?;
     } else if exchange.has_body {
-        let passing = with_body(exchange, to, &request, why, body, own);
+        let passing = with_body(exchange, Passing { to, request: &request, why }, body, own);
         return runtime::boxed(passing).await.map(Passed::Ended);
     }
     let (forwarding, left) = (exchange.forwarding(to), exchange.left());
@@ -84,7 +84,7 @@ pub(crate) async fn pass<'d, C: Client>(
                 let forwarding = exchange.forwarding(to);
                 return match storable_unshared(&forwarding, of, exchange.began, &answer) {
                     Ok((lead, storable)) => {
-                        let next = store(&forwarding, to, of.ask(), lead, answer, storable)?;
+                        let next = store(&forwarding, of.ask(), lead, answer, storable)?;
                         Ok(Passed::Stored(Box::new(next)))
                     }
                     Err(rule) => Ok(Passed::Ended(exchange.relay(&mut answer, why, rule).await)),
@@ -397,12 +397,18 @@ async fn pump(
     writer.send(upstreams, true).await
 }
 
+/// What is passed on, where it goes, and why.
+#[derive(Clone, Copy)]
+struct Passing<'p> {
+    to: &'p Destination<'p>,
+    request: &'p Request,
+    why: Forward,
+}
+
 /// Passes a request with a body, both ways at once: the origin may answer before it has it all.
 async fn with_body<C: Client>(
     exchange: &mut Exchange<'_, C>,
-    to: &Destination<'_>,
-    request: &Request,
-    why: Forward,
+    Passing { to, request, why }: Passing<'_>,
     body: &mut C::Body,
     mut own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
@@ -420,8 +426,9 @@ async fn with_body<C: Client>(
     loop {
         // Over HTTP/1 no upstream says that it has not processed a request.
         sent.is_lost |= upstream.may_switch();
-        let passing = (&mut *body, &mut sent, &mut own);
-        match with_body_on(exchange, to, request, why, upstream, passing).await {
+        let passing = Passing { to, request, why };
+        let bodies = (&mut *body, &mut sent, &mut own);
+        match with_body_on(exchange, passing, upstream, bodies).await {
             Ok(result) => return result,
             Err((fault, _, other)) if !sent.is_lost && other.may_resend(&mut resends) => {
                 tracing::debug!(%fault, "a request was not processed");
@@ -442,9 +449,7 @@ async fn with_body<C: Client>(
 /// answer has come, and the connection.
 async fn with_body_on<C: Client>(
     exchange: &mut Exchange<'_, C>,
-    to: &Destination<'_>,
-    request: &Request,
-    why: Forward,
+    Passing { to, request, why }: Passing<'_>,
     upstream: Box<Upstream>,
     (body, sent, own): (&mut C::Body, &mut Sent, &mut Option<Watch>),
 ) -> Result<Result<Ending, Refusal>, (Fault, bool, Box<Upstream>)> {
@@ -462,7 +467,8 @@ async fn with_body_on<C: Client>(
         Err(Cut::Upstream(fault)) => return Err((fault, !reading.is_any(), upstream)),
     };
     let method = exchange.context.head.method;
-    let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
+    let read = HeadRead { head, reading };
+    let answer = upstream::answer(&worker.upstreams, upstream, read, method, request_ms);
     let mut answer = exchange.forwarding(to).ruled(answer);
     let own = invalidate(exchange, to, &answer, own.take()).await;
     if matches!(pump.sent, Some(Ok(()))) {

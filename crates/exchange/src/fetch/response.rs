@@ -24,7 +24,6 @@ use super::continued::Kept;
 use super::fill::{Filling, Into};
 use crate::ask::{Ask, Held, Unshared, What};
 use crate::cache_status::CacheStatus;
-use crate::destination::Destination;
 use crate::step::{Provenance, Serving, Step, Streaming};
 
 /// The step that follows an answer, for the request that led the fetch.
@@ -35,32 +34,31 @@ type Prepared = (Head, Vec<u8>);
 
 /// Settles the flight, changes the store, and returns the next step.
 pub(super) fn handle<'d>(
-    forwarding: &Forwarding<'_>,
-    to: &'d Destination<'d>,
+    forwarding: &Forwarding<'d>,
     ask: Ask,
     lead: Lead,
     answer: Answer,
 ) -> Next<'d> {
     let status = answer.head.head().status;
     if status == 304 && ask.is_conditional() {
-        return confirmed(forwarding, to, ask, lead, answer);
+        return confirmed(forwarding, ask, lead, answer);
     }
     if let Some(serving) = forwarding.stale_substitute(&ask, Failure::Status(status)) {
         lead.settle(Settled::Declined(status));
-        return Ok(Step::Serve(to, serving));
+        return Ok(Step::Serve(forwarding.to, serving));
     }
     let storable = storable(forwarding, &ask, &answer, lead.began());
     match (storable, ask.what) {
         (Ok((head, _)), What::Rest(rest)) if head.part.is_some() => {
-            complete(forwarding, to, ask, lead, answer, &head, rest)
+            complete(forwarding, ask, lead, answer, (&head, rest))
         }
-        (Ok(storable), _) => store(forwarding, to, ask, lead, answer, storable),
+        (Ok(storable), _) => store(forwarding, ask, lead, answer, storable),
         // Our range may have drawn the answer, so the client's own request is sent.
         (Err(_), What::Rest(_)) if Failure::Status(status).is_temporary() => {
             lead.settle(Settled::Declined(status));
-            Ok(Step::Pass(to, ask.why, None))
+            Ok(Step::Pass(forwarding.to, ask.why, None))
         }
-        (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, to, ask, lead),
+        (Err(_), What::Rest(_)) if status != 200 => unfit(forwarding, ask, lead),
         (Err(why), _) => {
             if is_of_the_response(why) && !matches!(ask.what, What::Range { .. }) {
                 unstorable(forwarding, &ask, &lead, status);
@@ -157,12 +155,7 @@ fn stored_status(cache_status: CacheStatus, lead: &Lead) -> CacheStatus {
 }
 
 /// The answer does not fit the stored response: asks as if nothing were stored.
-fn unfit<'d>(
-    forwarding: &Forwarding<'_>,
-    to: &'d Destination<'d>,
-    ask: Ask,
-    lead: Lead,
-) -> Next<'d> {
+fn unfit<'d>(forwarding: &Forwarding<'d>, ask: Ask, lead: Lead) -> Next<'d> {
     let cache = &forwarding.worker.cache;
     match &ask.held {
         Some(held @ Held::Part(_)) => cache.remove_same(&ask.key, &held.entry()),
@@ -174,7 +167,7 @@ fn unfit<'d>(
         None => {}
     }
     lead.settle(Settled::Uncacheable);
-    Ok(Step::LookUpAlone(to))
+    Ok(Step::LookUpAlone(forwarding.to))
 }
 
 /// The body of the answer is malformed, or broke off.
@@ -187,8 +180,7 @@ fn failed<'d>(forwarding: &Forwarding<'_>, lead: Lead, fault: Fault) -> Next<'d>
 /// 304: a stored response lives on with new fields (RFC 9111, 4.3.4), either the one that the
 /// request selects or another that was offered to the origin (4.3.3).
 fn confirmed<'d>(
-    forwarding: &Forwarding<'_>,
-    to: &'d Destination<'d>,
+    forwarding: &Forwarding<'d>,
     ask: Ask,
     lead: Lead,
     mut answer: Answer,
@@ -200,7 +192,7 @@ fn confirmed<'d>(
     }
     let wire = Wire(answer.head.head().fields);
     let Some(held) = meant(&ask, &Validators::of(&wire, answer.response_ms)) else {
-        return unfit(forwarding, to, ask, lead);
+        return unfit(forwarding, ask, lead);
     };
     let instants = instants(&answer);
     let request = Wire(forwarding.head.fields);
@@ -238,7 +230,7 @@ fn confirmed<'d>(
         }
     }
     let provenance = Provenance { upstream, own_lines, ..Provenance::stored(cache_status) };
-    Ok(Step::Serve(to, Serving { held, provenance }))
+    Ok(Step::Serve(forwarding.to, Serving { held, provenance }))
 }
 
 /// The stored response that a 304 with these validators confirms.
@@ -278,8 +270,7 @@ pub(super) fn updated(
 /// Stores a response: at once if all of it has come, otherwise by a task that fills it while
 /// everyone who wants it streams along.
 pub(super) fn store<'d>(
-    forwarding: &Forwarding<'_>,
-    to: &'d Destination<'d>,
+    forwarding: &Forwarding<'d>,
     ask: Ask,
     lead: Lead,
     mut answer: Answer,
@@ -308,7 +299,7 @@ pub(super) fn store<'d>(
             let stored = Arc::new(Stored::new(head, pieces));
             worker.cache.insert(lead.watch(), &place, Entry::Response(Arc::clone(&stored)));
             lead.settle(Settled::Stored(Arc::clone(&stored)));
-            Ok(Step::Serve(to, Serving { held: Held::Whole(stored), provenance }))
+            Ok(Step::Serve(forwarding.to, Serving { held: Held::Whole(stored), provenance }))
         }
         Ok(_) => {
             let into = head.part.map_or(Into::Whole, Into::Part);
@@ -320,7 +311,7 @@ pub(super) fn store<'d>(
             let reader = filling.start(worker, lead, answer.body, first);
             let refreshes = forwarding.may_substitute(&ask).then(|| Box::new(ask));
             let streaming = Streaming { reader, head, provenance, refreshes };
-            Ok(Step::Stream(to, Box::new(streaming)))
+            Ok(Step::Stream(forwarding.to, Box::new(streaming)))
         }
         Err(fault) => failed(forwarding, lead, fault),
     }
@@ -328,21 +319,19 @@ pub(super) fn store<'d>(
 
 /// The rest of a response of which parts are stored (RFC 9111, 3.4): it streams with them as one.
 fn complete<'d>(
-    forwarding: &Forwarding<'_>,
-    to: &'d Destination<'d>,
+    forwarding: &Forwarding<'d>,
     ask: Ask,
     lead: Lead,
     mut answer: Answer,
-    head: &Head,
-    rest: ByteRange,
+    (head, rest): (&Head, ByteRange),
 ) -> Next<'d> {
     let worker = forwarding.worker;
-    let Some(Held::Part(partial)) = &ask.held else { return unfit(forwarding, to, ask, lead) };
+    let Some(Held::Part(partial)) = &ask.held else { return unfit(forwarding, ask, lead) };
     let complete_bytes = partial.complete_bytes;
     let wanted = ContentRange { range: rest, complete_bytes };
     let same = caching::may_combine(&partial.head.meta.validators, &head.meta.validators);
     if !same || head.part != Some(wanted) {
-        return unfit(forwarding, to, ask, lead);
+        return unfit(forwarding, ask, lead);
     }
     // A body that is complete gives its connection back, and with it the address.
     let upstream = answer.body.address();
@@ -371,7 +360,7 @@ fn complete<'d>(
     let filling = Filling { place, head: Arc::clone(&head), into, kept };
     let reader = filling.start(worker, lead, answer.body, first);
     let streaming = Streaming { reader, head, provenance, refreshes: None };
-    Ok(Step::Stream(to, Box::new(streaming)))
+    Ok(Step::Stream(forwarding.to, Box::new(streaming)))
 }
 
 /// The head to store and the lines that only the first client gets, or the rule that forbids it.
@@ -450,7 +439,8 @@ pub(super) fn prepare(
     let mut via = Vec::with_capacity(64);
     forwarding.snapshot.via.append_to_response(&mut via, head.version);
     let (kept, meta) = (kept.into_iter(), storable.meta);
-    let prepared = Head::new(status, &via, kept, meta, varies, resource, length);
+    let mut prepared = Head::new(status, &via, kept, meta, resource);
+    (prepared.varies, prepared.announced_length) = (varies, length);
     let prepared = match part {
         Some(part) => prepared.of_part(part),
         None => prepared,

@@ -46,7 +46,7 @@ use exchange::Exchange;
 use exchange::Worker;
 use exchange::client::{Client, RequestBody as _, Sent};
 use exchange::client_rule;
-use exchange::hit::{HIT, fresh_hit};
+use exchange::hit::{FastPath, HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::{LoggedHit, Origin, count_hit};
@@ -651,8 +651,9 @@ impl Turn<'_> {
     fn answer_at_once(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Answered {
         let Origin { listener, peer, .. } = self.from;
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (peer, now_ms) = (peer.ip(), self.now_ms);
-        let found = fresh_hit(cache, &snapshot, listener, peer, head, Look::Use, now_ms);
+        let (peer, now_ms, look) = (peer.ip(), self.now_ms, Look::Use);
+        let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
+        let found = fresh_hit(&path, head);
         let Some(found) = found else {
             return Answered::Later(self.worker.io.incoming(head));
         };

@@ -45,7 +45,7 @@ use super::serve::{self, exchange, now_or_later};
 use crate::h1::{Accepted, end, linger};
 use core_io::pace::Taking;
 use exchange::client::Gone;
-use exchange::hit::{HIT, fresh_hit};
+use exchange::hit::{FastPath, HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
@@ -502,9 +502,10 @@ impl Link {
     /// The fast path: answers a request with a small fresh hit.
     fn answer_at_once(&self, stream: StreamId, head: &RequestHead<'_>) -> bool {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (peer, now_ms) = (self.accepted.peer, time::wall_ms());
-        let look = Look::Use;
-        let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
+        let (listener, peer) = (&*self.listener, self.accepted.peer.ip());
+        let (now_ms, look) = (time::wall_ms(), Look::Use);
+        let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
+        let found = fresh_hit(&path, head);
         let Some(found) = found else { return false };
         let stored = &found.stored;
         let mut state = self.state.borrow_mut();
@@ -513,7 +514,7 @@ impl Link {
         if stored.body_bytes > capacity || out.len() > OUTPUT_BYTES_MAX {
             return false;
         }
-        if !admits_hit(&snapshot, &self.listener, peer.ip(), head) {
+        if !admits_hit(&snapshot, listener, peer, head) {
             return false;
         }
         self.worker.sizing.hit(found.key, found.entry());

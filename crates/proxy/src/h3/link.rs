@@ -52,7 +52,7 @@ use super::stream::{Read, Stream, find, read};
 use crate::h2::{self, StreamClient, exchange, fields_of, now_or_later, write_request};
 use core_io::pace::Taking;
 use exchange::Worker;
-use exchange::hit::{HIT, fresh_hit};
+use exchange::hit::{FastPath, HIT, fresh_hit};
 use exchange::limits::COALESCE_BYTES_MAX;
 use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
@@ -593,15 +593,17 @@ impl Link {
     /// The fast path: answers a request with a small fresh hit.
     fn answer_at_once(self: &Rc<Link>, id: StreamId, head: &RequestHead<'_>) -> bool {
         let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
-        let (peer, now_ms, look) = (self.peer, time::wall_ms(), Look::Use);
-        let found = fresh_hit(cache, &snapshot, &self.listener, peer.ip(), head, look, now_ms);
+        let (listener, peer) = (&*self.listener, self.peer.ip());
+        let (now_ms, look) = (time::wall_ms(), Look::Use);
+        let path = FastPath { cache, snapshot: &snapshot, listener, peer, look, now_ms };
+        let found = fresh_hit(&path, head);
         let Some(found) = found else { return false };
         let stored = &found.stored;
         let holds_much = || self.state.borrow().pending() >= self.held_max();
         if stored.body_bytes > COALESCE_BYTES_MAX as u64 || holds_much() {
             return false;
         }
-        if !admits_hit(&snapshot, &self.listener, peer.ip(), head) {
+        if !admits_hit(&snapshot, listener, peer, head) {
             return false;
         }
         self.worker.sizing.hit(found.key, found.entry());
