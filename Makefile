@@ -41,6 +41,7 @@ test:
 # What takes too long for each run. Run it before a release.
 nightly:
 	@./setup.sh test
+	rustup toolchain install nightly --profile minimal --component miri --component rust-src
 	cargo xtask nightly
 
 lint:

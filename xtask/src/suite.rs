@@ -12,8 +12,9 @@
 //! of which two run at a time: some of them wait, too, or use one thread. The documentation is
 //! built at the same time, and the simulation runs, at the lowest priority.
 //!
-//! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`, the
-//! bugs planted on purpose, histories of the cache with fresh seeds, a longer simulation.
+//! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
+//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, and the
+//! bugs planted on purpose.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,12 @@ const NIGHTLY_SIMULATION_SECONDS: &str = "600";
 /// The test that runs random histories of the cache, and how many seeds [`nightly`] gives it.
 const HISTORIES: (&str, &str) = ("server twin", "histories");
 const HISTORIES_SEEDS: u64 = 100;
+/// Tests of `runtime` that Miri runs: those of its `unsafe` code, as far as Miri knows the system
+/// calls of the test.
+const MIRI: [&[&str]; 2] = [
+    &["--lib", "--", "boxed::", "waker::", "sync::", "fs::page_buffer"],
+    &["--test", "suite", "--", "on_the_twin::a", "on_the_twin::yielding", "--skip", "addresses"],
+];
 
 /// One test program.
 struct Program {
@@ -148,11 +155,26 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
     let simulated = simulated(root, &simulation, NIGHTLY_SIMULATION_SECONDS);
     totals.add_step("simulation of the disk store", simulated);
     report_time("simulation", since);
+    for tests in MIRI {
+        totals.add("runtime under Miri", printed(&mut under_miri(root, tests)));
+    }
+    report_time("Miri", since);
     if super::planted::run(root, &[]) != ExitCode::SUCCESS {
         totals.broken.push("bugs planted on purpose".into());
     }
     report_time("all of it", since);
     Ok(totals)
+}
+
+/// Miri finds undefined behaviour, which a test may survive. It needs a nightly compiler, whose
+/// absence is a failure of the command.
+fn under_miri(root: &Path, tests: &[&str]) -> Command {
+    // By its name: a path would be that of one compiler's cargo, which takes no other compiler.
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args(["+nightly", "miri", "test", "--quiet", "-p", "runtime"]);
+    cargo.args(tests).env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    cargo.env("CARGO_TARGET_DIR", root.join("target/miri"));
+    cargo
 }
 
 fn programs_in(messages: &str) -> Vec<Program> {

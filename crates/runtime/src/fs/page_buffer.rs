@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use super::PAGE_BYTES;
 
 /// The next size above a page on the supported processors (x86-64, and ARM with pages of 4 KiB).
-const LARGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+const LARGE_PAGE_BYTES: usize = if cfg!(miri) { 128 << 10 } else { 2 * 1024 * 1024 };
 
 /// Bytes for a write, at the same offset within a page of memory as within a page of the file. The
 /// memory is reused.
@@ -67,6 +67,7 @@ impl Memory {
         // Must come before the first access. A system without large pages refuses, and the memory
         // has small pages.
         // SAFETY: whole pages that were just allocated; the call does not change their content.
+        #[cfg(not(miri))]
         let _ = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         // SAFETY: `len` bytes were allocated there.
         unsafe { start.write_bytes(0, len) };
