@@ -1,6 +1,5 @@
 //! The content of an event. Names of fields are those that the page reads.
 
-use regress::capacity::Why;
 use regress::{LoadLine, Trust};
 use serde::Serialize;
 
@@ -110,7 +109,7 @@ impl Capacity {
             (Ok(()), Trust::Yes) => None,
         };
         let plain = match (&capacity.identifiable, &line.trusted) {
-            (Err(why), _) => Some(plain(why)),
+            (Err(why), _) => Some(why.plain()),
             (Ok(()), Trust::Unreliable { .. }) => {
                 Some("the true capacity may lie outside this range.")
             }
@@ -134,21 +133,6 @@ impl Capacity {
     pub fn unknown(why: String, resource: &str) -> Capacity {
         let resource = resource.to_owned();
         Capacity { remark: Some(why), resource, level: 0.95, ..Capacity::default() }
-    }
-}
-
-/// For readers who do not know the statistics.
-fn plain(why: &Why) -> &'static str {
-    match why {
-        Why::RateDidNotVary | Why::ConstantRate { .. } | Why::FewIntervals { .. } => {
-            "the load has not varied enough. The capacity becomes known when it rises and falls."
-        }
-        Why::NeighboursAlike { .. } => {
-            "the load has changed too slowly. The capacity becomes known when the load has risen \
-             and fallen a few times."
-        }
-        Why::CostDoesNotRise => "more requests did not use more of the server.",
-        Why::NoRoomUnderCap => "by the line, the server would be full even without requests.",
     }
 }
 

@@ -1,7 +1,7 @@
 //! The load line of one resource from sums by rate, without the intervals.
 //!
-//! The lines are those of [`mod@crate::load_line`], with the same rules for the headline and for
-//! trust:
+//! The lines are those of [`mod@crate::load_line`], with the same rules for the headline, for
+//! trust, and for how much the rate must have varied ([`crate::variation`]):
 //!
 //! - **The straight line** is exactly least squares over all intervals: it needs nothing but sums.
 //! - **The line with wakes** is fitted in two stages to the means of the bins, each with the
@@ -41,11 +41,11 @@ use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
 use crate::linear::{Design, two_stage};
 use crate::load_line::{
-    BUSY_BELOW, Checks, INTERVALS_MIN, Trust, check_terms, trust, why_not_wakes,
+    BUSY_BELOW, Checks, INTERVALS_MIN, SEEN_MIN, Trust, check_terms, trust, why_not_wakes,
 };
 use crate::sums::Sums;
 use crate::wakes::instruments;
-use crate::{Unfit, wls};
+use crate::{Unfit, variation, wls};
 
 /// Fewest windows for errors of clusters.
 pub const WINDOWS_MIN: f64 = 10.0;
@@ -171,11 +171,11 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         is_busy,
         set_aside: (0, 0),
         curvature: curvature.as_ref(),
-        folds: match (data.rows.first(), data.rows.last()) {
-            (Some(low), Some(high)) => high.x / low.x,
-            _ => 1.0,
-        },
+        folds: variation::folds_of(&data.rates()),
     });
+    if reach < SEEN_MIN {
+        capacity.refuse(Why::TooQuiet { reach });
+    }
     if matches!(trusted, Trust::Yes) && reach > REACH_MAX {
         let statistic = format!("reach = {:.0} % of the cap", 100.0 * reach);
         trusted = Trust::Unreliable { statistic, why: "the cap is below the measured use".into() };
@@ -320,6 +320,11 @@ impl Data {
         Ok(Data { bins, all, rows, x, c, w, n })
     }
 
+    /// The mean rate of each bin with its intervals, the lowest first.
+    fn rates(&self) -> Vec<(f64, f64)> {
+        self.rows.iter().map(|row| (row.x, row.n)).collect()
+    }
+
     fn straight(&self) -> Result<Fit, Unfit> {
         let Bin { s: n, x, c, xx, xc, cc, .. } = self.all;
         let sums = Sums { n, x, y: c, xx, xy: xc, yy: cc };
@@ -454,7 +459,9 @@ impl Data {
         let rho = self.neighbours(line).rho;
         let extra_variance = residual_sd.powi(2) + (between_run * cap).powi(2);
         let interval = fieller(&Fieller { extra_variance, ..base });
-        let identifiable = if line.b.is_nan() || line.b <= 0.0 {
+        let identifiable = if let Err(why) = variation::check_groups(&self.rates()) {
+            Err(why)
+        } else if line.b.is_nan() || line.b <= 0.0 {
             Err(Why::CostDoesNotRise)
         } else if line.a >= cap {
             Err(Why::NoRoomUnderCap)
@@ -557,7 +564,7 @@ mod tests {
 
     use super::*;
     use crate::bins::{bin_of, close_window};
-    use crate::{Rng, ols};
+    use crate::{LoadLineInput, Rng, load_line, ols};
 
     fn input(bins: &[(i32, Bin)]) -> BinLineInput<'_> {
         BinLineInput {
@@ -637,6 +644,32 @@ mod tests {
         let line = line_of(&input(&sums(&windows(0.0, 0.1)))).unwrap();
         let (_, se) = clustered(&windows(0.0, 0.1));
         assert!((0.8..1.6).contains(&(line.us_per_request_se / se / 1e6)), "{line:?} {se}");
+    }
+
+    /// Sums had no test of how much the rate varied: a constant load that began within an interval
+    /// had a capacity in a fleet, and none in a report.
+    #[test]
+    fn sums_refuse_the_rates_that_intervals_refuse() {
+        let mut rng = Rng::new(15);
+        let mut refused = [0; 2];
+        for k in 0..60 {
+            // A constant rate, with outliers in some cases, or steps.
+            let other = [0.2, 0.5, 1.0, 3.0, 8.0][k % 5];
+            let others = [1, 2, 3, 12][k % 4];
+            let mut interval = |at: i32| {
+                let rate = if at < others { other } else { 1.0 } * 2_000.0;
+                let rate = rate * (1.0 + 0.005 * rng.normal());
+                (rate, 0.02 + 40e-6 * rate * (1.0 + 0.01 * rng.normal()))
+            };
+            let window: Vec<(f64, f64)> = (0..40).map(&mut interval).collect();
+            let (rate, cost): (Vec<f64>, Vec<f64>) = window.iter().copied().unzip();
+            let of_intervals = load_line(&LoadLineInput::new(&rate, &cost, 1.0)).unwrap();
+            let of_sums = line_of(&input(&sums(&[window]))).unwrap();
+            let why = of_intervals.capacity().identifiable.clone().err().map(|why| why.to_string());
+            assert_eq!(of_sums.reason, why, "{k}");
+            refused[usize::from(why.is_some())] += 1;
+        }
+        assert!(refused.iter().all(|count| *count > 10), "{refused:?}");
     }
 
     /// Liang and Zeger's covariance of (a, b), from the intervals.

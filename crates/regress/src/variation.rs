@@ -27,31 +27,75 @@ const _: () = assert!(CONSTANT_BELOW < FOLDS_MIN);
 /// By which factor the rate varied; infinite if the low one is zero.
 #[must_use]
 pub fn folds(rates: &[f64]) -> f64 {
-    let mut sorted = rates.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let left_out = LEFT_OUT.0.max(sorted.len() / LEFT_OUT.1);
-    if sorted.len() <= 2 * left_out {
+    folds_of(&sorted(rates.iter().map(|rate| (*rate, 1.0))))
+}
+
+/// The same of groups of intervals: the mean rate of each, and how many intervals it has. The
+/// lowest come first.
+pub(crate) fn folds_of(groups: &[(f64, f64)]) -> f64 {
+    let n = count(groups);
+    let left_out = (LEFT_OUT.0 as f64).max((n / LEFT_OUT.1 as f64).floor());
+    if n <= 2.0 * left_out {
         return 1.0;
     }
-    let (low, high) = (sorted[left_out], sorted[sorted.len() - 1 - left_out]);
+    let low = after(groups.iter(), left_out);
+    let high = after(groups.iter().rev(), left_out);
     if high <= 0.0 { 1.0 } else { high / low.max(0.0) }
 }
 
 /// The number of intervals that carry the slope of a line.
 #[must_use]
 pub fn carrying(rates: &[f64]) -> f64 {
-    let median = crate::dist::median(&mut rates.to_vec());
-    let squares = || rates.iter().map(|rate| (rate - median).powi(2));
-    let fourths: f64 = squares().map(|square| square * square).sum();
-    if fourths > 0.0 { squares().sum::<f64>().powi(2) / fourths } else { 0.0 }
+    carrying_of(&sorted(rates.iter().map(|rate| (*rate, 1.0))))
+}
+
+fn carrying_of(groups: &[(f64, f64)]) -> f64 {
+    // Between the two middle intervals, as the median of an even number.
+    let half = 0.5 * count(groups) - 0.5;
+    let middle = 0.5 * (after(groups.iter(), half) + after(groups.iter().rev(), half));
+    let squares = || groups.iter().map(|(rate, n)| (n, (rate - middle).powi(2)));
+    let fourths: f64 = squares().map(|(n, square)| n * square * square).sum();
+    let sum: f64 = squares().map(|(n, square)| n * square).sum();
+    if fourths > 0.0 { sum.powi(2) / fourths } else { 0.0 }
+}
+
+fn sorted(groups: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
+    let mut sorted: Vec<(f64, f64)> = groups.collect();
+    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    sorted
+}
+
+fn count(groups: &[(f64, f64)]) -> f64 {
+    groups.iter().map(|(_, n)| n).sum()
+}
+
+/// The rate of the interval that comes after `skipped` others. There is at least one group.
+fn after<'g>(groups: impl Iterator<Item = &'g (f64, f64)>, skipped: f64) -> f64 {
+    let (mut passed, mut last) = (0.0, f64::NAN);
+    for (rate, n) in groups {
+        (passed, last) = (passed + n, *rate);
+        if passed > skipped {
+            break;
+        }
+    }
+    last
 }
 
 /// Why no line can stand on these rates.
 pub(crate) fn check(rates: &[f64]) -> Result<(), Why> {
-    let (folds, carrying) = (folds(rates), carrying(rates));
-    if carrying < CARRYING_MIN {
-        Err(Why::FewIntervals { carrying: carrying.round().max(1.0) as usize, n: rates.len() })
-    } else if folds < CONSTANT_BELOW {
+    check_groups(&sorted(rates.iter().map(|rate| (*rate, 1.0))))
+}
+
+/// The same of groups of intervals; see [`folds_of`].
+pub(crate) fn check_groups(groups: &[(f64, f64)]) -> Result<(), Why> {
+    debug_assert!(groups.is_sorted_by(|a, b| a.0 <= b.0));
+    let (folds, carrying) = (folds_of(groups), carrying_of(groups));
+    let ends = groups.first().zip(groups.last());
+    let all_alike = ends.is_some_and(|(low, high)| high.0 < CONSTANT_BELOW * low.0);
+    if carrying < CARRYING_MIN && !all_alike {
+        let (carrying, n) = (carrying.round().max(1.0), count(groups).round());
+        Err(Why::FewIntervals { carrying: carrying as usize, n: n as usize })
+    } else if folds < CONSTANT_BELOW || all_alike {
         Err(Why::ConstantRate { folds })
     } else {
         Ok(())

@@ -1,7 +1,7 @@
 //! The measured saturation, and the capacity that every verb shows.
 //!
 //! If the server was saturated in several intervals, its capacity was measured, and no line knows
-//! it better. If an experiment declares its saturated intervals, they check the prediction of the
+//! it better: it is the highest rate that it kept up. If an experiment declares its saturated intervals, they check the prediction of the
 //! line instead, unless the line has none.
 
 use trial::{Interval, Trial};
@@ -12,6 +12,9 @@ use super::{PHASE_SATURATION, causes, median};
 
 /// Fewest saturated intervals that are a measured capacity.
 const SATURATED_MIN: usize = 3;
+/// Saturated intervals with at least this part of the highest of their rates are the capacity. With
+/// few connections a server that never sleeps still has less to do at once than with many.
+const NEAR_HIGHEST: f64 = 0.85;
 /// A resource that is exhausted at less than this part of the highest other rate is exhausted by
 /// something else than requests.
 const BELOW_HIGHEST: f64 = 0.9;
@@ -92,6 +95,9 @@ fn saturation(
         })
         .map(|(row, _)| row)
         .collect();
+    let highest = saturated.iter().map(|row| row.rate).fold(0.0, f64::max);
+    let near = |row: &&IntervalRow| is_declared || row.rate >= NEAR_HIGHEST * highest;
+    let saturated: Vec<&IntervalRow> = saturated.into_iter().filter(near).collect();
     let rates: Vec<f64> = saturated.iter().map(|row| row.rate).collect();
     let rate = median(&rates)?;
     let uses: Vec<f64> = saturated.iter().filter_map(|row| Some(row.user? + row.kernel?)).collect();
