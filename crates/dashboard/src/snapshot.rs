@@ -83,6 +83,8 @@ pub struct Capacity {
     pub low: Option<f64>,
     /// Upper end of its interval.
     pub high: Option<f64>,
+    /// What it carries at least, if the interval says no more.
+    pub at_least: Option<f64>,
     /// Level of the interval.
     pub level: f64,
     /// The resource that is exhausted first.
@@ -119,6 +121,11 @@ impl Capacity {
             value: capacity.identifiable.is_ok().then_some(capacity.value),
             low,
             high,
+            at_least: capacity
+                .identifiable
+                .is_ok()
+                .then(|| regress::capacity::at_least(low, high, line.highest_rate))
+                .flatten(),
             level: capacity.level,
             resource: resource.to_owned(),
             fitted: line.n,

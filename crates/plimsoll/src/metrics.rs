@@ -96,29 +96,20 @@ fn show(call: &cli::AdminCall, all: bool) -> Result<(), Failure> {
     output::print(labelled(&summary, columns) + "\n" + &table(&samples, &declared, all, columns))
 }
 
-/// The samples as a table. Without `all`, what has never happened is omitted.
-fn table(
-    samples: &[Sample],
-    declared: &[server::Described],
-    all: bool,
-    columns: usize,
-) -> String {
+/// The samples as a table. Without `all`, it has no meanings, and omits what has never happened.
+fn table(samples: &[Sample], declared: &[server::Described], all: bool, columns: usize) -> String {
     let mut rows = folded(samples);
     if !all {
         let before = rows.len();
-        let is_zero = |row: &Row<'_>| row.value == "0";
+        let says = |row: &Row<'_>| !matches!(row.value.as_str(), "" | "0" | "NaN");
         // A family is omitted with its members.
-        rows = rows
-            .chunk_by(|_, next| next.left.starts_with(' '))
-            .filter(|family| !family.iter().all(|row| row.value.is_empty() || is_zero(row)))
-            .flatten()
-            .cloned()
-            .collect();
+        let families = rows.chunk_by(|_, next| next.left.starts_with(' '));
+        let shown = families.filter(|family| family.iter().any(says)).flatten();
+        rows = shown.map(|row| Row { help: "", ..row.clone() }).collect();
         let omitted = before - rows.len();
-        let value = format!("{omitted} lines");
-        let help = "Metrics that are 0; to show them: --all";
-        rows.push(Row { left: "omitted".to_owned(), value, help });
-        return laid_out(&rows, columns);
+        let more =
+            format!("{omitted} lines without a value are omitted; all, with meanings: --all\n");
+        return laid_out(&rows, columns) + "\n" + &more;
     }
     // Metrics that the system may not provide. All others are always present.
     let missing = declared.iter().filter(|metric| {
@@ -206,7 +197,8 @@ fn laid_out(rows: &[Row<'_>], columns: usize) -> String {
     let left = widest(|row| row.left.chars().count());
     let value = widest(|row| row.value.chars().count());
     let beside = left + value + 4;
-    let is_wide = columns >= beside + MEANING_MIN;
+    let has_meanings = rows.iter().any(|row| !row.help.is_empty());
+    let is_wide = columns >= beside + if has_meanings { MEANING_MIN } else { 0 };
     let mut out = String::new();
     for row in rows {
         let line = match is_wide {

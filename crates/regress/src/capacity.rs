@@ -40,7 +40,7 @@ pub const BETWEEN_RUN_DEFAULT: f64 = 0.03;
 pub const AUTOCORRELATION_MAX: f64 = 0.9;
 /// Lower bound of the degrees of freedom of t.
 pub(crate) const EFFECTIVE_DOF_MIN: f64 = 3.0;
-/// An interval whose ends are a larger factor apart has only a lower end, see [`is_only_a_bound`].
+/// An interval whose ends are a larger factor apart has only a lower end, see [`at_least`].
 const BOUND_FOLDS: f64 = 4.0;
 /// Resamples of the bootstrap.
 pub const RESAMPLES: usize = 1_000;
@@ -123,11 +123,12 @@ impl Capacity {
     }
 }
 
-/// Whether the interval of a capacity is so wide that only its lower end says something: the server
-/// carries at least that.
+/// What a server carries at least, if the interval of its capacity is so wide that only its lower
+/// end says something, or not bounded. It has carried the highest rate that was seen.
 #[must_use]
-pub fn is_only_a_bound(low: f64, high: f64) -> bool {
-    high > BOUND_FOLDS * low
+pub fn at_least(low: Option<f64>, high: Option<f64>, seen: f64) -> Option<f64> {
+    let is_narrow = low.zip(high).is_some_and(|(low, high)| high <= BOUND_FOLDS * low);
+    (!is_narrow).then(|| low.map_or(seen, |low| low.max(seen)))
 }
 
 impl Why {

@@ -57,5 +57,6 @@ pub use analysis::{
 pub use comparison::{html_comparison, terminal_comparison, terminal_what_if};
 pub use error::Error;
 pub use groups::Groups;
+pub use headline::{Carried, about};
 pub use page::{brief, html, svg_loadline, terminal};
 pub use parallel::in_parallel;

@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ::report::Carried;
 use ::report::format::{bytes, duration, percent, rate, thousands};
 use serde_json::Value;
 
@@ -47,7 +48,7 @@ impl LoadLine {
         let number = |name| self.capacity.get(name).and_then(Value::as_f64);
         let text = |name| self.capacity.get(name).and_then(Value::as_str);
         let now = self.now.get("rate").and_then(Value::as_f64);
-        let plain = text("plain").unwrap_or_default();
+        let text_of_doubt = text("plain");
         let Some(value) = number("value") else {
             let why = match (text("plain"), text("remark")) {
                 (Some(why), _) => why,
@@ -58,24 +59,33 @@ impl LoadLine {
             let why = why.trim_end_matches('.');
             return format!("How much this server can carry is not known: {why}.{rate}");
         };
-        let range = match number("low").zip(number("high")) {
-            Some((low, high)) => format!(" ({} to {})", rate(low), rate(high)),
-            None => String::new(),
-        };
+        let (low, high) = (number("low"), number("high"));
+        let text = Carried { value, low, high, seen: number("at_least").unwrap_or(0.0) }.text("");
+        if number("at_least").is_some() {
+            let now = now.map_or_else(String::new, |now| format!(" It has {}/s now.", rate(now)));
+            return format!(
+                "This server carries {text}.{now} How much more it can carry becomes known when \
+                 the load rises."
+            );
+        }
         let state = match now {
             Some(now) => format!("; it is at {:.0} % now ({}/s)", 100.0 * now / value, rate(now)),
             None => String::new(),
         };
-        let doubt = match plain.is_empty() {
-            true => String::new(),
-            false => " This is uncertain: the true capacity may lie outside this range.".to_owned(),
+        let doubt = match text_of_doubt.is_some() {
+            true => " This is uncertain: the true capacity may lie outside this range.",
+            false => "",
         };
-        format!("This server carries about {} requests/s{range}{state}.{doubt}", rate(value))
+        format!("This server carries {text}{state}.{doubt}")
     }
 }
 
 /// The summary: a sentence, and labelled lines.
-pub(super) fn lines(line: &LoadLine, samples: &[Sample], now_s: f64) -> Vec<(&'static str, String)> {
+pub(super) fn lines(
+    line: &LoadLine,
+    samples: &[Sample],
+    now_s: f64,
+) -> Vec<(&'static str, String)> {
     let all = Values(samples);
     vec![
         ("", line.sentence()),
@@ -92,7 +102,8 @@ struct Values<'s>(&'s [Sample]);
 impl<'s> Values<'s> {
     /// The samples of a metric; its name has no prefix.
     fn each(&self, name: &str) -> impl Iterator<Item = &'s Sample> {
-        let of = move |sample: &&Sample, name: &str| sample.name.strip_prefix("plimsoll_") == Some(name);
+        let of =
+            move |sample: &&Sample, name: &str| sample.name.strip_prefix("plimsoll_") == Some(name);
         let found: Vec<&Sample> = self.0.iter().filter(|sample| of(sample, name)).collect();
         found.into_iter()
     }
@@ -239,6 +250,14 @@ mod tests {
             "This server carries about 40,000 requests/s (30,000 to 50,000); it is at 12 % now \
              (4,700/s)."
         );
+        line.capacity = json!({
+            "value": 40_000.0, "low": 9_000.0, "high": 90_000.0, "at_least": 11_000.0,
+        });
+        assert_eq!(
+            line.sentence(),
+            "This server carries at least 11,000 requests/s. It has 4,700/s now. How much more it \
+             can carry becomes known when the load rises."
+        );
         line.capacity = json!({"value": null, "plain": "the load has not varied enough."});
         assert_eq!(
             line.sentence(),
@@ -263,10 +282,7 @@ mod tests {
         };
         assert!(text(&samples, "Requests").starts_with("1,000 in 60 s, 61.0 % answered from"));
         assert_eq!(text(&samples, "Errors"), "none");
-        assert_eq!(
-            text(&samples, "Limit"),
-            "nothing is exhausted; the busiest core is 42 % busy"
-        );
+        assert_eq!(text(&samples, "Limit"), "nothing is exhausted; the busiest core is 42 % busy");
         samples.extend([
             sample("upstream_errors_total", "", 20.0),
             sample("refusals_total", "rule=\"host\"", 7.0),
@@ -276,7 +292,9 @@ mod tests {
             sample("connections_refused_total", "", 3.0),
         ]);
         let errors = text(&samples, "Errors");
-        for part in ["20 (2.00 %) because", "9 refused in all, most by rule=\"host\"", "down: group"] {
+        for part in
+            ["20 (2.00 %) because", "9 refused in all, most by rule=\"host\"", "down: group"]
+        {
             assert!(errors.contains(part), "{part}: {errors}");
         }
         let limit = text(&samples, "Limit");

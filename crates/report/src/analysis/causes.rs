@@ -12,6 +12,9 @@ use super::Standing;
 use super::fit::Fitted;
 use crate::format::{percent, rate, thousands};
 
+/// The cause that a generator on this machine was the limit.
+pub(crate) const KIND_GENERATOR: &str = "generator_full";
+
 /// A log of which more than this share of the lines was not understood has another format.
 const BAD_LINES_PART: f64 = 0.5;
 /// An interval in which the hypervisor took this share of the CPU time is not the server's.
@@ -156,7 +159,7 @@ const CHECKS: [Check; 12] = [
                  LOW..HIGH",
     },
     Check {
-        kind: "generator_full",
+        kind: KIND_GENERATOR,
         explains: Explains::Perhaps,
         find: generator_full,
         advice: "give the generator more CPU time: more threads, or another machine",
@@ -335,7 +338,7 @@ fn generator_full(seen: &Evidence<'_>) -> Option<String> {
 fn neighbour(seen: &Evidence<'_>) -> Option<String> {
     let disturbed = seen.fit.standings.iter().filter(|one| **one == Standing::Disturbed).count();
     let all = seen.fit.standings.len();
-    (disturbed > 0).then(|| {
+    (disturbed > 0 && exhausted_by_others(seen).is_none()).then(|| {
         format!(
             "in {disturbed} of {all} intervals other processes or the hypervisor took the CPU; \
              they are set aside"

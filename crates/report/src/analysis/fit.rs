@@ -302,6 +302,7 @@ impl CapacityFigure {
         }
         if let Err(why) = &capacity.identifiable {
             self.reason = Some(why.to_string());
+            self.plain = Some(why.plain());
             return;
         }
         self.identifiable = true;

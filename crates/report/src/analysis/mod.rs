@@ -28,6 +28,7 @@ use trial::{Interval, Manifest, Trial};
 use crate::Error;
 use crate::parallel::in_parallel;
 pub use causes::Cause;
+pub(crate) use causes::KIND_GENERATOR;
 pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
@@ -54,6 +55,7 @@ pub use recent::{
     CpuPerRequest, MachineModes, Recent, RecentInterval, RecentRate, RecentUse, recent,
 };
 pub use resource::ResourceKind;
+pub(crate) use resource::one_cpu_a_process;
 pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
@@ -89,7 +91,9 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     // A device that is exhausted first has a line.
     let explained = |fit: &Fitted, mut figure: CapacityFigure| {
         if !figure.identifiable && (fit.line().is_none() || fit.series.kind.is_cpu_time()) {
-            figure.reason = no_line.clone().or(figure.reason);
+            if let Some(why) = &no_line {
+                (figure.reason, figure.plain) = (Some(why.clone()), None);
+            }
         }
         figure
     };

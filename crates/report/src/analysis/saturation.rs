@@ -29,7 +29,9 @@ pub(super) fn reported(
     let mut line = fit.headline_capacity(level);
     if !line.identifiable && fit.series.kind.is_cpu_time() {
         let cause = causes::missing(trial, fit).map(|cause| cause.to_string());
-        line.reason = cause.or(line.reason);
+        if cause.is_some() {
+            (line.reason, line.plain) = (cause, None);
+        }
     }
     let rows = super::rows(intervals, fit);
     let found = saturation(&rows, intervals, &line);
@@ -67,6 +69,7 @@ fn measured(line: CapacityFigure, found: &Saturation) -> CapacityFigure {
         line_high,
         identifiable: true,
         reason: None,
+        plain: None,
         model: MODEL_MEASURED,
         model_why: format!("the resource was exhausted in {} intervals", found.n),
         beyond_highest: None,
@@ -75,6 +78,7 @@ fn measured(line: CapacityFigure, found: &Saturation) -> CapacityFigure {
         distrust_why: None,
         bootstrap_low: None,
         bootstrap_high: None,
+        n: found.n,
         ..line
     }
 }

@@ -30,6 +30,11 @@ impl Canvas {
         ));
     }
 
+    /// Its width.
+    pub(super) fn width(&self) -> f64 {
+        self.width
+    }
+
     pub(super) fn polygon(&mut self, class: &str, points: &[(f64, f64)]) {
         let list = list(points);
         self.add(format_args!("<polygon class=\"{class}\" points=\"{list}\"/>"));

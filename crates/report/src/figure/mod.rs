@@ -74,19 +74,82 @@ fn rate_axes(
         canvas.text("soft", "end", (left - 6.0, y.at(tick) + 4.0), &y_label(tick));
     }
     canvas.line("axis", (left, bottom), (right, bottom));
-    for tick in x.ticks(7) {
+    // About 90 pixels are enough for the longest label.
+    let ticks = ((right - left) / 90.0) as usize;
+    for tick in x.ticks(ticks) {
         canvas.line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0));
         canvas.text("soft", "middle", (x.at(tick), bottom + 18.0), &x_label(tick));
     }
     canvas.text("soft", "end", (right, bottom + 34.0), "requests/s");
 }
 
-/// Markers or line samples with their names, in one row.
-fn legend(canvas: &mut Canvas, from: (f64, f64), entries: &[(String, Option<Marker>, &str)]) {
+/// How wide a figure is. A page has both, and shows the one that fits the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    Wide,
+    /// For a telephone.
+    Narrow,
+}
+
+impl Size {
+    fn width(self) -> f64 {
+        match self {
+            Size::Wide => 780.0,
+            Size::Narrow => 372.0,
+        }
+    }
+
+    /// The height of the plot.
+    fn height(self) -> f64 {
+        match self {
+            Size::Wide => 286.0,
+            Size::Narrow => 220.0,
+        }
+    }
+
+    /// The space to the right of the plot.
+    fn beside(self) -> f64 {
+        match self {
+            Size::Wide => 64.0,
+            Size::Narrow => 52.0,
+        }
+    }
+}
+
+/// Height of a row of a legend.
+const LEGEND_ROW: f64 = 16.0;
+
+/// A marker or a line sample, and its name.
+type Entry<'a> = (String, Option<Marker>, &'a str);
+
+/// Where each entry begins, and in which row. `left` is the begin of each row.
+fn legend_places(entries: &[Entry<'_>], left: f64, width: f64) -> Vec<(f64, usize)> {
     // Fonts are not measured: this is a generous letter width of sans-serif faces.
     const LETTER: f64 = 6.6;
-    let (mut x, y) = from;
-    for (class, marker, name) in entries {
+    let (mut x, mut row) = (left, 0);
+    let mut place = |(_, marker, name): &Entry<'_>| {
+        let symbol = if marker.is_some() { 10.0 } else { 26.0 };
+        let long = symbol + 5.0 + LETTER * name.chars().count() as f64;
+        if x > left && x + long > width {
+            (x, row) = (left, row + 1);
+        }
+        let at = (x, row);
+        x += long + 14.0;
+        at
+    };
+    entries.iter().map(&mut place).collect()
+}
+
+/// How many rows a legend has.
+fn legend_rows(entries: &[Entry<'_>], left: f64, width: f64) -> usize {
+    legend_places(entries, left, width).last().map_or(0, |(_, row)| row + 1)
+}
+
+/// Markers or line samples with their names, in as many rows as they need.
+fn legend(canvas: &mut Canvas, from: (f64, f64), entries: &[Entry<'_>]) {
+    let places = legend_places(entries, from.0, canvas.width());
+    for ((class, marker, name), (x, row)) in entries.iter().zip(places) {
+        let y = from.1 + LEGEND_ROW * row as f64;
         let symbol = match marker {
             Some(marker) => {
                 canvas.marker(class, *marker, (x + 5.0, y - 4.0), 4.0, "");
@@ -98,6 +161,5 @@ fn legend(canvas: &mut Canvas, from: (f64, f64), entries: &[(String, Option<Mark
             }
         };
         canvas.text("soft", "start", (x + symbol + 5.0, y), name);
-        x += symbol + 5.0 + LETTER * name.chars().count() as f64 + 14.0;
     }
 }
