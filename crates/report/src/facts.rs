@@ -9,6 +9,7 @@ use crate::analysis::{
 use crate::format::{
     duration, ends, fixed, latency, level, or_none, percent, rate, thousands, three,
 };
+use crate::headline::Carried;
 use crate::table::Fact;
 use trial::{Loss, Manifest};
 
@@ -120,8 +121,9 @@ fn next(analysis: &Analysis) -> Option<Fact> {
         true => "",
         false => "; the two intervals overlap, so either may limit first",
     };
-    let (value, ends) = (rate(capacity.value), ends(Some(low), Some(high), rate));
-    Some(Fact::new("Next", format!("{}, at {value} requests/s{ends}{overlap}", other.name)))
+    let seen = analysis.capacity.highest_rate;
+    let carried = Carried { value: capacity.value, low: Some(low), high: Some(high), seen };
+    Some(Fact::new("Next", format!("{}, at {}{overlap}", other.name, carried.text(""))))
 }
 
 /// The measured saturation, or the failure to reach it.

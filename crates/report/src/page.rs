@@ -58,7 +58,7 @@ pub fn html(analysis: &Analysis) -> String {
         extent: facts::short_extent(analysis),
         first_facts,
         figure_style: figure::STYLE,
-        load_line: sizes(|size| figure::load_line(analysis, size, "")),
+        load_line: figure::sizes(|size| figure::load_line(analysis, size, "")),
         caption: caption(analysis),
         resource_lines: figure::resources(analysis, ""),
         other_facts,
@@ -70,7 +70,7 @@ pub fn html(analysis: &Analysis) -> String {
         }),
         tables: non_empty(tables::first(analysis)),
         latency_figure: figure::latency(analysis, Size::Wide, "")
-            .map(|_| sizes(|size| figure::latency(analysis, size, "").unwrap_or_default())),
+            .map(|_| figure::sizes(|size| figure::latency(analysis, size, "").unwrap_or_default())),
         latency_table: tables::latencies(analysis),
         files_figure: analysis.files.as_ref().and_then(|files| figure::files(files, "")),
         sampled: analysis
@@ -120,12 +120,6 @@ struct Page {
     intervals: Table,
     losses: Table,
     rest: Vec<Table>,
-}
-
-/// A figure in both sizes: the page shows the one that fits.
-fn sizes(draw: impl Fn(Size) -> String) -> String {
-    let of = |size, class| format!("<div class=\"{class}\">\n{}</div>\n", draw(size));
-    of(Size::Wide, "at-wide") + &of(Size::Narrow, "at-narrow")
 }
 
 fn non_empty(mut tables: Vec<Table>) -> Vec<Table> {

@@ -56,6 +56,30 @@ pub fn page(title: &str, lead: &str, chapters: &[Chapter]) -> String {
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
 
+#[derive(Template)]
+#[template(path = "answer.html")]
+struct Answer<'a> {
+    answer: &'a str,
+    sheet: &'a Sheet,
+    figure: &'a str,
+    details: &'a Sheet,
+    figure_style: &'static str,
+}
+
+/// A page that begins with an answer in one sentence. The sheet's facts and tables follow, and a
+/// figure between them, if there is one. The details are folded; their title is what the reader
+/// clicks. Tables without rows are omitted.
+#[must_use]
+pub fn answer_page(answer: &str, sheet: Sheet, figure: &str, details: Sheet) -> String {
+    let shown = |mut sheet: Sheet| {
+        sheet.tables.retain(|table| !table.rows.is_empty());
+        sheet
+    };
+    let (sheet, details) = (&shown(sheet), &shown(details));
+    let page = Answer { answer, sheet, figure, details, figure_style: figure::STYLE };
+    page.render().expect("the template writes into a String and calls nothing that fails")
+}
+
 /// Panels of curves as one self-contained figure.
 #[must_use]
 pub fn svg_curves(title: &str, description: &str, panels: &[Panel]) -> String {

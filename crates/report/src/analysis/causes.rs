@@ -293,8 +293,7 @@ fn constant_rate(seen: &Evidence<'_>) -> Option<String> {
 fn too_quiet(seen: &Evidence<'_>) -> Option<String> {
     match seen.fit.line()?.capacity().identifiable {
         Err(Why::TooQuiet { reach }) => Some(format!(
-            "at most {} % of the CPU time that it can have was used, and from so little no \
-             capacity can be extrapolated",
+            "only {} % of its CPU time was used, too little for a capacity",
             percent(100.0 * reach)
         )),
         _ => None,

@@ -311,8 +311,14 @@ fn too_short(trial: String, needed: usize, standings: &[Standing]) -> Error {
     let excluded = excluded(standings);
     let why: Vec<String> = excluded.iter().map(|e| format!("{} {}", e.count, e.why)).collect();
     let usable = standings.iter().filter(|standing| standing.is_fitted()).count();
-    let fix =
-        if standings.contains(&Standing::TooQuiet) { "lower --above" } else { "record for longer" };
+    let count = |wanted| standings.iter().filter(|one| **one == wanted).count();
+    let fix = if standings.contains(&Standing::TooQuiet) {
+        "lower --above"
+    } else if 2 * count(Standing::Saturation) > standings.len() {
+        "record it at lower loads, too: while it is saturated, only its capacity is measured"
+    } else {
+        "record for longer"
+    };
     Error::TooShort {
         trial,
         usable,

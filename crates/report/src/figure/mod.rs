@@ -7,6 +7,7 @@
 //! | `load_line.rs` | idle, kernel and user against the rate, and the capacity |
 //! | `resources.rs` | the load lines of all resources, small |
 //! | `latency.rs` | median, 99th percentile and maximum against the rate |
+//! | `change.rs` | a change of the cost of a request, with its interval |
 //! | `cost.rs` | the cost of a request, one bar per group |
 //! | `flame.rs` | procedures above their callers, as wide as their cost |
 //! | `curves.rs` | panels of curves, for results that are not trials |
@@ -18,6 +19,7 @@
 //! includes its style, so that it works as a separate file as well as in a page.
 
 mod canvas;
+mod change;
 mod cost;
 mod curves;
 mod diagonal;
@@ -29,6 +31,7 @@ mod resources;
 mod scale;
 
 use canvas::{Canvas, Marker};
+pub(crate) use change::change;
 pub(crate) use cost::cost;
 pub(crate) use curves::curves;
 pub use curves::{Curve, Panel, Stroke, Ticks, Tone};
@@ -114,6 +117,12 @@ impl Size {
             Size::Narrow => 52.0,
         }
     }
+}
+
+/// A figure in both sizes: the page shows the one that fits.
+pub(crate) fn sizes(draw: impl Fn(Size) -> String) -> String {
+    let of = |size, class| format!("<div class=\"{class}\">\n{}</div>\n", draw(size));
+    of(Size::Wide, "at-wide") + &of(Size::Narrow, "at-narrow")
 }
 
 /// Height of a row of a legend.
