@@ -107,8 +107,7 @@ fn table(samples: &[Sample], declared: &[server::Described], all: bool, columns:
         let shown = families.filter(|family| family.iter().any(says)).flatten();
         rows = shown.map(|row| Row { help: "", ..row.clone() }).collect();
         let omitted = before - rows.len();
-        let more =
-            format!("{omitted} lines without a value are omitted; all, with meanings: --all\n");
+        let more = format!("{omitted} more without a value; all, with meanings: --all\n");
         return laid_out(&rows, columns) + "\n" + &more;
     }
     // Metrics that the system may not provide. All others are always present.

@@ -292,8 +292,7 @@ mod tests {
             sample("connections_refused_total", "", 3.0),
         ]);
         let errors = text(&samples, "Errors");
-        for part in
-            ["20 (2.00 %) because", "9 refused in all, most by rule=\"host\"", "down: group"]
+        for part in ["20 (2.0 %) because", "9 refused in all, most by rule=\"host\"", "down: group"]
         {
             assert!(errors.contains(part), "{part}: {errors}");
         }
