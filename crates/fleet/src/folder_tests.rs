@@ -146,8 +146,8 @@ fn the_server_with_the_least_headroom_comes_first() {
     assert!(!text.contains("saturated intervals") && text.contains("Only CPU"), "{text}");
 }
 
-/// A constant load that began within an interval had a capacity in a fleet and none in a report, and
-/// seconds in which a neighbour took the CPU were in the fleet's line and not in the report's.
+/// A constant load that began within an interval had a capacity in a fleet and none in a report.
+/// Seconds in which a neighbour took the CPU were in the fleet's line and not in the report's.
 #[test]
 fn a_fleet_and_a_report_use_and_refuse_the_same_intervals() {
     let made = Made { seconds: 60, ..Made::default() };

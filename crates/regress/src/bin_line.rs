@@ -564,7 +564,7 @@ mod tests {
 
     use super::*;
     use crate::bins::{bin_of, close_window};
-    use crate::{LoadLineInput, Rng, load_line, ols};
+    use crate::{Rng, ols};
 
     fn input(bins: &[(i32, Bin)]) -> BinLineInput<'_> {
         BinLineInput {
@@ -644,32 +644,6 @@ mod tests {
         let line = line_of(&input(&sums(&windows(0.0, 0.1)))).unwrap();
         let (_, se) = clustered(&windows(0.0, 0.1));
         assert!((0.8..1.6).contains(&(line.us_per_request_se / se / 1e6)), "{line:?} {se}");
-    }
-
-    /// Sums had no test of how much the rate varied: a constant load that began within an interval
-    /// had a capacity in a fleet, and none in a report.
-    #[test]
-    fn sums_refuse_the_rates_that_intervals_refuse() {
-        let mut rng = Rng::new(15);
-        let mut refused = [0; 2];
-        for k in 0..60 {
-            // A constant rate, with outliers in some cases, or steps.
-            let other = [0.2, 0.5, 1.0, 3.0, 8.0][k % 5];
-            let others = [1, 2, 3, 12][k % 4];
-            let mut interval = |at: i32| {
-                let rate = if at < others { other } else { 1.0 } * 2_000.0;
-                let rate = rate * (1.0 + 0.005 * rng.normal());
-                (rate, 0.02 + 40e-6 * rate * (1.0 + 0.01 * rng.normal()))
-            };
-            let window: Vec<(f64, f64)> = (0..40).map(&mut interval).collect();
-            let (rate, cost): (Vec<f64>, Vec<f64>) = window.iter().copied().unzip();
-            let of_intervals = load_line(&LoadLineInput::new(&rate, &cost, 1.0)).unwrap();
-            let of_sums = line_of(&input(&sums(&[window]))).unwrap();
-            let why = of_intervals.capacity().identifiable.clone().err().map(|why| why.to_string());
-            assert_eq!(of_sums.reason, why, "{k}");
-            refused[usize::from(why.is_some())] += 1;
-        }
-        assert!(refused.iter().all(|count| *count > 10), "{refused:?}");
     }
 
     /// Liang and Zeger's covariance of (a, b), from the intervals.

@@ -104,8 +104,11 @@ pub(crate) fn check_groups(groups: &[(f64, f64)]) -> Result<(), Why> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use crate::{LoadLineInput, Rng, load_line};
+    use crate::bins::{Bin, bin_of, close_window};
+    use crate::{BinLineInput, LoadLineInput, Rng, line_of, load_line};
 
     #[test]
     fn a_ramp_varies_and_one_interval_does_not_count() {
@@ -161,5 +164,55 @@ mod tests {
             let capacity = line.capacity();
             assert!(capacity.identifiable.is_ok(), "{seed}: {:?}", capacity.identifiable);
         }
+    }
+
+    /// The sums of the rates and costs of one window.
+    fn sums(window: &[(f64, f64)]) -> Vec<(i32, Bin)> {
+        let mut bins: BTreeMap<i32, Bin> = BTreeMap::new();
+        let mut before = None;
+        for &(rate, cost) in window {
+            let one = Bin::of(rate, cost, 0.0);
+            let pair = before.map_or(Bin::default(), |before| Bin::pair(&before, &one));
+            let bin = bins.entry(bin_of(rate)).or_default();
+            *bin = *bin + one + pair;
+            before = Some(one);
+        }
+        close_window(&mut bins);
+        bins.into_iter().collect()
+    }
+
+    /// Sums had no test of how much the rate varied: a constant load that began within an interval
+    /// had a capacity in a fleet, and none in a report.
+    #[test]
+    fn sums_refuse_the_rates_that_intervals_refuse() {
+        let mut rng = Rng::new(15);
+        let mut refused = [0; 2];
+        for k in 0..60 {
+            // A constant rate, with outliers in some cases, or steps.
+            let other = [0.2, 0.5, 1.0, 3.0, 8.0][k % 5];
+            let others = [1, 2, 3, 12][k % 4];
+            let mut interval = |at: i32| {
+                let rate = if at < others { other } else { 1.0 } * 2_000.0;
+                let rate = rate * (1.0 + 0.005 * rng.normal());
+                (rate, 0.02 + 40e-6 * rate * (1.0 + 0.01 * rng.normal()))
+            };
+            let window: Vec<(f64, f64)> = (0..40).map(&mut interval).collect();
+            let (rate, cost): (Vec<f64>, Vec<f64>) = window.iter().copied().unzip();
+            let of_intervals = load_line(&LoadLineInput::new(&rate, &cost, 1.0)).unwrap();
+            let of_sums = line_of(&BinLineInput {
+                bins: &sums(&window),
+                cap: 1.0,
+                wakes_known: false,
+                processes_alternate: false,
+                marginal: None,
+                level: 0.95,
+                between_run: 0.03,
+            })
+            .unwrap();
+            let why = of_intervals.capacity().identifiable.clone().err().map(|why| why.to_string());
+            assert_eq!(of_sums.reason, why, "{k}");
+            refused[usize::from(why.is_some())] += 1;
+        }
+        assert!(refused.iter().all(|count| *count > 10), "{refused:?}");
     }
 }

@@ -57,7 +57,7 @@ pub fn html(analysis: &Analysis) -> String {
         recorded: instant(analysis.manifest.created_ns),
         extent: facts::short_extent(analysis),
         first_facts,
-        figure_style: figure::STYLE,
+        figure_style: drawing::STYLE,
         load_line: figure::sizes(|size| figure::load_line(analysis, size, "")),
         caption: caption(analysis),
         resource_lines: figure::resources(analysis, ""),
@@ -93,7 +93,7 @@ pub fn html(analysis: &Analysis) -> String {
 
 /// The load line's figure as a file.
 pub fn svg_loadline(analysis: &Analysis) -> String {
-    figure::load_line(analysis, Size::Wide, figure::STYLE)
+    figure::load_line(analysis, Size::Wide, drawing::STYLE)
 }
 
 #[derive(Template)]

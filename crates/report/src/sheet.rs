@@ -3,10 +3,10 @@
 
 use askama::Template;
 
-use crate::{figure, terminal};
+use crate::terminal;
 
-pub use crate::figure::{Curve, Panel, Predicted, Stroke, Ticks, Tone};
 pub use crate::table::Table as Rows;
+pub use drawing::{Curve, Panel, Predicted, Stroke, Ticks, Tone};
 
 /// The text of a result.
 #[derive(Clone, Debug, Default)]
@@ -52,7 +52,7 @@ struct Chapters<'a> {
 /// All text is escaped except the figures, which escape their own.
 #[must_use]
 pub fn page(title: &str, lead: &str, chapters: &[Chapter]) -> String {
-    let page = Chapters { title, lead, figure_style: figure::STYLE, chapters };
+    let page = Chapters { title, lead, figure_style: drawing::STYLE, chapters };
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
 
@@ -76,14 +76,14 @@ pub fn answer_page(answer: &str, sheet: Sheet, figure: &str, details: Sheet) -> 
         sheet
     };
     let (sheet, details) = (&shown(sheet), &shown(details));
-    let page = Answer { answer, sheet, figure, details, figure_style: figure::STYLE };
+    let page = Answer { answer, sheet, figure, details, figure_style: drawing::STYLE };
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
 
 /// Panels of curves as one self-contained figure.
 #[must_use]
 pub fn svg_curves(title: &str, description: &str, panels: &[Panel]) -> String {
-    figure::curves(title, description, panels, figure::STYLE)
+    drawing::curves(title, description, panels, drawing::STYLE)
 }
 
 /// Predicted values against measured ones, as one self-contained figure. `names` are those of the
@@ -95,7 +95,7 @@ pub fn svg_diagonal(
     names: &[(Tone, &str)],
     points: &[Predicted],
 ) -> String {
-    figure::diagonal(title, description, names, points, figure::STYLE)
+    drawing::diagonal(title, description, names, points, drawing::STYLE)
 }
 
 #[cfg(test)]

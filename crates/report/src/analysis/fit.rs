@@ -161,6 +161,13 @@ impl Fitted {
         usable.then_some(capacity.value)
     }
 
+    /// Whether more is known of the capacity than a bound.
+    pub(super) fn is_known(&self) -> bool {
+        let bounds = self.line().and_then(|line| line.capacity().interval.bounds());
+        let (low, high) = bounds.unzip();
+        regress::capacity::at_least(low, high, 0.0).is_none()
+    }
+
     /// The highest use in the fit, as a share of the cap.
     pub(super) fn reach(&self) -> f64 {
         self.line().map_or(0.0, |line| line.reach)

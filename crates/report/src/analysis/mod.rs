@@ -90,10 +90,9 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let rows = rows(intervals, main);
     // A device that is exhausted first has a line.
     let explained = |fit: &Fitted, mut figure: CapacityFigure| {
-        if !figure.identifiable && (fit.line().is_none() || fit.series.kind.is_cpu_time()) {
-            if let Some(why) = &no_line {
-                (figure.reason, figure.plain) = (Some(why.clone()), None);
-            }
+        let by_cause = fit.line().is_none() || fit.series.kind.is_cpu_time();
+        if let Some(why) = no_line.as_ref().filter(|_| by_cause && !figure.identifiable) {
+            (figure.reason, figure.plain) = (Some(why.clone()), None);
         }
         figure
     };
@@ -221,11 +220,12 @@ fn limiter<'a>(
     }
 }
 
-/// The device that is exhausted before the CPU time, if there is one. If the CPU time has no
-/// capacity, a device counts only if the data reach a high use of it.
+/// The device that is exhausted before the CPU time, if there is one. A device of which only a
+/// bound is known is none: others use it, too. If the CPU time has no capacity, a device counts only
+/// if the data reach a high use of it.
 fn tighter<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
     let least = |fit: &Fitted| match main.limit() {
-        Some(limit) => fit.limit().is_some_and(|other| other < limit),
+        Some(limit) => fit.is_known() && fit.limit().is_some_and(|other| other < limit),
         None => fit.limit().is_some() && fit.reach() >= regress::REACH_MIN,
     };
     let closer = |a: &&Fitted, b: &&Fitted| {

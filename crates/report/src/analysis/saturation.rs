@@ -1,8 +1,8 @@
 //! The measured saturation, and the capacity that every verb shows.
 //!
 //! If the server was saturated in several intervals, its capacity was measured, and no line knows
-//! it better: it is the highest rate that it kept up. If an experiment declares its saturated intervals, they check the prediction of the
-//! line instead, unless the line has none.
+//! it better: it is the highest rate that it kept up. If an experiment declares its saturated
+//! intervals, they check the prediction of the line instead, unless the line has none.
 
 use trial::{Interval, Trial};
 

@@ -1,9 +1,9 @@
 //! The change of a request's cost, with its interval, beside the margin within which a change
 //! counts as none.
 
+use drawing::{Canvas, Marker, Scale};
+
 use super::Size;
-use super::canvas::{Canvas, Marker};
-use super::scale::Scale;
 use crate::format::fixed;
 
 const LEFT: f64 = 16.0;

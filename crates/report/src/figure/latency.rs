@@ -1,9 +1,9 @@
 //! Latency against the rate: median, 99th percentile and maximum, one point per interval, on a
 //! logarithmic axis, because relative differences matter.
 
-use super::canvas::{Canvas, Marker};
-use super::scale::Scale;
-use super::{Size, every, legend, point_size, rate_axes};
+use drawing::{Canvas, Marker, Scale, legend, rate_axes};
+
+use super::{Size, every, point_size};
 use crate::analysis::{Analysis, Latency, LatencyPoint};
 use crate::format;
 

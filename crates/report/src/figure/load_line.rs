@@ -2,9 +2,9 @@
 //! band of single intervals; and below, on the same axis, the capacity by each line with its
 //! interval, and the measured saturation.
 
-use super::canvas::{Canvas, Marker};
-use super::scale::Scale;
-use super::{Entry, LEGEND_ROW, Size, every, legend, legend_rows, point_size, rate_axes};
+use drawing::{Canvas, Entry, LEGEND_ROW, Marker, Scale, legend, legend_rows, rate_axes};
+
+use super::{Size, every, point_size};
 use crate::analysis::{Analysis, IntervalRow, MODEL_MEASURED, ModeLine, Standing};
 use crate::format::{percent, rate};
 use crate::headline::Carried;
