@@ -221,8 +221,8 @@ fn limiter<'a>(
 }
 
 /// The device that is exhausted before the CPU time, if there is one. A device of which only a
-/// bound is known is none: others use it, too. If the CPU time has no capacity, a device counts only
-/// if the data reach a high use of it.
+/// bound is known is none: others use it, too. If the CPU time has no capacity, a device counts
+/// only if the data reach a high use of it.
 fn tighter<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
     let least = |fit: &Fitted| match main.limit() {
         Some(limit) => fit.is_known() && fit.limit().is_some_and(|other| other < limit),
