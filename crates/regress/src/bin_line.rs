@@ -41,7 +41,8 @@ use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
 use crate::linear::{Design, two_stage};
 use crate::load_line::{
-    BUSY_BELOW, Checks, INTERVALS_MIN, SEEN_MIN, Trust, check_terms, trust, why_not_wakes,
+    BUSY_BELOW, Checks, INTERVALS_MIN, SEEN_FOLDS_MAX, SEEN_MIN, Trust, check_terms, trust,
+    why_not_wakes,
 };
 use crate::sums::Sums;
 use crate::wakes::instruments;
@@ -173,7 +174,8 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         curvature: curvature.as_ref(),
         folds: variation::folds_of(&data.rates()),
     });
-    if reach < SEEN_MIN {
+    let highest_rate = data.rows.last().map_or(0.0, |row| row.x);
+    if reach < SEEN_MIN || capacity.value > SEEN_FOLDS_MAX * highest_rate {
         capacity.refuse(Why::TooQuiet { reach });
     }
     if matches!(trusted, Trust::Yes) && reach > REACH_MAX {
@@ -192,7 +194,7 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         n: data.all.n,
         windows: data.all.windows,
         reach,
-        highest_rate: data.rows.last().map_or(0.0, |row| row.x),
+        highest_rate,
         us_per_request: 1e6 * straight.b,
         us_per_request_se: 1e6 * se_slope,
         trusted,

@@ -15,7 +15,8 @@
 //! **The capacity** is the headline's if the data reach [`BUSY_BELOW`] of the cap. Below that, both
 //! lines differ most where nothing was measured, and miss real servers by a third and more. There
 //! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
-//! wider the further the data are from the cap. Below [`SEEN_MIN`] there is no capacity. Intervals
+//! wider the further the data are from the cap. Below [`SEEN_MIN`], and beyond
+//! [`SEEN_FOLDS_MAX`] times the highest rate, there is no capacity. Intervals
 //! are explained in [`crate::capacity`].
 
 use serde::Serialize;
@@ -39,7 +40,9 @@ pub const LEVEL_DEFAULT: f64 = 0.95;
 pub const REACH_MIN: f64 = 0.6;
 /// CPU time that does not reach this share of the cap gives no capacity: what a request costs a CPU
 /// that is idle all the time says little about a busy one.
-pub const SEEN_MIN: f64 = 0.03;
+pub const SEEN_MIN: f64 = 0.05;
+/// A capacity that is a larger multiple of the highest rate is not known, either.
+pub const SEEN_FOLDS_MAX: f64 = 50.0;
 /// If the data do not reach this share of the cap, the line of a busy CPU gives the capacity.
 pub const BUSY_BELOW: f64 = 0.9;
 /// Largest variance inflation at which rate and wakes count as separated.
@@ -248,7 +251,8 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         trusted: Trust::Yes,
     };
     line.busy = busy(input, &line, question);
-    if input.cpu_time && reach < SEEN_MIN {
+    let is_far = line.capacity().value > SEEN_FOLDS_MAX * highest_rate;
+    if input.cpu_time && (reach < SEEN_MIN || is_far) {
         line.refuse(&Why::TooQuiet { reach });
     }
     line.extrapolation = line.capacity().value / highest_rate;

@@ -188,7 +188,7 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
     };
     let figure = &line.capacity;
     let limit = line.resources.first().map_or(figure.resource.label(), |first| &first.name);
-    let limited = (format!("limited by the {limit}"), Paint::Plain);
+    let limited = (format!("limited by {}", named(limit)), Paint::Plain);
     let (low, high, seen) = (figure.low, figure.high, figure.highest_rate);
     let carried = Carried { value, low, high, seen };
     let bounds = match (carried.at_least(), low.zip(high)) {
@@ -213,6 +213,14 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
     }
     parts.extend(figure.distrust_statistic.iter().map(|why| (why.clone(), Paint::Dim)));
     parts
+}
+
+/// The name of a resource in a sentence: "all threads", "the hottest thread".
+fn named(resource: &str) -> String {
+    match resource.starts_with("all ") {
+        true => resource.to_owned(),
+        false => format!("the {resource}"),
+    }
 }
 
 fn server(model: &Model, paused: bool, now_ns: i64) -> Vec<(String, Paint)> {
