@@ -202,7 +202,7 @@ impl<'s> Values<'s> {
     fn store(&self) -> String {
         let [used, max] = ["store_bytes", "store_bytes_max"].map(|name| self.sum(name).max(0.0));
         let mut text = format!(
-            "{} objects, {} of {} in memory",
+            "objects: {}, {} of {} in memory",
             thousands(self.sum("store_objects")),
             bytes(used as u64),
             bytes(max as u64)
