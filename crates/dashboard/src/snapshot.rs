@@ -1,6 +1,5 @@
 //! The content of an event. Names of fields are those that the page reads.
 
-use regress::capacity::Why;
 use regress::{LoadLine, Trust};
 use serde::Serialize;
 
@@ -84,6 +83,8 @@ pub struct Capacity {
     pub low: Option<f64>,
     /// Upper end of its interval.
     pub high: Option<f64>,
+    /// What it carries at least, if the interval says no more.
+    pub at_least: Option<f64>,
     /// Level of the interval.
     pub level: f64,
     /// The resource that is exhausted first.
@@ -110,7 +111,7 @@ impl Capacity {
             (Ok(()), Trust::Yes) => None,
         };
         let plain = match (&capacity.identifiable, &line.trusted) {
-            (Err(why), _) => Some(plain(why)),
+            (Err(why), _) => Some(why.plain()),
             (Ok(()), Trust::Unreliable { .. }) => {
                 Some("the true capacity may lie outside this range.")
             }
@@ -120,6 +121,11 @@ impl Capacity {
             value: capacity.identifiable.is_ok().then_some(capacity.value),
             low,
             high,
+            at_least: capacity
+                .identifiable
+                .is_ok()
+                .then(|| regress::capacity::at_least(low, high, line.highest_rate))
+                .flatten(),
             level: capacity.level,
             resource: resource.to_owned(),
             fitted: line.n,
@@ -134,21 +140,6 @@ impl Capacity {
     pub fn unknown(why: String, resource: &str) -> Capacity {
         let resource = resource.to_owned();
         Capacity { remark: Some(why), resource, level: 0.95, ..Capacity::default() }
-    }
-}
-
-/// For readers who do not know the statistics.
-fn plain(why: &Why) -> &'static str {
-    match why {
-        Why::RateDidNotVary | Why::ConstantRate { .. } | Why::FewIntervals { .. } => {
-            "the load has not varied enough. The capacity becomes known when it rises and falls."
-        }
-        Why::NeighboursAlike { .. } => {
-            "the load has changed too slowly. The capacity becomes known when the load has risen \
-             and fallen a few times."
-        }
-        Why::CostDoesNotRise => "more requests did not use more of the server.",
-        Why::NoRoomUnderCap => "by the line, the server would be full even without requests.",
     }
 }
 

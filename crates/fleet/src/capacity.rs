@@ -16,9 +16,9 @@ use std::path::Path;
 use regress::bins::Bin;
 use regress::capacity::BETWEEN_RUN_DEFAULT;
 use regress::{BinLine, BinLineInput, Trust, Unfit, line_of};
-use report::Options;
 use report::format::{NONE, change, fixed, percent, rate, thousands};
 use report::sheet::{Rows, Sheet};
+use report::{Carried, Options};
 use serde::Serialize;
 use trial::Trial;
 
@@ -303,17 +303,19 @@ fn sentence(answer: &Capacities) -> String {
         };
     };
     let [value, low, high] = one.figure();
-    let range = match low.zip(high) {
-        Some((low, high)) => format!(" ({} to {})", rate(low), rate(high)),
-        None => String::new(),
-    };
-    format!(
-        "{} is nearest to its capacity: its peak of {} requests/s is {:.0} % of {}{range}",
-        one.server,
-        rate(one.peak_rate),
-        100.0 * (1.0 - headroom),
-        or_none(value, rate)
-    )
+    let (server, peak) = (&one.server, rate(one.peak_rate));
+    let carried = Carried { value: value.unwrap_or(0.0), low, high, seen: one.peak_rate };
+    let text = carried.text("");
+    match carried.at_least() {
+        Some(_) => format!(
+            "{server} is nearest to its capacity, as far as is known: its peak was {peak}/s, and \
+             it carries {text}"
+        ),
+        None => format!(
+            "{server} is nearest to its capacity: its peak of {peak}/s is {:.0} % of {text}",
+            100.0 * (1.0 - headroom),
+        ),
+    }
 }
 
 /// What is not in the answer: the name of a fact, and its text.

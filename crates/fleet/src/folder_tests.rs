@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use regress::{Model, ols};
+use report::Options;
 use tempfile::TempDir;
-use trial::Trial;
+use trial::{Interval, Trial, Writer};
 
 use crate::capacity::{DETAIL_INTERVALS_MAX, capacity, details, sheet};
 use crate::home::{Asked, Home, Label, ServerCosts};
@@ -143,6 +144,51 @@ fn the_server_with_the_least_headroom_comes_first() {
     assert!(at("web02") < at("web00"), "{text}");
     assert_eq!(answer.servers[0].figure()[0], full.value, "report and fleet say the same");
     assert!(!text.contains("saturated intervals") && text.contains("Only CPU"), "{text}");
+}
+
+/// A constant load that began within an interval had a capacity in a fleet and none in a report.
+/// Seconds in which a neighbour took the CPU were in the fleet's line and not in the report's.
+#[test]
+fn a_fleet_and_a_report_use_and_refuse_the_same_intervals() {
+    let made = Made { seconds: 60, ..Made::default() };
+    let both = |change: fn(&mut Interval)| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one.trial");
+        let mut writer = Writer::create(&path, &made.manifest()).unwrap();
+        for mut interval in made.intervals() {
+            change(&mut interval);
+            writer.append(&interval).unwrap();
+        }
+        writer.finish().unwrap();
+        let report = report::analyse(&Trial::open(&path).unwrap(), &Options::default()).unwrap();
+        let fleet = capacity(&Folder::open(directory.path()).unwrap(), &asked(), 0.95).unwrap();
+        (report, fleet.servers[0].line.clone().unwrap())
+    };
+    let (report, line) = both(|_| {});
+    assert!(report.capacity.value.is_some() && line.value.is_some(), "{line:?}");
+    assert_eq!((report.trial.fitted, line.n), (59, 59.0));
+
+    let (report, line) = both(|interval| {
+        let share = if interval.index == 1 { 0.3 } else { 1.0 };
+        interval.requests = 8_000.0 * share;
+        let thread = &mut interval.threads[0];
+        let each = [0, 2_000_000, 1_000_000][interval.index as usize % 3];
+        thread.total_ns = (3e8 * share) as i64 + each;
+        thread.user_ns = thread.total_ns;
+        thread.kernel_ns = 0;
+    });
+    assert_eq!(report.causes[0].kind, "constant_rate");
+    let why = "the rate was nearly constant, but for 1 of 59 intervals";
+    assert!(line.value.is_none() && line.reason.as_ref().unwrap().contains(why), "{line:?}");
+
+    let (report, line) = both(|interval| {
+        if (20..26).contains(&interval.index) {
+            interval.machine.user_ns += interval.machine.idle_ns;
+            interval.machine.idle_ns = 0;
+            interval.requests *= 0.5;
+        }
+    });
+    assert_eq!((report.causes[0].kind, report.trial.fitted, line.n), ("neighbour", 53, 53.0));
 }
 
 #[test]

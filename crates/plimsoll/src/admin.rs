@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use command::failure::{Failure, misuse};
 use command::output;
@@ -57,6 +57,42 @@ fn no_answer(admin: SocketAddr, error: &std::io::Error) -> Failure {
         "no answer from the admin address {admin}: {error}; is a server running with --admin \
          {admin}, or with it in its file?"
     ))
+}
+
+/// Reads the events of the page that lives, for as long as `more` says after each, and not for
+/// longer than `patience`. A server that sends none, or refuses, is no error.
+pub(crate) fn events(
+    admin: SocketAddr,
+    patience: Duration,
+    mut more: impl FnMut(serde_json::Value) -> bool,
+) {
+    let until = Instant::now() + patience;
+    let Ok(mut stream) = TcpStream::connect_timeout(&admin, CONNECT_TIMEOUT) else { return };
+    let request = format!("GET /events HTTP/1.1\r\nHost: {admin}\r\n\r\n");
+    if stream.write_all(request.as_bytes()).is_err() {
+        return;
+    }
+    let (mut got, mut buffer) = (Vec::new(), [0; 64 * 1024]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut buffer) {
+            Ok(n @ 1..) if got.len() as u64 + n as u64 <= ANSWER_BYTES_MAX => {
+                got.extend_from_slice(&buffer[..n]);
+            }
+            _ => return,
+        }
+        while let Some(end) = got.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = got.drain(..=end).collect();
+            let data = line.strip_prefix(b"data: ");
+            let event = data.and_then(|data| serde_json::from_slice(data).ok());
+            if event.is_some_and(|event| !more(event)) {
+                return;
+            }
+        }
+    }
 }
 
 /// Sends one request without a body and returns everything that comes back.

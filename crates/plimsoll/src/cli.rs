@@ -259,6 +259,9 @@ pub(crate) struct Metrics {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     #[arg(requires = "otlp")]
     pub(crate) every: Duration,
+    /// Show also the metrics that are 0, and what each means
+    #[arg(long, conflicts_with_all = ["list", "json", "grafana", "prometheus_rules", "otlp"])]
+    pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) call: AdminCall,
 }

@@ -6,7 +6,7 @@ use ::fleet::forecast::{Outlook, ServerCapacity};
 use ::fleet::home::{Asked, Label, Run};
 use ::fleet::{Folder, Home, compare, flame, forecast, list, outliers};
 use ::report::Verdict;
-use ::report::sheet::{self, Chapter, Sheet};
+use ::report::sheet::{self, Sheet};
 use command::failure::{Failure, misuse};
 use command::output;
 use command::scratch::Scratch;
@@ -26,6 +26,9 @@ const FILE_NAME_CHARS_MAX: usize = 50;
 
 /// The label of the sentence that answers a question. It is the heading of the page.
 const ANSWER: &str = "Answer";
+
+/// The labels of sentences that say how an answer is known. A page has them in its details.
+const OF_THE_METHOD: [&str; 2] = ["Data", "Saturated"];
 
 /// Answers a question.
 pub(crate) fn fleet(verb: &Fleet) -> Result<(), Failure> {
@@ -134,15 +137,18 @@ impl Question {
         let skipped = self.skipped.iter().map(|why| ("Skipped".to_owned(), why.clone()));
         sheet.facts.extend(skipped);
         if let Some(path) = &shown.html {
-            let chapter = Chapter {
-                name: "answer".to_owned(),
-                asks: sheet.title.clone(),
-                sheet: Sheet { title: String::new(), ..sheet.clone() },
-                figures: Vec::new(),
-            };
-            let answer = sheet.facts.first().filter(|(label, _)| label == ANSWER);
-            let heading = answer.map_or("Fleet", |(_, text)| text.as_str());
-            output::write(path, &sheet::page(heading, &sheet.title, &[chapter]))?;
+            let is_answer = |(label, _): &(String, String)| label == ANSWER;
+            let heading = sheet.facts.iter().find(|fact| is_answer(fact));
+            let heading = heading.map_or(sheet.title.clone(), |(_, text)| text.clone());
+            let mut first = sheet.clone();
+            let all = std::mem::take(&mut first.facts).into_iter().filter(|fact| !is_answer(fact));
+            let (facts, warnings): (Vec<_>, Vec<_>) =
+                all.partition(|(label, _)| OF_THE_METHOD.contains(&label.as_str()));
+            first.facts = warnings;
+            let tables = first.tables.split_off(first.tables.len().min(1));
+            let title = "Details: how it is known".to_owned();
+            let details = Sheet { title, facts, tables };
+            output::write(path, &sheet::answer_page(&heading, first, "", details))?;
         }
         output::show(shown.json, answer, |_| sheet::sheet(&sheet, output::width()))
     }

@@ -4,11 +4,12 @@ mod grafana;
 #[cfg(feature = "lab")]
 mod otlp;
 mod rules;
+mod summary;
 
 use std::net::SocketAddr;
 
 use command::failure::{Failure, misuse};
-use command::output::{self, Align};
+use command::output;
 use serde::Serialize;
 
 #[cfg(not(feature = "lab"))]
@@ -27,7 +28,7 @@ pub(crate) fn metrics(flags: &cli::Metrics) -> Result<(), Failure> {
             output::print_json(&grafana::dashboard(&server::described_metrics()))
         }
         cli::Metrics { prometheus_rules: true, .. } => output::print(rules::file()),
-        _ => show(&flags.call),
+        _ => show(&flags.call, flags.all),
     }
 }
 
@@ -55,24 +56,12 @@ fn list(json: bool) -> Result<(), Failure> {
     if json {
         return output::print_json(&all);
     }
-    match output::columns() {
-        None => {
-            let mut rows = vec![head(["METRIC", "KIND", "UNIT", "LABELS", "MEANING"])];
-            rows.extend(all.iter().map(|one| {
-                let cells = [&one.name, one.kind, one.unit, &one.labels.join(","), one.help];
-                cells.map(str::to_owned).to_vec()
-            }));
-            output::print(output::aligned(&rows, Align::Left))
-        }
-        Some(columns) => {
-            let rows = all.iter().map(|one| Row {
-                left: one.name.clone(),
-                value: [one.kind, one.unit, &one.labels.join(",")].join(" ").trim().to_owned(),
-                help: one.help,
-            });
-            output::print(laid_out(&rows.collect::<Vec<_>>(), columns))
-        }
-    }
+    let rows = all.iter().map(|one| Row {
+        left: one.name.clone(),
+        value: [one.kind, one.unit, &one.labels.join(",")].join(" ").trim().to_owned(),
+        help: one.help,
+    });
+    output::print(laid_out(&rows.collect::<Vec<_>>(), output::width()))
 }
 
 /// One sample of a running server.
@@ -84,7 +73,7 @@ struct Sample {
     help: &'static str,
 }
 
-fn show(call: &cli::AdminCall) -> Result<(), Failure> {
+fn show(call: &cli::AdminCall, all: bool) -> Result<(), Failure> {
     let admin = call.admin;
     let text = fetch(admin).map_err(misuse)?;
     let declared = server::described_metrics();
@@ -101,33 +90,56 @@ fn show(call: &cli::AdminCall) -> Result<(), Failure> {
     if call.json {
         return output::print_json(&samples);
     }
+    let columns = output::width();
+    let now_s = load::sys::wall_ns() as f64 / 1e9;
+    let summary = summary::lines(&summary::LoadLine::ask(admin), &samples, now_s);
+    output::print(labelled(&summary, columns) + "\n" + &table(&samples, &declared, all, columns))
+}
+
+/// The samples as a table. Without `all`, it has no meanings, and omits what has never happened.
+fn table(samples: &[Sample], declared: &[server::Described], all: bool, columns: usize) -> String {
+    let mut rows = folded(samples);
+    if !all {
+        let before = rows.len();
+        let says = |row: &Row<'_>| !matches!(row.value.as_str(), "" | "0" | "NaN");
+        // A family is omitted with its members.
+        let families = rows.chunk_by(|_, next| next.left.starts_with(' '));
+        let shown = families.filter(|family| family.iter().any(says)).flatten();
+        rows = shown.map(|row| Row { help: "", ..row.clone() }).collect();
+        let omitted = before - rows.len();
+        let more = format!("{omitted} more without a value; all, with meanings: --all\n");
+        return laid_out(&rows, columns) + "\n" + &more;
+    }
     // Metrics that the system may not provide. All others are always present.
     let missing = declared.iter().filter(|metric| {
         let name = metric.full_name();
         metric.depends_on_the_system() && !samples.iter().any(|sample| sample.name == name)
     });
-    let missing = missing.map(|metric| (metric.full_name(), "not supported here", metric.help));
-    let Some(columns) = output::columns() else {
-        let mut rows = vec![head(["METRIC", "LABELS", "VALUE", "MEANING"])];
-        rows.extend(samples.iter().map(|one| {
-            let value = one.value.to_string();
-            [&one.name, &one.labels, &value, one.help].map(str::to_owned).to_vec()
-        }));
-        rows.extend(
-            missing.map(|(name, value, help)| vec![name, String::new(), value.into(), help.into()]),
-        );
-        return output::print(output::aligned(&rows, Align::Left));
-    };
-    let mut rows = folded(&samples);
-    rows.extend(missing.map(|(left, value, help)| Row { left, value: value.to_owned(), help }));
-    output::print(laid_out(&rows, columns))
+    rows.extend(missing.map(|metric| Row {
+        left: metric.full_name(),
+        value: "not supported here".to_owned(),
+        help: metric.help,
+    }));
+    laid_out(&rows, columns)
 }
 
-fn head<const N: usize>(names: [&str; N]) -> Vec<String> {
-    names.map(str::to_owned).to_vec()
+/// Sentences, wrapped beside their labels. A sentence without a label begins at the margin.
+fn labelled(lines: &[(&str, String)], columns: usize) -> String {
+    let margin = lines.iter().map(|(label, _)| label.len() + 2).max().unwrap_or(0);
+    let mut out = String::new();
+    for (label, text) in lines {
+        let margin = if label.is_empty() { 0 } else { margin };
+        let wrapped = output::wrapped(text, columns.saturating_sub(margin));
+        for (at, line) in wrapped.iter().enumerate() {
+            let label = if at == 0 { label } else { "" };
+            out += &format!("{label:<margin$}{line}\n");
+        }
+    }
+    out
 }
 
 /// A line in a terminal.
+#[derive(Clone)]
 struct Row<'r> {
     left: String,
     value: String,
@@ -145,7 +157,8 @@ fn folded(samples: &[Sample]) -> Vec<Row<'_>> {
     for members in samples.chunk_by(|a, b| family(a) == family(b)) {
         let [first, ..] = members else { continue };
         if let ([one], "") = (members, first.labels.as_str()) {
-            rows.push(Row { left: one.name.clone(), value: one.value.to_string(), help: one.help });
+            let value = number(one.value);
+            rows.push(Row { left: one.name.clone(), value, help: one.help });
             continue;
         }
         rows.push(Row { left: family(first), value: String::new(), help: first.help });
@@ -183,7 +196,8 @@ fn laid_out(rows: &[Row<'_>], columns: usize) -> String {
     let left = widest(|row| row.left.chars().count());
     let value = widest(|row| row.value.chars().count());
     let beside = left + value + 4;
-    let is_wide = columns >= beside + MEANING_MIN;
+    let has_meanings = rows.iter().any(|row| !row.help.is_empty());
+    let is_wide = columns >= beside + if has_meanings { MEANING_MIN } else { 0 };
     let mut out = String::new();
     for row in rows {
         let line = match is_wide {
@@ -246,8 +260,12 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
+        let text = labelled(&[("", "a b ".repeat(90)), ("Label", "c ".repeat(90))], 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("\nLabel  c c"), "{text}");
         let declared = server::described_metrics();
-        let text = "plimsoll_requests_total 5\nplimsoll_refusals_total{rule=\"a\"} 0\n\
+        let text = "plimsoll_requests_total 5\nplimsoll_misses_total 0\n\
+            plimsoll_refusals_total{rule=\"a\"} 0\n\
             plimsoll_refusals_total{rule=\"b\"} 7\nplimsoll_refusals_total{rule=\"c\"} 0\n\
             plimsoll_request_duration_seconds_sum{status=\"2xx\",cache=\"hit\"} 0.5\n\
             plimsoll_request_duration_seconds_count{status=\"2xx\",cache=\"hit\"} 4\n";
@@ -259,6 +277,13 @@ mod tests {
             for part in ["rule=\"b\"", "all others (2)", "4, mean 0.125000 s"] {
                 assert!(out.contains(part), "{part}: {out}");
             }
+            let shown = [true, false].map(|all| table(&samples, &declared, all, columns));
+            for out in &shown {
+                assert!(out.lines().all(|line| line.chars().count() <= columns), "{out}");
+                assert!(out.contains("plimsoll_requests_total") && out.contains("rule=\"b\""));
+            }
+            assert!(shown[0].contains("misses_total") && !shown[1].contains("misses_total"));
+            assert!(shown[1].contains("--all"), "{}", shown[1]);
         }
     }
 

@@ -106,7 +106,6 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     // The summary does not wait for the database, unless it contains the end of shipping.
     let finish = |shipping: Shipping| shipping.finish(&stop);
     let mut recorded = Recorded::of(&summary);
-    recorded.warnings = rates.caution(&analysis.capacity).into_iter().collect();
     recorded.analysis = Some(&analysis);
     recorded.capacity = Some(&analysis.capacity);
     if flags.json {
@@ -151,8 +150,6 @@ struct Recorded<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     capacity: Option<&'a CapacityFigure>,
-    /// What is wrong with the capacity.
-    warnings: Vec<String>,
     #[serde(skip)]
     analysis: Option<&'a Analysis>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -161,7 +158,7 @@ struct Recorded<'a> {
 
 impl Recorded<'_> {
     fn of(summary: &Summary) -> Recorded<'_> {
-        Recorded { summary, capacity: None, warnings: Vec::new(), analysis: None, shipped: None }
+        Recorded { summary, capacity: None, analysis: None, shipped: None }
     }
 }
 
@@ -171,9 +168,7 @@ fn show(json: bool, recorded: &Recorded<'_>) -> Result<(), Failure> {
         // A log without requests explains why there is no capacity.
         let causes: String =
             recorded.summary.causes.iter().map(|cause| format!("problem: {cause}\n")).collect();
-        let warnings: String =
-            recorded.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-        format!("{causes}{}{warnings}{}\n", facts.unwrap_or_default(), recorded.summary)
+        format!("{causes}{}{}\n", facts.unwrap_or_default(), recorded.summary)
     })
 }
 
@@ -181,8 +176,6 @@ fn show(json: bool, recorded: &Recorded<'_>) -> Result<(), Failure> {
 #[derive(Default)]
 struct Rates(Vec<f64>);
 
-/// A resource that has been used so far shows its capacity, whatever the rates were.
-const MEASURED_PERCENT: f64 = 90.0;
 /// Rates of fewer intervals say nothing.
 const INTERVALS_MIN: usize = 10;
 
@@ -199,27 +192,6 @@ impl Rates {
     fn folds(&self) -> Option<f64> {
         let Rates(rates) = self;
         (rates.len() >= INTERVALS_MIN).then(|| folds(rates).min(1_000.0))
-    }
-
-    /// Why a capacity from these rates is not worth much, and what to do. Near saturation, it is
-    /// measured and not extrapolated.
-    fn caution(&self, capacity: &CapacityFigure) -> Option<String> {
-        let value = capacity.value.filter(|_| capacity.reach_percent < MEASURED_PERCENT)?;
-        let range = match capacity.low.zip(capacity.high) {
-            Some((low, high)) => format!(" ({low:.0} to {high:.0})"),
-            None => String::new(),
-        };
-        let what = match self.folds() {
-            None => format!("only {} intervals have a rate", self.0.len()),
-            Some(folds) if folds < FOLDS_MIN => format!(
-                "the rate has varied only {folds:.1}-fold, and {FOLDS_MIN:.0}-fold is needed"
-            ),
-            Some(_) => return None,
-        };
-        Some(format!(
-            "{what}: the capacity of {value:.0}{range} is extrapolated from next to nothing; \
-             record for longer, while the rate rises and falls"
-        ))
     }
 }
 
@@ -330,31 +302,6 @@ mod tests {
         rates.extend((0..18).map(|i| 100.0 + 20.0 * f64::from(i)));
         rates.push(9_000.0);
         assert_eq!(of(&rates), "the rate has varied 3.5-fold");
-    }
-
-    #[test]
-    fn a_capacity_from_a_constant_rate_comes_with_a_warning() {
-        let home = tempfile::tempdir().unwrap();
-        let trial = home.path().join("a.trial");
-        a_trial(&trial);
-        let trial = Trial::open(&trial).unwrap();
-        let mut capacity = ::report::analyse(&trial, &Options::default()).unwrap().capacity;
-        assert!(capacity.value.is_some() && capacity.reach_percent < MEASURED_PERCENT);
-        let text =
-            |capacity: &CapacityFigure, rates: &[f64]| Rates(rates.to_vec()).caution(capacity);
-        let constant = text(&capacity, &[1000.0; 20]).unwrap();
-        assert!(
-            constant.starts_with("the rate has varied only 1.0-fold, and 2-fold"),
-            "{constant}"
-        );
-        assert!(constant.contains("rises and falls"), "{constant}");
-        assert!(text(&capacity, &[1000.0; 3]).unwrap().starts_with("only 3 intervals"));
-        let varied: Vec<f64> = (1..20).map(f64::from).collect();
-        assert_eq!(text(&capacity, &varied), None);
-        capacity.reach_percent = 99.0;
-        assert_eq!(text(&capacity, &[1000.0; 20]), None);
-        capacity.value = None;
-        assert_eq!(text(&capacity, &[1000.0; 3]), None);
     }
 
     /// A ramp to 80 % of a CPU, at 50 us a request.

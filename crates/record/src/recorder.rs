@@ -23,7 +23,8 @@ use std::time::Duration;
 use serde::Serialize;
 use trial::classes::ClassRow;
 use trial::{
-    Amendment, Capability, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer,
+    Amendment, Capability, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest,
+    NOTE_CAUSE, Writer,
 };
 
 use crate::bpf;
@@ -228,7 +229,7 @@ impl fmt::Display for Summary {
             writeln!(f, "lost: {} x{} ({})", loss.kind, loss.count, loss.note)?;
         }
         // The causes come first, where a summary is shown.
-        for note in self.notes.iter().filter(|note| !self.causes.contains(note)) {
+        for note in self.notes.iter().filter(|note| !note.starts_with(NOTE_CAUSE)) {
             writeln!(f, "note: {note}")?;
         }
         write!(f, "{}", self.out.display())
@@ -730,7 +731,7 @@ impl Recorder {
             notes
                 .push("the probes of --tls cost CPU time, which counts as the server's".to_owned());
         }
-        notes.extend(requests.causes());
+        notes.extend(requests.causes().iter().map(|cause| format!("{NOTE_CAUSE}{cause}")));
         self.manifest.log_format = requests.format().map(|format| format.to_string());
         let log = requests.capabilities();
         for line in requests.samples() {

@@ -1,7 +1,7 @@
 //! The load line of one resource from sums by rate, without the intervals.
 //!
-//! The lines are those of [`mod@crate::load_line`], with the same rules for the headline and for
-//! trust:
+//! The lines are those of [`mod@crate::load_line`], with the same rules for the headline, for
+//! trust, and for how much the rate must have varied ([`crate::variation`]):
 //!
 //! - **The straight line** is exactly least squares over all intervals: it needs nothing but sums.
 //! - **The line with wakes** is fitted in two stages to the means of the bins, each with the
@@ -41,11 +41,12 @@ use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
 use crate::linear::{Design, two_stage};
 use crate::load_line::{
-    BUSY_BELOW, Checks, INTERVALS_MIN, Trust, check_terms, trust, why_not_wakes,
+    BUSY_BELOW, Checks, INTERVALS_MIN, SEEN_FOLDS_MAX, SEEN_MIN, Trust, check_terms, trust,
+    why_not_wakes,
 };
 use crate::sums::Sums;
 use crate::wakes::instruments;
-use crate::{Unfit, wls};
+use crate::{Unfit, variation, wls};
 
 /// Fewest windows for errors of clusters.
 pub const WINDOWS_MIN: f64 = 10.0;
@@ -171,11 +172,12 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         is_busy,
         set_aside: (0, 0),
         curvature: curvature.as_ref(),
-        folds: match (data.rows.first(), data.rows.last()) {
-            (Some(low), Some(high)) => high.x / low.x,
-            _ => 1.0,
-        },
+        folds: variation::folds_of(&data.rates()),
     });
+    let highest_rate = data.rows.last().map_or(0.0, |row| row.x);
+    if reach < SEEN_MIN || capacity.value > SEEN_FOLDS_MAX * highest_rate {
+        capacity.refuse(Why::TooQuiet { reach });
+    }
     if matches!(trusted, Trust::Yes) && reach > REACH_MAX {
         let statistic = format!("reach = {:.0} % of the cap", 100.0 * reach);
         trusted = Trust::Unreliable { statistic, why: "the cap is below the measured use".into() };
@@ -192,7 +194,7 @@ pub fn line_of(input: &BinLineInput<'_>) -> Result<BinLine, Unfit> {
         n: data.all.n,
         windows: data.all.windows,
         reach,
-        highest_rate: data.rows.last().map_or(0.0, |row| row.x),
+        highest_rate,
         us_per_request: 1e6 * straight.b,
         us_per_request_se: 1e6 * se_slope,
         trusted,
@@ -318,6 +320,11 @@ impl Data {
         let (x, c) = (column(|row| row.x), column(|row| row.c));
         let (w, n) = (column(|row| row.w), column(|row| row.n));
         Ok(Data { bins, all, rows, x, c, w, n })
+    }
+
+    /// The mean rate of each bin with its intervals, the lowest first.
+    fn rates(&self) -> Vec<(f64, f64)> {
+        self.rows.iter().map(|row| (row.x, row.n)).collect()
     }
 
     fn straight(&self) -> Result<Fit, Unfit> {
@@ -454,7 +461,9 @@ impl Data {
         let rho = self.neighbours(line).rho;
         let extra_variance = residual_sd.powi(2) + (between_run * cap).powi(2);
         let interval = fieller(&Fieller { extra_variance, ..base });
-        let identifiable = if line.b.is_nan() || line.b <= 0.0 {
+        let identifiable = if let Err(why) = variation::check_groups(&self.rates()) {
+            Err(why)
+        } else if line.b.is_nan() || line.b <= 0.0 {
             Err(Why::CostDoesNotRise)
         } else if line.a >= cap {
             Err(Why::NoRoomUnderCap)

@@ -40,6 +40,8 @@ pub const BETWEEN_RUN_DEFAULT: f64 = 0.03;
 pub const AUTOCORRELATION_MAX: f64 = 0.9;
 /// Lower bound of the degrees of freedom of t.
 pub(crate) const EFFECTIVE_DOF_MIN: f64 = 3.0;
+/// An interval whose ends are a larger factor apart has only a lower end, see [`at_least`].
+const BOUND_FOLDS: f64 = 4.0;
 /// Resamples of the bootstrap.
 pub const RESAMPLES: usize = 1_000;
 
@@ -101,6 +103,54 @@ pub enum Why {
     CostDoesNotRise,
     /// The line's fixed cost is at or above the cap.
     NoRoomUnderCap,
+    /// The resource was hardly used: a capacity would be extrapolated from next to nothing.
+    TooQuiet {
+        /// The highest use seen, as a share of the cap.
+        reach: f64,
+    },
+}
+
+impl Capacity {
+    /// Takes the capacity back, unless there is none already.
+    pub(crate) fn refuse(&mut self, why: Why) {
+        if self.identifiable.is_ok() {
+            let none = Interval::Unbounded { reason: why.to_string() };
+            self.interval = none.clone();
+            self.line_interval = none.clone();
+            self.bootstrap = none;
+            self.identifiable = Err(why);
+        }
+    }
+}
+
+/// What a server carries at least, if the interval of its capacity is so wide that only its lower
+/// end says something, or not bounded. It has carried the highest rate that was seen.
+#[must_use]
+pub fn at_least(low: Option<f64>, high: Option<f64>, seen: f64) -> Option<f64> {
+    let is_narrow = low.zip(high).is_some_and(|(low, high)| high <= BOUND_FOLDS * low);
+    (!is_narrow).then(|| low.map_or(seen, |low| low.max(seen)))
+}
+
+impl Why {
+    /// The same without statistics, in full sentences.
+    #[must_use]
+    pub fn plain(&self) -> &'static str {
+        match self {
+            Why::RateDidNotVary | Why::ConstantRate { .. } | Why::FewIntervals { .. } => {
+                "the load has not varied enough. The capacity becomes known when it rises and \
+                 falls."
+            }
+            Why::NeighboursAlike { .. } => {
+                "the load has changed too slowly. The capacity becomes known when the load has \
+                 risen and fallen a few times."
+            }
+            Why::CostDoesNotRise => "more requests did not use more of the server.",
+            Why::NoRoomUnderCap => "by the line, the server would be full even without requests.",
+            Why::TooQuiet { .. } => {
+                "it is hardly used. The capacity becomes known when the load rises."
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Why {
@@ -128,6 +178,12 @@ impl std::fmt::Display for Why {
             Why::NoRoomUnderCap => {
                 f.write_str("not identifiable: the fixed cost alone is above the cap")
             }
+            Why::TooQuiet { reach } => write!(
+                f,
+                "not known yet: only {:.1} % of the resource was used; record while it is busier, \
+                 or with a load",
+                100.0 * reach
+            ),
         }
     }
 }

@@ -15,7 +15,9 @@
 //! **The capacity** is the headline's if the data reach [`BUSY_BELOW`] of the cap. Below that, both
 //! lines differ most where nothing was measured, and miss real servers by a third and more. There
 //! CPU time is extrapolated by the line of a busy CPU (see [`crate::busy`]), whose interval gets
-//! wider the further the data are from the cap. Intervals are explained in [`crate::capacity`].
+//! wider the further the data are from the cap. Below [`SEEN_MIN`], and beyond
+//! [`SEEN_FOLDS_MAX`] times the highest rate, there is no capacity. Intervals
+//! are explained in [`crate::capacity`].
 
 use serde::Serialize;
 
@@ -36,6 +38,11 @@ use crate::{Unfit, variation};
 pub const LEVEL_DEFAULT: f64 = 0.95;
 /// Data that do not reach this share of the cap are too far from saturation for a straight line.
 pub const REACH_MIN: f64 = 0.6;
+/// CPU time that does not reach this share of the cap gives no capacity: what a request costs a CPU
+/// that is idle all the time says little about a busy one.
+pub const SEEN_MIN: f64 = 0.05;
+/// A capacity that is a larger multiple of the highest rate is not known, either.
+pub const SEEN_FOLDS_MAX: f64 = 50.0;
 /// If the data do not reach this share of the cap, the line of a busy CPU gives the capacity.
 pub const BUSY_BELOW: f64 = 0.9;
 /// Largest variance inflation at which rate and wakes count as separated.
@@ -131,6 +138,15 @@ impl LoadLine {
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         self.busy.as_ref().map_or_else(|| self.headline_capacity(), |busy| &busy.capacity)
+    }
+
+    /// Takes all capacities back.
+    fn refuse(&mut self, why: &Why) {
+        self.busy = None;
+        let straight = &mut self.straight;
+        let with_wakes = self.with_wakes.as_mut().map(|fit| &mut fit.capacity);
+        let all = [&mut straight.capacity, &mut straight.robust_capacity];
+        all.into_iter().chain(with_wakes).for_each(|capacity| capacity.refuse(why.clone()));
     }
 
     fn headline_capacity(&self) -> &Capacity {
@@ -235,6 +251,10 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
         trusted: Trust::Yes,
     };
     line.busy = busy(input, &line, question);
+    let is_far = line.capacity().value > SEEN_FOLDS_MAX * highest_rate;
+    if input.cpu_time && (reach < SEEN_MIN || is_far) {
+        line.refuse(&Why::TooQuiet { reach });
+    }
     line.extrapolation = line.capacity().value / highest_rate;
     let set_aside = match (&line.headline, &line.with_wakes) {
         (Headline::WithWakes { .. }, Some(fit)) => fit.robust.set_aside.len(),

@@ -1,14 +1,15 @@
 //! A comparison of two trials and a what-if prediction, as text for a terminal.
 
 use crate::analysis::{
-    CapacityFigure, Comparison, Grade, Graded, PartChange, Ratio, SameLoadCost, Saturation,
+    CapacityFigure, Comparison, Grade, Graded, PartChange, Ratio, SameLoadCost, Saturation, Side,
     Verdict, WhatIf,
 };
 use crate::format::{change, ends, fixed, latency, level, or_none, rate, thousands};
-use crate::sheet::{Chapter, Sheet};
+use crate::headline::Carried;
+use crate::sheet::Sheet;
 use crate::table::Table;
 use crate::tables::{slope_unit, us};
-use crate::terminal;
+use crate::{figure, terminal};
 
 /// Procedures that are shown; the JSON has all of them.
 const PROCEDURES_SHOWN: usize = 20;
@@ -66,18 +67,43 @@ pub fn terminal_comparison(found: &Comparison, width: usize) -> String {
     crate::sheet::sheet(&sheet, width)
 }
 
-/// A comparison as a page.
+/// A comparison as a page: the answer, what a request costs in both, and the rest as details.
 #[must_use]
 pub fn html_comparison(found: &Comparison) -> String {
-    let sheet = sheet_of(found);
-    let title = sheet.title.clone();
-    let chapter = Chapter {
-        name: "details".to_string(),
-        asks: "how it is known, and which parts changed".to_string(),
-        sheet: Sheet { title: "Details".to_string(), ..sheet },
-        figures: Vec::new(),
+    let details = Sheet {
+        title: "Details: how it is known, and which parts changed".to_string(),
+        ..sheet_of(found)
     };
-    crate::sheet::page(&answer(found), &title, &[chapter])
+    let mut facts = Vec::new();
+    if let Some(cost) = &found.cost {
+        let [before, after] = [cost.us_before, cost.us_after].map(latency);
+        let [low, high] = [cost.rate_low, cost.rate_high].map(rate);
+        let text = format!(
+            "{before} of CPU time before, {after} after, at the same {low} to {high} requests/s"
+        );
+        facts.push(("A request".to_string(), text));
+    }
+    let carries = |side: &Side| {
+        let CapacityFigure { value, low, high, highest_rate, .. } = side.capacity;
+        let carried = |value| Carried { value, low, high, seen: highest_rate }.text("");
+        value.map_or_else(|| "not known".to_string(), carried)
+    };
+    let text = format!("{} before, {} after", carries(&found.before), carries(&found.after));
+    facts.push(("Capacity".to_string(), text));
+    let remarks = found.remarks.iter().map(|remark| ("Warning".to_string(), remark.clone()));
+    facts.extend(remarks);
+    let sheet = Sheet { title: title_of(found), facts, tables: Vec::new() };
+    crate::sheet::answer_page(&answer(found), sheet, &drawn(found), details)
+}
+
+/// The interval that decides, beside the margin, in both sizes.
+fn drawn(found: &Comparison) -> String {
+    let Some(cost) = &found.cost else { return String::new() };
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let ends = cost.ratio.runs_low.zip(cost.ratio.runs_high);
+    let ends = ends.map(|(low, high)| (percent(low), percent(high)));
+    let value = percent(cost.ratio.value);
+    figure::sizes(|size| figure::change(value, ends, found.margin_percent, size))
 }
 
 /// What changed, in one sentence.
@@ -95,7 +121,6 @@ fn answer(found: &Comparison) -> String {
 }
 
 fn sheet_of(found: &Comparison) -> Sheet {
-    let (before, after) = (&found.before, &found.after);
     let verdict = match found.verdict {
         Verdict::Regression => "regression",
         Verdict::Improvement => "improvement",
@@ -121,11 +146,13 @@ fn sheet_of(found: &Comparison) -> Sheet {
     let remarks = found.remarks.iter().map(|remark| ("Warning", remark.clone()));
     let facts = facts.chain(remarks).map(|(name, text)| (name.to_string(), text)).collect();
     let tables = vec![modes(found), groups(found), procedures(found), predictions(&found.graded)];
-    let title = format!(
-        "{} ({}) compared with {} ({})",
-        after.server, after.trial, before.server, before.trial
-    );
-    Sheet { title, facts, tables }
+    Sheet { title: title_of(found), facts, tables }
+}
+
+/// What is compared with what.
+fn title_of(found: &Comparison) -> String {
+    let (before, after) = (&found.before, &found.after);
+    format!("{} ({}) compared with {} ({})", after.server, after.trial, before.server, before.trial)
 }
 
 fn cost(cost: &SameLoadCost) -> String {

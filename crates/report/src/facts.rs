@@ -4,13 +4,14 @@ use regress::{AtObjective, LoadLine};
 
 use crate::analysis::{
     Analysis, CapacityFigure, Cause, CostTable, Files, IntervalRow, MODEL_BUSY, MODEL_MEASURED,
-    OPEN_BEFORE, Objective, Resource, ResourceKind, Standing,
+    OPEN_BEFORE, Objective, Resource, ResourceKind, Standing, one_cpu_a_process,
 };
 use crate::format::{
     duration, ends, fixed, latency, level, or_none, percent, rate, thousands, three,
 };
+use crate::headline::Carried;
 use crate::table::Fact;
-use trial::Loss;
+use trial::{Loss, Manifest};
 
 /// Needless reads below this share of the time in the calls are only in the table.
 const NEEDLESS_PERCENT_MIN: f64 = 1.0;
@@ -32,6 +33,12 @@ pub(crate) fn extent(analysis: &Analysis) -> String {
         thousands(trial.requests),
         thousands(trial.fitted as f64),
     )
+}
+
+/// The same for a page that begins with the answer.
+pub(crate) fn short_extent(analysis: &Analysis) -> String {
+    let trial = &analysis.trial;
+    format!("{} requests in {}", thousands(trial.requests), duration(trial.duration_s))
 }
 
 /// Labels of the sentences that a page shows first. The others explain how the figures were
@@ -63,7 +70,8 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
         facts.push(Fact::new("Model", model(capacity)));
     }
     facts.extend(measured(analysis));
-    facts.extend(limit.map(|limit| Fact::new("Limit", limit_sentence(limit))));
+    let limit_text = |limit| limit_sentence(limit, &analysis.manifest);
+    facts.extend(limit.map(|limit| Fact::new("Limit", limit_text(limit))));
     facts.extend(next(analysis));
     if capacity.beyond_highest.is_some() {
         facts.push(Fact::new("Reach", reach(capacity)));
@@ -83,14 +91,21 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
 }
 
 /// The resource that limits.
-fn limit_sentence(limit: &Resource) -> String {
+fn limit_sentence(limit: &Resource, manifest: &Manifest) -> String {
     let cap = match (limit.kind, limit.cap) {
-        (ResourceKind::Disk, _) => "100 % busy".to_string(),
-        (ResourceKind::Nic, _) => "its speed".to_string(),
-        (_, 1.0) => "1 CPU".to_string(),
-        (_, cap) => format!("{} CPUs", three(cap)),
+        (ResourceKind::Disk, _) => "it is full at 100 % busy".to_string(),
+        (ResourceKind::Nic, _) => "it is full at its speed".to_string(),
+        (_, 1.0) => "it can use one CPU".to_string(),
+        (_, cap) => format!("it can use {} CPUs", three(cap)),
     };
-    format!("{} ({}), cap {cap}", limit.name, limit.detail)
+    let is_code = matches!(limit.kind, ResourceKind::HottestThread | ResourceKind::Server);
+    let why = match one_cpu_a_process(manifest).filter(|_| is_code) {
+        Some(language) => format!(
+            ": {language} runs the code of a process on one CPU, however many the process may use"
+        ),
+        None => String::new(),
+    };
+    format!("{} ({}); {cap}{why}", limit.name, limit.detail)
 }
 
 /// The resource that would be exhausted next, if there is another one that may limit.
@@ -106,8 +121,9 @@ fn next(analysis: &Analysis) -> Option<Fact> {
         true => "",
         false => "; the two intervals overlap, so either may limit first",
     };
-    let (value, ends) = (rate(capacity.value), ends(Some(low), Some(high), rate));
-    Some(Fact::new("Next", format!("{}, at {value} requests/s{ends}{overlap}", other.name)))
+    let seen = analysis.capacity.highest_rate;
+    let carried = Carried { value: capacity.value, low: Some(low), high: Some(high), seen };
+    Some(Fact::new("Next", format!("{}, at {}{overlap}", other.name, carried.text(""))))
 }
 
 /// The measured saturation, or the failure to reach it.

@@ -17,7 +17,6 @@
 //! | `figure` | SVG |
 //! | [`mod@export`] | stacks and tables in the formats of other tools |
 //! | [`mod@sheet`] | sentences, tables and curves of results that are not trials |
-//! | [`mod@format`] | how numbers are written |
 //!
 //! Guarantees: a figure always comes with its sample count, its exclusions and its interval; no
 //! interval is dropped silently; text of a trial is never treated as markup; a page loads nothing;
@@ -32,7 +31,6 @@ mod error;
 pub mod export;
 mod facts;
 mod figure;
-pub mod format;
 mod headline;
 mod page;
 mod parallel;
@@ -55,7 +53,9 @@ pub use analysis::{
     what_if,
 };
 pub use comparison::{html_comparison, terminal_comparison, terminal_what_if};
+pub use drawing::format;
 pub use error::Error;
 pub use groups::Groups;
+pub use headline::{Carried, about};
 pub use page::{brief, html, svg_loadline, terminal};
 pub use parallel::in_parallel;

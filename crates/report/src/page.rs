@@ -6,14 +6,16 @@
 
 use askama::Template;
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, MODEL_MEASURED};
+use crate::figure::{self, Size};
 use crate::format::{instant, thousands};
 use crate::table::{Fact, Table};
-use crate::{facts, figure, headline, tables};
+use crate::{facts, headline, tables};
 
 /// The report as text for a terminal of `width` columns. It ends with a line break.
 pub fn terminal(analysis: &Analysis, width: usize) -> String {
     let title = format!("Load line of {} ({})", analysis.trial.server, analysis.trial.name);
+    let answer = headline::sentence(analysis);
     let facts = facts::facts(analysis);
     let mut listed = tables::first(analysis);
     listed.extend(tables::latencies(analysis));
@@ -23,40 +25,40 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     listed.push(tables::losses(analysis));
     listed.push(tables::predictions(analysis));
     let facts = facts.iter().map(|fact| (fact.label, fact.text.as_str()));
-    let mut text =
-        crate::terminal::text(&[&title, &facts::extent(analysis)], facts, &listed, width);
-    // The last lines are those that a small terminal still shows.
-    text.push_str(&crate::terminal::text(
-        &[],
-        [("Answer", headline::sentence(analysis).as_str())],
-        &[],
+    let mut text = crate::terminal::text(
+        &[&answer, "", &title, &facts::extent(analysis)],
+        facts,
+        &listed,
         width,
-    ));
+    );
+    // The last lines are those that a small terminal still shows.
+    text.push_str(&crate::terminal::text(&[], [("Answer", answer.as_str())], &[], width));
     text
 }
 
 /// The sentences of a report that matter first, as text for a terminal: the capacity, what limits,
 /// and what a request costs. It begins and ends with a line break.
 pub fn brief(analysis: &Analysis, width: usize) -> String {
-    let first = ["Capacity", "Warning", "Limit", "Cost"];
+    let first = ["Warning", "Limit", "Cost"];
     let facts: Vec<Fact> =
         facts::facts(analysis).into_iter().filter(|fact| first.contains(&fact.label)).collect();
     let facts = facts.iter().map(|fact| (fact.label, fact.text.as_str()));
-    crate::terminal::text(&[], facts, &[], width) + "\n"
+    crate::terminal::text(&["", &headline::sentence(analysis)], facts, &[], width) + "\n"
 }
 
 /// The report as a page.
 pub fn html(analysis: &Analysis) -> String {
-    let (first_facts, other_facts) = facts::facts_in_parts(analysis);
+    let (first_facts, mut other_facts) = facts::facts_in_parts(analysis);
+    other_facts.insert(0, Fact::new("Data", facts::extent(analysis)));
     let page = Page {
         title: format!("Capacity of {}", analysis.trial.server),
         answer: headline::sentence(analysis),
         is_known: analysis.capacity.value.is_some(),
         recorded: instant(analysis.manifest.created_ns),
-        extent: facts::extent(analysis),
+        extent: facts::short_extent(analysis),
         first_facts,
-        figure_style: figure::STYLE,
-        load_line: figure::load_line(analysis, ""),
+        figure_style: drawing::STYLE,
+        load_line: figure::sizes(|size| figure::load_line(analysis, size, "")),
         caption: caption(analysis),
         resource_lines: figure::resources(analysis, ""),
         other_facts,
@@ -67,7 +69,8 @@ pub fn html(analysis: &Analysis) -> String {
             note: capitalised(&tables::flame_note(flame)),
         }),
         tables: non_empty(tables::first(analysis)),
-        latency_figure: figure::latency(analysis, ""),
+        latency_figure: figure::latency(analysis, Size::Wide, "")
+            .map(|_| figure::sizes(|size| figure::latency(analysis, size, "").unwrap_or_default())),
         latency_table: tables::latencies(analysis),
         files_figure: analysis.files.as_ref().and_then(|files| figure::files(files, "")),
         sampled: analysis
@@ -90,7 +93,7 @@ pub fn html(analysis: &Analysis) -> String {
 
 /// The load line's figure as a file.
 pub fn svg_loadline(analysis: &Analysis) -> String {
-    figure::load_line(analysis, figure::STYLE)
+    figure::load_line(analysis, Size::Wide, drawing::STYLE)
 }
 
 #[derive(Template)]
@@ -145,7 +148,7 @@ fn caption(analysis: &Analysis) -> String {
         "One point per interval and kind of CPU time (n = {fitted}). The server is full where the \
          idle time ends."
     );
-    if analysis.capacity.value.is_some() {
+    if analysis.capacity.value.is_some() && analysis.capacity.model != MODEL_MEASURED {
         text.push_str(" The bold line leads there; dashes are beyond the data.");
     }
     if analysis.saturation.is_some() {

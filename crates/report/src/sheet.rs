@@ -3,10 +3,10 @@
 
 use askama::Template;
 
-use crate::{figure, terminal};
+use crate::terminal;
 
-pub use crate::figure::{Curve, Panel, Predicted, Stroke, Ticks, Tone};
 pub use crate::table::Table as Rows;
+pub use drawing::{Curve, Panel, Predicted, Stroke, Ticks, Tone};
 
 /// The text of a result.
 #[derive(Clone, Debug, Default)]
@@ -52,14 +52,38 @@ struct Chapters<'a> {
 /// All text is escaped except the figures, which escape their own.
 #[must_use]
 pub fn page(title: &str, lead: &str, chapters: &[Chapter]) -> String {
-    let page = Chapters { title, lead, figure_style: figure::STYLE, chapters };
+    let page = Chapters { title, lead, figure_style: drawing::STYLE, chapters };
+    page.render().expect("the template writes into a String and calls nothing that fails")
+}
+
+#[derive(Template)]
+#[template(path = "answer.html")]
+struct Answer<'a> {
+    answer: &'a str,
+    sheet: &'a Sheet,
+    figure: &'a str,
+    details: &'a Sheet,
+    figure_style: &'static str,
+}
+
+/// A page that begins with an answer in one sentence. The sheet's facts and tables follow, and a
+/// figure between them, if there is one. The details are folded; their title is what the reader
+/// clicks. Tables without rows are omitted.
+#[must_use]
+pub fn answer_page(answer: &str, sheet: Sheet, figure: &str, details: Sheet) -> String {
+    let shown = |mut sheet: Sheet| {
+        sheet.tables.retain(|table| !table.rows.is_empty());
+        sheet
+    };
+    let (sheet, details) = (&shown(sheet), &shown(details));
+    let page = Answer { answer, sheet, figure, details, figure_style: drawing::STYLE };
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
 
 /// Panels of curves as one self-contained figure.
 #[must_use]
 pub fn svg_curves(title: &str, description: &str, panels: &[Panel]) -> String {
-    figure::curves(title, description, panels, figure::STYLE)
+    drawing::curves(title, description, panels, drawing::STYLE)
 }
 
 /// Predicted values against measured ones, as one self-contained figure. `names` are those of the
@@ -71,7 +95,7 @@ pub fn svg_diagonal(
     names: &[(Tone, &str)],
     points: &[Predicted],
 ) -> String {
-    figure::diagonal(title, description, names, points, figure::STYLE)
+    drawing::diagonal(title, description, names, points, drawing::STYLE)
 }
 
 #[cfg(test)]

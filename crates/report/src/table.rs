@@ -37,7 +37,13 @@ pub(crate) struct Header<'a> {
     pub(crate) name: &'a str,
     pub(crate) is_numeric: bool,
     pub(crate) wraps: bool,
+    /// Whether a narrow page omits it.
+    pub(crate) is_minor: bool,
 }
+
+/// The columns that a narrow page omits: how sure a number is, and how many there were.
+const MINOR: [&str; 11] =
+    ["low", "high", "line low", "line high", "intervals", "requests", "n", "corr.", "t", "p", "q"];
 
 /// Indentation of a cell, in a terminal and on a page: no-break spaces.
 pub(crate) const INDENT: &str = "\u{a0}\u{a0}";
@@ -79,6 +85,7 @@ impl Table {
             name: name.trim_start_matches(['<', '~']),
             is_numeric: !name.starts_with(['<', '~']),
             wraps: name.starts_with('~'),
+            is_minor: MINOR.contains(&name.as_str()),
         })
     }
 

@@ -65,7 +65,7 @@ fn the_page_has_every_part_of_a_report() {
     ] {
         assert!(page.contains(promised), "{promised}");
     }
-    assert_eq!(page.matches("<svg").count(), 3, "load line, resources, latency");
+    assert_eq!(page.matches("<svg").count(), 5, "load line and latency in two sizes, resources");
     assert!(page.matches("<circle").count() > 60, "a circle an interval");
 }
 

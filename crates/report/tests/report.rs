@@ -9,7 +9,7 @@ mod recent;
 
 use made::{Made, far_from_the_cap, flat, published_1998, ramp_and_saturation, two_workers};
 use report::{Analysis, Error, Options, ResourceKind, Standing, analyse, html, terminal};
-use trial::Loss;
+use trial::{CpuModes, Loss, Modes};
 
 fn analysed(made: &Made, options: &Options) -> Analysis {
     let (_directory, trial) = made.open("made.trial");
@@ -293,6 +293,10 @@ fn causes_are_found_before_statistics() {
     assert_eq!(reason(&made), ("stamps_elsewhere", text.to_string()));
 
     let mut made = silent();
+    made.manifest.notes.push(format!("{}no line of it is a request", trial::NOTE_CAUSE));
+    assert_eq!(reason(&made), ("recorded", "no line of it is a request".to_string()));
+
+    let mut made = silent();
     assert_eq!(reason(&made).0, "log_not_written");
     made.manifest.log_path = None;
     assert_eq!(reason(&made), ("no_requests", "the server had no requests".to_string()));
@@ -300,6 +304,155 @@ fn causes_are_found_before_statistics() {
     assert_eq!(reason(&made).0, "no_source");
     let text = "the rate was nearly constant, 30.0 requests/s";
     assert_eq!(reason(&flat()), ("constant_rate", text.to_string()));
+}
+
+/// The first line of a report, the answer.
+fn answer(analysis: &Analysis) -> String {
+    let text = terminal(analysis, 1_000);
+    text.lines().next().unwrap_or_default().to_string()
+}
+
+/// One CPU of which this part was used.
+fn one_cpu(used: f64) -> CpuModes {
+    let user_ns = (used * 1e9) as i64;
+    let modes = Modes { user_ns, idle_ns: 1_000_000_000 - user_ns, ..Modes::default() };
+    CpuModes { cpu: 0, modes }
+}
+
+/// Another process took a tenth of its CPU, so it was not "saturated", although it never slept.
+#[test]
+fn a_server_that_never_sleeps_is_saturated_beside_others() {
+    let mut made = ramp_and_saturation("squid");
+    for interval in made.intervals.iter_mut() {
+        if interval.phase.take().as_deref() == Some("saturation") {
+            let thread = &mut interval.threads[1];
+            thread.total_ns = interval.length_ns * 9 / 10;
+            thread.user_ns = thread.total_ns - thread.kernel_ns;
+            interval.cpus = vec![one_cpu(1.0)];
+        }
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert_eq!((analysis.capacity.model, analysis.capacity.n), ("measured", 7));
+    let answer = answer(&analysis);
+    let expected = "This squid was saturated: it carries about 77,000 requests/s on one CPU";
+    assert!(answer.starts_with(expected), "{answer}");
+    // Another CPU had nothing to do: then a thread does not wait for one.
+    made.intervals.iter_mut().for_each(|interval| interval.cpus = vec![one_cpu(0.5)]);
+    assert_ne!(analysed(&made, &Options::default()).capacity.model, "measured");
+    // A server that polls never sleeps, however little it has to do.
+    for interval in made.intervals.iter_mut() {
+        interval.threads[1].wakes = 0;
+        interval.cpus = vec![one_cpu(1.0)];
+    }
+    assert_ne!(analysed(&made, &Options::default()).capacity.model, "measured");
+}
+
+/// With one connection a server that never sleeps does less than with thirty.
+#[test]
+fn the_measured_capacity_is_what_was_kept_up_at_the_highest_load() {
+    let mut made = ramp_and_saturation("squid");
+    for interval in made.intervals.iter_mut() {
+        let share = match interval.phase.take().as_deref() {
+            Some("saturation") => 1.0,
+            _ if interval.index >= 50 => 0.5,
+            _ => continue,
+        };
+        let thread = &mut interval.threads[1];
+        thread.total_ns = interval.length_ns * 995 / 1_000;
+        thread.user_ns = thread.total_ns - thread.kernel_ns;
+        interval.requests = 77_000.0 * share;
+    }
+    let analysis = analysed(&made, &Options::default());
+    let measured = analysis.saturation.as_ref().unwrap();
+    assert_eq!((measured.rate, analysis.capacity.value), (77_000.0, Some(77_000.0)));
+    assert_eq!(analysis.trial.excluded.iter().map(|one| one.count).max(), Some(21));
+}
+
+/// wrk filled its CPU while the server had room, and nothing said so.
+#[test]
+fn a_generator_that_is_full_is_named() {
+    let with = |others: fn(f64) -> f64| {
+        let mut made = ramp_and_saturation("nginx");
+        made.intervals.retain(|interval| interval.phase.is_none());
+        for interval in made.intervals.iter_mut() {
+            let rate = interval.requests.min(45_000.0);
+            let part = rate / interval.requests;
+            interval.requests = rate;
+            let thread = &mut interval.threads[1];
+            let of = |ns: i64| (part * ns as f64) as i64;
+            (thread.user_ns, thread.kernel_ns) = (of(thread.user_ns), of(thread.kernel_ns));
+            thread.total_ns = thread.user_ns + thread.kernel_ns;
+            let others_ns = (1e9 * others(rate)) as i64;
+            let busy_ns = thread.total_ns + others_ns;
+            interval.server.as_mut().unwrap().total_ns = thread.total_ns;
+            interval.machine =
+                Modes { user_ns: busy_ns, idle_ns: 2_000_000_000 - busy_ns, ..Modes::default() };
+            interval.cpus = vec![one_cpu(others(rate))];
+        }
+        analysed(&made, &Options::default())
+    };
+    let kinds = |analysis: &Analysis| -> Vec<&str> {
+        analysis.causes.iter().map(|cause| cause.kind).collect()
+    };
+    let full = with(|rate| rate / 45_000.0);
+    assert_eq!(kinds(&full), ["generator_full"]);
+    let text = &full.causes[0].text;
+    for part in ["not the server, was the limit", "1 of 2 CPUs", "the server used 5"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let answer = answer(&full);
+    assert!(answer.contains("because the load generator was full, and not the server"), "{answer}");
+    // A generator with room, and a neighbour that does not follow the rate.
+    assert_eq!(kinds(&with(|rate| rate / 60_000.0)), [""; 0]);
+    assert_eq!(kinds(&with(|_| 1.0)), [""; 0]);
+}
+
+/// "Carries about 27,000 (8,800 to 85,000); at 1 % of that" was extrapolated 67-fold.
+#[test]
+fn a_server_that_is_hardly_used_has_no_capacity() {
+    let mut made = far_from_the_cap();
+    for interval in &mut made.intervals {
+        for thread in &mut interval.threads {
+            thread.total_ns /= 12;
+            thread.user_ns /= 12;
+            thread.kernel_ns = thread.total_ns - thread.user_ns;
+        }
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert!(analysis.capacity.value.is_none(), "{:?}", analysis.capacity);
+    assert_eq!(analysis.causes[0].kind, "too_quiet");
+    let answer = answer(&analysis);
+    let expected = "How much this plimsoll carries is not known: only 1.6";
+    assert!(answer.starts_with(expected) && answer.contains("plimsoll load"), "{answer}");
+}
+
+/// "Cap 2 CPUs" was the limit of a Python process with two busy threads.
+#[test]
+fn python_has_one_cpu_for_each_process() {
+    let limit = |exe: &str, scale: i64| {
+        let mut made = two_workers();
+        made.manifest.server.exe = exe.to_string();
+        for interval in &mut made.intervals {
+            let server = interval.server.as_mut().unwrap();
+            server.total_ns /= scale;
+            for thread in &mut interval.threads {
+                thread.total_ns /= scale;
+                thread.user_ns /= scale;
+                thread.kernel_ns = thread.total_ns - thread.user_ns;
+            }
+            (server.user_ns, server.kernel_ns) = (server.user_ns / scale, server.kernel_ns / scale);
+        }
+        let analysis = analysed(&made, &Options::default());
+        let all = analysis.resources.iter().find(|one| one.kind == ResourceKind::Server).unwrap();
+        let text = terminal(&analysis, 200);
+        let says = text.contains("runs the code of a process on one CPU, however many");
+        (all.cap, says)
+    };
+    assert_eq!(limit("/usr/bin/python3.11", 2), (1.0, true));
+    assert_eq!(limit("/usr/bin/node", 2), (2.0, true));
+    assert_eq!(limit("/usr/sbin/nginx", 2), (2.0, false));
+    // A free-threaded build.
+    assert_eq!(limit("/opt/python3.13t", 2), (2.0, false));
 }
 
 #[test]

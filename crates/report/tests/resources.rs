@@ -264,6 +264,20 @@ fn a_disk_used_by_others_does_not_limit_because_it_does_not_follow_the_rate() {
     assert!(text.contains("not limiting: its use does not rise with the rate (t = "), "{text}");
 }
 
+/// "Carries 640 requests/s until its disk is full" was the headline beside a build.
+#[test]
+fn a_disk_of_which_only_a_bound_is_known_does_not_limit() {
+    let mut made = PLAIN.made();
+    for (at, one) in made.devices.iter_mut().filter(|one| one.busy_ns.is_some()).enumerate() {
+        let part = (37 * at % 10) as f64 / 10.0;
+        one.busy_ns = Some((made.intervals[at].rate() * 0.0018 * part * SECOND_NS as f64) as i64);
+    }
+    let analysis = analyse(&made.open(), &Options::default()).unwrap();
+    limits(&analysis, "hottest thread", 0.98 / 0.0005);
+    let disk = resource(&analysis, "disk sda").line.as_ref().unwrap().capacity();
+    assert!(disk.identifiable.is_ok() && disk.value < 1_900.0, "{disk:?}");
+}
+
 #[test]
 fn a_card_limits_only_if_its_speed_is_known() {
     let server = Server { sent: 100_000.0, ..PLAIN };

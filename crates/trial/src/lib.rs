@@ -49,7 +49,7 @@ pub use digest::stable_hash;
 pub use error::Error;
 pub use model::{
     Amendment, Capability, CpuModes, Host, Interval, LatencyRow, LatencySource, Loss, Manifest,
-    Modes, Prediction, ProcessTimes, Server, ThreadTimes,
+    Modes, NOTE_CAUSE, Prediction, ProcessTimes, Server, ThreadTimes,
 };
 pub use reader::Trial;
 pub use schema::SCHEMA_VERSION;

@@ -42,6 +42,9 @@ pub struct Manifest {
     pub labels: BTreeMap<String, String>,
 }
 
+/// The note with a reason why no request is in any interval begins so.
+pub const NOTE_CAUSE: &str = "no requests: ";
+
 /// The label that overrides the name of the server.
 const LABEL_SERVER: &str = "server";
 /// The label that overrides the name of the host.

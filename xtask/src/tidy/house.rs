@@ -9,7 +9,18 @@ use crate::tree::Tree;
 /// The floors, from the ground up. A crate may use only crates on lower floors.
 const FLOORS: &[&[&str]] = &[
     &["planted"],
-    &["readiness", "http1", "http2", "caching", "regress", "trial", "units", "peering", "packages"],
+    &[
+        "readiness",
+        "http1",
+        "http2",
+        "caching",
+        "regress",
+        "trial",
+        "units",
+        "peering",
+        "packages",
+        "drawing",
+    ],
     &["runtime", "coding", "command", "http3", "dashboard", "groups"],
     &["store", "dns", "transport"],
     &["outcome"],

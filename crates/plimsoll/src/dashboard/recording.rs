@@ -148,11 +148,12 @@ fn as_reported(of_line: Capacity, fit: &model::Fit) -> Capacity {
     let Some(figure) = fit.line.as_ref().map(|line| &line.capacity) else { return of_line };
     if figure.model == MODEL_MEASURED {
         let CapacityFigure { value, low, high, .. } = *figure;
-        return Capacity { value, low, high, remark: None, plain: None, ..of_line };
+        let at_least = None;
+        return Capacity { value, low, high, at_least, remark: None, plain: None, ..of_line };
     }
     match &figure.reason {
         Some(why) if figure.value.is_none() => {
-            Capacity { remark: Some(why.clone()), plain: None, ..of_line }
+            Capacity { remark: Some(why.clone()), plain: figure.plain, ..of_line }
         }
         _ => of_line,
     }

@@ -4,6 +4,7 @@
 //! are omitted. Control characters from a trial never reach the terminal.
 
 use ::report::format::{duration, fixed, latency, percent, rate, thousands};
+use ::report::{Carried, about};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -23,9 +24,6 @@ const TEXT_ROWS: usize = 12;
 /// Without anything new for this many intervals and seconds, the recording may have died.
 const SILENT_INTERVALS: f64 = 5.0;
 const SILENT_S: f64 = 10.0;
-/// A capacity whose interval spans this factor is only a rough one: it still moves with each
-/// interval.
-const WIDE_FOLDS: f64 = 3.0;
 /// A loss with a longer name is shown in the part for losses only.
 const LOSS_CHARS: usize = 36;
 /// The smallest usable terminal.
@@ -189,21 +187,23 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
         return vec![(format!("not yet: {why}"), Paint::Strong)];
     };
     let figure = &line.capacity;
-    let bounds = match figure.low.zip(figure.high) {
-        Some((low, high)) => format!("({} to {})", rate(low), rate(high)),
-        None => "without bounds".to_owned(),
-    };
-    let wide = figure.low.zip(figure.high).is_none_or(|(low, high)| high > WIDE_FOLDS * low);
-    let (doubt, paint) = match (figure.trusted, wide) {
-        (true, false) => ("", Paint::Strong),
-        (true, true) => ("roughly ", Paint::Warning),
-        (false, _) => ("unreliable ", Paint::Warning),
-    };
     let limit = line.resources.first().map_or(figure.resource.label(), |first| &first.name);
-    let mut parts = vec![
-        (format!("{doubt}{}/s {bounds}", rate(value)), paint),
-        (format!("limited by the {limit}"), Paint::Plain),
-    ];
+    let limited = (format!("limited by {}", named(limit)), Paint::Plain);
+    let (low, high, seen) = (figure.low, figure.high, figure.highest_rate);
+    let carried = Carried { value, low, high, seen };
+    let bounds = match (carried.at_least(), low.zip(high)) {
+        (None, Some((low, high))) => format!("({} to {})", rate(low), rate(high)),
+        // Such a value still moves with each interval.
+        (least, _) => {
+            let least = about(least.unwrap_or(seen));
+            return vec![(format!("at least {least}/s so far"), Paint::Warning), limited];
+        }
+    };
+    let (doubt, paint) = match figure.trusted {
+        true => ("", Paint::Strong),
+        false => ("unreliable ", Paint::Warning),
+    };
+    let mut parts = vec![(format!("{doubt}{}/s {bounds}", rate(value)), paint), limited];
     if model.recent.rate.known {
         let share = 100.0 * model.recent.rate.now / value;
         parts.push((format!("{share:.0} % of it now"), Paint::Plain));
@@ -213,6 +213,14 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
     }
     parts.extend(figure.distrust_statistic.iter().map(|why| (why.clone(), Paint::Dim)));
     parts
+}
+
+/// The name of a resource in a sentence: "all threads", "the hottest thread".
+fn named(resource: &str) -> String {
+    match resource.starts_with("all ") {
+        true => resource.to_owned(),
+        false => format!("the {resource}"),
+    }
 }
 
 fn server(model: &Model, paused: bool, now_ns: i64) -> Vec<(String, Paint)> {

@@ -70,7 +70,8 @@ impl Fit {
                 let not_yet = match analysis.capacity.value {
                     Some(_) => None,
                     None => {
-                        let reason = analysis.capacity.reason.as_deref();
+                        let figure = &analysis.capacity;
+                        let reason = figure.plain.or(figure.reason.as_deref());
                         Some(needs(reason.unwrap_or("it cannot be computed")))
                     }
                 };

@@ -244,9 +244,10 @@ fn a_recording_ends_with_its_capacity_and_a_name() {
     let load = Running::start(Command::new(PLIMSOLL).args(load).stdout(Stdio::null()));
     let shown = record(&["--for", "3s"]).succeeded();
     load.signal("INT");
-    for label in ["Capacity", "Limit"] {
-        assert!(shown.stdout.lines().any(|line| line.starts_with(label)), "{shown:?}");
-    }
+    // A busy machine may leave the capacity unknown; then the sentence says why.
+    let answer = shown.stdout.lines().find(|line| line.contains("his plimsoll "));
+    assert!(answer.is_some_and(|answer| answer.contains("carries ")), "{shown:?}");
+    assert!(shown.stdout.lines().any(|line| line.starts_with("Limit")), "{shown:?}");
     assert!(shown.stdout.ends_with(&format!("\n{pid}-2.trial\n")), "{shown:?}");
 }
 

@@ -6,11 +6,14 @@
 
 use regress::{Unfit, Why};
 use serde::Serialize;
-use trial::{Interval, Trial};
+use trial::{Interval, Modes, NOTE_CAUSE, Trial};
 
 use super::Standing;
 use super::fit::Fitted;
 use crate::format::{percent, rate, thousands};
+
+/// The cause that a generator on this machine was the limit.
+pub(crate) const KIND_GENERATOR: &str = "generator_full";
 
 /// A log of which more than this share of the lines was not understood has another format.
 const BAD_LINES_PART: f64 = 0.5;
@@ -22,6 +25,15 @@ const IDLE_PART: f64 = 0.03;
 const OTHERS_MORE: (f64, f64) = (1.5, 0.1);
 /// If more than this share of the intervals is disturbed, nothing is undisturbed to compare with.
 const DISTURBED_PART: f64 = 0.5;
+/// A generator's CPU time follows the rate at least with this correlation.
+const OTHERS_FOLLOW: f64 = 0.8;
+/// Rates from this part of the highest on are the highest, and there must be several.
+const NEAR_HIGHEST: f64 = 0.85;
+const TOP_MIN: usize = 3;
+/// Other processes fill a CPU if they use this part of it.
+const OTHERS_FILL: f64 = 0.9;
+/// Below this use, it is not the server that limits.
+const SERVER_HAS_ROOM: f64 = 0.9;
 /// If more than this share of the latencies is invalid, the generator was the limit.
 const INVALID_PART: f64 = 0.1;
 
@@ -39,13 +51,16 @@ pub struct Cause {
     pub kind: &'static str,
     /// What happened.
     pub text: String,
-    /// What to do next.
+    /// What to do next; empty if the text says it.
     pub advice: String,
 }
 
 impl std::fmt::Display for Cause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}; {}", self.text, self.advice)
+        match self.advice.as_str() {
+            "" => f.write_str(&self.text),
+            advice => write!(f, "{}; {advice}", self.text),
+        }
     }
 }
 
@@ -76,71 +91,94 @@ impl Evidence<'_> {
 /// A check.
 struct Check {
     kind: &'static str,
-    /// Whether it explains why there is no capacity. The others warn beside one.
-    explains: bool,
+    explains: Explains,
     /// The sentence, if the cause is there.
     find: fn(&Evidence<'_>) -> Option<String>,
     advice: &'static str,
 }
 
+/// Whether a cause explains why there is no capacity. If there is one, the causes that do not
+/// explain warn beside it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Explains {
+    Yes,
+    No,
+    /// If nothing else does, and there is a line.
+    Perhaps,
+}
+
 /// The checks, those first that explain the most.
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 12] = [
+    Check { kind: "recorded", explains: Explains::Yes, find: recorded, advice: "" },
     Check {
         kind: "format_not_understood",
-        explains: true,
+        explains: Explains::Yes,
         find: format_not_understood,
         advice: "give the format that the server's configuration has (--log-format), and try it on \
                  the log with plimsoll logs",
     },
     Check {
         kind: "stamps_elsewhere",
-        explains: true,
+        explains: Explains::Yes,
         find: stamps_elsewhere,
         advice: "compare a line's time with the clock: the log is in another time zone, or the \
                  server's clock is wrong; a format whose stamps have a zone avoids this",
     },
     Check {
         kind: "log_not_written",
-        explains: true,
+        explains: Explains::Yes,
         find: log_not_written,
         advice: "check that the server writes this file, without a buffer, and that it had \
                  requests",
     },
     Check {
         kind: "no_source",
-        explains: true,
+        explains: Explains::Yes,
         find: no_source,
         advice: "record again with --access-log or --counter, or as root, so that requests are \
                  counted on the server's sockets",
     },
     Check {
         kind: "no_requests",
-        explains: true,
+        explains: Explains::Yes,
         find: no_requests,
         advice: "record while it has some",
     },
     Check {
         kind: "constant_rate",
-        explains: true,
+        explains: Explains::Yes,
         find: constant_rate,
         advice: "record while the load rises or falls, or let it rise: plimsoll load URL --rate \
                  LOW..HIGH",
     },
     Check {
+        kind: "too_quiet",
+        explains: Explains::Yes,
+        find: too_quiet,
+        advice: "record while it is busier, or let the load rise: plimsoll load URL --rate \
+                 LOW..HIGH",
+    },
+    Check {
+        kind: KIND_GENERATOR,
+        explains: Explains::Perhaps,
+        find: generator_full,
+        advice: "give the generator more CPU time: more threads, or another machine",
+    },
+    Check {
         kind: "neighbour",
-        explains: false,
+        explains: Explains::No,
         find: neighbour,
         advice: "record again while nothing else needs the CPUs",
     },
     Check {
         kind: "exhausted_by_others",
-        explains: false,
+        explains: Explains::Perhaps,
         find: exhausted_by_others,
         advice: "a request costs more beside other work; record again while that is quiet",
     },
     Check {
         kind: "generator",
-        explains: false,
+        explains: Explains::No,
         find: generator,
         advice: "latencies of those intervals are not used; run the load on another machine, or \
                  lower its rate",
@@ -150,25 +188,36 @@ const CHECKS: [Check; 9] = [
 /// The causes of a trial: the first that explains why there is no capacity, because it explains the
 /// others of that kind too, and all that warn.
 pub(super) fn found(trial: &Trial, fit: &Fitted) -> Vec<Cause> {
-    missing(trial, fit).into_iter().chain(of(trial, fit, |check| !check.explains)).collect()
+    let first = of(trial, fit, |explains| explains == Explains::Yes).next();
+    let others = of(trial, fit, |explains| explains != Explains::Yes);
+    first.into_iter().chain(others).collect()
 }
 
 /// The first cause that explains why there is no capacity.
 pub(super) fn missing(trial: &Trial, fit: &Fitted) -> Option<Cause> {
-    of(trial, fit, |check| check.explains).next()
+    let perhaps = || of(trial, fit, |explains| explains == Explains::Perhaps).next();
+    let first = of(trial, fit, |explains| explains == Explains::Yes).next();
+    first.or_else(|| fit.line().and_then(|_| perhaps()))
 }
 
 fn of<'a>(
     trial: &'a Trial,
     fit: &'a Fitted,
-    wanted: fn(&Check) -> bool,
+    wanted: fn(Explains) -> bool,
 ) -> impl Iterator<Item = Cause> + 'a {
     let requests = trial.intervals().iter().map(|interval| interval.requests).sum();
     let evidence = Evidence { trial, fit, requests };
-    CHECKS.iter().filter(move |check| wanted(check)).filter_map(move |check| {
+    CHECKS.iter().filter(move |check| wanted(check.explains)).filter_map(move |check| {
         let text = (check.find)(&evidence)?;
         Some(Cause { kind: check.kind, text, advice: check.advice.to_string() })
     })
+}
+
+/// What the recorder found itself, when it could still look at the log.
+fn recorded(seen: &Evidence<'_>) -> Option<String> {
+    let notes = &seen.trial.manifest().notes;
+    let of_recorder = || notes.iter().find_map(|note| note.strip_prefix(NOTE_CAUSE));
+    (seen.requests == 0.0).then(of_recorder).flatten().map(str::to_string)
 }
 
 fn format_not_understood(seen: &Evidence<'_>) -> Option<String> {
@@ -241,10 +290,54 @@ fn constant_rate(seen: &Evidence<'_>) -> Option<String> {
     Some(format!("the rate was nearly constant, {} requests/s{constant}", rate(middle)))
 }
 
+fn too_quiet(seen: &Evidence<'_>) -> Option<String> {
+    match seen.fit.line()?.capacity().identifiable {
+        Err(Why::TooQuiet { reach }) => Some(format!(
+            "only {} % of its CPU time was used, too little for a capacity",
+            percent(100.0 * reach)
+        )),
+        _ => None,
+    }
+}
+
+/// The generator is a process of this machine like any other. Its use of CPU time grows with the
+/// rate until its CPUs are full, and the server's are not.
+fn generator_full(seen: &Evidence<'_>) -> Option<String> {
+    let intervals = seen.trial.intervals();
+    let others = |interval: &Interval| {
+        let seconds = interval.length_ns as f64 / 1e9;
+        Some(others_part(interval)? * interval.machine.total_ns() as f64 / 1e9 / seconds)
+    };
+    let rows: Vec<&Interval> = seen.fit.rows().iter().map(|&row| &intervals[row]).collect();
+    let (rates, cost) = (seen.fit.rates(), seen.fit.cost());
+    let others: Vec<f64> = rows.iter().map(|row| others(row)).collect::<Option<_>>()?;
+    if regress::ols(rates, &others).ok()?.correlation < OTHERS_FOLLOW {
+        return None;
+    }
+    let highest = rates.iter().copied().fold(0.0, f64::max);
+    let top: Vec<usize> =
+        (0..rows.len()).filter(|&at| rates[at] >= NEAR_HIGHEST * highest).collect();
+    let median = |of: &dyn Fn(usize) -> f64| {
+        regress::median(&mut top.iter().map(|&at| of(at)).collect::<Vec<f64>>())
+    };
+    let used = median(&|at| cost[at] / seen.fit.cap());
+    let full = median(&|at| full_cpus(rows[at]) as f64);
+    let is_full = full >= 1.0 && median(&|at| others[at]) >= OTHERS_FILL * full;
+    (top.len() >= TOP_MIN && used < SERVER_HAS_ROOM && is_full).then(|| {
+        format!(
+            "the load generator (or a server behind this one), not the server, was the limit: at \
+             the highest rates other processes filled {full:.0} of {} CPUs, and the server used \
+             {} % of what it can have",
+            seen.trial.manifest().host.cpus,
+            percent(100.0 * used)
+        )
+    })
+}
+
 fn neighbour(seen: &Evidence<'_>) -> Option<String> {
     let disturbed = seen.fit.standings.iter().filter(|one| **one == Standing::Disturbed).count();
     let all = seen.fit.standings.len();
-    (disturbed > 0).then(|| {
+    (disturbed > 0 && exhausted_by_others(seen).is_none()).then(|| {
         format!(
             "in {disturbed} of {all} intervals other processes or the hypervisor took the CPU; \
              they are set aside"
@@ -279,6 +372,13 @@ fn generator(seen: &Evidence<'_>) -> Option<String> {
             rows.len()
         )
     })
+}
+
+/// The CPUs that had no idle time.
+pub(super) fn full_cpus(interval: &Interval) -> usize {
+    let idle = |modes: &Modes| (modes.idle_ns + modes.iowait_ns) as f64;
+    let is_full = |modes: &Modes| idle(modes) < IDLE_PART * modes.total_ns() as f64;
+    interval.cpus.iter().filter(|cpu| is_full(&cpu.modes)).count()
 }
 
 /// The share of the machine's CPU time that was idle; `None` without data.

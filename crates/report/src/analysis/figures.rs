@@ -118,6 +118,9 @@ pub struct CapacityFigure {
     pub identifiable: bool,
     /// Why not.
     pub reason: Option<String>,
+    /// The same without statistics, if the statistics are the reason.
+    #[serde(skip)]
+    pub plain: Option<&'static str>,
     /// `straight`, `wakes`, `busy`, or `measured`.
     pub model: &'static str,
     /// Why this model and not another.

@@ -14,6 +14,13 @@ use super::{causes, episodes};
 /// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
 
+/// A server is saturated if fewer of its requests find it asleep: with independent arrivals, that
+/// is the part of the time in which it has nothing to do. It may use less than all of its CPU, if
+/// others take the rest.
+const ASLEEP_SATURATED: f64 = 0.015;
+/// From this part on it does sleep.
+const ASLEEP_SOME: f64 = 0.1;
+
 /// The least use of an interval that an experiment declared saturated. If a hypervisor or another
 /// process takes CPU time, a saturated thread stays below its cap, but not far below.
 const SATURATED_PERCENT_MIN: f64 = 80.0;
@@ -50,16 +57,7 @@ impl Fitted {
     ) -> Fitted {
         let intervals = trial.intervals();
         let cap = options.cap.filter(|_| series.kind.has_modes()).unwrap_or(series.cap);
-        let mut standings: Vec<Standing> = intervals
-            .iter()
-            .zip(&series.uses)
-            .map(|(interval, used)| standing(interval, *used, options.above))
-            .collect();
-        for (standing, disturbed) in standings.iter_mut().zip(causes::disturbed(trial)) {
-            if disturbed && *standing == Standing::Fit && series.kind.is_cpu_time() {
-                *standing = Standing::Disturbed;
-            }
-        }
+        let mut standings = standings(&series, trial, options.above);
         let rows: Vec<usize> =
             (0..intervals.len()).filter(|&row| standings[row].is_fitted()).collect();
         let uses: Vec<Use> = rows.iter().filter_map(|&row| series.uses[row]).collect();
@@ -161,6 +159,13 @@ impl Fitted {
         let capacity = self.line()?.capacity();
         let usable = self.may_limit && capacity.identifiable.is_ok();
         usable.then_some(capacity.value)
+    }
+
+    /// Whether more is known of the capacity than a bound.
+    pub(super) fn is_known(&self) -> bool {
+        let bounds = self.line().and_then(|line| line.capacity().interval.bounds());
+        let (low, high) = bounds.unzip();
+        regress::capacity::at_least(low, high, 0.0).is_none()
     }
 
     /// The highest use in the fit, as a share of the cap.
@@ -304,6 +309,7 @@ impl CapacityFigure {
         }
         if let Err(why) = &capacity.identifiable {
             self.reason = Some(why.to_string());
+            self.plain = Some(why.plain());
             return;
         }
         self.identifiable = true;
@@ -334,7 +340,35 @@ fn set_aside(line: &LoadLine) -> &[usize] {
     }
 }
 
-pub(super) fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
+/// How each interval is used, before any fit.
+pub(super) fn standings(series: &Series, trial: &Trial, above: f64) -> Vec<Standing> {
+    let intervals = trial.intervals();
+    let is_cpu_time = series.kind.is_cpu_time();
+    let disturbed = causes::disturbed(trial);
+    let asleep = |at: usize| Some(series.uses[at]?.wakes? / intervals[at].rate());
+    // A thread that never sleeps spends its CPU time waiting, and not sleeping says nothing.
+    let sleeps = (0..intervals.len()).any(|at| asleep(at) >= Some(ASLEEP_SOME));
+    let one = |at: usize| {
+        let standing = standing(&intervals[at], series.uses[at], above);
+        let busy = series.uses[at].map_or(0.0, Use::busy);
+        let awake = sleeps && asleep(at) < Some(ASLEEP_SATURATED) && asleep(at).is_some();
+        match standing {
+            Standing::Fit if !is_cpu_time => Standing::Fit,
+            Standing::Fit
+                if awake
+                    && busy >= SATURATED_PERCENT_MIN
+                    && causes::full_cpus(&intervals[at]) > 0 =>
+            {
+                Standing::Saturation
+            }
+            Standing::Fit if disturbed[at] => Standing::Disturbed,
+            standing => standing,
+        }
+    };
+    (0..intervals.len()).map(one).collect()
+}
+
+fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     let Some(used) = used else { return Standing::NotSeen };
     match interval.phase.as_deref() {
         Some(PHASE_WARM_UP) => return Standing::WarmUp,

@@ -28,6 +28,7 @@ use trial::{Interval, Manifest, Trial};
 use crate::Error;
 use crate::parallel::in_parallel;
 pub use causes::Cause;
+pub(crate) use causes::KIND_GENERATOR;
 pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
@@ -54,6 +55,7 @@ pub use recent::{
     CpuPerRequest, MachineModes, Recent, RecentInterval, RecentRate, RecentUse, recent,
 };
 pub use resource::ResourceKind;
+pub(crate) use resource::one_cpu_a_process;
 pub use same_load::{DifferenceKind, LoadDifference, SameLoadCost};
 pub use samples::Procedure;
 use samples::Samples;
@@ -88,8 +90,9 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let rows = rows(intervals, main);
     // A device that is exhausted first has a line.
     let explained = |fit: &Fitted, mut figure: CapacityFigure| {
-        if !figure.identifiable && (fit.line().is_none() || fit.series.kind.is_cpu_time()) {
-            figure.reason = no_line.clone().or(figure.reason);
+        let by_cause = fit.line().is_none() || fit.series.kind.is_cpu_time();
+        if let Some(why) = no_line.as_ref().filter(|_| by_cause && !figure.identifiable) {
+            (figure.reason, figure.plain) = (Some(why.clone()), None);
         }
         figure
     };
@@ -217,11 +220,12 @@ fn limiter<'a>(
     }
 }
 
-/// The device that is exhausted before the CPU time, if there is one. If the CPU time has no
-/// capacity, a device counts only if the data reach a high use of it.
+/// The device that is exhausted before the CPU time, if there is one. A device of which only a
+/// bound is known is none: others use it, too. If the CPU time has no capacity, a device counts
+/// only if the data reach a high use of it.
 fn tighter<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
     let least = |fit: &Fitted| match main.limit() {
-        Some(limit) => fit.limit().is_some_and(|other| other < limit),
+        Some(limit) => fit.is_known() && fit.limit().is_some_and(|other| other < limit),
         None => fit.limit().is_some() && fit.reach() >= regress::REACH_MIN,
     };
     let closer = |a: &&Fitted, b: &&Fitted| {
@@ -307,8 +311,14 @@ fn too_short(trial: String, needed: usize, standings: &[Standing]) -> Error {
     let excluded = excluded(standings);
     let why: Vec<String> = excluded.iter().map(|e| format!("{} {}", e.count, e.why)).collect();
     let usable = standings.iter().filter(|standing| standing.is_fitted()).count();
-    let fix =
-        if standings.contains(&Standing::TooQuiet) { "lower --above" } else { "record for longer" };
+    let count = |wanted| standings.iter().filter(|one| **one == wanted).count();
+    let fix = if standings.contains(&Standing::TooQuiet) {
+        "lower --above"
+    } else if 2 * count(Standing::Saturation) > standings.len() {
+        "record it at lower loads, too: while it is saturated, only its capacity is measured"
+    } else {
+        "record for longer"
+    };
     Error::TooShort {
         trial,
         usable,

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use trial::{Interval, Modes, ThreadTimes, Trial};
+use trial::{Interval, Manifest, Modes, ThreadTimes, Trial};
 
 /// A resource of the server or the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Default)]
@@ -139,9 +139,10 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     if intervals.iter().any(|interval| interval.server.is_some())
         && (workers > 1.0 || shared || found.is_empty())
     {
-        let cap = workers.clamp(1.0, allowed);
+        let at_once = workers.clamp(1.0, allowed);
+        let cap = one_at_a_time(trial, at_once);
         let processes_alternate = working_processes(intervals) > PROCESSES_MANY * cap;
-        found.push(Series { processes_alternate, ..whole_server(intervals, cap) });
+        found.push(Series { processes_alternate, ..whole_server(intervals, cap, at_once) });
     }
     if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
         let fewer = pinned.filter(|pinned| *pinned < cpus);
@@ -150,6 +151,44 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
         found.push(Series { why_not_limiting, ..machine(intervals, cpus) });
     }
     found
+}
+
+/// The programs that run the code of a process on one CPU at a time, whatever its threads: how the
+/// names of their files begin, and what they are.
+const ONE_CPU_A_PROCESS: [(&str, &str); 6] = [
+    ("python", "Python"),
+    ("pypy", "Python"),
+    ("ruby", "Ruby"),
+    ("node", "Node.js"),
+    ("bun", "Bun"),
+    ("deno", "Deno"),
+];
+/// More than this part of one CPU for each process, and the code is not Python's own.
+const ONE_CPU_EXCEEDED: f64 = 1.05;
+
+/// The name of the language, if the server's processes run their code on one CPU at a time.
+pub(crate) fn one_cpu_a_process(manifest: &Manifest) -> Option<&'static str> {
+    let file = manifest.server.exe.rsplit('/').next()?;
+    let file = file.strip_suffix(" (deleted)").unwrap_or(file);
+    let found = ONE_CPU_A_PROCESS.iter().find(|(name, _)| {
+        // Free-threaded builds of Python end with a `t`: "python3.13t".
+        let version = file.strip_prefix(name);
+        version.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || "js.-".contains(c)))
+    });
+    found.map(|(_, language)| *language)
+}
+
+/// The cap of all threads: Python and Ruby have as many CPUs as they have processes, unless more
+/// was used.
+fn one_at_a_time(trial: &Trial, cap: f64) -> f64 {
+    let has_lock = matches!(one_cpu_a_process(trial.manifest()), Some("Python" | "Ruby"));
+    let intervals = trial.intervals();
+    let processes = working_processes(intervals).max(1.0);
+    let used = |interval: &Interval| {
+        Some(interval.server?.total_ns as f64 / interval.length_ns.max(1) as f64)
+    };
+    let highest = intervals.iter().filter_map(used).fold(0.0, f64::max);
+    if has_lock && highest <= ONE_CPU_EXCEEDED * processes { cap.min(processes) } else { cap }
 }
 
 /// The server's share of the machine's busy time, if both were recorded.
@@ -164,12 +203,12 @@ pub(super) fn share_of(intervals: &[Interval], part: impl Fn(&Modes) -> i64) -> 
     (machine > 0).then(|| server as f64 / machine as f64)
 }
 
-fn whole_server(intervals: &[Interval], cap: f64) -> Series {
+fn whole_server(intervals: &[Interval], cap: f64, threads: f64) -> Series {
     let uses = intervals.iter().map(|interval| {
         let server = interval.server.as_ref()?;
         percent_of(interval, cap, server.user_ns, server.kernel_ns, server.voluntary_switches)
     });
-    let detail = counted(cap, "working thread");
+    let detail = counted(threads, "working thread");
     let series = Series::of_cpu_time(ResourceKind::Server, cap, detail, uses.collect());
     Series { share_of_server: Some(1.0), ..series }
 }

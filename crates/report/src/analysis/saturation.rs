@@ -1,8 +1,8 @@
 //! The measured saturation, and the capacity that every verb shows.
 //!
 //! If the server was saturated in several intervals, its capacity was measured, and no line knows
-//! it better. If an experiment declares its saturated intervals, they check the prediction of the
-//! line instead, unless the line has none.
+//! it better: it is the highest rate that it kept up. If an experiment declares its saturated
+//! intervals, they check the prediction of the line instead, unless the line has none.
 
 use trial::{Interval, Trial};
 
@@ -12,6 +12,9 @@ use super::{PHASE_SATURATION, causes, median};
 
 /// Fewest saturated intervals that are a measured capacity.
 const SATURATED_MIN: usize = 3;
+/// Saturated intervals with at least this part of the highest of their rates are the capacity. With
+/// few connections a server that never sleeps still has less to do at once than with many.
+const NEAR_HIGHEST: f64 = 0.85;
 /// A resource that is exhausted at less than this part of the highest other rate is exhausted by
 /// something else than requests.
 const BELOW_HIGHEST: f64 = 0.9;
@@ -26,7 +29,9 @@ pub(super) fn reported(
     let mut line = fit.headline_capacity(level);
     if !line.identifiable && fit.series.kind.is_cpu_time() {
         let cause = causes::missing(trial, fit).map(|cause| cause.to_string());
-        line.reason = cause.or(line.reason);
+        if cause.is_some() {
+            (line.reason, line.plain) = (cause, None);
+        }
     }
     let rows = super::rows(intervals, fit);
     let found = saturation(&rows, intervals, &line);
@@ -64,6 +69,7 @@ fn measured(line: CapacityFigure, found: &Saturation) -> CapacityFigure {
         line_high,
         identifiable: true,
         reason: None,
+        plain: None,
         model: MODEL_MEASURED,
         model_why: format!("the resource was exhausted in {} intervals", found.n),
         beyond_highest: None,
@@ -72,6 +78,7 @@ fn measured(line: CapacityFigure, found: &Saturation) -> CapacityFigure {
         distrust_why: None,
         bootstrap_low: None,
         bootstrap_high: None,
+        n: found.n,
         ..line
     }
 }
@@ -92,6 +99,9 @@ fn saturation(
         })
         .map(|(row, _)| row)
         .collect();
+    let highest = saturated.iter().map(|row| row.rate).fold(0.0, f64::max);
+    let near = |row: &&IntervalRow| is_declared || row.rate >= NEAR_HIGHEST * highest;
+    let saturated: Vec<&IntervalRow> = saturated.into_iter().filter(near).collect();
     let rates: Vec<f64> = saturated.iter().map(|row| row.rate).collect();
     let rate = median(&rates)?;
     let uses: Vec<f64> = saturated.iter().filter_map(|row| Some(row.user? + row.kernel?)).collect();

@@ -4,7 +4,7 @@ use regress::Marginal;
 use trial::Trial;
 
 use super::Standing;
-use super::fit::{marginal, other_load, standing};
+use super::fit::{marginal, other_load, standings};
 use super::resource::{self, ResourceKind};
 
 /// A resource and its use in every interval.
@@ -41,12 +41,11 @@ pub struct IntervalUse {
 pub fn uses(trial: &Trial) -> Vec<ResourceUses> {
     let share = resource::server_share(trial.intervals());
     let of_series = |series: resource::Series| {
-        let each: Vec<IntervalUse> = trial
-            .intervals()
-            .iter()
+        let each: Vec<IntervalUse> = standings(&series, trial, 0.0)
+            .into_iter()
             .zip(&series.uses)
-            .map(|(interval, used)| IntervalUse {
-                standing: standing(interval, *used, 0.0),
+            .map(|(standing, used)| IntervalUse {
+                standing,
                 cost: used.map_or(0.0, |used| used.busy() / 100.0 * series.cap),
                 wakes: used.and_then(|used| used.wakes),
             })

@@ -1,9 +1,8 @@
 //! The cost of a request, one bar per group: kernel and user time of one more request, and the
 //! interval of their sum.
 
-use super::canvas::{Canvas, Marker};
-use super::legend;
-use super::scale::Scale;
+use drawing::{Canvas, Marker, Scale, legend};
+
 use crate::analysis::{CostRow, CostTable};
 use crate::format::{latency, latency_fine, percent};
 

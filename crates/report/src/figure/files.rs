@@ -2,7 +2,8 @@
 
 use trial::files::Direction;
 
-use super::{Curve, Panel, Stroke, Ticks, Tone, curves};
+use drawing::{Curve, Panel, Stroke, Ticks, Tone, curves};
+
 use crate::analysis::{Files, FilesOfSize};
 use crate::format::{fixed, latency_fine, thousands};
 

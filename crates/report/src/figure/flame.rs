@@ -6,7 +6,8 @@
 //! tooltip has the full name. Nested frames that have nearly all of the value are drawn as one row,
 //! because they show the same and the height is needed above.
 
-use super::canvas::Canvas;
+use drawing::Canvas;
+
 use crate::analysis::{Flame, FlameFrame, FlameUnit};
 use crate::format::{percent, thousands};
 

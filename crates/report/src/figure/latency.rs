@@ -1,18 +1,19 @@
 //! Latency against the rate: median, 99th percentile and maximum, one point per interval, on a
 //! logarithmic axis, because relative differences matter.
 
-use super::canvas::{Canvas, Marker};
-use super::scale::Scale;
-use super::{every, legend, point_size, rate_axes};
+use drawing::{Canvas, Marker, Scale, legend, rate_axes};
+
+use super::{Size, every, point_size};
 use crate::analysis::{Analysis, Latency, LatencyPoint};
 use crate::format;
 
-const WIDTH: f64 = 780.0;
-const HEIGHT: f64 = 340.0;
 const LEFT: f64 = 62.0;
-const RIGHT: f64 = 716.0;
 const TOP: f64 = 44.0;
-const BOTTOM: f64 = 292.0;
+/// Height of the plot.
+const HIGH: f64 = 248.0;
+const BOTTOM: f64 = TOP + HIGH;
+/// The axis below the plot.
+const BELOW: f64 = 48.0;
 
 type Quantile = (&'static str, &'static str, Marker, fn(&LatencyPoint) -> f64);
 
@@ -23,16 +24,17 @@ const QUANTILES: [Quantile; 3] = [
 ];
 
 /// The figure, if there is a point to draw.
-pub(crate) fn latency(analysis: &Analysis, style: &str) -> Option<String> {
+pub(crate) fn latency(analysis: &Analysis, size: Size, style: &str) -> Option<String> {
     let latency = analysis.latency.as_ref().filter(|latency| !latency.points.is_empty())?;
     let points = &latency.points;
     let low = points.iter().map(|point| point.median_us).fold(f64::INFINITY, f64::min).max(1.0);
     let bound_us = latency.objective.as_ref().map_or(0.0, |objective| objective.ms * 1e3);
     let high = points.iter().map(|point| point.max_us).fold(bound_us, f64::max);
     let end = points.iter().map(|point| point.rate).fold(0.0, f64::max);
-    let x = Scale::linear((0.0, 1.04 * end), (LEFT, RIGHT));
+    let right = size.width() - size.beside();
+    let x = Scale::linear((0.0, 1.04 * end), (LEFT, right));
     let y = Scale::logarithmic((low, high), (BOTTOM, TOP));
-    let mut canvas = Canvas::new(WIDTH, HEIGHT);
+    let mut canvas = Canvas::new(size.width(), BOTTOM + BELOW);
     axes(&mut canvas, &x, &y);
     objective(&mut canvas, latency, &x, &y);
     for point in points.iter().step_by(every(points.len())) {
@@ -46,8 +48,8 @@ pub(crate) fn latency(analysis: &Analysis, style: &str) -> Option<String> {
                 format::thousands(point.count as f64)
             );
             let at = (x.at(point.rate), y.at(of(point).max(low)));
-            let size = point_size(points.len());
-            canvas.marker(&format!("{style} {class}"), marker, at, size, &title);
+            let radius = point_size(points.len());
+            canvas.marker(&format!("{style} {class}"), marker, at, radius, &title);
         }
     }
     keys(&mut canvas, latency);
@@ -71,7 +73,8 @@ fn axis_latency(us: f64) -> String {
 fn objective(canvas: &mut Canvas, latency: &Latency, x: &Scale, y: &Scale) {
     let Some(objective) = &latency.objective else { return };
     let height = y.at(objective.ms * 1e3);
-    canvas.line("line thin mark", (LEFT, height), (RIGHT, height));
+    let (left, right) = x.pixels();
+    canvas.line("line thin mark", (left, height), (right, height));
     let text = format!("objective: {} % within {} ms", 100.0 * objective.quantile, objective.ms);
     canvas.text("strong halo mark", "start", (LEFT + 6.0, height - 5.0), &text);
     if let Some(regress::AtObjective::Met { rate, .. }) = &objective.at {

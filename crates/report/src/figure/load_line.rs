@@ -2,25 +2,26 @@
 //! band of single intervals; and below, on the same axis, the capacity by each line with its
 //! interval, and the measured saturation.
 
-use super::canvas::{Canvas, Marker};
-use super::scale::Scale;
-use super::{every, legend, point_size, rate_axes};
+use drawing::{Canvas, Entry, LEGEND_ROW, Marker, Scale, legend, legend_rows, rate_axes};
+
+use super::{Size, every, point_size};
 use crate::analysis::{Analysis, IntervalRow, MODEL_MEASURED, ModeLine, Standing};
 use crate::format::{percent, rate};
-use crate::headline::about;
+use crate::headline::Carried;
 
-const WIDTH: f64 = 780.0;
 const LEFT: f64 = 44.0;
-const RIGHT: f64 = 716.0;
-const TOP: f64 = 44.0;
-const BOTTOM: f64 = 330.0;
-const STRIP_TOP: f64 = 392.0;
+/// Above the plot, below the first row of the legend.
+const ABOVE: f64 = 30.0;
+/// Between the lower end of the plot and the first row of the strip.
+const STRIP_BELOW: f64 = 62.0;
 const STRIP_ROW: f64 = 28.0;
 /// The axis reaches the upper end of the capacity's interval if that is at most this multiple of
 /// the rest. An end beyond is shown at the edge, so that the points keep enough space.
 const BEYOND_MAX: f64 = 1.6;
 /// The axis reaches at least this far, requests/s, even for a server without requests.
 const RATE_END_MIN: f64 = 0.01;
+/// Text of the strip may end so far to the right of the axis.
+const STRIP_BEYOND: f64 = 16.0;
 /// A generous width of a bold letter, because fonts are not measured.
 const LETTER_STRONG: f64 = 7.1;
 /// With more intervals than this, points would hide the lines.
@@ -34,15 +35,24 @@ const MODES: [(&str, &str, Marker); 3] = [
 ];
 
 /// The figure. `style` is empty if the page has it.
-pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
-    let rows = strip_rows(analysis);
-    let height = STRIP_TOP + STRIP_ROW * rows.len() as f64 + 6.0;
-    let mut canvas = Canvas::new(WIDTH, height);
-    let x = Scale::linear((0.0, rate_end(analysis)), (LEFT, RIGHT));
-    let y = Scale::linear((0.0, percent_end(analysis)), (BOTTOM, TOP));
+pub(crate) fn load_line(analysis: &Analysis, size: Size, style: &str) -> String {
+    let rows = strip_rows(analysis, size);
+    let keys = keys(analysis);
+    let legend_rows = legend_rows(&keys, LEFT, size.width());
+    let top = ABOVE + LEGEND_ROW * legend_rows as f64;
+    let (right, bottom) = (size.width() - size.beside(), top + size.height());
+    let strip_top = bottom + STRIP_BELOW;
+    let height = strip_top + STRIP_ROW * rows.len() as f64 + 6.0;
+    let mut canvas = Canvas::new(size.width(), height);
+    let x = Scale::linear((0.0, rate_end(analysis)), (LEFT, right));
+    let y = Scale::linear((0.0, percent_end(analysis)), (bottom, top));
     axes(&mut canvas, analysis, &x, &y);
-    canvas.clip("load-line", (LEFT, TOP - 6.0), (RIGHT - LEFT + 6.0, BOTTOM - TOP + 12.0));
-    guides(&mut canvas, analysis, &x);
+    let clip = match size {
+        Size::Wide => "load-line",
+        Size::Narrow => "load-line-narrow",
+    };
+    canvas.clip(clip, (LEFT, top - 6.0), (right - LEFT + 6.0, bottom - top + 12.0));
+    guides(&mut canvas, analysis, &x, &y);
     let idle = analysis.modes.lines.iter().find(|line| line.mode == "idle");
     if let Some(idle) = idle.filter(|_| analysis.straight_counts()) {
         band(&mut canvas, analysis, idle, &x, &y);
@@ -64,9 +74,9 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
     }
     canvas.leave_clip();
     labels(&mut canvas, analysis, &x, &y);
-    keys(&mut canvas, analysis);
+    legend(&mut canvas, (LEFT, 14.0), &keys);
     for (at, row) in rows.iter().enumerate() {
-        strip(&mut canvas, &x, STRIP_TOP + STRIP_ROW * at as f64, row);
+        strip(&mut canvas, &x, strip_top + STRIP_ROW * at as f64, row);
     }
     let name = format!("Load line of {}", analysis.trial.server);
     canvas.finish(&name, &description(analysis), style)
@@ -91,14 +101,15 @@ fn percent_end(analysis: &Analysis) -> f64 {
 fn axes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     rate_axes(canvas, (x, axis_rate), (y, 5, |tick| format!("{tick:.0}")));
     let of = format!("percent of {}", analysis.modes.percent_of);
-    canvas.text("soft", "start", (4.0, TOP - 14.0), &of);
+    let ((left, right), (_, top)) = (x.pixels(), y.pixels());
+    canvas.text("soft", "start", (4.0, top - 14.0), &of);
     let idle_at_cap = analysis.modes.idle_at_cap;
     if idle_at_cap > 0.0 {
-        canvas.line("axis", (LEFT, y.at(idle_at_cap)), (RIGHT, y.at(idle_at_cap)));
+        canvas.line("axis", (left, y.at(idle_at_cap)), (right, y.at(idle_at_cap)));
         canvas.text(
             "soft halo",
             "start",
-            (LEFT + 6.0, y.at(idle_at_cap) - 4.0),
+            (left + 6.0, y.at(idle_at_cap) - 4.0),
             "the requested cap",
         );
     }
@@ -109,12 +120,13 @@ fn axis_rate(value: f64) -> String {
 }
 
 /// Vertical lines through the plot: the reported capacity and the measured saturation.
-fn guides(canvas: &mut Canvas, analysis: &Analysis, x: &Scale) {
+fn guides(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
+    let (bottom, top) = y.pixels();
     if let Some(value) = analysis.capacity.value {
-        canvas.line("line thin dots first", (x.at(value), TOP), (x.at(value), BOTTOM));
+        canvas.line("line thin dots first", (x.at(value), top), (x.at(value), bottom));
     }
     if let Some(measured) = analysis.saturation_measured {
-        canvas.line("line thin mark", (x.at(measured), TOP), (x.at(measured), BOTTOM));
+        canvas.line("line thin mark", (x.at(measured), top), (x.at(measured), bottom));
     }
 }
 
@@ -233,11 +245,12 @@ fn busy(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
 /// The name of each line at its right end, without overlaps.
 fn labels(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     let end = line_end(analysis);
+    let ((_, right), (bottom, top)) = (x.pixels(), y.pixels());
     let mut placed: Vec<(f64, &str, &str)> = MODES
         .iter()
         .filter_map(|(mode, class, _)| {
             let line = analysis.modes.lines.iter().find(|line| line.mode == *mode)?;
-            Some((y.at(line.line.at(end)).clamp(TOP, BOTTOM - 10.0) + 4.0, *mode, *class))
+            Some((y.at(line.line.at(end)).clamp(top, bottom - 10.0) + 4.0, *mode, *class))
         })
         .collect();
     placed.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -245,27 +258,27 @@ fn labels(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     for (height, mode, class) in placed {
         let height = height.min(above - 14.0);
         above = height;
-        let at = (x.at(end).min(RIGHT) + 9.0, height);
+        let at = (x.at(end).min(right) + 9.0, height);
         canvas.text(&format!("strong halo {class}"), "start", at, mode);
     }
 }
 
-fn keys(canvas: &mut Canvas, analysis: &Analysis) {
+fn keys(analysis: &Analysis) -> Vec<Entry<'static>> {
     let has = |standing| analysis.intervals.iter().any(|row| row.standing == standing);
-    let mut entries: Vec<(String, Option<Marker>, &str)> = MODES
+    let mut entries: Vec<Entry<'_>> = MODES
         .iter()
         .map(|(mode, class, marker)| (format!("point {class}"), Some(*marker), *mode))
         .collect();
     if has(Standing::Saturation) {
         entries.push(("solid first".to_string(), Some(Marker::Circle), "saturated"));
     }
-    if has(Standing::SetAside) {
+    if has(Standing::SetAside) || has(Standing::Disturbed) {
         entries.push(("aside first".to_string(), Some(Marker::Circle), "set aside"));
     }
     if analysis.straight_counts() || analysis.busy().is_some() || analysis.wakes_drawn().is_some() {
         entries.push(("line bold beyond first".to_string(), None, "idle time, as expected"));
     }
-    legend(canvas, (LEFT, 14.0), &entries);
+    entries
 }
 
 /// One row under the axis: a value with its interval, on the rate axis.
@@ -277,15 +290,17 @@ struct StripRow {
     text: String,
 }
 
-fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
+fn strip_rows(analysis: &Analysis, size: Size) -> Vec<StripRow> {
     let mut rows = Vec::new();
     let figure = &analysis.capacity;
     if let Some(value) = figure.value.filter(|_| figure.model != MODEL_MEASURED) {
         let ends = figure.low.zip(figure.high);
-        let range = ends.map_or(" (unbounded)".to_string(), |(low, high)| {
-            format!(" ({} to {})", about(low), about(high))
-        });
-        let text = format!("capacity: about {}{range}", about(value));
+        let (low, high, seen) = (figure.low, figure.high, figure.highest_rate);
+        let text = Carried { value, low, high, seen }.text("");
+        let text = match size {
+            Size::Wide => format!("capacity: {text}"),
+            Size::Narrow => text.replace(" requests/s", ""),
+        };
         rows.push(StripRow { class: "first", marker: Marker::Diamond, value, ends, text });
     }
     if let Some(measured) = &analysis.saturation {
@@ -301,7 +316,8 @@ fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
 }
 
 fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
-    let inside = |value: f64| x.at(value).clamp(LEFT, RIGHT);
+    let (left_end, right_end) = x.pixels();
+    let inside = |value: f64| x.at(value).clamp(left_end, right_end);
     let (low, high) = row.ends.unwrap_or((row.value, row.value));
     let (from, to) = (inside(low), inside(high));
     let class = row.class;
@@ -319,7 +335,7 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
         4.0,
         &row.text,
     );
-    let outside = if x.at(row.value) > RIGHT + 0.5 { " →" } else { "" };
+    let outside = if x.at(row.value) > right_end + 0.5 { " →" } else { "" };
     let text = format!("{}{outside}", row.text);
     let marker = inside(row.value);
     let wide = LETTER_STRONG * text.chars().count() as f64;
@@ -327,12 +343,12 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
     let baseline = height + 4.0;
     if left - wide > 0.0 {
         canvas.text("strong", "end", (left, baseline), &text);
-    } else if right + wide < WIDTH {
+    } else if right + wide < right_end + STRIP_BEYOND {
         canvas.text("strong", "start", (right, baseline), &text);
     } else {
         // The interval fills the axis, so the text goes above its line.
         let above = height - 7.0;
-        if marker + 8.0 + wide < WIDTH {
+        if marker + 8.0 + wide < right_end + STRIP_BEYOND {
             canvas.text("strong halo", "start", (marker + 8.0, above), &text);
         } else {
             canvas.text("strong halo", "end", ((marker - 8.0).max(wide), above), &text);

@@ -2,8 +2,8 @@
 //! All panels have the same rate axis, so that the resource that is exhausted first reaches the top
 //! first.
 
-use super::canvas::{Canvas, Marker};
-use super::scale::Scale;
+use drawing::{Canvas, Marker, Scale};
+
 use crate::analysis::{Analysis, Resource};
 use crate::format::{ends, rate, thousands};
 

@@ -337,7 +337,7 @@ fn the_page_shows_them_and_loads_nothing() {
     for promised in promised {
         assert!(page.contains(promised), "{promised}");
     }
-    assert_eq!(page.matches("<svg").count(), 3, "load line, costs, flame graph");
+    assert_eq!(page.matches("<svg").count(), 4, "load line in two sizes, costs, flame graph");
 }
 
 #[test]

@@ -50,8 +50,7 @@ const REPLACED: &[(&str, &str)] = &[
     // The event notification depends on the kernel.
     ("(epoll)", "(...)"),
     // Three seconds may be too short for a line.
-    ("Capacity   ... requests/s (... to ...)", "Capacity   ..."),
-    ("Limit      hottest thread (nginx, ...), cap 1 CPU", "Limit      ..."),
+    ("Limit      hottest thread (nginx, ...); it can use one CPU", "Limit      ..."),
     ("Cost       ... µs of CPU per request; ...", "..."),
     ("--group select", "--group tcp"),
     ("--group file-io", "--group tcp"),

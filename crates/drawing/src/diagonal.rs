@@ -1,11 +1,11 @@
 //! Predicted values against measured ones: on the diagonal both are equal. Both axes are
 //! logarithmic, so that an error of so many percent is as far from the diagonal everywhere.
 
-use super::canvas::{Canvas, Marker};
-use super::curves::{Tone, look};
-use super::scale::Scale;
-use super::{legend, rate_axes};
+use crate::canvas::{Canvas, Marker};
+use crate::curves::{Tone, look};
 use crate::format::thousands;
+use crate::scale::Scale;
+use crate::{legend, rate_axes};
 
 const SIDE: f64 = 650.0;
 const LEFT: f64 = 76.0;
@@ -31,7 +31,7 @@ pub struct Predicted {
 }
 
 /// The figure. A point that is not positive and finite is left out.
-pub(crate) fn diagonal(
+pub fn diagonal(
     title: &str,
     description: &str,
     names: &[(Tone, &str)],

@@ -4,44 +4,59 @@ use std::fmt::Write;
 
 /// Shapes that distinguish series without colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
+pub enum Marker {
+    /// As for idle time in the figures of 1998.
     Circle,
+    /// As for kernel time there.
     Square,
+    /// A triangle that points up.
     Triangle,
+    /// A square on its corner.
     Diamond,
 }
 
 /// Builds one figure. Coordinates are pixels of the view box.
-pub(super) struct Canvas {
+pub struct Canvas {
     body: String,
     width: f64,
     height: f64,
 }
 
 impl Canvas {
-    pub(super) fn new(width: f64, height: f64) -> Canvas {
+    /// An empty figure of this size.
+    #[must_use]
+    pub fn new(width: f64, height: f64) -> Canvas {
         Canvas { body: String::new(), width, height }
     }
 
-    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+    /// A straight line.
+    pub fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
         let ((x1, y1), (x2, y2)) = (from, to);
         self.add(format_args!(
             "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
         ));
     }
 
-    pub(super) fn polygon(&mut self, class: &str, points: &[(f64, f64)]) {
+    /// Its width.
+    #[must_use]
+    pub fn width(&self) -> f64 {
+        self.width
+    }
+
+    /// A closed outline.
+    pub fn polygon(&mut self, class: &str, points: &[(f64, f64)]) {
         let list = list(points);
         self.add(format_args!("<polygon class=\"{class}\" points=\"{list}\"/>"));
     }
 
-    pub(super) fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
+    /// Points joined in order.
+    pub fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
         let list = list(points);
         self.add(format_args!("<polyline class=\"{class}\" points=\"{list}\"/>"));
     }
 
     /// `anchor` is `start`, `middle` or `end`.
-    pub(super) fn text(&mut self, class: &str, anchor: &str, at: (f64, f64), text: &str) {
+    pub fn text(&mut self, class: &str, anchor: &str, at: (f64, f64), text: &str) {
         let ((x, y), text) = (at, escape(text));
         self.add(format_args!(
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" \
@@ -50,7 +65,7 @@ impl Canvas {
     }
 
     /// A marker. `title` is its tooltip, if not empty.
-    pub(super) fn marker(
+    pub fn marker(
         &mut self,
         class: &str,
         marker: Marker,
@@ -88,7 +103,7 @@ impl Canvas {
     }
 
     /// A rectangle. `title` is its tooltip, if not empty.
-    pub(super) fn block(
+    pub fn block(
         &mut self,
         class: &str,
         (x, y): (f64, f64),
@@ -103,7 +118,7 @@ impl Canvas {
     }
 
     /// Clips everything up to [`leave_clip`](Canvas::leave_clip) to the rectangle.
-    pub(super) fn clip(&mut self, id: &str, corner: (f64, f64), size: (f64, f64)) {
+    pub fn clip(&mut self, id: &str, corner: (f64, f64), size: (f64, f64)) {
         let ((x, y), (w, h)) = (corner, size);
         self.add(format_args!(
             "<clipPath id=\"{id}\"><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" \
@@ -111,12 +126,14 @@ impl Canvas {
         ));
     }
 
-    pub(super) fn leave_clip(&mut self) {
+    /// Ends what [`clip`](Canvas::clip) began.
+    pub fn leave_clip(&mut self) {
         self.add(format_args!("</g>"));
     }
 
     /// The whole element. `style` is empty if the page has it.
-    pub(super) fn finish(self, name: &str, description: &str, style: &str) -> String {
+    #[must_use]
+    pub fn finish(self, name: &str, description: &str, style: &str) -> String {
         let Canvas { body, width, height } = self;
         let (name, description) = (escape(name), escape(description));
         let style =
@@ -159,7 +176,7 @@ fn list(points: &[(f64, f64)]) -> String {
 
 /// Escapes text for an element or an attribute. Control characters, which XML does not allow,
 /// become the replacement character.
-pub(super) fn escape(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -102,17 +102,17 @@ pub fn latency(us: f64) -> String {
 
 /// A latency of which fractions of a microsecond matter: `4.25 µs`, with this many decimals below
 /// 100 µs.
-pub(crate) fn latency_fine(us: f64, decimals: usize) -> String {
+pub fn latency_fine(us: f64, decimals: usize) -> String {
     if us.abs() < 99.95 { format!("{} µs", fixed(us, decimals)) } else { latency(us) }
 }
 
 /// A value, or a dash.
-pub(crate) fn or_none(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
+pub fn or_none(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| NONE.to_string(), write)
 }
 
 /// The ends of an interval, to be written after the value: ` (12.3 to 45.6)`.
-pub(crate) fn ends(low: Option<f64>, high: Option<f64>, write: impl Fn(f64) -> String) -> String {
+pub fn ends(low: Option<f64>, high: Option<f64>, write: impl Fn(f64) -> String) -> String {
     match low.zip(high) {
         Some((low, high)) => format!(" ({} to {})", write(low), write(high)),
         None => ", unbounded".to_string(),
@@ -120,7 +120,7 @@ pub(crate) fn ends(low: Option<f64>, high: Option<f64>, write: impl Fn(f64) -> S
 }
 
 /// The level of an interval, or another share: `95 %`.
-pub(crate) fn level(share: f64) -> String {
+pub fn level(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 

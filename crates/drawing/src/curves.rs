@@ -1,9 +1,9 @@
 //! Panels of curves, such as delays by size: two in a row, each with its own axes that begin at
 //! zero, labelled vertical lines, and points joined in order.
 
-use super::canvas::{Canvas, Marker};
-use super::legend;
-use super::scale::Scale;
+use crate::canvas::{Canvas, Marker};
+use crate::legend;
+use crate::scale::Scale;
 
 const WIDTH: f64 = 960.0;
 const PANEL_WIDTH: f64 = 460.0;
@@ -93,7 +93,7 @@ pub struct Panel {
 }
 
 /// The figure: two panels per row, with `title` above them.
-pub(crate) fn curves(title: &str, description: &str, panels: &[Panel], style: &str) -> String {
+pub fn curves(title: &str, description: &str, panels: &[Panel], style: &str) -> String {
     let rows = panels.len().div_ceil(2);
     let mut canvas = Canvas::new(WIDTH, HEAD + PANEL_HEIGHT * rows as f64);
     canvas.text("strong", "start", (10.0, 20.0), title);
@@ -198,7 +198,7 @@ fn finite(curve: &Curve) -> impl Iterator<Item = &(f64, f64, String)> {
     curve.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite())
 }
 
-pub(super) fn look(tone: Tone) -> (&'static str, Marker) {
+pub(crate) fn look(tone: Tone) -> (&'static str, Marker) {
     match tone {
         Tone::First => ("first", Marker::Circle),
         Tone::Second => ("second", Marker::Square),

@@ -2,7 +2,7 @@
 
 /// A linear or logarithmic axis.
 #[derive(Clone, Debug)]
-pub(super) struct Scale {
+pub struct Scale {
     data: (f64, f64),
     pixels: (f64, f64),
     logarithmic: bool,
@@ -10,13 +10,13 @@ pub(super) struct Scale {
 
 impl Scale {
     /// Requires `data.0 < data.1`; an empty range is widened by one.
-    pub(super) fn linear(data: (f64, f64), pixels: (f64, f64)) -> Scale {
+    pub fn linear(data: (f64, f64), pixels: (f64, f64)) -> Scale {
         let high = if data.1 > data.0 { data.1 } else { data.0 + 1.0 };
         Scale { data: (data.0, high), pixels, logarithmic: false }
     }
 
     /// Both ends are positive, and are widened to 1, 2 or 5 times a power of ten.
-    pub(super) fn logarithmic(data: (f64, f64), pixels: (f64, f64)) -> Scale {
+    pub fn logarithmic(data: (f64, f64), pixels: (f64, f64)) -> Scale {
         let low = step_below(data.0.max(1e-12));
         let high = step_above(data.1.max(low));
         let high = if high > low { high } else { low * 10.0 };
@@ -24,11 +24,13 @@ impl Scale {
     }
 
     /// The pixels of both ends.
-    pub(super) fn pixels(&self) -> (f64, f64) {
+    pub fn pixels(&self) -> (f64, f64) {
         self.pixels
     }
 
-    pub(super) fn at(&self, value: f64) -> f64 {
+    /// The pixel of a value.
+    #[must_use]
+    pub fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(1e-12) / self.data.0).ln() / (self.data.1 / self.data.0).ln()
         } else {
@@ -39,7 +41,7 @@ impl Scale {
 
     /// The ticks: about `wanted` on a linear axis, at steps of 1, 2 or 5; on a logarithmic axis at
     /// each decade, and at its 2 and 5 if there are few decades.
-    pub(super) fn ticks(&self, wanted: usize) -> Vec<f64> {
+    pub fn ticks(&self, wanted: usize) -> Vec<f64> {
         if self.logarithmic { self.decades() } else { self.steps(wanted.max(2)) }
     }
 
