@@ -12,7 +12,7 @@ use std::thread;
 
 use super::tally::Tally;
 use super::zip::{self, Zip};
-use crate::logs::Format;
+use crate::formats::Format;
 use crate::tail::LINE_BYTES_MAX;
 
 /// Bytes of a plain file that a thread takes per step.

@@ -680,7 +680,7 @@ fn expected(truth: &Truth, has: &Has) -> Request {
         let date = date(ms.div_euclid(1000));
         let part = |at: usize| date[at..at + 2].parse().expect("two digits");
         let (day, time) = ((2026, part(5), part(8)), (part(11), part(14), part(17)));
-        crate::clock::local_to_unix(day, time).expect("a day of 2026") * 1000 + ms.rem_euclid(1000)
+        crate::zone::local_to_unix(day, time).expect("a day of 2026") * 1000 + ms.rem_euclid(1000)
     } else {
         ms
     };

@@ -17,7 +17,7 @@ const UNKNOWN: Advice = (
 );
 
 /// What this line is, if it is not a request, in one sentence.
-pub(crate) fn advice(line: &[u8]) -> String {
+pub fn advice(line: &[u8]) -> String {
     let (name, fix) = of_layers(line);
     match name {
         "" => fix.to_owned(),

@@ -174,7 +174,7 @@ enum Kind {
 
 /// What a line of a log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Line {
     /// A request.
     Request(Request),
     /// Nothing: blank, or a comment.
@@ -232,7 +232,7 @@ impl Format {
 
     /// Reads a line, without its newline.
     #[inline]
-    pub(crate) fn read(&self, line: &[u8], stamps: &mut Stamps) -> Line {
+    pub fn read(&self, line: &[u8], stamps: &mut Stamps) -> Line {
         match self.parse(line, stamps) {
             Some(request) => Line::Request(request),
             None => self.read_otherwise(line, stamps),
@@ -287,7 +287,7 @@ impl Format {
 
     /// Reads a line of a log whose format is not known: no request.
     #[cold]
-    pub(crate) fn read_unknown(line: &[u8], stamps: &mut Stamps) -> Line {
+    pub fn read_unknown(line: &[u8], stamps: &mut Stamps) -> Line {
         match line.first() {
             _ if is_blank(line) => Line::Blank,
             Some(b'{') if Keys::default().is_event(line, stamps) => Line::Event,
@@ -326,7 +326,7 @@ impl Format {
     }
 
     /// The first format that understands a line.
-    pub(crate) fn detect(line: &[u8], stamps: &mut Stamps) -> Option<Format> {
+    pub fn detect(line: &[u8], stamps: &mut Stamps) -> Option<Format> {
         Format::detect_by(line, stamps, Format::detect_plain)
     }
 
@@ -418,7 +418,7 @@ pub struct JsonKeys(Keys);
 
 impl FormatChoice {
     /// The format, if it is known without a line.
-    pub(crate) fn format(&self) -> Option<Format> {
+    pub fn format(&self) -> Option<Format> {
         match self {
             FormatChoice::Auto | FormatChoice::Json(_) => None,
             FormatChoice::Named(format) => Some(Format::from(*format)),
@@ -427,7 +427,7 @@ impl FormatChoice {
     }
 
     /// The format, as detected from a line.
-    pub(crate) fn detect(&self, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
+    pub fn detect(&self, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
         match self {
             FormatChoice::Auto => Format::detect(line, stamps),
             FormatChoice::Json(JsonKeys(keys)) => {
