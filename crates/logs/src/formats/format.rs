@@ -240,10 +240,12 @@ impl Format {
     }
 
     /// Understands a line that nothing is put before.
+    #[inline]
     pub(crate) fn parse(&self, line: &[u8], stamps: &mut Stamps) -> Option<Request> {
         self.parse_within(line, None, stamps)
     }
 
+    #[inline]
     fn parse_within(
         &self,
         line: &[u8],

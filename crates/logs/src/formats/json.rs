@@ -131,6 +131,41 @@ fn known(key: &[u8]) -> Option<Meaning> {
     })
 }
 
+/// Members of a line whose keys are remembered.
+const SHAPE_MAX: usize = 64;
+
+/// The known keys of the last lines, by their places in a line. The lines of a server have the same
+/// keys in the same order, so most keys are recognised by one comparison.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shape(Vec<(Vec<u8>, Option<Meaning>)>);
+
+impl Shape {
+    /// The same as [`known()`], for the key in this place.
+    #[inline]
+    fn known(&mut self, place: usize, key: &[u8]) -> Option<Meaning> {
+        match self.0.get(place) {
+            Some((remembered, meaning)) if remembered == key => *meaning,
+            _ => self.learn(place, key),
+        }
+    }
+
+    #[inline(never)]
+    fn learn(&mut self, place: usize, key: &[u8]) -> Option<Meaning> {
+        let meaning = known(key);
+        if place >= SHAPE_MAX {
+            return meaning;
+        }
+        if place >= self.0.len() {
+            self.0.resize_with(place + 1, Default::default);
+        }
+        let (remembered, of_it) = &mut self.0[place];
+        remembered.clear();
+        remembered.extend_from_slice(key);
+        *of_it = meaning;
+        meaning
+    }
+}
+
 /// Names of elapsed times, in snake case, without a unit.
 const ELAPSED_NAMES: [&[u8]; 12] = [
     b"elapsed",
@@ -310,6 +345,7 @@ impl Keys {
     }
 
     /// Parses a line. `outer` is the time of a line that has none, from around it.
+    #[inline(never)]
     pub(super) fn read(
         &self,
         line: &[u8],
@@ -361,14 +397,19 @@ impl Keys {
     fn find(&self, line: &[u8], stamps: &mut Stamps) -> Option<Found> {
         let mut found = Found::default();
         let mut fault = false;
+        let mut place = 0;
         self.scan(line, &mut |path, value| {
-            fault |= self.take(path, value, &mut found, stamps).is_none();
+            let known = stamps.shape.known(place, path);
+            place += 1;
+            if let Some((meaning, rank)) = self.meaning(path, known) {
+                fault |= found.take(meaning, rank, value, stamps).is_none();
+            }
         })?;
         (!fault).then_some(found)
     }
 
     /// Reports all members of a line; `None` if it is not complete.
-    fn scan<'l>(&self, line: &'l [u8], report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn scan<'l>(&self, line: &'l [u8], report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
         if self.pairs {
             return pairs(line, report);
         }
@@ -378,22 +419,29 @@ impl Keys {
         (scan.at == bytes.len() && bytes.first() == Some(&b'{')).then_some(())
     }
 
+    /// What a key means, and its rank: given keys take precedence over known ones.
+    #[inline]
+    fn meaning(&self, path: &[u8], known: Option<Meaning>) -> Option<(Meaning, u8)> {
+        if let Some((_, meaning)) = self.given.iter().find(|(key, _)| **key == *path) {
+            return Some((*meaning, GIVEN_RANK));
+        }
+        let inferred = self.inferred.filter(|(key, _)| *key == path).map(|(_, meaning)| meaning);
+        Some((inferred.or(known)?, KNOWN_RANK))
+    }
+}
+
+impl Found {
+    /// Takes the value of a key.
+    #[inline(never)]
     fn take(
-        &self,
-        path: &[u8],
+        &mut self,
+        meaning: Meaning,
+        rank: u8,
         value: Value<'_>,
-        found: &mut Found,
         stamps: &mut Stamps,
     ) -> Option<()> {
-        let given = self.given.iter().find(|(key, _)| **key == *path).map(|(_, meaning)| *meaning);
-        let inferred = || self.inferred.filter(|(key, _)| *key == path).map(|(_, known)| known);
-        let Some(meaning) = given.or_else(inferred).or_else(|| known(path)) else {
-            return Some(());
-        };
-        // Given keys take precedence over known ones.
-        let rank = if given.is_some() { 2 } else { 1 };
         let kind = kind(meaning);
-        if found.rank[kind] >= rank {
+        if self.rank[kind] >= rank {
             return Some(());
         }
         let (bytes, usable) = match value {
@@ -404,14 +452,14 @@ impl Keys {
         if !usable {
             return Some(());
         }
-        match found.values.take_meaning(meaning, bytes, stamps) {
+        match self.values.take_meaning(meaning, bytes, stamps) {
             Some(true) => {
-                found.rank[kind] = rank;
-                found.take_evidence(meaning, bytes, given.is_some());
+                self.rank[kind] = rank;
+                self.take_evidence(meaning, bytes, rank == GIVEN_RANK);
             }
             // A value without a unit, or a word where a number is meant: another meaning.
             Some(false) => {}
-            None if given.is_none() => {}
+            None if rank == KNOWN_RANK => {}
             None => return None,
         }
         Some(())
@@ -482,7 +530,7 @@ pub(super) const LOGFMT: &str = "logfmt";
 const PAIRS_MIN: usize = 3;
 
 /// Reports the pairs of a line; `None` if it is not made of pairs.
-fn pairs<'l>(line: &'l [u8], report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+fn pairs<'l>(line: &'l [u8], report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
     let mut rest = line.trim_ascii();
     let mut found = 0;
     while !rest.is_empty() {
@@ -573,9 +621,15 @@ struct Found {
     elapsed: bool,
     /// Whether something shows that this is a request.
     is_request: bool,
-    /// By kind: 0 not found, 1 by a known key, 2 by a given key. Of equals, the first counts.
+    /// By kind: 0 not found, or the rank of the key. Of equals, the first counts.
     rank: [u8; 7],
 }
+
+/// The rank of a value by a known key.
+const KNOWN_RANK: u8 = 1;
+
+/// The rank of a value by a given key.
+const GIVEN_RANK: u8 = 2;
 
 fn kind(meaning: Meaning) -> usize {
     match meaning {
@@ -625,6 +679,9 @@ enum Value<'v> {
     Array,
 }
 
+/// The report of members that have no path, because they are within an array.
+fn ignore(_: &[u8], _: Value<'_>) {}
+
 /// Scans one line.
 struct Scan<'l> {
     bytes: &'l [u8],
@@ -636,7 +693,7 @@ struct Scan<'l> {
 impl<'l> Scan<'l> {
     /// Skips a value, reporting the members of objects with their paths. `path` is the length of
     /// the current path.
-    fn value(&mut self, path: usize, report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn value(&mut self, path: usize, report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
         match self.bytes.get(self.at)? {
             b'"' => {
                 self.string()?;
@@ -650,7 +707,7 @@ impl<'l> Scan<'l> {
         Some(())
     }
 
-    fn object(&mut self, path: usize, report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn object(&mut self, path: usize, report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
         self.enter()?;
         if !self.closes(b'}') {
             loop {
@@ -659,8 +716,7 @@ impl<'l> Scan<'l> {
                 self.spaces();
                 self.byte(b':')?;
                 self.spaces();
-                let within = self.extend(path, key);
-                self.member(path, within, report)?;
+                self.member(path, key, report)?;
                 self.spaces();
                 if self.byte(b',').is_none() {
                     break;
@@ -672,28 +728,32 @@ impl<'l> Scan<'l> {
         Some(())
     }
 
-    /// A member of an object, whose path ends at `within`; `None` if the path is too long.
+    /// A member of an object. It is not reported if its path is too long.
+    #[inline]
     fn member(
         &mut self,
         path: usize,
-        within: Option<usize>,
-        report: &mut dyn FnMut(&[u8], Value<'l>),
+        key: &[u8],
+        report: &mut impl FnMut(&[u8], Value<'l>),
     ) -> Option<()> {
         let value = match self.bytes.get(self.at)? {
             b'"' => Value::String(self.string()?),
             b'{' | b'[' => {
                 let object = self.bytes[self.at] == b'{';
+                let within = self.extend(path, key);
                 if let Some(end) = within {
                     report(&self.path[..end], if object { Value::Object } else { Value::Array });
                 }
                 return match within.filter(|_| object) {
                     Some(end) => self.object(end, report),
-                    None => self.value(path, &mut |_, _| {}),
+                    None => self.value(path, &mut ignore),
                 };
             }
             _ => Value::Plain(self.plain()?),
         };
-        if let Some(end) = within {
+        if path == 0 && key.len() <= PATH_BYTES_MAX {
+            report(key, value);
+        } else if let Some(end) = self.extend(path, key) {
             report(&self.path[..end], value);
         }
         Some(())
@@ -704,7 +764,7 @@ impl<'l> Scan<'l> {
         if !self.closes(b']') {
             loop {
                 self.spaces();
-                self.value(path, &mut |_, _| {})?;
+                self.value(path, &mut ignore)?;
                 self.spaces();
                 if self.byte(b',').is_none() {
                     break;

@@ -1,14 +1,16 @@
 //! The textual times of logs: `10/Oct/2000:13:55:36 -0700` and similar ones.
 //!
-//! Thousands of lines share a second, so the last result is cached.
+//! Thousands of lines share a second, so the last result is cached, and so is the shape of the last
+//! line.
 
+use super::json::Shape;
 use super::{NS_PER_MS, NS_PER_S};
 use crate::zone;
 
 /// The largest difference of a zone from UTC.
 const ZONE_SECONDS_MAX: i64 = 14 * 3600;
 
-/// Parses stamps and caches the last one.
+/// Parses stamps and caches the last one. What is cached changes no result.
 #[derive(Clone, Debug, Default)]
 pub struct Stamps {
     zoned: Option<([u8; 26], i64)>,
@@ -16,6 +18,8 @@ pub struct Stamps {
     /// The seconds of a date and time, read as UTC, and read as local time.
     iso: Option<([u8; 19], i64)>,
     iso_local: Option<([u8; 19], i64)>,
+    /// The keys of the last lines of JSON.
+    pub(super) shape: Shape,
 }
 
 /// An instant and its grain.
