@@ -4,6 +4,8 @@
 //! Each has a sentence, and what to do next. Every verb that shows a capacity takes its causes from
 //! here: [`missing`] is the first cause that explains why there is none, and [`found`] lists all.
 
+use std::collections::BTreeMap;
+
 use regress::{Unfit, Why};
 use serde::Serialize;
 use trial::{Interval, Trial};
@@ -22,7 +24,9 @@ const IDLE_PART: f64 = 0.03;
 const OTHERS_MORE: (f64, f64) = (1.5, 0.1);
 /// If more than this share of the intervals is disturbed, nothing is undisturbed to compare with.
 const DISTURBED_PART: f64 = 0.5;
-/// If more than this share of the latencies is invalid, the generator was the limit.
+/// The generator fell behind in an interval if more than this share of its latencies is invalid.
+const LATE_PART: f64 = 0.01;
+/// If it fell behind in more than this share of the intervals, the generator was the limit.
 const INVALID_PART: f64 = 0.1;
 
 /// The loss that a recorder counts for each line that it did not understand.
@@ -270,13 +274,19 @@ fn exhausted_by_others(seen: &Evidence<'_>) -> Option<String> {
 }
 
 fn generator(seen: &Evidence<'_>) -> Option<String> {
-    let rows = seen.trial.latencies();
-    let invalid = rows.iter().filter(|row| row.invalid).count();
-    (invalid as f64 > INVALID_PART * rows.len() as f64).then(|| {
+    // An interval can have both kinds.
+    let mut intervals: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for row in seen.trial.latencies() {
+        let (invalid, all) = intervals.entry(row.interval).or_default();
+        *invalid += if row.invalid { row.count } else { 0 };
+        *all += row.count;
+    }
+    let invalid = |counts: &&(u64, u64)| counts.0 as f64 > LATE_PART * counts.1 as f64;
+    let (behind, all) = (intervals.values().filter(invalid).count(), intervals.len());
+    (behind as f64 > INVALID_PART * all as f64).then(|| {
         format!(
-            "the load generator, not the server, was the limit: it fell behind in {invalid} of {} \
-             intervals",
-            rows.len()
+            "the load generator, not the server, was the limit: it fell behind in {behind} of \
+             {all} intervals"
         )
     })
 }
