@@ -9,6 +9,7 @@
 //! | module | owns |
 //! | --- | --- |
 //! | [`formats`] | one line: every format, its detection, and what to do about lines in none |
+//! | [`parts`] | lines that a container runtime has split, joined again |
 //! | [`tail`] | a file that grows, is rotated and truncated |
 //! | [`survey`] | whole files, packed or not, read by every core, and their totals |
 //! | [`sample`] | what is shown of a line that was not understood |
@@ -21,6 +22,7 @@ mod formats;
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/checks/logs.rs"]
 pub mod fuzzing;
+mod parts;
 mod sample;
 #[cfg(feature = "survey")]
 pub mod survey;
@@ -33,8 +35,9 @@ use std::path::PathBuf;
 pub use formats::{
     Class, Facts, Format, FormatChoice, JsonKeys, Line, LogFormat, Outcome, Request, Stamps, advice,
 };
+pub use parts::Joiner;
 pub use sample::sample;
-pub use tail::{Happened, Tail};
+pub use tail::{Happened, LINE_BYTES_MAX, Tail};
 pub use zone::{is_of_zones, length};
 
 /// The operator's fault: a log that cannot be read or followed.

@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Longest line that is kept. A longer one counts as one bad line.
-pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes per read.
 const READ_BYTES: usize = 256 * 1024;

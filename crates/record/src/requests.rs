@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::host;
 use crate::spread::Spread;
 use logs::Tail;
-use logs::{Format, FormatChoice, Line, Stamps, advice};
+use logs::{Format, FormatChoice, Joiner, LINE_BYTES_MAX, Line, Stamps, advice};
 
 /// If more than this fraction of a poll's lines is bad, its interval's rate is not used.
 const BAD_SHARE_MAX: f64 = 0.01;
@@ -372,6 +372,7 @@ struct LineReader {
     choice: FormatChoice,
     format: Option<Format>,
     stamps: Stamps,
+    joiner: Joiner,
     redact: bool,
     samples: Vec<String>,
     /// What the first bad line is, and what to do.
@@ -389,6 +390,7 @@ impl LineReader {
             choice,
             format,
             stamps: Stamps::default(),
+            joiner: Joiner::default(),
             redact,
             samples: Vec::new(),
             advice: None,
@@ -403,10 +405,20 @@ impl LineReader {
         }
     }
 
-    fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
+    /// Takes a line, which may be a part of one.
+    fn take(&mut self, part: &[u8], spread: &mut Spread, counts: &mut Counts) {
+        let mut joiner = std::mem::take(&mut self.joiner);
+        if let Some(line) = joiner.push(part) {
+            self.take_whole(line, spread, counts);
+        }
+        self.joiner = joiner;
+    }
+
+    fn take_whole(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
         self.detect(line);
         counts.lines += 1;
         let read = match &self.format {
+            _ if line.len() > LINE_BYTES_MAX => Line::Bad,
             Some(format) => format.read(line, &mut self.stamps),
             None => Format::read_unknown(line, &mut self.stamps),
         };

@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use crate::Unreadable;
 use crate::formats::{Format, FormatChoice, Line, Stamps};
+use crate::parts::Joiner;
 use crate::sample::sample;
 use source::Source;
 use tally::Tally;
@@ -56,7 +57,7 @@ pub struct Survey {
     pub declares: String,
     /// What is wrong with the log, and what to do: the cause before the figures.
     pub causes: Vec<String>,
-    /// Lines: `lines == requests + bad + blank + events`.
+    /// Lines: `lines == requests + bad + blank + events`. A line that was split is one.
     pub lines: u64,
     /// Lines that were understood. Each is one request.
     pub requests: u64,
@@ -262,11 +263,12 @@ struct Head {
 
 fn detect(path: &Path, choice: &FormatChoice) -> std::io::Result<Head> {
     let source = Source::open(path)?;
-    let mut stamps = Stamps::default();
+    let (mut stamps, mut joiner) = (Stamps::default(), Joiner::default());
     let mut lines = source.head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
     let (mut format, mut first_ns, mut hint) = (choice.format(), None, None);
     while let (None, Some(line)) = (first_ns, lines.next()) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(line) = joiner.push(line) else { continue };
         format = format.or_else(|| choice.detect(line, &mut stamps));
         let read = format.as_ref().map(|format| format.read(line, &mut stamps));
         if let Some(Line::Request(request)) = read {
