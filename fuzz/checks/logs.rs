@@ -3,7 +3,9 @@
 //! Lines of logs contain what strangers chose, and format strings what operators typed. Whatever
 //! they are, nothing panics, and what is parsed makes sense.
 
-use crate::{Format, FormatChoice, Line, LogFormat, Request, Stamps, advice};
+use crate::{
+    Format, FormatChoice, Joiner, LINE_BYTES_MAX, Line, LogFormat, Request, Stamps, advice,
+};
 
 /// Target `record_logs`, with the checks of `record`: the bytes as lines of a log, as a format
 /// string followed by lines, and as an archive.
@@ -11,8 +13,11 @@ pub fn lines(data: &[u8]) {
     format_strings(data);
     #[cfg(feature = "survey")]
     crate::survey::zip::check(data);
-    let mut stamps = Stamps::default();
+    let (mut stamps, mut joiner) = (Stamps::default(), Joiner::default());
     for line in data.split(|&byte| byte == b'\n') {
+        if let Some(whole) = joiner.push(line) {
+            assert!(whole.len() <= line.len().max(LINE_BYTES_MAX + 1), "it is bounded");
+        }
         let understood: Vec<_> =
             LogFormat::ALL.iter().map(|format| format.parse(line, &mut stamps)).collect();
         for (format, request) in LogFormat::ALL.into_iter().zip(&understood) {

@@ -24,6 +24,8 @@ pub enum LogFormat {
     Alb,
     /// Amazon's Classic Load Balancer.
     Elb,
+    /// Amazon's S3.
+    S3,
     /// The default text of Envoy and Istio.
     Envoy,
     /// Gin's logger.
@@ -50,10 +52,11 @@ type Properties = (&'static str, i64, bool, &'static str);
 
 impl LogFormat {
     /// All formats in the order in which they are tried, the stricter ones first.
-    pub const ALL: [LogFormat; 12] = [
+    pub const ALL: [LogFormat; 13] = [
         LogFormat::Squid,
         LogFormat::Alb,
         LogFormat::Elb,
+        LogFormat::S3,
         LogFormat::Envoy,
         LogFormat::Gin,
         LogFormat::Chi,
@@ -75,6 +78,9 @@ impl LogFormat {
             LogFormat::Alb => ("alb", 1000, true, "stamps the end, grain 1 us, with elapsed time"),
             LogFormat::Elb => {
                 ("elb", 1000, true, "stamps the start, grain 1 us, with elapsed time")
+            }
+            LogFormat::S3 => {
+                ("s3", NS_PER_S, true, "stamps the start, grain 1 s, with elapsed time")
             }
             LogFormat::Envoy => {
                 ("envoy", NS_PER_MS, true, "stamps the start, grain 1 ms, with elapsed time")
@@ -141,6 +147,7 @@ impl LogFormat {
             LogFormat::Squid => squid::parse(line),
             LogFormat::Alb => balancers::alb(line, stamps),
             LogFormat::Elb => balancers::elb(line, stamps),
+            LogFormat::S3 => balancers::s3(line, stamps),
             LogFormat::Envoy => balancers::envoy(line, stamps),
             LogFormat::Gin => frameworks::gin(line, stamps),
             LogFormat::Chi => frameworks::chi(line, stamps),
@@ -322,6 +329,7 @@ impl Format {
     fn is_event(&self, line: &[u8], stamps: &mut Stamps) -> bool {
         match &self.0 {
             Kind::Json(keys) => keys.is_event(line, stamps),
+            Kind::Named(LogFormat::S3) => balancers::is_s3_event(line, stamps),
             Kind::Named(LogFormat::Haproxy) => haproxy::is_event(line, stamps),
             _ => false,
         }

@@ -62,15 +62,16 @@ const GIVEN: [(&str, Meaning); 13] = [
 fn known(key: &[u8]) -> Option<Meaning> {
     Some(match key {
         b"time" | b"timestamp" | b"@timestamp" | b"ts" | b"msec" | b"time_local"
-        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" | b"@t" | b"EdgeEndTimestamp" => {
-            Meaning::Time(Instant::End)
-        }
+        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" | b"@t" | b"EdgeEndTimestamp"
+        | b"timeStamp" => Meaning::Time(Instant::End),
         b"start_time"
         | b"start"
         | b"begin"
         | b"StartUTC"
         | b"accept_time"
         | b"started_at"
+        | b"requestTime"
+        | b"reqTimeSec"
         | b"EdgeStartTimestamp" => Meaning::Time(Instant::Start),
         b"request_time" | b"elapsed_s" | b"duration_s" | b"duration_seconds" => {
             Meaning::Elapsed(NS_PER_S as u64)
@@ -90,6 +91,7 @@ fn known(key: &[u8]) -> Option<Meaning> {
         | b"http.status_code"
         | b"http.response.status_code"
         | b"httpRequest.status"
+        | b"properties.httpStatus"
         | b"EdgeResponseStatus"
         | b"DownstreamStatus" => Meaning::Field(&FieldKind::Status),
         b"bytes"
@@ -102,6 +104,8 @@ fn known(key: &[u8]) -> Option<Meaning> {
         | b"response.size"
         | b"http.response.bytes"
         | b"httpRequest.responseSize"
+        | b"properties.sentBytes"
+        | b"responseLength"
         | b"EdgeResponseBytes"
         | b"DownstreamContentSize" => Meaning::Field(&FieldKind::Bytes),
         b"method"
@@ -112,6 +116,9 @@ fn known(key: &[u8]) -> Option<Meaning> {
         | b"http.method"
         | b"http.request.method"
         | b"httpRequest.requestMethod"
+        | b"properties.httpMethod"
+        | b"httpMethod"
+        | b"reqMethod"
         | b"ClientRequestMethod" => Meaning::Field(&FieldKind::Method),
         b"request" | b"request_line" => Meaning::Field(&FieldKind::RequestLine),
         b"outcome"
@@ -245,7 +252,13 @@ struct Writer {
     unit_ns: u64,
 }
 
-const WRITERS: [Writer; 6] = [
+const WRITERS: [Writer; 7] = [
+    // Azure's Application Gateway.
+    Writer {
+        signs: &[b"properties.httpStatus", b"properties.instanceId"],
+        key: b"properties.timeTaken",
+        unit_ns: NS_PER_S as u64,
+    },
     // Caddy, also its older versions.
     Writer {
         signs: &[b"request.method", b"resp_headers"],

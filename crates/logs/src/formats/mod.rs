@@ -13,6 +13,7 @@
 //! | combined       | nginx: the end; Apache, varnishncsa: the start | 1 s | no |
 //! | clf            | as combined                | 1 s   | no             |
 //! | alb, elb       | the end; the start         | 1 us  | yes, s         |
+//! | s3             | the start                  | 1 s   | yes, ms        |
 //! | envoy          | the start                  | 1 ms  | yes, ms        |
 //! | traefik, ingress | the start; the end       | 1 s   | yes, ms; s     |
 //! | gin, chi       | the end, in local time     | 1 s   | yes, with a unit |

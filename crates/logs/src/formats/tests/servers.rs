@@ -13,7 +13,7 @@ use crate::survey::{SurveySpec, survey};
 const BEGUN_MS: i64 = 1_795_860_000_000;
 
 /// A request as it was.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Truth {
     end_ms: i64,
     life_ms: i64,
@@ -447,6 +447,70 @@ fn rows() -> Vec<Row> {
                 ("elapsedMs", t.life_ms.to_string()),
             ])
         }),
+        ("S3", "auto", "s3", Has { unit_ms: 1, ..COMMON }, "", |t| {
+            format!(
+                "79a59df9 bucket {} 192.0.2.3 79a59df9 3E57427F REST.GET.OBJECT a \"{}\" {} - {} \
+                 4406583 {} 7 \"-\" \"S3Console/0.4\" - s9lzHY= SigV4 ECDHE-RSA-AES128-SHA \
+                 AuthHeader h.example TLSV1.2 - Yes",
+                clf_time(t.start_ms()),
+                t.request(),
+                t.status,
+                t.bytes,
+                t.life_ms
+            )
+        }),
+        (
+            "Kestrel",
+            "auto",
+            "w3c:",
+            Has { unit_ms: 1, bytes: false, ..COMMON },
+            "#Version: 1.0\n#Start-Date: 2026-11-28 10:00:00\n#Fields: date time c-ip cs-username \
+             s-computername s-ip s-port cs-method cs-uri-stem cs-uri-query sc-status time-taken \
+             cs-version cs-host cs(User-Agent) cs(Referer)\n",
+            |t| {
+                format!(
+                    "{} ::1 - HOST ::1 5000 {} /a - {} {}.0000 HTTP/1.1 localhost:5000 curl/8 -",
+                    date(t.start_ms().div_euclid(1000)),
+                    t.method,
+                    t.status,
+                    t.life_ms
+                )
+            },
+        ),
+        ("Azure's Application Gateway", "auto", "json", MS_END, "", |t| {
+            let properties = object(&[
+                ("instanceId", quoted("appgw_0")),
+                ("httpMethod", quoted(t.method)),
+                ("httpStatus", t.status.to_string()),
+                ("sentBytes", t.bytes.to_string()),
+                ("timeTaken", seconds(t.life_ms)),
+            ]);
+            object(&[("timeStamp", quoted(iso(t.end_ms))), ("properties", properties)])
+        }),
+        ("Amazon's API Gateway", "auto", "json", COMMON, "", |t| {
+            object(&[
+                ("requestId", quoted("x")),
+                ("requestTime", quoted(clf_time(t.start_ms()).trim_matches(['[', ']']))),
+                ("httpMethod", quoted(t.method)),
+                ("status", quoted(t.status)),
+                ("responseLength", quoted(t.bytes)),
+            ])
+        }),
+        ("gunicorn", "auto", "combined", COMMON, "", |t| combined(t, t.start_ms())),
+        ("Puma", "auto", "clf", COMMON, "", |t| format!("{} 0.0021", common(t))),
+        ("hypercorn", "auto", "combined", COMMON, "", |t| {
+            format!("[2026-11-28 10:00:00 +0000] [17] [INFO] {}", combined(t, t.start_ms()))
+        }),
+        ("lograge in Ruby's Logger", "auto", "logfmt", Has { bytes: false, ..MS_END }, "", |t| {
+            format!(
+                "I, [{} #17]  INFO -- : [4f3c-9] method={} path=/a controller=A action=b \
+                     status={} duration={}.00",
+                iso(t.end_ms),
+                t.method,
+                t.status,
+                t.life_ms
+            )
+        }),
         ("Google's load balancer", "auto", "json", MS_END, "", |t| {
             format!(
                 "{{\"httpRequest\":{{\"latency\":\"{}s\",\"requestMethod\":\"{}\",\"responseSize\"\
@@ -870,5 +934,87 @@ fn dates_that_do_not_exist_are_bad_lines() {
         let line = zone(zone_text);
         let request = LogFormat::Common.parse(line.as_bytes(), &mut Stamps::default());
         assert_eq!(request.is_some(), exists, "{zone_text}");
+    }
+}
+
+/// Every reader returns what a generator wrote, over the whole span of latencies, sizes and
+/// statuses.
+mod over_the_whole_span {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn truth() -> impl Strategy<Value = Truth> {
+        // Even on a logarithmic scale: as many below 10 ms as above 100 s.
+        let life =
+            (0..=21u32).prop_flat_map(|bits| 0..=(1i64 << bits)).prop_map(|ms| ms.min(3_600_000));
+        let bytes = (0..=40u32).prop_flat_map(|bits| 0..=(1u64 << bits));
+        const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
+        (0..86_400_000i64, life, 100..=599u16, bytes, proptest::sample::select(METHODS)).prop_map(
+            |(after_ms, life_ms, status, bytes, method)| Truth {
+                end_ms: BEGUN_MS + after_ms,
+                life_ms,
+                status,
+                bytes,
+                method,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: 48, failure_persistence: None, ..Default::default()
+        })]
+
+        #[test]
+        fn every_reader_returns_the_truth(
+            truths in proptest::collection::vec(truth(), 1..8),
+        ) {
+            for (name, choice, _, has, head, line) in rows() {
+                let choice: FormatChoice = choice.parse().unwrap();
+                let stamps = &mut Stamps::default();
+                let lines: Vec<String> = truths.iter().map(line).collect();
+                let found = head.lines().chain([lines[0].as_str()]);
+                let found = found.filter_map(|line| choice.detect(line.as_bytes(), stamps)).next();
+                let found = found.unwrap_or_else(|| panic!("{name}: no format for {}", lines[0]));
+                for (truth, line) in truths.iter().zip(&lines) {
+                    let read = found.read(line.as_bytes(), stamps);
+                    let Line::Request(request) = read else { panic!("{name}: {line} is {read:?}") };
+                    prop_assert_eq!(
+                        essence(&request),
+                        essence(&expected(truth, &has)),
+                        "{}: {}", name, line
+                    );
+                }
+            }
+        }
+
+        /// Finer than a millisecond, in the formats that write it.
+        #[test]
+        fn microseconds_are_read(bits in 0..=32u32, share in 0.0..1.0f64) {
+            let us = ((1u64 << bits) as f64 * (1.0 + share)) as u64;
+            let us = us.min(3_600_000_000);
+            let (s, fraction) = (us / 1_000_000, us % 1_000_000);
+            let time = "[28/Nov/2026:10:00:00 +0000]";
+            for (choice, line) in [
+                (
+                    "apache:%h %l %u %t \"%r\" %>s %b %D",
+                    format!("h - - {time} \"GET / HTTP/1.1\" 200 5 {us}"),
+                ),
+                (
+                    "nginx:$remote_addr [$time_local] $status $request_time",
+                    format!("h {time} 200 {s}.{fraction:06}"),
+                ),
+                ("json", format!("{{\"ts\":1795860000,\"status\":200,\"took_us\":{us}}}")),
+                ("json", format!("{{\"ts\":1795860000,\"status\":200,\"took\":\"{us}us\"}}")),
+                ("json", format!("{{\"ts\":1795860000,\"status\":200,\"took_ns\":{us}999}}")),
+                ("logfmt", format!("ts=1795860000 status=200 duration_s={s}.{fraction:06}")),
+            ] {
+                let stamps = &mut Stamps::default();
+                let choice: FormatChoice = choice.parse().unwrap();
+                let format = choice.detect(line.as_bytes(), stamps).unwrap();
+                let request = format.parse(line.as_bytes(), stamps).unwrap();
+                prop_assert_eq!(request.elapsed_us, Some(us), "{}", line);
+            }
+        }
     }
 }
