@@ -9,8 +9,8 @@
 //! The parts of the standard output and of the standard error may alternate, so each stream is
 //! joined by itself. A joined line has the header of its first part.
 //!
-//! What never happens: a line that is not split is copied; more than [`LINE_BYTES_MAX`] and one part
-//! are kept for a stream.
+//! What never happens: a line that is not split is copied; more than [`LINE_BYTES_MAX`] is kept for
+//! a stream.
 
 use std::ops::Range;
 

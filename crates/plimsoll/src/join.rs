@@ -158,9 +158,9 @@ fn note(outcome: &Outcome) -> String {
     format!("{NOTE}{}, begun at {} ns", outcome.plan.target, outcome.start_ns)
 }
 
-/// The generator's latencies, each row in the interval that contains its middle. Those for which the
-/// generator may account are apart, as not valid: a second in which it was late by a millisecond has
-/// valid latencies of a second.
+/// The generator's latencies, each row in the interval that contains its middle. Those for which
+/// the generator may account are apart, as not valid: a second in which it was late by a
+/// millisecond has valid latencies of a second.
 pub(crate) fn latency_rows(
     intervals: &[Interval],
     rows: &[Row],

@@ -40,6 +40,7 @@ mod format;
 mod frameworks;
 mod haproxy;
 mod json;
+mod keys;
 mod named;
 mod pattern;
 mod prefix;

@@ -3,7 +3,7 @@
 //! Thousands of lines share a second, so the last result is cached, and so is the shape of the last
 //! line.
 
-use super::json::Shape;
+use super::keys::Shape;
 use super::{NS_PER_MS, NS_PER_S};
 use crate::zone;
 

@@ -6,11 +6,11 @@
 //! 2026-11-28 10:00:00 GET /a 200 1024 15
 //! ```
 //!
-//! Dates and times are in UTC and stamp the end, and for Kestrel the start. `time-taken` is in milliseconds for IIS and for
-//! Kestrel, which writes a point. Otherwise it is in seconds if it has a point (Tomcat, WebLogic) or
-//! the log is CloudFront's. Columns that do not matter are skipped. If
-//! the columns change within a log, the new `#Fields` line counts as a bad line, and so do the
-//! lines of another number of columns.
+//! Dates and times are in UTC and stamp the end, and for Kestrel the start. `time-taken` is in
+//! milliseconds for IIS and for Kestrel, which writes a point. Otherwise it is in seconds if it
+//! has a point (Tomcat, WebLogic) or the log is CloudFront's. Columns that do not matter are
+//! skipped. If the columns change within a log, the new `#Fields` line counts as a bad line, and so
+//! do the lines of another number of columns.
 
 use super::pattern::elapsed_us;
 use super::{Declared, Facts, FormatError, Instant, NS_PER_S, Request, Stamps};
