@@ -20,7 +20,9 @@
 //! The line is scanned in place, and values that are not needed are skipped. Escapes in values are
 //! not decoded: no value that matters here has any.
 
-use super::keys::{Meaning, elapsed, known};
+#[cfg(feature = "survey")]
+use super::keys::elapsed;
+use super::keys::{Meaning, known};
 use super::pattern::{FieldKind, MS, Values, duration_us, elapsed_us, exponential};
 use super::stamp::Stamp;
 use super::{Declared, FormatError, Instant, NS_PER_S, Request, SECONDS_MAX, Stamps};
