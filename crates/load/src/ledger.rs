@@ -168,12 +168,14 @@ impl Ledger {
         };
         // While the generator works without a pause, queued requests wait for the generator.
         let at_limit = self.open_loop && self.row_queued_max > 0 && at_limit;
-        let late = self.row_late.count();
-        let behind = late as f64 > LATE_PART_MAX * self.row.completed as f64 || at_limit;
-        let mut latency = self.row_latency.clone();
-        if behind {
-            latency.add(&self.row_late);
+        let behind =
+            self.row_late.count() as f64 > LATE_PART_MAX * self.row.completed as f64 || at_limit;
+        if at_limit {
+            self.row_late.add(&self.row_latency);
+            self.row_latency.clear();
         }
+        let late = self.row_late.count();
+        debug_assert_eq!(self.row_latency.count() + late, self.row.completed);
         let row = Row {
             index: self.rows.len() as u64,
             start_ns: self.row_began.wall_ns,
@@ -182,9 +184,10 @@ impl Ledger {
             queued_max: self.row_queued_max,
             lag_max_ns: self.row_lag_max_ns,
             behind,
-            late: if behind { 0 } else { late },
+            late,
             cpu_ns,
-            latency: latency.latency(),
+            latency: self.row_latency.latency(),
+            latency_invalid: (late > 0).then(|| self.row_late.latency()),
         };
         self.absorb(at_limit);
         self.row_began = effort;
@@ -371,7 +374,7 @@ mod tests {
         assert_eq!((outcome.rows_behind, kept.count + left_out.count), (1, 8000));
         // In this second, a short latency is the generator's as much as the server's.
         let row = outcome.rows.iter().find(|row| row.behind).unwrap();
-        assert_eq!((row.index, row.lag_max_ns, row.late), (5, lag_ns, 0));
+        assert_eq!((row.index, row.lag_max_ns, row.late), (5, lag_ns, left_out.count));
         assert!(left_out.count > 900 && left_out.max_ns < 500 * MS, "{left_out:?}");
         // Without the stall's requests, the 90th percentile would be 10 us.
         assert!((1200 * MS..1500 * MS).contains(&kept.p90_ns), "{}", kept.p90_ns);

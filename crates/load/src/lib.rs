@@ -43,7 +43,7 @@ pub use generator::{DRAIN_MAX, Error, Observer, Phase, QUEUE_MAX, TICK, Tick, ru
 pub use null_relay::NullRelay;
 pub use null_server::NullServer;
 pub use origin::{Origin, OriginCounters};
-pub use outcome::{Counts, ErrorKind, Errors, LATENCY_NS_MAX, Latency, Outcome, Row};
+pub use outcome::{Counts, ErrorKind, Errors, Latency, Outcome, Row};
 pub use plan::{
     BadPlan, COLD_MAX, CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE, DURATION_MAX, Plan, Protocol,
     SOURCES_MAX, STREAMS_MAX, Target,

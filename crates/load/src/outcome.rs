@@ -17,9 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::plan::Plan;
 
-/// The longest latency that a histogram distinguishes, ns. Longer ones count as this; the maximum
-/// stays exact.
-pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+/// A histogram has room for latencies up to this, ns. It grows if one is longer.
+const LATENCY_NS_USUAL: u64 = 3_600_000_000_000;
 /// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
@@ -101,8 +100,9 @@ pub(crate) struct Recorder {
 
 impl Default for Recorder {
     fn default() -> Recorder {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS)
+        let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_USUAL, DIGITS)
             .expect("the bounds are those of a histogram");
+        histogram.auto(true);
         Recorder { histogram, max_ns: 0 }
     }
 }
@@ -110,12 +110,13 @@ impl Default for Recorder {
 impl Recorder {
     #[inline]
     pub(crate) fn record(&mut self, latency_ns: u64) {
-        self.histogram.saturating_record(latency_ns.max(1));
+        // `saturating_record` would not let it grow.
+        self.histogram.record(latency_ns.max(1)).expect("a histogram grows to any latency");
         self.max_ns = self.max_ns.max(latency_ns);
     }
 
     pub(crate) fn add(&mut self, other: &Recorder) {
-        self.histogram.add(&other.histogram).expect("all latencies have the same bounds");
+        self.histogram.add(&other.histogram).expect("a histogram grows to another's values");
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
@@ -261,14 +262,18 @@ pub struct Row {
     pub lag_max_ns: u64,
     /// The generator fell behind in this row: it may have changed many of its latencies.
     pub behind: bool,
-    /// Latencies left out of `latency` because the generator may account for more than the plan's
-    /// `lag_max` and more than a fifth of each: at most 1 % of the row's. 0 if it is `behind`.
+    /// Latencies in `latency_invalid`.
     pub late: u64,
     /// CPU time of the generator, ns.
     pub cpu_ns: u64,
-    /// Latencies of the requests completed in it, from their intended start: all of them if the row
-    /// is `behind`, otherwise all but `late`.
+    /// Latencies of the requests completed in it, from their intended start: all but those in
+    /// `latency_invalid`.
     pub latency: Latency,
+    /// Latencies of which the generator may account for more than the plan's `lag_max` and more
+    /// than a fifth; if the generator was at its limit, all. Results of older versions do not have
+    /// it: there, all of `latency` is invalid if the row is `behind`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_invalid: Option<Latency>,
 }
 
 /// The result of a run.
@@ -363,12 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_latency_keeps_its_maximum() {
-        let mut recorder = Recorder::default();
-        recorder.record(0);
-        recorder.record(2 * LATENCY_NS_MAX);
+    fn a_latency_longer_than_an_hour_is_in_the_percentiles() {
+        let (mut recorder, mut whole) = (Recorder::default(), Recorder::default());
+        let day_ns = 24 * LATENCY_NS_USUAL;
+        [0, day_ns, day_ns, u64::MAX / 4].into_iter().for_each(|ns| recorder.record(ns));
         let latency = recorder.latency();
-        assert_eq!((latency.count, latency.max_ns), (2, 2 * LATENCY_NS_MAX));
+        assert_eq!((latency.count, latency.max_ns), (4, u64::MAX / 4));
+        assert!(latency.p50_ns.abs_diff(day_ns) <= day_ns / 1000, "{}", latency.p50_ns);
+        whole.add(&recorder);
+        assert_eq!(whole.latency(), latency);
         recorder.clear();
         assert_eq!(recorder.latency().max_ns, 0);
     }

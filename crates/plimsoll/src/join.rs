@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use ::load::{Outcome, Row};
+use ::load::{Latency, Outcome, Row};
 use command::failure::{Failure, misuse};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -48,11 +48,13 @@ const NS_PER_S: i64 = 1_000_000_000;
 struct Joined {
     trial: std::path::PathBuf,
     load: std::path::PathBuf,
-    /// Rows of the load, and those of them in an interval of the trial.
+    /// Rows of the load, and those of them that have latencies and an interval of the trial.
     rows: usize,
     rows_joined: usize,
-    /// Rows in which the generator fell behind. They are joined as not valid.
+    /// Rows among these in which the generator fell behind.
     rows_behind: usize,
+    /// Latencies joined as not valid: the generator may account for more than a fifth of each.
+    latencies_invalid: u64,
     /// Intervals that have latencies from the load.
     intervals: usize,
     latencies: u64,
@@ -85,16 +87,25 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
              are the clocks right? (try --offset)"
         )));
     }
+    let seconds = || {
+        let within = |row: &&Row| interval_of(trial.intervals(), row, offset_ns).is_some();
+        let has = |row: &&Row| row.latency.count > 0 || row.latency_invalid.is_some();
+        outcome.rows.iter().filter(has).filter(within)
+    };
+    let sum = |of: &dyn Fn(&LatencyRow) -> bool| {
+        rows.iter().filter(|row| of(row)).map(|row| row.count).sum::<u64>()
+    };
     let share_percent = share_percent(trial.intervals(), &outcome.rows, offset_ns);
     part_of_trial(share_percent, name)?;
     let joined = Joined {
         trial: flags.trial.clone(),
         load: flags.load.clone(),
         rows: outcome.rows.len(),
-        rows_joined: rows.len(),
-        rows_behind: rows.iter().filter(|row| row.invalid).count(),
+        rows_joined: seconds().count(),
+        rows_behind: seconds().filter(|row| row.behind).count(),
+        latencies_invalid: sum(&|row| row.invalid),
         intervals: rows.chunk_by(|a, b| a.interval == b.interval).count(),
-        latencies: rows.iter().map(|row| row.count).sum(),
+        latencies: sum(&|_| true),
         share_percent,
         offset_s: offset_ns as f64 / NS_PER_S as f64,
         clocks,
@@ -147,7 +158,9 @@ fn note(outcome: &Outcome) -> String {
     format!("{NOTE}{}, begun at {} ns", outcome.plan.target, outcome.start_ns)
 }
 
-/// The generator's latencies, each row in the interval that contains its middle.
+/// The generator's latencies, each row in the interval that contains its middle. Those for which
+/// the generator may account are apart, as not valid: a second in which it was late by a
+/// millisecond has valid latencies of a second.
 pub(crate) fn latency_rows(
     intervals: &[Interval],
     rows: &[Row],
@@ -155,29 +168,42 @@ pub(crate) fn latency_rows(
 ) -> Result<Vec<LatencyRow>, Failure> {
     let mut found = Vec::new();
     for row in rows {
-        let middle = row.start_ns - offset_ns + (row.length_ns / 2).cast_signed();
-        let after = intervals.partition_point(|interval| interval.start_ns <= middle);
-        let Some(interval) = after.checked_sub(1).map(|at| &intervals[at]) else { continue };
-        if middle < interval.start_ns + interval.length_ns {
-            found.extend(latency_row(interval.index, row)?);
+        let Some(interval) = interval_of(intervals, row, offset_ns) else { continue };
+        // Results of older versions do not have the invalid latencies apart.
+        let all_invalid = row.behind && row.latency_invalid.is_none();
+        found.extend(latency_row(interval.index, &row.latency, all_invalid)?);
+        if let Some(invalid) = &row.latency_invalid {
+            found.extend(latency_row(interval.index, invalid, true)?);
         }
     }
     Ok(found)
 }
 
-/// A row of the generator as stored in the trial, in microseconds.
-fn latency_row(index: u64, row: &Row) -> Result<Option<LatencyRow>, Failure> {
-    let of_ns = row.latency.histogram().map_err(misuse)?;
+/// The interval that contains the middle of a row.
+fn interval_of<'t>(intervals: &'t [Interval], row: &Row, offset_ns: i64) -> Option<&'t Interval> {
+    let middle = row.start_ns - offset_ns + (row.length_ns / 2).cast_signed();
+    let after = intervals.partition_point(|interval| interval.start_ns <= middle);
+    let interval = &intervals[after.checked_sub(1)?];
+    (middle < interval.start_ns + interval.length_ns).then_some(interval)
+}
+
+/// Latencies of the generator as stored in the trial, in microseconds.
+fn latency_row(
+    index: u64,
+    latency: &Latency,
+    invalid: bool,
+) -> Result<Option<LatencyRow>, Failure> {
+    if latency.count == 0 {
+        return Ok(None);
+    }
+    let of_ns = latency.histogram().map_err(misuse)?;
     let mut of_us = Histogram::<u64>::new(3).expect("three significant digits are allowed");
     for value in of_ns.iter_recorded() {
         let us = value.value_iterated_to() / 1000;
         // It grows. `saturating_record_n` would cut.
         of_us.record_n(us.max(1), value.count_at_value()).map_err(misuse)?;
     }
-    if of_us.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(LatencyRow::new(index, LatencySource::Generator, row.behind, &of_us)))
+    Ok(Some(LatencyRow::new(index, LatencySource::Generator, invalid, &of_us)))
 }
 
 /// For each interval that is completely within the load: the requests of the load, and those that
@@ -292,9 +318,12 @@ fn text(joined: &Joined) -> String {
         let rest = joined.rows - joined.rows_joined;
         text.push_str(&format!("{rest} of {} seconds have no latency in the trial\n", joined.rows));
     }
-    if joined.rows_behind > 0 {
-        let behind = joined.rows_behind;
-        text.push_str(&format!("{behind} seconds are not valid: the generator fell behind\n"));
+    if joined.latencies_invalid > 0 {
+        text.push_str(&format!(
+            "{} of them are not valid: the generator may account for more than a fifth of each (it \
+             fell behind in {} seconds)\n",
+            joined.latencies_invalid, joined.rows_behind
+        ));
     }
     if joined.share_percent.is_finite() {
         let percent = joined.share_percent;
@@ -372,6 +401,31 @@ mod tests {
         assert!(corrected.contains("+7.000 s") && corrected.contains("agree"), "{corrected}");
         let given = clocks(&intervals, &ahead, 0, true).unwrap();
         assert!(given.contains("but the rates suggest"), "a given offset is kept: {given}");
+    }
+
+    /// All latencies of a second were marked when the generator was late by a millisecond in it.
+    #[test]
+    fn only_latencies_that_the_generator_may_have_changed_are_joined_as_invalid() {
+        let latency = |us: u64, count: u64| {
+            let mut histogram = Histogram::<u64>::new(3).unwrap();
+            histogram.record_n(us * 1000, count).unwrap();
+            let LatencyRow { histogram: hdr_v2, .. } =
+                LatencyRow::new(0, LatencySource::Generator, false, &histogram);
+            let ns = us * 1000;
+            let (p50_ns, p90_ns, p99_ns, p999_ns, max_ns) = (ns, ns, ns, ns, ns);
+            Latency { count, mean_ns: 0.0, p50_ns, p90_ns, p99_ns, p999_ns, max_ns, hdr_v2 }
+        };
+        let mut load = rows(&[30, 30], 0);
+        for (row, late) in load.iter_mut().zip([Some(latency(900, 20)), None]) {
+            (row.behind, row.latency, row.latency_invalid) = (true, latency(1_500_000, 10), late);
+        }
+        let intervals = [interval(0, 30.0), interval(1, 30.0)];
+        let joined = latency_rows(&intervals, &load, 0).unwrap();
+        let found: Vec<_> = joined.iter().map(|r| (r.interval, r.invalid, r.count)).collect();
+        // The second row is from an older version, which did not keep them apart.
+        assert_eq!(found, [(0, false, 10), (0, true, 20), (1, true, 10)]);
+        let us = joined[0].histogram_us().unwrap().max();
+        assert!(us.abs_diff(1_500_000) <= 1500, "{us}");
     }
 
     /// A load with 144.5 % of the requests was joined.

@@ -1,6 +1,6 @@
 //! `plimsoll logs`: summarises whole access logs.
 
-use ::record::survey::{SurveySpec, survey};
+use ::logs::survey::{SurveySpec, survey};
 use command::failure::{Failure, misuse};
 use command::output;
 

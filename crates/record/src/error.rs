@@ -1,8 +1,5 @@
 //! Why a recording cannot be made, who can fix it, and how. One line each.
 
-use std::io;
-use std::path::PathBuf;
-
 /// Why there is no recording, or why it ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -26,13 +23,8 @@ pub enum Error {
         name: String,
     },
     /// The operator's fault: the access log cannot be followed.
-    #[error("{}: {source}; name a log file that this user may read", path.display())]
-    Log {
-        /// The log.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Log(#[from] logs::Unreadable),
     /// The operator's fault: the counter of requests cannot be read.
     #[error("{url}: {what}")]
     Counter {

@@ -7,8 +7,8 @@ use trial::{Capability, Host, Server as ServerManifest};
 
 use crate::clock;
 use crate::error::Unsupported;
-use crate::logs::Format;
 use crate::procfs;
+use logs::Format;
 
 /// The machine.
 pub(crate) fn host() -> Host {
@@ -162,7 +162,7 @@ fn field(path: &str, label: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::LogFormat;
+    use logs::LogFormat;
 
     #[test]
     fn this_machine_and_this_process_are_described() {

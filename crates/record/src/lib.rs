@@ -11,7 +11,7 @@
 //! /proc/PID, CPU clocks - server ----+--> recorder --> trial
 //! disks, network cards - resources ---+
 //! perf events - profile, counters ---+
-//! access log - tail - logs - spread -+
+//! access log - logs ------- spread --+
 //! or a counter - scraper - spread ---+
 //! or sockets - BPF maps - spread ----+
 //! ```
@@ -36,7 +36,6 @@ mod error;
 pub mod fuzzing;
 mod host;
 mod listeners;
-mod logs;
 mod machine;
 mod procfs;
 mod profile;
@@ -47,9 +46,6 @@ mod resources;
 mod server;
 mod split;
 mod spread;
-#[cfg(feature = "survey")]
-pub mod survey;
-mod tail;
 
 pub use counter::{Labels, MetricUrl, labels_and_rest};
 pub use counters::known_loop;

@@ -34,7 +34,6 @@ use crate::counters::Counters;
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::listeners;
-use crate::logs::{Class, FormatChoice};
 use crate::machine::Machine;
 use crate::procfs;
 use crate::profile::{Profile, ProfileSpec};
@@ -43,6 +42,7 @@ use crate::requests::{Polled, Requests};
 use crate::resources::Devices;
 use crate::server::{Server, Target};
 use crate::spread::Tally;
+use logs::{Class, FormatChoice};
 
 /// The shortest interval: ten clock ticks. Shorter ones would be dominated by the grain of the
 /// modes.

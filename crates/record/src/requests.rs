@@ -12,10 +12,9 @@ use crate::clock;
 use crate::counter::{Counter, Growth, MetricUrl, Scraper};
 use crate::error::Error;
 use crate::host;
-use crate::logs::{Format, FormatChoice, Line, Stamps, advice};
-use crate::redact;
 use crate::spread::Spread;
-use crate::tail::Tail;
+use logs::Tail;
+use logs::{Format, FormatChoice, Joiner, LINE_BYTES_MAX, Line, Stamps, advice};
 
 /// If more than this fraction of a poll's lines is bad, its interval's rate is not used.
 const BAD_SHARE_MAX: f64 = 0.01;
@@ -129,7 +128,7 @@ struct Watch {
 impl Requests {
     /// Opens the log at its end. The format is detected from the existing lines.
     pub(crate) fn open(path: &Path, choice: FormatChoice, redact: bool) -> Result<Requests, Error> {
-        let failed = |source| Error::Log { path: path.to_owned(), source };
+        let failed = |source| logs::Unreadable { path: path.to_owned(), source };
         let mut tail = Tail::at_end(path).map_err(failed)?;
         let mut reader = LineReader::new(choice, redact);
         if reader.format.is_none() {
@@ -279,9 +278,9 @@ impl Requests {
             causes.push(format!(
                 "the stamps of {path} are {} {} this machine's clock: {}. Their requests are in no \
                  interval",
-                clock::length(off_ns),
+                logs::length(off_ns),
                 if off_ns < 0 { "before" } else { "after" },
-                if clock::is_of_zones(off_ns) {
+                if logs::is_of_zones(off_ns) {
                     "the server is in another time zone than its stamps say or, if they have no \
                      zone, than this recorder. Run plimsoll record with TZ set to the server's zone"
                 } else {
@@ -373,6 +372,7 @@ struct LineReader {
     choice: FormatChoice,
     format: Option<Format>,
     stamps: Stamps,
+    joiner: Joiner,
     redact: bool,
     samples: Vec<String>,
     /// What the first bad line is, and what to do.
@@ -390,6 +390,7 @@ impl LineReader {
             choice,
             format,
             stamps: Stamps::default(),
+            joiner: Joiner::default(),
             redact,
             samples: Vec::new(),
             advice: None,
@@ -404,10 +405,20 @@ impl LineReader {
         }
     }
 
-    fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
+    /// Takes a line, which may be a part of one.
+    fn take(&mut self, part: &[u8], spread: &mut Spread, counts: &mut Counts) {
+        let mut joiner = std::mem::take(&mut self.joiner);
+        if let Some(line) = joiner.push(part) {
+            self.take_whole(line, spread, counts);
+        }
+        self.joiner = joiner;
+    }
+
+    fn take_whole(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
         self.detect(line);
         counts.lines += 1;
         let read = match &self.format {
+            _ if line.len() > LINE_BYTES_MAX => Line::Bad,
             Some(format) => format.read(line, &mut self.stamps),
             None => Format::read_unknown(line, &mut self.stamps),
         };
@@ -427,7 +438,7 @@ impl LineReader {
                 self.advice
                     .get_or_insert_with(|| advice(line).replace("--format ", "--log-format "));
                 if self.samples.len() < SAMPLES_MAX {
-                    self.samples.push(redact::sample(line, self.redact));
+                    self.samples.push(logs::sample(line, self.redact));
                 }
             }
         }
@@ -445,7 +456,7 @@ impl LineReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::LogFormat;
+    use logs::LogFormat;
     use proptest::prelude::*;
     use std::fs;
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use trial::Histogram;
 
-use crate::logs::{Class, Request};
+use logs::{Class, Request};
 
 /// How many handed-out intervals are remembered, which is how late a line may amend them.
 const REMEMBERED_MAX: usize = 3600;
@@ -277,8 +277,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn of_life(start_ns: i64, end_ns: i64, elapsed_us: Option<u64>) -> Request {
+        let class = Class::default();
+        Request { stamp_ns: end_ns, start_ns, end_ns, elapsed_us, class, bytes: 0 }
+    }
+
     fn request(start_ns: i64, end_ns: i64) -> Request {
-        Request::of_life(start_ns, end_ns, Some(7))
+        of_life(start_ns, end_ns, Some(7))
     }
 
     fn all(spread: &mut Spread) -> Vec<(f64, u64)> {
@@ -338,7 +343,7 @@ mod tests {
 
     #[test]
     fn sums_are_added_to_the_interval_that_was_so_many_ago() {
-        let class = crate::logs::Facts { method: 1, ..Default::default() }.class();
+        let class = logs::Facts { method: 1, ..Default::default() }.class();
         let tally = |ended: u64| {
             let requests = ended as f64;
             let classes = vec![OfClass { class, requests, ended, bytes: 10.0 }];

@@ -279,7 +279,7 @@ fn an_impossible_recording_is_refused_and_leaves_no_trial() {
     let target = Target::Pid(puppet.pid());
     for bad in [home.path().join("none.log"), home.path().to_owned()] {
         let error = refused(&spec(target.clone(), Some(&bad), home.path()));
-        assert!(matches!(error, Error::Log { .. }), "{error}");
+        assert!(matches!(error, Error::Log(_)), "{error}");
     }
     let short =
         Spec { interval: Duration::from_millis(1), ..spec(target.clone(), None, home.path()) };

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use record::{Error, Spec, Target};
+use record::{Spec, Target};
 use trial::Trial;
 
 use common::Running;
@@ -130,14 +130,7 @@ fn counted(home: &Path, pid: u32, client: impl FnOnce()) -> Option<u64> {
         sockets: true,
         ..Spec::new(Target::Pid(pid), None, home.join("out.trial"))
     };
-    let running = match Running::begun(spec) {
-        Ok(running) => running,
-        Err(Error::Sockets { why }) => {
-            println!("skipped: {why}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let running = Running::begun_or_skipped(spec)?;
     client();
     let trial = Trial::open(&running.stop().out).unwrap();
     assert!(trial.losses().is_empty(), "{:?}", trial.losses());

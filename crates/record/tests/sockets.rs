@@ -101,14 +101,7 @@ impl Nginx {
                 self.home.path().join("out.trial"),
             )
         };
-        let running = match Running::begun(spec) {
-            Ok(running) => running,
-            Err(Error::Sockets { why }) => {
-                println!("skipped: {why}");
-                return None;
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let running = Running::begun_or_skipped(spec)?;
         client(self);
         let summary = running.stop();
         assert_eq!(summary.requests_source, Some("on the server's sockets"), "{summary}");

@@ -55,6 +55,7 @@ const LIBRARIES: &[&str] = &[
     "http3",
     "interpose",
     "load",
+    "logs",
     "exchange",
     "proxy",
     "readiness",
@@ -151,7 +152,8 @@ fn calls(line: &str, call: &str) -> bool {
 
 /// Crates whose work is system calls and raw memory; every block there has its SAFETY line, which
 /// clippy sees to. All others forbid it.
-const UNSAFE_ALLOWED: &[&str] = &["readiness", "runtime", "record", "load", "interpose", "bench"];
+const UNSAFE_ALLOWED: &[&str] =
+    &["readiness", "runtime", "record", "logs", "load", "interpose", "bench"];
 
 pub(super) fn unsafe_where_allowed(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in tree.with_suffix(".rs") {

@@ -20,6 +20,7 @@ const FLOORS: &[&[&str]] = &[
         "peering",
         "packages",
         "drawing",
+        "logs",
     ],
     &["runtime", "coding", "command", "http3", "dashboard", "groups"],
     &["store", "dns", "transport"],
@@ -308,27 +309,27 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/caching_fields.rs",
     },
     Parser {
-        file: "crates/record/src/logs/format.rs",
+        file: "crates/logs/src/formats/format.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
     Parser {
-        file: "crates/record/src/logs/squid.rs",
+        file: "crates/logs/src/formats/squid.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
     Parser {
-        file: "crates/record/src/logs/haproxy.rs",
+        file: "crates/logs/src/formats/haproxy.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
     Parser {
-        file: "crates/record/src/logs/clf.rs",
+        file: "crates/logs/src/formats/clf.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
     Parser {
-        file: "crates/record/src/logs/w3c.rs",
+        file: "crates/logs/src/formats/w3c.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
@@ -460,8 +461,8 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
     for crate_name in [
-        "http1", "http2", "http3", "caching", "record", "exchange", "peering", "proxy", "plimsoll",
-        "store",
+        "http1", "http2", "http3", "caching", "logs", "record", "exchange", "peering", "proxy",
+        "plimsoll", "store",
     ] {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {

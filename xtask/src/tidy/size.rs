@@ -9,10 +9,6 @@ use crate::tree::Tree;
 /// Lines of code of the largest crate: without tests, comments and blank lines.
 const CRATE_LINES_MAX: usize = 9_000;
 
-/// Crates that are larger, and by how much at the most.
-// The readers of access logs, which other crates could use, are a third of it and could be a crate.
-const LARGER: &[(&str, usize)] = &[("crates/record/", 10_900)];
-
 pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, text) in tree.with_suffix(".rs") {
@@ -22,10 +18,8 @@ pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
         }
     }
     for (root, lines) in lines {
-        let larger = LARGER.iter().find(|(path, _)| *path == root);
-        let lines_max = larger.map_or(CRATE_LINES_MAX, |(_, lines_max)| *lines_max);
-        if lines > lines_max {
-            let what = format!("{lines} lines of code; at most {lines_max}");
+        if lines > CRATE_LINES_MAX {
+            let what = format!("{lines} lines of code; at most {CRATE_LINES_MAX}");
             let fix = "split the crate, or delete what is not worth its size";
             findings.push(Finding::whole(&format!("{root}Cargo.toml"), what, fix));
         }

@@ -132,8 +132,8 @@ pub(crate) struct Observed {
     /// takes the server some microseconds longer
     #[arg(long, conflicts_with = "requests")]
     pub(crate) tls: bool,
-    /// Access log format: squid, combined, clf, haproxy, envoy, alb, elb, traefik, ingress, gin,
-    /// chi, phpfpm, json or logfmt, json:WHAT=KEY,..., w3c:FIELDS, or the format string of the
+    /// Access log format: squid, combined, clf, haproxy, envoy, alb, elb, s3, traefik, ingress,
+    /// gin, chi, phpfpm, json or logfmt, json:WHAT=KEY,..., w3c:FIELDS, or the format string of the
     /// server's configuration prefixed with nginx:, squid: or apache: (also for varnishncsa)
     /// [default: detected from the first lines]
     #[arg(long, value_name = "FORMAT")]

@@ -20,10 +20,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, RingBufferBuilder};
 use super::program::{Aligned, Fields, Program};
 use crate::clock;
 use crate::error::{Error, Unsupported};
-use crate::logs::{Class, Facts, Request};
 use crate::profile::{files, maps};
 use crate::requests::NO_ROOM;
 use crate::spread::{OfClass, Spread, Tally, new_histogram};
+use logs::{Class, Facts, Request};
 
 static OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sockets.bpf.o")));

@@ -395,7 +395,7 @@ mod tests {
     use std::time::Instant;
 
     use harness::origin::OriginThread;
-    use record::survey::{SurveySpec, survey};
+    use logs::survey::{SurveySpec, survey};
 
     use super::*;
     use crate::conditions::working_directory;

@@ -5,6 +5,9 @@
 //! The same requests are written by every server: latencies from nothing to hours, every kind of
 //! status, sizes from nothing to gigabytes.
 
+mod span;
+mod units;
+
 use super::super::*;
 use crate::survey::show::date;
 use crate::survey::{SurveySpec, survey};
@@ -13,7 +16,7 @@ use crate::survey::{SurveySpec, survey};
 const BEGUN_MS: i64 = 1_795_860_000_000;
 
 /// A request as it was.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Truth {
     end_ms: i64,
     life_ms: i64,
@@ -447,6 +450,70 @@ fn rows() -> Vec<Row> {
                 ("elapsedMs", t.life_ms.to_string()),
             ])
         }),
+        ("S3", "auto", "s3", Has { unit_ms: 1, ..COMMON }, "", |t| {
+            format!(
+                "79a59df9 bucket {} 192.0.2.3 79a59df9 3E57427F REST.GET.OBJECT a \"{}\" {} - {} \
+                 4406583 {} 7 \"-\" \"S3Console/0.4\" - s9lzHY= SigV4 ECDHE-RSA-AES128-SHA \
+                 AuthHeader h.example TLSV1.2 - Yes",
+                clf_time(t.start_ms()),
+                t.request(),
+                t.status,
+                t.bytes,
+                t.life_ms
+            )
+        }),
+        (
+            "Kestrel",
+            "auto",
+            "w3c:",
+            Has { unit_ms: 1, bytes: false, ..COMMON },
+            "#Version: 1.0\n#Start-Date: 2026-11-28 10:00:00\n#Fields: date time c-ip cs-username \
+             s-computername s-ip s-port cs-method cs-uri-stem cs-uri-query sc-status time-taken \
+             cs-version cs-host cs(User-Agent) cs(Referer)\n",
+            |t| {
+                format!(
+                    "{} ::1 - HOST ::1 5000 {} /a - {} {}.0000 HTTP/1.1 localhost:5000 curl/8 -",
+                    date(t.start_ms().div_euclid(1000)),
+                    t.method,
+                    t.status,
+                    t.life_ms
+                )
+            },
+        ),
+        ("Azure's Application Gateway", "auto", "json", MS_END, "", |t| {
+            let properties = object(&[
+                ("instanceId", quoted("appgw_0")),
+                ("httpMethod", quoted(t.method)),
+                ("httpStatus", t.status.to_string()),
+                ("sentBytes", t.bytes.to_string()),
+                ("timeTaken", seconds(t.life_ms)),
+            ]);
+            object(&[("timeStamp", quoted(iso(t.end_ms))), ("properties", properties)])
+        }),
+        ("Amazon's API Gateway", "auto", "json", COMMON, "", |t| {
+            object(&[
+                ("requestId", quoted("x")),
+                ("requestTime", quoted(clf_time(t.start_ms()).trim_matches(['[', ']']))),
+                ("httpMethod", quoted(t.method)),
+                ("status", quoted(t.status)),
+                ("responseLength", quoted(t.bytes)),
+            ])
+        }),
+        ("gunicorn", "auto", "combined", COMMON, "", |t| combined(t, t.start_ms())),
+        ("Puma", "auto", "clf", COMMON, "", |t| format!("{} 0.0021", common(t))),
+        ("hypercorn", "auto", "combined", COMMON, "", |t| {
+            format!("[2026-11-28 10:00:00 +0000] [17] [INFO] {}", combined(t, t.start_ms()))
+        }),
+        ("lograge in Ruby's Logger", "auto", "logfmt", Has { bytes: false, ..MS_END }, "", |t| {
+            format!(
+                "I, [{} #17]  INFO -- : [4f3c-9] method={} path=/a controller=A action=b \
+                     status={} duration={}.00",
+                iso(t.end_ms),
+                t.method,
+                t.status,
+                t.life_ms
+            )
+        }),
         ("Google's load balancer", "auto", "json", MS_END, "", |t| {
             format!(
                 "{{\"httpRequest\":{{\"latency\":\"{}s\",\"requestMethod\":\"{}\",\"responseSize\"\
@@ -680,7 +747,7 @@ fn expected(truth: &Truth, has: &Has) -> Request {
         let date = date(ms.div_euclid(1000));
         let part = |at: usize| date[at..at + 2].parse().expect("two digits");
         let (day, time) = ((2026, part(5), part(8)), (part(11), part(14), part(17)));
-        crate::clock::local_to_unix(day, time).expect("a day of 2026") * 1000 + ms.rem_euclid(1000)
+        crate::zone::local_to_unix(day, time).expect("a day of 2026") * 1000 + ms.rem_euclid(1000)
     } else {
         ms
     };
@@ -793,82 +860,5 @@ fn what_is_no_request_is_counted_as_what_it_is() {
             Line::Bad => "bad",
         };
         assert_eq!(read, expected, "{line}");
-    }
-}
-
-/// Stamps and lengths of time in every unit, and values that are none.
-#[test]
-fn units_are_recognised_by_size_name_and_value() {
-    let read = |members: &str| {
-        let line = format!("{{\"status\":200,{members}}}");
-        let stamps = &mut Stamps::default();
-        let format = Format::detect(line.as_bytes(), stamps)?;
-        let request = format.parse(line.as_bytes(), stamps)?;
-        Some((request.stamp_ns, request.elapsed_us))
-    };
-    let ns = 1_796_000_400_123_456_789;
-    for (time, expected) in [
-        ("1796000400123456789", ns),
-        ("\"1796000400123456789\"", ns),
-        ("1796000400123456", ns / 1000 * 1000),
-        ("1796000400123.456", ns / 1000 * 1000),
-        ("1796000400123", ns / 1_000_000 * 1_000_000),
-        ("1796000400.123456789", ns),
-        ("1796000400", ns / NS_PER_S * NS_PER_S),
-        ("1.7960004e9", ns / NS_PER_S * NS_PER_S),
-        ("\"2026-11-30T01:00:00.123456789Z\"", ns),
-        ("\"30/Nov/2026:01:00:00 +0000\"", ns / NS_PER_S * NS_PER_S),
-    ] {
-        assert_eq!(read(&format!("\"ts\":{time}")), Some((expected, None)), "{time}");
-    }
-    for time in ["99999999999999999999", "-5", "\"soon\"", "\"2027-02-29T00:00:00Z\"", "true"] {
-        assert_eq!(read(&format!("\"ts\":{time}")), None, "{time}");
-    }
-    for (elapsed, expected) in [
-        ("\"duration_ms\":12.5", Some(12_500)),
-        ("\"durationMs\":12", Some(12_000)),
-        ("\"http.elapsed_us\":12", Some(12)),
-        ("\"latency-ns\":12500", Some(12)),
-        ("\"responseTimeSeconds\":0.25", Some(250_000)),
-        ("\"request_time\":9.29e-05", Some(93)),
-        ("\"took\":\"12ms\"", Some(12_000)),
-        ("\"took\":\"345µs\"", Some(345)),
-        ("\"took\":\"1m2.5s\"", Some(62_500_000)),
-        ("\"took\":\"12.3 ms\"", Some(12_300)),
-        ("\"duration_ms\":\"1.5s\"", Some(1_500_000)),
-        // Without a unit it is not guessed.
-        ("\"took\":12", None),
-        ("\"duration\":\"12\"", None),
-        ("\"took\":\"12 parsecs\"", None),
-        ("\"duration_ms\":-5", None),
-    ] {
-        let found = read(&format!("\"ts\":1796000400,{elapsed}"));
-        assert_eq!(found.map(|(_, us)| us), Some(expected), "{elapsed}");
-    }
-}
-
-#[test]
-fn dates_that_do_not_exist_are_bad_lines() {
-    let line = |day: &str| format!("h - - [{day}:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5");
-    for (day, exists) in [
-        ("28/Feb/2027", true),
-        ("29/Feb/2027", false),
-        ("29/Feb/2028", true),
-        ("29/Feb/2100", false),
-        ("31/Apr/2026", false),
-        ("31/Dec/2026", true),
-        ("00/Dec/2026", false),
-        ("32/Dec/2026", false),
-    ] {
-        let request = LogFormat::Common.parse(line(day).as_bytes(), &mut Stamps::default());
-        assert_eq!(request.is_some(), exists, "{day}");
-    }
-    let zone = |zone: &str| line("01/Jan/2026").replace("+0000", zone);
-    for (zone_text, exists) in
-        [("+1400", true), ("-1200", true), ("+9900", false), ("+0075", false)]
-    {
-        let line = zone(zone_text);
-        let request = LogFormat::Common.parse(line.as_bytes(), &mut Stamps::default());
-        assert_eq!(request.is_some(), exists, "{zone_text}");
     }
 }

@@ -270,7 +270,7 @@ pub(super) fn elapsed_us(value: &[u8], unit_us: u64) -> Option<Option<u64>> {
     if matches!(value, b"-" | b"-1" | b"") {
         return Some(None);
     }
-    if value.contains(&b'e') || value.contains(&b'E') {
+    if value.iter().any(|byte| byte | 0x20 == b'e') {
         let number = exponential(value)? * unit_us as f64;
         return (number / 1000.0 <= ELAPSED_MS_MAX as f64).then_some(Some(number.round() as u64));
     }

@@ -12,10 +12,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-#[path = "common/servers.rs"]
+#[path = "../../record/tests/common/servers.rs"]
 mod servers;
 
-use record::survey::{Survey, SurveySpec, survey};
+use logs::survey::{Survey, SurveySpec, survey};
 
 use servers::{free_port, program, start};
 
@@ -159,7 +159,7 @@ fn check(log: &Path, format: &str, contains: &Contains) {
 }
 
 fn count(survey: &Survey, word: &str) -> u64 {
-    let wanted = |c: &&record::survey::ClassCount| c.outcome == word || c.method == word;
+    let wanted = |c: &&logs::survey::ClassCount| c.outcome == word || c.method == word;
     survey.classes.iter().filter(wanted).map(|c| c.requests).sum()
 }
 

@@ -1,20 +1,21 @@
-//! Logs of load balancers and meshes: Amazon's Application and Classic Load Balancer, Envoy, and
-//! Istio.
+//! Logs of load balancers, meshes and stores: Amazon's Application and Classic Load Balancer, S3,
+//! Envoy, and Istio.
 //!
 //! ```text
 //! https 2018-07-02T22:23:00.186641Z app/lb/50dc CLIENT TARGET 0.086 0.048 0.037 200 200 34 366 "-"
 //! 2015-05-13T23:39:43.945958Z lb CLIENT BACKEND 0.000073 0.001048 0.000057 200 200 0 29 "..."
+//! OWNER BUCKET [06/Feb/2019:00:00:38 +0000] CLIENT - ID REST.GET.OBJECT KEY "..." 200 - 113 - 7 -
 //! [2016-04-15T20:17:00.310Z] "POST /v1 HTTP/2" 204 - 154 0 226 100 ...
 //! ```
 //!
 //! The Application Load Balancer stamps the end, the others the start. The elapsed time is the sum
-//! of three times in seconds, and in milliseconds for Envoy.
+//! of three times in seconds, and in milliseconds for Envoy and S3.
 //!
 //! Sources: Amazon's user guides on access logs; Envoy's and Istio's pages on access logging.
 
 use super::pattern::elapsed_us;
 use super::words::Words;
-use super::{Facts, Instant, Request, Stamps};
+use super::{Facts, Instant, NS_PER_S, Request, Stamps};
 
 /// The Application Load Balancer.
 pub(super) fn alb(line: &[u8], stamps: &mut Stamps) -> Option<Request> {
@@ -68,6 +69,37 @@ fn amazon(words: &mut Words<'_>, facts: &mut Facts) -> Option<Option<u64>> {
     facts.take_bytes(sent)?;
     facts.take_request_line(request);
     Some(sum_us)
+}
+
+/// S3's server access log.
+pub(super) fn s3(line: &[u8], stamps: &mut Stamps) -> Option<Request> {
+    let mut words = Words::of(line);
+    words.skip(2)?;
+    let second = stamps.zoned(words.bracketed()?)?;
+    words.skip(5)?;
+    let mut facts = Facts::default();
+    facts.take_request_line(words.quoted()?);
+    facts.take_status(words.word()?)?;
+    let _error = words.word()?;
+    facts.take_bytes(words.word()?)?;
+    let _object_bytes = words.word()?;
+    let elapsed_us = elapsed_us(words.word()?, 1000)?;
+    let _turn_around = words.word()?;
+    let (_referer, _agent) = (words.quoted(), words.quoted());
+    // The version of the object, the id of the host, the signature, the cipher, the authentication
+    // and the host.
+    if let Some(protocol) = words.skip(6).and_then(|()| words.word()) {
+        facts.take_tls(protocol);
+    }
+    Some(Request::lived(second * NS_PER_S, NS_PER_S, Instant::Start, elapsed_us, facts))
+}
+
+/// What S3 did by itself, such as the end of an object's life: no request.
+pub(super) fn is_s3_event(line: &[u8], stamps: &mut Stamps) -> bool {
+    let mut words = Words::of(line);
+    let stamped = words.skip(2).and_then(|()| stamps.zoned(words.bracketed()?)).is_some();
+    let operation = words.skip(3).and_then(|()| words.word());
+    stamped && operation.is_some_and(|operation| operation.starts_with(b"S3."))
 }
 
 /// Envoy's default text, and Istio's, which has three more fields after the flags.

@@ -452,3 +452,46 @@ fn a_real_log_has_the_counts_of_a_slow_and_simple_parser() {
     }
     println!("{found}");
 }
+
+/// Kubernetes and Docker split a line of more than 16 KiB. Its parts were bad lines.
+#[test]
+fn lines_that_a_container_runtime_has_split_are_one_request_each() {
+    const PART_BYTES: usize = 16 << 10;
+    let home = tempfile::tempdir().unwrap();
+    let cri = |stream: &str, text: &str, is_last: bool| {
+        format!("2026-11-28T10:00:00.1Z {stream} {} {text}\n", if is_last { "F" } else { "P" })
+    };
+    let docker = |stream: &str, text: &str, is_last: bool| {
+        let text = text.replace('"', "\\\"") + if is_last { "\\n" } else { "" };
+        format!(
+            "{{\"log\":\"{text}\",\"stream\":\"{stream}\",\"time\":\"2026-11-28T10:00:00Z\"}}\n"
+        )
+    };
+    let written = |part: &dyn Fn(&str, &str, bool) -> String| {
+        let mut text = String::new();
+        for n in 0..120 {
+            let long = if n % 3 == 0 { "k".repeat(40_000 + n) } else { "k".to_owned() };
+            let whole = line(n as u32, 200, "curl").replace("key", &long);
+            let mut rest = whole.trim_end();
+            while !rest.is_empty() {
+                let (now, after) = rest.split_at(rest.len().min(PART_BYTES));
+                text.push_str(&part("stdout", now, after.is_empty()));
+                // Another stream writes in between.
+                text.push_str(&part("stderr", "notice", n % 2 == 0));
+                rest = after;
+            }
+        }
+        text
+    };
+    let plain: u64 = (0..120).map(|n| n * 7).sum();
+    for (name, text) in [("cri", written(&cri)), ("docker", written(&docker))] {
+        let paths = [home.path().join(name), home.path().join(format!("{name}.gz"))];
+        fs::write(&paths[0], &text).unwrap();
+        fs::write(&paths[1], gzip(text.as_bytes())).unwrap();
+        for path in paths {
+            let survey = read_one(&path);
+            assert_eq!((survey.requests, survey.bytes), (120, plain), "{name}: {survey}");
+            assert_eq!(survey.lines, 120 + survey.events + survey.bad, "{name}");
+        }
+    }
+}

@@ -1,21 +1,25 @@
 //! The textual times of logs: `10/Oct/2000:13:55:36 -0700` and similar ones.
 //!
-//! Thousands of lines share a second, so the last result is cached.
+//! Thousands of lines share a second, so the last result is cached, and so is the shape of the last
+//! line.
 
+use super::keys::Shape;
 use super::{NS_PER_MS, NS_PER_S};
-use crate::clock;
+use crate::zone;
 
 /// The largest difference of a zone from UTC.
 const ZONE_SECONDS_MAX: i64 = 14 * 3600;
 
-/// Parses stamps and caches the last one.
+/// Parses stamps and caches the last one. What is cached changes no result.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stamps {
+pub struct Stamps {
     zoned: Option<([u8; 26], i64)>,
     local: Option<([u8; 20], i64)>,
     /// The seconds of a date and time, read as UTC, and read as local time.
     iso: Option<([u8; 19], i64)>,
     iso_local: Option<([u8; 19], i64)>,
+    /// The keys of the last lines of JSON.
+    pub(super) shape: Shape,
 }
 
 /// An instant and its grain.
@@ -50,7 +54,7 @@ impl Stamps {
             Some((_, seconds)) => seconds,
             None => {
                 let (date, time) = civil(second)?;
-                let seconds = clock::local_to_unix(date, time)?;
+                let seconds = zone::local_to_unix(date, time)?;
                 self.local = Some((*second, seconds));
                 seconds
             }
@@ -80,7 +84,7 @@ impl Stamps {
         };
         let seconds = match east {
             Some(east) => cached(&mut self.iso, second, |date, time| Some(utc(date, time)))? - east,
-            None => cached(&mut self.iso_local, second, clock::local_to_unix)?,
+            None => cached(&mut self.iso_local, second, zone::local_to_unix)?,
         };
         let (ns, grain_ns) = fraction_ns(fraction)?;
         Some(Stamp { ns: seconds * NS_PER_S + ns, grain_ns })
@@ -93,7 +97,7 @@ impl Stamps {
 
     /// Seconds of a date and time in local time.
     pub(super) fn local_seconds(date: Date, time: Time) -> Option<i64> {
-        valid(date, time).then(|| clock::local_to_unix(date, time))?
+        valid(date, time).then(|| zone::local_to_unix(date, time))?
     }
 }
 
@@ -120,7 +124,7 @@ impl Stamps {
             rest => (&b""[..], rest),
         };
         let seconds = match zone.trim_ascii() {
-            b"" => clock::local_to_unix(date, time)?,
+            b"" => zone::local_to_unix(date, time)?,
             b"GMT" | b"UTC" | b"Z" => utc(date, time),
             [sign @ (b'+' | b'-'), hours @ .., b':', m1, m2] => {
                 utc(date, time) - east(*sign, hours, &[*m1, *m2])?
@@ -143,7 +147,7 @@ impl Stamps {
         second[..10].copy_from_slice(date);
         (second[4], second[7], second[10]) = (b'-', b'-', b' ');
         second[11..].copy_from_slice(time);
-        cached(&mut self.iso_local, &second, clock::local_to_unix)
+        cached(&mut self.iso_local, &second, zone::local_to_unix)
     }
 
     /// The instant of `2026-11-28` and `10:00:00`, with a fraction or without, in UTC.

@@ -7,8 +7,8 @@ use super::show::{date, grouped};
 use std::path::PathBuf;
 
 use super::{FileSurvey, Survey};
-use crate::clock;
-use crate::logs::advice;
+use crate::formats::advice;
+use crate::zone;
 
 /// A greater share of lines that are not understood is named.
 const BAD_SHARE_MAX: f64 = 0.01;
@@ -47,22 +47,22 @@ pub(super) fn of(
             "{file} is a tar archive: read the files in it with tar -xOf FILE | plimsoll logs -"
         )
     }));
-    causes.extend(survey.files.iter().filter_map(zone));
+    causes.extend(survey.files.iter().filter_map(off_by_a_zone));
     causes
 }
 
 /// A log cannot have stamps that are later than its last change. If the difference is one of time
 /// zones, that is the cause. If the stamps are earlier, the log may have been quiet.
-fn zone(file: &FileSurvey) -> Option<String> {
+fn off_by_a_zone(file: &FileSurvey) -> Option<String> {
     let ahead_ns = file.last_ns? - file.changed_ns?;
-    (ahead_ns > 0 && clock::is_of_zones(ahead_ns)).then(|| {
+    (ahead_ns > 0 && zone::is_of_zones(ahead_ns)).then(|| {
         format!(
             "the last stamp of {}, {} UTC, is {} after the file was last changed: its times are in \
              another time zone than they say or, without a zone, than this machine's. Run \
              plimsoll logs with TZ set to the server's zone",
             file.path.display(),
             date(file.last_ns.unwrap_or(0) / NS_PER_S),
-            clock::length(ahead_ns)
+            zone::length(ahead_ns)
         )
     })
 }

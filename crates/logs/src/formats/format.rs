@@ -24,6 +24,8 @@ pub enum LogFormat {
     Alb,
     /// Amazon's Classic Load Balancer.
     Elb,
+    /// Amazon's S3.
+    S3,
     /// The default text of Envoy and Istio.
     Envoy,
     /// Gin's logger.
@@ -50,10 +52,11 @@ type Properties = (&'static str, i64, bool, &'static str);
 
 impl LogFormat {
     /// All formats in the order in which they are tried, the stricter ones first.
-    pub const ALL: [LogFormat; 12] = [
+    pub const ALL: [LogFormat; 13] = [
         LogFormat::Squid,
         LogFormat::Alb,
         LogFormat::Elb,
+        LogFormat::S3,
         LogFormat::Envoy,
         LogFormat::Gin,
         LogFormat::Chi,
@@ -75,6 +78,9 @@ impl LogFormat {
             LogFormat::Alb => ("alb", 1000, true, "stamps the end, grain 1 us, with elapsed time"),
             LogFormat::Elb => {
                 ("elb", 1000, true, "stamps the start, grain 1 us, with elapsed time")
+            }
+            LogFormat::S3 => {
+                ("s3", NS_PER_S, true, "stamps the start, grain 1 s, with elapsed time")
             }
             LogFormat::Envoy => {
                 ("envoy", NS_PER_MS, true, "stamps the start, grain 1 ms, with elapsed time")
@@ -141,6 +147,7 @@ impl LogFormat {
             LogFormat::Squid => squid::parse(line),
             LogFormat::Alb => balancers::alb(line, stamps),
             LogFormat::Elb => balancers::elb(line, stamps),
+            LogFormat::S3 => balancers::s3(line, stamps),
             LogFormat::Envoy => balancers::envoy(line, stamps),
             LogFormat::Gin => frameworks::gin(line, stamps),
             LogFormat::Chi => frameworks::chi(line, stamps),
@@ -174,7 +181,7 @@ enum Kind {
 
 /// What a line of a log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Line {
     /// A request.
     Request(Request),
     /// Nothing: blank, or a comment.
@@ -232,7 +239,7 @@ impl Format {
 
     /// Reads a line, without its newline.
     #[inline]
-    pub(crate) fn read(&self, line: &[u8], stamps: &mut Stamps) -> Line {
+    pub fn read(&self, line: &[u8], stamps: &mut Stamps) -> Line {
         match self.parse(line, stamps) {
             Some(request) => Line::Request(request),
             None => self.read_otherwise(line, stamps),
@@ -240,10 +247,12 @@ impl Format {
     }
 
     /// Understands a line that nothing is put before.
+    #[inline]
     pub(crate) fn parse(&self, line: &[u8], stamps: &mut Stamps) -> Option<Request> {
         self.parse_within(line, None, stamps)
     }
 
+    #[inline]
     fn parse_within(
         &self,
         line: &[u8],
@@ -287,7 +296,7 @@ impl Format {
 
     /// Reads a line of a log whose format is not known: no request.
     #[cold]
-    pub(crate) fn read_unknown(line: &[u8], stamps: &mut Stamps) -> Line {
+    pub fn read_unknown(line: &[u8], stamps: &mut Stamps) -> Line {
         match line.first() {
             _ if is_blank(line) => Line::Blank,
             Some(b'{') if Keys::default().is_event(line, stamps) => Line::Event,
@@ -320,13 +329,14 @@ impl Format {
     fn is_event(&self, line: &[u8], stamps: &mut Stamps) -> bool {
         match &self.0 {
             Kind::Json(keys) => keys.is_event(line, stamps),
+            Kind::Named(LogFormat::S3) => balancers::is_s3_event(line, stamps),
             Kind::Named(LogFormat::Haproxy) => haproxy::is_event(line, stamps),
             _ => false,
         }
     }
 
     /// The first format that understands a line.
-    pub(crate) fn detect(line: &[u8], stamps: &mut Stamps) -> Option<Format> {
+    pub fn detect(line: &[u8], stamps: &mut Stamps) -> Option<Format> {
         Format::detect_by(line, stamps, Format::detect_plain)
     }
 
@@ -418,7 +428,7 @@ pub struct JsonKeys(Keys);
 
 impl FormatChoice {
     /// The format, if it is known without a line.
-    pub(crate) fn format(&self) -> Option<Format> {
+    pub fn format(&self) -> Option<Format> {
         match self {
             FormatChoice::Auto | FormatChoice::Json(_) => None,
             FormatChoice::Named(format) => Some(Format::from(*format)),
@@ -427,7 +437,7 @@ impl FormatChoice {
     }
 
     /// The format, as detected from a line.
-    pub(crate) fn detect(&self, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
+    pub fn detect(&self, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
         match self {
             FormatChoice::Auto => Format::detect(line, stamps),
             FormatChoice::Json(JsonKeys(keys)) => {

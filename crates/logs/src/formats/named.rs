@@ -17,7 +17,7 @@ const UNKNOWN: Advice = (
 );
 
 /// What this line is, if it is not a request, in one sentence.
-pub(crate) fn advice(line: &[u8]) -> String {
+pub fn advice(line: &[u8]) -> String {
     let (name, fix) = of_layers(line);
     match name {
         "" => fix.to_owned(),
@@ -44,7 +44,7 @@ fn of_layers(line: &[u8]) -> Advice {
 fn recognise(line: &[u8], stamps: &mut Stamps) -> Option<Advice> {
     let has = |text: &str| memchr::memmem::find(line, text.as_bytes()).is_some();
     let begins = |text: &str| line.starts_with(text.as_bytes());
-    let rows: [(bool, Advice); 20] = [
+    let rows: [(bool, Advice); 22] = [
         (
             line.starts_with(b"\xff\xfe") || line.starts_with(b"\xfe\xff") || utf16(line),
             ("text in UTF-16", "convert it first: iconv -f UTF-16 -t UTF-8 FILE | plimsoll logs -"),
@@ -143,6 +143,22 @@ fn recognise(line: &[u8], stamps: &mut Stamps) -> Option<Advice> {
         ),
         (begins("#"), ("a comment", "no line of a request was found")),
         (
+            has("controller=") && has("action=") && has("status="),
+            (
+                "lograge without a time",
+                "set config.lograge.formatter = Lograge::Formatters::Logstash.new, or add the time \
+                 with config.lograge.custom_options",
+            ),
+        ),
+        (
+            has(" => generated ") && has(" msecs "),
+            (
+                "uWSGI's default",
+                "set log-format = %(addr) - - [%(ltime)] \"%(method) %(uri) %(proto)\" %(status) \
+                 %(rsize), or log in the proxy before it",
+            ),
+        ),
+        (
             has("Started GET ") || has("Completed 2") || has("Started POST "),
             ("Rails' log of several lines a request", "use the gem lograge, in JSON"),
         ),
@@ -189,6 +205,19 @@ mod tests {
             ("INFO:     127.0.0.1:5 - \"GET / HTTP/1.1\" 200 OK", "uvicorn", "asctime"),
             ("web-1  | INFO:     127.0.0.1:5 - \"GET / HTTP/1.1\" 200 OK", "uvicorn", "asctime"),
             ("GET /a 200 1.234 ms - 5", "morgan", "combined"),
+            (
+                "method=GET path=/a controller=A action=b status=200 duration=5.1",
+                "lograge",
+                "Logst",
+            ),
+            (
+                "[pid: 1|app: 0|req: 1/1] 127.0.0.1 () {4 vars in 6 bytes} [Sat Nov 28 10:00:00 \
+                 2026] GET / => generated 5 bytes in 3 msecs (HTTP/1.1 200) 2 headers in 79 bytes",
+                "uWSGI",
+                "log-format",
+            ),
+            ("[Sat Nov 28 10:00:00 2026] 127.0.0.1:5 [200]: GET /a", "PHP's development", "proxy"),
+            ("Started GET \"/\" for 127.0.0.1 at 2026-11-28 10:00:00 +0000", "Rails", "lograge"),
             (
                 "2026/11/28 10:00:00 [error] 17#17: *1 open() failed",
                 "error log of nginx",

@@ -125,7 +125,7 @@ fn haproxy_lines_stamp_the_start() {
 }
 
 fn clock_ms(date: (i32, u32, u32), time: (u32, u32, u32)) -> i64 {
-    crate::clock::local_to_unix(date, time).unwrap() * 1000
+    crate::zone::local_to_unix(date, time).unwrap() * 1000
 }
 
 #[test]

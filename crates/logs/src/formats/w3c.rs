@@ -6,10 +6,11 @@
 //! 2026-11-28 10:00:00 GET /a 200 1024 15
 //! ```
 //!
-//! Dates and times are in UTC and stamp the end. `time-taken` is in seconds if it has a point or
-//! the log is CloudFront's, else in milliseconds (IIS). Columns that do not matter are skipped. If
-//! the columns change within a log, the new `#Fields` line counts as a bad line, and so do the
-//! lines of another number of columns.
+//! Dates and times are in UTC and stamp the end, and for Kestrel the start. `time-taken` is in
+//! milliseconds for IIS and for Kestrel, which writes a point. Otherwise it is in seconds if it
+//! has a point (Tomcat, WebLogic) or the log is CloudFront's. Columns that do not matter are
+//! skipped. If the columns change within a log, the new `#Fields` line counts as a bad line, and so
+//! do the lines of another number of columns.
 
 use super::pattern::elapsed_us;
 use super::{Declared, Facts, FormatError, Instant, NS_PER_S, Request, Stamps};
@@ -38,8 +39,8 @@ enum Column {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Columns {
     columns: Box<[Column]>,
-    /// Whether an elapsed time without a point is in seconds.
-    seconds: bool,
+    /// Whether an elapsed time with a point is in seconds, and one without.
+    seconds: [bool; 2],
     pub(super) declared: Declared,
 }
 
@@ -78,13 +79,21 @@ impl Columns {
             let fix = "the column sc-status or cs-method is needed";
             return Err(error("its lines are no requests", fix));
         }
+        // Only Microsoft's servers have these columns.
+        let milliseconds = names.contains("s-computername") || names.contains("s-port");
+        // Kestrel's client comes before the method, that of IIS after it.
+        let client_first = names.find("c-ip") < names.find("cs-method") && names.contains("c-ip");
+        let instant = match milliseconds && client_first {
+            true => Instant::Start,
+            false => Instant::End,
+        };
         let declared = Declared {
-            instant: Instant::End,
+            instant,
             grain_ns: NS_PER_S,
             elapsed: has(Column::Elapsed),
             text: format!("w3c:{names}"),
         };
-        let seconds = names.contains("x-edge-");
+        let seconds = [!milliseconds, names.contains("x-edge-")];
         Ok(Columns { columns: columns.into(), seconds, declared })
     }
 
@@ -105,7 +114,7 @@ impl Columns {
                 Column::Outcome => facts.take_outcome(value),
                 Column::Protocol => facts.take_tls(value),
                 Column::Elapsed => {
-                    let seconds = self.seconds || value.contains(&b'.');
+                    let seconds = self.seconds[usize::from(!value.contains(&b'.'))];
                     elapsed = elapsed_us(value, if seconds { 1_000_000 } else { 1000 })?;
                 }
             }
@@ -114,7 +123,8 @@ impl Columns {
             return None;
         }
         let stamp = stamps.utc(date, time)?;
-        Some(Request::lived(stamp.ns, stamp.grain_ns, Instant::End, elapsed, facts))
+        let instant = self.declared.instant;
+        Some(Request::lived(stamp.ns, stamp.grain_ns, instant, elapsed, facts))
     }
 }
 

@@ -27,17 +27,23 @@ pub(super) enum Tail {
 pub(super) fn parse(line: &[u8], tail: Tail, stamps: &mut Stamps) -> Option<Request> {
     match tail {
         Tail::Nothing => common(line, stamps).map(|(request, _)| request),
-        Tail::RefererAndAgent => combined(line, stamps).map(|(request, _)| request),
+        Tail::RefererAndAgent => until_agent(line, stamps).map(|(request, _)| request),
     }
 }
 
-/// The request of a combined line, and what follows the agent. The agent need not be closed: real
-/// logs have lines that were truncated in it, and everything needed comes before it.
+/// The request of a combined line, and what follows the agent.
 pub(super) fn combined<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Request, &'l [u8])> {
-    let (request, rest) = common(line, stamps)?;
-    let agent = quoted(rest?)?.strip_prefix(b" \"")?;
+    let (request, agent) = until_agent(line, stamps)?;
     let rest = quote_end(agent).map_or(&b""[..], |end| &agent[end + 1..]);
     Some((request, rest))
+}
+
+/// The request of a combined line, and the agent from its first byte. The agent need not be closed:
+/// real logs have lines that were truncated in it, and everything needed comes before it.
+#[inline]
+fn until_agent<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Request, &'l [u8])> {
+    let (request, rest) = common(line, stamps)?;
+    Some((request, quoted(rest?)?.strip_prefix(b" \"")?))
 }
 
 /// What to type if numbers follow the agent: they may be the elapsed time, in a unit that only the
@@ -59,6 +65,7 @@ pub(super) fn elapsed_hint(line: &[u8], stamps: &mut Stamps) -> Option<String> {
 type Rest<'l> = Option<&'l [u8]>;
 
 /// The request of a common line, and what follows it.
+#[inline]
 fn common<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(Request, Rest<'l>)> {
     let (stamp, rest) = match stamped(line, stamps) {
         Some((second, rest)) => (Stamp { ns: second * NS_PER_S, grain_ns: NS_PER_S }, rest),

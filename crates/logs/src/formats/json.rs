@@ -20,6 +20,9 @@
 //! The line is scanned in place, and values that are not needed are skipped. Escapes in values are
 //! not decoded: no value that matters here has any.
 
+#[cfg(feature = "survey")]
+use super::keys::elapsed;
+use super::keys::{Meaning, known};
 use super::pattern::{FieldKind, MS, Values, duration_us, elapsed_us, exponential};
 use super::stamp::Stamp;
 use super::{Declared, FormatError, Instant, NS_PER_S, Request, SECONDS_MAX, Stamps};
@@ -29,17 +32,6 @@ const DEPTH_MAX: usize = 16;
 
 /// Longest path of a key that is recognised.
 const PATH_BYTES_MAX: usize = 128;
-
-/// The meaning of a key's value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Meaning {
-    Time(Instant),
-    /// The unit, ns.
-    Elapsed(u64),
-    /// An elapsed time that counts only if its value has a unit.
-    Lasting,
-    Field(&'static FieldKind),
-}
 
 /// The meanings that can be given, by name.
 const GIVEN: [(&str, Meaning); 13] = [
@@ -58,149 +50,6 @@ const GIVEN: [(&str, Meaning); 13] = [
     ("tls", Meaning::Field(&FieldKind::Tls)),
 ];
 
-/// The meaning of the known keys.
-fn known(key: &[u8]) -> Option<Meaning> {
-    Some(match key {
-        b"time" | b"timestamp" | b"@timestamp" | b"ts" | b"msec" | b"time_local"
-        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" | b"@t" | b"EdgeEndTimestamp" => {
-            Meaning::Time(Instant::End)
-        }
-        b"start_time"
-        | b"start"
-        | b"begin"
-        | b"StartUTC"
-        | b"accept_time"
-        | b"started_at"
-        | b"EdgeStartTimestamp" => Meaning::Time(Instant::Start),
-        b"request_time" | b"elapsed_s" | b"duration_s" | b"duration_seconds" => {
-            Meaning::Elapsed(NS_PER_S as u64)
-        }
-        // Kong, and Node's pino-http.
-        b"latencies.request" | b"responseTime" | b"response_time_ms" => Meaning::Elapsed(MS as u64),
-        // Traefik, and the Elastic Common Schema.
-        b"Duration" | b"event.duration" => Meaning::Elapsed(1),
-        b"status"
-        | b"status_code"
-        | b"statusCode"
-        | b"StatusCode"
-        | b"response_status"
-        | b"response_code"
-        | b"response.status"
-        | b"res.statusCode"
-        | b"http.status_code"
-        | b"http.response.status_code"
-        | b"httpRequest.status"
-        | b"EdgeResponseStatus"
-        | b"DownstreamStatus" => Meaning::Field(&FieldKind::Status),
-        b"bytes"
-        | b"bytes_sent"
-        | b"bytes_out"
-        | b"size"
-        | b"body_bytes_sent"
-        | b"response_size"
-        | b"resp_size"
-        | b"response.size"
-        | b"http.response.bytes"
-        | b"httpRequest.responseSize"
-        | b"EdgeResponseBytes"
-        | b"DownstreamContentSize" => Meaning::Field(&FieldKind::Bytes),
-        b"method"
-        | b"request_method"
-        | b"RequestMethod"
-        | b"request.method"
-        | b"req.method"
-        | b"http.method"
-        | b"http.request.method"
-        | b"httpRequest.requestMethod"
-        | b"ClientRequestMethod" => Meaning::Field(&FieldKind::Method),
-        b"request" | b"request_line" => Meaning::Field(&FieldKind::RequestLine),
-        b"outcome"
-        | b"cache"
-        | b"cache_status"
-        | b"upstream_cache_status"
-        | b"cache_result"
-        | b"CacheCacheStatus" => Meaning::Field(&FieldKind::Outcome),
-        b"tls"
-        | b"scheme"
-        | b"https"
-        | b"ssl_protocol"
-        | b"request.tls"
-        | b"RequestScheme"
-        | b"ClientRequestScheme" => Meaning::Field(&FieldKind::Tls),
-        key => return elapsed(key),
-    })
-}
-
-/// Names of elapsed times, in snake case, without a unit.
-const ELAPSED_NAMES: [&[u8]; 12] = [
-    b"elapsed",
-    b"elapsed_time",
-    b"duration",
-    b"latency",
-    b"took",
-    b"response_time",
-    b"request_time",
-    b"request_duration",
-    b"response_duration",
-    b"time_taken",
-    b"time_elapsed",
-    b"total_time",
-];
-
-/// Units at the end of such a name.
-const UNITS: [(&[u8], u64); 16] = [
-    (b"s", 1_000_000_000),
-    (b"sec", 1_000_000_000),
-    (b"secs", 1_000_000_000),
-    (b"seconds", 1_000_000_000),
-    (b"ms", 1_000_000),
-    (b"msec", 1_000_000),
-    (b"millis", 1_000_000),
-    (b"milliseconds", 1_000_000),
-    (b"us", 1000),
-    (b"usec", 1000),
-    (b"micros", 1000),
-    (b"microseconds", 1000),
-    (b"ns", 1),
-    (b"nsec", 1),
-    (b"nanos", 1),
-    (b"nanoseconds", 1),
-];
-
-/// Longest name of an elapsed time.
-const NAME_BYTES_MAX: usize = 40;
-
-/// An elapsed time by the end of its path: `duration_ms`, `http.elapsedSeconds`, and without a unit
-/// `latency`, whose value must then have it.
-fn elapsed(path: &[u8]) -> Option<Meaning> {
-    let name = &path[memchr::memrchr(b'.', path).map_or(0, |at| at + 1)..];
-    // Most keys are decided by their first two letters.
-    let begins = [name.first()?.to_ascii_lowercase(), *name.get(1)?];
-    if !matches!(&begins, b"el" | b"du" | b"la" | b"to" | b"re" | b"ti")
-        || name.len() > NAME_BYTES_MAX
-    {
-        return None;
-    }
-    // To snake case.
-    let mut snake = [0; 2 * NAME_BYTES_MAX];
-    let mut length = 0;
-    for (at, &byte) in name.iter().enumerate() {
-        if byte.is_ascii_uppercase() && at > 0 && name[at - 1].is_ascii_lowercase() {
-            snake[length] = b'_';
-            length += 1;
-        }
-        snake[length] = if byte == b'-' { b'_' } else { byte.to_ascii_lowercase() };
-        length += 1;
-    }
-    let snake = &snake[..length];
-    if ELAPSED_NAMES.contains(&snake) || snake == b"latency_human" {
-        return Some(Meaning::Lasting);
-    }
-    let (stem, unit) = snake.split_at(memchr::memrchr(b'_', snake)?);
-    let (_, unit_ns) = UNITS.iter().find(|(name, _)| *name == &unit[1..])?;
-    ELAPSED_NAMES.contains(&stem).then_some(Meaning::Elapsed(*unit_ns))
-}
-
 /// A server whose elapsed time has no unit in its key.
 struct Writer {
     /// Keys that only this server writes together.
@@ -210,7 +59,13 @@ struct Writer {
     unit_ns: u64,
 }
 
-const WRITERS: [Writer; 6] = [
+const WRITERS: [Writer; 7] = [
+    // Azure's Application Gateway.
+    Writer {
+        signs: &[b"properties.httpStatus", b"properties.instanceId"],
+        key: b"properties.timeTaken",
+        unit_ns: NS_PER_S as u64,
+    },
     // Caddy, also its older versions.
     Writer {
         signs: &[b"request.method", b"resp_headers"],
@@ -310,6 +165,7 @@ impl Keys {
     }
 
     /// Parses a line. `outer` is the time of a line that has none, from around it.
+    #[inline(never)]
     pub(super) fn read(
         &self,
         line: &[u8],
@@ -361,14 +217,19 @@ impl Keys {
     fn find(&self, line: &[u8], stamps: &mut Stamps) -> Option<Found> {
         let mut found = Found::default();
         let mut fault = false;
+        let mut place = 0;
         self.scan(line, &mut |path, value| {
-            fault |= self.take(path, value, &mut found, stamps).is_none();
+            let known = stamps.shape.known(place, path);
+            place += 1;
+            if let Some((meaning, rank)) = self.meaning(path, known) {
+                fault |= found.take(meaning, rank, value, stamps).is_none();
+            }
         })?;
         (!fault).then_some(found)
     }
 
     /// Reports all members of a line; `None` if it is not complete.
-    fn scan<'l>(&self, line: &'l [u8], report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn scan<'l>(&self, line: &'l [u8], report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
         if self.pairs {
             return pairs(line, report);
         }
@@ -378,22 +239,29 @@ impl Keys {
         (scan.at == bytes.len() && bytes.first() == Some(&b'{')).then_some(())
     }
 
+    /// What a key means, and its rank: given keys take precedence over known ones.
+    #[inline]
+    fn meaning(&self, path: &[u8], known: Option<Meaning>) -> Option<(Meaning, u8)> {
+        if let Some((_, meaning)) = self.given.iter().find(|(key, _)| **key == *path) {
+            return Some((*meaning, GIVEN_RANK));
+        }
+        let inferred = self.inferred.filter(|(key, _)| *key == path).map(|(_, meaning)| meaning);
+        Some((inferred.or(known)?, KNOWN_RANK))
+    }
+}
+
+impl Found {
+    /// Takes the value of a key.
+    #[inline(never)]
     fn take(
-        &self,
-        path: &[u8],
+        &mut self,
+        meaning: Meaning,
+        rank: u8,
         value: Value<'_>,
-        found: &mut Found,
         stamps: &mut Stamps,
     ) -> Option<()> {
-        let given = self.given.iter().find(|(key, _)| **key == *path).map(|(_, meaning)| *meaning);
-        let inferred = || self.inferred.filter(|(key, _)| *key == path).map(|(_, known)| known);
-        let Some(meaning) = given.or_else(inferred).or_else(|| known(path)) else {
-            return Some(());
-        };
-        // Given keys take precedence over known ones.
-        let rank = if given.is_some() { 2 } else { 1 };
         let kind = kind(meaning);
-        if found.rank[kind] >= rank {
+        if self.rank[kind] >= rank {
             return Some(());
         }
         let (bytes, usable) = match value {
@@ -404,14 +272,14 @@ impl Keys {
         if !usable {
             return Some(());
         }
-        match found.values.take_meaning(meaning, bytes, stamps) {
+        match self.values.take_meaning(meaning, bytes, stamps) {
             Some(true) => {
-                found.rank[kind] = rank;
-                found.take_evidence(meaning, bytes, given.is_some());
+                self.rank[kind] = rank;
+                self.take_evidence(meaning, bytes, rank == GIVEN_RANK);
             }
             // A value without a unit, or a word where a number is meant: another meaning.
             Some(false) => {}
-            None if given.is_none() => {}
+            None if rank == KNOWN_RANK => {}
             None => return None,
         }
         Some(())
@@ -482,7 +350,7 @@ pub(super) const LOGFMT: &str = "logfmt";
 const PAIRS_MIN: usize = 3;
 
 /// Reports the pairs of a line; `None` if it is not made of pairs.
-fn pairs<'l>(line: &'l [u8], report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+fn pairs<'l>(line: &'l [u8], report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
     let mut rest = line.trim_ascii();
     let mut found = 0;
     while !rest.is_empty() {
@@ -573,9 +441,15 @@ struct Found {
     elapsed: bool,
     /// Whether something shows that this is a request.
     is_request: bool,
-    /// By kind: 0 not found, 1 by a known key, 2 by a given key. Of equals, the first counts.
+    /// By kind: 0 not found, or the rank of the key. Of equals, the first counts.
     rank: [u8; 7],
 }
+
+/// The rank of a value by a known key.
+const KNOWN_RANK: u8 = 1;
+
+/// The rank of a value by a given key.
+const GIVEN_RANK: u8 = 2;
 
 fn kind(meaning: Meaning) -> usize {
     match meaning {
@@ -625,6 +499,9 @@ enum Value<'v> {
     Array,
 }
 
+/// The report of members that have no path, because they are within an array.
+fn ignore(_: &[u8], _: Value<'_>) {}
+
 /// Scans one line.
 struct Scan<'l> {
     bytes: &'l [u8],
@@ -636,7 +513,7 @@ struct Scan<'l> {
 impl<'l> Scan<'l> {
     /// Skips a value, reporting the members of objects with their paths. `path` is the length of
     /// the current path.
-    fn value(&mut self, path: usize, report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn value(&mut self, path: usize, report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
         match self.bytes.get(self.at)? {
             b'"' => {
                 self.string()?;
@@ -650,7 +527,7 @@ impl<'l> Scan<'l> {
         Some(())
     }
 
-    fn object(&mut self, path: usize, report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn object(&mut self, path: usize, report: &mut impl FnMut(&[u8], Value<'l>)) -> Option<()> {
         self.enter()?;
         if !self.closes(b'}') {
             loop {
@@ -659,8 +536,7 @@ impl<'l> Scan<'l> {
                 self.spaces();
                 self.byte(b':')?;
                 self.spaces();
-                let within = self.extend(path, key);
-                self.member(path, within, report)?;
+                self.member(path, key, report)?;
                 self.spaces();
                 if self.byte(b',').is_none() {
                     break;
@@ -672,28 +548,32 @@ impl<'l> Scan<'l> {
         Some(())
     }
 
-    /// A member of an object, whose path ends at `within`; `None` if the path is too long.
+    /// A member of an object. It is not reported if its path is too long.
+    #[inline]
     fn member(
         &mut self,
         path: usize,
-        within: Option<usize>,
-        report: &mut dyn FnMut(&[u8], Value<'l>),
+        key: &[u8],
+        report: &mut impl FnMut(&[u8], Value<'l>),
     ) -> Option<()> {
         let value = match self.bytes.get(self.at)? {
             b'"' => Value::String(self.string()?),
             b'{' | b'[' => {
                 let object = self.bytes[self.at] == b'{';
+                let within = self.extend(path, key);
                 if let Some(end) = within {
                     report(&self.path[..end], if object { Value::Object } else { Value::Array });
                 }
                 return match within.filter(|_| object) {
                     Some(end) => self.object(end, report),
-                    None => self.value(path, &mut |_, _| {}),
+                    None => self.value(path, &mut ignore),
                 };
             }
             _ => Value::Plain(self.plain()?),
         };
-        if let Some(end) = within {
+        if path == 0 && key.len() <= PATH_BYTES_MAX {
+            report(key, value);
+        } else if let Some(end) = self.extend(path, key) {
             report(&self.path[..end], value);
         }
         Some(())
@@ -704,7 +584,7 @@ impl<'l> Scan<'l> {
         if !self.closes(b']') {
             loop {
                 self.spaces();
-                self.value(path, &mut |_, _| {})?;
+                self.value(path, &mut ignore)?;
                 self.spaces();
                 if self.byte(b',').is_none() {
                     break;

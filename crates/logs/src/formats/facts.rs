@@ -8,7 +8,7 @@ use std::fmt;
 /// How a request was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The line does not say.
     #[default]
     Unknown,
@@ -40,7 +40,7 @@ const TLS: [&str; 3] = ["-", "plain", "tls"];
 
 /// The class of a request. Its name has four words: outcome, method, size, TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Class(u16);
+pub struct Class(u16);
 
 #[cfg(any(test, feature = "survey"))]
 impl Class {
@@ -61,22 +61,22 @@ impl Class {
 
 impl Class {
     /// Its outcome.
-    pub(crate) fn outcome(self) -> &'static str {
+    pub fn outcome(self) -> &'static str {
         OUTCOMES[usize::from(self.0 & 7).min(4)]
     }
 
     /// Its method.
-    pub(crate) fn method(self) -> &'static str {
+    pub fn method(self) -> &'static str {
         METHODS[usize::from(self.0 >> 3 & 15).min(10)]
     }
 
     /// Its decade of bytes sent.
-    pub(crate) fn size(self) -> &'static str {
+    pub fn size(self) -> &'static str {
         SIZES[usize::from(self.0 >> 7 & 15).min(10)]
     }
 
     /// Whether it used TLS.
-    pub(crate) fn tls(self) -> &'static str {
+    pub fn tls(self) -> &'static str {
         TLS[usize::from(self.0 >> 11 & 3).min(2)]
     }
 }
@@ -89,22 +89,22 @@ impl fmt::Display for Class {
 
 /// What a line says about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// The cache's own report, if there is one.
-    pub(crate) cache: Outcome,
+    pub cache: Outcome,
     /// The status; 0 if the client got none.
-    pub(crate) status: Option<u16>,
+    pub status: Option<u16>,
     /// Index in the table of methods.
-    pub(crate) method: u8,
+    pub method: u8,
     /// Bytes that were sent.
-    pub(crate) bytes: Option<u64>,
+    pub bytes: Option<u64>,
     /// Whether it used TLS.
-    pub(crate) tls: Option<bool>,
+    pub tls: Option<bool>,
 }
 
 impl Facts {
     /// Its class.
-    pub(crate) fn class(&self) -> Class {
+    pub fn class(&self) -> Class {
         let failed = self.status.is_some_and(|status| status == 0 || status >= 400);
         let outcome = match self.cache {
             // An error page from the cache costs as much as a hit.

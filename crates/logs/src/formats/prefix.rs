@@ -9,6 +9,7 @@
 //! <134>1 2026-11-28T10:00:00Z host app 17 - - LINE                       syslog, RFC 5424
 //! <134>Nov 28 10:00:00 host app[17]: LINE                                syslog, RFC 3164
 //! 2026-11-28T10:00:00+0000 host app[17]: LINE                            journalctl -o short-iso
+//! I, [2026-11-28T10:00:00.123456 #17]  INFO -- : LINE                    Ruby's Logger
 //! 2026/11/28 10:00:00.123 INFO http.log.access handled request {JSON}    a console
 //! ```
 //!
@@ -48,7 +49,10 @@ pub(super) fn unwrap<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<Unwrappe
         return Some(Unwrapped { line: inner.text.into(), ..after(b"", inner.stamp) })
             .map(|unwrapped| Unwrapped { to_stderr: inner.to_stderr, ..unwrapped });
     }
-    let tried = stamped(line, stamps).or_else(|| syslog(line)).or_else(|| named(line));
+    let tried = stamped(line, stamps)
+        .or_else(|| ruby(line, stamps))
+        .or_else(|| syslog(line))
+        .or_else(|| named(line));
     tried.or_else(|| json_at_the_end(line, stamps))
 }
 
@@ -80,6 +84,20 @@ fn stamped<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<Unwrapped<'l>> {
         if let Some([b'F' | b'P', b' ', rest @ ..]) = rest.strip_prefix(stream) {
             return Some(Unwrapped { to_stderr, ..after(rest, Some(stamp)) });
         }
+    }
+    Some(after(rest, Some(stamp)))
+}
+
+/// The header of Ruby's Logger, and the tags that Rails puts after it.
+fn ruby<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<Unwrapped<'l>> {
+    let inside = line.get(1..)?.strip_prefix(b", [")?;
+    let head = &inside[..inside.len().min(NAME_BYTES_MAX)];
+    let stamp = stamps.iso(&head[..memchr::memchr(b' ', head)?])?;
+    let dashes = memchr::memmem::find(head, b" -- ")?;
+    let colon = dashes + memchr::memmem::find(&head[dashes..], b": ")?;
+    let mut rest = &inside[colon + 2..];
+    while let Some(tag) = rest.strip_prefix(b"[") {
+        rest = &tag[memchr::memmem::find(tag, b"] ")? + 2..];
     }
     Some(after(rest, Some(stamp)))
 }

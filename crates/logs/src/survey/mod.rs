@@ -1,4 +1,4 @@
-//! Whole logs, read afterwards: what [`record`](crate::record) would have counted, from files that
+//! Whole logs, read afterwards: what a recording would have counted, from files that
 //! are plain or compressed.
 //!
 //! ```text
@@ -22,9 +22,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::error::Error;
-use crate::logs::{Format, FormatChoice, Line, Stamps};
-use crate::redact;
+use crate::Unreadable;
+use crate::formats::{Format, FormatChoice, Line, Stamps};
+use crate::parts::Joiner;
+use crate::sample::sample;
 use source::Source;
 use tally::Tally;
 
@@ -56,7 +57,7 @@ pub struct Survey {
     pub declares: String,
     /// What is wrong with the log, and what to do: the cause before the figures.
     pub causes: Vec<String>,
-    /// Lines: `lines == requests + bad + blank + events`.
+    /// Lines: `lines == requests + bad + blank + events`. A line that was split is one.
     pub lines: u64,
     /// Lines that were understood. Each is one request.
     pub requests: u64,
@@ -181,7 +182,7 @@ pub struct BadLine {
 
 /// Reads whole logs. Errors: a file that cannot be opened or read at all. Truncated files and bad
 /// lines are reported in the survey.
-pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
+pub fn survey(spec: &SurveySpec) -> Result<Survey, Unreadable> {
     let begun = Instant::now();
     let threads = match spec.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -189,7 +190,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     };
     let mut heads = Vec::with_capacity(spec.files.len());
     for path in &spec.files {
-        let failed = |source| Error::Log { path: path.clone(), source };
+        let failed = |source| Unreadable { path: path.clone(), source };
         heads.push(detect(path, &spec.format).map_err(failed)?);
     }
     // Chronologically. Files without any understood line come last, in the given order.
@@ -202,7 +203,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     let (mut first_bad, mut first_event, mut archives) = (None, None, Vec::new());
     for head in heads {
         let path = head.source.path.clone();
-        let failed = |source| Error::Log { path: path.clone(), source };
+        let failed = |source| Unreadable { path: path.clone(), source };
         let format = head.format.as_ref().or(fallback.as_ref());
         let changed_ns = head.source.changed_ns;
         // The header of a file in a tar archive.
@@ -212,7 +213,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
         let read = head.source.read(format, threads).map_err(failed)?;
         let tally = read.tally;
         for (offset, line) in &tally.shown {
-            let text = redact::sample(line, spec.redact);
+            let text = sample(line, spec.redact);
             bad_lines.push(BadLine { path: path.clone(), offset: *offset, text });
             first_bad.get_or_insert_with(|| line.clone());
         }
@@ -246,7 +247,7 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
         first_event.as_deref(),
         cut_at,
         &archives,
-        &|line| redact::sample(line, spec.redact),
+        &|line| sample(line, spec.redact),
     );
     survey.took_s = begun.elapsed().as_secs_f64();
     Ok(survey)
@@ -262,11 +263,12 @@ struct Head {
 
 fn detect(path: &Path, choice: &FormatChoice) -> std::io::Result<Head> {
     let source = Source::open(path)?;
-    let mut stamps = Stamps::default();
+    let (mut stamps, mut joiner) = (Stamps::default(), Joiner::default());
     let mut lines = source.head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
     let (mut format, mut first_ns, mut hint) = (choice.format(), None, None);
     while let (None, Some(line)) = (first_ns, lines.next()) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(line) = joiner.push(line) else { continue };
         format = format.or_else(|| choice.detect(line, &mut stamps));
         let read = format.as_ref().map(|format| format.read(line, &mut stamps));
         if let Some(Line::Request(request)) = read {

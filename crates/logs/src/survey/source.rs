@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
+use super::HEAD_LINES_MAX;
 use super::tally::Tally;
 use super::zip::{self, Zip};
-use crate::logs::Format;
+use crate::formats::Format;
+use crate::parts::{self, Joiner};
 use crate::tail::LINE_BYTES_MAX;
 
 /// Bytes of a plain file that a thread takes per step.
@@ -149,19 +151,29 @@ impl Source {
 
     /// Reads all of it.
     pub(super) fn read(self, format: Option<&Format>, threads: usize) -> io::Result<FileContent> {
+        let joiner = self.may_be_split().then(Joiner::default);
         let Source { path, head, packed, rest, .. } = self;
         let parsers = threads.saturating_sub(1).max(1);
         let (tally, torn) = match (rest, packed) {
             (Some((rest, damage)), _) => {
                 let rest = Failing { rest, damage };
-                decompressed(Box::new(io::Cursor::new(head).chain(rest)), format, parsers)
+                let text = Box::new(io::Cursor::new(head).chain(rest));
+                decompressed(text, joiner, format, parsers)
             }
-            (None, Compression::Plain) => plain(&File::open(path)?, format, threads)?,
+            (None, Compression::Plain) if joiner.is_none() => {
+                plain(&File::open(path)?, format, threads)?
+            }
             (None, packed) => {
-                decompressed(packed.decompress(Box::new(File::open(path)?))?, format, parsers)
+                let text = packed.decompress(Box::new(File::open(path)?))?;
+                decompressed(text, joiner, format, parsers)
             }
         };
         Ok(FileContent { packed, tally, torn })
+    }
+
+    /// Whether it is a log of containers. Their lines are joined by one thread.
+    fn may_be_split(&self) -> bool {
+        self.head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX).any(parts::may_be_split)
     }
 }
 
@@ -299,6 +311,7 @@ type Block = (u64, Vec<u8>);
 
 fn decompressed(
     mut text: Bytes,
+    joiner: Option<Joiner>,
     format: Option<&Format>,
     threads: usize,
 ) -> (Tally, Option<String>) {
@@ -315,7 +328,7 @@ fn decompressed(
     let mut all = Tally::default();
     let (bytes, torn) = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let read = blocks(&mut *text, &sender);
+        let read = blocks(&mut *text, joiner, &sender);
         drop(sender);
         for worker in workers {
             all.add(worker.join().expect("reading lines never panics"));
@@ -328,7 +341,11 @@ fn decompressed(
 }
 
 /// Decompresses to the end. Returns the number of bytes, and the error that ended it early.
-fn blocks(text: &mut dyn Read, to: &mpsc::SyncSender<Block>) -> (u64, Option<String>) {
+fn blocks(
+    text: &mut dyn Read,
+    mut joiner: Option<Joiner>,
+    to: &mpsc::SyncSender<Block>,
+) -> (u64, Option<String>) {
     let mut cutter = Cutter::default();
     loop {
         let had = cutter.bytes.len();
@@ -343,12 +360,39 @@ fn blocks(text: &mut dyn Read, to: &mpsc::SyncSender<Block>) -> (u64, Option<Str
         let last = cutter.bytes.len() == had;
         if last || cutter.bytes.len() == BLOCK_BYTES {
             // The receivers end only after this thread.
-            cutter.cut(last).into_iter().for_each(|block| drop(to.send(block)));
+            let block = cutter.cut(last);
+            let block = match &mut joiner {
+                Some(joiner) => joined(block, joiner, last),
+                None => block,
+            };
+            block.into_iter().for_each(|block| drop(to.send(block)));
         }
         if last {
             return (cutter.offset, torn);
         }
     }
+}
+
+/// A block in which each line is whole. If it is the last, lines that have no end come last.
+fn joined(block: Option<Block>, joiner: &mut Joiner, last: bool) -> Option<Block> {
+    let (offset, text) = block.unwrap_or_default();
+    let mut whole = Vec::with_capacity(text.len());
+    for line in text.split_inclusive(|&byte| byte == b'\n') {
+        let end = line.strip_suffix(b"\n").unwrap_or(line);
+        if let Some(joined) = joiner.push(end) {
+            whole.extend_from_slice(joined);
+            whole.extend_from_slice(&line[end.len()..]);
+        }
+    }
+    if last {
+        for begun in joiner.unfinished() {
+            if whole.last().is_some_and(|&byte| byte != b'\n') {
+                whole.push(b'\n');
+            }
+            whole.extend_from_slice(&begun);
+        }
+    }
+    (!whole.is_empty()).then_some((offset, whole))
 }
 
 /// Cuts a text that arrives in pieces into blocks of whole lines.

@@ -13,6 +13,7 @@
 //! | combined       | nginx: the end; Apache, varnishncsa: the start | 1 s | no |
 //! | clf            | as combined                | 1 s   | no             |
 //! | alb, elb       | the end; the start         | 1 us  | yes, s         |
+//! | s3             | the start                  | 1 s   | yes, ms        |
 //! | envoy          | the start                  | 1 ms  | yes, ms        |
 //! | traefik, ingress | the start; the end       | 1 s   | yes, ms; s     |
 //! | gin, chi       | the end, in local time     | 1 s   | yes, with a unit |
@@ -39,6 +40,7 @@ mod format;
 mod frameworks;
 mod haproxy;
 mod json;
+mod keys;
 mod named;
 mod pattern;
 mod prefix;
@@ -52,11 +54,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub(crate) use facts::{Class, Facts};
-pub(crate) use format::Line;
-pub use format::{Format, FormatChoice, JsonKeys, LogFormat};
-pub(crate) use named::advice;
-pub(crate) use stamp::Stamps;
+pub use facts::{Class, Facts, Outcome};
+pub use format::{Format, FormatChoice, JsonKeys, Line, LogFormat};
+pub use named::advice;
+pub use stamp::Stamps;
 
 /// The instant that a line stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -108,16 +109,19 @@ impl std::error::Error for FormatError {}
 /// One request, parsed from a line. Its life is `[start_ns, end_ns]` on the wall clock; if the
 /// stamp is coarse, this includes all instants that the stamp may mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub struct Request {
     /// The stamp of the line, at whichever end of the request.
-    pub(crate) stamp_ns: i64,
-    pub(crate) start_ns: i64,
-    pub(crate) end_ns: i64,
-    /// If the line has it.
-    pub(crate) elapsed_us: Option<u64>,
-    pub(crate) class: Class,
+    pub stamp_ns: i64,
+    /// The first instant of its life.
+    pub start_ns: i64,
+    /// The end of its life.
+    pub end_ns: i64,
+    /// How long it took, if the line has it.
+    pub elapsed_us: Option<u64>,
+    /// Its outcome, method, size and TLS.
+    pub class: Class,
     /// Bytes sent, if the line has them.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// A stamp of this grain or coarser means any instant within it.
@@ -158,15 +162,8 @@ impl Request {
     }
 
     /// The last instant of its life. An instantaneous request is at its stamp.
-    pub(crate) fn last_ns(&self) -> i64 {
+    pub fn last_ns(&self) -> i64 {
         if self.end_ns > self.start_ns { self.end_ns - 1 } else { self.end_ns }
-    }
-
-    /// A request with only a life and an elapsed time, for tests and checks.
-    #[cfg(test)]
-    pub(crate) fn of_life(start_ns: i64, end_ns: i64, elapsed_us: Option<u64>) -> Request {
-        let class = Class::default();
-        Request { stamp_ns: end_ns, start_ns, end_ns, elapsed_us, class, bytes: 0 }
     }
 }
 

@@ -20,7 +20,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Longest line that is kept. A longer one counts as one bad line.
-pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes per read.
 const READ_BYTES: usize = 256 * 1024;
@@ -32,20 +32,22 @@ const _: () = assert!(LINE_BYTES_MAX <= READ_BYTES);
 
 /// What happened to the log in a poll, apart from lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Happened {
-    pub(crate) rotations: u64,
-    pub(crate) truncations: u64,
+pub struct Happened {
+    /// Files of the log's name that took the place of another one.
+    pub rotations: u64,
+    /// Times that the file became shorter than what had been read of it.
+    pub truncations: u64,
     /// Lines that were cut by a rotation or truncation, or exceeded the bound.
-    pub(crate) broken_lines: u64,
+    pub broken_lines: u64,
     /// There is currently no file of that name.
-    pub(crate) missing: bool,
+    pub missing: bool,
     /// It could not be read.
-    pub(crate) unreadable: bool,
+    pub unreadable: bool,
 }
 
 /// Follows one log.
 #[derive(Debug)]
-pub(crate) struct Tail {
+pub struct Tail {
     path: PathBuf,
     current: Source,
     /// A rotated file that its writer may still have open, and the number of quiet polls.
@@ -65,7 +67,7 @@ struct Source {
 
 impl Tail {
     /// Opens a log at its end: its existing lines belong to no interval.
-    pub(crate) fn at_end(path: &Path) -> io::Result<Tail> {
+    pub fn at_end(path: &Path) -> io::Result<Tail> {
         let mut current = Source::open(path)?;
         let bytes = current.file.metadata()?.len();
         current.offset = bytes;
@@ -79,7 +81,7 @@ impl Tail {
     }
 
     /// Passes on the last complete lines before the end, to detect the format.
-    pub(crate) fn glance(&mut self, line: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    pub fn glance(&mut self, line: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let from = self.current.offset.saturating_sub(LINE_BYTES_MAX as u64);
         let room = (self.current.offset - from) as usize;
         let found = self.current.file.read_at(&mut self.buffer[..room], from)?;
@@ -96,7 +98,7 @@ impl Tail {
     }
 
     /// Passes on the first complete lines.
-    pub(crate) fn glance_head(&mut self, line: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    pub fn glance_head(&mut self, line: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let room = self.current.offset.min(LINE_BYTES_MAX as u64) as usize;
         let found = self.current.file.read_at(&mut self.buffer[..room], 0)?;
         let mut bytes = &self.buffer[..found];
@@ -108,7 +110,7 @@ impl Tail {
     }
 
     /// Passes on every line that is complete by now.
-    pub(crate) fn poll(&mut self, line: &mut dyn FnMut(&[u8])) -> Happened {
+    pub fn poll(&mut self, line: &mut dyn FnMut(&[u8])) -> Happened {
         let mut happened = Happened::default();
         self.poll_old(line, &mut happened);
         // The name is looked up before the file is read to its end: whatever is written in between

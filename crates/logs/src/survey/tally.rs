@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use trial::Histogram;
+use hdrhistogram::Histogram;
 
 use super::{Bin, ClassCount, Latency, SHOWN_MAX, Survey};
-use crate::logs::{Class, Format, Line, Request, Stamps};
+use crate::formats::{Class, Format, Line, Request, Stamps};
 use crate::tail::LINE_BYTES_MAX;
 
 /// Most time bins kept. If a log has more, they become coarser. At 16 bytes each, plus the table's
@@ -398,9 +398,9 @@ mod tests {
     /// The histogram did not grow, so every latency above 1 ms was shown as 1 ms.
     #[test]
     fn latencies_of_any_length_keep_their_value() {
-        let format = Format::from(crate::logs::LogFormat::Squid);
+        let format = Format::from(crate::formats::LogFormat::Squid);
         let mut tally = Tally::default();
-        let longest_ms = crate::logs::ELAPSED_MS_MAX;
+        let longest_ms = crate::formats::ELAPSED_MS_MAX;
         let lives_ms = [0, 1, 5, 20, 100, 1_000, 60_000, 3_600_000, 86_400_000, longest_ms];
         for (at, ms) in lives_ms.iter().enumerate() {
             // Thread by thread: merging two histograms must not cut either.
