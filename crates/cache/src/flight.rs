@@ -7,27 +7,28 @@
 //!                     +--> Settled(Stored|Uncacheable|Failed)   +--> Settled(Failed)
 //! ```
 //!
-//! The first request to miss a key *leads*: it asks the origin. The others *read*: they sleep until
-//! the head is known, then stream at their own pace while the body arrives. The leader's client is
-//! a reader like any other, so a slow first client holds up no one.
+//! The first request to miss a key *leads*: it asks the origin. The other requests *read*: they
+//! sleep until the head is known, then stream at their own pace while the body arrives. The
+//! leader's client is a reader like any other, so a slow first client holds up no other client.
 //!
 //! While the body stays in memory, the flight keeps all pieces of it. Afterwards it keeps a
 //! *window*: the newest pieces, up to a number of bytes. There are two cases:
 //!
 //! - The disk takes the body. A piece leaves the window only after a chunk on the disk has it. A
-//!   reader may join at any time, and reads from the disk what has left the window. The fetch waits
-//!   for no reader, and goes on without any.
+//!   reader may join at any time, and reads pieces that have left the window from the disk. The
+//!   fetch waits for no reader, and continues without readers.
 //! - Nothing takes the body. A reader may join until the first piece has left the window. The fetch
-//!   waits for room in the window, which the readers make. While one reader waits for more and the
-//!   window is full because of others, those are *starving* it: the fetch may then leave the slow
-//!   readers behind, and they must find the rest elsewhere. The fetch ends with its last reader.
+//!   waits for room in the window, which the readers make. If a reader waits for more and the
+//!   window is full because of slow readers, the slow readers *starve* it. The fetch may then leave
+//!   the slow readers behind, and they must get the remainder elsewhere. The fetch ends with its
+//!   last reader.
 //!
 //! Each piece counts the readers that take it next, and the readers behind the window are counted
 //! together. So a piece, and a reader that takes one, cost the same with any number of readers; and
 //! only readers that wait are woken.
 //!
-//! What never happens: a reader gets bytes twice, or not in their order; a reader sleeps forever:
-//! dropping a [`Lead`] or [`Fill`] that has not settled the flight fails it.
+//! What never happens: a reader gets bytes twice, or not in their order; a reader sleeps forever
+//! (dropping a [`Lead`] or [`Fill`] that has not settled the flight fails the flight).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -54,7 +55,7 @@ const SHARDS: usize = 16;
 pub enum Settled {
     /// The response is in the store.
     Stored(Arc<Stored>),
-    /// A part of it is in the store.
+    /// A part of the response is in the store.
     Part(Arc<Partial>),
     /// The response may serve only the request that fetched it.
     Uncacheable,
@@ -83,9 +84,9 @@ enum Phase {
 /// The next bytes for a reader.
 #[derive(Debug)]
 pub enum Next {
-    /// The bytes of this piece behind so many of them.
+    /// The bytes of this piece after this offset.
     Piece(Piece, usize),
-    /// They have left the window. They are in these chunks, if the disk has them: see
+    /// The next bytes have left the window. They are in these chunks, if the disk has them: see
     /// [`Reader::passed`].
     Behind(Option<Chunks>),
     /// The body has ended.
@@ -95,7 +96,7 @@ pub enum Next {
 /// Whether another piece may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// It may.
+    /// Another piece may come.
     Free,
     /// No reader is left that could use it.
     Unread,
@@ -105,12 +106,12 @@ pub enum Room {
 #[derive(Debug)]
 enum Keeps {
     All,
-    /// A window of so many bytes.
+    /// A window of this many bytes.
     Window {
         bytes_max: usize,
         /// The body, or its beginning, on the disk.
         chunks: Option<Chunks>,
-        /// The disk takes the rest, too.
+        /// Whether the disk takes the remainder, too.
         is_stored: bool,
     },
 }
@@ -119,9 +120,9 @@ enum Keeps {
 #[derive(Debug)]
 struct Held {
     piece: Piece,
-    /// Where it begins in the body.
+    /// Where the piece begins in the body.
     offset: u64,
-    /// Readers that take it next.
+    /// Readers that take this piece next.
     readers: usize,
 }
 
@@ -142,15 +143,15 @@ struct State {
     end: u64,
     /// Bytes in `pieces`.
     held_bytes: usize,
-    /// All readers: those of each piece, and `behind`, and `at_end`.
+    /// All readers: the readers of each piece, and `behind`, and `at_end`.
     readers: usize,
     /// Readers whose next bytes have left the window.
     behind: usize,
     /// Readers that have all bytes so far.
     at_end: usize,
-    /// Of the readers that sleep.
+    /// The wakers of the readers that sleep.
     wakers: Slab<Waker>,
-    /// Which of the sleeps it is: `wakers` was emptied so often.
+    /// The number of the current sleep: how often `wakers` was emptied.
     woken: u64,
     filler: Option<Waker>,
 }
@@ -177,7 +178,7 @@ impl State {
         }
     }
 
-    /// Removes one.
+    /// Removes a reader.
     fn leave(&mut self, number: u64) {
         let count = self.count(number);
         let count = count.expect("who leaves is within the window, or is counted as behind it");
@@ -226,8 +227,8 @@ impl State {
         }
     }
 
-    /// Whether the readers behind the window may get into it again: the chunks on the disk reach up
-    /// to it.
+    /// Whether the readers behind the window may get into the window again: the chunks on the disk
+    /// reach up to it.
     fn is_reached_from_behind(&self) -> bool {
         match &self.keeps {
             Keeps::Window { chunks: Some(chunks), .. } => chunks.bytes() >= self.start(),
@@ -251,7 +252,8 @@ impl State {
 #[derive(Debug)]
 pub struct Flight {
     key: Key,
-    /// The key of its response, if it can be joined under that, too: see [`Lead::open`].
+    /// The key of the response, if requests can join the fetch under this key, too: see
+    /// [`Lead::open`].
     variant: OnceLock<Key>,
     /// The purge generation at which it began.
     began: Generation,
@@ -298,7 +300,7 @@ impl Flight {
         }
     }
 
-    /// Ready when no reader is left. For the task that fetches.
+    /// Becomes ready when no reader is left. For the task that fetches.
     fn poll_unread(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if state.readers == 0 {
@@ -309,9 +311,9 @@ impl Flight {
     }
 }
 
-/// Of one fetch: its readers and its filler.
+/// The lock of a fetch, shared by its readers and its filler.
 static FLIGHT: LockKind = LockKind::new("fetch");
-/// Of the table of fetches.
+/// The lock of a shard of the table of fetches.
 static TABLE: LockKind = LockKind::new("fetches: shard");
 
 /// All fetches in flight.
@@ -334,9 +336,9 @@ impl Flights {
         Arc::new(Flights { shards: std::array::from_fn(|_| Lock::new(&TABLE, HashMap::new())) })
     }
 
-    /// Joins the fetch in flight for a key, or leads one. `overtaken` returns whether the URL was
-    /// purged since a generation. A request after a purge does not join a fetch from before it, nor
-    /// a fetch that a change of the URI has overtaken, nor a fetch after whose start a response was
+    /// Joins the fetch in flight for a key, or leads a fetch. `overtaken` returns whether the URL
+    /// was purged since a generation. A request does not join a fetch that began before a purge, a
+    /// fetch that a change of the URI has overtaken, or a fetch after whose start a response was
     /// stored under the key. `watch` starts to watch the URI.
     pub fn join(
         self: &Arc<Flights>,
@@ -359,7 +361,7 @@ impl Flights {
         Joined::Lead(Lead { flight: Some(flight), flights: Arc::clone(self), is_shared: true })
     }
 
-    /// A flight that no other request can join: its response is for one request first.
+    /// A flight that no other request can join: at first its response is for one request only.
     pub fn alone(self: &Arc<Flights>, key: Key, now: Generation, watch: Watch) -> Lead {
         let flight = Some(Flight::new(key, now, watch));
         Lead { flight, flights: Arc::clone(self), is_shared: false }
@@ -430,7 +432,7 @@ fn wake_readers(mut state: Guard<'_, State>) {
 pub struct Lead {
     flight: Option<Arc<Flight>>,
     flights: Arc<Flights>,
-    /// Others may join the fetch.
+    /// Whether other requests may join the fetch.
     is_shared: bool,
 }
 
@@ -440,21 +442,21 @@ impl Lead {
         self.flight.as_ref().expect("a lead settles once, by value").began
     }
 
-    /// Whether the response may still be stored.
+    /// The watch of the fetch's URI, which shows whether the response may still be stored.
     pub fn watch(&self) -> &Watch {
         &self.flight.as_ref().expect("a lead settles once, by value").watch
     }
 
-    /// From now on others may join: the response may be stored.
+    /// From now on other requests may join: the response may be stored.
     #[must_use]
     pub fn shared(mut self) -> Lead {
         self.is_shared = true;
         self
     }
 
-    /// The head is known, and with it the key of the response. If others may join, they find the
-    /// fetch under this key, too, unless another fetch of the key is in flight. Call it at most
-    /// once, before [`Lead::stream`]. Returns whether others may join.
+    /// The head is known, and with it the key of the response. If other requests may join, they
+    /// find the fetch under this key, too, unless another fetch of the key is in flight. Call this
+    /// at most once, before [`Lead::stream`]. Returns whether other requests may join.
     pub fn open(&self, key: Key) -> bool {
         let flight = self.flight.as_ref().expect("a lead settles once, by value");
         if self.is_shared {
@@ -508,7 +510,8 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// Adds a piece of the body. What the disk takes of it must have been written before.
+    /// Adds a piece of the body. The bytes that the disk takes of the piece must have been written
+    /// before.
     pub fn push(&self, piece: Piece) {
         if piece.is_empty() {
             return;
@@ -529,7 +532,7 @@ impl Fill {
         }
     }
 
-    /// From now on the body goes to the disk, all of it, and a window of it stays in memory.
+    /// From now on the whole body goes to the disk, and a window of it stays in memory.
     pub fn store(&self, chunks: Chunks, window_bytes: usize) {
         let mut state = lock(&self.flight().state);
         // A piece leaves with the chunk that it ends in.
@@ -538,7 +541,7 @@ impl Fill {
         state.shorten();
     }
 
-    /// From now on the body goes nowhere, and a window of it stays in memory.
+    /// From now on the body is not stored, and a window of it stays in memory.
     pub fn bound(&self, window_bytes: usize) {
         let mut state = lock(&self.flight().state);
         let chunks = match std::mem::replace(&mut state.keeps, Keeps::All) {
@@ -554,7 +557,7 @@ impl Fill {
         }
     }
 
-    /// Waits until another piece may come. Only a body that goes nowhere waits.
+    /// Waits until another piece may come. Only a body that is not stored waits.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Room> {
         let mut state = lock(&self.flight().state);
         let Keeps::Window { bytes_max, is_stored: false, .. } = state.keeps else {
@@ -603,8 +606,8 @@ impl Fill {
         lock(&self.flight().state).start()
     }
 
-    /// Leaves the slowest readers behind, if the window is full because of them and others wait for
-    /// more. Returns their number.
+    /// Leaves the slowest readers behind, if the window is full because of them and other readers
+    /// wait for more. Returns the number of readers left behind.
     pub fn leave_behind(&self) -> usize {
         let mut state = lock(&self.flight().state);
         let Keeps::Window { bytes_max, is_stored: false, .. } = state.keeps else { return 0 };
@@ -650,11 +653,11 @@ impl Drop for Fill {
 #[derive(Debug)]
 pub struct Reader {
     flight: Arc<Flight>,
-    /// Number of the piece that it takes next.
+    /// Number of the piece that the reader takes next.
     next: Cell<u64>,
     /// Bytes of the body that it has.
     at: Cell<u64>,
-    /// Where its waker is, and the number of the sleep.
+    /// The place of the reader's waker, and the number of the sleep.
     sleeps: Cell<Option<(u64, usize)>>,
 }
 
@@ -693,7 +696,7 @@ impl Reader {
         .await
     }
 
-    /// Waits until the fetch has ended. `None`: as many bytes of its body have arrived as these.
+    /// Waits until the fetch has ended. `None`: this many bytes of the body have arrived first.
     pub async fn ended(&self, bytes_max: usize) -> Option<Settled> {
         std::future::poll_fn(|cx| {
             let mut state = lock(&self.flight.state);
@@ -770,7 +773,7 @@ impl Reader {
     /// needs none of them.
     ///
     /// # Panics
-    /// If it is not behind the window, or has more than there are.
+    /// If the reader is not behind the window, or has more bytes than have arrived.
     pub fn passed(&self, bytes: u64) {
         let mut state = lock(&self.flight.state);
         assert!(self.next.get() < state.first, "who is within the window takes pieces");

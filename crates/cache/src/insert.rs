@@ -1,16 +1,16 @@
 //! Insertions: every response that comes into the store comes through here.
 //!
 //! An insertion happens under the lock of its URI ([`Watch::store`]), in memory and on the disk at
-//! once. It is refused if the URI has changed since the request was sent, if a purge has removed
-//! what the request asked for, or if the stored response stays by the rule of
+//! once. An insertion is refused if the URI has changed since the request was sent, if a purge has
+//! removed the requested response, or if the stored response stays by the rule of
 //! [`caching::may_replace`].
 //!
-//! A response that may not be stored removes nothing. It leaves a mark: for a while, requests for
-//! its key do not wait for each other, but each is fetched, and the first response that may be
-//! stored ends that while.
+//! A response that may not be stored removes nothing, but leaves a mark. While the mark is there,
+//! requests for the response's key do not wait for each other: each request is fetched. The first
+//! response that may be stored removes the mark.
 //!
-//! What never happens: a response is inserted by any other way, but for the body that it has
-//! already under a new head ([`Cache::replace`]), and from the disk into memory
+//! What never happens: a response is inserted in any other way. There are two exceptions: a stored
+//! body gets a new head ([`Cache::replace`]), and a response on the disk is copied into memory
 //! ([`crate::disk::swap_in`]).
 
 use std::sync::Arc;
@@ -34,9 +34,9 @@ use crate::{Cache, Look};
 /// How an insertion reaches the disk.
 #[derive(Debug)]
 enum Disk {
-    /// All of it is written.
+    /// The whole entry is written.
     Write,
-    /// The disk has it already.
+    /// The disk already has the entry.
     Keep,
     /// The body has been written.
     End(Writer),
@@ -56,9 +56,9 @@ impl Cache {
         self.insert_as(watch, place, entry, Disk::Write)
     }
 
-    /// The same for a response that the origin has confirmed. The disk has it already, and gets the
-    /// new head only if its lifetime is worth the write. Otherwise the response is validated again
-    /// when it is read from there.
+    /// Stores a response that the origin has confirmed. The disk already has the response, and gets
+    /// the new head only if its lifetime is worth the write. Otherwise the response is validated
+    /// again when it is read from the disk.
     pub fn insert_confirmed(&self, watch: &Watch, place: &Place, entry: Entry) -> bool {
         let lives_long = entry.meta().is_some_and(|meta| {
             meta.freshness.lifetime_ms >= CONFIRMED_WRITTEN_MIN.as_millis() as u64
@@ -71,8 +71,8 @@ impl Cache {
         }
     }
 
-    /// The same for a response whose body of this length went to the disk as it arrived. `None`: it
-    /// is not stored.
+    /// Stores a response whose body of this length went to the disk as it arrived. `None`: the
+    /// response is not stored.
     pub fn insert_written(
         &self,
         watch: &Watch,
@@ -117,9 +117,9 @@ impl Cache {
         Settled::Part(partial)
     }
 
-    /// Records what a response varies by as soon as its head is known, so that requests for other
-    /// variants do not wait for it. Not while a response is stored under the URI's own key: that
-    /// one may still be served, until the new response is whole.
+    /// Records the fields that a response varies by as soon as its head is known, so that requests
+    /// for other variants do not wait for it. Does nothing while a response is stored under the
+    /// URI's own key: the stored response may still be served until the new response is whole.
     pub fn announce(&self, watch: &Watch, place: &Place) {
         if place.new_set.is_none() {
             return;
@@ -131,8 +131,9 @@ impl Cache {
         });
     }
 
-    /// Lets requests for the same variant join a fetch while the body of its response arrives. A
-    /// mark, because of which they would not wait for it, is removed.
+    /// Lets requests for the same variant join a fetch while the body of its response arrives. If
+    /// the key has a mark, because of which requests would not wait for the fetch, the mark is
+    /// removed.
     pub fn open(&self, lead: &Lead, place: &Place) {
         if lead.open(place.key) {
             lead.watch().store(|_| self.store.remove_if(&place.key, Entry::is_mark));
@@ -182,7 +183,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Whether an entry may be stored here, and what is to be noted of it.
+    /// Whether an entry may be stored here, and the note to make of it.
     fn decide(
         &self,
         storing: &Storing<'_>,
@@ -233,8 +234,8 @@ impl Cache {
         Ok(Noted { edition, began, part })
     }
 
-    /// The same for a part or an error, neither of which replaces a whole response that may still
-    /// be used.
+    /// Whether a part or an error may be stored here. Neither replaces a whole response that may
+    /// still be used.
     fn decide_lesser(&self, key: &Key, new: &Edition, now_ms: u64) -> Result<(), Kept> {
         match self.store.peek(key) {
             Some(there) => there.meta().map_or(Ok(()), |meta| {
@@ -295,13 +296,13 @@ impl Cache {
         }
     }
 
-    /// Removes stored parts that do not fit what the origin sends.
+    /// Removes stored parts that do not fit the origin's current response.
     pub fn remove_part(&self, key: &Key) {
         self.store.remove_if(key, |there| matches!(there, Entry::Part(_)));
     }
 
-    /// Leaves the mark of an answer that may not be stored, unless a whole response is stored under
-    /// its key. Stored parts stay, with the mark.
+    /// Leaves the mark of a response that may not be stored, unless a whole response is stored
+    /// under its key. Stored parts stay, with the mark.
     pub fn mark_unshared(&self, watch: &Watch, key: Key, now_ms: u64, memory: Duration) {
         let until_ms = now_ms + memory.as_millis() as u64;
         if let Some(old @ Entry::Part(partial)) = &self.store.peek(&key) {

@@ -1,11 +1,11 @@
 //! Stored responses and variants, collapsed fetches, purges, and the disk below the memory.
 //!
-//! [`Cache`] is shared by all cores. [`key`] is what makes a key; [`stored`], [`partial`] and
-//! [`variants`] are the entries of the store; [`flight`] is collapsed forwarding; [`purge`],
-//! [`paths`], [`changes`], [`watch`] and [`doubts`] keep changed responses from being served;
-//! [`forms`] are the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is
-//! below the memory; [`sizing`] forecasts other sizes. The crate `caching` decides whether a
-//! response may be stored or reused.
+//! [`Cache`] is shared by all cores. [`key`] makes keys; [`stored`], [`partial`] and [`variants`]
+//! are the entries of the store; [`flight`] is collapsed forwarding; [`purge`], [`paths`],
+//! [`changes`], [`watch`] and [`doubts`] keep changed responses from being served; [`forms`] are
+//! the coded forms of stored responses, which [`coding_jobs`] makes; [`disk`] is below the memory;
+//! [`sizing`] forecasts other sizes. The crate `caching` decides whether a response may be stored
+//! or reused.
 //!
 //! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
 //! acknowledged change is served after it.
@@ -92,7 +92,7 @@ pub struct Cache {
     pub doubts: Doubts,
     /// The store on disk.
     pub disk: Option<Disk>,
-    /// A store on disk is configured. Perhaps it could not be opened.
+    /// Whether a store on disk is configured, even if it could not be opened.
     wants_disk: bool,
     /// The state of a handover to another process.
     pub handover: Handover,
@@ -108,7 +108,7 @@ pub struct Cache {
     pub(crate) jobs: Jobs,
     /// Memory pressure on the process.
     pub pressure: Pressure,
-    /// Of keys.
+    /// The hasher of keys.
     pub hasher: KeyHasher,
     /// The next number of a set of names that responses vary by.
     epochs: AtomicU64,
@@ -123,18 +123,18 @@ pub struct Cache {
 pub enum Lookup {
     /// A response that this request selects.
     Found(Arc<Stored>, Key),
-    /// Parts of one.
+    /// Parts of a response.
     Part(Arc<Partial>, Key),
     /// Nothing. A response is stored, and fetches are collapsed, under this key.
     Absent(Key),
-    /// The same, and the last response could not be stored: requests do not wait for each other.
+    /// Nothing, and the last response could not be stored: requests do not wait for each other.
     Unshared(Key),
     /// The store may not be used for this request.
     Bypassed,
 }
 
 impl Cache {
-    /// Takes keys and purges from the disk, if there is one: they outlive the process.
+    /// Takes keys and purges from the disk, if there is a disk: they outlive the process.
     pub fn new(config: &Config, workers: usize, disk: Option<DiskStore>) -> Cache {
         let hasher = match (&disk, config.hash_seed) {
             (Some(disk), _) => disk.hasher().clone(),

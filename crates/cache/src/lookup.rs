@@ -17,7 +17,7 @@ use crate::watch::Watch;
 use crate::{Cache, Look, Lookup, Query};
 
 impl Cache {
-    /// Reserves room for bytes of a body that is arriving; false if there is none.
+    /// Reserves room for bytes of a body that is arriving; false if there is no room.
     pub fn take_arriving(&self, bytes: u64) -> bool {
         take(&self.arriving_bytes, bytes, self.arriving_bytes_max)
     }
@@ -28,7 +28,7 @@ impl Cache {
         debug_assert!(before >= bytes, "no more is released than was reserved");
     }
 
-    /// Checks the process's memory, if it is time.
+    /// Checks the process's memory, if a check is due.
     pub fn look_at_memory(&self, limits: &Limits) {
         self.pressure.look(time::wall_ms(), limits, |excess| {
             let counters = self.store.counters();
@@ -47,7 +47,7 @@ impl Cache {
         self.memory_object_bytes_max
     }
 
-    /// A number for a set of names that responses vary by. No other set has or had it.
+    /// A number for a set of names that responses vary by. No other set has or had this number.
     pub fn epoch(&self) -> u64 {
         match &self.disk {
             // Also while another process has the disk: the numbers never repeat.
@@ -77,7 +77,7 @@ impl Cache {
         self.look(Look::Use, uri, request, now_ms)
     }
 
-    /// The same; `look` decides whether it counts as a use.
+    /// The stored response that a request selects; `look` decides whether this counts as a use.
     #[inline]
     pub fn look(&self, look: Look, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
         if self.handover.is_left() {
@@ -110,7 +110,8 @@ impl Cache {
         }
     }
 
-    /// The same for a request whose key has other parts besides its URI.
+    /// The stored response that a request selects, if the request's key may have other parts besides
+    /// its URI.
     pub fn look_by_parts(&self, uri: Key, query: &Query<'_>) -> Lookup {
         let Query { look, parts, request, now_ms } = *query;
         if parts.is_none() {
@@ -134,8 +135,8 @@ impl Cache {
         }
     }
 
-    /// Nothing is stored that this request selects. Its key may have the mark that the last
-    /// response could not be stored.
+    /// The result for a request that selects no stored response. Its key may have the mark that the
+    /// last response could not be stored.
     pub(crate) fn absent(&self, key: Key, now_ms: u64) -> Lookup {
         match self.store.peek(&key) {
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
@@ -183,7 +184,8 @@ impl Cache {
         Cache::made(Notice::of_url(url), pending, rounds)
     }
 
-    /// The key by which fetches of a range are collapsed: those with an identical `Range`.
+    /// The key by which fetches of a range are collapsed: all fetches with an identical `Range`
+    /// share it.
     pub fn range_key(&self, key: Key, range: &[u8]) -> Key {
         let mut builder = self.hasher.within(key);
         builder.raw(b"range");
@@ -191,7 +193,8 @@ impl Cache {
         builder.finish()
     }
 
-    /// A boundary for a multipart body. No one can have put it into the content in advance.
+    /// A boundary for a multipart body. It is unpredictable, so the content cannot contain it on
+    /// purpose.
     pub fn boundary(&self, stored_ms: u64, now_ms: u64) -> String {
         let parts = [&b"boundary"[..], &stored_ms.to_le_bytes(), &now_ms.to_le_bytes()];
         format!("{:032x}", self.hasher.key(&parts).to_u128())
@@ -235,8 +238,8 @@ impl Cache {
     }
 }
 
-/// Takes bytes from a limit, if there are as many. The sum never exceeds it, so no other finds less
-/// than there is.
+/// Takes bytes from a limit, if that many are left. The sum never exceeds the limit, so no other
+/// caller finds less than is left.
 pub(crate) fn take(taken: &AtomicU64, bytes: u64, most: u64) -> bool {
     let more = |before: u64| before.checked_add(bytes).filter(|after| *after <= most);
     taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()

@@ -1,10 +1,11 @@
-//! Purging: what purges match a response by, the effect of a purge on a stored response, and the
-//! sweep.
+//! Purging: the data by which purges match a response, the effect of a purge on a stored response,
+//! and the sweep.
 //!
-//! [`store::Purges`] has the records, and explains why a purge costs the same however much is
-//! stored. A response is compared with them at look-up (one comparison, unless a purge came since
-//! it was last judged), when it is stored, when a request joins a fetch in flight, and in the sweep
-//! that drops records and the responses they concern.
+//! [`store::Purges`] has the records, and explains why the cost of a purge does not depend on the
+//! number of stored responses. A response is compared with the records at look-up (one comparison,
+//! unless a purge came since the last comparison), when the response is stored, when a request
+//! joins a fetch in flight, and in the sweep that drops records and the responses that they
+//! concern.
 //!
 //! What never happens: a response whose fetch began before a purge that concerns it is served to a
 //! request that came after the purge; a softly purged response is served as fresh.
@@ -23,7 +24,7 @@ use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS
 use crate::partial::Partial;
 use crate::stored::{Entry, Stored};
 
-/// What purges match a response by.
+/// The data by which purges match a response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Resource {
     /// Authority as in keys, then path and query.
@@ -55,7 +56,7 @@ impl Resource {
         Resource { url: self.url.clone(), tags, began }
     }
 
-    /// The same with tags that are not known: it is removed by every purge by tag.
+    /// This resource with unknown tags: every purge by tag removes the response.
     pub fn with_unknown_tags(mut self) -> Resource {
         self.tags.more = true;
         self
@@ -66,7 +67,7 @@ impl Resource {
         self.began
     }
 
-    /// What purge records are compared with.
+    /// The data that purge records are compared with.
     pub fn known(&self) -> Known<'_> {
         Known { url: &self.url, tags: &self.tags.kept, more_tags: self.tags.more }
     }
@@ -87,7 +88,7 @@ pub fn is_tag_field(name: &[u8]) -> bool {
 struct Tags {
     /// Separated by single spaces.
     kept: Box<[u8]>,
-    /// There are others: more than [`TAGS_MAX`], or some that are not known.
+    /// There are further tags: more than [`TAGS_MAX`], or unknown tags.
     more: bool,
 }
 
@@ -105,14 +106,15 @@ fn tags<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Option<Tags> 
     Some(Tags { kept: found.join(&b' ').into(), more })
 }
 
-/// Spaces separate tags in `Surrogate-Key`, commas in `Cache-Tag`; both are accepted in either.
+/// Spaces separate tags in `Surrogate-Key`, commas in `Cache-Tag`; both fields may use both
+/// separators.
 fn split_tags(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b' ' | b'\t' | b',')).filter(|tag| !tag.is_empty())
 }
 
 impl Cache {
-    /// Purges: what it concerns is not served from now on. O(1) in the number of stored responses.
-    /// Await the returned [`Made`] before acknowledging the purge.
+    /// Purges: the responses that the purge concerns are not served from now on. O(1) in the number
+    /// of stored responses. Await the returned [`Made`] before acknowledging the purge.
     pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> (Mark, Made) {
         let rounds = self.handover.rounds();
         self.doubts.note(what, now_ms);
@@ -141,7 +143,7 @@ impl Cache {
         }
     }
 
-    /// The same for parts.
+    /// Parts found in the store, unless they were purged.
     pub fn judged_part(&self, look: Look, key: Key, partial: Arc<Partial>) -> Option<Arc<Partial>> {
         if partial.checked.load(Ordering::Relaxed) == self.purges.now() {
             return Some(partial);
@@ -152,8 +154,8 @@ impl Cache {
         }
     }
 
-    /// Compares an entry with the purges since it was last judged: it stays, becomes stale, or is
-    /// removed. `Look::Peek` changes nothing in the store.
+    /// Compares an entry with the purges since the last comparison: the entry stays, becomes stale,
+    /// or is removed. `Look::Peek` changes nothing in the store.
     #[cold]
     fn judge(&self, look: Look, key: Key, entry: Entry) -> Option<Entry> {
         let (checked, resource) = entry.purge_state()?;
@@ -198,7 +200,7 @@ impl Cache {
         began != self.purges.now() && self.purges.judge(resource.known(), began).0 != Verdict::Good
     }
 
-    /// Advances the sweep, if there is one to do and no other core does.
+    /// Advances the sweep, if a sweep is due and no other core is sweeping.
     pub fn sweep_purged(&self) {
         let mut sweeping = match self.sweeping.try_lock() {
             Ok(sweeping) => sweeping,

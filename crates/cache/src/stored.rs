@@ -1,9 +1,9 @@
-//! A stored response: its head prepared for sending, its body, and what the caching rules need.
+//! A stored response: its head prepared for sending, its body, and the data for the caching rules.
 //!
 //! The head is serialised once, when the response arrives: status line, kept fields, and our `Via`.
 //! Fields that differ per use (`Content-Length`, `Cache-Status`, `Age`, `Connection`) are appended
-//! when it is sent. A stored response is immutable; an update by a 304 makes a new one that shares
-//! the body.
+//! when the response is sent. A stored response is immutable; an update by a 304 makes a new
+//! response that shares the body.
 //!
 //! The data that a hit reads is in [`Stored`] itself, next to the reference count that a hit
 //! changes anyway. The rest of the head is for validation, ranges, purges and the log, and stays
@@ -76,11 +76,11 @@ struct Span {
 
 /// The exchange that fetched or confirmed a stored response.
 pub struct Fetched<'q> {
-    /// The fields of its request, which the response answers.
+    /// The fields of the request that the response answers.
     pub fields: Wire<'q>,
-    /// When it took place.
+    /// When the exchange took place.
     pub exchange: Exchange,
-    /// The number of purges when it began.
+    /// The number of purges when the exchange began.
     pub began: Generation,
     /// Whether fields with cache tags are kept.
     pub tags: bool,
@@ -93,27 +93,27 @@ pub struct Head {
     pub status: u16,
     /// The input of the caching rules.
     pub meta: StoredMeta,
-    /// The names it varies by, and the values of the request that fetched it.
+    /// The names that the response varies by, and the values of the request that fetched it.
     pub varies: Option<(VaryNames, VaryKey)>,
-    /// What purges match it by.
+    /// The data by which purges match the response.
     pub resource: Resource,
-    /// The soft purge that made it stale, if one did.
+    /// The soft purge that made the response stale, if any.
     pub purged: Option<Mark>,
-    /// Until this time (unix milliseconds), requests that must fetch it again do not wait for each
-    /// other: the origin has answered with a response that may not be stored.
+    /// Until this time (unix milliseconds), requests that must fetch the response again do not wait
+    /// for each other, because the origin has answered with a response that may not be stored.
     #[serde(skip)]
     pub unshared_until_ms: u64,
-    /// It sets a cookie. Restored from the fields.
+    /// The response sets a cookie. Restored from the fields.
     #[serde(skip)]
     pub sets_cookie: bool,
     /// The length that the origin announced, while the body is arriving.
     #[serde(skip)]
     pub announced_length: Option<u64>,
-    /// Only this part is arriving; it is sent with status 206.
+    /// The part that is arriving, if it is not the whole; it is sent with status 206.
     #[serde(skip)]
     pub part: Option<ContentRange>,
-    /// Set if there may be other forms of this response, by `Accept-Encoding`: how the origin coded
-    /// it. Restored from the fields.
+    /// How the origin coded this response. Set if there may be other forms of the response, by
+    /// `Accept-Encoding`. Restored from the fields.
     #[serde(skip)]
     pub(crate) source: Option<Source>,
     /// Serialised separately.
@@ -128,8 +128,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// Serialises a head. `fields` are those to keep, without framing and `Age`; `via` is our `Via`
-    /// line, or empty.
+    /// Serialises a head. `fields` are the fields to keep, without framing and `Age`; `via` is our
+    /// `Via` line, or empty.
     pub fn new<'f>(
         status: u16,
         via: &[u8],
@@ -242,7 +242,7 @@ impl Head {
         (head, verdict)
     }
 
-    /// This head, updated by that of a newer part (RFC 9111, 3.4).
+    /// This head, updated by the head of a newer part (RFC 9111, 3.4).
     pub fn with_newer(&self, newer: &Head) -> Head {
         let fields = caching::updated(self, newer);
         // The parts are of one body, so they are coded alike, even if the rules for the newer one
@@ -269,12 +269,12 @@ impl Head {
         Head { unshared_until_ms, ..self.with_meta(self.meta.not_while_revalidate()) }
     }
 
-    /// The same head after the origin confirmed another response in place of this one.
+    /// The same head after the origin confirmed another response in place of this response.
     pub fn without_validators(&self) -> Head {
         self.with_meta(self.meta.without_validators())
     }
 
-    /// Whether it varies by the same fields as another head.
+    /// Whether the response varies by the same fields as another head.
     pub fn varies_as(&self, other: &Head) -> bool {
         let names = |head: &Head| head.varies.as_ref().map(|(names, _)| names.clone());
         names(self) == names(other)
@@ -381,19 +381,19 @@ impl Deref for Pieces {
     }
 }
 
-/// A complete stored response. The order of its fields matters: those that a hit reads come first,
-/// after the counts of its `Arc`.
+/// A complete stored response. The order of its fields matters: the fields that a hit reads come
+/// first, after the counts of the `Arc`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stored {
-    /// No purge up to this generation concerns it.
+    /// No purge up to this generation concerns the response.
     pub checked: AtomicU64,
     front: Front,
     /// The body's length.
     pub body_bytes: u64,
-    /// Its body, in pieces; empty if it is away.
+    /// The body, in pieces; empty if the body is away.
     pub pieces: Pieces,
-    /// What few responses have.
+    /// Data that few responses have.
     pub(crate) beside: Option<Box<Beside<Stored>>>,
     /// Its head.
     pub head: Arc<Head>,
@@ -407,7 +407,8 @@ struct Front {
     aging: Aging,
     status: u16,
     varies: bool,
-    /// It sets a cookie: whether a client gets it depends on the request's route.
+    /// The response sets a cookie: whether a client gets the response depends on the request's
+    /// route.
     sets_cookie: bool,
 }
 
@@ -469,7 +470,7 @@ impl Stored {
         now_ms < self.front.fresh_until_ms
     }
 
-    /// Whether it answers requests regardless of their fields.
+    /// Whether the response answers requests regardless of their fields.
     #[inline]
     pub fn is_for_all(&self) -> bool {
         !self.front.varies
@@ -517,13 +518,13 @@ impl Stored {
         self.append_own_fields(out, use_);
     }
 
-    /// Its status line and the fields that are the same in each use.
+    /// The status line and the fields that are the same in each use.
     #[inline]
     pub fn block(&self) -> &Arc<[u8]> {
         &self.front.block
     }
 
-    /// Appends the field lines that come after them, and the end of the head.
+    /// Appends the field lines that differ in each use, and the end of the head.
     #[inline]
     pub fn append_own_fields(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
         let Front { status, aging, .. } = &self.front;
@@ -542,7 +543,7 @@ pub fn has_length(status: u16) -> bool {
 /// How the head announces the end of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// It announces nothing: there is no body, or `Content-Length` was written already.
+    /// The head announces nothing: there is no body, or `Content-Length` was already written.
     Implied,
     /// A body of this length.
     Length(u64),
@@ -626,7 +627,7 @@ impl Head {
     }
 }
 
-/// Appends the field that a proxy adds to a response without it (RFC 9110, 6.6.1).
+/// Appends `Date`, which a proxy adds to a response without it (RFC 9110, 6.6.1).
 pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
     thread_local! {
         /// The last second that was formatted.
@@ -668,16 +669,16 @@ pub struct Use<'s> {
 /// Whether the client's connection stays open after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// It stays open, as is the default in HTTP/1.1.
+    /// The connection stays open, as is the default in HTTP/1.1.
     Keep,
-    /// It stays open, and an HTTP/1.0 client needs a field that says so.
+    /// The connection stays open, and an HTTP/1.0 client needs a field that says so.
     KeepExplicit,
-    /// It closes.
+    /// The connection closes.
     Close,
 }
 
 impl Connection {
-    /// Appends the field, if one is needed.
+    /// Appends the `Connection` field, if it is needed.
     #[inline]
     pub fn append(self, out: &mut Vec<u8>) {
         match self {
@@ -722,19 +723,20 @@ pub enum Entry {
     Part(Arc<Partial>),
     /// The responses of this URI vary by these fields: look again under a key made of their values.
     Varies(Arc<Varies>),
-    /// Nothing is stored, and the last response could not be. Until this time, requests do not wait
-    /// for each other. The first response that is stored takes the place of this entry.
+    /// Nothing is stored, and the last response could not be stored. Until this time, requests do
+    /// not wait for each other. The first response that is stored takes the place of this entry.
     Uncacheable {
         /// Unix milliseconds.
         until_ms: u64,
-        /// The low bits of the purge count at that time: a later purge ends this early.
+        /// The low bits of the purge count when the entry was made: a later purge ends the entry
+        /// early.
         since: u32,
     },
 }
 
 impl Entry {
-    /// Up to which generation purges were checked, and what they match it by; `None` if it is
-    /// neither a response nor parts of one.
+    /// The generation up to which purges were checked, and the data by which purges match the
+    /// entry; `None` if the entry is neither a response nor parts of a response.
     pub fn purge_state(&self) -> Option<(&AtomicU64, &Resource)> {
         match self {
             Entry::Response(stored) => Some((&stored.checked, &stored.head.resource)),
@@ -752,7 +754,7 @@ impl Entry {
         }
     }
 
-    /// Whether both are the same stored response, or the same parts of one.
+    /// Whether both are the same stored response, or the same parts of a response.
     pub fn is_same(&self, other: &Entry) -> bool {
         match (self, other) {
             (Entry::Part(this), Entry::Part(other)) => Arc::ptr_eq(this, other),
@@ -761,17 +763,17 @@ impl Entry {
         }
     }
 
-    /// Whether it stands for a response that could not be stored.
+    /// Whether the entry is the mark of a response that could not be stored.
     pub fn is_mark(&self) -> bool {
         matches!(self, Entry::Uncacheable { .. })
     }
 
-    /// Whether it is this response.
+    /// Whether the entry is this response.
     pub fn is(&self, stored: &Arc<Stored>) -> bool {
         matches!(self, Entry::Response(there) if Arc::ptr_eq(there, stored))
     }
 
-    /// The caching metadata, if it is a response or parts of one.
+    /// The caching metadata, if the entry is a response or parts of a response.
     pub fn meta(&self) -> Option<&StoredMeta> {
         match self {
             Entry::Response(stored) => Some(&stored.head.meta),
@@ -854,8 +856,8 @@ mod tests {
         assert!(!text.contains("Content-"), "{text}");
     }
 
-    /// A hit reads the two cache lines after the counts of the `Arc`; everything else comes after
-    /// them. Any field added before `beside` costs every requested object.
+    /// A hit reads the two cache lines after the counts of the `Arc`; all other fields come after
+    /// these lines. Any field added before `beside` adds to the cost of every requested object.
     #[test]
     fn the_fields_a_hit_reads_are_adjacent() {
         const COUNTS: usize = 2 * size_of::<usize>();

@@ -1,16 +1,16 @@
-//! Fetches in flight by URI, so that a change overtakes those that began before it.
+//! Fetches in flight by URI, so that a change overtakes fetches that began before the change.
 //!
 //! An unsafe method invalidates the stored responses of its URI (RFC 9111, 4.4). But a fetch that
 //! was sent earlier may still bring the old state, after the invalidation. So each fetch that may
 //! store something holds a [`Watch`] of its URI, taken before it is sent. A change overtakes all
 //! watches of the URI, *then* removes the stored responses. Code that stores checks its watch under
-//! the lock of the store's shard: either it sees that it was overtaken, or the change finds what it
-//! stored and removes it.
+//! the lock of the store's shard. So either the code sees that its watch was overtaken, or the
+//! change finds the new response and removes it.
 //!
-//! Fetches of one URI also overlap with each other. So whatever is stored while another fetch of
-//! the URI is in flight is noted here, and [`Watch::store`] shows the notes to the code that stores
-//! ([`caching::may_replace`]). All insertions of a URI's responses happen under one lock, that of
-//! the URI's watches.
+//! Fetches of one URI also overlap with each other. So each response that is stored while another
+//! fetch of the URI is in flight is noted here, and [`Watch::store`] shows the notes to the code
+//! that stores ([`caching::may_replace`]). All insertions of a URI's responses happen under one
+//! lock, that of the URI's watches.
 //!
 //! If no fetch is in flight for the URI, a change records nothing. Hits never look here.
 //!
@@ -32,7 +32,7 @@ use crate::stored::Head;
 /// A power of two. The shards reduce lock contention between cores.
 const SHARDS: usize = 16;
 
-/// A power of two. A request without a watch takes a stamp, which is one of these counts.
+/// A power of two. A request without a watch takes a stamp, which is a copy of one of these counts.
 const STAMPS: usize = 256;
 
 /// All watches, by URI.
@@ -74,7 +74,7 @@ struct Watched {
     /// Responses that were stored while other fetches were in flight, in the order in which they
     /// were stored. One for each key.
     notes: Vec<Note>,
-    /// The number of the last note that was dropped for want of room.
+    /// The number of the last note that was dropped because there was no room.
     dropped: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct Noted {
     pub edition: Edition,
     /// The purge generation at which its fetch began.
     pub began: Generation,
-    /// It is this part, not a whole response.
+    /// The part, if this is not a whole response.
     pub part: Option<Arc<Partial>>,
 }
 
@@ -185,9 +185,9 @@ pub struct Watch {
     table: Arc<Watches>,
     uri: Key,
     counts: Arc<Counts>,
-    /// Changes before it began.
+    /// Changes before the watch began.
     seen: u64,
-    /// The number of the last note before it began.
+    /// The number of the last note before the watch began.
     noted: u64,
 }
 
@@ -229,8 +229,8 @@ impl Watch {
         Some(work(&mut Storing { watched, noted: self.noted, stored }))
     }
 
-    /// The request of this watch has changed the URI itself. Overtakes all other watches; this one
-    /// counts as overtaken only if it was before.
+    /// The request of this watch has changed the URI itself. Overtakes all other watches; this
+    /// watch counts as overtaken only if it was overtaken before.
     pub fn change(&mut self) {
         self.table.changed_at(&self.uri).fetch_add(1, Ordering::AcqRel);
         // Under the same lock as `store`.
@@ -265,15 +265,15 @@ pub struct Storing<'w> {
 
 impl Storing<'_> {
     /// Whether no other fetch of the URI is in flight, and nothing was stored since the fetch of
-    /// this insertion began. Then what the URI's responses vary by is still as it was.
+    /// this insertion began. Then the URI's responses still vary by the same fields.
     pub fn is_alone(&self) -> bool {
         let notes = self.watched.counts.notes.load(Ordering::Acquire);
         self.watched.watches == 1 && notes == self.noted
     }
 
     /// The responses that were stored since the fetch of this insertion began: under this key, or
-    /// under any key of the URI. `None` stands for a response of which too many others left no
-    /// note.
+    /// under any key of the URI. `None` stands for a response whose note was dropped because there
+    /// were too many.
     pub fn overlapping(&self, key: Option<&Key>) -> impl Iterator<Item = Option<&Noted>> {
         let is_dropped = self.watched.dropped > self.noted;
         let notes =

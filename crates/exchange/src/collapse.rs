@@ -14,8 +14,9 @@ use crate::cache_status::CacheStatus;
 use crate::client::Client;
 
 impl<C: Client> Exchange<'_, C> {
-    /// Begins a fetch that no other request can join before it is known that its response may be
-    /// stored; and later only if that is the only reason.
+    /// Begins a fetch that no other request can join until the head shows that the response may be
+    /// stored. Afterwards, other requests can join if `ask.unshared` was the only reason to keep
+    /// them out.
     pub(super) fn fetch_alone<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
         let cache = &self.context.worker.cache;
         let lead = cache.flights.alone(ask.key, self.began, cache.watches.watch(ask.uri));
@@ -23,7 +24,7 @@ impl<C: Client> Exchange<'_, C> {
         Step::Lead { to, ask, lead, is_shared: false }
     }
 
-    /// Joins a fetch of the same key, or begins one.
+    /// Joins a fetch of the same key, or begins a fetch.
     pub(super) fn fetch_together<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
         match self.join(to, &ask) {
             Joined::Lead(lead) => Step::Lead { to, ask, lead, is_shared: true },
@@ -31,8 +32,8 @@ impl<C: Client> Exchange<'_, C> {
         }
     }
 
-    /// Joins a fetch of the same key that neither a purge nor a change has overtaken, or begins
-    /// one.
+    /// Joins a fetch of the same key that neither a purge nor a change has overtaken, or begins a
+    /// fetch.
     pub(super) fn join(&self, to: &Destination<'_>, ask: &Ask) -> Joined {
         let cache = &self.context.worker.cache;
         let key = self.planner().flight_key(ask);
@@ -42,7 +43,8 @@ impl<C: Client> Exchange<'_, C> {
             .join(key, self.began, watch, |since| cache.purges.overtaken(&to.uri().url(), since))
     }
 
-    /// Waits for another's fetch, and uses its response if it may serve this request.
+    /// Waits for another request's fetch, and uses its response if the response may answer this
+    /// request.
     pub(super) async fn follow<'d>(
         &mut self,
         to: &'d Destination<'d>,
@@ -116,8 +118,9 @@ impl<C: Client> Exchange<'_, C> {
         Ok(Step::Serve(to, Serving { held, provenance: Provenance { is_aged, ..provenance } }))
     }
 
-    /// Waits for the end of a response that refreshes a stored one: if it breaks off, the stale
-    /// response is served in its place. A body of more than a window is sent as it arrives.
+    /// Waits for the end of a response that refreshes a stored response. If the new response breaks
+    /// off, the stale response is served in its place. A body of more than a window is sent as it
+    /// arrives.
     pub(super) async fn hold_back<'d>(
         &mut self,
         to: &'d Destination<'d>,

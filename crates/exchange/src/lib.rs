@@ -1,17 +1,18 @@
-//! One exchange: a request that could not be answered in its turn, and its response.
+//! One exchange: a request that its connection could not answer in the same turn, and its response.
 //!
 //! What: routing, policy, the use of the cache by the rules of RFC 9111, collapsed fetches,
-//! upstream connections, the response. It does not know which protocol its client speaks: the seam
-//! ([`client`]) hides that. Why apart from the connections: the rules are the same for all
-//! protocols, and are tested once.
+//! upstream connections, the response. An exchange does not know which protocol its client speaks:
+//! the seam ([`client`]) hides the protocol. Why apart from the connections: the rules are the same
+//! for all protocols, and are tested once.
 //!
-//! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
-//! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
-//! joins other requests' fetches, [`fetch`] asks the origin or a peer, [`coded`] chooses the form
-//! of a response, [`in_form`], [`serve`] and [`from_disk`] send. [`quota`] takes each request from
-//! its quotas, and paces its body. [`our_digest`] is what other caches fetch. [`explain`] describes
-//! what an exchange would do. [`hit`] looks for a fresh hit, for connections that answer it without
-//! an exchange. `INSIDE` in `xtask/src/tidy/imports.rs` has the floors below them.
+//! [`run`] owns the branching. Each function of the other modules carries out one [`step::Step`]
+//! and returns the next step: [`routing`] applies the rules and routes, [`plan`] decides by the
+//! stored response, [`collapse`] joins other requests' fetches, [`fetch`] asks the origin or a
+//! peer, [`coded`] chooses the form of a response, [`in_form`], [`serve`] and [`from_disk`] send.
+//! [`quota`] takes each request from its quotas, and paces its body. [`our_digest`] is what other
+//! caches fetch. [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit,
+//! for connections that answer a hit without an exchange. `INSIDE` in `xtask/src/tidy/imports.rs`
+//! has the floors of these modules.
 //!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
 //! bytes grow memory beyond a limit of [`limits`].
@@ -79,8 +80,8 @@ use quota::Taken;
 use routing::{RequestContext, Routed};
 use step::{Ending, Summary};
 
-/// The rule in the log by which a client has broken a response off: it has left, or takes too
-/// little.
+/// The rule in the log for a client that has broken a response off: the client has left, or reads
+/// too slowly.
 pub fn client_rule(is_slow: bool) -> &'static str {
     if is_slow { Fault::ClientSlow.name() } else { "client-left" }
 }
@@ -93,22 +94,23 @@ pub struct Exchange<'x, C> {
     has_body: bool,
     /// What routing found.
     routed: Routed,
-    /// What the server was, in the terms of the hierarchy.
+    /// The kind of server that was asked, in the terms of the hierarchy.
     hierarchy: Hierarchy,
     /// Bytes that the client sent through a tunnel.
     tunnelled: u64,
     started: Instant,
-    /// The same by the wall clock, in unix milliseconds.
+    /// The start by the wall clock, in unix milliseconds.
     arrived_ms: u64,
-    /// The number of purges when it looked into the store.
+    /// The number of purges when the exchange looked into the store.
     began: Generation,
-    /// What was read from the disk for this request, perhaps with the body to answer with.
+    /// The entry that was read from the disk for this request, perhaps with the body of the
+    /// response.
     swapped_in: Option<Box<Hit>>,
     /// The rule that refused the request, or broke its response off, if one did.
     rule: &'static str,
-    /// Who broke the response off, if it was not its client.
+    /// The party that broke the response off, if it was not the client.
     broken: Option<BrokenBy>,
-    /// What it has taken from quotas, if there are any.
+    /// The amounts that the request has taken from quotas, if there are any.
     taken: Option<Box<Taken>>,
 }
 
@@ -132,7 +134,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         }
     }
 
-    /// The request, to be decided by the stored response.
+    /// The request, for a decision by the stored response.
     fn planner(&self) -> Planner<'_> {
         let parts = self.context.key_parts(self.routed.route);
         let shares_cookies = self.context.shares_cookies(self.routed.route);
@@ -148,9 +150,9 @@ impl<'x, C: Client> Exchange<'x, C> {
         self.context.forwarding(to, self.routed.route)
     }
 
-    /// Refuses a request that needs an upstream, if the core is overloaded, or if its client has
-    /// cancelled it already: a client that asks and cancels at once (rapid reset) costs upstreams
-    /// nothing.
+    /// Refuses a request that needs an upstream, if the core is overloaded, or if the client has
+    /// already cancelled the request: a client that cancels its requests at once (rapid reset)
+    /// costs upstreams nothing.
     fn shed(&self) -> Result<(), Refusal> {
         if self.client.is_gone() && !self.context.finishes_abandoned(self.routed.route) {
             return Err(Refusal::Cancelled);
@@ -161,7 +163,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         }
     }
 
-    /// Sends our own answer.
+    /// Sends a response that the proxy generates.
     async fn answer(&mut self, own: Own<'_>, content: &str, outcome: Outcome) -> Ending {
         if self.has_body {
             // Nothing reads the body, so no further request can follow it.

@@ -1,4 +1,5 @@
-//! The step that follows a look into the store, and the rule that decides it. Nothing is done here.
+//! The step that follows a look into the store, and the rule that decides it. This module only
+//! decides.
 
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(crate) enum Form {
     Unsatisfied,
 }
 
-/// A request, to be decided by the stored response.
+/// A request, for a decision by the stored response.
 pub(crate) struct Planner<'p> {
     pub(crate) cache: &'p Cache,
     pub(crate) head: &'p RequestHead<'p>,
@@ -43,7 +44,7 @@ pub(crate) struct Planner<'p> {
     pub(crate) shares_cookies: bool,
 }
 
-/// A step, and the rule that says so.
+/// A step, and the rule that decided it.
 pub(crate) type Planned<'d> = (Step<'d>, Explanation);
 
 impl Planner<'_> {
@@ -124,8 +125,8 @@ impl Planner<'_> {
         selects.into_iter().any(|name| fields.has(name))
     }
 
-    /// Why a request is forwarded if nothing is stored that it selects. Only responses that vary
-    /// have a key other than that of none.
+    /// Why a request is forwarded if it selects no stored response. Only responses that vary have a
+    /// key other than the key without `Vary`.
     fn why_absent(&self, uri: Key, key: Key) -> (Forward, Explanation) {
         match key == self.key_of_none(uri) {
             true => (Forward::UriMiss, rules::URI_MISS),
@@ -133,9 +134,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether to ask for the whole, or for the range that the client asks for: one byte range can
-    /// be stored. `Err` is the rule by which the request is passed on instead; `rule` is the one by
-    /// which anything is asked.
+    /// Whether to request the whole response, or the range that the client requests: a single byte
+    /// range can be stored. `Err` is the rule by which the request is passed on instead; `rule` is
+    /// the rule by which the origin is asked at all.
     fn what_to_ask(&self, rule: Explanation) -> Result<What, Explanation> {
         if self.head.method == Method::Head {
             return Err(rule);
@@ -267,7 +268,7 @@ impl Planner<'_> {
         (Step::Fetch(to, ask), rules::PARTIAL)
     }
 
-    /// The ranges that the request asks for, if all of them are stored.
+    /// The requested ranges, if all of them are stored.
     pub(crate) fn held_ranges(&self, partial: &Partial) -> Option<Vec<ByteRange>> {
         let wire = Wire(self.head.fields);
         let (request, validators) = (self.request(&wire), &partial.head.meta.validators);
@@ -299,7 +300,8 @@ impl Planner<'_> {
         coded::is_not_modified(self.head, head)
     }
 
-    /// The key by which fetches are collapsed: those of one range apart from those of the whole.
+    /// The key by which fetches are collapsed: fetches of a range are kept apart from fetches of
+    /// the whole.
     pub(crate) fn flight_key(&self, ask: &Ask) -> Key {
         match ask.what {
             What::Whole | What::Rest(_) => ask.key,
@@ -324,7 +326,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The key under which a look-up finds nothing if nothing is stored for the URI.
+    /// The key of a look-up if nothing is stored for the URI.
     fn key_of_none(&self, uri: Key) -> Key {
         self.cache.key_of_none(uri, self.parts, &Wire(self.head.fields))
     }
@@ -367,7 +369,7 @@ fn serve_stored<'d>(
     (Step::ServeStored(to, from), rule)
 }
 
-/// 504 (RFC 9111, 5.2.1.7), by this rule.
+/// The answer 504 (RFC 9111, 5.2.1.7), by this rule.
 fn only_if_cached(rule: Explanation) -> Planned<'static> {
     (Step::Refuse(Refusal::OnlyIfCached), rule)
 }

@@ -1,7 +1,7 @@
 //! Routing: the first step of a request, by its head, the access rules and the routes.
 //!
-//! An exchange takes the step that this returns. An explanation describes it, and *peeks*: it
-//! counts nothing and marks nothing as used.
+//! An exchange takes the step that routing returns. An explanation describes the step, and *peeks*:
+//! it counts nothing and marks nothing as used.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -38,11 +38,11 @@ use crate::request::{Class, RequestedUri, has_content, requested_uri};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
-/// A request and what it came with.
+/// A request and its context: connection, client and configuration.
 pub struct RequestContext<'x> {
     /// The core's share of the server.
     pub worker: &'x Rc<Worker>,
-    /// The configuration that it began with.
+    /// The configuration at the start of the request.
     pub snapshot: Rc<Snapshot>,
     /// Where the connection was accepted.
     pub listener: &'x ListenerContext,
@@ -52,17 +52,17 @@ pub struct RequestContext<'x> {
     pub original_destination: Option<SocketAddr>,
     /// The client's connection, if there is one.
     pub stream: Option<&'x Transport>,
-    /// The facts of its TLS.
+    /// The properties of the connection's TLS.
     pub tls: Option<&'x dyn TlsFacts>,
-    /// It came before the end of the handshake, and may be a replay.
+    /// The request came before the end of the handshake, and may be a replay.
     pub is_early: bool,
     /// The request's head.
     pub head: &'x RequestHead<'x>,
-    /// Whether it counts as a use of what it finds in the store.
+    /// Whether the request counts as a use of the stored entries that it finds.
     pub look: Look,
 }
 
-/// What routing found, even if it ended in a refusal.
+/// The results of routing, even if it ended in a refusal.
 #[derive(Debug, Default)]
 pub(crate) struct Routed {
     /// The user whose password was verified, if one was required.
@@ -198,7 +198,7 @@ impl<'x> RequestContext<'x> {
         Ok(Step::AnswerWithDigest(made))
     }
 
-    /// Whether it came from a member of the cluster, so that it goes to none.
+    /// Whether the request came from a member of the cluster, so that it is sent to no member.
     fn is_from_member(&self) -> bool {
         self.listener.cluster && !planted::is(planted::Bug::SecondMember)
     }
@@ -211,7 +211,7 @@ impl<'x> RequestContext<'x> {
             && !has_content(self.head)
     }
 
-    /// Whether this client may use the listener at all, and who it is if that is required.
+    /// Whether this client may use the listener at all, and the client's user if one is required.
     async fn admit(&self) -> Result<Option<Arc<[u8]>>, Refusal> {
         let passwords = Passwords {
             known: &self.worker.shared.passwords,
@@ -280,12 +280,12 @@ impl<'x> RequestContext<'x> {
         self.snapshot.routes.get(route?)?.key.as_ref()?.parts()
     }
 
-    /// What becomes of responses that set a cookie, by the role of the listener and the route.
+    /// How responses that set a cookie are stored, by the role of the listener and the route.
     pub(crate) fn set_cookie(&self, route: Option<usize>) -> SetCookie {
         set_cookie(&self.snapshot, self.listener.role, route)
     }
 
-    /// Whether a request goes on at the upstream after its client has left.
+    /// Whether a request continues at the upstream after its client has left.
     pub(crate) fn finishes_abandoned(&self, route: Option<usize>) -> bool {
         match self.listener.role {
             Role::Forward => self.snapshot.config.forward.finish_abandoned,
@@ -300,10 +300,10 @@ impl<'x> RequestContext<'x> {
         self.set_cookie(route) == SetCookie::Share
     }
 
-    /// How peers may answer a request to a reverse listener. Its parents are the servers of its
-    /// upstream, so that of the rules only those on what is always direct concern it.
-    /// A route leads to the same servers whatever the port, which a client can choose. A peer would
-    /// have what it stored from that port, so it is asked for the default port only.
+    /// How peers may answer a request to a reverse listener. The parents of such a request are the
+    /// servers of its upstream, so only the rules on requests that are always direct apply to it. A
+    /// route leads to the same servers whatever the port, and a client can choose the port. A peer
+    /// would have stored responses from that port, so peers are queried for the default port only.
     fn beside(&self, peers: &Arc<Peers>, realm: Realm, authority: &[u8]) -> Option<Course> {
         let parsed = http1::parse_authority(authority).ok()?;
         if parsed.port.is_some_and(|port| port != realm.scheme.port()) {
@@ -339,8 +339,8 @@ impl<'x> RequestContext<'x> {
         Ok((to, Some(course)))
     }
 
-    /// The parents that a request for this host and port goes to; `None`: it goes to its origin. A
-    /// parent looks names up, so that only addresses are judged here.
+    /// The parents that a request for this host and port goes to; `None`: the request goes to its
+    /// origin. A parent looks names up, so only addresses are checked here.
     pub(crate) fn parents<'p>(
         &self,
         peers: &'p Peers,

@@ -23,7 +23,7 @@
 //!     '-- the body on the disk is gone -------------------------'
 //! ```
 //!
-//! Any step may end in a refusal, as long as it has sent nothing.
+//! Any step may end in a refusal, as long as the exchange has sent nothing.
 
 use cache::Look;
 use cache::disk::swap_in::swap_in;
@@ -42,7 +42,8 @@ use super::{Exchange, connect, digest_answer, member_calls, purge_method, route_
 use crate::client::Client;
 use crate::limits::BODIES_LOST_MAX;
 
-/// How often a request looks again after another's fetch turned out not to be for it.
+/// How often a request looks into the store again after another request's fetch could not answer
+/// it.
 const LOOKS_MAX: usize = 4;
 
 /// How often a request has looked into the store.
@@ -50,7 +51,7 @@ const LOOKS_MAX: usize = 4;
 struct Tries {
     looks: usize,
     bodies_lost: usize,
-    /// It waits for no other request's fetch.
+    /// The request waits for no other request's fetch.
     alone: bool,
 }
 
@@ -76,7 +77,7 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     /// Takes step after step.
     ///
-    /// A future is as large as its largest step, and it is copied when it begins: steps that are
+    /// A future is as large as its largest step, and it is copied when it begins. So steps that are
     /// larger than passing a request on are put on the heap.
     async fn run<'d>(
         &mut self,
@@ -181,7 +182,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         }
     }
 
-    /// Looks into the store, after what memory lacks has been read from the disk.
+    /// Looks into the store, after an entry that memory lacks has been read from the disk.
     async fn look_up<'d>(&mut self, to: &'d Destination<'d>) -> Step<'d> {
         let cache = &self.context.worker.cache;
         let uri = cache.uri_key(to.uri());

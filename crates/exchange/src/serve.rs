@@ -1,4 +1,4 @@
-//! Sending a response: from the store, whole or in parts, while it arrives, or passed on.
+//! Sending a response: from the store, whole or in parts, while the body arrives, or passed on.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -270,7 +270,8 @@ impl<C: Client> Exchange<'_, C> {
         self.client.finish().await
     }
 
-    /// Sends the next bytes of a body that arrives from the disk. False if they are not there.
+    /// Sends the next bytes of an arriving body from the disk. False if the disk does not have
+    /// these bytes.
     async fn catch_up(
         &mut self,
         reader: &Reader,
@@ -301,8 +302,8 @@ impl<C: Client> Exchange<'_, C> {
         Ok(true)
     }
 
-    /// Continues a client that has fallen behind the others of a fetch: with its own response,
-    /// if that is certain to be the same representation.
+    /// Continues the response of a client that has fallen behind the other readers of a fetch, by a
+    /// separate request, if that request's response is certain to be the same representation.
     async fn send_alone(
         &mut self,
         to: &Destination<'_>,
@@ -334,9 +335,9 @@ impl<C: Client> Exchange<'_, C> {
         self.send_rest(&mut rest, missing).await
     }
 
-    /// The bytes that this client gets of a body that arrives, `None` for all; `Err` is its length
-    /// if it has none of the requested bytes. Several ranges would have to wait for each other: the
-    /// client gets the whole instead.
+    /// The bytes of an arriving body that this client gets, `None` for all bytes; `Err` is the
+    /// body's length if it has none of the requested bytes. Several ranges would have to wait for
+    /// each other, so the client gets the whole body instead.
     fn selected(&self, head: &Head) -> Result<Option<ByteRange>, u64> {
         let Some(length) = head.announced_length else { return Ok(None) };
         if head.part.is_some() {
@@ -354,7 +355,8 @@ impl<C: Client> Exchange<'_, C> {
         }
     }
 
-    /// Sends an answer as it comes, and stores nothing: by this rule, if there was a choice.
+    /// Sends an upstream's response as it arrives, and stores nothing, by this rule if there was a
+    /// choice.
     pub(super) async fn relay(
         &mut self,
         answer: &mut Answer,
@@ -392,7 +394,7 @@ impl<C: Client> Exchange<'_, C> {
         Ending::of(relayed.map_err(|_| Gone), summary)
     }
 
-    /// Buffers the head of an answer that is sent as it comes.
+    /// Buffers the head of a response that is sent as it arrives.
     pub(crate) fn respond_relayed(
         &mut self,
         answer: &Answer,
@@ -419,7 +421,7 @@ impl<C: Client> Exchange<'_, C> {
         Summary { outcome: Outcome::Pass, status, upstream }
     }
 
-    /// Passes a body on to its end, unless the wait for more of it `ends` before.
+    /// Passes a body on to its end, unless `ends` completes during a wait for more content.
     pub(crate) async fn relay_content(
         &mut self,
         body: &mut UpstreamBody,

@@ -1,8 +1,8 @@
 //! What an exchange does next, and how it ends. `run.rs` draws the steps.
 //!
-//! These two and [`Refusal`] are all that an exchange branches by. Two other subjects keep their
-//! own states: a flight and those who join it (`cache::flight`), and the turn of a connection
-//! (`h1::connection`).
+//! [`Step`], [`Ending`] and [`Refusal`] are the only types by which an exchange branches. Two other
+//! subjects have their own states: a flight and the requests that join it (`cache::flight`), and
+//! the turn of a connection (`h1::connection`).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::cache_status::CacheStatus;
 use crate::client::Gone;
 use crate::our_digest::Made;
 
-/// What an exchange does next. Each step is carried out by one function, which returns the next.
+/// What an exchange does next. One function carries out each step, and returns the next step.
 ///
-/// Each step of each request is copied on its way, so rare parts are boxed.
+/// Each step of each request is copied as it is passed on, so rare parts are boxed.
 pub(crate) enum Step<'d> {
     /// Purges the URL.
     Purge,
     /// Opens a tunnel to a host.
     Connect,
-    /// Answers as the route says.
+    /// Sends the answer that the route configures.
     AnswerByRoute(Box<Action>),
     /// Answers with our cache digest.
     AnswerWithDigest(Arc<Made>),
@@ -38,39 +38,40 @@ pub(crate) enum Step<'d> {
     Refuse(Refusal),
     /// Passes on a request to switch to one of these protocols.
     Upgrade(&'d Destination<'d>, Vec<u8>),
-    /// Passes the request on, for this reason. With an [`Unshared`], the response is stored if it
-    /// may be, and if the URI has not changed since the stamp; no other request waits for it.
-    /// Otherwise nothing is stored.
+    /// Passes the request on, for this reason. With an [`Unshared`], the response is stored if that
+    /// is allowed and if the URI has not changed since the stamp; no other request waits for it.
+    /// Without an [`Unshared`], nothing is stored.
     Pass(&'d Destination<'d>, Forward, Option<Unshared>),
     /// Looks into the store.
     LookUp(&'d Destination<'d>),
-    /// The same after another's fetch was not for this request; the next one would not be either.
+    /// Looks into the store again, because another request's fetch could not answer this request,
+    /// and waits for no other fetch.
     LookUpAlone(&'d Destination<'d>),
-    /// The same after a stored body could not be read. Nothing has been sent.
+    /// Looks into the store again, because a stored body could not be read. Nothing has been sent.
     LookUpAgain(&'d Destination<'d>),
     /// Answers from the store.
     ServeStored(&'d Destination<'d>, FromStore),
     /// Passes a HEAD on, and updates the stored response by its answer.
     ValidateByHead(&'d Destination<'d>, Validated),
-    /// Fetches for the store, together with others who need the same.
+    /// Fetches for the store, together with other requests for the same key.
     Fetch(&'d Destination<'d>, Ask),
-    /// Waits for another's fetch.
+    /// Waits for another request's fetch.
     Follow(&'d Destination<'d>, Ask, Reader),
-    /// Asks the origin. `is_shared` says that others may follow.
+    /// Asks the origin. `is_shared`: other requests may follow this fetch.
     Lead { to: &'d Destination<'d>, ask: Ask, lead: Lead, is_shared: bool },
     /// Sends a response that is complete.
     Serve(&'d Destination<'d>, Serving),
     /// Sends a response while its body arrives.
     Stream(&'d Destination<'d>, Box<Streaming>),
-    /// Sends an answer that is not stored, for the reason and by the rule given.
+    /// Sends an upstream's response that is not stored, for this reason and by this rule.
     Relay(Box<Answer>, Forward, Option<&'static str>),
-    /// Asks the origin for the rest of a body that broke off.
+    /// Requests the remainder of a body that broke off from the origin.
     Repair(&'d Destination<'d>, Torn),
-    /// It has ended.
+    /// The exchange has ended.
     End(Ending),
 }
 
-/// A [`Step`] is this large at most.
+/// The maximum size of a [`Step`].
 const STEP_BYTES_MAX: usize = 176;
 
 const _: () = assert!(size_of::<Step<'_>>() <= STEP_BYTES_MAX);
@@ -80,7 +81,7 @@ pub(crate) struct FromStore {
     pub(crate) key: Key,
     pub(crate) held: Held,
     pub(crate) cache_status: CacheStatus,
-    /// What to ask the origin in the background.
+    /// The revalidation to send to the origin in the background.
     pub(crate) revalidate: Option<Box<Ask>>,
 }
 
@@ -103,14 +104,14 @@ pub(crate) struct Streaming {
     pub(crate) reader: Reader,
     pub(crate) head: Arc<Head>,
     pub(crate) provenance: Provenance,
-    /// What was asked, if a stale response may be served in place of one that breaks off.
+    /// The request to the origin, if a stale response may be served should this response break off.
     pub(crate) refreshes: Option<Box<Ask>>,
 }
 
 /// Where a response came from.
 pub(crate) struct Provenance {
     pub(crate) cache_status: CacheStatus,
-    /// It has been in the store, so it carries its age.
+    /// Whether the response has been in the store, so that it has an `Age` field.
     pub(crate) is_aged: bool,
     /// Field lines for this client alone.
     pub(crate) own_lines: Vec<u8>,
@@ -123,7 +124,7 @@ impl Provenance {
         Provenance { cache_status, is_aged: true, own_lines: Vec::new(), upstream: None }
     }
 
-    /// From an upstream, just now; `None` if another's request has brought it.
+    /// Just now from an upstream; `None` if another request fetched it.
     pub(crate) fn fetched(cache_status: CacheStatus, upstream: Option<SocketAddr>) -> Provenance {
         Provenance { is_aged: false, upstream, ..Provenance::stored(cache_status) }
     }
@@ -132,7 +133,7 @@ impl Provenance {
 /// A body that broke off.
 pub(crate) struct Torn {
     pub(crate) stored: Arc<Stored>,
-    /// What is still to be sent.
+    /// The ranges that are still to be sent.
     pub(crate) missing: ByteRange,
     pub(crate) summary: Summary,
 }
@@ -159,17 +160,18 @@ pub struct Summary {
     pub outcome: Outcome,
     /// The status that was sent.
     pub status: u16,
-    /// The address that it came from, if an upstream was asked.
+    /// The address of the upstream, if an upstream was asked.
     pub upstream: Option<SocketAddr>,
 }
 
-/// How an exchange ended. An exchange that has sent nothing ends in a [`Refusal`] instead, which is
-/// then sent.
+/// How an exchange ended. An exchange that has sent nothing may end in a [`Refusal`] instead, which
+/// is then sent.
 #[derive(Clone, Copy, Debug)]
 pub enum Ending {
     /// The response was sent whole.
     Complete(Summary),
-    /// The client has gone, or the response broke off: the client must not take it for whole.
+    /// The client has gone, or the response broke off: the client must not take the response for
+    /// whole.
     BrokenOff(Summary),
     /// The client has left before anything of its response was sent.
     Left(Summary),
@@ -180,7 +182,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Of a response that was sent, or not.
+    /// The ending after a response that was sent completely, or not.
     pub(crate) fn of(sent: Result<(), Gone>, summary: Summary) -> Ending {
         match sent {
             Ok(()) => Ending::Complete(summary),

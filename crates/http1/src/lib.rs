@@ -5,17 +5,17 @@
 //! bytes to send ([`write`](mod@write)). The specifications are RFC 9112 and RFC 9110.
 //!
 //! Why strict: if a proxy and its neighbour parse a message differently, one client can inject
-//! requests into another's connection. Anything that two careful parsers could read differently is
-//! refused, and the connection is closed; a [`Reject`] names the rule and its section. The head of
-//! a response that breaks a rule can be repaired if its meaning is certain ([`accept_response`]).
+//! requests into another client's connection. Anything that two careful parsers could read
+//! differently is refused, and the connection is closed; a [`Reject`] names the rule and its
+//! section. The head of a response that breaks a rule can be repaired if its meaning is certain
+//! ([`accept_response`]).
 //!
-//! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. It stores
+//! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. The scratch stores
 //! positions, not pointers, so that a head can be moved together with its bytes
 //! ([`RequestHead::detach`]).
 //!
-//! What never happens: a system call, a reading of a clock, an allocation while parsing a
-//! valid message, a panic on
-//! bytes from the network, a repair of a request.
+//! What never happens: a system call, a reading of a clock, an allocation while parsing a valid
+//! message, a panic on bytes from the network, a repair of a request.
 //!
 //! ```
 //! use http1::{BodyDecoder, Limits, Name, Scratch, parse_request};

@@ -1,15 +1,16 @@
 //! Access rules, and changes to messages that pass through.
 //!
 //! What: [`forward`] has the rules of forward mode (client networks, passwords, ports, domains,
-//! addresses), [`routes`] those of reverse mode, with the readings of a path and a host
-//! ([`reading`]), what they capture ([`captures`]) and the lifetimes that they set ([`lifetimes`]),
-//! [`peers`] the requests that go to peers, [`fields`] the changes to header fields, [`via`] the
-//! fields that name proxies and clients, [`quota`] how much each client may ask for, [`overload`]
-//! the requests that a busy core refuses, [`client_hello`] the server name of a TLS connection
-//! through a tunnel.
+//! addresses). [`routes`] has the routes of reverse mode, with the readings of a path and a host
+//! ([`reading`]), the values that routes capture ([`captures`]) and the lifetimes that they set
+//! ([`lifetimes`]). [`peers`] has the requests that go to peers, [`fields`] the changes to header
+//! fields, [`via`] the fields that name proxies and clients, [`quota`] the limits for each client,
+//! [`overload`] the requests that a busy core refuses, [`client_hello`] the server name of a TLS
+//! connection through a tunnel.
 //!
-//! What never happens: a rule sends or receives a byte, or changes the request that it judges. Two
-//! rules wait: one for the resolver, one for the pool that verifies passwords.
+//! What never happens: a rule sends or receives a byte, or changes the request that it judges. Only
+//! two rules wait: the rule on addresses waits for the resolver, and the rule on passwords for the
+//! pool that verifies them.
 #![forbid(unsafe_code)]
 
 pub mod captures;

@@ -29,24 +29,24 @@ pub use crate::verdict::Chosen;
 pub struct Routes {
     all: Box<[Route]>,
     exact: HashMap<Vec<u8>, Paths>,
-    /// Domains with their leading dot, of which one label before is captured.
+    /// Domains with their leading dot. A route captures the one label before the domain.
     labels: HashMap<Vec<u8>, Paths>,
     /// Domains with their leading dot, the longest first.
     below: Vec<(Vec<u8>, Paths)>,
     any: Paths,
-    /// Whether a hit has to look for its route: some do not use the store, or have settings for
-    /// keys.
+    /// Whether a hit has to look for its route, because some routes do not use the store, or have
+    /// settings for keys.
     concern_hits: bool,
-    /// Some responses must not be coded.
+    /// Whether some responses must not be coded.
     uncoded_any: bool,
 }
 
 /// What the route of a request says about answers from the store.
 #[derive(Debug)]
 pub enum Choice<'r> {
-    /// The request is looked up as it is.
+    /// The request is looked up unchanged.
     Plain,
-    /// It must not be answered from the store.
+    /// The request must not be answered from the store.
     Barred,
     /// These settings decide.
     By(&'r KeySettings),
@@ -61,12 +61,12 @@ pub struct Route {
     pub group: Option<Arc<Group>>,
     /// Changes to the heads of responses.
     pub response: ResponseRules,
-    /// What belongs to keys, if anything is configured.
+    /// The settings for keys, if any are configured.
     pub key: Option<KeySettings>,
     /// How long responses are fresh.
     pub lifetimes: Lifetimes,
     captures: bool,
-    /// Fields of the request repeat what a host or a segment was captured as.
+    /// Whether fields of the request repeat a captured label or segment.
     sends_captures: bool,
 }
 
@@ -76,14 +76,14 @@ struct Paths {
     exact: HashMap<Vec<u8>, usize>,
     /// Prefixes, the longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
-    /// Patterns, those with the most segments first.
+    /// Patterns, patterns with the most segments first.
     patterns: Vec<(Matcher, usize)>,
-    /// Starts of paths in the middle of a segment, the longest first.
+    /// Beginnings of paths that end in the middle of a segment, the longest first.
     starts: Vec<(Vec<u8>, usize)>,
 }
 
 impl Routes {
-    /// The routes of a configuration. Without any, everything goes to its first group.
+    /// The routes of a configuration. Without routes, everything goes to the first group.
     pub fn new(routes: &[config::Route], groups: &[Arc<Group>]) -> Routes {
         let simple = || groups.first().map(|group| config::Route::to(&group.config.name));
         let simple: Vec<_> =
@@ -191,7 +191,7 @@ impl Routes {
             })
     }
 
-    /// The route for a request: the strictest of those that its readings lead to.
+    /// The route for a request: the strictest of the routes that its readings lead to.
     ///
     /// # Errors
     /// [`Refusal::NoRoute`] if a reading leads to no route, [`Refusal::Ambiguous`] if none of the
@@ -214,8 +214,8 @@ impl Routes {
         Some((host, reading.only_path()?))
     }
 
-    /// Whether a reading of the request leads to a route. For limits, which apply to all that may
-    /// be meant.
+    /// Whether a reading of the request leads to a route. For limits, which apply to all routes
+    /// that may be meant.
     pub fn reach(&self, reading: Reading<'_>) -> bool {
         if let Some((host, path)) = self.only(reading) {
             return self.landing(host, path).is_some();
@@ -224,9 +224,9 @@ impl Routes {
         landed.is_none_or(|landed| landed.iter().any(|one| one.at.is_some()))
     }
 
-    /// Whether a request has a field that the route of another reading sets or removes, and the
-    /// route at `chosen` passes on. A reading that is no reason to refuse other requests is one for
-    /// this request: a server of that reading would trust the field.
+    /// Whether a request has a field that the route of another reading sets or removes, and that
+    /// the route at `chosen` passes on. Then this request is refused because of a reading for which
+    /// other requests are not refused: a server of that reading would trust the field.
     #[cold]
     pub fn evades(&self, reading: Reading<'_>, chosen: usize, fields: &Fields<'_>) -> bool {
         let Some(landed) = self.all_landings(reading) else { return true };
@@ -293,7 +293,8 @@ impl Routes {
 }
 
 impl Route {
-    /// What it captures of a request that [`Routes::find`] gave it; `None` if it captures nothing.
+    /// The values that the route captures of a request that [`Routes::find`] led to it; `None` if
+    /// it captures nothing.
     pub fn captured(&self, reading: Reading<'_>) -> Option<Captured> {
         self.captures.then(|| {
             let (host, path) = reading.usual();

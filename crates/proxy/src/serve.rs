@@ -1,7 +1,7 @@
 //! A client connection from its acceptance to its end.
 //!
-//! It enters the table of connections and is set up. Then it speaks HTTP/2 if ALPN decided so. If
-//! not, it speaks HTTP/1, unless its first bytes are the preface of HTTP/2.
+//! The connection enters the table of connections and is set up. Then it speaks HTTP/2 if ALPN
+//! chose HTTP/2, or if its first bytes are the preface of HTTP/2. Otherwise it speaks HTTP/1.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -57,9 +57,9 @@ pub fn serve(
 /// A connection that waits for its place.
 type Waiting = Pin<Box<dyn Future<Output = Slot>>>;
 
-/// Gives the connection a place in the table, or lets it wait for one. If the client is known, its
-/// quotas come first: what they refuse must neither close the idle connections of others nor cost a
-/// TLS handshake.
+/// Gives the connection a place in the table, or lets it wait for a place. If the client is known,
+/// its quotas come first: a connection that they refuse must neither close the idle connections of
+/// other clients nor cost a TLS handshake.
 fn enter(
     worker: Rc<Worker>,
     listener: &ListenerContext,
@@ -99,7 +99,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// A silent connection is this future: what is added to it is paid ten thousand times.
+    /// A silent connection is this future: each byte that is added to it is paid ten thousand
+    /// times.
     #[test]
     fn a_silent_connection_is_small() {
         let bytes = future_bytes(serve);

@@ -36,7 +36,7 @@ const INDEX_BYTES: usize = 12;
 /// Room for one object per this many bytes is reserved at the start, so that a store of typical
 /// objects does not pause to grow its index.
 const OBJECT_BYTES_EXPECTED: u64 = 16 * 1024;
-/// But at most this many per shard.
+/// Room is reserved for at most this many objects per shard.
 const OBJECTS_EXPECTED_MAX: u64 = 1 << 18;
 
 /// Shards per worker of a store with several workers, to make lock contention rare.
@@ -46,7 +46,7 @@ pub const SHARD_BYTES_MIN: u64 = 64 * 1024 * 1024;
 /// More shards never help.
 pub const SHARDS_MAX: usize = 256;
 
-/// Evictions per lock while shrinking, so that others get the lock in between.
+/// Evictions per lock while shrinking, so that other cores get the lock in between.
 const EVICTIONS_PER_LOCK: usize = 64;
 
 const _: () = assert!(SHARDS_MAX.is_power_of_two());
@@ -66,7 +66,7 @@ pub struct Options {
 
 impl Options {
     /// The default store: one shard for one worker, otherwise [`SHARDS_PER_WORKER`] per worker, but
-    /// none smaller than [`SHARD_BYTES_MIN`]; a random seed.
+    /// no shard smaller than [`SHARD_BYTES_MIN`]; a random seed.
     #[must_use]
     pub fn for_workers(workers: usize, bytes_max: u64) -> Options {
         let wanted = if workers <= 1 { 1 } else { workers.saturating_mul(SHARDS_PER_WORKER) };
@@ -124,7 +124,7 @@ pub struct Counters {
     pub misses: u64,
     /// Objects stored under a new key.
     pub inserts: u64,
-    /// Objects that replaced another.
+    /// Objects that replaced another object.
     pub replaces: u64,
     /// Objects removed on request.
     pub removes: u64,
@@ -136,7 +136,7 @@ pub struct Counters {
     pub refused: u64,
     /// Current objects.
     pub objects: u64,
-    /// Current bytes, including overhead; after a clear also those not swept yet.
+    /// Current bytes, including overhead; after a clear also the bytes of objects not swept yet.
     pub bytes: u64,
     /// The bound.
     pub bytes_max: u64,
@@ -217,7 +217,7 @@ impl<V> Store<V> {
         self.lock(key).peek(*key).cloned()
     }
 
-    /// Stores a value, replacing any other with its key. `bytes` is what the value occupies, as
+    /// Stores a value, replacing any other value of the key. `bytes` is the value's size, as
     /// accounted by the caller; [`ENTRY_OVERHEAD_BYTES`] is added.
     pub fn insert(&self, key: Key, value: V, bytes: u64) -> Result<Inserted, Refused> {
         let mut leaving = Leaving::new();
@@ -250,8 +250,9 @@ impl<V> Store<V> {
         Ok(stored)
     }
 
-    /// Stores a value if the key has a value that passes the test, such as "the one I updated". The
-    /// test runs under the shard's lock, so it must be short. Returns whether it was stored.
+    /// Stores a value if the key has a value that passes the test, such as "the value that I
+    /// updated". The test runs under the shard's lock, so it must be short. Returns whether the new
+    /// value was stored.
     pub fn replace_if(
         &self,
         key: Key,
@@ -268,7 +269,7 @@ impl<V> Store<V> {
         Ok(replaced)
     }
 
-    /// Stores a value if the key has one.
+    /// Stores a value if the key has a value.
     pub fn replace(&self, key: Key, value: V, bytes: u64) -> Result<bool, Refused> {
         self.replace_if(key, |_| true, value, bytes)
     }
@@ -328,7 +329,7 @@ impl<V> Store<V> {
         }
     }
 
-    /// Changes the bound, and evicts what does not fit.
+    /// Changes the bound, and evicts objects that do not fit.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         let share = bytes_max / self.shards.len() as u64;
         for shard in &self.shards {
@@ -339,7 +340,8 @@ impl<V> Store<V> {
         }
     }
 
-    /// The slots that [`Store::visit`] visits: the most objects that there ever were.
+    /// The number of slots that [`Store::visit`] visits: the largest number of objects that there
+    /// ever was.
     pub fn slots(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).slots()).sum()
     }

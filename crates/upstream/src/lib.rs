@@ -1,18 +1,18 @@
-//! Upstream connections: a pool for each address on each core, and one exchange on one of them.
+//! Upstream connections: a pool for each address on each core, and an exchange on a connection.
 //!
-//! A request goes to a [`Group`] of servers, which decides which server gets it and when
-//! ([`group`], [`balance`], [`queue`], [`health`]), or to the addresses that a client named. A
-//! request that got no answer goes to another server if it may be repeated, within the group's
+//! A request goes to a [`Group`] of servers, or to the addresses that a client named. The group
+//! decides which server gets the request and when ([`group`], [`balance`], [`queue`], [`health`]).
+//! A request without an answer goes to another server if it may be repeated, within the group's
 //! [`budget`].
 //!
-//! A pooled connection is used again unless something unexpected has arrived on it, which the core
-//! knows without a system call. The origin may still close it at the same moment; then a request
-//! that may be repeated is repeated once, on a new connection.
+//! A pooled connection is used again unless something unexpected has arrived on it; the core knows
+//! this without a system call. The origin may still close the connection at the same moment; then a
+//! request that may be repeated is repeated once, on a new connection.
 //!
 //! This is also the seam between an exchange and its upstream: the exchange gives a [`Request`] and
 //! perhaps a body ([`BodyWriter`]), and takes an [`Answer`], whose body is pulled piece by piece.
-//! It does not know which protocol the upstream speaks: `h1` or `h2`. Heads are those of HTTP/1 in
-//! either case.
+//! The exchange does not know which protocol the upstream speaks: `h1` or `h2`. Heads have the form
+//! of HTTP/1 in either case.
 
 #![forbid(unsafe_code)]
 
@@ -111,19 +111,19 @@ impl Upstreams {
 pub struct Upstream {
     /// Shared with the body, which may still be arriving, and over HTTP/2 with other requests.
     pub stream: Rc<Transport>,
-    /// The place on it, over HTTP/2.
+    /// The place on the connection, over HTTP/2.
     slot: Option<Rc<Slot>>,
     /// The server's address.
     pub address: SocketAddr,
     tls: Option<Arc<TlsPeer>>,
-    /// How long it may take.
+    /// How long the upstream may take.
     pub times: Times,
     reused: bool,
-    /// It has stayed open after an answer.
+    /// Whether the connection has stayed open after an answer.
     is_proven: bool,
-    /// It began with a header about one client, and serves that client only.
+    /// Whether the connection began with a header about one client, and serves only that client.
     is_private: bool,
-    /// For a server of a group.
+    /// The place at a server, if the server is in a group.
     ticket: Option<Ticket>,
 }
 
@@ -143,7 +143,7 @@ pub struct Times {
     connect: Duration,
     first_byte: Duration,
     idle: Duration,
-    /// Everything must be over by then.
+    /// The instant by which everything must be over.
     deadline: Option<Instant>,
 }
 
@@ -164,17 +164,17 @@ impl Times {
         }
     }
 
-    /// To make a connection.
+    /// The time limit for making a connection.
     fn connect(&self) -> Duration {
         self.within(self.connect)
     }
 
-    /// From the last byte of the request to the head of the answer.
+    /// The time limit from the last byte of the request to the head of the answer.
     pub fn first_byte(&self) -> Duration {
         self.within(self.first_byte)
     }
 
-    /// Between two pieces of a body.
+    /// The time limit between two pieces of a body.
     pub fn idle(&self) -> Duration {
         self.within(self.idle)
     }
@@ -200,8 +200,8 @@ impl Upstream {
         }
     }
 
-    /// Whether a request failed because its connection, which had been used before, was closing:
-    /// that says nothing about the server. `silent`: not one byte of an answer had come.
+    /// Whether a request failed because its connection, which had been used before, was closing.
+    /// Such a failure says nothing about the server. `silent`: not one byte of an answer had come.
     pub fn is_stale(&self, fault: Fault, silent: bool) -> bool {
         // A stream that was reset is the server's answer.
         let is_lost = self.slot.as_ref().is_none_or(|slot| slot.is_lost());
@@ -213,8 +213,8 @@ impl Upstream {
         self.slot.is_none()
     }
 
-    /// Whether a request that has failed here may be sent again because it was not processed.
-    /// `resends` counts.
+    /// Whether a request that has failed on this connection may be sent again because it was not
+    /// processed. `resends` counts the times that it was sent again.
     pub fn may_resend(&self, resends: &mut u32) -> bool {
         let Some(why) = self.slot.as_ref().and_then(|slot| slot.unprocessed()) else {
             return false;
@@ -225,7 +225,7 @@ impl Upstream {
         may && *resends <= RESENDS_MAX
     }
 
-    /// Sends the head of a request whose body follows, or none.
+    /// Sends the head of a request, with or without a body that follows.
     pub async fn send_head(&self, core: &Upstreams, request: &Request) -> Result<(), Fault> {
         request.note_sent();
         match &self.slot {
@@ -240,7 +240,7 @@ impl Upstream {
         }
     }
 
-    /// For the body of a request whose head was sent.
+    /// A writer for the body of a request whose head was sent.
     pub fn body_writer(&self, length: BodyLength) -> BodyWriter {
         let sink = match (&self.slot, length) {
             (Some(slot), _) => Sink::Stream(Rc::clone(slot)),
@@ -290,11 +290,11 @@ struct Unanswered {
     fault: Fault,
     /// Not one byte of an answer had come.
     silent: bool,
-    /// On a connection that had been used before, which says nothing about the server.
+    /// The connection had been used before, so the failure says nothing about the server.
     stale: bool,
     /// The server's index in its group.
     at: Option<usize>,
-    /// It was not processed, and may be sent again.
+    /// The request was not processed, and may be sent again.
     resends: bool,
 }
 
@@ -336,12 +336,12 @@ async fn exchange_on(
     }
 }
 
-/// A connection for a request that is not complete yet, or a place on one of HTTP/2.
+/// A connection for a request that is not complete yet, or a place on an HTTP/2 connection.
 pub async fn connect(core: &Upstreams, to: &To, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
     Attempts::new(core, to).connect(core, reuse).await
 }
 
-/// The same for a request that was not processed on another connection.
+/// A connection for a request that was not processed on another connection.
 pub async fn connect_again(
     core: &Upstreams,
     to: &To,
@@ -359,7 +359,7 @@ pub async fn connect_again(
 struct Attempts<'t> {
     to: &'t To,
     times: Times,
-    /// The servers that have failed it.
+    /// The servers that have failed the request.
     tried: Tried,
 }
 
@@ -379,7 +379,7 @@ impl Attempts<'_> {
         }
     }
 
-    /// The bytes that its connection begins with.
+    /// The bytes that the request's connection begins with.
     fn preface(&self) -> Option<&Preface> {
         match self.to {
             To::Group(_, _, preface) => preface.as_ref(),
@@ -399,7 +399,7 @@ impl Attempts<'_> {
     }
 
     /// A pooled or a new connection. A server that cannot be connected to has seen nothing, so the
-    /// next one is tried whatever the request is.
+    /// next server is tried whatever the request is.
     async fn connect(&mut self, core: &Upstreams, reuse: Reuse) -> Result<Box<Upstream>, Fault> {
         let takes_all =
             || matches!(self.to, To::Group(group, ..) if group.config.reuse == UpstreamReuse::All);
@@ -434,8 +434,8 @@ impl Attempts<'_> {
         }
     }
 
-    /// A connection to one of these addresses: an idle one, or else a place on one of HTTP/2 or a
-    /// new one.
+    /// A connection to one of these addresses: an idle connection, or else a place on an HTTP/2
+    /// connection or a new connection.
     async fn reach(
         &self,
         core: &Upstreams,
@@ -456,7 +456,7 @@ impl Attempts<'_> {
         runtime::boxed(self.open(core, addresses, (tls, protocol), reuse, ticket)).await
     }
 
-    /// An idle connection of HTTP/1, which takes the ticket.
+    /// An idle HTTP/1 connection. It takes the ticket.
     fn idle(
         &self,
         core: &Upstreams,
@@ -472,7 +472,7 @@ impl Attempts<'_> {
         Some(upstream)
     }
 
-    /// A connection that no request has been answered on, or a place on one of HTTP/2.
+    /// A connection on which no request has been answered, or a place on an HTTP/2 connection.
     fn upstream(
         &self,
         (stream, slot): (Rc<Transport>, Option<Rc<Slot>>),
@@ -495,7 +495,8 @@ impl Attempts<'_> {
         })
     }
 
-    /// A place on a connection of HTTP/2, an idle one of HTTP/1 if either will do, or a new one.
+    /// A place on an HTTP/2 connection, an idle HTTP/1 connection if either protocol will do, or a
+    /// new connection.
     async fn open(
         &self,
         core: &Upstreams,
@@ -613,8 +614,8 @@ async fn open(
     Ok((Transport::Tls(Box::new(stream)), address))
 }
 
-/// A TCP connection. If no descriptor is free, idle connections are closed, as they are for a
-/// client.
+/// A TCP connection. If no descriptor is free, idle connections are closed, as for a new client
+/// connection.
 async fn dial_with_room(
     core: &Upstreams,
     addresses: &[SocketAddr],

@@ -1,13 +1,14 @@
-//! The readings of a request's path and host: all that an origin may take them for.
+//! The readings of a request's path and host: every path and host that an origin may read in them.
 //!
-//! What: origins do not agree on what a path is. One takes `%2F` for a slash, another drops
-//! `;parameters`, a third merges slashes or takes a backslash for one, and each resolves dot
-//! segments before or after that. A [`Reading`] has every path and every host that an origin can
-//! come to ([`path`], [`host`]), and [`crate::routes`] judges each of them, so that no spelling is
-//! treated more leniently than what an origin reads in it. The request is passed on as it came.
+//! What: origins parse paths differently. One origin takes `%2F` for a slash, another drops
+//! `;parameters`, a third merges slashes or takes a backslash for a slash, and each resolves dot
+//! segments before or after that step. A [`Reading`] has every path and every host that an origin
+//! can read ([`path`], [`host`]). [`crate::routes`] judges each of them, so that no spelling is
+//! treated more leniently than the path that an origin reads in it. The request is passed on
+//! unchanged.
 //!
-//! Why one type: whatever grants, denies, stores or counts by path or host takes a `Reading`. No
-//! other code compares paths and hosts with rules; `cargo xtask tidy` checks it.
+//! Why one type: all code that grants, denies, stores or counts by path or host takes a `Reading`.
+//! No other code compares paths and hosts with rules; `cargo xtask tidy` checks this.
 //!
 //! Nearly every request has one reading, which a scan finds without allocating. What never happens:
 //! a client makes us compute more than [`crate::limits::READINGS_MAX`] readings.
@@ -25,7 +26,8 @@ pub struct Reading<'r> {
 }
 
 impl<'r> Reading<'r> {
-    /// Of a request for this host, with or without a port, and this path with its query.
+    /// The reading of a request for this host, with or without a port, and this path with its
+    /// query.
     #[inline]
     pub fn of(authority: &'r [u8], path_and_query: &'r [u8]) -> Reading<'r> {
         Reading { authority, path_and_query }
@@ -69,7 +71,7 @@ impl<'r> Reading<'r> {
     }
 }
 
-/// An empty path is that of the root. `*`, the server as a whole, takes the route of the root.
+/// An empty path is the path of the root. `*`, the server as a whole, takes the route of the root.
 fn rooted(path: &[u8]) -> &[u8] {
     if matches!(path, b"" | b"*") { b"/" } else { path }
 }

@@ -10,11 +10,11 @@
 //!                                     +-- refused: answer, linger ----------------^
 //! ```
 //!
-//! A silent connection is this small future, its slot in the table and its socket: no buffer. A
-//! *turn* reads into the core's buffer, answers every request in it that the store can answer at
-//! once, and sends the answers with one call; it never waits. What must wait (a miss, a body, a
-//! client that does not take our bytes) goes on in a separate future on the heap, which is freed
-//! when the exchange is over.
+//! A silent connection is this small future, its slot in the table and its socket, without a
+//! buffer. A *turn* reads into the core's buffer, answers every request in the buffer that the
+//! store can answer at once, and sends the answers with one call; a turn never waits. Work that
+//! must wait (a miss, a body, a client that does not read) continues in a separate future on the
+//! heap, which is freed when the exchange is over.
 //!
 //! The turn of a hit is the one place that looks through the seam of `exchange::client`: it writes
 //! the stored response to the socket itself, without an exchange ([`Turn::answer_at_once`]).
@@ -54,7 +54,7 @@ use exchange::quota::admits_hit;
 use exchange::routing::RequestContext;
 use exchange::step::Ending;
 
-/// Serves requests until one side ends. Returns what has been read if the client speaks HTTP/2.
+/// Serves requests until one side ends. Returns the bytes read so far if the client speaks HTTP/2.
 ///
 /// This is no `async fn`, which would hold its arguments twice in every silent connection.
 pub(crate) fn converse(
@@ -143,13 +143,13 @@ async fn refuse_late_head(
     }
 }
 
-/// A request that its turn could not answer.
+/// A request that the turn could not answer.
 #[derive(Debug)]
 struct Incoming {
     head: Reused<Box<OwnedRequest>>,
-    /// What was read after the head.
+    /// The bytes that were read after the head.
     rest: Vec<u8>,
-    /// Answers to earlier requests that the client has not taken yet.
+    /// Answers to earlier requests that the client has not read yet.
     unsent: Vec<u8>,
 }
 
@@ -217,23 +217,23 @@ async fn exchange(
 struct Kept {
     /// Boxed, so that a silent connection pays one word for it.
     bytes: Option<Box<Unparsed>>,
-    /// They may contain a whole request.
+    /// Whether the bytes may contain a whole request.
     unparsed: bool,
-    /// They begin with a head that was already waited for: its time-out goes on.
+    /// Whether the bytes begin with a head that was already waited for: its time-out continues.
     same_head: bool,
-    /// A request has come, so that the protocol is decided.
+    /// Whether a request has come, so that the protocol is decided.
     is_decided: bool,
 }
 
 /// Bytes read and not parsed.
 struct Unparsed {
     bytes: Vec<u8>,
-    /// What they count for, if they are the beginning of a head.
+    /// The bytes' share of a limit, if they are the beginning of a head.
     share: Option<Share>,
 }
 
 impl Kept {
-    /// The bytes are the beginning of a head.
+    /// Keeps the beginning of a head.
     #[cold]
     fn hold(&mut self, bytes: Vec<u8>, share: Share) {
         share.set(bytes.len() as u64);
@@ -280,8 +280,8 @@ impl Idle {
 
     /// Waits for bytes, or for a reason to end the connection.
     ///
-    /// No `async fn`: it would hold its arguments a second time, and all of it is read at each
-    /// request of a silent connection.
+    /// Not an `async fn`, which would hold its arguments a second time: the whole future is read at
+    /// each request of a silent connection.
     fn readable(
         &mut self,
         io: &CoreIo,
@@ -348,7 +348,7 @@ enum AfterTurn {
     /// The connection begins with the preface of HTTP/2.
     #[allow(clippy::box_collection)]
     Http2(Box<Vec<u8>>),
-    /// The client does not take our bytes as fast as we have them, or the close must linger.
+    /// The client does not read as fast as the turn sends, or the close must linger.
     Finish(Box<Finish>),
     /// A request that the store cannot answer at once.
     Exchange(Incoming),
@@ -361,15 +361,15 @@ struct Finish {
     close: Close,
 }
 
-/// A hit whose body is sent from where it lies. That may take time, so its line in the log, if
-/// there is a log, waits for its end.
+/// A hit whose body is sent from the store's memory. Sending may take time, so the line in the log,
+/// if there is a log, waits for the end.
 struct LargeHit {
     stored: Arc<Stored>,
     since: Instant,
     logged: Option<Box<Logged>>,
 }
 
-/// What the log line of a large hit needs after its turn.
+/// The data that the log line of a large hit needs after its turn.
 struct Logged {
     request: OwnedRequest,
     response_head: Vec<u8>,
@@ -377,8 +377,8 @@ struct Logged {
 }
 
 impl LargeHit {
-    /// Counts and logs the hit once, of whose body the client has taken so many bytes; `rule` says
-    /// why not all of it.
+    /// Counts and logs the hit once. The client has read `taken` bytes of the body; if that is not
+    /// all of it, `rule` gives the reason.
     fn end(&self, io: &CoreIo, from: Origin<'_>, taken: u64, rule: Option<&'static str>) {
         let elapsed_us = self.since.elapsed().as_micros() as u64;
         count_hit(io, self.stored.status(), elapsed_us);
@@ -401,12 +401,13 @@ impl LargeHit {
 enum Close {
     No,
     Now,
-    /// So that the client reads our refusal before it learns of the close (RFC 9112, 9.6).
+    /// The close waits, so that the client reads our refusal before it notices the close (RFC 9112,
+    /// 9.6).
     Linger,
 }
 
 impl Finish {
-    /// True when the connection goes on.
+    /// True if the connection continues.
     async fn run(self, io: &CoreIo, listener: &ListenerContext, accepted: &Accepted) -> bool {
         let _finishing = io.counters.states.finishing.while_here();
         let Accepted { stream, peer, .. } = accepted;
@@ -493,16 +494,17 @@ struct Turn<'w> {
 
 /// What became of one request within a turn.
 enum Answered {
-    /// Its answer is in the output. The connection goes on, or not.
+    /// The answer is in the output. `keep`: the connection continues.
     Whole { keep: bool },
-    /// Its head is in the output, and this body follows.
+    /// The head of the answer is in the output, and this body follows.
     Head { large: LargeHit, keep: bool },
-    /// It must wait.
+    /// The request must wait.
     Later(Reused<Box<OwnedRequest>>),
 }
 
 impl Turn<'_> {
-    /// `share` is what the head counts for with which the input begins, if it was waited for.
+    /// `share` is the share of a limit of the head with which the input begins, if the head was
+    /// waited for.
     fn run(
         &self,
         mut input: &[u8],
@@ -567,8 +569,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the connection begins with the preface of HTTP/2, as far as it has come. HTTP/1
-    /// refuses it already by its first line (RFC 9113 section 3.4).
+    /// Whether the bytes so far are the beginning of the preface of HTTP/2. HTTP/1 refuses the
+    /// preface by its first line (RFC 9113 section 3.4).
     #[cold]
     fn may_be_http2(&self, input: &[u8], kept: &Kept) -> bool {
         let Origin { listener, tls, .. } = self.from;
@@ -587,7 +589,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Sends the turn's output. What the client does not take is left to [`Finish`].
+    /// Sends the turn's output. Bytes that the client does not read are left to [`Finish`].
     fn flush(&self, output: &[u8], body: Option<LargeHit>, close: Close) -> AfterTurn {
         let sent = match &body {
             None if output.is_empty() => Ok(0),
