@@ -81,7 +81,8 @@ pub fn html_comparison(found: &Comparison) -> String {
 }
 
 /// What changed, in one sentence.
-fn answer(found: &Comparison) -> String {
+#[must_use]
+pub fn answer(found: &Comparison) -> String {
     let why = &found.why;
     match found.verdict {
         Verdict::Regression => format!("Worse: {why}."),

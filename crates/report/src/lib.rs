@@ -54,7 +54,7 @@ pub use analysis::{
     WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent, uses,
     what_if,
 };
-pub use comparison::{html_comparison, terminal_comparison, terminal_what_if};
+pub use comparison::{answer, html_comparison, terminal_comparison, terminal_what_if};
 pub use error::Error;
 pub use groups::Groups;
 pub use page::{brief, html, svg_loadline, terminal};

@@ -155,7 +155,11 @@ impl Trial {
     /// Writes what [`thinned`](Trial::thinned) keeps into a new file, as a complete trial, and syncs
     /// it to the disk.
     pub fn write_thinned(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        let mut writer = Writer::create(path, &self.manifest)?;
+        let mut manifest = self.manifest.clone();
+        if !self.complete {
+            manifest.notes.push("the recorder was killed: the last interval is missing".to_owned());
+        }
+        let mut writer = Writer::create(path, &manifest)?;
         writer.classes(&self.classes)?;
         writer.device_uses(&self.device_uses);
         writer.bound_threads(&self.bound_threads);
