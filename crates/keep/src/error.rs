@@ -37,7 +37,7 @@ pub enum Error {
     /// The trials cannot be analysed.
     #[error(transparent)]
     Report(#[from] report::Error),
-    /// The directory does not have what was asked for.
+    /// The directory does not have the trials that the question is about.
     #[error("{what}")]
     Missing {
         /// What is missing, and what there is.

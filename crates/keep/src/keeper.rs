@@ -47,7 +47,7 @@ const PART_SHARE: u64 = 4;
 /// A server that is gone for so long has ended, and is not restarting.
 const GONE_S: i64 = 60;
 /// Pause while the server is not there, and after an error.
-const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_secs(5);
 /// How often the sizes are checked while a part is recorded.
 const CHECK_S: i64 = 600;
 
@@ -441,9 +441,10 @@ mod tests {
     }
 
     fn disk_full(path: &Path) -> record::Error {
-        let mut writer = Writer::replace(path.with_extension("small"), &manifest(0, None)).unwrap();
+        let mut writer =
+            Writer::replace(path.with_extension("small"), &manifest(0, 10, None)).unwrap();
         writer.bound_bytes(1).unwrap();
-        let full = (0..).find_map(|index| writer.append(&interval(index, 0, 50.0)).err());
+        let full = (0..).find_map(|index| writer.append(&interval(index, 0, 10, 50.0)).err());
         record::Error::Trial(full.unwrap())
     }
 
@@ -463,7 +464,7 @@ mod tests {
             program: &Program,
             ends: &mut Ends<'_>,
         ) -> Result<(Reason, Recorded), record::Error> {
-            let manifest = manifest(self.now_s, program.version.as_deref());
+            let manifest = manifest(self.now_s, 10, program.version.as_deref());
             let mut writer = Writer::create(trial, &manifest)?;
             let mut recorded = Recorded { intervals: 0, requests: 0.0, recorder_percent: 0.02 };
             loop {
@@ -487,7 +488,7 @@ mod tests {
                     }
                     self.pass(1);
                 }
-                let one = interval(recorded.intervals, self.now_s - 10, 50.0);
+                let one = interval(recorded.intervals, self.now_s - 10, 10, 50.0);
                 recorded.requests += one.requests;
                 writer.append(&one)?;
                 recorded.intervals += 1;
@@ -619,7 +620,7 @@ mod tests {
         assert!(world.problems() >= 10);
         let problem = world.said.iter().find(|event| matches!(event, Event::Problem { .. }));
         let problem = problem.unwrap().to_string();
-        assert!(problem.contains("full") && problem.contains("again in 10 s"), "{problem}");
+        assert!(problem.contains("full") && problem.contains("again in 5 s"), "{problem}");
         // What was tried in vain leaves no file.
         assert_eq!(names(home.path()).len(), 2);
     }

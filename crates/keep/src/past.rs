@@ -27,6 +27,10 @@ const LENGTHS_S: [i64; 4] = [10, 60, 300, 3600];
 const INTERVALS_MAX: i64 = 2_100;
 /// A span is compared with at least so many days before it, if they were recorded.
 const BEFORE_DAYS_MIN: i64 = 7;
+/// Digits of a build id that are shown.
+const BUILD_ID_SHOWN: usize = 12;
+/// Characters of a release in a narrow column.
+const SHORT_CHARS_MAX: usize = 24;
 /// Most versions that a message names.
 const NAMED: usize = 6;
 
@@ -57,11 +61,29 @@ impl Release {
         let named = self.version.is_some();
         let labels = self.labels.iter().filter_map(|(name, value)| match name.as_str() {
             "build-id" if named => None,
-            "build-id" => Some(format!("build {}", value.get(..12).unwrap_or(value))),
+            "build-id" => Some(format!("build {}", value.get(..BUILD_ID_SHOWN).unwrap_or(value))),
             _ => Some(format!("{name} {value}")),
         });
         let text = version.chain(labels).collect::<Vec<String>>().join(", ");
         (!text.is_empty()).then_some(text)
+    }
+
+    /// The same for a narrow column: `1.24, 42`.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let named = self.version.is_some();
+        let labels = self.labels.iter().filter_map(|(name, value)| match name.as_str() {
+            "build-id" if named => None,
+            "build-id" => Some(value.get(..BUILD_ID_SHOWN).unwrap_or(value)),
+            _ => Some(value.as_str()),
+        });
+        let all: Vec<&str> = self.version.as_deref().into_iter().chain(labels).collect();
+        let text = all.join(", ");
+        match text.char_indices().nth(SHORT_CHARS_MAX) {
+            _ if text.is_empty() => "-".to_owned(),
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
     }
 
     /// Whether a text names it: a version or its begin, the value of a label, or `name=value`.
@@ -509,15 +531,15 @@ mod tests {
             let start_s = ZONE.begin_s(day("2026-11-28").plus(-ago));
             let wednesday_s = ZONE.at_s(day("2026-11-18"), 12, 0);
             if ZONE.day(start_s) == ZONE.day(wednesday_s) {
-                part_of(directory, start_s, 4_320, 50.0, Some("1.22.1-9"));
-                part_of(directory, wednesday_s, 4_320, cost_after_us, Some("1.24.0-1"));
+                part_of(directory, start_s, (720, 60), 50.0, Some("1.22.1-9"));
+                part_of(directory, wednesday_s, (720, 60), cost_after_us, Some("1.24.0-1"));
                 continue;
             }
             let (cost_us, version) = match start_s < wednesday_s {
                 true => (50.0, "1.22.1-9"),
                 false => (cost_after_us, "1.24.0-1"),
             };
-            part_of(directory, start_s, 8_640, cost_us, Some(version));
+            part_of(directory, start_s, (1_440, 60), cost_us, Some(version));
         }
     }
 
@@ -581,8 +603,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         slowed(home.path(), 60.0);
         // A restart of the recorder: the day has two trials and one row.
-        part_of(home.path(), ZONE.at_s(day("2026-11-28"), 0, 0), 360, 60.0, Some("1.24.0-1"));
-        part_of(home.path(), ZONE.at_s(day("2026-11-28"), 2, 0), 360, 60.0, Some("1.24.0-1"));
+        part_of(home.path(), ZONE.at_s(day("2026-11-28"), 0, 0), (360, 10), 60.0, Some("1.24.0-1"));
+        part_of(home.path(), ZONE.at_s(day("2026-11-28"), 2, 0), (360, 10), 60.0, Some("1.24.0-1"));
         let past = Past::open(home.path(), None, ZONE).unwrap();
         let rows = past.rows(&Options::default()).unwrap();
         assert_eq!(rows.len(), 14);
@@ -603,7 +625,7 @@ mod tests {
         let error = |past: Result<Past, Error>| past.unwrap_err().to_string();
         let none = error(Past::open(home.path(), None, ZONE));
         assert!(none.contains("--keep"), "{none}");
-        part_of(home.path(), now_s() - 7_200, 360, 50.0, Some("1.22"));
+        part_of(home.path(), now_s() - 7_200, (360, 10), 50.0, Some("1.22"));
         let past = Past::open(home.path(), None, ZONE).unwrap();
         let sides = |question: &Question| past.sides(question, now_s()).unwrap_err().to_string();
         let text = sides(&since("soon"));

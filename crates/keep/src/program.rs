@@ -123,7 +123,7 @@ fn apk(root: &Path, path: &str) -> Option<String> {
     paragraph.lines().find_map(|line| line.strip_prefix("V:")).map(str::to_owned)
 }
 
-/// rpm's database has a format of its own version, which its command reads.
+/// The format of rpm's database depends on the version of rpm, so its command reads it.
 fn rpm(root: &Path, path: &str) -> Option<String> {
     let places = ["var/lib/rpm", "usr/lib/sysimage/rpm", "usr/share/rpm"];
     places.iter().find(|place| root.join(place).is_dir())?;

@@ -6,9 +6,8 @@
 //! | up to 5 weeks | 1 min |
 //! | older | 5 min |
 //!
-//! If all trials of the server together exceed the bound, the oldest become coarser before their
-//! time; when all are as coarse as they get, the oldest go. The trial that is being written is never
-//! touched.
+//! If all trials of the server together exceed the bound, the oldest become coarser earlier; when
+//! all are as coarse as they get, the oldest go. The trial that is being written is never touched.
 //!
 //! A thinned trial is written beside the original, synced, and takes its name. So a crash leaves
 //! the one or the other, and a full disk leaves the original.

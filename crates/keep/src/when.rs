@@ -3,8 +3,8 @@
 use crate::calendar::{Day, Zone};
 
 /// What is accepted, for messages and for the help.
-pub const ACCEPTED: &str = "a date (2026-11-28), a date and time (\"2026-11-28 14:30\"), two of them \
-(2026-11-20..2026-11-26), today, yesterday, a day of the week (monday), \"this week\", \"last \
+pub const ACCEPTED: &str = "a date (2026-11-28), a date and time (\"2026-11-28 14:30\"), two of \
+them (2026-11-20..2026-11-26), today, yesterday, a day of the week (monday), \"this week\", \"last \
 week\", \"this month\", \"last month\", or \"3 days ago\" (hours, days, weeks)";
 
 /// A span of time, seconds since the epoch: from, up to.

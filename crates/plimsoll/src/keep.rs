@@ -171,20 +171,18 @@ fn sheet_of(days: &Days<'_>) -> Sheet {
         days.days,
         &[
             ("<Day", &|row: &&Row| row.day.to_string()),
-            ("~Release", &|row| row.release.text().unwrap_or_else(|| "-".to_owned())),
+            ("<Release", &|row| row.release.short()),
             ("Recorded", &|row| duration(row.recorded_s)),
             ("Requests", &|row| thousands(row.requests)),
-            ("Mean/s", &|row| rate(row.rate_mean)),
             ("Peak/s", &|row| rate(row.rate_peak)),
             ("µs CPU", &|row| {
                 row.us_per_request.map_or_else(|| "-".to_owned(), |us| fixed(us, 1))
             }),
-            ("p50", &|row| latency(row.p50_us)),
             ("p99", &|row| latency(row.p99_us)),
             ("Capacity/s", &capacity),
         ],
-        "Days of the local time. µs CPU: of the server, for each request, idle time included. To \
-         compare two: plimsoll compare DIR --since \"last week\"",
+        "Days of the local time. µs CPU: all CPU time of the server, divided by the requests. To \
+         compare two spans: plimsoll compare DIR --since \"last week\"",
     );
     Sheet { title: format!("{}, day by day", days.server), facts, tables: vec![table] }
 }

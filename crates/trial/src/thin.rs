@@ -152,8 +152,8 @@ impl Trial {
         Some(joined)
     }
 
-    /// Writes what [`thinned`](Trial::thinned) keeps into a new file, as a complete trial, and syncs
-    /// it to the disk.
+    /// Writes what [`thinned`](Trial::thinned) keeps into a new file, as a complete trial, and
+    /// syncs it to the disk.
     pub fn write_thinned(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let mut manifest = self.manifest.clone();
         if !self.complete {

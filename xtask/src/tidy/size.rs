@@ -11,7 +11,7 @@ const CRATE_LINES_MAX: usize = 9_000;
 
 /// Crates that are larger, and by how much at the most.
 // The readers of access logs, which other crates could use, are a third of it and could be a crate.
-const LARGER: &[(&str, usize)] = &[("crates/record/", 10_900)];
+const LARGER: &[(&str, usize)] = &[("crates/record/", 10_920)];
 
 pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();

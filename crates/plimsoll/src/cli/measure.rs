@@ -404,10 +404,10 @@ pub(crate) struct WhatIf {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "WHEN is a date (2026-11-28), a date and time (\"2026-11-28 14:30\"), two \
-of them (2026-11-20..2026-11-26), today, yesterday, a day of the week, \"this week\", \"last week\", \
-\"this month\", \"last month\", or \"3 days ago\" (hours, days, weeks). Days are those of the local \
-time.\n\nExit codes: 1 if the second is worse, 2 if inconclusive.")]
+#[command(after_help = "WHEN is a date (2026-11-28), a date and time (\"2026-11-28 14:30\"), \
+two of them (2026-11-20..2026-11-26), today, yesterday, a day of the week, \"this week\", \
+\"last week\", \"this month\", \"last month\", or \"3 days ago\" (hours, days, weeks). Days are \
+those of the local time.\n\nExit codes: 1 if the second is worse, 2 if inconclusive.")]
 pub(crate) struct Compare {
     /// The trial before the change; or a folder of trials of one server, whose last release is
     /// compared with the one before, unless a flag names two times or releases

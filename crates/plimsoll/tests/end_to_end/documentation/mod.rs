@@ -205,7 +205,7 @@ impl Page {
         let mut command = self.command(&format!("exec {line}"));
         command.stdout(output_file(&self.home, &log)).stderr(Stdio::null());
         let mut recording = Running::start(&mut command);
-        let after = |flag| line.split_once(flag).and_then(|(_, rest)| rest.split_whitespace().next());
+        let after = |flag| line.split_once(flag)?.1.split_whitespace().next();
         let trial = after("-o ").or_else(|| after("--keep ")).unwrap().to_owned();
         wait_for(line, SOON, || {
             assert!(!recording.has_ended(), "{line}: {}", self.home.read(&log));

@@ -135,6 +135,7 @@ fn the_debian_package_has_what_its_control_file_says() {
         ("-rw-r--r--", "usr/share/zsh/vendor-completions/_plimsoll"),
         ("-rw-r--r--", "usr/share/fish/vendor_completions.d/plimsoll.fish"),
         ("-rw-r--r--", "usr/lib/systemd/system/plimsoll.service"),
+        ("-rw-r--r--", "usr/lib/systemd/system/plimsoll-record@.service"),
         ("-rw-r--r--", "etc/plimsoll/plimsoll.toml"),
         ("-rw-r--r--", "etc/logrotate.d/plimsoll"),
         ("-rw-r--r--", "usr/share/doc/plimsoll/copyright"),
@@ -216,27 +217,33 @@ const NO_MANUALS: &str = "rm -f /var/lib/dpkg/info/man-db.postinst";
 /// Starts the nginx of Debian, as its package configures it.
 const NGINX: &str = "nginx";
 
-/// The exposure that `systemd-analyze security` may show: 0 is none, 10 is all.
-const EXPOSURE_MAX: f64 = 2.0;
+/// The units, and the exposure that `systemd-analyze security` may show: 0 is none, 10 is all. The
+/// recorder must see other processes.
+const UNITS: [(&str, &str, f64); 2] =
+    [("plimsoll.service", "", 2.0), ("plimsoll-record@", "nginx.service", 3.2)];
 
 #[test]
-fn the_unit_is_valid_and_closed() {
+fn the_units_are_valid_and_closed() {
     let home = Home::new();
     let Some(root) = Root::new(&home) else { return };
-    let unit = "/usr/lib/systemd/system/plimsoll.service";
-    let verified = root
-        .run(&format!(
-            "{NO_MANUALS}; dpkg --install {} > /dev/null
-             systemd-analyze verify --man=no {unit}
-             systemd-analyze security --offline=true --no-pager --json=off {unit}",
-            shown(&PACKED.deb)
-        ))
-        .succeeded();
-    assert!(!verified.stderr.contains("plimsoll.service"), "{verified:?}");
-    let exposure = verified.stdout.split_once("plimsoll.service: ").map(|(_, rest)| rest);
-    let exposure = exposure.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
-    let exposure = exposure.unwrap_or_else(|| panic!("{verified:?}"));
-    assert!(exposure <= EXPOSURE_MAX, "{exposure}: {}", verified.stdout);
+    for (name, instance, exposure_max) in UNITS {
+        let unit = format!("{name}{instance}");
+        let file = if instance.is_empty() { unit.clone() } else { format!("{name}.service") };
+        let verified = root
+            .run(&format!(
+                "{NO_MANUALS}; dpkg --install {} > /dev/null
+                 cp /usr/lib/systemd/system/{file} /root/{unit} 2> /dev/null || true
+                 systemd-analyze verify --man=no /root/{unit}
+                 systemd-analyze security --offline=true --no-pager --json=off /root/{unit}",
+                shown(&PACKED.deb)
+            ))
+            .succeeded();
+        assert!(!verified.stderr.contains(name), "{verified:?}");
+        let exposure = verified.stdout.split_once(&format!("{unit}: ")).map(|(_, rest)| rest);
+        let exposure = exposure.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+        let exposure = exposure.unwrap_or_else(|| panic!("{verified:?}"));
+        assert!(exposure <= exposure_max, "{exposure}: {}", verified.stdout);
+    }
 }
 
 /// The commands of the first block in a section of a document.
