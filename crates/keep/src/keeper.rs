@@ -629,7 +629,7 @@ mod tests {
     fn the_bound_is_kept_and_the_oldest_pay_for_it() {
         let home = tempfile::tempdir().unwrap();
         let today = Day::parse("2026-11-28").unwrap();
-        for age in 1..=60 {
+        for age in 1..=20 {
             crate::testing::day_of(home.path(), today.plus(-age), 360);
         }
         let size = |directory: &Path| {

@@ -6,12 +6,14 @@
 //! | up to 5 weeks | 1 min |
 //! | older | 5 min |
 //!
-//! If all trials of the server together exceed the bound, the oldest become coarser earlier; when
-//! all are as coarse as they get, the oldest go. The trial that is being written is never touched.
+//! If all trials of the server together exceed the bound, they become coarser earlier, the oldest
+//! first, by one level at a time; when all are as coarse as they get, the oldest go. The trial that
+//! is being written is never touched.
 //!
 //! A thinned trial is written beside the original, synced, and takes its name. So a crash leaves
 //! the one or the other, and a full disk leaves the original.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,35 +64,35 @@ pub(crate) fn by_size(
     bytes_max: u64,
     current: Option<&Path>,
 ) -> io::Result<Vec<Done>> {
+    let is_current = |kept: &Kept| Some(kept.path.as_path()) == current;
+    let (own, others): (Vec<Kept>, Vec<Kept>) =
+        files::list(directory, server)?.into_iter().partition(is_current);
+    let own_bytes: u64 = own.iter().map(Kept::bytes).sum();
+    let sizes = others.into_iter().map(|kept| (kept.bytes(), kept));
+    let mut closed: VecDeque<(u64, Kept)> = sizes.collect();
+    let mut bytes = own_bytes + closed.iter().map(|(bytes, _)| bytes).sum::<u64>();
     let mut done = Vec::new();
-    // A trial that cannot be thinned is as coarse as it gets.
-    let mut coarsest: Vec<PathBuf> = Vec::new();
-    loop {
-        let all = files::list(directory, server)?;
-        if all.iter().map(Kept::bytes).sum::<u64>() <= bytes_max {
-            return Ok(done);
-        }
-        let mut closed = all.iter().filter(|kept| Some(kept.path.as_path()) != current);
-        let Some(oldest) = closed.clone().next() else { return Ok(done) };
-        let finer = closed.find_map(|kept| {
-            let length_s = length_s(kept).ok().filter(|_| !coarsest.contains(&kept.path))?;
-            Some((kept, LEVELS.iter().find(|(_, level_s)| length_s < *level_s)?.1))
-        });
-        let one = match finer {
-            Some((kept, wanted_s)) => {
-                let one = thin(kept, wanted_s);
-                if !matches!(one, Done::Thinned(..)) {
-                    coarsest.push(kept.path.clone());
-                }
-                one
+    // Each of the levels is gone through once, from the oldest trial on.
+    for (_, wanted_s) in LEVELS {
+        for (size, kept) in &mut closed {
+            if bytes <= bytes_max {
+                return Ok(done);
             }
-            None => match oldest.remove() {
-                Ok(()) => Done::Removed(oldest.path.clone()),
-                Err(error) => return Err(error),
-            },
-        };
-        done.push(one);
+            if length_s(kept).is_ok_and(|length_s| length_s < wanted_s) {
+                done.push(thin(kept, wanted_s));
+                bytes = bytes - *size + kept.bytes();
+                *size = kept.bytes();
+            }
+        }
     }
+    while bytes > bytes_max
+        && let Some((size, oldest)) = closed.pop_front()
+    {
+        oldest.remove()?;
+        bytes -= size;
+        done.push(Done::Removed(oldest.path));
+    }
+    Ok(done)
 }
 
 /// The length of a trial's intervals, seconds.

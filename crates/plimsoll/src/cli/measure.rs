@@ -407,7 +407,8 @@ pub(crate) struct WhatIf {
 #[command(after_help = "WHEN is a date (2026-11-28), a date and time (\"2026-11-28 14:30\"), \
 two of them (2026-11-20..2026-11-26), today, yesterday, a day of the week, \"this week\", \
 \"last week\", \"this month\", \"last month\", or \"3 days ago\" (hours, days, weeks). Days are \
-those of the local time.\n\nExit codes: 1 if the second is worse, 2 if inconclusive.")]
+those of the local time. Anything else is a release: a version or its begin, the value of a label, \
+or name=value.\n\nExit codes: 1 if the second is worse, 2 if inconclusive.")]
 pub(crate) struct Compare {
     /// The trial before the change; or a folder of trials of one server, whose last release is
     /// compared with the one before, unless a flag names two times or releases
@@ -418,13 +419,13 @@ pub(crate) struct Compare {
     pub(crate) other: Option<PathBuf>,
     /// Of a folder: compare what is since this time or release with what was before it. If a
     /// release changed since, the comparison begins there
-    #[arg(long, value_name = "WHEN|RELEASE", conflicts_with_all = ["before", "after"])]
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["before", "after"])]
     pub(crate) since: Option<String>,
     /// Of a folder: compare this time or release ...
-    #[arg(long, value_name = "WHEN|RELEASE")]
+    #[arg(long, value_name = "WHEN")]
     pub(crate) before: Option<String>,
-    /// ... with this one
-    #[arg(long, value_name = "WHEN|RELEASE")]
+    /// ... with this one; alone, like --since
+    #[arg(long, value_name = "WHEN")]
     pub(crate) after: Option<String>,
     /// Of a folder with several servers: the one with this text in its name (host/server)
     #[arg(long, value_name = "TEXT")]
