@@ -50,7 +50,7 @@ pub(crate) fn record(flags: &cli::Record, directory: &Path) -> Result<(), Failur
         let line = |text: String| bar.suspend(|| output::print(text + "\n"));
         let printed = match serde_json::to_string(event) {
             Ok(json) if flags.json => line(json),
-            _ => line(text(event)),
+            _ => line(text(event, observed.access_log.is_some())),
         };
         if let Err(failure) = printed {
             *failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(failure);
@@ -76,16 +76,17 @@ pub(crate) fn record(flags: &cli::Record, directory: &Path) -> Result<(), Failur
 }
 
 /// An event as a line, with what to do if the recorder is expensive.
-fn text(event: &Event) -> String {
-    match event {
-        Event::Ended { recorded, .. } if recorded.recorder_percent > RECORDER_PERCENT_MAX => {
-            format!(
-                "{event}; without --access-log, requests are counted on the server's sockets, \
-                 which costs the recorder the same at any rate"
-            )
+fn text(event: &Event, reads_log: bool) -> String {
+    let advice = match event {
+        Event::Ended { recorded, .. } if recorded.recorder_percent <= RECORDER_PERCENT_MAX => "",
+        Event::Ended { .. } if reads_log => {
+            "; without --access-log, requests are counted on the server's sockets, which costs the \
+             recorder the same at any rate"
         }
-        event => event.to_string(),
-    }
+        Event::Ended { .. } => "; a longer --interval costs less",
+        _ => "",
+    };
+    format!("{event}{advice}")
 }
 
 fn failure(error: ::keep::Error) -> Failure {

@@ -103,16 +103,17 @@ impl Trial {
     pub fn between(mut self, from_ns: i64, to_ns: i64) -> Trial {
         self.intervals.retain(|one| (from_ns..to_ns).contains(&one.start_ns));
         let ends = self.intervals.first().zip(self.intervals.last());
-        let span = ends.map_or(1..=0, |(first, last)| first.index..=last.index);
-        self.latencies.retain(|row| span.contains(&row.interval));
-        self.classes.retain(|row| span.contains(&row.interval));
-        self.device_uses.retain(|row| span.contains(&row.interval));
-        self.profile.samples.retain(|row| span.contains(&row.interval));
-        self.waits.retain(|row| span.contains(&row.interval));
-        self.counters.retain(|row| span.contains(&row.interval));
-        self.counted.retain(|row| span.contains(&row.interval));
-        self.turns.retain(|row| span.contains(&row.interval));
-        self.episodes.retain(|row| span.contains(&row.interval));
+        let span = ends.map(|(first, last)| first.index..=last.index);
+        let within = |interval: u64| span.as_ref().is_some_and(|span| span.contains(&interval));
+        self.latencies.retain(|row| within(row.interval));
+        self.classes.retain(|row| within(row.interval));
+        self.device_uses.retain(|row| within(row.interval));
+        self.profile.samples.retain(|row| within(row.interval));
+        self.waits.retain(|row| within(row.interval));
+        self.counters.retain(|row| within(row.interval));
+        self.counted.retain(|row| within(row.interval));
+        self.turns.retain(|row| within(row.interval));
+        self.episodes.retain(|row| within(row.interval));
         self
     }
 
