@@ -79,6 +79,10 @@ impl World for Live<'_> {
         ends: &mut Ends<'_>,
     ) -> Result<(Reason, Recorded), record::Error> {
         let Live { spec, stop, until, say, observer, found } = self;
+        if let Ok(Some(several)) = record::several_servers(&spec.target) {
+            let what = format!("{several}; with --keep, by --unit or --cgroup");
+            say(&Event::Problem { what });
+        }
         let mut spec = spec.clone();
         trial.clone_into(&mut spec.out);
         spec.version.clone_from(&program.version);
