@@ -29,6 +29,8 @@ mod init;
 #[cfg(feature = "measure")]
 mod join;
 #[cfg(feature = "measure")]
+mod keep;
+#[cfg(feature = "measure")]
 mod load;
 mod locks;
 #[cfg(feature = "lab")]

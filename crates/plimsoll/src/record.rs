@@ -22,7 +22,7 @@ use trial::{Interval, Trial};
 use crate::absent::ship::{Ended as Shipped, Shipping};
 #[cfg(feature = "lab")]
 use crate::ship::{Ended as Shipped, Shipping};
-use crate::{cli, progress};
+use crate::{cli, keep, progress};
 
 /// The recording that the flags describe, into this trial.
 pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure> {
@@ -32,7 +32,9 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
     let mut spec = flags.observed.spec(target, trial.to_owned());
     spec.redact = flags.redact;
     spec.labels = flags.labels.iter().cloned().collect();
-    spec.interval = flags.interval;
+    if let Some(interval) = flags.interval {
+        spec.interval = interval;
+    }
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });
     spec.episodes_every = NonZeroU32::new(flags.episodes_every);
@@ -42,6 +44,9 @@ pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure
 
 /// Records, with a progress line on a terminal, and ends with what the trial shows so far.
 pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
+    if let Some(directory) = &flags.keep {
+        return keep::record(flags, directory);
+    }
     let trial = match &flags.output {
         Some(path) => path.clone(),
         None => free_name(&flags.recording.observed),

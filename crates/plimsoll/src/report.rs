@@ -7,7 +7,7 @@ use command::failure::{Failure, misuse};
 use command::output;
 use trial::Trial;
 
-use crate::{cli, exports, trials};
+use crate::{cli, exports, keep, trials};
 
 /// Analyses a trial, prints the analysis, and writes the files that the flags name. Of several
 /// trials, only tables are written.
@@ -20,6 +20,9 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
         None => flags.trials.clone(),
     };
     let [path] = trials.as_slice() else { return tables(flags, &trials) };
+    if flags.parquet.is_none() && path.is_dir() {
+        return keep::days(flags, path);
+    }
     let (trial, analysis) = analysed(flags, path)?;
     if let Some(path) = &flags.html {
         output::write(path, &::report::html(&analysis))?;

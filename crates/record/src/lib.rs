@@ -47,12 +47,14 @@ mod server;
 mod split;
 mod spread;
 
+pub use clock::local_to_unix;
 pub use counter::{Labels, MetricUrl, labels_and_rest};
 pub use counters::known_loop;
 pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
-pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};
+pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec, build_id};
 pub use recorder::{
-    EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record, several_servers,
+    EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, processes, record,
+    several_servers,
 };
 pub use server::Target;

@@ -116,6 +116,11 @@ pub struct Spec {
     pub notes: Vec<String>,
     /// Labels for the manifest, by name.
     pub labels: BTreeMap<String, String>,
+    /// The server's version for the manifest.
+    pub version: Option<String>,
+    /// How often the trial is synced to the disk: a power loss loses at most as much. `None`: that
+    /// is up to the kernel.
+    pub sync_every: Option<Duration>,
 }
 
 impl Spec {
@@ -141,6 +146,8 @@ impl Spec {
             overwrite: false,
             notes: Vec::new(),
             labels: BTreeMap::new(),
+            version: None,
+            sync_every: None,
         }
     }
 }
@@ -280,6 +287,14 @@ pub fn several_servers(target: &Target) -> Result<Option<String>, Error> {
     Ok(listeners::several(&Server::attach(target)?.trees()))
 }
 
+/// The processes of a server, the first one first.
+///
+/// # Errors
+/// There is no such server, or /proc cannot be read.
+pub fn processes(target: &Target) -> Result<Vec<u32>, Error> {
+    Ok(Server::attach(target)?.pids())
+}
+
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
@@ -367,6 +382,7 @@ impl Recorder {
             notes: spec.notes.clone(),
             labels: spec.labels.clone(),
         };
+        manifest.server.version.clone_from(&spec.version);
         manifest.capabilities.extend(requests_capabilities(requests.as_ref()));
         manifest.notes.extend(listeners::several(&server.trees()));
         if spec.redact {
@@ -428,6 +444,8 @@ impl Recorder {
         self.baseline()?;
         let origin_ns = self.boundary.monotonic_ns;
         let mut slot = 0u64;
+        let sync_ns = spec.sync_every.map(clock::ns);
+        let mut synced_ns = origin_ns;
         loop {
             let deadline_ns = origin_ns.saturating_add(nth(slot + 1, interval_ns));
             let woken = self.wait(deadline_ns, stop)?;
@@ -444,6 +462,10 @@ impl Recorder {
             slot = next;
             self.bpf.begin(slot);
             self.write(KEPT_BACK, observer)?;
+            if sync_ns.is_some_and(|sync_ns| self.boundary.monotonic_ns - synced_ns >= sync_ns) {
+                synced_ns = self.boundary.monotonic_ns;
+                self.writer.sync()?;
+            }
             if woken == Woken::Stop {
                 return Ok(Ended::Stopped);
             }

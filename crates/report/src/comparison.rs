@@ -107,7 +107,8 @@ fn drawn(found: &Comparison) -> String {
 }
 
 /// What changed, in one sentence.
-fn answer(found: &Comparison) -> String {
+#[must_use]
+pub fn answer(found: &Comparison) -> String {
     let why = &found.why;
     match found.verdict {
         Verdict::Regression => format!("Worse: {why}."),

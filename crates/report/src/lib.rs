@@ -52,7 +52,7 @@ pub use analysis::{
     WaitsAtPlace, WaitsOfKind, WakesLine, WhatIf, analyse, compare, frame_label, recent, uses,
     what_if,
 };
-pub use comparison::{html_comparison, terminal_comparison, terminal_what_if};
+pub use comparison::{answer, html_comparison, terminal_comparison, terminal_what_if};
 pub use drawing::format;
 pub use error::Error;
 pub use groups::Groups;

@@ -20,7 +20,8 @@
 //! caller asks for it.
 //!
 //! The modules, bottom up: `error`, `meta` and `table` (how a row is written and read); the modules
-//! of rows; `schema`, `digest` and `intervals`; `reader` and `pending`; `writer` and `rows`.
+//! of rows; `schema`, `digest` and `intervals`; `reader` and `pending`; `writer` and `rows`; and
+//! `thin`, which makes trials coarser, cuts and joins them.
 //!
 //! Units: durations are nanoseconds, instants are nanoseconds since the Unix epoch, latencies are
 //! histograms of microseconds.
@@ -42,6 +43,7 @@ pub mod resources;
 mod rows;
 mod schema;
 mod table;
+mod thin;
 pub mod waits;
 mod writer;
 

@@ -247,6 +247,15 @@ impl Writer {
         }
     }
 
+    /// Makes sure that what was appended so far survives a power loss. Without it, that is up to
+    /// the kernel until [`finish`](Writer::finish). If a reader holds the file, a part may stay in
+    /// the `-wal` file, which is synced too.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        let checkpoint = "PRAGMA wal_checkpoint(PASSIVE)";
+        let synced = self.connection.query_row(checkpoint, [], |_| Ok(()));
+        synced.map_err(|error| self.place("syncing it to the disk").sql(error))
+    }
+
     /// Finishes the trial: one file, complete, sealed and synced to the disk.
     pub fn finish(mut self) -> Result<Finished, Error> {
         let doing = "finishing";

@@ -33,7 +33,7 @@ const FLOORS: &[&[&str]] = &[
     &["exchange"],
     &["proxy"],
     &["server", "load", "record", "report", "interpose"],
-    &["harness", "fleet"],
+    &["harness", "fleet", "keep"],
     &["runqueue"],
     &["study"],
     &["plimsoll", "studies"],

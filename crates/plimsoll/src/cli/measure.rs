@@ -102,7 +102,19 @@ pub(crate) struct Record {
     pub(crate) wait_until_known: Option<f64>,
     #[command(flatten)]
     pub(crate) shipping: ShipTo,
-    /// Print the summary as JSON
+    /// Record all the time, into this directory: a trial a day (from midnight, local time), a new
+    /// one when the server's program changes, without profile and episodes; old days become coarser
+    #[arg(long, value_name = "DIR", conflicts_with_all = [
+        "output", "force", "wait_until_known", "ship_to", "pid", "profile", "no_profile",
+        "episodes_every", "counters", "locks", "files",
+    ])]
+    pub(crate) keep: Option<PathBuf>,
+    /// With --keep: most disk space for the trials of the server; beyond it the oldest become
+    /// coarser, then go; accepts K, M and G
+    #[arg(long, value_name = "BYTES", default_value = "1G", requires = "keep",
+        value_parser = parse_keep_size)]
+    pub(crate) keep_size: u64,
+    /// Print the summary as JSON; with --keep, a line of JSON for each event
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -169,12 +181,13 @@ pub(crate) struct Recording {
     /// Keep addresses and query strings out of the trial
     #[arg(long)]
     pub(crate) redact: bool,
-    /// A label of the trial, such as release=42: what `plimsoll fleet` groups by. Repeatable
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label)]
+    /// A label of the trial, such as release=42: what `plimsoll fleet` groups by; 42 alone is
+    /// release=42. Repeatable
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = parse_label_or_release)]
     pub(crate) labels: Vec<(String, String)>,
-    /// Length of an interval
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
-    pub(crate) interval: Duration,
+    /// Length of an interval [default: 1s; with --keep 10s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) interval: Option<Duration>,
     /// Duration of the recording [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
@@ -306,9 +319,13 @@ pub(crate) struct Logs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// The trial to show. For --parquet: any number of trials, or folders of trials
+    /// The trial to show, or a folder of trials of one server: its days in a table, and what
+    /// changed. For --parquet: any number of trials, or folders of trials
     #[arg(required_unless_present = "print_groups", value_name = "TRIAL")]
     pub(crate) trials: Vec<PathBuf>,
+    /// Of a folder with several servers: the one with this text in its name (host/server)
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) analysis: Analysis,
     /// Print the default rules of the procedure groups, as a file to start from
@@ -387,12 +404,32 @@ pub(crate) struct WhatIf {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 1 if the second trial is worse, 2 if inconclusive.")]
+#[command(after_help = "WHEN is a date (2026-11-28), a date and time (\"2026-11-28 14:30\"), \
+two of them (2026-11-20..2026-11-26), today, yesterday, a day of the week, \"this week\", \
+\"last week\", \"this month\", \"last month\", or \"3 days ago\" (hours, days, weeks). Days are \
+those of the local time. Anything else is a release: a version or its begin, the value of a label, \
+or name=value.\n\nExit codes: 1 if the second is worse, 2 if inconclusive.")]
 pub(crate) struct Compare {
-    /// The trial before the change
-    pub(crate) before: PathBuf,
+    /// The trial before the change; or a folder of trials of one server, whose last release is
+    /// compared with the one before, unless a flag names two times or releases
+    #[arg(value_name = "BEFORE")]
+    pub(crate) trial: PathBuf,
     /// The trial after the change
-    pub(crate) after: PathBuf,
+    #[arg(value_name = "AFTER", conflicts_with_all = ["since", "before", "after", "server"])]
+    pub(crate) other: Option<PathBuf>,
+    /// Of a folder: compare what is since this time or release with what was before it. If a
+    /// release changed since, the comparison begins there
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["before", "after"])]
+    pub(crate) since: Option<String>,
+    /// Of a folder: compare this time or release ...
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) before: Option<String>,
+    /// ... with this one; alone, like --since
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) after: Option<String>,
+    /// Of a folder with several servers: the one with this text in its name (host/server)
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) server: Option<String>,
     /// Report no change if the interval shows that the change is within this many percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub(crate) margin: f64,
@@ -536,13 +573,30 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// An even number of rounds, enough for an interval.
+/// A label, or the value of the label `release` alone.
+fn parse_label_or_release(text: &str) -> Result<(String, String), String> {
+    if text.contains('=') { parse_label(text) } else { parse_label(&format!("release={text}")) }
+}
+
+/// A number of bytes in which a day fits.
+fn parse_keep_size(text: &str) -> Result<u64, String> {
+    let bytes = units::bytes(text)?;
+    match bytes >= ::keep::keeper::SIZE_MIN {
+        true => Ok(bytes),
+        false => Err(format!(
+            "less than {} does not hold a day; the default is 1G",
+            units::show_bytes(::keep::keeper::SIZE_MIN)
+        )),
+    }
+}
+
 /// A header field as curl's `-H` takes it.
 fn parse_field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("give NAME: VALUE, such as 'Accept: */*'")?;
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
+/// An even number of rounds, enough for an interval.
 fn parse_rounds(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rounds) if rounds >= regress::ROUNDS_MIN && rounds % 2 == 0 => Ok(rounds),
@@ -581,6 +635,16 @@ mod tests {
         for wrong in ["release", "=42", "release=", "my release=42", "release=4\n2"] {
             assert!(parse_label(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(parse_label_or_release("v42"), Ok(("release".to_owned(), "v42".to_owned())));
+        assert_eq!(parse_label_or_release("a=b"), parse_label("a=b"));
+        assert!(parse_label_or_release("").is_err() && parse_label_or_release("=").is_err());
+    }
+
+    #[test]
+    fn a_size_that_holds_no_day_is_refused_with_the_least() {
+        assert_eq!(parse_keep_size("1G"), Ok(::keep::keeper::SIZE_DEFAULT));
+        assert!(parse_keep_size("15M").unwrap_err().contains("16MiB"));
+        assert!(parse_keep_size("much").unwrap_err().contains("256MiB"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod http2_upstreams;
 mod http3;
 mod import;
 mod init;
+mod keep;
 mod lab;
 mod load;
 mod packages;

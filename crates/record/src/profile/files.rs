@@ -155,16 +155,7 @@ pub(crate) fn name_at(
 
 fn open(map: &Map, path: &str) -> Option<Opened> {
     let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map)? };
-    let length = file.metadata().ok()?.len();
-    let mut elf = Elf::read(&|offset, count| {
-        // Nothing is allocated for bytes that do not exist.
-        if offset.checked_add(count as u64)? > length {
-            return None;
-        }
-        let mut bytes = vec![0; count];
-        file.read_exact_at(&mut bytes, offset).ok()?;
-        Some(bytes)
-    })?;
+    let mut elf = elf_of(&file)?;
     let mut symbols = Vec::new();
     if !elf.symbols {
         symbols.extend(debug_file(&elf, Path::new(path)));
@@ -174,6 +165,27 @@ fn open(map: &Map, path: &str) -> Option<Opened> {
     let text = elf.text.as_ref().map(|text| text.start);
     let go = elf.go_table.take().zip(text).and_then(|(table, text)| GoNames::read(&table, text));
     Some(Opened { elf, go, symbols, _file: file })
+}
+
+fn elf_of(file: &File) -> Option<Elf> {
+    let length = file.metadata().ok()?.len();
+    Elf::read(&|offset, count| {
+        // Nothing is allocated for bytes that do not exist.
+        if offset.checked_add(count as u64)? > length {
+            return None;
+        }
+        let mut bytes = vec![0; count];
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    })
+}
+
+/// The build id of a program, in hexadecimal digits; `None` if it has none. `/proc/PID/exe` leads
+/// to the program that runs, also if another file has its name now.
+pub fn build_id(program: &Path) -> Option<String> {
+    let file = File::open(program).ok().filter(is_regular)?;
+    let id = elf_of(&file)?.build_id?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The file that a process maps, also if another one has its name now or none has.

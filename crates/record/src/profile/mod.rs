@@ -37,6 +37,7 @@ use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 
 use self::counted::{Counted, Counter, PERIOD_FIRST};
 use self::event::{Event, EventId, Events, STACK_BYTES, STACKS};
+pub use self::files::build_id;
 use self::maps::Space;
 use self::names::Names;
 use self::records::{Record, Sample};

@@ -10,3 +10,4 @@ mod episodes;
 mod profile;
 mod recent;
 mod round_trip;
+mod thin;

@@ -37,6 +37,8 @@ const REPLACED: &[(&str, &str)] = &[
     ("127.0.0.1:3129", "127.0.0.1:PORT"),
     ("127.0.0.1:8000", "127.0.0.1:PORT"),
     ("127.0.0.1:8080", "127.0.0.1:PORT"),
+    // Every nginx is recorded; the requests are those of the log.
+    ("--keep /tmp/lab/days --name nginx", "--keep /tmp/lab/days --name=nginx"),
     ("/tmp/", "HOME/"),
     ("$(pgrep -f 'plimsoll serve.*plimsoll-store')", "$SERVER"),
     ("--name nginx", "--pid $MEASURED --interval 100ms"),
@@ -202,7 +204,8 @@ impl Page {
         let mut command = self.command(&format!("exec {line}"));
         command.stdout(output_file(&self.home, &log)).stderr(Stdio::null());
         let mut recording = Running::start(&mut command);
-        let trial = line.split("-o ").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+        let after = |flag| line.split_once(flag)?.1.split_whitespace().next();
+        let trial = after("-o ").or_else(|| after("--keep ")).unwrap().to_owned();
         wait_for(line, SOON, || {
             assert!(!recording.has_ended(), "{line}: {}", self.home.read(&log));
             self.home.has(&trial).then_some(())

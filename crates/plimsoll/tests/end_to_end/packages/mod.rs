@@ -135,6 +135,7 @@ fn the_debian_package_has_what_its_control_file_says() {
         ("-rw-r--r--", "usr/share/zsh/vendor-completions/_plimsoll"),
         ("-rw-r--r--", "usr/share/fish/vendor_completions.d/plimsoll.fish"),
         ("-rw-r--r--", "usr/lib/systemd/system/plimsoll.service"),
+        ("-rw-r--r--", "usr/lib/systemd/system/plimsoll-record@.service"),
         ("-rw-r--r--", "etc/plimsoll/plimsoll.toml"),
         ("-rw-r--r--", "etc/logrotate.d/plimsoll"),
         ("-rw-r--r--", "usr/share/doc/plimsoll/copyright"),
@@ -216,27 +217,34 @@ const NO_MANUALS: &str = "rm -f /var/lib/dpkg/info/man-db.postinst";
 /// Starts the nginx of Debian, as its package configures it.
 const NGINX: &str = "nginx";
 
-/// The exposure that `systemd-analyze security` may show: 0 is none, 10 is all.
-const EXPOSURE_MAX: f64 = 2.0;
+/// The units, and the exposure that `systemd-analyze security` may show: 0 is none, 10 is all. The
+/// recorder must see other processes.
+const UNITS: [(&str, f64); 2] = [("plimsoll.service", 2.0), ("plimsoll-record@nginx.service", 3.2)];
 
 #[test]
-fn the_unit_is_valid_and_closed() {
+fn the_units_are_valid_and_closed() {
     let home = Home::new();
     let Some(root) = Root::new(&home) else { return };
-    let unit = "/usr/lib/systemd/system/plimsoll.service";
+    let [proxy, recorder] = UNITS.map(|(unit, _)| unit);
     let verified = root
         .run(&format!(
             "{NO_MANUALS}; dpkg --install {} > /dev/null
-             systemd-analyze verify --man=no {unit}
-             systemd-analyze security --offline=true --no-pager --json=off {unit}",
+             cd /usr/lib/systemd/system
+             cp plimsoll-record@.service {recorder}
+             systemd-analyze verify --man=no ./{proxy} ./{recorder}
+             for unit in {proxy} {recorder}; do
+                 systemd-analyze security --offline=true --no-pager --json=off ./$unit
+             done",
             shown(&PACKED.deb)
         ))
         .succeeded();
-    assert!(!verified.stderr.contains("plimsoll.service"), "{verified:?}");
-    let exposure = verified.stdout.split_once("plimsoll.service: ").map(|(_, rest)| rest);
-    let exposure = exposure.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
-    let exposure = exposure.unwrap_or_else(|| panic!("{verified:?}"));
-    assert!(exposure <= EXPOSURE_MAX, "{exposure}: {}", verified.stdout);
+    for (unit, exposure_max) in UNITS {
+        assert!(!verified.stderr.contains(unit), "{verified:?}");
+        let exposure = verified.stdout.split_once(&format!("{unit}: ")).map(|(_, rest)| rest);
+        let exposure = exposure.and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
+        let exposure = exposure.unwrap_or_else(|| panic!("{verified:?}"));
+        assert!(exposure <= exposure_max, "{exposure}: {}", verified.stdout);
+    }
 }
 
 /// The commands of the first block in a section of a document.
