@@ -105,7 +105,7 @@ impl Zone {
         let utc_s = day.0 * DAY_S + i64::from(hour) * 3600 + i64::from(minute) * 60;
         match self {
             Zone::Fixed(ahead_s) => utc_s - ahead_s,
-            Zone::Local => record::local_to_unix(day.date(), (hour, minute, 0)).unwrap_or(utc_s),
+            Zone::Local => logs::local_to_unix(day.date(), (hour, minute, 0)).unwrap_or(utc_s),
         }
     }
 

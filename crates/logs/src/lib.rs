@@ -38,7 +38,7 @@ pub use formats::{
 pub use parts::Joiner;
 pub use sample::sample;
 pub use tail::{Happened, LINE_BYTES_MAX, Tail};
-pub use zone::{is_of_zones, length};
+pub use zone::{is_of_zones, length, local_to_unix};
 
 /// The operator's fault: a log that cannot be read or followed.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 /// Seconds since the epoch of a local time, in this process's time zone; `None` if there is no such
 /// time. `month` counts from 1.
-pub(crate) fn local_to_unix(
+pub fn local_to_unix(
     (year, month, day): (i32, u32, u32),
     (hour, minute, second): (u32, u32, u32),
 ) -> Option<i64> {

@@ -17,10 +17,7 @@ const SYSUSERS: &str = "systemd-standalone-sysusers | systemd-sysusers";
 /// Files of the repository, and where the package has them.
 const COPIES: &[(&str, &str)] = &[
     ("packaging/plimsoll.service", "usr/lib/systemd/system/plimsoll.service"),
-    (
-        "packaging/plimsoll-record@.service",
-        "usr/lib/systemd/system/plimsoll-record@.service",
-    ),
+    ("packaging/plimsoll-record@.service", "usr/lib/systemd/system/plimsoll-record@.service"),
     ("packaging/plimsoll.sysusers", "usr/lib/sysusers.d/plimsoll.conf"),
     ("packaging/plimsoll.logrotate", "etc/logrotate.d/plimsoll"),
     ("packaging/plimsoll.toml", "etc/plimsoll/plimsoll.toml"),

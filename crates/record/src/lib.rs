@@ -47,7 +47,6 @@ mod server;
 mod split;
 mod spread;
 
-pub use clock::local_to_unix;
 pub use counter::{Labels, MetricUrl, labels_and_rest};
 pub use counters::known_loop;
 pub use error::Error;
