@@ -1,7 +1,7 @@
 //! Trials in Debian's ClickHouse: sent while they are recorded, and afterwards, over kills of the
 //! recorder, of the sender, and of the database.
 
-#[path = "../../../fleet/src/clickhouse/tests/node.rs"]
+#[path = "../../../lab/fleet/src/clickhouse/tests/node.rs"]
 #[allow(dead_code, reason = "the tests of the crate fleet use the rest")]
 mod node;
 

@@ -1,0 +1,59 @@
+//! The samplers: modes of the CPU, threads of a server, its profile, access logs, sockets.
+//!
+//! [`record()`] observes a server that it neither starts nor changes: it reads /proc, perf events
+//! and the tail of an access log, and writes one [`trial`] file, interval by interval. It works on
+//! any server that logs in one of the formats of [`LogFormat`], or speaks HTTP/1.
+//!
+//! The path of a sample:
+//!
+//! ```text
+//! /proc/stat ----------- machine ----+
+//! /proc/PID, CPU clocks - server ----+--> recorder --> trial
+//! disks, network cards - resources ---+
+//! perf events - profile, counters ---+
+//! access log - logs ------- spread --+
+//! or a counter - scraper - spread ---+
+//! or sockets - BPF maps - spread ----+
+//! ```
+//!
+//! The manifest's capabilities state what is exact and what has a grain: totals of CPU time are
+//! exact to the nanosecond; the machine's modes and the split into user and kernel time have the
+//! grain of the clock tick; rates have the grain of the log's stamps.
+//!
+//! HAProxy logs to syslog only. To get a file, let it log to its standard output (`log stdout
+//! format raw local0`) and redirect that into a file.
+//!
+//! What never happens: a log line or a process that ends fails the recording; missing data goes
+//! unreported (it is a loss in the trial); an interval is half written.
+
+mod bpf;
+mod clock;
+mod counter;
+mod counters;
+mod error;
+#[cfg(any(test, fuzzing))]
+#[path = "../../../../tools/fuzz/checks/record.rs"]
+pub mod fuzzing;
+mod host;
+mod listeners;
+mod machine;
+mod procfs;
+mod profile;
+mod recorder;
+mod redact;
+mod requests;
+mod resources;
+mod server;
+mod split;
+mod spread;
+
+pub use counter::{Labels, MetricUrl, labels_and_rest};
+pub use counters::known_loop;
+pub use error::Error;
+pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
+pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec, build_id};
+pub use recorder::{
+    EPISODES_EVERY, Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, processes, record,
+    several_servers,
+};
+pub use server::Target;
