@@ -27,8 +27,10 @@ fn fault(words: &[String]) -> Option<String> {
         }
         "cargo" => {
             let packages = words.windows(2).filter(|pair| pair[0] == "-p").map(|pair| &pair[1]);
-            let mut missing = packages.filter(|name| !root.join("crates").join(name).exists());
-            missing.next().filter(|name| *name != "bench").map(|name| format!("no crate {name}"))
+            let lock = std::fs::read_to_string(root.join("Cargo.lock"));
+            let lock = lock.expect("the lock file is in the root");
+            let is_known = |name: &&String| lock.contains(&format!("\nname = \"{name}\"\n"));
+            packages.into_iter().find(|name| !is_known(name)).map(|name| format!("no crate {name}"))
         }
         other => Some(format!("{other} is not checked: mark the block as run, or why it is not")),
     }

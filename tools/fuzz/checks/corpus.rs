@@ -3,7 +3,8 @@
 use std::path::Path;
 
 pub(crate) fn replay(target: &str, run: impl Fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
+    let corpus =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
     let mut inputs = 0;
     for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
         let bytes = std::fs::read(entry.expect("a listed file").path()).expect("a readable file");

@@ -73,7 +73,8 @@ mod tests {
     use std::path::Path;
 
     fn replay(target: &str, run: impl Fn(&[u8])) {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
         let mut inputs = 0;
         for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
             let path = entry.expect("a listed file").path();

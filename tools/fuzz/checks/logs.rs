@@ -113,7 +113,8 @@ mod tests {
 
     #[test]
     fn the_corpus() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/record_logs");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/record_logs");
         let (mut inputs, mut understood, mut by_string) = (0, 0, 0);
         for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
             let path = entry.expect("a listed file").path();

@@ -29,7 +29,8 @@ mod tests {
 
     #[test]
     fn the_corpus() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/record_logs");
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/record_logs");
         let mut inputs = 0;
         for entry in std::fs::read_dir(corpus).expect("the corpus is checked in") {
             let bytes = std::fs::read(entry.expect("a listed file").path()).expect("readable");

@@ -183,16 +183,18 @@ fn built(root: &Path) -> Result<Vec<Suite>, String> {
     }
     let messages = String::from_utf8_lossy(&output.stdout);
     let suite = |&(package, target, filter): &(&'static str, &'static str, &'static str)| {
-        let manifest = format!("crates/{package}/Cargo.toml");
+        let manifest = format!("/{package}/Cargo.toml");
         let artifact = messages.lines().find(|line| {
             let is_test = text_of(line, "executable").is_some() && line.contains("\"test\":true}");
             let name = line.split("\"target\":").nth(1).and_then(|rest| text_of(rest, "name"));
             let of = text_of(line, "manifest_path");
             is_test && name == Some(target) && of.is_some_and(|path| path.ends_with(&manifest))
         });
-        let executable = artifact.and_then(|line| text_of(line, "executable"));
-        let executable = executable.ok_or(format!("no suite {target} of {package} was built"))?;
-        let directory = root.join(format!("crates/{package}")).display().to_string();
+        let not_built = || format!("no suite {target} of {package} was built");
+        let artifact = artifact.ok_or_else(not_built)?;
+        let executable = text_of(artifact, "executable").ok_or_else(not_built)?;
+        let manifest = text_of(artifact, "manifest_path").ok_or_else(not_built)?;
+        let directory = manifest.trim_end_matches("/Cargo.toml").to_owned();
         Ok(Suite { target, filter, executable: executable.to_owned(), directory })
     };
     SUITES.iter().map(suite).collect()

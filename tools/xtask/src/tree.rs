@@ -16,6 +16,15 @@ pub(crate) struct Tree {
     files: BTreeMap<String, String>,
 }
 
+/// The crate of a file, and the path inside the crate: `crates/http/http1/src/lib.rs` is
+/// `("http1", "src/lib.rs")`.
+pub(crate) fn crate_of(path: &str) -> Option<(&str, &str)> {
+    let folders = ["/src/", "/tests/", "/examples/", "/benches/", "/checks/", "/fuzz_targets/"];
+    let at = folders.iter().filter_map(|folder| path.find(folder)).min()?;
+    let name = path[..at].rsplit('/').next().unwrap_or("");
+    Some((name, &path[at + 1..]))
+}
+
 impl Tree {
     pub(crate) fn read(root: &Path) -> io::Result<Tree> {
         let paths = match listed_by_git(root) {

@@ -7,7 +7,8 @@ mod checks;
 
 #[test]
 fn caching_fields() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/caching_fields");
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/caching_fields");
     let entries = std::fs::read_dir(directory).expect("the corpus is checked in");
     let mut inputs = 0;
     for entry in entries {

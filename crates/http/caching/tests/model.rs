@@ -37,7 +37,8 @@ fn the_rules_decide_as_the_plain_model_does() {
 
 #[test]
 fn the_corpus_of_the_fuzz_target_holds() {
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tools/fuzz/corpus/caching_model");
+    let directory =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../../tools/fuzz/corpus/caching_model");
     let entries = std::fs::read_dir(directory).expect("the corpus is checked in");
     let mut inputs = 0;
     for entry in entries {

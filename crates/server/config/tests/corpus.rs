@@ -8,7 +8,8 @@ mod checks;
 
 #[test]
 fn texts() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/proxy_texts");
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/proxy_texts");
     let entries = std::fs::read_dir(directory).expect("the corpus is checked in");
     let mut inputs = 0;
     for entry in entries {

@@ -75,7 +75,8 @@ fn directives(source: Source, text: &str) -> Vec<(usize, usize)> {
 
 /// The names and the texts of a corpus.
 fn inputs(target: &str) -> Vec<(String, String)> {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
+    let corpus =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
     let entries = std::fs::read_dir(corpus).expect("the corpus is checked in");
     let read = |entry: std::io::Result<std::fs::DirEntry>| {
         let path = entry.expect("a listed file").path();

@@ -13,7 +13,8 @@ const HEADS_MAX: usize = 40;
 
 #[test]
 fn edits_of_a_store() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/disk_store");
+    let directory =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus/disk_store");
     let entries = std::fs::read_dir(directory).expect("the corpus is checked in");
     let (mut inputs, mut failed) = (0, Vec::new());
     for entry in entries {

@@ -4,12 +4,12 @@
 
 use super::Finding;
 use crate::rust::{has_word, masked, test_lines};
-use crate::tree::Tree;
+use crate::tree::{Tree, crate_of};
 
 /// A call that some crates must not make outside tests.
 struct Ban {
     call: &'static str,
-    /// Crates it is banned in; empty: everywhere in `crates/`.
+    /// Crates it is banned in; empty: everywhere but in the tools.
     crates: &'static [&'static str],
     /// Files (by the end of their path) it is allowed in all the same, each with the reason.
     except: &'static [(&'static str, &'static str)],
@@ -120,6 +120,9 @@ const TAKE_A_READING: &str = "take a policy::reading::Reading and ask policy::ro
 pub(super) fn banned_calls(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in tree.with_suffix(".rs") {
         let Some((name, inside)) = crate_of(path) else { continue };
+        if TOOLS.contains(&name) {
+            continue;
+        }
         // Tests, benches, examples and small programs beside a library may print and unwrap.
         if !inside.starts_with("src/") || inside.starts_with("src/bin/") || is_test_file(path) {
             continue;
@@ -142,6 +145,9 @@ pub(super) fn banned_calls(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Programs for developers, which print, and may end with a panic.
+const TOOLS: &[&str] = &["bench", "fuzz", "xtask"];
+
 /// `eprintln!(` is no `println!(`.
 fn calls(line: &str, call: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -157,7 +163,7 @@ const UNSAFE_ALLOWED: &[&str] =
 
 pub(super) fn unsafe_where_allowed(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in tree.with_suffix(".rs") {
-        let name = crate_of(path).map_or_else(|| path.split('/').next().unwrap_or(""), |(n, _)| n);
+        let name = crate_of(path).map_or("", |(name, _)| name);
         if UNSAFE_ALLOWED.contains(&name) {
             continue;
         }
@@ -174,11 +180,6 @@ pub(super) fn unsafe_where_allowed(tree: &Tree, findings: &mut Vec<Finding>) {
             }
         }
     }
-}
-
-/// `crates/http/http1/src/lib.rs` is `("http1", "src/lib.rs")`.
-fn crate_of(path: &str) -> Option<(&str, &str)> {
-    path.strip_prefix("crates/")?.split_once('/')
 }
 
 /// A module of tests in its own file, declared under `#[cfg(test)]`.
@@ -231,12 +232,21 @@ mod tests {
     #[test]
     fn unsafe_lives_where_it_is_allowed() {
         let block = "fn f() { unsafe { g() } }\n";
-        assert_eq!(found(unsafe_where_allowed, &[("crates/core/readiness/src/x.rs", block)]), [""; 0]);
+        assert_eq!(
+            found(unsafe_where_allowed, &[("crates/core/readiness/src/x.rs", block)]),
+            [""; 0]
+        );
         let path = "crates/server/store/src/x.rs";
-        assert_eq!(found(unsafe_where_allowed, &[(path, block)]), ["crates/server/store/src/x.rs:1"]);
+        assert_eq!(
+            found(unsafe_where_allowed, &[(path, block)]),
+            ["crates/server/store/src/x.rs:1"]
+        );
         let bare = "//! x\n";
         let root = "crates/server/store/src/lib.rs";
-        assert_eq!(found(unsafe_where_allowed, &[(root, bare)]), ["crates/server/store/src/lib.rs:0"]);
+        assert_eq!(
+            found(unsafe_where_allowed, &[(root, bare)]),
+            ["crates/server/store/src/lib.rs:0"]
+        );
         let sealed = "//! x\n#![forbid(unsafe_code)]\n";
         assert_eq!(found(unsafe_where_allowed, &[(root, sealed)]), [""; 0]);
     }

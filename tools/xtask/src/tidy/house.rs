@@ -1,65 +1,10 @@
-//! Rules on the house: floors, manifests, unused dependencies, dead files, fuzz targets.
+//! Rules on crates: manifests, unused dependencies, dead files, fuzz targets.
 
 use std::collections::BTreeSet;
 
 use super::Finding;
 use crate::rust::{has_word, line_of, masked, test_lines};
-use crate::tree::Tree;
-
-/// The floors, from the ground up. A crate may use only crates on lower floors.
-const FLOORS: &[&[&str]] = &[
-    &["planted"],
-    &[
-        "readiness",
-        "http1",
-        "http2",
-        "caching",
-        "regress",
-        "trial",
-        "units",
-        "peering",
-        "packages",
-        "drawing",
-        "logs",
-    ],
-    &["runtime", "coding", "command", "http3", "dashboard", "groups"],
-    &["store", "dns", "transport"],
-    &["outcome"],
-    &["metrics", "access_log"],
-    &["config"],
-    &["core_io", "import"],
-    &["upstream", "cache"],
-    &["policy"],
-    &["exchange"],
-    &["proxy"],
-    &["server", "load", "record", "report", "interpose"],
-    &["harness", "fleet", "keep"],
-    &["runqueue"],
-    &["study"],
-    &["plimsoll", "studies"],
-    &["bench", "xtask"],
-];
-
-fn floor_of(name: &str) -> Option<usize> {
-    FLOORS.iter().position(|floor| floor.contains(&name))
-}
-
-pub(super) fn floors(tree: &Tree, findings: &mut Vec<Finding>) {
-    for (path, text) in manifests_of(tree) {
-        let name = package_name(text);
-        let Some(own) = floor_of(name) else {
-            let what = format!("the crate {name} has no floor");
-            findings.push(Finding::whole(path, what, "give it a floor in xtask, FLOORS"));
-            continue;
-        };
-        for (number, dependency) in dependencies(text) {
-            if floor_of(dependency).is_some_and(|other| other >= own) {
-                let what = format!("{name} uses {dependency}, which is not below it");
-                findings.push(Finding::at(path, number, what, "move what it needs down"));
-            }
-        }
-    }
-}
+use crate::tree::{Tree, crate_of};
 
 pub(super) fn manifests(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in manifests_of(tree) {
@@ -126,18 +71,17 @@ pub(super) fn parts_have_reasons(tree: &Tree, findings: &mut Vec<Finding>) {
 
 /// Manifests of the workspace's own crates; the fuzz targets need a
 /// nightly compiler and are not part of the workspace.
-fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
-    tree.with_suffix("/Cargo.toml")
-        .filter(|(path, _)| !path.starts_with("fuzz/") && !path.contains("/fuzz/"))
+pub(super) fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.with_suffix("/Cargo.toml").filter(|(path, _)| !path.contains("/fuzz/"))
 }
 
-fn package_name(manifest: &str) -> &str {
+pub(super) fn package_name(manifest: &str) -> &str {
     let line = manifest.lines().find(|line| line.starts_with("name"));
     line.and_then(|line| line.split('"').nth(1)).unwrap_or("")
 }
 
 /// Line (from 0) and name of each dependency, of every kind.
-fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
+pub(super) fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut inside = false;
     for (number, line) in manifest.lines().enumerate() {
@@ -458,14 +402,22 @@ const PARSERS: &[Parser] = &[
 /// Functions that look like a parser of foreign bytes and are none.
 const NOT_PARSERS: &[(&str, &str)] = &[];
 
+/// Crates that read what somebody else wrote.
+const READERS_OF_FOREIGN_BYTES: &[&str] = &[
+    "http1", "http2", "http3", "caching", "logs", "record", "exchange", "peering", "proxy",
+    "plimsoll", "store",
+];
+
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in [
-        "http1", "http2", "http3", "caching", "logs", "record", "exchange", "peering", "proxy",
-        "plimsoll", "store",
-    ] {
-        let src = format!("crates/{crate_name}/src/");
-        for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
+    let reads_foreign_bytes = |path: &str| {
+        let name_and_inside = crate_of(path);
+        name_and_inside.is_some_and(|(name, inside)| {
+            inside.starts_with("src/") && READERS_OF_FOREIGN_BYTES.contains(&name)
+        })
+    };
+    {
+        for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| reads_foreign_bytes(path)) {
             for (number, function) in parsers_in(text) {
                 let known = PARSERS.iter().any(|p| p.file == path && p.function == function)
                     || NOT_PARSERS.contains(&(path, function.as_str()));
@@ -518,28 +470,6 @@ fn parsers_in(text: &str) -> Vec<(usize, String)> {
 mod tests {
     use super::super::found;
     use super::*;
-
-    #[test]
-    fn a_crate_that_points_up_is_found() {
-        let up = "[package]\nname = \"store\"\n[dependencies]\n\
-                  libc.workspace = true\nproxy.workspace = true\n";
-        assert_eq!(
-            found(floors, &[("crates/server/store/Cargo.toml", up)]),
-            ["crates/server/store/Cargo.toml:5"]
-        );
-        let beside = "[package]\nname = \"load\"\n[dev-dependencies]\nrecord = { path = \"x\" }\n";
-        assert_eq!(
-            found(floors, &[("crates/lab/load/Cargo.toml", beside)]),
-            ["crates/lab/load/Cargo.toml:4"]
-        );
-        let down = "[package]\nname = \"proxy\"\n[dependencies.store]\nworkspace = true\n";
-        assert_eq!(found(floors, &[("crates/server/proxy/Cargo.toml", down)]), [""; 0]);
-        let nowhere = "[package]\nname = \"attic\"\n";
-        assert_eq!(
-            found(floors, &[("crates/attic/Cargo.toml", nowhere)]),
-            ["crates/attic/Cargo.toml:0"]
-        );
-    }
 
     #[test]
     fn a_manifest_that_goes_its_own_way_is_found() {

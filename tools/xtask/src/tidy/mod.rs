@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | width, length, module docs, marks of unfinished work, machine paths | `text.rs` |
 //! | banned calls, where `unsafe` may live | `code.rs` |
-//! | floors, manifests, dependencies, dead files, fuzz targets | `house.rs` |
+//! | houses, floors | `houses.rs` |
+//! | manifests, dependencies, dead files, fuzz targets | `house.rs` |
 //! | circles of imports, floors inside a crate | `imports.rs` |
 //! | the number of parameters | `parameters.rs` |
 //! | the size of a crate | `size.rs` |
@@ -17,6 +18,7 @@
 
 mod code;
 mod house;
+mod houses;
 mod imports;
 mod links;
 mod parameters;
@@ -66,7 +68,9 @@ const RULES: &[Rule] = &[
     text::machine_paths,
     code::banned_calls,
     code::unsafe_where_allowed,
-    house::floors,
+    houses::houses,
+    houses::files_next_door,
+    houses::floors,
     house::manifests,
     house::unused_dependencies,
     house::parts_have_reasons,

@@ -93,6 +93,9 @@ mod tests {
             found(parameters, &[("crates/server/exchange/src/x.rs", &text)])
         };
         assert_eq!(of("&self, a: u8, b: u8, c: u8, d: u8, e: u8"), [""; 0]);
-        assert_eq!(of("a: u8, b: u8, c: u8, d: u8, e: u8, f: u8"), ["crates/server/exchange/src/x.rs:3"]);
+        assert_eq!(
+            of("a: u8, b: u8, c: u8, d: u8, e: u8, f: u8"),
+            ["crates/server/exchange/src/x.rs:3"]
+        );
     }
 }

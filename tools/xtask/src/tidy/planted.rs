@@ -17,7 +17,11 @@ pub(super) fn bugs_have_one_place(tree: &Tree, findings: &mut Vec<Finding>) {
         let (suite, test) = bug.found_by.split_once(": ").unwrap_or_default();
         if !SUITES.iter().any(|(_, target, _)| *target == suite) {
             let what = format!("{} is found by the suite {suite:?}, which is not run", bug.variant);
-            findings.push(Finding::whole(LIST, what, "add the suite to tools/xtask/src/planted.rs"));
+            findings.push(Finding::whole(
+                LIST,
+                what,
+                "add the suite to tools/xtask/src/planted.rs",
+            ));
         }
         let head = format!("fn {}(", test.rsplit("::").next().unwrap_or_default());
         if !code.iter().any(|(_, text)| text.contains(&head)) {

@@ -10,7 +10,8 @@ use crate::fuzzing::{self, Verdict};
 use http1::{Limits, RejectReason};
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
-    let dir: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
+    let dir: PathBuf =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/fuzz/corpus").join(target);
     let entries = std::fs::read_dir(&dir).expect("the corpus is checked in");
     let mut files: Vec<_> = entries
         .map(|entry| {
