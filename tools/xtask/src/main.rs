@@ -1,6 +1,7 @@
 //! Development tasks.
 //!
 //! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
+//! - `cargo xtask map` draws the pictures of ARCHITECTURE.md from the code.
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask nightly` runs the tests that take too long for each run.
 //! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
@@ -16,6 +17,7 @@
 
 mod dist;
 mod manual;
+mod map;
 mod planted;
 mod rust;
 mod suite;
@@ -26,7 +28,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask nightly \
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask map | cargo xtask test \
+                     | cargo xtask nightly \
                      | cargo xtask planted [BUG...] \
                      | cargo xtask simulate [--seconds N] [--seed S] \
                      | cargo xtask soak [--hours N] | cargo xtask site [--source URL] \
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
+        ["map"] => map::run(&root()),
         ["test"] => suite::run(&root()),
         ["nightly"] => suite::nightly(&root()),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),

@@ -91,7 +91,7 @@ pub fn decide_reuse<F: FieldSource + ?Sized>(
     }
 }
 
-/// The same for a request without cache directives, or whose directives are ignored.
+/// Decides for a request without cache directives, or whose directives are ignored (RFC 9111, 4).
 #[must_use]
 pub fn decide_reuse_plain(stored: &StoredMeta, now_ms: u64) -> Reuse {
     decide(&RequestLimits::default(), stored, now_ms)

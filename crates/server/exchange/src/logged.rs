@@ -97,7 +97,7 @@ pub struct LoggedHit<'s> {
 }
 
 impl LoggedHit<'_> {
-    /// Writes the line.
+    /// Writes the line of a hit to the access log.
     pub fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
         io.counters.log_lines.add(u64::from(io.log.has_lines()));
         io.log.record_hit(&Record {

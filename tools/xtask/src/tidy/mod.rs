@@ -29,6 +29,9 @@ mod words;
 
 use std::fmt;
 
+pub(crate) use houses::{FLOORS, HOUSES, crates_in};
+pub(crate) use size::code_lines_in;
+
 use crate::tree::Tree;
 
 /// One finding. Lines count from 1; 0 speaks of the file as a whole.
@@ -71,6 +74,7 @@ const RULES: &[Rule] = &[
     houses::houses,
     houses::files_next_door,
     houses::floors,
+    houses::map_is_current,
     house::manifests,
     house::unused_dependencies,
     house::parts_have_reasons,

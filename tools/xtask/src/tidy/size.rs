@@ -26,6 +26,15 @@ pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
+/// The lines of code of the crate in this folder.
+pub(crate) fn code_lines_in(tree: &Tree, folder: &str) -> usize {
+    let files = tree.with_suffix(".rs").filter(|(path, _)| {
+        let inside = path.strip_prefix(folder).and_then(|inside| inside.strip_prefix("src/"));
+        inside.is_some_and(|inside| !inside.contains("tests/") && !inside.ends_with("tests.rs"))
+    });
+    files.map(|(_, text)| code_lines(text)).sum()
+}
+
 /// Lines that are neither blank, nor only a comment, nor part of a test.
 fn code_lines(text: &str) -> usize {
     let is_test = test_lines(&masked(text));

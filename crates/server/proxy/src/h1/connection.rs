@@ -445,7 +445,7 @@ fn after(stored: &Stored, from: u64) -> Vec<&[u8]> {
     parts
 }
 
-/// One turn: see the module's text.
+/// One turn: reads, answers what it can from the store, and writes once (see the module's text).
 fn turn(
     worker: &Worker,
     listener: &ListenerContext,
@@ -667,6 +667,7 @@ impl Turn<'_> {
     }
 
     #[inline]
+    /// Writes the stored response, and logs the request.
     fn hit(&self, head: &RequestHead<'_>, stored: Arc<Stored>, output: &mut Vec<u8>) -> Answered {
         let keep = wants_more(self.from.listener.role, head) && !self.worker.io.is_draining();
         let connection = connection_of(head.version, keep);
