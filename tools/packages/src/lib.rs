@@ -9,6 +9,24 @@
 //! Debian's `tar`, `gzip`, `dpkg-deb` and `objcopy`, so this holds for one version of these tools.
 //!
 //! This crate uses no other one, so that xtask is built in a second.
+//!
+//! # What it promises
+//!
+//! (`tools/packages`, `packaging`, `tools/xtask/src/dist`). It compiles nothing: a program and
+//! files are its input. So the tests pack the program that they have built, install, upgrade and
+//! remove it in a copy of the root directory, and run the image; `cargo xtask dist` packs a release
+//! build with the same functions. The same input gives the same bytes, wherever it is.
+//!
+//! - Packages of Debian are made by `dpkg-deb` from a tree that we lay out. cargo-deb would be
+//!   one more program to install in a known version, would build by itself, and could not pack a
+//!   program that is there.
+//! - The image is written by us, because a daemon, or a tool for it, would be the larger part: a
+//!   layout of OCI is archives, their digests and three files of JSON. It holds a program that is
+//!   linked dynamically, with glibc, whose allocator has an arena for each core. musl's has one
+//!   lock.
+//! - The list of crates is read from `cargo tree` and `Cargo.lock`, which have all that CycloneDX
+//!   asks for.
+//! - xtask and `packages` use no other crate, so `cargo xtask` stays a matter of a second.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on panics"))]
 

@@ -14,6 +14,13 @@
 //! event is lost, a stale waker wakes another task. No code above this crate knows whether the
 //! network, the disk and the clock are real.
 //!
+//! # What it promises
+//!
+//! The simulated twin runs the same code under a virtual clock, on a seeded network with delays,
+//! splits at every byte, resets, half-closes, and datagrams that are lost, reordered or duplicated,
+//! and on a disk that survives crashes and loses what was not synced. A failure prints its seed.
+//! Files are written and synced off the core.
+//!
 //! ```
 //! use std::time::Duration;
 //! let mut runtime = runtime::Runtime::new(runtime::Options::default())?;

@@ -22,6 +22,11 @@
 //! used. If it selects none of the stored ones, [`offered_tag`] says which can be offered to the
 //! origin, and [`meant_by_304`] which one a 304 confirms.
 //!
+//! # What it promises
+//!
+//! Each refusal to store or reuse has a named reason. The functions are compared with a second
+//! reading of RFC 9111, which is slow and plain, by random messages and histories.
+//!
 //! Below, the RFCs clause by clause, with the function and the tests of each.
 //!
 #![doc = include_str!("clauses.md")]

@@ -15,6 +15,15 @@
 //! What never happens: a system call, a reading of a clock, a panic on bytes from the network,
 //! memory or work for the peer without a limit in [`Limits`], a repair of a malformed message.
 //!
+//! # What it promises
+//!
+//! Strict by RFC 9113: a rule that is broken ends the stream or the connection, as its section
+//! says. The events do not depend on how the input is split. The crate `h2` and the library nghttp2
+//! read the same requests from the same bytes, and send the same error codes, except for listed
+//! differences (`http2/tests/against_others`). Each kind of work that a peer can cause has a limit
+//! or a rate, which grows with the traffic of the connection where peers do such work in proportion
+//! to it. An idle connection takes three quarters of a KiB, and the fields in its two HPACK tables.
+//!
 //! ```
 //! use http2::{Connection, Event, Limits, RequestFields, Scratch};
 //!

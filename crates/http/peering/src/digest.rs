@@ -14,6 +14,14 @@
 //!  20  bits per entry, number of hash functions (4), 2 unused bytes
 //!  24  104 unused bytes
 //! 128  the mask: bit n is bit n % 8 of byte n / 8
+//!
+//! # What it promises
+//!
+//! (`peering/src/digest.rs`, `server/src/our_digest.rs`, `upstream/src/digests.rs`). Ours is made
+//! by one core in slices of bounded work, from the memory and the disk that all cores share. It
+//! announces only what stays fresh until it expires and what, when it was looked at, a listener
+//! would have served; reading the disk for it has a bound in time. That of a peer is part of the
+//! state that outlives a reload; it is never used after its time, or with too many bits set.
 //! ```
 //!
 //! A key is the MD5 of the byte 1, which is GET, and of the URL. Squid puts the value of Vary's

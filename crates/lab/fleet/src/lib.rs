@@ -21,6 +21,15 @@
 //! | [`mod@flame`] | two values of a label as a differential flame graph |
 //! | [`mod@example`] | a made-up fleet, to try the questions on |
 //! | [`mod@answer`] | what the answers have in common |
+//!
+//! # What it promises
+//!
+//! A trial is summed once, by our code, into windows of five minutes. Both homes, a folder and
+//! ClickHouse, return the same sums for the same question, to rounding. A database adds up windows
+//! and fits nothing, so that there is one set of statistics. Each row in ClickHouse has a key that
+//! identifies it, and a row that is sent again replaces itself: exactly once needs no protocol. The
+//! trial file is the spool of a recording that is sent while it is made. A recording is never
+//! delayed by the database.
 #![forbid(unsafe_code)]
 
 pub mod answer;

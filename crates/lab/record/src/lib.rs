@@ -14,6 +14,21 @@
 //! access log - logs ------- spread --+
 //! or a counter - scraper - spread ---+
 //! or sockets - BPF maps - spread ----+
+//!
+//! # What it promises
+//!
+//! Follows the children and threads of a pid, and a log through rotation and truncation.
+//!
+//! - A line that it cannot read is counted and never fatal.
+//! - A sampler that cannot work on this machine is recorded as a capability with the reason. The
+//!   others go on.
+//! - The profile names nothing that it does not know, and reports how many stacks it followed to
+//!   the bottom.
+//! - A counter of the processor is used only after it has counted a loop of known length. A
+//!   counter that reads zero is treated as missing.
+//! - Locks, files and requests on sockets are summed up by BPF programs in the kernel, in bounded
+//!   maps. Events that find no room are counted.
+//! - Of what the server sends and receives, nothing leaves the kernel but counts.
 //! ```
 //!
 //! The manifest's capabilities state what is exact and what has a grain: totals of CPU time are

@@ -21,6 +21,11 @@
 //! Guarantees: a figure always comes with its sample count, its exclusions and its interval; no
 //! interval is dropped silently; text of a trial is never treated as markup; a page loads nothing;
 //! no clock is read (instants come from the trial).
+//!
+//! # What it promises
+//!
+//! Decides what is shown, never what is true: every number comes from `regress` or from the trial.
+//! Text from a trial is escaped wherever it is written.
 
 #![forbid(unsafe_code)]
 

@@ -9,6 +9,13 @@
 //!
 //! What never happens: I/O, a reading of a clock; the page loads anything from elsewhere, or
 //! changes anything.
+//!
+//! # What it promises
+//!
+//! The page, its events, and who may read them, without I/O and without a clock. It changes nothing
+//! and loads nothing from elsewhere. One thread computes the figures for all pages, and only while
+//! a page is open. In our server the cores are not involved, except that they count requests by URL
+//! while a page is open.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -5,6 +5,15 @@
 //!   a request that misses --> the first usable member in the order of its URL
 //!      |-- this one --> its origin, and the response is stored here
 //!      '-- another  --> it answers from its store or its origin; no answer: the next in the order
+//!
+//! # What it promises
+//!
+//! (`exchange/src`: `cluster.rs`, `backlog.rs`, `fetch/member.rs`, `member_calls.rs`, `spread.rs`).
+//! A request that came from a member goes to no member. A response that another member gave is
+//! stored only if its URL is requested often, so that the members' memories are one. A member that
+//! has not acknowledged our purges is not asked, and no purge counts as complete before all have
+//! purged twice. Without `[cluster]`, a hit does nothing for it, and a miss tests one pointer
+//! (docs/cluster.md).
 //! ```
 //!
 //! Who owns: a [`Cluster`] is part of the configuration; its [`State`] lives as long as the

@@ -9,6 +9,17 @@
 //! The caller reads files, also those that are included. What never happens: a directive is
 //! dropped without a note; the imported file lets in a request that the original keeps out, unless
 //! [`Options::open`] is set; I/O, or a look at a clock.
+//!
+//! # What it promises
+//!
+//! Every directive of the original has a note with its line: carried, carried with a difference,
+//! not carried; one that nothing took was not carried. The imported file opens nothing that a rule
+//! of the original keeps closed, unless the user asks for it; a directive that is not known counts
+//! as such a rule. Keys are written through one list, which a test compares with those of `config`.
+//! Settings of a level refer to directives and copy none, so that an import costs as much as its
+//! file is long; a test counts what is allocated. Real servers and ours answer the same 200
+//! requests alike, except for listed differences; where rules are not carried, ours opens and
+//! shares no more than they do.
 #![forbid(unsafe_code)]
 
 mod fields;

@@ -11,6 +11,15 @@
 //! What never happens: a rule sends or receives a byte, or changes the request that it judges. Only
 //! two rules wait: the rule on addresses waits for the resolver, and the rule on passwords for the
 //! pool that verifies them.
+//!
+//! # What it promises
+//!
+//! A spelling of a path or a host is never treated more leniently than what an origin reads in it.
+//! `reading` makes every reading, by steps that are taken in all orders, and `routes` judges each;
+//! `verdict` has the order of strictness. Nearly every request has one reading, which a scan finds
+//! without allocating. Code that decides by path or host takes a `Reading`: tidy lets no other file
+//! open the rules of routes. The alternative, one normal form, is right for one origin and a way
+//! around a rule for the next (docs/readings.md).
 #![forbid(unsafe_code)]
 
 pub mod captures;

@@ -9,6 +9,16 @@
 //!
 //! What never happens: a core blocks; a silent connection holds a buffer; a truncated response is
 //! taken for a whole one; a client's bytes grow memory beyond a limit of [`exchange::limits`].
+//!
+//! # What it promises
+//!
+//! Whatever a client or an upstream sends: memory stays within the named limits of `limits.rs`,
+//! what one client network holds delays no other one (`transport::shares`, `core_io::room`), one
+//! request is never read as two, and a response never answers another's request. A refusal names
+//! its rule. A reload that fails changes nothing. A restart closes no socket that the next process
+//! does not hold. Each scenario of the twin that is not about the text of HTTP/1 runs with clients
+//! of HTTP/1, HTTP/2 and HTTP/3, the last also on a network that loses and reorders datagrams.
+//! There, the times and sizes of QUIC's datagrams follow from the seed, although keys are random.
 #![forbid(unsafe_code)]
 
 pub mod h1;

@@ -6,6 +6,15 @@
 //!      changes: its own disk  | changes wait            | changes go to the new, which replies
 //! new: reads its configuration| opens the disk          | serves, its disk           | serves
 //!                           "store"                   "doors"  "ready"
+//!
+//! # What it promises
+//!
+//! (`server/src/handover.rs`, `runtime::process::link`). Two processes serve, and one has the disk.
+//! A change that was answered at either is seen at both: once the new process accepts connections,
+//! the old one serves no stored responses, and it notifies the new one of each change before it
+//! answers. If one of them fails during the handover, the other keeps everything it had. Datagrams
+//! of QUIC go to the process of their connection, whose number is hidden in the connection id
+//! (`core_io::strays`), through all processes between.
 //! ```
 //!
 //! Only one process has the disk, and only that one writes to it. Before the new process takes its

@@ -8,6 +8,23 @@
 //!
 //! What never happens: the accounted bytes of a shard exceed its bound, even for a moment; a value
 //! is dropped while a lock is held; a get allocates.
+//!
+//! # What it promises
+//!
+//! Never over its byte bound. It evicts by S3-FIFO over sized objects. Keys that clients choose are
+//! hashed with a random seed. The part on disk (docs/disk.md) uses the runtime's files, so that its
+//! simulation runs the code that serves.
+//!
+//! - Every block is verified before a byte of it is given out.
+//! - What an acknowledged delete or purge removed never comes back, whatever crashes.
+//! - A failure of the disk costs hits.
+//! - Of a long body, the blocks that were verified in the page cache are sent from there without
+//!   being copied, only while a mapping shows that they have not left the page cache
+//!   (`runtime::fs::StablePages`) and no other program has opened the file
+//!   (`runtime::fs::OpenWatch`).
+//!
+//! `cargo xtask simulate` compares the store with a plain model; each `make test` runs one minute
+//! of it with fresh seeds. The decoders are also fuzzed behind good checksums.
 
 #![forbid(unsafe_code)]
 

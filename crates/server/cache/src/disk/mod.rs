@@ -17,6 +17,15 @@
 //! - A response from before a change is found after it: responses are stored under the lock that a
 //!   change takes first, and the change deletes them afterwards.
 //! - A disk failure fails a request whose response has not begun.
+//!
+//! # What it promises
+//!
+//! (`cache/src/disk`). Each stored response is written through to the disk. A response that memory
+//! lacks is read from the disk before anything is decided, so the rules know nothing of a disk. A
+//! body above 256 KiB stays on the disk, and memory holds its head. Two kinds of tests cover this:
+//! the scenarios of the twin, each of which also runs on a disk, and a server that is repeatedly
+//! killed or loses power. After a restart, that server never serves a response that was changed
+//! before it.
 
 mod codec;
 pub mod listed;
