@@ -1,6 +1,7 @@
 //! Development tasks.
 //!
 //! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
+//! - `cargo xtask halves` builds and tests each half of the product without the other.
 //! - `cargo xtask map` draws the pictures of ARCHITECTURE.md from the code.
 //! - `cargo xtask test` lints, builds and runs every test.
 //! - `cargo xtask nightly` runs the tests that take too long for each run.
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod dist;
+mod halves;
 mod manual;
 mod map;
 mod planted;
@@ -29,8 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask tidy | cargo xtask map | cargo xtask test \
-                     | cargo xtask nightly \
-                     | cargo xtask planted [BUG...] \
+                     | cargo xtask nightly | cargo xtask halves | cargo xtask planted [BUG...] \
                      | cargo xtask simulate [--seconds N] [--seed S] \
                      | cargo xtask soak [--hours N] | cargo xtask site [--source URL] \
                      | cargo xtask dist [DIR]";
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
+        ["halves"] => halves::run(&root()),
         ["map"] => map::run(&root()),
         ["test"] => suite::run(&root()),
         ["nightly"] => suite::nightly(&root()),

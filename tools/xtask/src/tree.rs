@@ -93,7 +93,7 @@ pub(crate) fn joined(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-fn listed_by_git(root: &Path) -> Option<Vec<String>> {
+pub(crate) fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
