@@ -386,7 +386,10 @@ fn the_outcome_survives_json() {
     // Parsing may change the last bit of a fraction.
     let whole_numbers = |mut outcome: Outcome| {
         outcome.cpu_per_request_us = outcome.cpu_per_request_us.round();
-        let in_rows = outcome.rows.iter_mut().map(|row| &mut row.latency);
+        let in_rows = outcome
+            .rows
+            .iter_mut()
+            .flat_map(|row| std::iter::once(&mut row.latency).chain(&mut row.latency_invalid));
         for latency in in_rows.chain([&mut outcome.latency, &mut outcome.latency_invalid]) {
             latency.mean_ns = latency.mean_ns.round();
         }
