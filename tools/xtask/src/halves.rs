@@ -8,7 +8,7 @@ use std::{fs, io};
 use crate::tree::listed_by_git;
 
 /// A half, and the folders that its copy of the repository lacks: those of the other half, and all
-/// that stands on both.
+/// that needs both.
 struct Half {
     name: &'static str,
     without: &'static [&'static str],
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_half_has_no_folder_of_the_other_and_none_that_stands_on_both() {
+    fn a_half_has_no_folder_of_the_other_and_none_that_needs_both() {
         let [server, lab] = HALVES;
         assert!(server.has("crates/server/store/Cargo.toml") && !lab.has("crates/server/x.rs"));
         assert!(!server.has("crates/lab/load/src/lib.rs") && lab.has("crates/lab/load/src/lib.rs"));

@@ -208,7 +208,8 @@ mod tests {
 
     #[test]
     fn the_first_sentence_is_taken_from_the_text_before_the_function() {
-        let code = "/// One thing. Then more.\n///\n/// # Errors\n#[inline]\npub async fn f<T>() {}\n\
+        let code = "/// One thing. Then more.\n///\n/// # Errors\n#[inline]\n\
+                    pub async fn f<T>() {}\n\
                     /// Over\n/// two lines.\nfn g() {}\nfn h() {}\n";
         assert_eq!(sentence_of(code, "f").as_deref(), Some("One thing"));
         assert_eq!(sentence_of(code, "g").as_deref(), Some("Over two lines"));

@@ -13,8 +13,8 @@
 //! built at the same time, and the simulation runs, at the lowest priority.
 //!
 //! What takes too long for each run is in [`nightly`]: tests whose names begin with `nightly_`,
-//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, and the
-//! bugs planted on purpose.
+//! histories of the cache with fresh seeds, a longer simulation, `unsafe` code under Miri, the bugs
+//! planted on purpose, and each half of the product without the other.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -161,6 +161,10 @@ fn tested_nightly(root: &Path) -> io::Result<Totals> {
     report_time("Miri", since);
     if super::planted::run(root, &[]) != ExitCode::SUCCESS {
         totals.broken.push("bugs planted on purpose".into());
+    }
+    report_time("bugs planted on purpose", since);
+    if super::halves::run(root) != ExitCode::SUCCESS {
+        totals.broken.push("halves".into());
     }
     report_time("all of it", since);
     Ok(totals)

@@ -188,7 +188,11 @@ fn golden_lines() {
             add(name, &Record { request: None, status, bytes, body_bytes, elapsed_us: 0, ..r });
         });
     }
-    assert_eq!(golden, include_str!("golden.log"), "{golden}");
+    assert_eq!(
+        golden,
+        include_str!("../../../../tools/fuzz/corpus/record_logs/our_formats.log"),
+        "{golden}"
+    );
 }
 
 #[test]

@@ -110,8 +110,8 @@ impl Cache {
         }
     }
 
-    /// The stored response that a request selects, if the request's key may have other parts besides
-    /// its URI.
+    /// The stored response that a request selects, if the request's key may have other parts
+    /// besides its URI.
     pub fn look_by_parts(&self, uri: Key, query: &Query<'_>) -> Lookup {
         let Query { look, parts, request, now_ms } = *query;
         if parts.is_none() {

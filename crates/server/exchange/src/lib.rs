@@ -11,8 +11,8 @@
 //! peer, [`coded`] chooses the form of a response, [`in_form`], [`serve`] and [`from_disk`] send.
 //! [`quota`] takes each request from its quotas, and paces its body. [`our_digest`] is what other
 //! caches fetch. [`explain`] describes what an exchange would do. [`hit`] looks for a fresh hit,
-//! for connections that answer a hit without an exchange. `INSIDE` in `tools/xtask/src/tidy/imports.rs`
-//! has the floors of these modules.
+//! for connections that answer a hit without an exchange. `INSIDE` in
+//! `tools/xtask/src/tidy/imports.rs` has the floors of these modules.
 //!
 //! What never happens: a core blocks; a truncated response is taken for a whole one; a client's
 //! bytes grow memory beyond a limit of [`limits`].

@@ -1,8 +1,8 @@
 //! Replays the corpus of the fuzz targets, so that these inputs are tested in every run.
 //!
-//! Every input is split at every byte by the functions in `tools/fuzz/checks/http1.rs`. The names of the
-//! files give the expected result: `ok-…`, `more-…` (bytes are missing), or `no-CLASS…` with the
-//! class of the `RejectReason`.
+//! Every input is split at every byte by the functions in `tools/fuzz/checks/http1.rs`. The names
+//! of the files give the expected result: `ok-…`, `more-…` (bytes are missing), or `no-CLASS…` with
+//! the class of the `RejectReason`.
 
 use std::path::{Path, PathBuf};
 

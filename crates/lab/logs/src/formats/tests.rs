@@ -29,7 +29,7 @@ const HAPROXY: &str = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/
 /// The golden lines of our own server's tests.
 #[test]
 fn lines_of_our_own_server_are_understood() {
-    let golden = include_str!("../../../../server/access_log/src/golden.log");
+    let golden = include_str!("../../../../../tools/fuzz/corpus/record_logs/our_formats.log");
     let end = 1_431_857_103_042;
     for line in golden.lines() {
         let (name, line) = line.split_once('\t').unwrap();
