@@ -200,7 +200,7 @@ fn has(row: &Value, only: &Map<String, Value>) -> bool {
     only.iter().all(|(key, value)| row.get(key) == Some(value))
 }
 
-/// The value at a path, `None` if it is null or within null. The error is a key that does not exist.
+/// The value at a path, `None` if it is null or within null. An error if a key does not exist.
 fn at<'v>(mut value: &'v Value, path: &str) -> Result<Option<&'v Value>, ()> {
     for key in path.split('.').filter(|key| !key.is_empty()) {
         value = match value {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::runqueue::{
     BOUND_COLOURS, Bound, Counters, Driver, Error, Facts, Gain, Given as Frames, Held, L2_KIB,
-    Layout, Missed, Outcome, Physical, ROOM_TASKS, TASKS_A_USER, USERS, Walked,
+    Layout, Machine, Missed, Outcome, Physical, ROOM_TASKS, TASKS_A_USER, USERS, Walked,
 };
 use clap::Args;
 use command::flags::number_within;
@@ -69,10 +69,6 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
 /// Results for the page.
 pub(crate) fn for_page(outcome: &Outcome) -> Value {
     let known = Facts::read();
-    let caches = outcome
-        .machines
-        .iter()
-        .map(|machine| format!("{}: {}; {}", machine.name, machine.l1.text(), machine.l2.text()));
     let frames = match &outcome.physical {
         Physical::Known { together_percent } => format!(
             "reported by the kernel: {} of the blocks' pages are followed by the next page in \
@@ -101,7 +97,7 @@ pub(crate) fn for_page(outcome: &Outcome) -> Value {
         "users": USERS,
         "tasks_a_user": TASKS_A_USER,
         "room_tasks": ROOM_TASKS,
-        "caches": caches.collect::<Vec<_>>(),
+        "caches": outcome.machines.iter().map(Machine::text).collect::<Vec<_>>(),
         "frames": frames,
         "without": (!left_out.is_empty()).then(|| left_out.join(", ")),
         "bound_held": outcome.bound.iter().filter(|cell| cell.holds).count(),

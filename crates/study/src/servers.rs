@@ -114,6 +114,25 @@ pub(crate) fn start_ours(
 }
 
 impl Kind {
+    /// A peer whose program and package have its name. Its configuration and its command are
+    /// empty.
+    pub(crate) const fn named(name: &'static str) -> Kind {
+        Kind {
+            name,
+            program: name,
+            package: name,
+            version: "-v",
+            config: "",
+            build: None,
+            command: "",
+            log: "access.log",
+            user: "",
+            workers: "1",
+            more: "",
+            variant_of: None,
+        }
+    }
+
     /// Starts it, or says why it cannot be started. The words `before` come before its command.
     pub(crate) fn start(
         &self,
@@ -250,27 +269,13 @@ pub(crate) fn response(
 mod tests {
     use super::*;
 
-    const NONE: Kind = Kind {
-        name: "none",
-        program: "no-such-peer",
-        package: "none",
-        version: "-v",
-        config: "",
-        build: None,
-        command: "{program}",
-        log: "",
-        user: "",
-        workers: "1",
-        more: "",
-        variant_of: None,
-    };
-
     #[test]
     fn a_missing_peer_is_reported_with_the_command_that_installs_it() {
         let home = tempfile::tempdir().unwrap();
         let origin = "127.0.0.1:1".parse().unwrap();
         let place = Place { home: home.path(), cpu: None, origin };
-        let Err(why) = NONE.start(place, &[], &[]) else { panic!("it started") };
+        let none = Kind { program: "no-such-peer", ..Kind::named("none") };
+        let Err(why) = none.start(place, &[], &[]) else { panic!("it started") };
         assert_eq!(why, "not installed: apt-get install none");
     }
 

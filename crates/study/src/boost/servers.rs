@@ -13,27 +13,15 @@ const BODY_BYTES: usize = 1024;
 const OTHER_DESCRIPTORS: u32 = 512;
 
 const HAPROXY: Kind = Kind {
-    name: "haproxy",
-    program: "haproxy",
-    package: "haproxy",
-    version: "-v",
     config: include_str!("haproxy.cfg"),
-    build: None,
     command: "{program} -db -q {no_epoll} -f {config}",
-    log: "",
-    user: "",
-    workers: "1",
-    more: "",
-    variant_of: None,
+    ..Kind::named("haproxy")
 };
 
 const LIGHTTPD: Kind = Kind {
-    name: "lighttpd",
-    program: "lighttpd",
-    package: "lighttpd",
     config: include_str!("lighttpd.conf"),
     command: "{program} -D -f {config}",
-    ..HAPROXY
+    ..Kind::named("lighttpd")
 };
 
 /// The servers: the name, the path that is requested, and how a peer is started.

@@ -1,6 +1,7 @@
 //! What the page shows in addition to the rows: the published shares next to ours, and ratios of
 //! misses.
 
+use runqueue::cache::Machine;
 use serde_json::{Value, json};
 
 use super::{Outcome, Simulated, Strategy};
@@ -32,14 +33,10 @@ pub(crate) fn for_page(outcome: &Outcome) -> Value {
         ];
         row_with(row, more)
     });
-    let caches = outcome
-        .machines
-        .iter()
-        .map(|machine| format!("{}: {}; {}", machine.name, machine.l1.text(), machine.l2.text()));
     json!({
         "timed": timed.collect::<Vec<_>>(),
         "simulated": simulated.collect::<Vec<_>>(),
-        "caches": caches.collect::<Vec<_>>(),
+        "caches": outcome.machines.iter().map(Machine::text).collect::<Vec<_>>(),
         "shares": shares(outcome),
     })
 }

@@ -172,7 +172,7 @@ fn measure(
         saturation_s: if quick { 1 } else { 5 },
     };
     let servers = match (plan.servers.as_slice(), quick) {
-        ([], true) => vec![SERVERS[0]],
+        ([], true) => vec![servers::OURS],
         ([], false) => SERVERS.to_vec(),
         (named, _) => named.iter().map(String::as_str).collect(),
     };

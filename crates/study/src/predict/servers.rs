@@ -22,21 +22,14 @@ const OBJECT: &str = "/obj/1";
 /// The longest wait for the first response.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The name of our server.
-const OURS: &str = "plimsoll";
+pub(super) const OURS: &str = "plimsoll";
 
 const NGINX: Kind = Kind {
-    name: "nginx",
-    program: "nginx",
     package: "nginx-light",
-    version: "-v",
     config: include_str!("peers/nginx.conf"),
-    build: None,
     command: "{program} -p {home} -e {home}/error.log -c {config}",
-    log: "access.log",
     user: "user www-data;",
-    workers: "1",
-    more: "",
-    variant_of: None,
+    ..Kind::named("nginx")
 };
 
 /// A variant of nginx.
@@ -45,15 +38,13 @@ const fn nginx(name: &'static str, more: &'static str) -> Kind {
 }
 
 const GO: Kind = Kind {
-    name: "go",
-    program: "go",
     package: "golang-go",
     version: "version",
     config: include_str!("peers/main.go"),
     build: Some("{program} build -o {home}/server {config}"),
     command: "{home}/server {listen} {more}",
     more: "0",
-    ..NGINX
+    ..Kind::named("go")
 };
 
 /// A variant of the Go server that burns this many nanoseconds of each request.
@@ -63,24 +54,19 @@ const fn burning(name: &'static str, ns: &'static str) -> Kind {
 
 const APACHE: Kind = Kind {
     name: "apache",
-    program: "apache2",
-    package: "apache2",
     config: include_str!("peers/apache.conf"),
     command: "{program} -D FOREGROUND -D event -f {config}",
     user: "User www-data\nGroup www-data",
-    ..NGINX
+    ..Kind::named("apache2")
 };
 
 const NGINX_CACHE: Kind =
     Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX };
 
 const SQUID: Kind = Kind {
-    name: "squid",
-    program: "squid",
-    package: "squid",
     config: include_str!("peers/squid.conf"),
     command: "{program} --foreground -YC -n {service} -f {config}",
-    ..NGINX
+    ..Kind::named("squid")
 };
 
 const KINDS: [Kind; 21] = [
@@ -102,32 +88,24 @@ cache deny is_miss",
         ..SQUID
     },
     Kind {
-        name: "haproxy",
-        program: "haproxy",
-        package: "haproxy",
         config: include_str!("peers/haproxy.cfg"),
         command: "{program} -db -f {config}",
         log: "stderr",
-        ..NGINX
+        ..Kind::named("haproxy")
     },
     Kind {
-        name: "varnish",
         program: "varnishd",
-        package: "varnish",
         version: "-V",
         config: include_str!("../webbench/peers/varnish.vcl"),
         command: "{program} -F -j none -a {listen} -T none -f {config} -s malloc,256m \
                   -n {home}/varnish",
-        ..NGINX
+        ..Kind::named("varnish")
     },
     Kind {
-        name: "lighttpd",
-        program: "lighttpd",
-        package: "lighttpd",
         config: include_str!("peers/lighttpd.conf"),
         command: "{program} -D -f {config}",
         user: "server.username = \"www-data\"\nserver.groupname = \"www-data\"",
-        ..NGINX
+        ..Kind::named("lighttpd")
     },
     APACHE,
     Kind {
@@ -136,39 +114,31 @@ cache deny is_miss",
         ..APACHE
     },
     Kind {
-        name: "trafficserver",
         program: "traffic_server",
-        package: "trafficserver",
         version: "-V",
         config: include_str!("peers/trafficserver.sh"),
         command: "sh {config}",
-        ..NGINX
+        ..Kind::named("trafficserver")
     },
     Kind {
-        name: "node",
-        program: "node",
         package: "nodejs",
         config: include_str!("peers/node.js"),
         command: "{program} {config}",
-        ..NGINX
+        ..Kind::named("node")
     },
     GO,
     Kind {
-        name: "python",
         program: "python3",
         package: "python3",
         version: "-V",
         config: include_str!("peers/python.py"),
         command: "{program} {config}",
-        ..NGINX
+        ..Kind::named("python")
     },
     Kind {
-        name: "gunicorn",
-        program: "gunicorn",
-        package: "gunicorn",
         config: include_str!("peers/gunicorn.py"),
         command: "{program} -c {config} __config__:serve",
-        ..NGINX
+        ..Kind::named("gunicorn")
     },
     nginx(
         "nginx-hop",

@@ -56,7 +56,7 @@ pub(crate) fn for_page(outcome: &Outcome) -> Value {
         "rounds": rounds.join(", "),
         "was_cold": outcome.cold.iter().map(was_cold).collect::<Vec<_>>(),
         "squid": squid,
-        "ours": ours.map(|plot| &plot.reads),
+        "store": ours.map(|plot| &plot.reads),
         "read": plots.iter().filter(|plot| plot["reads"].is_object()).collect::<Vec<_>>(),
         "mistakes": mistakes.collect::<Vec<_>>(),
         "plots": plots,

@@ -29,56 +29,41 @@ pub enum From {
 /// The name of our server.
 pub(super) const OURS: &str = "plimsoll";
 
-const NGINX: Kind = Kind {
-    name: "nginx",
-    program: "nginx",
-    package: "nginx",
-    version: "-v",
-    config: include_str!("peers/nginx.conf"),
-    build: None,
-    command: "{program} -p {home} -c {config}",
-    log: "",
-    user: "user root;",
-    workers: "1",
-    more: "",
-    variant_of: None,
-};
-
 const PEERS: [(From, Kind); 4] = [
-    (From::Files, NGINX),
     (
         From::Files,
         Kind {
-            name: "lighttpd",
-            program: "lighttpd",
-            package: "lighttpd",
+            config: include_str!("peers/nginx.conf"),
+            command: "{program} -p {home} -c {config}",
+            user: "user root;",
+            ..Kind::named("nginx")
+        },
+    ),
+    (
+        From::Files,
+        Kind {
             config: include_str!("peers/lighttpd.conf"),
             command: "{program} -D -f {config}",
-            ..NGINX
+            ..Kind::named("lighttpd")
         },
     ),
     (
         From::Cache,
         Kind {
-            name: "haproxy",
-            program: "haproxy",
-            package: "haproxy",
             config: include_str!("peers/haproxy.cfg"),
             command: "{program} -db -q -f {config}",
-            ..NGINX
+            ..Kind::named("haproxy")
         },
     ),
     (
         From::Cache,
         Kind {
-            name: "varnish",
             program: "varnishd",
-            package: "varnish",
             version: "-V",
             config: include_str!("peers/varnish.vcl"),
             command: "{program} -F -j none -T none -s malloc,256m -p timeout_idle=600 \
                       -p thread_pools={workers} -a {listen},HTTP -f {config} -n {home}/varnish",
-            ..NGINX
+            ..Kind::named("varnish")
         },
     ),
 ];
