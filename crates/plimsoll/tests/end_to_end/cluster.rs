@@ -228,7 +228,7 @@ fn metric(server: &OurServer, name: &str) -> u64 {
 }
 
 #[test]
-fn nightly_four_members_have_the_hit_ratio_of_one_cache_with_their_memory() {
+fn nightly_alone_four_members_have_the_hit_ratio_of_one_cache_with_their_memory() {
     let home = Home::alone();
     let (origin, asked) = origin(&Arc::default());
     let (trace, mib) = match real() {

@@ -73,7 +73,7 @@ fn alone_nginx_has_a_load_line() {
 }
 
 #[test]
-fn nightly_haproxy_has_a_load_line() {
+fn nightly_alone_haproxy_has_a_load_line() {
     let haproxy = program("haproxy", "haproxy");
     let home = Home::alone();
     let origin = OurServer::origin();
@@ -116,7 +116,7 @@ fn nightly_haproxy_has_a_load_line() {
 }
 
 #[test]
-fn nightly_squid_has_a_load_line() {
+fn nightly_alone_squid_has_a_load_line() {
     let squid = program("squid", "squid");
     let home = Home::alone();
     let origin = OurServer::origin();
@@ -166,7 +166,7 @@ max_filedescriptors 8192
 }
 
 #[test]
-fn nightly_ours_has_a_load_line() {
+fn nightly_alone_ours_has_a_load_line() {
     let home = Home::alone();
     let origin = OurServer::origin();
     let log = home.at("access.log");

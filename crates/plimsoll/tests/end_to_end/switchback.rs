@@ -58,7 +58,7 @@ fn alone_a_server_that_costs_more_is_found_and_ended_with_its_period() {
 /// With four rounds no p-value is small enough for a change, so the result cannot be a false
 /// positive.
 #[test]
-fn nightly_equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
+fn nightly_alone_equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
     let home = Home::alone();
     let server = OurServer::null_server();
     let (pid, port) = (server.child.pid(), server.address().port());

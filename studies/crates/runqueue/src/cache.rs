@@ -53,6 +53,12 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Its name and its caches.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{}: {}; {}", self.name, self.l1.text(), self.l2.text())
+    }
+
     /// The Alpha 21164A of the papers. The size of its board cache is not published, so that cache
     /// is left out.
     pub fn of_1998() -> Machine {

@@ -25,10 +25,12 @@ use crate::arena::{Arena, BUFFER, BUFFER_BYTES, NONE, OWN, PENDING, Palette, Tas
 use crate::queue::{RUNNING, RunQueue, SLEEPING, Walks, Watch};
 use harness::rounds::shuffle;
 
-/// Users of a room, and tasks of each, as published.
-pub(super) const USERS: u32 = 20;
-pub(super) const TASKS_A_USER: u32 = 4;
-pub(super) const ROOM_TASKS: u32 = USERS * TASKS_A_USER;
+/// Users of a room, as published.
+pub const USERS: u32 = 20;
+/// Tasks of each user, as published.
+pub const TASKS_A_USER: u32 = 4;
+/// Tasks of a room.
+pub const ROOM_TASKS: u32 = USERS * TASKS_A_USER;
 /// Size of a message, as published.
 const MESSAGE_BYTES: u32 = 100;
 /// Messages that a task handles before another task gets its turn.

@@ -1,7 +1,8 @@
 //! The figures that Yamamura et al. published in 2002, read from `studies/runqueue/facts.toml`,
 //! which is the only place that contains them.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use toml::{Table, Value};
 
 use crate::Layout;
 use crate::drivers::Driver;
@@ -11,62 +12,9 @@ const FACTS: &str = include_str!("../../../runqueue/facts.toml");
 /// Number of servers in the WebBench tables.
 const PUBLISHED_HTTPD: u32 = 256;
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Facts {
-    pub(super) source: Source,
-    pub(super) machine: Machines,
-    table2: BySize,
-    table4: Gains,
-    table5: Misses,
-    table6: Locks,
-    table7: Misses,
-    table8: Locks,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Source {
-    pub(super) title: String,
-}
-
-/// Descriptions of the machines for the two workloads.
-#[derive(Debug, Deserialize)]
-pub(super) struct Machines {
-    pub(super) webbench: String,
-    pub(super) chat: String,
-}
-
-/// By size of the second level, KiB.
-#[derive(Debug, Deserialize)]
-struct BySize {
-    l2_kib: Vec<u64>,
-    vanilla_percent: Vec<f64>,
-    colours32_percent: Vec<f64>,
-}
-
-/// Indexed by the number of processors, from one.
-#[derive(Debug, Deserialize)]
-struct Gains {
-    colours32: Vec<f64>,
-    multi_queue: Vec<f64>,
-}
-
-/// Indexed by the number of processors, from one.
-#[derive(Debug, Deserialize)]
-struct Misses {
-    vanilla: Vec<f64>,
-    colours32: Vec<f64>,
-}
-
-/// Indexed by the number of processors, from two.
-#[derive(Debug, Deserialize)]
-struct Locks {
-    vanilla_contention_percent: Vec<f64>,
-    vanilla_hold_mean_us: Vec<f64>,
-    vanilla_hold_max_us: Option<Vec<f64>>,
-    colours32_contention_percent: Vec<f64>,
-    colours32_hold_mean_us: Vec<f64>,
-    colours32_hold_max_us: Option<Vec<f64>>,
-}
+/// The file.
+#[derive(Debug)]
+pub struct Facts(Table);
 
 /// The published use of the run queue's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -81,18 +29,30 @@ pub struct PublishedLock {
 
 impl Facts {
     /// Reads all facts.
-    pub(super) fn read() -> Facts {
-        toml::from_str(FACTS).expect("the facts are part of the program, and a test reads them")
+    #[must_use]
+    pub fn read() -> Facts {
+        Facts(FACTS.parse().expect("the facts are part of the program, and a test reads them"))
+    }
+
+    /// A text: the title of the source, or the description of a machine.
+    #[must_use]
+    pub fn text(&self, table: &str, key: &str) -> &str {
+        self.0.get(table).and_then(|table| table.get(key)?.as_str()).unwrap_or_default()
+    }
+
+    /// A value of a row of a table.
+    fn value(&self, table: &str, row: &str, at: usize) -> Option<f64> {
+        let value = self.0.get(table)?.get(row)?.get(at)?;
+        value.as_float().or_else(|| value.as_integer().map(|value| value as f64))
     }
 
     /// Table 2: misses in the walk, by cache size.
-    pub(super) fn by_size(&self, l2_kib: u64, layout: Layout) -> Option<f64> {
-        let at = self.table2.l2_kib.iter().position(|kib| *kib == l2_kib)?;
-        match layout {
-            Layout::Vanilla => self.table2.vanilla_percent.get(at).copied(),
-            Layout::Colours(32) => self.table2.colours32_percent.get(at).copied(),
-            _ => None,
-        }
+    #[must_use]
+    pub fn by_size(&self, l2_kib: u64, layout: Layout) -> Option<f64> {
+        let sizes = self.0.get("table2")?.get("l2_kib")?.as_array()?;
+        let wanted = Value::Integer(l2_kib.try_into().ok()?);
+        let at = sizes.iter().position(|kib| *kib == wanted)?;
+        self.value("table2", &format!("{}_percent", row_of(layout)?), at)
     }
 
     /// Whether the published figures apply to this number of tasks: 256 for httpd. For the chat,
@@ -102,54 +62,40 @@ impl Facts {
     }
 
     /// Table 4: throughput over vanilla, percent.
-    pub(super) fn gain(&self, driver: Driver, cpus: u32, layout: Layout) -> Option<f64> {
-        let row = match (driver, layout) {
-            (Driver::WebBench, Layout::Colours(32)) => &self.table4.colours32,
-            (Driver::WebBench, Layout::MultiQueue) => &self.table4.multi_queue,
-            _ => return None,
-        };
-        row.get(cpus.checked_sub(1)? as usize).copied()
+    #[must_use]
+    pub fn gain(&self, driver: Driver, cpus: u32, layout: Layout) -> Option<f64> {
+        let at = cpus.checked_sub(1)? as usize;
+        let table = (driver == Driver::WebBench).then_some("table4")?;
+        self.value(table, row_of(layout)?, at)
     }
 
     /// Tables 5 and 7: misses in the walk.
     pub(super) fn missed(&self, driver: Driver, cpus: u32, layout: Layout) -> Option<f64> {
-        let table = match driver {
-            Driver::WebBench => &self.table5,
-            Driver::Chat => &self.table7,
-        };
-        let row = match layout {
-            Layout::Vanilla => &table.vanilla,
-            Layout::Colours(32) => &table.colours32,
-            _ => return None,
-        };
-        row.get(cpus.checked_sub(1)? as usize).copied()
+        let table = if driver == Driver::WebBench { "table5" } else { "table7" };
+        self.value(table, row_of(layout)?, cpus.checked_sub(1)? as usize)
     }
 
-    /// Tables 6 and 8: the lock.
-    pub(super) fn lock(&self, driver: Driver, cpus: u32, layout: Layout) -> Option<PublishedLock> {
-        let table = match driver {
-            Driver::WebBench => &self.table6,
-            Driver::Chat => &self.table8,
-        };
-        let at = cpus.checked_sub(2)? as usize;
-        let (contention, mean, max) = match layout {
-            Layout::Vanilla => (
-                &table.vanilla_contention_percent,
-                &table.vanilla_hold_mean_us,
-                &table.vanilla_hold_max_us,
-            ),
-            Layout::Colours(32) => (
-                &table.colours32_contention_percent,
-                &table.colours32_hold_mean_us,
-                &table.colours32_hold_max_us,
-            ),
-            _ => return None,
-        };
+    /// Tables 6 and 8: the lock. They begin with two processors.
+    #[must_use]
+    pub fn lock(&self, driver: Driver, cpus: u32, layout: Layout) -> Option<PublishedLock> {
+        let table = if driver == Driver::WebBench { "table6" } else { "table8" };
+        let (row, at) = (row_of(layout)?, cpus.checked_sub(2)? as usize);
+        let value = |what: &str| self.value(table, &format!("{row}_{what}"), at);
         Some(PublishedLock {
-            contention_percent: *contention.get(at)?,
-            hold_mean_us: *mean.get(at)?,
-            hold_max_us: max.as_ref().and_then(|max| max.get(at).copied()),
+            contention_percent: value("contention_percent")?,
+            hold_mean_us: value("hold_mean_us")?,
+            hold_max_us: value("hold_max_us"),
         })
+    }
+}
+
+/// The name of a layout's rows.
+fn row_of(layout: Layout) -> Option<&'static str> {
+    match layout {
+        Layout::Vanilla => Some("vanilla"),
+        Layout::Colours(32) => Some("colours32"),
+        Layout::MultiQueue => Some("multi_queue"),
+        _ => None,
     }
 }
 

@@ -22,11 +22,9 @@
 //! | `real` | the same, timed |
 //! | `counters` | the processor's own counters during the walk |
 //! | `facts` | the published figures |
-//! | `show` | all of it as text and as a figure |
 //!
 //! What never happens: a figure for more processors than the machine has; a guess about the
 //! physical memory.
-//! the physical memory is guessed.
 #![forbid(unsafe_code)]
 
 mod arena;
@@ -37,7 +35,6 @@ mod facts;
 mod frames;
 mod queue;
 mod real;
-mod show;
 mod simulate;
 
 use std::fmt;
@@ -49,17 +46,15 @@ use serde::{Serialize, Serializer};
 
 pub use crate::cache::{Machine, Misses};
 pub use counters::{CountedWalk, Counters, Walker};
-pub use drivers::Driver;
-pub use facts::PublishedLock;
+pub use drivers::{Driver, ROOM_TASKS, TASKS_A_USER, USERS};
+pub use facts::{Facts, PublishedLock};
 pub use frames::Given;
 pub use harness::Environment;
 pub use harness::Error;
 pub use harness::rounds::Figure;
-pub use show::{figure, shown};
-pub use simulate::{Bound, Walked};
+pub use simulate::{BOUND_COLOURS, Bound, L2_KIB, Walked};
 
 use arena::Arena;
-use facts::Facts;
 use frames::Frames;
 use harness::environment::load_average;
 
@@ -266,24 +261,11 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     if stop.load(Ordering::Relaxed) {
         return Err(Error::Interrupted);
     }
-    let timed = real::measure(plan, &cpus, &arena, stop, say)?;
+    let timed = real::measure(plan, &cpus, &arena, &facts, stop, say)?;
     say("counting");
     let most = plan.runnable.iter().copied().max().unwrap_or(1);
     let counters = counters::count(&plan.program, most, plan.seed, stop)?;
-    let mut tables = Tables::default();
-    for (driver, mut gain) in timed.gains {
-        if Facts::comparable(driver, gain.runnable) {
-            gain.published_percent = facts.gain(driver, gain.cpus, gain.layout);
-        }
-        tables.of(driver).0.push(gain);
-    }
-    for (driver, mut held) in timed.held {
-        if Facts::comparable(driver, held.runnable) {
-            held.published = facts.lock(driver, held.cpus, held.layout);
-        }
-        tables.of(driver).1.push(held);
-    }
-    let [(table4, table6), (chat_gains, table8)] = tables.0;
+    let [(table4, table6), (chat_gains, table8)] = timed;
     Ok(Outcome {
         ground: Environment::of(&std::env::temp_dir()),
         load_average: (loaded, load_average()),
@@ -303,16 +285,6 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         visit_s: plan.visit.as_secs_f64(),
         seed: plan.seed,
     })
-}
-
-/// Throughput and locks of each workload.
-#[derive(Default)]
-struct Tables([(Vec<Gain>, Vec<Held>); 2]);
-
-impl Tables {
-    fn of(&mut self, driver: Driver) -> &mut (Vec<Gain>, Vec<Held>) {
-        &mut self.0[usize::from(driver == Driver::Chat)]
-    }
 }
 
 /// The requested numbers of processors that this machine has, and the others.

@@ -18,7 +18,7 @@ use crate::arena::{Arena, Palette};
 use crate::cache::Machine;
 use crate::drivers::{Cpu, Driver, Workload};
 use crate::queue::lock_use;
-use crate::{Gain, Held, Layout, Plan};
+use crate::{Facts, Gain, Held, Layout, Plan, PublishedLock};
 use harness::Error;
 use harness::rounds::Figure;
 
@@ -43,21 +43,18 @@ struct Run {
     tasks: u64,
 }
 
-/// The timed figures.
-#[derive(Default)]
-pub(super) struct Timed {
-    pub(super) gains: Vec<(Driver, Gain)>,
-    pub(super) held: Vec<(Driver, Held)>,
-}
+/// The timed figures of a workload.
+type Timed = (Vec<Gain>, Vec<Held>);
 
-/// Times all cells in interleaved rounds.
+/// Times all cells in interleaved rounds. Gives the figures of each of [`Driver::ALL`].
 pub(super) fn measure(
     plan: &Plan,
     cpus: &[u32],
     arena: &Arena,
+    facts: &Facts,
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
-) -> Result<Timed, Error> {
+) -> Result<[Timed; 2], Error> {
     let cells: Vec<(Driver, u32, u32)> = Driver::ALL
         .into_iter()
         .flat_map(|driver| cpus.iter().map(move |cpus| (driver, *cpus)))
@@ -80,18 +77,30 @@ pub(super) fn measure(
             }
         }
     }
-    let mut timed = Timed::default();
-    for (&(driver, cpus, runnable), runs) in cells.iter().zip(&runs) {
-        for (at, layout) in LAYOUTS.into_iter().enumerate() {
-            let place = (cpus, runnable, layout);
-            timed.gains.push((driver, gain(place, &runs[at], &runs[0])));
-            timed.held.push((driver, held(place, &runs[at])));
+    Ok(Driver::ALL.map(|driver| {
+        let (mut gains, mut locks) = (Vec::new(), Vec::new());
+        for (&(_, cpus, runnable), runs) in
+            cells.iter().zip(&runs).filter(|(cell, _)| cell.0 == driver)
+        {
+            let comparable = Facts::comparable(driver, runnable);
+            for (at, layout) in LAYOUTS.into_iter().enumerate() {
+                let place = (cpus, runnable, layout);
+                let known = facts.gain(driver, cpus, layout).filter(|_| comparable);
+                gains.push(gain(place, &runs[at], &runs[0], known));
+                let known = facts.lock(driver, cpus, layout).filter(|_| comparable);
+                locks.push(held(place, &runs[at], known));
+            }
         }
-    }
-    Ok(timed)
+        (gains, locks)
+    }))
 }
 
-fn gain((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run], vanilla: &[Run]) -> Gain {
+fn gain(
+    (cpus, runnable, layout): (u32, u32, Layout),
+    runs: &[Run],
+    vanilla: &[Run],
+    published_percent: Option<f64>,
+) -> Gain {
     let ratio = |value: fn(&Run) -> f64| {
         let pairs = runs.iter().zip(vanilla);
         Figure::of(pairs.map(|(run, vanilla)| value(run) / value(vanilla)))
@@ -105,11 +114,15 @@ fn gain((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run], vanilla: &[R
         by_cpu_time: ratio(|run| run.done / run.cpu_s),
         a_second: each(|run| run.done / run.wall_s),
         cpu_us: each(|run| 1e6 * run.cpu_s / run.done),
-        published_percent: None,
+        published_percent,
     }
 }
 
-fn held((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run]) -> Held {
+fn held(
+    (cpus, runnable, layout): (u32, u32, Layout),
+    runs: &[Run],
+    published: Option<PublishedLock>,
+) -> Held {
     let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
     let sum = |value: fn(&Run) -> u64| runs.iter().map(value).sum::<u64>();
     let attempts = sum(|run| run.lock.attempts);
@@ -125,7 +138,7 @@ fn held((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run]) -> Held {
         hold_mean_us: each(|run| run.lock.held_ns as f64 / 1e3 / run.lock.holds as f64),
         hold_max_us: runs.iter().map(|run| run.lock.held_ns_max).max().unwrap_or(0) as f64 / 1e3,
         tasks_a_walk: each(|run| run.tasks as f64 / run.walks as f64),
-        published: None,
+        published,
     }
 }
 
@@ -223,17 +236,24 @@ mod tests {
             vec![1]
         };
         let stop = AtomicBool::new(false);
-        let timed = measure(&plan(), &cpus, &arena, &stop, &mut |_| {}).unwrap();
-        let cells = Driver::ALL.len() * cpus.len() * LAYOUTS.len();
-        assert_eq!((timed.gains.len(), timed.held.len()), (cells, cells));
-        for (driver, gain) in &timed.gains {
-            assert!(gain.cpu_us.value > 0.0, "{driver} {gain:?}");
+        let facts = Facts::read();
+        let timed = measure(&plan(), &cpus, &arena, &facts, &stop, &mut |_| {}).unwrap();
+        let cells = cpus.len() * LAYOUTS.len();
+        for (gains, locks) in &timed {
+            assert_eq!((gains.len(), locks.len()), (cells, cells));
+        }
+        let gains = timed.iter().flat_map(|(gains, _)| gains);
+        for gain in gains {
+            assert!(gain.cpu_us.value > 0.0, "{gain:?}");
             assert!(gain.layout != Layout::Vanilla || gain.by_cpu_time.value == 1.0, "{gain:?}");
         }
-        for (driver, held) in &timed.held {
+        let locks = Driver::ALL.into_iter().zip(&timed);
+        for (driver, held) in
+            locks.flat_map(|(d, (_, locks))| locks.iter().map(move |one| (d, one)))
+        {
             assert!(held.attempts > 0 && held.contended <= held.attempts, "{driver} {held:?}");
             assert!(held.hold_max_us >= held.hold_mean_us.value, "{driver} {held:?}");
-            if *driver == Driver::WebBench && held.layout != Layout::MultiQueue {
+            if driver == Driver::WebBench && held.layout != Layout::MultiQueue {
                 assert!(held.tasks_a_walk.value > 90.0, "{held:?}");
             }
             // A single processor never waits.
@@ -244,7 +264,8 @@ mod tests {
     #[test]
     fn it_ends_when_it_is_stopped() {
         let arena = Arena::new(Driver::blocks(100, 2));
-        let stopped = measure(&plan(), &[1], &arena, &AtomicBool::new(true), &mut |_| {});
+        let stopped =
+            measure(&plan(), &[1], &arena, &Facts::read(), &AtomicBool::new(true), &mut |_| {});
         assert!(matches!(stopped, Err(Error::Interrupted)));
     }
 }

@@ -27,10 +27,11 @@ const STEPS: u32 = 300;
 /// How often random frames are drawn.
 const DRAWS: u64 = 8;
 /// Sizes of the second levels of 2002, KiB.
-pub(super) const L2_KIB: [u64; 3] = [256, 512, 1024];
-/// The tested cells of the bound: colours, and runnable tasks.
-pub(super) const BOUND_COLOURS: [u32; 6] = [1, 2, 4, 8, 16, 32];
-pub(super) const BOUND_RUNNABLE: [u32; 6] = [32, 64, 128, 256, 512, 1024];
+pub const L2_KIB: [u64; 3] = [256, 512, 1024];
+/// The tested cells of the bound: colours.
+pub const BOUND_COLOURS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// The tested cells of the bound: runnable tasks.
+const BOUND_RUNNABLE: [u32; 6] = [32, 64, 128, 256, 512, 1024];
 
 /// A walk alone.
 #[derive(Clone, Debug, Serialize)]

@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod cli;
-mod each;
 mod run;
 
 use std::process::ExitCode;
@@ -17,7 +16,8 @@ use crate::cli::{Cli, Verb};
 fn main() -> ExitCode {
     command::run("plimsoll study", |cli: Cli| match cli.verb {
         None => run::list(),
-        Some(Verb::Study(which)) => run::study(&which),
+        Some(Verb::All(flags)) => run::all(&flags),
+        Some(Verb::Study(study)) => run::study(&study),
         Some(Verb::TruthServer(flags)) => run::truth_server(&flags),
         Some(Verb::RunqueueWalker(flags)) => run::runqueue_walker(&flags),
         Some(Verb::Reference) => output::print(reference()),

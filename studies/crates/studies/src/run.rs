@@ -1,7 +1,7 @@
 //! Runs one study, or all of them with a page that has a chapter each.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,11 +11,9 @@ use command::output::{self, make_directory, width, write};
 use command::stop_on_signal;
 use indicatif::{ProgressBar, ProgressStyle};
 use report::sheet::{Chapter, Sheet, page, sheet};
-use serde::Serialize;
-use study::truth;
+use study::{Found, Given, Steps, Study, truth};
 
-use crate::cli::{self, Given, Studies};
-use crate::each;
+use crate::cli::{self, Verb};
 
 /// Lists the studies.
 pub(crate) fn list() -> Result<(), Failure> {
@@ -26,156 +24,80 @@ pub(crate) fn list() -> Result<(), Failure> {
     output::print(text)
 }
 
-/// Runs a study, or all of them.
-pub(crate) fn study(which: &Studies) -> Result<(), Failure> {
+/// Runs a study.
+pub(crate) fn study(study: &Study) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
-    if let Studies::All(flags) = which {
-        return all(flags, &stop);
-    }
-    let (name, Given { out, json, .. }) = which.given();
+    let (name, Given { out, json, .. }) = study.given();
     if let Some(out) = out {
         make_directory(out)?;
     }
-    let found = each::run(which, &By { stop: &stop, prefix: String::new() })?;
-    found.write(name, out.as_deref())?;
-    if *json {
-        output::print(found.pretty)?;
-    } else {
-        output::print(sheet(&found.sheet, width()))?;
+    let found = found(study, &stop, "")?;
+    if let Some(out) = out {
+        keep(name, &found, out)?;
     }
+    output::print(if *json { found.json[1].clone() } else { sheet(&found.sheet, width()) })?;
     found.failed.map_or(Ok(()), |why| Err(Failure::CheckFailed(why.into())))
 }
 
-/// The path of this program, to run a hidden verb of it as a child process.
-pub(crate) fn this_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(misuse)
+/// Runs a study, and shows its steps on a terminal after `prefix`. Otherwise nothing but the result
+/// is printed.
+fn found(study: &Study, stop: &AtomicBool, prefix: &str) -> Result<Found, Failure> {
+    let this = std::env::current_exe().map_err(misuse)?;
+    let plimsoll = this.with_file_name("plimsoll");
+    if study.runs_the_server() && !plimsoll.is_file() {
+        return Err(misuse(format!(
+            "{} is missing: build the server with cargo build --release -p plimsoll",
+            plimsoll.display()
+        )));
+    }
+    let progress = if std::io::stderr().is_terminal() {
+        ProgressBar::no_length()
+    } else {
+        ProgressBar::hidden()
+    };
+    let line = format!("{prefix}{}: {{msg}} ({{elapsed}})", study.given().0);
+    if let Ok(style) = ProgressStyle::with_template(&line) {
+        progress.set_style(style);
+    }
+    let say = &mut |step: &str| {
+        progress.set_message(step.to_owned());
+        progress.tick();
+    };
+    let found = study.run(&mut Steps { stop, say, study: &this, plimsoll: &plimsoll });
+    progress.finish_and_clear();
+    found.map_err(misuse)
 }
 
-/// The server, which most studies measure.
-pub(crate) fn plimsoll() -> Result<PathBuf, Failure> {
-    let beside = this_program()?.with_file_name("plimsoll");
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    Err(misuse(format!(
-        "{} is missing: build the server with cargo build --release -p plimsoll",
-        beside.display()
-    )))
-}
-
-/// The result of a study.
-pub(crate) struct Found {
-    sheet: Sheet,
-    /// Its figures by the names of their files; `None` if nothing was measured for a figure.
-    figures: Vec<(String, Option<String>)>,
-    /// The whole outcome as JSON, for a file and for a reader.
-    json: String,
-    pretty: String,
-    /// The reason why it counts as failed, if it does.
-    failed: Option<&'static str>,
-    /// Whether it has a page besides the one of all studies.
-    page: bool,
-}
-
-impl Found {
-    pub(crate) fn of(sheet: Sheet, outcome: &impl Serialize) -> Result<Found, Failure> {
-        Ok(Found {
-            sheet,
-            figures: Vec::new(),
-            json: serde_json::to_string(outcome).map_err(misuse)? + "\n",
-            pretty: serde_json::to_string_pretty(outcome).map_err(misuse)? + "\n",
-            failed: None,
-            page: false,
-        })
-    }
-
-    pub(crate) fn with(mut self, file: String, figure: Option<String>) -> Found {
-        self.figures.push((file, figure));
-        self
-    }
-
-    pub(crate) fn failed(mut self, why: Option<&'static str>) -> Found {
-        self.failed = why;
-        self
-    }
-
-    pub(crate) fn with_page(mut self) -> Found {
-        self.page = true;
-        self
-    }
-
-    /// Its chapter of a page.
-    fn chapter(&self, name: &str) -> Chapter {
-        let figures = self.figures.iter().filter_map(|(_, figure)| figure.clone()).collect();
-        Chapter { figures, ..chapter(name, self.sheet.clone()) }
-    }
-
-    /// Writes the figures and the result to the directory `out`. If a figure was not measured this
-    /// time, the one of an earlier run is removed.
-    fn write(&self, name: &str, out: Option<&Path>) -> Result<(), Failure> {
-        let Some(out) = out else { return Ok(()) };
-        for (file, figure) in &self.figures {
-            let path = out.join(file);
-            match figure {
-                Some(figure) => write(&path, figure)?,
-                None => {
-                    let _ = std::fs::remove_file(&path);
-                }
+/// Writes the figures and the result to the directory `out`. If a figure was not measured this
+/// time, the one of an earlier run is removed.
+fn keep(name: &str, found: &Found, out: &Path) -> Result<(), Failure> {
+    for (file, figure) in &found.figures {
+        let path = out.join(file);
+        match figure {
+            Some(figure) => write(&path, figure)?,
+            None => {
+                let _ = std::fs::remove_file(&path);
             }
         }
-        if self.page {
-            let lead = format!("plimsoll study {name}, {}", env!("CARGO_PKG_VERSION"));
-            let page = page(&self.sheet.title, &lead, &[self.chapter(name)]);
-            write(&out.join("index.html"), &page)?;
-        }
-        write(&out.join(format!("{name}.json")), &self.json)
     }
+    if found.page {
+        let lead = format!("plimsoll study {name}, {}", env!("CARGO_PKG_VERSION"));
+        let page = page(&found.sheet.title, &lead, &[chapter(name, found)]);
+        write(&out.join("index.html"), &page)?;
+    }
+    write(&out.join(format!("{name}.json")), &found.json[0])
 }
 
-/// How a study is run: until it is stopped, with a line that shows its progress.
-pub(crate) struct By<'s> {
-    stop: &'s AtomicBool,
-    /// The beginning of that line: the number of the study.
-    prefix: String,
+/// The chapter of a study.
+fn chapter(name: &str, found: &Found) -> Chapter {
+    let figures = found.figures.iter().filter_map(|(_, figure)| figure.clone()).collect();
+    Chapter { figures, ..without_figures(name, found.sheet.clone()) }
 }
 
-impl By<'_> {
-    /// Shows the progress on a terminal; otherwise nothing but the result is printed.
-    pub(crate) fn run<T, E: std::fmt::Display>(
-        &self,
-        name: &str,
-        work: impl FnOnce(&AtomicBool, &mut dyn FnMut(&str)) -> Result<T, E>,
-    ) -> Result<T, Failure> {
-        let progress = if std::io::stderr().is_terminal() {
-            ProgressBar::no_length()
-        } else {
-            ProgressBar::hidden()
-        };
-        let line = format!("{}{name}: {{msg}} ({{elapsed}})", self.prefix);
-        if let Ok(style) = ProgressStyle::with_template(&line) {
-            progress.set_style(style);
-        }
-        let worked = work(self.stop, &mut |step| {
-            progress.set_message(step.to_owned());
-            progress.tick();
-        });
-        progress.finish_and_clear();
-        worked.map_err(misuse)
-    }
-
-    /// Runs a study that has one figure.
-    pub(crate) fn found<T: Serialize, E: std::fmt::Display>(
-        &self,
-        name: &str,
-        work: impl FnOnce(&AtomicBool, &mut dyn FnMut(&str)) -> Result<T, E>,
-        shown: fn(&T) -> Sheet,
-        figure: fn(&T) -> String,
-    ) -> Result<(T, Found), Failure> {
-        let outcome = self.run(name, work)?;
-        let found = Found::of(shown(&outcome), &outcome)?;
-        let found = found.with(format!("{name}.svg"), Some(figure(&outcome)));
-        Ok((outcome, found))
-    }
+fn without_figures(name: &str, sheet: Sheet) -> Chapter {
+    let asks = study::STUDIES.iter().find(|(study, _)| *study == name);
+    let asks = asks.map_or_else(String::new, |(_, asks)| (*asks).to_owned());
+    Chapter { name: name.to_owned(), asks, sheet, figures: Vec::new() }
 }
 
 /// All studies with their flags: so that all of them take less than half an hour, and for the short
@@ -193,8 +115,9 @@ const ALL: [(&str, &str, &str); 10] = [
     ("webbench", "--for 3m", "--quick"),
 ];
 
-/// Runs them one after the other. The chapter of a study that fails gives the reason.
-fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
+/// Runs all of them one after the other. The chapter of a study that fails gives the reason.
+pub(crate) fn all(flags: &cli::AllStudies) -> Result<(), Failure> {
+    let stop = stop_on_signal()?;
     let (mut chapters, mut failures) = (Vec::new(), Vec::new());
     let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
     let chosen: Vec<_> = ALL.iter().filter(|(name, _, _)| wanted(name)).collect();
@@ -202,20 +125,20 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
         let home = flags.out.join(name);
         make_directory(&home)?;
         let words = if flags.quick { quick } else { full };
-        let by = By { stop, prefix: format!("{} of {}, ", number + 1, chosen.len()) };
-        let found = flags_of(name, words, &home).and_then(|which| each::run(&which, &by));
+        let prefix = format!("{} of {}, ", number + 1, chosen.len());
+        let found = flags_of(name, words, &home).and_then(|study| found(&study, &stop, &prefix));
         if stop.load(Ordering::Relaxed) {
             return Err(misuse("interrupted"));
         }
         chapters.push(match found {
             Ok(found) => {
-                found.write(name, Some(&home))?;
-                found.chapter(name)
+                keep(name, &found, &home)?;
+                chapter(name, &found)
             }
             Err(failure) => {
                 failures.push(format!("{name}: {failure}"));
                 let facts = vec![("Failed".to_owned(), failure.to_string())];
-                chapter(name, Sheet { title: (*name).to_owned(), facts, ..Sheet::default() })
+                without_figures(name, Sheet { title: (*name).to_owned(), facts, tables: vec![] })
             }
         });
     }
@@ -230,35 +153,36 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     if failures.is_empty() { Ok(()) } else { Err(Failure::CheckFailed(failures.join("; "))) }
 }
 
-/// The chapter of a study, without figures.
-fn chapter(name: &str, sheet: Sheet) -> Chapter {
-    let asks = study::STUDIES.iter().find(|(study, _)| *study == name);
-    let asks = asks.map_or_else(String::new, |(_, asks)| (*asks).to_owned());
-    Chapter { name: name.to_owned(), asks, sheet, figures: Vec::new() }
-}
-
 /// Parses the flags of a study as if they had been typed.
-fn flags_of(name: &str, words: &str, home: &Path) -> Result<Studies, Failure> {
+fn flags_of(name: &str, words: &str, home: &Path) -> Result<Study, Failure> {
     let typed = ["plimsoll study", name].into_iter().chain(words.split_whitespace());
     let out = ["--out".as_ref(), home.as_os_str()];
     let typed = typed.map(AsRef::as_ref).chain(out).map(std::ffi::OsStr::to_owned);
-    let cli = cli::Cli::try_parse_from(typed).map_err(misuse)?;
-    match cli.verb {
-        Some(cli::Verb::Study(which)) => Ok(which),
+    match cli::Cli::try_parse_from(typed).map_err(misuse)?.verb {
+        Some(Verb::Study(study)) => Ok(study),
         _ => Err(misuse(format!("{name} is not a study"))),
     }
 }
 
-/// The process that [`runqueue`] records: it walks until its input ends, and prints over how many
-/// tasks.
+/// Calls `each` with each line of the input, and `ended` when the input ends, in a thread.
+fn listen_to_input(
+    each: impl Fn() + Send + 'static,
+    ended: impl FnOnce() + Send + 'static,
+) -> Result<(), Failure> {
+    let listen = move || {
+        std::io::stdin().lines().map_while(Result::ok).for_each(|_| each());
+        ended();
+    };
+    std::thread::Builder::new().name("input".into()).spawn(listen).map_err(misuse)?;
+    Ok(())
+}
+
+/// The process that the study `runqueue` records: it walks until its input ends, and prints over
+/// how many tasks.
 pub(crate) fn runqueue_walker(flags: &cli::RunqueueWalker) -> Result<(), Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&stop);
-    let listen_to_input = move || {
-        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        ended.store(true, Ordering::Relaxed);
-    };
-    std::thread::Builder::new().name("input".into()).spawn(listen_to_input).map_err(misuse)?;
+    listen_to_input(|| (), move || ended.store(true, Ordering::Relaxed))?;
     let (runnable, colours, seed) = (flags.runnable, flags.colours, flags.seed);
     let tasks = runqueue::Walker { runnable, colours, seed }.walk(&stop);
     output::print(format!("{tasks}\n"))
@@ -272,14 +196,11 @@ pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
     }
     let server = truth::Truth { seed: flags.seed, walks: !flags.no_table };
     let control = Arc::new(truth::Control::default());
-    let commands = Arc::clone(&control);
-    let listen_to_input = move || {
-        for _ in std::io::stdin().lines().map_while(Result::ok) {
-            commands.restart.store(true, Ordering::Relaxed);
-        }
-        commands.stop.store(true, Ordering::Relaxed);
-    };
-    std::thread::Builder::new().name("input".into()).spawn(listen_to_input).map_err(misuse)?;
+    let [each, ended] = [Arc::clone(&control), Arc::clone(&control)];
+    listen_to_input(
+        move || each.restart.store(true, Ordering::Relaxed),
+        move || ended.stop.store(true, Ordering::Relaxed),
+    )?;
     let say = |listen| {
         if let Ok(line) = serde_json::to_string(&truth::Listening { listen }) {
             println!("{line}");

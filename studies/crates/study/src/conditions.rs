@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use harness::environment::{Temporary, load_average, load_averages};
+use harness::environment::{Temporary, load_average};
 use harness::{Environment, Error};
 use serde::Serialize;
-
-use crate::show::fact;
 
 /// The machine, its load and the seed of one run of a study.
 #[derive(Clone, Debug, Serialize)]
@@ -30,12 +28,6 @@ impl Conditions {
     pub(crate) fn at_end(mut self) -> Conditions {
         self.load_average.1 = load_average();
         self
-    }
-
-    /// The first facts of every study. `remark` is appended to the load averages.
-    pub(crate) fn facts(&self, remark: &str) -> Vec<(String, String)> {
-        let others = load_averages(self.load_average) + remark;
-        vec![fact("Environment", self.ground.machine()), fact("Others", others)]
     }
 }
 

@@ -3,33 +3,13 @@
 use harness::Environment;
 use harness::rounds::Figure;
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Stroke, Ticks, Tone, svg_curves};
+use report::sheet::{Curve, Panel, Stroke, Ticks, Tone, svg_curves};
 
 /// A point of a curve: x, y, and the text shown when the reader points at it.
 pub(crate) type Point = (f64, f64, String);
 
 /// The cell of a table for a value that does not exist.
 pub(crate) const NONE: &str = "-";
-
-/// A sentence with its label.
-pub(crate) fn fact(label: &str, text: impl Into<String>) -> (String, String) {
-    (label.to_owned(), text.into())
-}
-
-/// A table. `columns` as in [`Rows::columns`].
-pub(crate) fn table<R: Into<Vec<String>>>(
-    title: impl Into<String>,
-    columns: &[&str],
-    rows: impl IntoIterator<Item = R>,
-    note: impl Into<String>,
-) -> Rows {
-    Rows {
-        title: title.into(),
-        columns: columns.iter().map(|name| (*name).to_owned()).collect(),
-        rows: rows.into_iter().map(Into::into).collect(),
-        note: note.into(),
-    }
-}
 
 /// A curve.
 pub(crate) fn curve(

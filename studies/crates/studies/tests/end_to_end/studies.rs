@@ -87,7 +87,7 @@ fn a_real_squid_is_observed_or_the_reason_is_given() {
 /// Every backend that works here is measured with every number of cold connections, and the
 /// prediction for another backend is in the ledger of the trial that is kept.
 #[test]
-fn nightly_cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
+fn nightly_alone_cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
     let home = Home::alone();
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
@@ -134,7 +134,7 @@ fn nightly_cold_connections_are_measured_on_every_backend_and_a_prediction_is_gr
 /// Half a day, each hour in little more than a second: both proxies have every sample, and no
 /// response came from the cache.
 #[test]
-fn nightly_the_live_days_are_replayed_in_turns_with_caching_off() {
+fn nightly_alone_the_live_days_are_replayed_in_turns_with_caching_off() {
     let home = Home::alone();
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
@@ -267,7 +267,7 @@ fn workers_share_descriptors_in_every_way_and_every_figure_exists() {
 /// The shortest form, with the installed peers: each server that exists is in every table, and each
 /// missing one is listed with the reason. Our server answers everything from its cache.
 #[test]
-fn a_static_tree_is_requested_from_our_server_and_the_peers() {
+fn alone_a_static_tree_is_requested_from_our_server_and_the_peers() {
     let home = Home::alone();
     let out = home.at("out");
     let args = ["study", "webbench", "--quick", "--workers", "2,1", "--clients", "1,8"];
@@ -312,7 +312,7 @@ fn a_static_tree_is_requested_from_our_server_and_the_peers() {
 /// Some of the studies in the shortest form (the others have their own tests). For the boosted
 /// servers: each call of each installed server has its row, and the responses equal the plain ones.
 #[test]
-fn nightly_studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
+fn nightly_alone_studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
     let home = Home::alone();
     let out = home.at("all");
     let mut command = Command::new(PLIMSOLL);
@@ -358,7 +358,7 @@ fn nightly_studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_
 /// The shortest form, on our own server: the case, its trial and the page exist, and judging the
 /// same trial again gives the same prediction. The machine may be busy, so no figure is asserted.
 #[test]
-fn nightly_a_capacity_is_predicted_and_the_kept_trial_is_judged_again() {
+fn nightly_alone_a_capacity_is_predicted_and_the_kept_trial_is_judged_again() {
     let home = Home::alone();
     program("wrk", "wrk");
     let out = home.at("out");

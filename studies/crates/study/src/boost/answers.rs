@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::servers::{Running, Server, Variant};
+use super::servers::{Started, Variant};
 use crate::servers::send;
 use harness::Error;
 
@@ -29,19 +29,19 @@ pub struct Difference {
 
 /// Sends the same requests to each boosted server and to its plain twin. Gives the number of
 /// responses compared, and the ones that differ.
-pub(super) fn compare(running: &[Running]) -> Result<(u64, Vec<Difference>), Error> {
+pub(super) fn compare(running: &[Started]) -> Result<(u64, Vec<Difference>), Error> {
     let (mut compared, mut differences) = (0, Vec::new());
     for boosted in running.iter().filter(|running| running.variant.boosted) {
         let plain = running
             .iter()
             .find(|other| other.variant == Variant { boosted: false, ..boosted.variant });
         let Some(plain) = plain else { continue };
-        for request in requests(boosted.variant.server) {
+        for request in requests(boosted.variant.path()) {
             for _ in 0..TIMES {
-                let ask = |of: &Running| {
+                let ask = |of: &Started| {
                     let failed =
                         |error: io::Error| Error::Start(of.variant.name(), error.to_string());
-                    answer(of.address, &request).map_err(failed)
+                    answer(of.server.address, &request).map_err(failed)
                 };
                 let answers = [ask(plain)?, ask(boosted)?];
                 compared += 1;
@@ -56,8 +56,7 @@ pub(super) fn compare(running: &[Running]) -> Result<(u64, Vec<Difference>), Err
 }
 
 /// A GET, a HEAD, a missing resource, two pipelined requests, and text that is no request.
-fn requests(server: Server) -> [String; 5] {
-    let path = server.path();
+fn requests(path: &str) -> [String; 5] {
     let head = "host: localhost\r\n";
     let close = "host: localhost\r\nconnection: close\r\n\r\n";
     [

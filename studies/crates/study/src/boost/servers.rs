@@ -1,52 +1,41 @@
 //! The servers, each once for every call by which it can wait.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use harness::{Cpus, Error, peer};
+use harness::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::servers::{Guard, filled, not_installed, start_ours, start_peer};
+use crate::servers::{Kind, Place, Running, start_ours};
 
 /// Length of the body of every response.
 const BODY_BYTES: usize = 1024;
 /// Descriptors that a server needs in addition to those of connections.
 const OTHER_DESCRIPTORS: u32 = 512;
 
-/// Which server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Server {
-    Haproxy,
-    Lighttpd,
-    Plimsoll,
-}
+const HAPROXY: Kind = Kind {
+    config: include_str!("haproxy.cfg"),
+    command: "{program} -db -q {no_epoll} -f {config}",
+    ..Kind::named("haproxy")
+};
 
-impl Server {
-    pub(super) const ALL: [Server; 3] = [Server::Haproxy, Server::Lighttpd, Server::Plimsoll];
+const LIGHTTPD: Kind = Kind {
+    config: include_str!("lighttpd.conf"),
+    command: "{program} -D -f {config}",
+    ..Kind::named("lighttpd")
+};
 
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Server::Haproxy => "haproxy",
-            Server::Lighttpd => "lighttpd",
-            Server::Plimsoll => "plimsoll",
-        }
-    }
-
-    /// The path that is requested.
-    pub(super) fn path(self) -> &'static str {
-        match self {
-            Server::Haproxy | Server::Lighttpd => "/body",
-            Server::Plimsoll => "/obj/1?size=1024",
-        }
-    }
-}
+/// The servers: the name, the path that is requested, and how a peer is started.
+pub(super) const SERVERS: [(&str, &str, Option<Kind>); 3] = [
+    ("haproxy", "/body", Some(HAPROXY)),
+    ("lighttpd", "/body", Some(LIGHTTPD)),
+    ("plimsoll", "/obj/1?size=1024", None),
+];
 
 /// A server and how it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variant {
-    pub(super) server: Server,
+    /// Its number in [`SERVERS`].
+    pub(super) server: usize,
     /// The call.
     pub(super) wait: &'static str,
     /// Whether the library is preloaded.
@@ -56,51 +45,40 @@ pub(super) struct Variant {
 /// The call that the others are compared with.
 pub(super) const NATIVE: &str = "epoll";
 
-const fn plain(server: Server, wait: &'static str) -> Variant {
-    Variant { server, wait, boosted: false }
-}
+/// How each server waits: the call, and whether the library is preloaded. Of the servers only ours
+/// has select().
+const WAITS: [(&str, bool); 5] =
+    [(NATIVE, false), ("poll", false), ("poll", true), ("select", false), ("select", true)];
 
-const fn boosted(server: Server, wait: &'static str) -> Variant {
-    Variant { server, wait, boosted: true }
+/// All servers with all their ways to wait.
+pub(super) fn variants() -> impl Iterator<Item = Variant> {
+    (0..SERVERS.len()).flat_map(|server| {
+        let waits = if SERVERS[server].2.is_some() { &WAITS[..3] } else { &WAITS };
+        waits.iter().map(move |&(wait, boosted)| Variant { server, wait, boosted })
+    })
 }
-
-pub(super) const VARIANTS: [Variant; 11] = [
-    plain(Server::Haproxy, NATIVE),
-    plain(Server::Haproxy, "poll"),
-    boosted(Server::Haproxy, "poll"),
-    plain(Server::Lighttpd, NATIVE),
-    plain(Server::Lighttpd, "poll"),
-    boosted(Server::Lighttpd, "poll"),
-    plain(Server::Plimsoll, NATIVE),
-    plain(Server::Plimsoll, "poll"),
-    boosted(Server::Plimsoll, "poll"),
-    plain(Server::Plimsoll, "select"),
-    boosted(Server::Plimsoll, "select"),
-];
 
 impl Variant {
+    pub(super) fn server_name(self) -> &'static str {
+        SERVERS[self.server].0
+    }
+
+    /// The path that is requested.
+    pub(super) fn path(self) -> &'static str {
+        SERVERS[self.server].1
+    }
+
     /// `haproxy on poll, boosted`
     pub(super) fn name(self) -> String {
         let boosted = if self.boosted { ", boosted" } else { "" };
-        format!("{} on {}{boosted}", self.server.name(), self.wait)
+        format!("{} on {}{boosted}", self.server_name(), self.wait)
     }
 }
 
-/// What every server is started with.
-pub(super) struct Setup<'s> {
-    pub(super) program: &'s Path,
-    pub(super) home: &'s Path,
-    pub(super) origin: SocketAddr,
-    pub(super) cpus: Cpus,
-    /// The highest number of cold connections.
-    pub(super) most: u32,
-}
-
 /// A running server.
-pub(super) struct Running {
+pub(super) struct Started {
     pub(super) variant: Variant,
-    pub(super) address: SocketAddr,
-    guard: Guard,
+    pub(super) server: Running,
     stats: PathBuf,
 }
 
@@ -133,92 +111,61 @@ pub struct Counts {
     pub audit_differences: u64,
 }
 
-impl Running {
-    pub(super) fn pid(&self) -> i32 {
-        self.guard.pid()
-    }
-
+impl Started {
     /// Ends it and gives the statistics of the library, if it wrote them.
     pub(super) fn end(self) -> Option<LibraryStats> {
-        let Running { variant, guard, stats, .. } = self;
-        drop(guard);
-        let text = std::fs::read_to_string(stats).ok()?;
+        drop(self.server);
+        let text = std::fs::read_to_string(self.stats).ok()?;
         // Each process writes a line when it ends; the server is the one that waited most.
         let counts = text.lines().filter_map(|line| serde_json::from_str::<Counts>(line).ok());
         let counts = counts.max_by_key(|counts| counts.calls)?;
-        Some(LibraryStats { of: variant.name(), counts })
+        Some(LibraryStats { of: self.variant.name(), counts })
     }
 }
 
-/// Starts a server. The inner error says why a peer is missing.
-pub(super) fn start(setup: &Setup<'_>, variant: Variant) -> Result<Result<Running, String>, Error> {
-    let home = setup.home.join(variant.name().replace([' ', ','], "-"));
-    std::fs::create_dir_all(&home).map_err(|error| Error::Directory(home.clone(), error))?;
-    let stats = home.join("stats.json");
-    let mut boost = Vec::new();
-    if variant.boosted {
-        boost.extend(["boost", "--stats", &stats.display().to_string(), "--"].map(String::from));
-    }
-    let started = if variant.server == Server::Plimsoll {
-        if variant.boosted {
-            boost.push(setup.program.display().to_string());
-        }
-        let more = ["--workers", "1", "--backend", variant.wait].map(String::from);
-        Ok(start_ours(setup.program, &boost, setup.origin, setup.cpus.server, &more)?)
-    } else {
-        start_variant(setup, variant, &home, &boost)
-    };
-    Ok(started.map(|(guard, address)| Running { variant, address, guard, stats }))
-}
-
-fn start_variant(
-    setup: &Setup<'_>,
+/// Starts a server in a directory below `place.home`. `most` is the highest number of cold
+/// connections. The inner error says why a peer is missing.
+pub(super) fn start(
+    program: &Path,
+    place: Place<'_>,
+    most: u32,
     variant: Variant,
-    home: &Path,
-    boost: &[String],
-) -> Result<(Guard, SocketAddr), String> {
-    let name = variant.server.name();
-    let path = peer::find(name).ok_or_else(|| not_installed(name))?;
-    let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
+) -> Result<Result<Started, String>, Error> {
+    let home = place.home.join(variant.name().replace([' ', ','], "-"));
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Error::Directory(path, error)
+    };
+    std::fs::create_dir_all(&home).map_err(failed(&home))?;
     // All servers share one file, because a server may derive an entity tag from its inode.
-    let shared = setup.home.join("body");
-    if !shared.exists() {
-        std::fs::write(&shared, body).map_err(|error| format!("{}: {error}", shared.display()))?;
+    let body = place.home.join("body");
+    if !body.exists() {
+        let text: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
+        std::fs::write(&body, text).map_err(failed(&body))?;
     }
-    let configure = |address| fill(setup, variant, home, address);
-    let command = |config: &Path, _| {
-        let mut command = Command::new(if variant.boosted { setup.program } else { &path });
-        command.args(boost);
-        if variant.boosted {
-            command.arg(&path);
-        }
-        match variant.server {
-            Server::Haproxy => {
-                command.args(["-db", "-q"]).args((variant.wait == "poll").then_some("-de"))
-            }
-            _ => command.arg("-D"),
-        };
-        command.arg("-f").arg(config);
-        command
-    };
-    start_peer(home, setup.cpus.server, configure, command)
-}
-
-fn fill(setup: &Setup<'_>, variant: Variant, home: &Path, address: SocketAddr) -> String {
-    let config = match variant.server {
-        Server::Haproxy => include_str!("haproxy.cfg"),
-        _ => include_str!("lighttpd.conf"),
-    };
-    let handler = if variant.wait == "poll" { "poll" } else { "linux-sysepoll" };
+    let stats = home.join("stats.json");
+    let boost = ["boost", "--stats", &stats.display().to_string(), "--"].map(String::from);
+    let ours = program.display().to_string();
+    let on_poll = variant.wait == "poll";
     let values = [
-        ("home", home.display().to_string()),
-        ("body", setup.home.join("body").display().to_string()),
-        ("tree", setup.home.display().to_string()),
-        ("listen", address.to_string()),
-        ("host", address.ip().to_string()),
-        ("port", address.port().to_string()),
-        ("handler", handler.to_owned()),
-        ("connections", (setup.most + OTHER_DESCRIPTORS).to_string()),
+        ("body", body.display().to_string()),
+        ("tree", place.home.display().to_string()),
+        ("handler", if on_poll { "poll" } else { "linux-sysepoll" }.to_owned()),
+        ("no_epoll", if on_poll { "-de" } else { "" }.to_owned()),
+        ("connections", (most + OTHER_DESCRIPTORS).to_string()),
     ];
-    filled(config, &values)
+    let place = Place { home: &home, ..place };
+    let started = match SERVERS[variant.server].2 {
+        Some(kind) if variant.boosted => {
+            kind.start(place, &[&[ours][..], &boost].concat(), &values)
+        }
+        Some(kind) => kind.start(place, &[], &values),
+        None => {
+            let more = ["--workers", "1", "--backend", variant.wait].map(String::from);
+            let boosted = [&boost[..], &[ours]].concat();
+            let before = if variant.boosted { &boosted[..] } else { &[] };
+            Ok(start_ours(program, place, before, &more)?)
+        }
+    };
+    Ok(started.map(|server| Started { variant, server, stats }))
 }

@@ -1,105 +1,40 @@
-//! The results in sentences, tables and a figure.
+//! What the page shows in addition to the rows: sums, and the bounds with their verdicts.
 
 use harness::rounds::{Figure, digits};
-use report::format::thousands;
-use report::sheet::{Panel, Rows, Sheet, Stroke, Ticks, Tone};
+use serde_json::{Value, json};
 
-use super::servers::{NATIVE, Server};
-use super::{Outcome, Row};
-use crate::show::{NONE, curve, fact, number, panel, table};
+use super::Outcome;
+use super::servers::SERVERS;
+use crate::show::number;
 
 /// The bound of a boosted wait relative to epoll with silent connections, and relative to the plain
 /// call without them.
 const TO_NATIVE_MAX: f64 = 1.25;
 const TO_PLAIN_MAX: f64 = 1.05;
 
-/// The results: sentences and tables.
-#[must_use]
-pub fn shown(outcome: &Outcome) -> Sheet {
-    let title = "poll() and select() answered from an epoll set, in unmodified programs".to_owned();
-    let mut tables = vec![costs(outcome), library(outcome), differences(outcome)];
-    tables.retain(|table| !table.rows.is_empty());
-    Sheet { title, facts: facts(outcome), tables }
-}
-
-/// The figure: CPU time a request by number of cold connections, a panel for each server.
-#[must_use]
-pub fn figure(outcome: &Outcome) -> String {
-    let panels: Vec<Panel> =
-        Server::ALL.iter().map(|server| server_panel(outcome, *server)).collect();
-    let description = "CPU time a request of servers that wait by poll or select, plain and with \
-                       the preloaded library, and by epoll, by the number of cold connections.";
-    crate::show::figure("Boosted waits", &outcome.conditions.ground, description, &panels)
-}
-
-fn server_panel(outcome: &Outcome, server: Server) -> Panel {
-    let looks = [
-        (NATIVE, false, "epoll", (Tone::First, Stroke::Joined)),
-        ("poll", false, "poll", (Tone::Second, Stroke::Joined)),
-        ("poll", true, "poll, boosted (- -)", (Tone::Second, Stroke::Dashed)),
-        ("select", false, "select", (Tone::Third, Stroke::Joined)),
-        ("select", true, "select, boosted (- -)", (Tone::Third, Stroke::Dashed)),
-    ];
-    let curves = looks.into_iter().map(|(wait, boosted, name, look)| {
-        let points = of(outcome, server, wait, boosted).map(|row| {
-            let label = format!("{name}, {} cold: {} µs", row.cold, row.us.text());
-            (f64::from(row.cold), row.us.value, label)
-        });
-        curve(name, look, points)
-    });
-    let title = format!("{}: CPU time a request", server.name());
-    panel(title, ("cold connections", Ticks::Decimal), "µs", curves)
-}
-
-fn of<'o>(
-    outcome: &'o Outcome,
-    server: Server,
-    wait: &'o str,
-    boosted: bool,
-) -> impl Iterator<Item = &'o Row> {
-    let wanted =
-        move |row: &&Row| row.server == server.name() && row.wait == wait && row.boosted == boosted;
-    outcome.rows.iter().filter(wanted)
-}
-
-fn facts(outcome: &Outcome) -> Vec<(String, String)> {
-    let requests: u64 = outcome.rows.iter().map(|row| row.requests).sum();
-    let errors: u64 = outcome.rows.iter().map(|row| row.errors).sum();
-    let mut facts = outcome.conditions.facts("");
-    facts.extend([
-        fact(
-            "Measured",
-            format!(
-                "{} rounds, visits of {:.1} s, {} requests in a closed loop, {} failed",
-                outcome.rounds,
-                outcome.visit_s,
-                thousands(requests as f64),
-                thousands(errors as f64)
-            ),
-        ),
-        fact(
-            "Responses",
-            format!(
-                "{} compared, boosted with plain: {} differ",
-                thousands(outcome.compared as f64),
-                outcome.differences.len()
-            ),
-        ),
-    ]);
-    for server in Server::ALL {
-        let bounds = ["poll", "select"].into_iter().filter_map(|w| bounds(outcome, server, w));
-        facts.extend(bounds.map(|text| fact(server.name(), text)));
+/// Results for the page.
+pub(crate) fn for_page(outcome: &Outcome) -> Value {
+    let mut all = Vec::new();
+    for (server, ..) in SERVERS {
+        let of_server = ["poll", "select"].map(|wait| bounds(outcome, server, wait));
+        let of_server = of_server.into_iter().flatten();
+        all.extend(of_server.map(|text| json!({"server": server, "text": text})));
     }
-    let missing = outcome.missing.iter();
-    facts.extend(missing.map(|one| fact("Not here", format!("{}: {}", one.what, one.why))));
-    facts
+    json!({
+        "requests": outcome.rows.iter().map(|row| row.requests).sum::<u64>(),
+        "errors": outcome.rows.iter().map(|row| row.errors).sum::<u64>(),
+        "differ": outcome.differences.len(),
+        "bounds": all,
+    })
 }
 
 /// The cost of one call of one server with the library, and its bound.
-fn bounds(outcome: &Outcome, server: Server, wait: &str) -> Option<String> {
-    let boosted: Vec<&Row> = of(outcome, server, wait, true).collect();
-    let (first, last) = (boosted.first()?, boosted.last()?);
-    let plain = of(outcome, server, wait, false).last()?;
+fn bounds(outcome: &Outcome, server: &str, wait: &str) -> Option<String> {
+    let of = |boosted: bool| {
+        let wanted = (server, wait, boosted);
+        outcome.rows.iter().filter(move |row| (row.server, row.wait, row.boosted) == wanted)
+    };
+    let (first, last, plain) = (of(true).next()?, of(true).next_back()?, of(false).next_back()?);
     let mut text = format!(
         "on {wait} with {} cold {} times epoll's cost, boosted {} (at most {TO_NATIVE_MAX}: {})",
         number(last.cold),
@@ -125,62 +60,6 @@ fn verdict(figure: &Figure, most: f64) -> &'static str {
         Some((low, _)) if low <= most => "inconclusive",
         Some(_) => "NOT held",
     }
-}
-
-fn costs(outcome: &Outcome) -> Rows {
-    let rows = outcome.rows.iter().map(|row| {
-        [
-            row.server.clone(),
-            format!("{}{}", row.wait, if row.boosted { ", boosted" } else { "" }),
-            number(row.cold),
-            row.us.text(),
-            row.to_native.text(),
-            row.to_plain.as_ref().map_or(NONE.into(), Figure::text),
-            thousands(row.rate.value),
-            thousands(row.errors as f64),
-        ]
-    });
-    table(
-        "CPU time of a request",
-        &["<server", "<waits by", "cold", "µs", "to epoll", "to plain", "1/s", "failed"],
-        rows,
-        "Ratios are taken within a round: to the same server on epoll, and to the same call \
-         without the library, with as many cold connections. Intervals of 95 %.",
-    )
-}
-
-fn library(outcome: &Outcome) -> Rows {
-    let rows = outcome.library.iter().map(|stats| {
-        let counts = &stats.counts;
-        let numbers = [
-            counts.calls,
-            counts.plain,
-            counts.fallbacks,
-            counts.probes,
-            counts.hits,
-            counts.audits,
-            counts.audit_differences,
-        ];
-        let numbers = numbers.map(|number| thousands(number as f64));
-        [&[stats.of.clone()][..], &numbers].concat()
-    });
-    table(
-        "Statistics of the library",
-        &["<server", "calls", "plain", "fallbacks", "probes", "hits", "audits", "differ"],
-        rows,
-        "Plain: calls with few descriptors, which go straight to the original. Probes: descriptors \
-         that were checked one by one; hits: the ready ones. Audits: plain polls of everything, \
-         compared with the epoll set. A program that ends by a signal, as HAProxy does, writes no \
-         statistics.",
-    )
-}
-
-fn differences(outcome: &Outcome) -> Rows {
-    let rows = outcome.differences.iter().map(|one| {
-        let [plain, boosted] = one.answers.clone();
-        [one.of.clone(), one.asked.clone(), plain, boosted]
-    });
-    table("Responses that differ", &["<server", "<request", "~plain", "~boosted"], rows, "")
 }
 
 #[cfg(test)]

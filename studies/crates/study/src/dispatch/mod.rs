@@ -16,7 +16,7 @@
 //! | `layout` | the memory of a server, and the part of it that a turn touches |
 //! | `simulate` | misses of the dispatch and of the rest, by strategy |
 //! | `real` | the same turns on real descriptors, timed |
-//! | `show` | all of it in sentences, tables and a figure |
+//! | `show` | what the page shows in addition to the outcome |
 //!
 //! What never happens: the walk is part of the code that serves.
 
@@ -25,17 +25,18 @@ mod real;
 mod show;
 mod simulate;
 
-use std::sync::atomic::AtomicBool;
-
+use clap::Args;
 use harness::Error;
 use serde::Serialize;
 
 pub use layout::ENTRY_BYTES;
 pub use real::Timed;
-pub use show::{figure, shown};
+pub(crate) use show::for_page;
 pub use simulate::Simulated;
 
 use crate::conditions::Conditions;
+use crate::flags::Given;
+use crate::found::Steps;
 use runqueue::cache::Machine;
 
 /// How a server finds the ready connections.
@@ -67,18 +68,26 @@ impl Strategy {
 }
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// Numbers of open descriptors.
-    pub descriptors: Vec<u32>,
-    /// Numbers of connections that are ready at a wait.
-    pub ready: Vec<u32>,
-    /// Rounds of the timed program.
-    pub rounds: usize,
-    /// Turns of each visit in a round, and of a simulation.
-    pub turns: usize,
-    /// Seed of the ready connections.
-    pub seed: u64,
+    /// Numbers of open descriptors
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1581,10000",
+        value_parser = clap::value_parser!(u32).range(64..=100_000))]
+    descriptors: Vec<u32>,
+    /// Numbers of connections that are ready at a wait
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,4,16",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    ready: Vec<u32>,
+    /// Rounds of the timed program
+    #[arg(long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Turns of a visit in a round
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    turns: u32,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// The results.
@@ -99,25 +108,25 @@ pub struct Outcome {
     pub missing: Vec<String>,
 }
 
-/// Simulates and measures. `say` is called with each step.
+/// Simulates and measures.
 ///
 /// # Errors
 /// The system provides no sockets; too few descriptors; interrupted.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let conditions = Conditions::at_start(&std::env::temp_dir(), plan.seed);
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+    let conditions = Conditions::at_start(&std::env::temp_dir(), plan.given.seed);
     let machines = vec![Machine::of_1998(), Machine::of_today()];
     let mut simulated = Vec::new();
     for machine in &machines {
         for &descriptors in &plan.descriptors {
             for &ready in &plan.ready {
-                say(&format!("simulating {descriptors} descriptors on {}", machine.name));
+                steps.say(&format!("simulating {descriptors} descriptors on {}", machine.name));
                 simulated.extend(Strategy::ALL.map(|strategy| {
                     simulate::simulate(machine, strategy, (descriptors, ready), plan)
                 }));
             }
         }
     }
-    let (timed, missing) = real::measure(plan, stop, say)?;
+    let (timed, missing) = real::measure(plan, steps)?;
     Ok(Outcome {
         conditions: conditions.at_end(),
         entry_bytes: ENTRY_BYTES,

@@ -11,7 +11,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use readiness::{Choice, Events, Interest, Kind, Poller, Token};
@@ -23,6 +22,7 @@ use super::layout::{
     OBJECT_BYTES, OBJECTS, REQUEST_BYTES, SLOT_BYTES, STATE_BYTES, descriptor_of,
 };
 use super::{Plan, Strategy};
+use crate::found::Steps;
 use crate::visits::Visits;
 use harness::Error;
 use harness::rounds::Figure;
@@ -72,14 +72,13 @@ impl Parts {
 /// Times all strategies on all backends in interleaved rounds.
 pub(super) fn measure(
     plan: &Plan,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
+    steps: &mut Steps<'_>,
 ) -> Result<(Vec<Timed>, Vec<String>), Error> {
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
     let (mut timed, mut missing) = (Vec::new(), Vec::new());
     for &descriptors in &plan.descriptors {
-        say(&format!("timing {descriptors} descriptors"));
+        steps.say(&format!("timing {descriptors} descriptors"));
         let mut server = Server::new(descriptors)
             .map_err(|error| Error::System("sockets for the timed program", error))?;
         let mut pollers = Vec::new();
@@ -93,7 +92,7 @@ pub(super) fn measure(
             server.register(poller).map_err(|error| Error::System("registering", error))?;
         }
         for &ready in &plan.ready {
-            timed.extend(rounds(&mut server, &mut pollers, ready, plan, stop)?);
+            timed.extend(rounds(&mut server, &mut pollers, ready, plan, steps)?);
         }
     }
     missing.dedup();
@@ -105,7 +104,7 @@ fn rounds(
     pollers: &mut [Poller],
     ready: u32,
     plan: &Plan,
-    stop: &AtomicBool,
+    steps: &Steps<'_>,
 ) -> Result<Vec<Timed>, Error> {
     let kinds: Vec<Kind> = pollers.iter().map(Poller::kind).collect();
     let cells: Vec<(usize, Strategy)> =
@@ -113,13 +112,11 @@ fn rounds(
     let mut visits = Visits(Vec::new());
     for round in 0..plan.rounds.max(1) {
         let visit = |&cell @ (at, strategy): &(usize, Strategy)| {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let seed = plan.seed + round as u64;
-            let parts = server.visit(&mut pollers[at], strategy, ready, plan.turns, seed);
+            steps.interrupted()?;
+            let seed = plan.given.seed + u64::from(round);
+            let parts = server.visit(&mut pollers[at], strategy, ready, plan.turns as usize, seed);
             let failed = |error| Error::System("a socket of the timed program", error);
-            Ok((cell, parts.map_err(failed)?))
+            Ok::<_, Error>((cell, parts.map_err(failed)?))
         };
         visits.0.push(cells.iter().map(visit).collect::<Result<_, _>>()?);
     }
@@ -390,6 +387,7 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::found::quietly;
 
     #[test]
     fn every_strategy_finds_the_ready_connections_and_no_others() {
@@ -423,17 +421,20 @@ mod tests {
 
     #[test]
     fn all_strategies_are_timed_on_all_backends() {
-        let plan = Plan { descriptors: vec![100], ready: vec![1, 2], rounds: 2, turns: 3, seed: 1 };
-        let (timed, missing) = measure(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let plan = Plan {
+            descriptors: vec![100],
+            ready: vec![1, 2],
+            rounds: 2,
+            turns: 3,
+            given: crate::flags::Given { seed: 1, ..Default::default() },
+        };
+        let (timed, missing) = quietly(false, |steps| measure(&plan, steps)).unwrap();
         assert_eq!(timed.len(), (KINDS.len() - missing.len()) * 2 * Strategy::ALL.len());
         for row in timed {
             assert!(row.wait_us.value > 0.0 && row.rest_us.value > 0.0, "{row:?}");
             assert!(row.share.value < 1.0, "{row:?}");
             assert!(row.strategy != Strategy::Tokens || row.rest_ratio.value == 1.0, "{row:?}");
         }
-        assert!(matches!(
-            measure(&plan, &AtomicBool::new(true), &mut |_| {}),
-            Err(Error::Interrupted)
-        ));
+        assert!(matches!(quietly(true, |steps| measure(&plan, steps)), Err(Error::Interrupted)));
     }
 }

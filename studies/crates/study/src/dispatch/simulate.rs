@@ -52,11 +52,11 @@ pub(super) fn simulate(
     plan: &Plan,
 ) -> Simulated {
     let mut server = Server { cache: Cache::new(machine), strategy, descriptors, logged: 0 };
-    let mut rng = Rng::new(plan.seed);
+    let mut rng = Rng::new(plan.given.seed);
     let (mut dispatch, mut rest) = (Misses::default(), Misses::default());
     let mut requests = 0;
-    for turn in 0..WARM * plan.turns {
-        if turn == (WARM - 1) * plan.turns {
+    for turn in 0..WARM * plan.turns as usize {
+        if turn == (WARM - 1) * plan.turns as usize {
             (dispatch, rest, requests) = (Misses::default(), Misses::default(), 0);
         }
         server.before_the_wait(&mut dispatch);
@@ -148,7 +148,13 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        Plan { descriptors: vec![], ready: vec![], rounds: 1, turns: 200, seed: 1 }
+        Plan {
+            descriptors: vec![],
+            ready: vec![],
+            rounds: 1,
+            turns: 200,
+            given: crate::flags::Given { seed: 1, ..Default::default() },
+        }
     }
 
     fn simulated(strategy: Strategy, descriptors: u32, ready: u32) -> Simulated {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::meter::Call;
 use super::visit::Seen;
 use super::worker::Tally;
-use super::{Cell, Load, Plan, Sharing};
+use super::{Cell, Load, Sharing};
 
 /// A part between 0 and 1, over rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -164,7 +164,7 @@ fn total(visits: &Visits, cell: Cell) -> Tally {
 }
 
 /// The fast wait and the slow one.
-pub(super) fn called_more(plan: &Plan, visits: &Visits, clock_ns: u64) -> Vec<CalledMore> {
+pub(super) fn called_more(workers: &[u32], visits: &Visits, clock_ns: u64) -> Vec<CalledMore> {
     let more = |load, workers| {
         let slow = Cell { load, workers, sharing: Sharing::Poll };
         let fast = Cell { sharing: Sharing::OneSet, ..slow };
@@ -177,14 +177,11 @@ pub(super) fn called_more(plan: &Plan, visits: &Visits, clock_ns: u64) -> Vec<Ca
             reported: (visits.figure(slow, reported), visits.figure(fast, reported)),
         }
     };
-    let workers = &plan.workers;
     Load::ALL.into_iter().flat_map(|load| workers.iter().map(move |n| more(load, *n))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::meter::Counted;
     use super::*;
 
@@ -246,16 +243,7 @@ mod tests {
         assert!(row.calls[1].us_each.is_nan(), "none was timed");
         close(row.rest_us, 2.0);
         assert!(row.measuring > 0.0);
-        let plan = Plan {
-            workers: vec![4],
-            clients: 1,
-            cold: 0,
-            requests: 1,
-            rounds: 2,
-            time: Duration::ZERO,
-            seed: 1,
-        };
-        let more = &called_more(&plan, &visits, CLOCK_NS)[0];
+        let more = &called_more(&[4], &visits, CLOCK_NS)[0];
         close(more.ratio.value, 3.0);
     }
 

@@ -15,7 +15,7 @@
 //! | `worker` | a worker's loop, in every way of sharing |
 //! | `meter` | calls: all are counted, some are timed |
 //! | `judge` | figures over rounds |
-//! | `show` | all of it as text and as a figure |
+//! | `show` | what the page shows in addition to the outcome |
 //!
 //! What never happens: a number of waits, wakes or calls is estimated: all are counted (times of
 //! calls are sampled, and the result says so); two ways of sharing are compared by measurements of
@@ -27,18 +27,17 @@ mod show;
 mod visit;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
+use clap::Args;
 use harness::Error;
-use harness::rounds::Rounds;
 use serde::Serialize;
 
-pub use judge::{CallCost, CalledMore, Part, Row};
+pub use judge::{CallCost, CalledMore, Row};
 pub use meter::SAMPLE_EVERY;
-pub use show::{figure, shown};
+pub(crate) use show::for_page;
 
 use crate::conditions::Conditions;
+use crate::flags::{Given, Repeat, ascending};
+use crate::found::Steps;
 use crate::visits::Visits;
 
 /// How workers share the listener and its connections.
@@ -143,22 +142,32 @@ impl Load {
 const FRESH_DIVISOR: u32 = 4;
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("rounds", |arg| arg.default_value("9")))]
 pub struct Plan {
-    /// Numbers of workers.
-    pub workers: Vec<u32>,
-    /// Clients, each with one request in flight.
-    pub clients: u32,
-    /// Connections that stay silent; they make a poll() slow.
-    pub cold: u32,
-    /// Requests of each client in a visit, on a kept connection.
-    pub requests: u32,
-    /// Rounds, each over all ways, loads and numbers.
-    pub rounds: usize,
-    /// No round begins later than this.
-    pub time: Duration,
-    /// Seed of the order of visits, and of which calls are timed.
-    pub seed: u64,
+    /// Numbers of workers
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16",
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    workers: Vec<u32>,
+    /// Clients, each with one request in flight
+    #[arg(long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    clients: u32,
+    /// Connections that stay silent; they make a poll() slow
+    #[arg(long, value_name = "N", default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(..=20_000))]
+    cold: u32,
+    /// Requests of each client in a visit; a quarter of that if each has its own connection
+    #[arg(long, value_name = "N", default_value_t = 400,
+        value_parser = clap::value_parser!(u32).range(4..=10_000))]
+    requests: u32,
+    #[command(flatten)]
+    repeat: Repeat,
+    /// Seconds: two rounds with few requests
+    #[arg(long, conflicts_with_all = ["rounds", "requests", "duration"])]
+    quick: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// The results.
@@ -191,28 +200,27 @@ struct Cell {
     sharing: Sharing,
 }
 
-/// Measures. `say` is called with each step.
+/// Measures.
 ///
 /// # Errors
 /// The system provides no sockets or threads; a client gets no response; interrupted.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let begun = Instant::now();
-    let conditions = Conditions::at_start(&std::env::temp_dir(), plan.seed);
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+    let rounds = plan.repeat.rounds(plan.quick.then_some(2), plan.given.seed);
+    let conditions = Conditions::at_start(&std::env::temp_dir(), plan.given.seed);
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
     let clock_ns = meter::clock_ns();
-    let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
-    let visits = rounds.make(cells(plan), |round, cell, rng| {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
+    let workers = ascending(&plan.workers, &[]);
+    let requests = if plan.quick { 20 } else { plan.requests };
+    let visits = rounds.make(cells(&workers), |round, cell, rng| {
+        steps.interrupted()?;
         let (name, workers) = (cell.sharing.label(), cell.workers);
-        say(&format!("round {}: {name}, {workers} workers", round + 1));
+        steps.say(&format!("round {}: {name}, {workers} workers", round + 1));
         let what = "workers and clients of the study on loopback";
-        visit::visit(cell, plan, rng.next_u64()).map_err(|error| Error::System(what, error))
+        let visited = visit::visit(cell, (plan.clients, requests, plan.cold), rng.next_u64());
+        visited.map_err(|error| Error::System(what, error))
     })?;
     let visits = Visits(visits);
-    let rows = judge::rows(&cells(plan), &visits, clock_ns);
     Ok(Outcome {
         conditions: conditions.at_end(),
         clients: plan.clients,
@@ -220,16 +228,16 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         rounds: visits.rounds(),
         clock_ns,
         sample_every: SAMPLE_EVERY,
-        rows,
-        called_more: judge::called_more(plan, &visits, clock_ns),
+        rows: judge::rows(&cells(&workers), &visits, clock_ns),
+        called_more: judge::called_more(&workers, &visits, clock_ns),
     })
 }
 
 /// In the order in which they are shown.
-fn cells(plan: &Plan) -> Vec<Cell> {
+fn cells(workers: &[u32]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for load in Load::ALL {
-        for &workers in &plan.workers {
+        for &workers in workers {
             cells.extend(Sharing::ALL.map(|sharing| Cell { load, workers, sharing }));
         }
     }
@@ -239,6 +247,7 @@ fn cells(plan: &Plan) -> Vec<Cell> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::found::quietly;
 
     #[test]
     fn every_way_of_sharing_is_measured_with_every_load_and_number() {
@@ -247,11 +256,11 @@ mod tests {
             clients: 3,
             cold: 5,
             requests: 20,
-            rounds: 2,
-            time: Duration::from_secs(60),
-            seed: 1,
+            repeat: Repeat { rounds: 2, duration: std::time::Duration::from_secs(60) },
+            quick: false,
+            given: Given { seed: 1, ..Given::default() },
         };
-        let outcome = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let outcome = quietly(false, |steps| run(&plan, steps)).unwrap();
         assert_eq!(outcome.rounds, 2);
         assert_eq!(outcome.rows.len(), 2 * 2 * Sharing::ALL.len());
         assert_eq!(outcome.called_more.len(), 2 * 2);
@@ -259,7 +268,7 @@ mod tests {
             assert!(row.cpu_us.value > 0.0 && row.waits.value > 0.0, "{row:?}");
             assert!(row.sharing != Sharing::OURS || row.to_ours.value == 1.0, "{row:?}");
         }
-        let stopped = run(&plan, &AtomicBool::new(true), &mut |_| {});
+        let stopped = quietly(true, |steps| run(&plan, steps));
         assert!(matches!(stopped, Err(Error::Interrupted)));
     }
 }

@@ -1,153 +1,57 @@
-//! The results as text and as a figure.
+//! What the page shows in addition to the rows: the published results next to ours, and the calls
+//! with the most workers.
 
 use harness::rounds::digits;
-use report::sheet::{Panel, Rows, Sheet, Stroke, Ticks, Tone};
+use serde_json::{Value, json};
 
-use super::judge::{CallCost, Part};
+use super::judge::Part;
 use super::{Load, Outcome, Row, Sharing};
+use crate::found::{row_with, value};
 use crate::published::{Facts, NETCACHE, SQUID};
-use crate::show::{NONE, curve, fact, panel, table};
+use crate::show::NONE;
 
 /// The group of procedures in the papers.
 const SELECT: &str = "all select functions";
 
-/// The results: sentences and tables.
-#[must_use]
-pub fn shown(outcome: &Outcome) -> Sheet {
-    let title = "Workers that wait for the same descriptors".to_owned();
-    let mut tables: Vec<Rows> = Load::ALL.map(|load| waits(outcome, load)).into();
-    tables.extend(Load::ALL.map(|load| cpu(outcome, load)));
-    tables.push(called_more(outcome));
-    tables.extend(breakdown(outcome));
-    tables.push(wait_parts(outcome));
-    Sheet { title, facts: facts(outcome), tables }
-}
-
-/// The figure: waits, waits in vain, wakes and CPU time for each event, by the number of workers.
-/// The legend of a panel has room for six ways.
-#[must_use]
-pub fn figure(outcome: &Outcome) -> String {
-    let mut panels = Vec::new();
-    for load in Load::ALL {
-        let mut put = |what: &str, unit: &str, left_out: Sharing, value: fn(&Row) -> f64| {
-            panels.push(load_panel(outcome, (load, left_out), (what, unit), value));
-        };
-        // poll() costs so much that it would flatten the other curves.
-        put("CPU time an event", "µs", Sharing::Poll, |row| row.cpu_us.value);
-        put("Wakes an event", "", Sharing::Poll, |row| row.wakes.value);
-        put("Waits an event", "", Sharing::Edge, |row| row.waits.value);
-        put("Waits in vain", "%", Sharing::Edge, |row| 100.0 * row.vain.mean);
-    }
-    let description = "CPU time, waits in vain, waits and wakes for each event of work, by the \
-                       number of workers, for seven ways in which they share descriptors.";
-    crate::show::figure("Who is woken", &outcome.conditions.ground, description, &panels)
-}
-
-/// Name in the legend, colour and line: two curves of one colour have different lines.
-fn look(sharing: Sharing) -> (&'static str, (Tone, Stroke)) {
-    match sharing {
-        Sharing::Poll => ("poll() (- -)", (Tone::Second, Stroke::Dashed)),
-        Sharing::OneSet => ("one set", (Tone::Second, Stroke::Joined)),
-        Sharing::Edge => ("edge (- -)", (Tone::Third, Stroke::Dashed)),
-        Sharing::OneShot => ("oneshot", (Tone::Third, Stroke::Joined)),
-        Sharing::OwnSets => ("own sets", (Tone::Fourth, Stroke::Joined)),
-        Sharing::Exclusive => ("exclusive (- -)", (Tone::Fourth, Stroke::Dashed)),
-        Sharing::ReusePort => ("reuse port", (Tone::First, Stroke::Joined)),
-    }
-}
-
-fn load_panel(
-    outcome: &Outcome,
-    (load, left_out): (Load, Sharing),
-    (what, unit): (&str, &str),
-    value: fn(&Row) -> f64,
-) -> Panel {
-    let shown = Sharing::ALL.into_iter().filter(|one| *one != left_out);
-    let curves = shown.map(|sharing| {
-        let (name, look) = look(sharing);
-        let rows = outcome.rows.iter().filter(|row| (row.load, row.sharing) == (load, sharing));
-        let points = rows.map(|row| {
-            let value = value(row);
-            (f64::from(row.workers), value, format!("{} workers: {}", row.workers, digits(value)))
-        });
-        curve(name, look, points)
-    });
-    panel(format!("{what}: {}", load.label()), ("workers", Ticks::Binary), unit, curves)
-}
-
-fn facts(outcome: &Outcome) -> Vec<(String, String)> {
+/// Results for the page.
+pub(crate) fn for_page(outcome: &Outcome) -> Value {
+    let facts = Facts::read();
+    let most = outcome.rows.iter().map(|row| row.workers).max();
     let measuring = outcome.rows.iter().map(|row| row.measuring).fold(0.0, f64::max);
-    let mut facts = outcome.conditions.facts(", including this study");
-    facts.extend([
-        fact(
-            "Load",
-            format!(
-                "{} clients with one request each in flight, on one CPU; {} silent connections; \
-                 {} rounds; seed {}",
-                outcome.clients, outcome.cold, outcome.rounds, outcome.conditions.seed
-            ),
-        ),
-        fact("Event", "a connection accepted, a request answered, or an end seen"),
-        fact(
-            "Measuring",
-            format!(
-                "all calls are counted; one in {} is timed by its thread's CPU clock, which shows \
-                 {} ns for an empty call (subtracted) and took at most {:.1} % of the CPU time \
-                 (subtracted)",
-                outcome.sample_every,
-                outcome.clock_ns,
-                100.0 * measuring
-            ),
-        ),
-    ]);
-    facts
+    let named = |row: &Row| {
+        // A call that was not made has no cost.
+        let call = |one: &super::CallCost| value(&(one.per_event > 0.0).then_some(one));
+        let calls: Vec<Value> = row.calls.iter().map(call).collect();
+        let costs = [&calls[..], &[json!({"us": row.rest_us})]].concat();
+        let words = [
+            ("shared", row.sharing.label().into()),
+            ("short", row.load.short().into()),
+            ("vain_percent", spread(&row.vain).into()),
+            ("vain_share", (100.0 * row.vain.mean).into()),
+        ];
+        row_with(&row_with(row, words), [("calls", calls.into()), ("costs", costs.into())])
+    };
+    let of_most = outcome.rows.iter().filter(|row| Some(row.workers) == most);
+    let calls = ["wait", "epoll_ctl", "accept", "read", "write", "the rest"];
+    json!({
+        "rows": outcome.rows.iter().map(named).collect::<Vec<_>>(),
+        "most": of_most.map(named).collect::<Vec<_>>(),
+        "most_workers": most,
+        "measuring_percent": 100.0 * measuring,
+        "call_names": calls[..5],
+        "cost_names": calls,
+        "times_as_often": called_more(outcome, &facts),
+        "wait_parts": wait_parts(outcome, &facts, most),
+    })
 }
 
 fn spread(part: &Part) -> String {
     format!("{:.1} ({:.1} to {:.1})", 100.0 * part.mean, 100.0 * part.least, 100.0 * part.most)
 }
 
-fn waits(outcome: &Outcome, load: Load) -> Rows {
-    let rows = outcome.rows.iter().filter(|row| row.load == load).map(|row| {
-        [
-            row.workers.to_string(),
-            row.sharing.label().to_owned(),
-            digits(row.waits.value),
-            digits(row.reported.value),
-            spread(&row.vain),
-            digits(row.wakes.value),
-        ]
-    });
-    table(
-        format!("Waits: {}", load.label()),
-        &["workers", "<shared", "waits", "reported", "<in vain, %", "wakes"],
-        rows,
-        "Waits and wakes for each event; reported: events that a wait reports; in vain: waits that \
-         gave no work, with the least and the most of a round.",
-    )
-}
-
-fn cpu(outcome: &Outcome, load: Load) -> Rows {
-    let rows = outcome.rows.iter().filter(|row| row.load == load).map(|row| {
-        [
-            row.workers.to_string(),
-            row.sharing.label().to_owned(),
-            digits(row.cpu_us.value),
-            row.to_ours.text(),
-            digits(row.busiest.value),
-        ]
-    });
-    table(
-        format!("CPU time an event: {}", load.label()),
-        &["workers", "<shared", "µs", "<to reuse port (ours)", "busiest"],
-        rows,
-        "Of the workers. Ratios within a round, 95 % intervals; busiest: the events of the busiest \
-         worker relative to an equal share.",
-    )
-}
-
-fn called_more(outcome: &Outcome) -> Rows {
-    let published = Facts::read().netcache_profile.select_calls_new_over_old;
+/// How much more often a fast wait is called than a slow one, published and here.
+fn called_more(outcome: &Outcome, facts: &Facts) -> Vec<[String; 7]> {
+    let published = facts.netcache_profile.select_calls_new_over_old;
     let mut rows = vec![[(); 7].map(|()| NONE.to_owned())];
     rows[0][0] = format!("{NETCACHE} (1998)");
     rows[0][2] = format!("about {published:.0}");
@@ -162,61 +66,11 @@ fn called_more(outcome: &Outcome) -> Rows {
             digits(more.reported.1.value),
         ]
     }));
-    table(
-        "How much more often a fast wait is called than a slow one",
-        &[
-            "~what",
-            "workers",
-            "<times as often",
-            "slow, µs",
-            "fast, µs",
-            "slow events",
-            "fast events",
-        ],
-        rows,
-        "In 1998 the new select() against the old; here one epoll set against poll(), with all \
-         workers on all descriptors in both. CPU time of one wait, and events that it reports.",
-    )
-}
-
-/// For the most workers: CPU time of the calls for an event, their number, CPU time of one.
-fn breakdown(outcome: &Outcome) -> [Rows; 3] {
-    let most = most_workers(outcome).unwrap_or(0);
-    let by_call = |title: &str, note: &str, value: fn(&CallCost) -> f64| {
-        let rows = outcome.rows.iter().filter(|row| row.workers == most).map(|row| {
-            let mut cells = vec![row.load.short().to_owned(), row.sharing.label().to_owned()];
-            cells.extend(row.calls.iter().map(|cost| match cost.per_event > 0.0 {
-                true => digits(value(cost)),
-                false => NONE.to_owned(),
-            }));
-            cells
-        });
-        let columns = ["<load", "<shared", "wait", "epoll_ctl", "accept", "read", "write"];
-        table(format!("{title}, {most} workers"), &columns, rows, note)
-    };
-    let mut times = by_call(
-        "CPU time an event by system call, µs",
-        "Counted calls times the sampled cost of one. The rest is the difference to the whole, \
-         with the error of all of them.",
-        |cost| cost.us,
-    );
-    times.columns.push("the rest".to_owned());
-    let rest = outcome.rows.iter().filter(|row| row.workers == most).map(|row| row.rest_us);
-    times.rows.iter_mut().zip(rest).for_each(|(row, rest)| row.push(digits(rest)));
-    [
-        times,
-        by_call("System calls an event", "Counted.", |cost| cost.per_event),
-        by_call(
-            "CPU time of one call, µs",
-            "The mean of the timed calls. A wait includes going to sleep and waking up.",
-            |cost| cost.us_each,
-        ),
-    ]
+    rows
 }
 
 /// The part of the CPU time that waits take, published and here.
-fn wait_parts(outcome: &Outcome) -> Rows {
-    let facts = Facts::read();
+fn wait_parts(outcome: &Outcome, facts: &Facts, most: Option<u32>) -> Vec<Vec<String>> {
     let netcache = &facts.netcache_profile;
     let squid = |kernel: &str| {
         let part = facts.profile(SQUID, kernel).and_then(|profile| profile.percent_busy(SELECT));
@@ -232,7 +86,7 @@ fn wait_parts(outcome: &Outcome) -> Rows {
         row(&threads, "old", format!("{} %", netcache.select_old_kernel)),
         row(&threads, "new", format!("{} %", netcache.select_new_kernel)),
     ];
-    let ends = [outcome.rows.iter().map(|row| row.workers).min(), most_workers(outcome)];
+    let ends = [outcome.rows.iter().map(|row| row.workers).min(), most];
     for sharing in Sharing::ALL {
         let wanted = |row: &&Row| {
             row.sharing == sharing && row.load == Load::Kept && ends.contains(&Some(row.workers))
@@ -242,31 +96,29 @@ fn wait_parts(outcome: &Outcome) -> Rows {
             vec![format!("here, {}", sharing.label()), row.workers.to_string(), text]
         }));
     }
-    table(
-        "The part of the CPU time that waits take",
-        &["<server", "workers", "<part"],
-        rows,
-        "Published: all select functions, of all time that was not idle, on live proxies. Here: of \
-         the workers' CPU time, requests on kept connections, without the kernel's work for them \
-         elsewhere; in brackets the least and the most of a round.",
-    )
-}
-
-fn most_workers(outcome: &Outcome) -> Option<u32> {
-    outcome.rows.iter().map(|row| row.workers).max()
+    rows
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::Page;
 
     #[test]
     fn all_ways_of_sharing_look_different_and_their_names_fit_the_legend() {
+        let page = Page::read(page!(herd));
         for (at, one) in Sharing::ALL.iter().enumerate() {
-            assert!(look(*one).0.chars().count() <= 16, "{one:?}");
             for other in &Sharing::ALL[at + 1..] {
-                assert_ne!(look(*one).1, look(*other).1, "{one:?} {other:?}");
                 assert_ne!(one.label(), other.label());
+            }
+        }
+        for looks in page.looks.values() {
+            assert_eq!(looks.len(), Sharing::ALL.len() - 1);
+            for (at, one) in looks.iter().enumerate() {
+                assert!(one.1.chars().count() <= 16, "{one:?}");
+                for other in &looks[at + 1..] {
+                    assert_ne!((one.2, one.3), (other.2, other.3), "{one:?} {other:?}");
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use runtime::net::ListenOptions;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::worker::{ANSWER_BYTES, REQUEST_BYTES, Shared, Tally, Worker};
-use super::{Cell, Load, Plan, Sharing};
+use super::{Cell, Load, Sharing};
 
 /// Timeout of a response. When it passes, the study fails.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -34,15 +34,20 @@ pub(super) struct Seen {
     pub(super) seconds: f64,
 }
 
-/// Measures a combination once.
-pub(super) fn visit(cell: Cell, plan: &Plan, seed: u64) -> io::Result<Seen> {
+/// Measures a combination once: with so many clients, requests of each on a kept connection, and
+/// silent connections.
+pub(super) fn visit(
+    cell: Cell,
+    (count, kept, cold): (u32, u32, u32),
+    seed: u64,
+) -> io::Result<Seen> {
     let workers = cell.workers as usize;
-    let requests = cell.load.requests(plan.requests);
+    let requests = cell.load.requests(kept);
     let per_client = if cell.load == Load::Kept { 1 } else { requests };
-    let connections = (plan.clients * per_client) as usize;
+    let connections = (count * per_client) as usize;
     let listeners = listeners(cell)?;
     let address = listeners[0].local_addr()?;
-    let cold: Vec<OwnedFd> = (0..plan.cold)
+    let cold: Vec<OwnedFd> = (0..cold)
         .map(|_| Ok(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.into()))
         .collect::<io::Result<_>>()?;
     let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -63,7 +68,7 @@ pub(super) fn visit(cell: Cell, plan: &Plan, seed: u64) -> io::Result<Seen> {
         }
         ready.wait();
         let begun = Instant::now();
-        let answered = clients(plan.clients, || request(address, cell.load, requests));
+        let answered = clients(count, || request(address, cell.load, requests));
         let seconds = begun.elapsed().as_secs_f64();
         let ended = answered.and_then(|()| until_ended(&shared, connections));
         // The workers have to stop in any case; otherwise the scope never ends.
@@ -181,27 +186,17 @@ impl Seen {
 mod tests {
     use super::*;
 
-    fn plan() -> Plan {
-        Plan {
-            workers: vec![1],
-            clients: 5,
-            cold: 3,
-            requests: 40,
-            rounds: 1,
-            time: Duration::from_secs(60),
-            seed: 1,
-        }
-    }
+    /// Clients, requests of each, and silent connections.
+    const COUNTS: (u32, u32, u32) = (5, 40, 3);
 
     #[test]
     fn every_way_of_sharing_does_the_same_work() {
         for sharing in Sharing::ALL {
             for workers in [1, 2, 7] {
-                let kept = visit(Cell { load: Load::Kept, workers, sharing }, &plan(), 1).unwrap();
+                let kept = visit(Cell { load: Load::Kept, workers, sharing }, COUNTS, 1).unwrap();
                 // 40 requests, a connection and its end, for each of five clients.
                 assert_eq!(kept.tally.work, 5 * 42, "{sharing:?} with {workers}");
-                let fresh =
-                    visit(Cell { load: Load::Fresh, workers, sharing }, &plan(), 2).unwrap();
+                let fresh = visit(Cell { load: Load::Fresh, workers, sharing }, COUNTS, 2).unwrap();
                 assert_eq!(fresh.tally.work, 5 * 10 * 3, "{sharing:?} with {workers}");
                 for seen in [kept, fresh] {
                     let Tally { waits, vain, calls, .. } = seen.tally;
@@ -222,7 +217,7 @@ mod tests {
     fn with_nothing_shared_no_wait_is_in_vain() {
         for load in Load::ALL {
             let cell = Cell { load, workers: 4, sharing: Sharing::ReusePort };
-            let seen = visit(cell, &plan(), 3).unwrap();
+            let seen = visit(cell, COUNTS, 3).unwrap();
             assert_eq!(seen.tally.vain, 0, "{seen:?}");
         }
     }

@@ -2,7 +2,6 @@
 //! recorder's intervals that lie within a sample are gathered into it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use load::Schedule;
@@ -11,6 +10,7 @@ use trial::{Interval, ThreadTimes, Trial, Writer};
 
 use super::shape::SAMPLES_AN_HOUR;
 use super::{Plan, Shape};
+use crate::found::Steps;
 use harness::{Caching, Error, Server};
 
 /// Intervals of the recorder in a sample, unless they would be too short.
@@ -79,8 +79,7 @@ impl Day<'_> {
     pub(super) fn replay(
         &self,
         servers: &[Server; 2],
-        stop: &AtomicBool,
-        say: &mut dyn FnMut(&str),
+        steps: &mut Steps<'_>,
     ) -> Result<[Raw; 2], Error> {
         let interval = self.interval();
         let note = "recorded by plimsoll study live, in turns with another";
@@ -101,14 +100,14 @@ impl Day<'_> {
             let order = if sample % 2 == 0 { [0, 1] } else { [1, 0] };
             for at in order {
                 let hour = self.shape.hour_of(sample);
-                say(&format!(
+                steps.say(&format!(
                     "sample {} of {samples}, {:02.0}:{:02.0}, {}",
                     sample + 1,
                     hour.floor(),
                     60.0 * hour.fract(),
                     servers[at].kind
                 ));
-                self.load(&servers[at], sample, &mut raw[at], stop)?;
+                self.load(&servers[at], sample, &mut raw[at], steps)?;
             }
         }
         for recording in recordings {
@@ -122,16 +121,16 @@ impl Day<'_> {
         server: &Server,
         sample: u32,
         raw: &mut Raw,
-        stop: &AtomicBool,
+        steps: &Steps<'_>,
     ) -> Result<(), Error> {
         let part = self.shape.at(self.shape.hour_of(sample));
         let offered = (part * self.rate_top).max(1.0 / self.sample().as_secs_f64());
         let mut load = server.plan(Caching::Off, Schedule::Constant(offered), self.sample());
         // A slow client stays open and silent: their number follows the rate.
         load.cold = (part * f64::from(self.cold_top)).round() as u32;
-        load.seed = self.plan.seed + u64::from(sample);
+        load.seed = self.plan.given.seed + u64::from(sample);
         let cold = load.cold;
-        let outcome = match server.drive(&load, &[], stop) {
+        let outcome = match server.drive(&load, &[], steps.stop) {
             // In the quietest hour a short sample may have no request; it counts all the same.
             Err(Error::Silent(_)) => return Ok(()),
             driven => driven?.1,

@@ -12,7 +12,7 @@
 //! | `shape` | the shape of the day, from the published figures |
 //! | `day` | the samples: load, recordings, intervals gathered into samples |
 //! | `lines` | the lines through them, computed by the report's own code |
-//! | `show` | the tables of 1998 next to ours, and the scatter plots |
+//! | `show` | what the page shows in addition to the outcome, and the figure |
 //!
 //! What never happens: a sample contains an interval in which the other proxy was loaded; a line is
 //! computed by code other than the report's.
@@ -22,41 +22,50 @@ mod lines;
 mod shape;
 mod show;
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use clap::Args;
+use command::flags::{duration_within, parse_backend};
 use harness::{Caching, Cpus, Error, Server, Source, cold_max};
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
 
 pub use day::Sample;
-pub use lines::{Lines, ModeOf};
-pub use shape::{SAMPLES_AN_HOUR, Shape};
-pub use show::{figure, shown};
+pub use lines::Lines;
+pub use shape::Shape;
+pub(crate) use show::{figure, for_page};
 
 use crate::conditions::{Conditions, keep, working_directory};
+use crate::flags::Given;
+use crate::found::Steps;
 use crate::published::{Facts, SQUID};
 
+/// How long an hour takes: each quarter has to contain at least one interval of the recorder.
+const HOUR: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// The program `plimsoll`, whose verbs `serve` and `origin` are run.
-    pub program: PathBuf,
-    /// Where the two trials of samples are kept. Without it they are removed with everything else.
-    pub out: Option<PathBuf>,
-    /// Hours of the day, beginning at the quietest one.
-    pub hours: u32,
-    /// How long an hour takes in this run, for each of the two proxies.
-    pub compressed: Duration,
-    /// The backend that represents the old `select()`.
-    pub old: Kind,
-    /// The backend that represents the new one.
-    pub new: Kind,
-    /// Cold connections at the day's highest rate; by default the published number.
-    pub cold: Option<u32>,
-    /// Seed of the arrivals.
-    pub seed: u64,
+    /// Hours of the day, beginning at the quietest one: four samples an hour
+    #[arg(long, value_name = "N", default_value_t = 24,
+        value_parser = clap::value_parser!(u32).range(1..=24))]
+    hours: u32,
+    /// How long an hour takes, for each of the two proxies: 24 hours take 48 times as long
+    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = duration_within(HOUR))]
+    compressed: Duration,
+    /// The backend that represents the old select()
+    #[arg(long, value_name = "NAME", default_value = "select", value_parser = parse_backend)]
+    old: Kind,
+    /// The backend that represents the new select()
+    #[arg(long, value_name = "NAME", default_value = "scalable_select",
+        value_parser = parse_backend)]
+    new: Kind,
+    /// Cold connections at the day's highest rate, fewer at lower rates [default: 1581, as in 1998]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    cold: Option<u32>,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// One of the two days.
@@ -114,35 +123,36 @@ pub struct Outcome {
 /// sample beyond 100 % would be useless.
 const USE_TOP: f64 = 0.85;
 
-/// Measures. `say` is called with each step.
+/// Measures.
 ///
 /// # Errors
 /// A backend does not work here; a server does not start or does not answer; the directory cannot
 /// be used; too few samples for a line; interrupted.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     for kind in [plan.old, plan.new] {
         drop(Poller::open(Choice::Named(kind))?);
     }
     let facts = Facts::read();
-    let home = working_directory(plan.out.as_ref(), "live")?;
-    let conditions = Conditions::at_start(home.path(), plan.seed);
+    let home = working_directory(plan.given.out.as_ref(), "live")?;
+    let conditions = Conditions::at_start(home.path(), plan.given.seed);
     let (cold_bound, _) = cold_max()?;
     let of_1998 = facts.day(SQUID, "old").and_then(|day| day.descriptors_max);
     let cold_top = plan.cold.unwrap_or(of_1998.unwrap_or(0.0) as u32).min(cold_bound);
     let (cpus, _pinned) = Cpus::take()?;
-    let source = Source::start(&plan.program, cpus)?;
+    let source = Source::start(steps.plimsoll, cpus)?;
+    let plimsoll = steps.plimsoll;
     let start = |kind, name: &str| {
         let log = home.path().join(name);
         std::fs::create_dir(&log).map_err(|error| Error::Directory(log.clone(), error))?;
-        let server = Server::start(&plan.program, kind, &source, Some(&log), cpus)?;
+        let server = Server::start(plimsoll, kind, &source, Some(&log), cpus)?;
         Ok::<_, Error>(server)
     };
     let servers = [start(plan.old, "old")?, start(plan.new, "new")?];
-    say("finding the capacity of the old backend");
-    let rate_top = servers[0].rate_at(USE_TOP, Caching::Off, cold_top, stop)?;
+    steps.say("finding the capacity of the old backend");
+    let rate_top = servers[0].rate_at(USE_TOP, Caching::Off, cold_top, steps.stop)?;
     let shape = Shape::of_1998(&facts);
     let day = day::Day { plan, shape, rate_top, cold_top, home: home.path() };
-    let raw = day.replay(&servers, stop, say)?;
+    let raw = day.replay(&servers, steps)?;
     drop(servers);
     let (sides, paths) = lines::sides(&day, raw)?;
     let (comparison, comparison_why) = match lines::compared(&paths) {
@@ -150,7 +160,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
         Err(why) => (None, Some(why.to_string())),
     };
     for path in &paths {
-        keep(path, plan.out.as_ref())?;
+        keep(path, plan.given.out.as_ref())?;
     }
     Ok(Outcome {
         conditions: conditions.at_end(),

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::published::{Facts, SQUID};
 
 /// A sample every quarter of an hour, as in 1998.
-pub const SAMPLES_AN_HOUR: u32 = 4;
+pub(super) const SAMPLES_AN_HOUR: u32 = 4;
 /// Samples below this rate were left out for Table 5, requests a second.
 const QUIET_1998: f64 = 20.0;
 /// The time of the highest rate, in hours: an assumption.

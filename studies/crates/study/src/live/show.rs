@@ -1,12 +1,14 @@
-//! The tables of 1998 next to ours, and the scatter plots.
+//! What the page shows in addition to the sides: the tables of 1998 next to ours, and the scatter
+//! plots.
 
 use harness::rounds::digits;
 use report::format::thousands;
-use report::sheet::{Panel, Rows, Sheet, Stroke, Ticks, Tone};
+use report::sheet::{Panel, Stroke, Ticks, Tone};
+use serde_json::{Value, json};
 
 use super::{Lines, Outcome, Sample, Side};
 use crate::published::{Facts, NETCACHE, SQUID};
-use crate::show::{NONE, curve, fact, number, or_none, panel, range, table};
+use crate::show::{NONE, curve, or_none, panel, range};
 
 /// The names of the sides, as in 1998, and their colours.
 const KERNELS: [&str; 2] = ["old", "new"];
@@ -17,23 +19,43 @@ const SERVED_MIN: f64 = 0.8;
 const STARVED_PART: f64 = 0.1;
 const MODES: [&str; 3] = ["idle", "kernel", "user"];
 
-/// The results: sentences and tables.
-#[must_use]
-pub fn shown(outcome: &Outcome) -> Sheet {
-    let title = "The live days of 1998 in minutes, on this machine".to_owned();
+/// Results for the page.
+pub(crate) fn for_page(outcome: &Outcome) -> Value {
     let published = Facts::read();
-    let tables = vec![
-        table_14(outcome, &published),
-        table_15(outcome, &published),
-        table_5(outcome),
-        intercepts(outcome, &published),
-    ];
-    Sheet { title, facts: facts(outcome, &published), tables }
+    let compared = match (&outcome.comparison, &outcome.comparison_why) {
+        (Some(comparison), _) => Some(compared(comparison)),
+        (None, why) => why.as_ref().map(|why| format!("not possible: {why}")),
+    };
+    let doubts = outcome.sides.iter().zip(KERNELS).filter_map(|(side, kernel)| {
+        let why = side.all.distrust.as_ref()?;
+        let text = format!("{}: the straight line is in doubt: {why}", side.backend);
+        Some(json!({"kernel": kernel, "text": text}))
+    });
+    let above = outcome
+        .sides
+        .each_ref()
+        .map(|side| side.above.as_ref().map_or("too few".to_owned(), |lines| lines.n.to_string()));
+    json!({
+        "source": format!("{}; {}", published.source.title, published.source.machine),
+        "swing_percent": 100.0 * outcome.shape.swing,
+        "highest_1998": outcome.shape.highest_1998(),
+        "hits": outcome.sides.iter().map(|side| side.hits).sum::<u64>(),
+        "starved": starved(outcome),
+        "compared": compared,
+        "doubts": doubts.collect::<Vec<_>>(),
+        "above": above,
+        "table_14": table_14(outcome, &published),
+        "table_15": table_15(outcome, &published),
+        "table_5": MODES.map(|mode| {
+            [&[mode.to_owned()][..], &ours(outcome, mode, |side| side.above.as_ref())].concat()
+        }),
+        "intercepts": intercepts(outcome, &published),
+    })
 }
 
 /// The figure: the scatter plots of 1998 with their lines, and the day.
 #[must_use]
-pub fn figure(outcome: &Outcome) -> String {
+pub(crate) fn figure(outcome: &Outcome) -> String {
     let [old, new] = &outcome.sides;
     let title = format!("CPU time of a proxy by its rate, {} and {}", old.backend, new.backend);
     let panels = [
@@ -86,56 +108,6 @@ fn day(outcome: &Outcome) -> Panel {
     panel("The day", ("hour", Ticks::Binary), "requests/s; connections", curves)
 }
 
-fn facts(outcome: &Outcome, published: &Facts) -> Vec<(String, String)> {
-    let shape = &outcome.shape;
-    let source = &published.source;
-    let mut facts = vec![fact("1998", format!("{}; {}", source.title, source.machine))];
-    facts.extend(outcome.conditions.facts(
-        "; the two took turns sample by sample, and modes are CPU time of the proxy's own thread",
-    ));
-    facts.extend([
-        fact(
-            "Day",
-            format!(
-                "{} hours, a sample each quarter: {:.2} s here for each of the two, gathered from \
-                 intervals of {:.2} s; a wave around the mean of {:.1} requests/s with an \
-                 amplitude of {:.0} %, from the published requests of the day and rate of one hour",
-                outcome.hours,
-                outcome.sample_s,
-                outcome.interval_s,
-                shape.mean_1998,
-                100.0 * shape.swing
-            ),
-        ),
-        fact(
-            "Load",
-            format!(
-                "up to {} requests/s and {} cold connections, both by the shape of the day (in \
-                 1998 {} requests/s by this shape); caching off: {} responses came from the cache; \
-                 seed {}",
-                thousands(outcome.rate_top),
-                number(outcome.cold_top),
-                digits(shape.highest_1998()),
-                outcome.sides.iter().map(|side| side.hits).sum::<u64>(),
-                outcome.conditions.seed
-            ),
-        ),
-    ]);
-    facts.extend(starved(outcome).map(|text| fact("Starved", text)));
-    match (&outcome.comparison, &outcome.comparison_why) {
-        (Some(comparison), _) => facts.push(fact("Compared", compared(comparison))),
-        (None, Some(why)) => facts.push(fact("Compared", format!("not possible: {why}"))),
-        (None, None) => {}
-    }
-    for (side, kernel) in outcome.sides.iter().zip(KERNELS) {
-        if let Some(why) = &side.all.distrust {
-            let text = format!("{}: the straight line is in doubt: {why}", side.backend);
-            facts.push(fact(kernel, text));
-        }
-    }
-    facts
-}
-
 /// A sentence if many samples were starved, because other work had the CPU.
 fn starved(outcome: &Outcome) -> Option<String> {
     let samples = || outcome.sides.iter().flat_map(|side| &side.samples);
@@ -169,7 +141,7 @@ fn compared(comparison: &report::Comparison) -> String {
     format!("{capacity}, {cost}; the slopes of user mode {user}")
 }
 
-fn table_14(outcome: &Outcome, published: &Facts) -> Rows {
+fn table_14(outcome: &Outcome, published: &Facts) -> Vec<[String; 5]> {
     let days = KERNELS.into_iter().filter_map(|kernel| {
         let day = published.day(SQUID, kernel)?;
         Some([
@@ -189,17 +161,12 @@ fn table_14(outcome: &Outcome, published: &Facts) -> Rows {
             side.errors.to_string(),
         ]
     });
-    table(
-        "Table 14: the days",
-        &["<day", "requests", "most descriptors", "peak, /s", "failed"],
-        days.chain(here),
-        format!("Peak: in 1998 of a second; here of an interval of {:.2} s.", outcome.interval_s),
-    )
+    days.chain(here).collect()
 }
 
-fn table_15(outcome: &Outcome, published: &Facts) -> Rows {
-    let rows = MODES.iter().map(|mode| {
-        let mut row = vec![(*mode).to_owned()];
+fn table_15(outcome: &Outcome, published: &Facts) -> [Vec<String>; 3] {
+    MODES.map(|mode| {
+        let mut row = vec![mode.to_owned()];
         let lines = KERNELS.map(|kernel| published.line(SQUID, kernel, mode));
         for line in lines {
             row.push(line.map_or(NONE.into(), |line| {
@@ -209,15 +176,7 @@ fn table_15(outcome: &Outcome, published: &Facts) -> Rows {
         row.push(ratio(lines[0].zip(lines[1]).map(|(old, new)| new.slope / old.slope)));
         row.extend(ours(outcome, mode, |side| Some(&side.all)));
         row
-    });
-    let [old, new] = &outcome.sides;
-    table(
-        format!("Table 15: lines through all samples (n = {} and {})", old.all.n, new.all.n),
-        &["<mode", "<1998: old", "<new", "new/old", "<here: old, µs", "<new, µs", "new/old"],
-        rows,
-        "1998: percent of the CPU per (request per second), and the correlation; one percent is \
-         10,000 µs a request. Here: CPU time of one more request in µs, and the correlation.",
-    )
+    })
 }
 
 /// Our cells of a mode: old, new, their ratio.
@@ -234,27 +193,7 @@ fn ratio(ratio: Option<f64>) -> String {
     ratio.filter(|ratio| ratio.is_finite()).map_or(NONE.into(), |ratio| format!("{ratio:.2}"))
 }
 
-fn table_5(outcome: &Outcome) -> Rows {
-    let rows = MODES.iter().map(|mode| {
-        let mut row = vec![(*mode).to_owned()];
-        row.extend(ours(outcome, mode, |side| side.above.as_ref()));
-        row
-    });
-    let [old, new] = outcome
-        .sides
-        .each_ref()
-        .map(|side| side.above.as_ref().map_or("too few".to_owned(), |lines| lines.n.to_string()));
-    let rate = thousands(outcome.rate_above);
-    table(
-        format!("Table 5: the same above {rate} requests/s (n = {old} and {new})"),
-        &["<mode", "<old, µs", "<new, µs", "new/old"],
-        rows,
-        "Without the quiet samples: in 1998 those below 20 requests/s, here below the same part of \
-         the highest rate that was served.",
-    )
-}
-
-fn intercepts(outcome: &Outcome, published: &Facts) -> Rows {
+fn intercepts(outcome: &Outcome, published: &Facts) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for server in [SQUID, NETCACHE] {
         let known = KERNELS.map(|kernel| published.x_intercept(server, kernel));
@@ -271,13 +210,7 @@ fn intercepts(outcome: &Outcome, published: &Facts) -> Rows {
     rows.push(our_row("here, all".into(), all));
     let above = sides.each_ref().map(|side| side.above.as_ref());
     rows.push(our_row(format!("here, above {}/s", thousands(outcome.rate_above)), above));
-    table(
-        "X-intercepts: where the idle line meets zero, requests/s",
-        &["<day", "<old", "<new", "<gain"],
-        rows,
-        "In brackets Fieller's interval at 95 %, by the robust line; the figure itself is by least \
-         squares, as in 1998.",
-    )
+    rows
 }
 
 fn intercept_row(name: String, rates: [Option<f64>; 2], gain: Option<f64>) -> Vec<String> {

@@ -4,17 +4,19 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::{Error, Recording, wrk};
-use load::{Phase, Population, Schedule, Size, Target};
+use load::{Phase, Population, Schedule, Size};
 use record::Spec;
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
-use super::servers::{self, Running, Setup};
+use super::Extent;
+use super::servers::{self, Served};
+use crate::found::Steps;
+use crate::servers::Place;
 
 /// A case is measured again if its saturation moved by more than this part meanwhile.
 pub(super) const MOVED_MAX: f64 = 0.1;
@@ -89,6 +91,16 @@ pub struct Ramp {
 }
 
 impl Case {
+    /// Without measurements.
+    pub(super) fn new(server: &str, body_bytes: u64, connections: u32) -> Case {
+        Case { server: server.to_owned(), body_bytes, connections, ..Case::default() }
+    }
+
+    /// As it is printed.
+    pub(super) fn name(&self) -> String {
+        format!("{}, {} bytes, {} connections", self.server, self.body_bytes, self.connections)
+    }
+
     /// The geometric mean of the saturation before and after.
     #[must_use]
     pub fn measured(&self) -> f64 {
@@ -105,72 +117,63 @@ impl Case {
 }
 
 /// What is measured, and where.
-pub(super) struct Collector<'c> {
-    pub(super) plan: &'c Plan,
-    pub(super) setup: &'c Setup<'c>,
-    pub(super) stop: &'c AtomicBool,
+pub(super) struct Collector<'c, 's> {
+    pub(super) extent: &'c Extent,
+    /// The directory of the trials.
+    pub(super) out: &'c Path,
+    pub(super) place: Place<'c>,
+    /// The CPU of everything but the server.
+    pub(super) others: Option<usize>,
+    pub(super) seed: u64,
+    pub(super) steps: &'c mut Steps<'s>,
 }
 
-impl Collector<'_> {
+impl Collector<'_, '_> {
     /// Measures a case, and repeats it if its saturation moved.
-    pub(super) fn case(
-        &self,
-        server: &str,
-        body_bytes: u64,
-        connections: u32,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<Case, Error> {
-        let mut case = self.once(server, body_bytes, connections, say)?;
+    pub(super) fn case(&mut self, new: &Case) -> Result<Case, Error> {
+        let mut case = self.once(new.clone())?;
         while case.moved() > MOVED_MAX && case.repeats < REPEATS_MAX {
             let repeats = case.repeats + 1;
-            case = Case { repeats, ..self.once(server, body_bytes, connections, say)? };
+            case = Case { repeats, ..self.once(new.clone())? };
         }
         Ok(case)
     }
 
-    fn once(
-        &self,
-        server: &str,
-        body_bytes: u64,
-        connections: u32,
-        say: &mut dyn FnMut(&str),
-    ) -> Result<Case, Error> {
-        let running = servers::start(self.setup, server, body_bytes)
-            .map_err(|why| Error::Start(server.to_owned(), why))?;
-        let mut case = Case {
-            server: server.to_owned(),
-            version: running.version.clone(),
-            body_bytes,
-            connections,
-            ..Case::default()
-        };
-        say("saturation");
-        let before = self.saturate(&running, &case)?;
-        for &reach in &self.plan.reaches {
-            say(&format!("a load up to {reach} % of {:.0}/s", before.rate));
-            case.ramps.push(self.ramp(&running, &case, reach, before.rate)?);
+    fn once(&mut self, mut case: Case) -> Result<Case, Error> {
+        let name = case.name();
+        let program = self.steps.plimsoll;
+        let served =
+            servers::start(program, self.place, self.others, &case.server, case.body_bytes)
+                .map_err(|why| Error::Start(case.server.clone(), why))?;
+        case.version.clone_from(&served.version);
+        self.steps.say(&format!("{name}: saturation"));
+        let before = self.saturate(&served, &case)?;
+        for &reach in &self.extent.reaches {
+            self.steps.say(&format!("{name}: a load up to {reach} % of {:.0}/s", before.rate));
+            case.ramps.push(self.ramp(&served, &case, reach, before.rate)?);
         }
-        say("saturation again");
-        case.saturation = [before, self.saturate(&running, &case)?];
+        self.steps.say(&format!("{name}: saturation again"));
+        case.saturation = [before, self.saturate(&served, &case)?];
         Ok(case)
     }
 
-    fn saturate(&self, running: &Running, case: &Case) -> Result<Saturation, Error> {
-        let seconds = self.plan.saturation_s;
-        let (url, cpu) = (running.url(case.body_bytes), self.setup.cpus.others);
-        let (cpu_ns, began) = (running.cpu_ns(), Instant::now());
+    fn saturate(&self, served: &Served, case: &Case) -> Result<Saturation, Error> {
+        let seconds = self.extent.saturation_s;
+        let (url, cpu) = (served.url(case.body_bytes), self.others);
+        let (cpu_ns, began) = (served.cpu_ns(), Instant::now());
+        let stop = self.steps.stop;
         let (report, established) = thread::scope(|scope| {
             let looking = scope.spawn(|| {
                 thread::sleep(Duration::from_millis(500 * seconds));
-                established(running.address)
+                established(served.server.address)
             });
             let fields = [format!("{}: {}", ACCEPT.0, ACCEPT.1)];
             let fields = fields.each_ref().map(String::as_str);
-            let report = wrk::run(&url, case.connections, seconds, cpu, &fields, self.stop);
+            let report = wrk::run(&url, case.connections, seconds, cpu, &fields, stop);
             (report, looking.join().unwrap_or(0))
         });
-        let cpus = (running.cpu_ns() - cpu_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
-        self.interrupted()?;
+        let cpus = (served.cpu_ns() - cpu_ns) as f64 / 1e9 / began.elapsed().as_secs_f64();
+        self.steps.interrupted()?;
         let failed = |why| Error::System("saturation", io::Error::other(why));
         Ok(Saturation { rate: report.map_err(failed)?.rate, cpus, established })
     }
@@ -179,7 +182,7 @@ impl Collector<'_> {
     /// of its saturation and falls again.
     fn ramp(
         &self,
-        running: &Running,
+        served: &Served,
         case: &Case,
         reach: u32,
         saturation: f64,
@@ -187,22 +190,22 @@ impl Collector<'_> {
         let top = saturation * f64::from(reach) / 100.0;
         let trial =
             format!("{}-{}-{}-{reach}.trial", case.server, case.body_bytes, case.connections);
-        let target = record::Target::Pid(running.pid().cast_unsigned());
-        let log = Some(running.log.clone());
-        let mut spec = Spec::new(target, log, self.plan.out.join(&trial));
+        let target = record::Target::Pid(served.server.pid().cast_unsigned());
+        let log = Some(served.log.clone());
+        let mut spec = Spec::new(target, log, self.out.join(&trial));
         spec.overwrite = true;
         spec.notes.push("recorded by plimsoll study predict".into());
-        let load = self.load(running, case, top, u64::from(reach));
+        let load = self.load(served, case, top, u64::from(reach));
         let recording = Recording::start(spec)?;
         thread::sleep(LEAD);
         let mut connections = None;
-        let outcome = load::run(&load, self.stop, &mut |tick| {
+        let outcome = load::run(&load, self.steps.stop, &mut |tick| {
             if tick.phase == Phase::Running && tick.elapsed > load.duration / 2 {
-                connections.get_or_insert_with(|| established(running.address));
+                connections.get_or_insert_with(|| established(served.server.address));
             }
         })?;
         recording.finish()?;
-        self.interrupted()?;
+        self.steps.interrupted()?;
         if outcome.counts.completed == 0 {
             return Err(Error::Silent(case.server.clone()));
         }
@@ -221,28 +224,16 @@ impl Collector<'_> {
         })
     }
 
-    fn load(&self, running: &Running, case: &Case, top: f64, salt: u64) -> load::Plan {
-        let target = Target {
-            addr: running.address,
-            authority: running.address.to_string(),
-            path: servers::path(case.body_bytes),
-            absolute: false,
-            tls: false,
-            tunnel: false,
-        };
-        let duration = self.plan.ramp;
-        let mut load = load::Plan::new(target, triangle(top, duration), duration);
+    fn load(&self, served: &Served, case: &Case, top: f64, salt: u64) -> load::Plan {
+        let (path, duration) = (servers::path(case.body_bytes), self.extent.ramp);
+        let mut load = served.server.load(&path, triangle(top, duration), duration);
         load.connections = case.connections;
         load.fields.push((ACCEPT.0.into(), ACCEPT.1.into()));
         let size = Size::Fixed { bytes: case.body_bytes };
         load.population = Population { objects: 1, zipf_s: 0.0, size };
-        load.pin_cpu = self.setup.cpus.others;
-        load.seed = self.plan.seed + salt;
+        load.pin_cpu = self.others;
+        load.seed = self.seed + salt;
         load
-    }
-
-    fn interrupted(&self) -> Result<(), Error> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 }
 

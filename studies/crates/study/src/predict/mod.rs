@@ -23,7 +23,7 @@
 //! | `kept` | the file of cases |
 //! | `judge` | predictions, the simple ones too, and their errors |
 //! | `verdicts` | what `compare` says of pairs of trials |
-//! | `show` | all of it as text and as a figure |
+//! | `show` | what the page shows in addition to the outcome, and the figure |
 
 mod collect;
 mod judge;
@@ -32,47 +32,72 @@ mod servers;
 mod show;
 mod verdicts;
 
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::path::Path;
 use std::time::Duration;
 
+use clap::Args;
 use harness::{Cpus, Error, Source};
 use serde::Serialize;
 
+use collect::Collector;
 pub use collect::{Case, Ramp, Saturation};
-pub use judge::{Band, Errors, Judged};
+pub use judge::{Band, Judged};
 pub use servers::SERVERS;
-pub use show::{figure, shown};
+pub(crate) use show::{figure, for_page};
 pub use verdicts::Pairs;
 
 use crate::conditions::{Conditions, working_directory};
+use crate::flags::{Given, ascending};
+use crate::found::Steps;
+use crate::servers::Place;
 use kept::Kept;
 
-/// What to do.
-#[derive(Clone, Debug)]
+/// Real servers as Debian ships them, each on CPU 0: recorded while the load rises to a part of the
+/// saturation that wrk measures, and the capacity that the report predicts from that.
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("out", |arg| arg.default_value("target/studies/predict")))]
 pub struct Plan {
-    /// The program `plimsoll`, whose verbs `serve` and `origin` are run.
-    pub program: PathBuf,
-    /// Where cases and trials are kept.
-    pub out: PathBuf,
-    /// Names of servers, of [`SERVERS`].
-    pub servers: Vec<String>,
-    /// Sizes of the response's body, bytes.
-    pub bodies: Vec<u64>,
-    /// Numbers of connections.
-    pub connections: Vec<u32>,
-    /// How far the load rises, percent of the measured saturation.
-    pub reaches: Vec<u32>,
+    /// Only these servers; one that is not installed is skipped and named
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(SERVERS))]
+    servers: Vec<String>,
+    /// Sizes of the response's body in bytes [default: 1024,20480]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    bodies: Vec<u64>,
+    /// Numbers of connections [default: 16,64,256]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=512))]
+    connections: Vec<u32>,
+    /// How far the recorded load rises, percent of the measured saturation [default: 20,30,45,60]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(5..=90))]
+    reaches: Vec<u32>,
+    /// Seconds of a recorded load, which rises and falls; all cases take 4 hours with the default
+    #[arg(long, value_name = "N", default_value_t = 36,
+        value_parser = clap::value_parser!(u64).range(4..=3600))]
+    seconds: u64,
+    /// Keep the cases that are in the directory and measure the others; without it, the earlier
+    /// ones are removed
+    #[arg(long)]
+    resume: bool,
+    /// Measure nothing: judge the trials in the directory again, and write the page again
+    #[arg(long, conflicts_with_all = ["resume", "quick"])]
+    judge_only: bool,
+    /// Seconds: our server with 16 connections and one reach, unless others are named
+    #[arg(long, conflicts_with_all = ["seconds"])]
+    quick: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+/// What is measured.
+struct Extent {
+    reaches: Vec<u32>,
     /// Length of a recorded load.
-    pub ramp: Duration,
+    ramp: Duration,
     /// Length of a measurement of saturation, seconds.
-    pub saturation_s: u64,
-    /// Keep the cases that are there already, and measure only others.
-    pub resume: bool,
-    /// Measure nothing: judge the cases that are there.
-    pub judge_only: bool,
-    /// Seed of the loads.
-    pub seed: u64,
+    saturation_s: u64,
 }
 
 /// A case that could not be measured, and why.
@@ -102,26 +127,27 @@ pub struct Outcome {
     pub pairs: Vec<Pairs>,
 }
 
-/// Measures what is not there yet, and judges all cases. `say` is called with each step.
+/// Measures what is not there yet, and judges all cases.
 ///
 /// # Errors
 /// The directory cannot be used; the origin does not start; interrupted. A case that fails is in
 /// the results instead.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let conditions = Conditions::at_start(&plan.out, plan.seed);
-    let mut kept = Kept::open(&plan.out, plan.resume || plan.judge_only)?;
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+    let out = plan.given.out.as_deref().unwrap_or(Path::new(""));
+    let conditions = Conditions::at_start(out, plan.given.seed);
+    let mut kept = Kept::open(out, plan.resume || plan.judge_only)?;
     let missing = match plan.judge_only {
         true => Vec::new(),
-        false => measure(plan, &mut kept, stop, say)?,
+        false => measure(plan, out, &mut kept, steps)?,
     };
     let cases = kept.sorted();
-    say("judging");
-    let judged = judge::judge(&plan.out, &cases);
+    steps.say("judging");
+    let judged = judge::judge(out, &cases);
     Ok(Outcome {
         conditions: conditions.at_end(),
         missing,
         bands: judge::bands(&judged),
-        pairs: verdicts::pairs(&plan.out, &cases),
+        pairs: verdicts::pairs(out, &cases),
         cases,
         judged,
     })
@@ -129,31 +155,46 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
 
 fn measure(
     plan: &Plan,
+    out: &Path,
     kept: &mut Kept,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
+    steps: &mut Steps<'_>,
 ) -> Result<Vec<Missing>, Error> {
     let home = working_directory(None, "predict")?;
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors cannot be read", error))?;
+    let quick = plan.quick;
+    let default = |full: &'static [u32], short: &'static [u32]| if quick { short } else { full };
+    let bodies = ascending(&plan.bodies, if quick { &[1024] } else { &[1024, 20_480] });
+    let connections = ascending(&plan.connections, default(&[16, 64, 256], &[16]));
+    let extent = Extent {
+        reaches: ascending(&plan.reaches, default(&[20, 30, 45, 60], &[45])),
+        ramp: Duration::from_secs(if quick { 8 } else { plan.seconds }),
+        saturation_s: if quick { 1 } else { 5 },
+    };
+    let servers = match (plan.servers.as_slice(), quick) {
+        ([], true) => vec![servers::OURS],
+        ([], false) => SERVERS.to_vec(),
+        (named, _) => named.iter().map(String::as_str).collect(),
+    };
     let (cpus, _pinned) = Cpus::take()?;
-    let source = Source::start(&plan.program, cpus)?;
-    let origin = source.address();
-    let setup = servers::Setup { program: &plan.program, home: home.path(), origin, cpus };
-    let mut missing: Vec<Missing> = Vec::new();
-    for server in &plan.servers {
-        for &body_bytes in &plan.bodies {
-            for &connections in &plan.connections {
-                if kept.has(server, body_bytes, connections, &plan.reaches) {
+    let source = Source::start(steps.plimsoll, cpus)?;
+    let place = Place { home: home.path(), cpu: cpus.server, origin: source.address() };
+    let mut missing = Vec::new();
+    for server in servers {
+        for &body_bytes in &bodies {
+            for &connections in &connections {
+                if kept.has(server, body_bytes, connections, &extent.reaches) {
                     continue;
                 }
-                let collector = collect::Collector { plan, setup: &setup, stop };
-                let name = format!("{server}, {body_bytes} bytes, {connections} connections");
-                let mut say = |step: &str| say(&format!("{name}: {step}"));
-                match collector.case(server, body_bytes, connections, &mut say) {
+                let (others, seed) = (cpus.others, plan.given.seed);
+                let new = Case::new(server, body_bytes, connections);
+                let mut collector = Collector { extent: &extent, out, place, others, seed, steps };
+                match collector.case(&new) {
                     Ok(case) => kept.add(case)?,
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
-                    Err(error) => missing.push(Missing { case: name, why: error.to_string() }),
+                    Err(error) => {
+                        missing.push(Missing { case: new.name(), why: error.to_string() });
+                    }
                 }
             }
         }

@@ -7,65 +7,29 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use harness::peer::{self, Peer};
-use harness::{Cpus, Error};
 use load::family;
 
-use crate::servers::{Guard, filled, not_installed, response, start_ours, start_peer, version};
+use crate::servers::{Kind, Place, Running, not_installed, response, start_ours};
 
 /// The requested object, which is the file of a site and an object of the origin.
 const OBJECT: &str = "/obj/1";
 /// The longest wait for the first response.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-const ANY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// The name of our server.
-const OURS: &str = "plimsoll";
-
-/// A server of Debian.
-#[derive(Clone, Copy, Debug)]
-struct Kind {
-    name: &'static str,
-    program: &'static str,
-    package: &'static str,
-    /// The flag that prints its version.
-    version: &'static str,
-    /// Its configuration, or the program that it runs.
-    config: &'static str,
-    /// What builds it, word by word, if it has to be built from its configuration.
-    build: Option<&'static str>,
-    /// What starts it, word by word.
-    command: &'static str,
-    /// Its access log, in its directory.
-    log: &'static str,
-    /// The lines that make it leave root, if it is started by root.
-    user: &'static str,
-    /// Worker processes, where they can be configured.
-    workers: &'static str,
-    /// What a variant's configuration has in addition.
-    more: &'static str,
-    /// The server of which it is a variant: what it costs must be found by `compare`.
-    variant_of: Option<&'static str>,
-}
+pub(super) const OURS: &str = "plimsoll";
 
 const NGINX: Kind = Kind {
-    name: "nginx",
-    program: "nginx",
     package: "nginx-light",
-    version: "-v",
     config: include_str!("peers/nginx.conf"),
-    build: None,
     command: "{program} -p {home} -e {home}/error.log -c {config}",
-    log: "access.log",
     user: "user www-data;",
-    workers: "1",
-    more: "",
-    variant_of: None,
+    ..Kind::named("nginx")
 };
 
 /// A variant of nginx.
@@ -74,15 +38,13 @@ const fn nginx(name: &'static str, more: &'static str) -> Kind {
 }
 
 const GO: Kind = Kind {
-    name: "go",
-    program: "go",
     package: "golang-go",
     version: "version",
     config: include_str!("peers/main.go"),
     build: Some("{program} build -o {home}/server {config}"),
     command: "{home}/server {listen} {more}",
     more: "0",
-    ..NGINX
+    ..Kind::named("go")
 };
 
 /// A variant of the Go server that burns this many nanoseconds of each request.
@@ -92,24 +54,19 @@ const fn burning(name: &'static str, ns: &'static str) -> Kind {
 
 const APACHE: Kind = Kind {
     name: "apache",
-    program: "apache2",
-    package: "apache2",
     config: include_str!("peers/apache.conf"),
     command: "{program} -D FOREGROUND -D event -f {config}",
     user: "User www-data\nGroup www-data",
-    ..NGINX
+    ..Kind::named("apache2")
 };
 
 const NGINX_CACHE: Kind =
     Kind { name: "nginx-cache", config: include_str!("peers/nginx-cache.conf"), ..NGINX };
 
 const SQUID: Kind = Kind {
-    name: "squid",
-    program: "squid",
-    package: "squid",
     config: include_str!("peers/squid.conf"),
     command: "{program} --foreground -YC -n {service} -f {config}",
-    ..NGINX
+    ..Kind::named("squid")
 };
 
 const KINDS: [Kind; 21] = [
@@ -131,32 +88,24 @@ cache deny is_miss",
         ..SQUID
     },
     Kind {
-        name: "haproxy",
-        program: "haproxy",
-        package: "haproxy",
         config: include_str!("peers/haproxy.cfg"),
         command: "{program} -db -f {config}",
         log: "stderr",
-        ..NGINX
+        ..Kind::named("haproxy")
     },
     Kind {
-        name: "varnish",
         program: "varnishd",
-        package: "varnish",
         version: "-V",
         config: include_str!("../webbench/peers/varnish.vcl"),
         command: "{program} -F -j none -a {listen} -T none -f {config} -s malloc,256m \
                   -n {home}/varnish",
-        ..NGINX
+        ..Kind::named("varnish")
     },
     Kind {
-        name: "lighttpd",
-        program: "lighttpd",
-        package: "lighttpd",
         config: include_str!("peers/lighttpd.conf"),
         command: "{program} -D -f {config}",
         user: "server.username = \"www-data\"\nserver.groupname = \"www-data\"",
-        ..NGINX
+        ..Kind::named("lighttpd")
     },
     APACHE,
     Kind {
@@ -165,39 +114,31 @@ cache deny is_miss",
         ..APACHE
     },
     Kind {
-        name: "trafficserver",
         program: "traffic_server",
-        package: "trafficserver",
         version: "-V",
         config: include_str!("peers/trafficserver.sh"),
         command: "sh {config}",
-        ..NGINX
+        ..Kind::named("trafficserver")
     },
     Kind {
-        name: "node",
-        program: "node",
         package: "nodejs",
         config: include_str!("peers/node.js"),
         command: "{program} {config}",
-        ..NGINX
+        ..Kind::named("node")
     },
     GO,
     Kind {
-        name: "python",
         program: "python3",
         package: "python3",
         version: "-V",
         config: include_str!("peers/python.py"),
         command: "{program} {config}",
-        ..NGINX
+        ..Kind::named("python")
     },
     Kind {
-        name: "gunicorn",
-        program: "gunicorn",
-        package: "gunicorn",
         config: include_str!("peers/gunicorn.py"),
         command: "{program} -c {config} __config__:serve",
-        ..NGINX
+        ..Kind::named("gunicorn")
     },
     nginx(
         "nginx-hop",
@@ -226,45 +167,29 @@ pub(super) fn variant_of(name: &str) -> Option<&'static str> {
     KINDS.iter().find(|kind| kind.name == name).and_then(|kind| kind.variant_of)
 }
 
-/// What every server is started with.
-pub(super) struct Setup<'s> {
-    /// Our own program.
-    pub(super) program: &'s Path,
-    /// The directory for the servers' directories.
-    pub(super) home: &'s Path,
-    pub(super) origin: SocketAddr,
-    pub(super) cpus: Cpus,
-}
-
 /// A running server.
-pub(super) struct Running {
-    pub(super) address: SocketAddr,
-    pub(super) log: PathBuf,
-    pub(super) version: String,
+pub(super) struct Served {
     /// The process that writes the log, if the server does not; it ends first.
     _log_writer: Option<Peer>,
-    guard: Guard,
+    pub(super) server: Running,
+    pub(super) log: PathBuf,
+    pub(super) version: String,
 }
 
-impl Running {
-    /// Its process id.
-    pub(super) fn pid(&self) -> i32 {
-        self.guard.pid()
-    }
-
+impl Served {
     /// CPU time of all its processes so far.
     pub(super) fn cpu_ns(&self) -> u64 {
-        family::cpu_ns(&family::of(self.pid()))
+        family::cpu_ns(&self.server.family())
     }
 
     /// The URL of the object.
     pub(super) fn url(&self, body_bytes: u64) -> String {
-        format!("http://{}{}", self.address, path(body_bytes))
+        format!("http://{}{}", self.server.address, path(body_bytes))
     }
 
     /// Requests the object once.
     fn answers(&self, body_bytes: u64) -> Result<(), String> {
-        let (address, path) = (self.address, path(body_bytes));
+        let (address, path) = (self.server.address, path(body_bytes));
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let failed = |error: io::Error| format!("it does not answer: {error}");
@@ -282,19 +207,42 @@ pub(super) fn path(body_bytes: u64) -> String {
     format!("{OBJECT}?size={body_bytes}")
 }
 
-/// Starts a server for bodies of this many bytes.
+/// Starts a server for bodies of this many bytes, in a directory below `place.home`.
 ///
 /// # Errors
 /// Why it cannot be measured, in one line.
-pub(super) fn start(setup: &Setup<'_>, name: &str, body_bytes: u64) -> Result<Running, String> {
-    let home = setup.home.join(format!("{name}-{body_bytes}"));
-    prepare(&home, body_bytes).map_err(|error| format!("{}: {error}", home.display()))?;
-    let running = match KINDS.iter().find(|kind| kind.name == name) {
-        Some(kind) => kind.start(setup, &home)?,
-        None => start_plimsoll(setup, &home).map_err(|error| error.to_string())?,
+pub(super) fn start(
+    program: &Path,
+    place: Place<'_>,
+    others: Option<usize>,
+    name: &str,
+    body_bytes: u64,
+) -> Result<Served, String> {
+    let home = &place.home.join(format!("{name}-{body_bytes}"));
+    prepare(home, body_bytes).map_err(|error| format!("{}: {error}", home.display()))?;
+    let place = Place { home, ..place };
+    let served = match KINDS.iter().find(|kind| kind.name == name) {
+        Some(kind) => {
+            let server = kind.start(place, &[], &[])?;
+            let log = home.join(kind.log);
+            let log_writer = match kind.program {
+                "varnishd" => Some(start_varnishncsa(home, &log, others)?),
+                _ => None,
+            };
+            let version = kind.version().unwrap_or_default();
+            Served { _log_writer: log_writer, server, log, version }
+        }
+        None => {
+            let log = home.join("access.log");
+            let path = log.display().to_string();
+            let more = ["--workers", "1", "--access-log", &path].map(String::from);
+            let server = start_ours(program, place, &[], &more).map_err(|why| why.to_string())?;
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            Served { _log_writer: None, server, log, version }
+        }
     };
-    running.answers(body_bytes)?;
-    Ok(running)
+    served.answers(body_bytes)?;
+    Ok(served)
 }
 
 /// Makes the directory of a server, which it may write to after it has left root, and its site.
@@ -304,78 +252,6 @@ fn prepare(home: &Path, body_bytes: u64) -> io::Result<()> {
     fs::create_dir_all(file.parent().unwrap_or(home))?;
     fs::set_permissions(home, fs::Permissions::from_mode(0o777))?;
     fs::write(file, vec![b'x'; body_bytes as usize])
-}
-
-fn start_plimsoll(setup: &Setup<'_>, home: &Path) -> Result<Running, Error> {
-    let log = home.join("access.log");
-    let more = ["--workers", "1", "--access-log", &log.display().to_string()].map(String::from);
-    let (guard, address) = start_ours(setup.program, &[], setup.origin, setup.cpus.server, &more)?;
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Running { address, log, version, _log_writer: None, guard })
-}
-
-impl Kind {
-    fn start(&self, setup: &Setup<'_>, home: &Path) -> Result<Running, String> {
-        let program = peer::find(self.program).ok_or_else(|| not_installed(self.package))?;
-        let version = version(&program, self.version).unwrap_or_default();
-        let log = home.join(self.log);
-        let values = |address: SocketAddr| self.values(setup.origin, home, address);
-        let words = |line: &str, config: &Path, address: SocketAddr| {
-            let mut values = values(address).to_vec();
-            values.push(("config", config.display().to_string()));
-            values.push(("program", program.display().to_string()));
-            let mut words = line.split(' ').map(|word| filled(word, &values));
-            let mut command = Command::new(words.next().unwrap_or_default());
-            command.args(words);
-            command
-        };
-        if let Some(line) = self.build {
-            let source = home.join("main.go");
-            fs::write(&source, self.config).map_err(|e| format!("{}: {e}", source.display()))?;
-            // It does not know its address before it is started.
-            build(words(line, &source, ANY_ADDRESS).current_dir(home))?;
-        }
-        let configure = |address| filled(self.config, &values(address));
-        let command = |config: &Path, address| words(self.command, config, address);
-        let (guard, address) = start_peer(home, setup.cpus.server, configure, command)?;
-        let log_writer = match self.program {
-            "varnishd" => Some(start_varnishncsa(home, &log, setup.cpus.others)?),
-            _ => None,
-        };
-        Ok(Running { address, log, version, _log_writer: log_writer, guard })
-    }
-
-    fn values(
-        &self,
-        origin: SocketAddr,
-        home: &Path,
-        address: SocketAddr,
-    ) -> [(&'static str, String); 11] {
-        let user = if rustix::process::geteuid().is_root() { self.user } else { "" };
-        [
-            ("workers", self.workers.to_owned()),
-            ("more", self.more.to_owned()),
-            ("user", user.to_owned()),
-            ("home", home.display().to_string()),
-            ("service", peer::squid_service(home)),
-            ("listen", address.to_string()),
-            ("host", address.ip().to_string()),
-            ("port", address.port().to_string()),
-            ("origin", origin.to_string()),
-            ("origin_host", origin.ip().to_string()),
-            ("origin_port", origin.port().to_string()),
-        ]
-    }
-}
-
-/// Builds a program, however long that takes.
-fn build(command: &mut Command) -> Result<(), String> {
-    let built = command.output().map_err(|error| format!("it cannot be built: {error}"))?;
-    if built.status.success() {
-        return Ok(());
-    }
-    let errors = String::from_utf8_lossy(&built.stderr).into_owned();
-    Err(format!("it cannot be built: {}", errors.lines().last().unwrap_or_default()))
 }
 
 /// As Debian's unit starts it, but not as a daemon.
@@ -404,8 +280,9 @@ mod tests {
     fn every_name_in_a_configuration_is_filled_in() {
         let home = Path::new("/somewhere");
         let (origin, address) = ("127.0.0.1:1".parse().unwrap(), "127.0.0.1:8080".parse().unwrap());
+        let place = Place { home, cpu: None, origin };
         for kind in KINDS {
-            let config = filled(kind.config, &kind.values(origin, home, address));
+            let config = kind.configuration(place, address, &[]);
             // A name in braces on one line was not filled in.
             let unfilled = config.lines().find(|line| {
                 let name = line.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
@@ -420,10 +297,9 @@ mod tests {
     fn each_installed_server_serves_the_object_and_has_a_log_that_is_understood() {
         let origin = OriginThread::start(None).unwrap();
         let home = working_directory(None, "predict").unwrap();
-        let (program, cpus) = (Path::new(""), Cpus { server: Some(0), others: None });
-        let setup = Setup { program, home: home.path(), origin: origin.address(), cpus };
+        let place = Place { home: home.path(), cpu: Some(0), origin: origin.address() };
         for kind in KINDS {
-            let running = match start(&setup, kind.name, 1024) {
+            let running = match start(Path::new(""), place, None, kind.name, 1024) {
                 Ok(running) => running,
                 Err(why) if why.starts_with("not installed") => {
                     eprintln!("skipped: {}: {why}", kind.name);

@@ -1,27 +1,47 @@
-//! The results as text and as a figure.
+//! What the page shows in addition to the rows: verdicts, predictions with remarks, and the figure.
 
 use report::format::thousands;
-use report::sheet::{Predicted, Rows, Sheet, Tone, svg_diagonal};
+use report::sheet::{Predicted, Tone, svg_diagonal};
+use serde_json::{Value, json};
 
 use super::judge::BANDS;
-use super::{Band, Outcome, Pairs};
-use crate::show::{NONE, fact, number, or_none, range, table};
+use super::{Band, Judged, Outcome, Pairs};
+use crate::found::row_with;
+use crate::show::{NONE, number, or_none, range};
 
 /// The colours of the bands.
 const TONES: [Tone; 3] = [Tone::First, Tone::Second, Tone::Third];
 
-/// The results: sentences and tables.
-#[must_use]
-pub fn shown(outcome: &Outcome) -> Sheet {
-    let title = "Capacity predicted from low load, on real servers".to_owned();
-    let tables =
-        vec![summary(outcome), verdicts(outcome), predictions(outcome), saturations(outcome)];
-    Sheet { title, facts: facts(outcome), tables }
+/// Results for the page.
+pub(crate) fn for_page(outcome: &Outcome) -> Value {
+    let versions = outcome.cases.iter().map(|case| format!("{} {}", case.server, case.version));
+    let mut versions: Vec<String> = versions.collect();
+    versions.dedup();
+    let coverage = |band: &Band| match band.intervals {
+        0 => NONE.to_owned(),
+        all => {
+            format!("{} of {all} ({:.0} %)", band.inside, 100.0 * band.inside as f64 / all as f64)
+        }
+    };
+    let bands = outcome.bands.iter().map(|band| row_with(band, [("cover", coverage(band).into())]));
+    let cases =
+        outcome.cases.iter().map(|one| row_with(one, [("size", size(one.body_bytes).into())]));
+    json!({
+        "versions": versions.join(", "),
+        "trials": outcome.judged.len(),
+        "doubtful": outcome.judged.iter().filter(|judged| !judged.doubts.is_empty()).count(),
+        "repeats": outcome.cases.iter().map(|case| case.repeats).sum::<u32>(),
+        "bands": bands.collect::<Vec<_>>(),
+        "count": outcome.cases.len(),
+        "cases": cases.collect::<Vec<_>>(),
+        "verdicts": verdicts(outcome),
+        "predictions": outcome.judged.iter().map(prediction).collect::<Vec<_>>(),
+    })
 }
 
 /// The figure: predicted capacity against measured saturation.
 #[must_use]
-pub fn figure(outcome: &Outcome) -> String {
+pub(crate) fn figure(outcome: &Outcome) -> String {
     let counting = outcome.judged.iter().filter(|judged| judged.doubts.is_empty());
     let points: Vec<Predicted> = counting
         .filter_map(|judged| {
@@ -56,78 +76,8 @@ pub fn figure(outcome: &Outcome) -> String {
     svg_diagonal(&title, description, &names, &points)
 }
 
-fn facts(outcome: &Outcome) -> Vec<(String, String)> {
-    let mut facts = outcome.conditions.facts("");
-    let versions = outcome.cases.iter().map(|case| format!("{} {}", case.server, case.version));
-    let mut versions: Vec<String> = versions.collect();
-    versions.dedup();
-    facts.push(fact("Servers", versions.join(", ")));
-    let doubtful = outcome.judged.iter().filter(|judged| !judged.doubts.is_empty()).count();
-    let repeats: u32 = outcome.cases.iter().map(|case| case.repeats).sum();
-    facts.push(fact(
-        "Measured",
-        format!(
-            "{} cases with {} trials; {doubtful} trials are doubtful and do not count; {repeats} \
-             cases were repeated because their saturation had moved",
-            outcome.cases.len(),
-            outcome.judged.len()
-        ),
-    ));
-    facts.extend(
-        outcome
-            .missing
-            .iter()
-            .map(|missing| fact("Missing", format!("{}: {}", missing.case, missing.why))),
-    );
-    facts
-}
-
-fn summary(outcome: &Outcome) -> Rows {
-    let percent = |value: Option<f64>| value.map_or(NONE.to_owned(), |value| format!("{value:.1}"));
-    let coverage = |band: &Band| match band.intervals {
-        0 => NONE.to_owned(),
-        all => {
-            format!("{} of {all} ({:.0} %)", band.inside, 100.0 * band.inside as f64 / all as f64)
-        }
-    };
-    let rows = outcome.bands.iter().map(|band| {
-        [
-            band.name.to_owned(),
-            band.trials.to_string(),
-            coverage(band),
-            percent(band.width_percent),
-            band.unbounded.to_string(),
-            band.without.to_string(),
-            percent(band.errors.report),
-            percent(band.errors.straight),
-            percent(band.errors.single),
-            percent(band.errors.usl),
-        ]
-    });
-    table(
-        "By reach",
-        &[
-            "<reach",
-            "trials",
-            "inside",
-            "width %",
-            "unbounded",
-            "none",
-            "error %",
-            "straight",
-            "single",
-            "USL",
-        ],
-        rows,
-        "Reach: the highest recorded rate, of the measured saturation. Inside: intervals that \
-         contain the measured saturation. Width: mean, of the measured saturation. None: trials \
-         without a prediction. Errors: median of the absolute errors of the report's capacity, of \
-         the straight line, of the rate over the CPU use at the highest rate, and of the universal \
-         scalability law.",
-    )
-}
-
-fn verdicts(outcome: &Outcome) -> Rows {
+/// The verdicts of all pairs, and their sums.
+fn verdicts(outcome: &Outcome) -> Vec<[String; 8]> {
     let row = |name: String, size: String, change: String, all: &[&Pairs]| {
         let sum = |of: fn(&Pairs) -> usize| {
             let count: usize = all.iter().map(|pairs| of(pairs)).sum();
@@ -156,87 +106,38 @@ fn verdicts(outcome: &Outcome) -> Rows {
         };
         row(name, size(pairs.body_bytes), change, &[pairs])
     });
-    table(
-        "Verdicts of compare",
-        &["<trials", "load", "change %", "pairs", "found", "wrong", "no change", "inconclusive"],
-        each.chain(totals.into_iter().flatten()),
-        "Pairs of trials with different reach or connections. Change: CPU time of a request at \
-         saturation. Found: verdicts in its direction. Wrong: in the other one; for a server that \
-         did not change, in any.",
-    )
+    each.chain(totals.into_iter().flatten()).collect()
 }
 
-fn predictions(outcome: &Outcome) -> Rows {
-    let signed = |value: Option<f64>| value.map_or(NONE.to_owned(), |value| format!("{value:+.0}"));
-    let rows = outcome.judged.iter().map(|judged| {
-        let ends = match (judged.low, judged.high) {
-            (None, None) => NONE.to_owned(),
-            ends => range(ends, thousands),
-        };
-        let inside = match judged.inside {
-            Some(true) => "yes",
-            Some(false) => "NO",
-            None => NONE,
-        };
-        let remark = match (&judged.why, judged.doubts.is_empty()) {
-            (_, false) => format!("does not count: {}", judged.doubts.join("; ")),
-            (Some(why), true) => why.clone(),
-            (None, true) if !judged.trusted => "marked unreliable".to_owned(),
-            (None, true) => String::new(),
-        };
-        [
-            judged.server.clone(),
-            size(judged.body_bytes),
-            number(judged.connections),
-            judged.reach.to_string(),
-            or_none(judged.predicted),
-            ends,
-            thousands(judged.measured),
-            inside.to_owned(),
-            signed(judged.error(judged.predicted)),
-            remark,
-        ]
-    });
-    table(
-        "Predictions",
-        &[
-            "<server",
-            "load",
-            "conns",
-            "reach %",
-            "predicted",
-            "<interval",
-            "measured",
-            "<inside",
-            "error %",
-            "<remark",
-        ],
-        rows,
-        "Rates in requests a second. The JSON also has the model and the simple predictions.",
-    )
-}
-
-fn saturations(outcome: &Outcome) -> Rows {
-    let rows = outcome.cases.iter().map(|case| {
-        let [before, after] = case.saturation;
-        [
-            case.server.clone(),
-            size(case.body_bytes),
-            number(case.connections),
-            thousands(before.rate),
-            thousands(after.rate),
-            format!("{:.2} and {:.2}", before.cpus, after.cpus),
-            format!("{} and {}", before.established, after.established),
-            case.repeats.to_string(),
-        ]
-    });
-    table(
-        "Saturation, by wrk",
-        &["<server", "load", "conns", "before", "after", "CPUs", "established", "repeats"],
-        rows,
-        "Before and after the recorded loads: requests a second, CPU time of the server's \
-         processes per second, and its established connections.",
-    )
+/// A prediction with its remark.
+fn prediction(judged: &Judged) -> [String; 10] {
+    let ends = match (judged.low, judged.high) {
+        (None, None) => NONE.to_owned(),
+        ends => range(ends, thousands),
+    };
+    let inside = match judged.inside {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => NONE,
+    };
+    let remark = match (&judged.why, judged.doubts.is_empty()) {
+        (_, false) => format!("does not count: {}", judged.doubts.join("; ")),
+        (Some(why), true) => why.clone(),
+        (None, true) if !judged.trusted => "marked unreliable".to_owned(),
+        (None, true) => String::new(),
+    };
+    [
+        judged.server.clone(),
+        size(judged.body_bytes),
+        number(judged.connections),
+        judged.reach.to_string(),
+        or_none(judged.predicted),
+        ends,
+        thousands(judged.measured),
+        inside.to_owned(),
+        judged.error(judged.predicted).map_or(NONE.to_owned(), |error| format!("{error:+.0}")),
+        remark,
+    ]
 }
 
 /// A size as in a header of a table.

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `sweep` | throughput and CPU time a request, by backend and number of cold connections |
 //! | `predict` | record on `poll`, predict `epoll`, record that, grade |
-//! | `show` | all of it in sentences, tables and a figure |
+//! | `show` | what the page shows in addition to the outcome |
 //!
 //! What never happens: a backend that does not work here is left out silently; two backends are
 //! compared by measurements of different rounds.
@@ -18,41 +18,49 @@ mod predict;
 mod show;
 mod sweep;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::path::Path;
 
+use clap::Args;
+use command::flags::number_within;
 use harness::{Cpus, Error, Source, cold_max};
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
 
-pub use predict::{Graded, Prediction};
-pub use show::{figure, shown};
-pub use sweep::{Point, Sweep};
+pub use predict::Prediction;
+pub(crate) use show::for_page;
+pub use sweep::Sweep;
 
 use crate::conditions::{Conditions, working_directory};
+use crate::flags::{Given, Repeat, ascending};
+use crate::found::Steps;
+
+/// The lowest rate of the light load, in requests a second.
+const RATE_MIN: f64 = 0.001;
+/// The default numbers of cold connections, and those of the short form.
+const COLD: [u32; 6] = [0, 500, 1000, 2000, 5000, 10_000];
+const COLD_QUICK: [u32; 2] = [0, 1000];
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// The program `plimsoll`, whose verbs `serve` and `origin` are run.
-    pub program: PathBuf,
-    /// Where the two trials are kept. Without it they are removed with everything else.
-    pub out: Option<PathBuf>,
-    /// Numbers of cold connections, ascending; ratios are relative to the first.
-    pub cold: Vec<u32>,
-    /// Rounds, each over all backends and numbers.
-    pub rounds: usize,
-    /// No round begins later than this.
-    pub time: Duration,
-    /// Length of each of the two loads of a visit.
-    pub visit: Duration,
-    /// Requests a second of the light load.
-    pub light_rate: f64,
-    /// Length of each of the two recordings for the prediction. Without it nothing is predicted.
-    pub recording: Option<Duration>,
-    /// Seed of orders and arrivals.
-    pub seed: u64,
+    /// Numbers of cold connections [default: 0,500,1000,2000,5000,10000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000))]
+    cold: Vec<u32>,
+    #[command(flatten)]
+    repeat: Repeat,
+    /// Requests a second of the light load
+    #[arg(long, value_name = "RATE", default_value_t = 250.0,
+        value_parser = number_within(RATE_MIN..=::load::RATE_MAX))]
+    light: f64,
+    /// Under a minute: two rounds, short loads, 0 and 1000 cold connections unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration"])]
+    quick: bool,
+    /// Leave out the prediction with its recordings on poll and on epoll
+    #[arg(long)]
+    no_what_if: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// A backend that was left out, and why.
@@ -91,24 +99,25 @@ pub struct Outcome {
     pub prediction: Option<Prediction>,
 }
 
-/// Measures. `say` is called with each step.
+/// Measures.
 ///
 /// # Errors
 /// A server does not start or does not answer; the directory cannot be used; interrupted.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
-    let home = working_directory(plan.out.as_ref(), "select")?;
-    let conditions = Conditions::at_start(home.path(), plan.seed);
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
+    let home = working_directory(plan.given.out.as_ref(), "select")?;
+    let conditions = Conditions::at_start(home.path(), plan.given.seed);
     let (cold, descriptors) = cold_max()?;
-    let (within, left_out) = plan.cold.iter().copied().partition(|number| *number <= cold);
+    let wanted = ascending(&plan.cold, if plan.quick { &COLD_QUICK } else { &COLD });
+    let (within, left_out) = wanted.into_iter().partition(|number| *number <= cold);
     let bound = Bound { descriptors, cold, left_out };
     let (kinds, missing) = backends();
     let (cpus, _pinned) = Cpus::take()?;
-    let source = Source::start(&plan.program, cpus)?;
+    let source = Source::start(steps.plimsoll, cpus)?;
     let setup = Setup { plan, home: home.path(), source, cpus };
-    let sweep = sweep::sweep(&setup, &kinds, within, stop, say)?;
-    let prediction = match plan.recording {
-        Some(time) => Some(predict::predict(&setup, time, cold, stop, say)?),
-        None => None,
+    let sweep = sweep::sweep(&setup, &kinds, within, steps)?;
+    let prediction = match plan.no_what_if {
+        false => Some(predict::predict(&setup, cold, steps)?),
+        true => None,
     };
     Ok(Outcome { conditions: conditions.at_end(), bound, missing, sweep, prediction })
 }

@@ -8,7 +8,6 @@
 //! bound, because under load one wait reports several requests.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use load::Schedule;
@@ -20,6 +19,7 @@ use trial::{Trial, Writer};
 
 use super::Setup;
 use crate::conditions::keep;
+use crate::found::Steps;
 use crate::published::{Facts, SQUID};
 use harness::{Caching, Error, Server, annotate};
 
@@ -81,14 +81,13 @@ pub struct Graded {
 /// Records, predicts, records and grades.
 pub(super) fn predict(
     setup: &Setup<'_>,
-    time: Duration,
     cold_max: u32,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
+    steps: &mut Steps<'_>,
 ) -> Result<Prediction, Error> {
+    let time = Duration::from_secs(if setup.plan.quick { 8 } else { 30 });
     let of_1998 = Facts::read().day(SQUID, "old").and_then(|day| day.descriptors_max);
     let cold = (of_1998.unwrap_or(1000.0) as u32).min(cold_max);
-    say("measuring the cost of one wait alone");
+    steps.say("measuring the cost of one wait alone");
     let waits = wait_cost::measure(&wait_cost::Plan {
         kinds: vec![Kind::Poll, Kind::Epoll],
         cold: vec![cold as usize],
@@ -106,13 +105,13 @@ pub(super) fn predict(
         waits.iter().find(|row| row.kind == kind).map_or(f64::NAN, |row| row.standing_ns / 1e3)
     };
     let (poll_wait_us, epoll_wait_us) = (wait_us(Kind::Poll), wait_us(Kind::Epoll));
-    let before = recorded(setup, Kind::Poll, cold, time, stop, say)?;
+    let before = recorded(setup, Kind::Poll, cold, time, steps)?;
     let predicted = match prediction(&before, epoll_wait_us) {
         Ok(predicted) => predicted,
         Err(Error::Report(why)) => return Ok(Prediction::Inconclusive(why.to_string())),
         Err(error) => return Err(error),
     };
-    let after = recorded(setup, Kind::Epoll, cold, time, stop, say)?;
+    let after = recorded(setup, Kind::Epoll, cold, time, steps)?;
     let (old, new) = (Trial::open(&before)?, Trial::open(&after)?);
     let terms = CompareOptions { analysis: options(), ..CompareOptions::default() };
     let comparison = match report::compare(&old, &new, &terms) {
@@ -120,7 +119,7 @@ pub(super) fn predict(
         Err(why) => return Ok(Prediction::Inconclusive(why.to_string())),
     };
     for path in [&before, &after] {
-        keep(path, setup.plan.out.as_ref())?;
+        keep(path, setup.plan.given.out.as_ref())?;
     }
     let Some(graded) = comparison.graded.iter().find(|kept| kept.prediction.name == predicted.name)
     else {
@@ -164,15 +163,13 @@ fn recorded(
     kind: Kind,
     cold: u32,
     time: Duration,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
+    steps: &mut Steps<'_>,
 ) -> Result<PathBuf, Error> {
-    say(&format!("recording {kind} with {cold} cold connections"));
-    let program = &setup.plan.program;
-    let server = Server::start(program, kind, &setup.source, Some(setup.home), setup.cpus)?;
+    steps.say(&format!("recording {kind} with {cold} cold connections"));
+    let server = Server::start(steps.plimsoll, kind, &setup.source, Some(setup.home), setup.cpus)?;
     let warm = server.plan(Caching::On, Schedule::ClosedLoop, Duration::from_millis(800));
-    server.drive(&warm, &[], stop)?;
-    let top = server.rate_at(USE_MAX, Caching::On, cold, stop)?;
+    server.drive(&warm, &[], steps.stop)?;
+    let top = server.rate_at(USE_MAX, Caching::On, cold, steps.stop)?;
     let path = setup.home.join(format!("{kind}.trial"));
     let rising_for = time.mul_f64(1.0 - SATURATED);
     let interval = (rising_for / INTERVALS).max(record::INTERVAL_MIN);
@@ -181,10 +178,10 @@ fn recorded(
     let recording = server.record(&path, interval, Some(profile), note)?;
     let mut load = server.plan(Caching::On, Schedule::Steps(rises(top)), rising_for);
     load.cold = cold;
-    let (_, rising) = server.drive(&load, &[], stop)?;
+    let (_, rising) = server.drive(&load, &[], steps.stop)?;
     let mut load = server.plan(Caching::On, Schedule::ClosedLoop, time.mul_f64(SATURATED));
     load.cold = cold;
-    let (_, saturated) = server.drive(&load, &[], stop)?;
+    let (_, saturated) = server.drive(&load, &[], steps.stop)?;
     recording.finish()?;
     annotate(&path, &rising, &saturated, SETTLE)?.0.finish()?;
     Ok(path)

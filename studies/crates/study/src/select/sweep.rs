@@ -5,16 +5,16 @@
 //! A round visits every backend with every number in a random order. Ratios are taken within a
 //! round.
 
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use load::Schedule;
 use readiness::Kind;
 use serde::Serialize;
 
 use super::Setup;
+use crate::found::Steps;
 use crate::visits::{Visits, cells};
-use harness::rounds::{Figure, Rounds};
+use harness::rounds::Figure;
 use harness::{Caching, Error, Server, Span};
 
 /// The first part of a load does not count, because connections are still being accepted.
@@ -82,40 +82,39 @@ pub(super) fn sweep(
     setup: &Setup<'_>,
     kinds: &[Kind],
     cold: Vec<u32>,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
+    steps: &mut Steps<'_>,
 ) -> Result<Sweep, Error> {
     let plan = setup.plan;
-    let begun = Instant::now();
+    let visit = Duration::from_millis(if plan.quick { 400 } else { 500 });
+    let rounds = plan.repeat.rounds(plan.quick.then_some(2), plan.given.seed);
     let servers = kinds
         .iter()
-        .map(|kind| Server::start(&plan.program, *kind, &setup.source, None, setup.cpus))
+        .map(|kind| Server::start(steps.plimsoll, *kind, &setup.source, None, setup.cpus))
         .collect::<Result<Vec<_>, _>>()?;
-    let limit = warm_up(&servers, stop, say)?;
+    let limit = warm_up(&servers, steps)?;
     let (mut errors, mut requests) = (0, 0);
-    let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
     let visits = rounds.make(cells(servers.len(), &cold), |round, (at, cold), _| {
         let server = &servers[at];
-        say(&format!("round {}: {} with {cold} cold connections", round + 1, server.kind));
+        steps.say(&format!("round {}: {} with {cold} cold connections", round + 1, server.kind));
         let mut load = server.plan(
             Caching::On,
-            Schedule::Steps(vec![plan.light_rate, TOO_MUCH * limit]),
-            2 * plan.visit,
+            Schedule::Steps(vec![plan.light, TOO_MUCH * limit]),
+            2 * visit,
         );
         load.cold = cold;
-        load.seed = plan.seed + round as u64;
-        let one = plan.visit.as_secs_f64();
+        load.seed = plan.given.seed + round as u64;
+        let one = visit.as_secs_f64();
         let spans = [(SETTLE_S, one), (one + SETTLE_S, 2.0 * one)];
-        let (spans, outcome) = server.drive(&load, &spans, stop)?;
+        let (spans, outcome) = server.drive(&load, &spans, steps.stop)?;
         errors += outcome.counts.errors.total();
         requests += outcome.counts.completed;
         Ok::<_, Error>(Visit { light: spans[0], full: spans[1] })
     })?;
     let visits = Visits(visits);
     Ok(Sweep {
-        light_rate: plan.light_rate,
+        light_rate: plan.light,
         rounds: visits.rounds(),
-        visit_s: plan.visit.as_secs_f64(),
+        visit_s: visit.as_secs_f64(),
         points: points(kinds, &cold, &visits),
         errors,
         requests,
@@ -123,12 +122,12 @@ pub(super) fn sweep(
 }
 
 /// Lets every proxy fetch every object once. Gives the highest rate that one of them answered.
-fn warm_up(servers: &[Server], stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<f64, Error> {
+fn warm_up(servers: &[Server], steps: &mut Steps<'_>) -> Result<f64, Error> {
     let mut most: f64 = 0.0;
     for server in servers {
-        say(&format!("warming up: {}", server.kind));
+        steps.say(&format!("warming up: {}", server.kind));
         let plan = server.plan(Caching::On, Schedule::ClosedLoop, Duration::from_millis(800));
-        let (spans, _) = server.drive(&plan, &[(0.4, 0.8)], stop)?;
+        let (spans, _) = server.drive(&plan, &[(0.4, 0.8)], steps.stop)?;
         most = most.max(spans[0].rate);
     }
     Ok(most.max(1.0))

@@ -30,7 +30,7 @@ pub struct Bin {
 
 /// The bin of a size: 1 KiB wide below 16 KiB, 2 KiB above.
 #[must_use]
-pub fn bin_of(size_bytes: u64) -> (u64, u64) {
+pub(super) fn bin_of(size_bytes: u64) -> (u64, u64) {
     let kib = size_bytes / KIB;
     if kib < FINE_KIB_MAX {
         return (kib, kib + 1);
@@ -66,7 +66,7 @@ pub(super) fn sizes(objects: usize, size_kib_max: u64, rng: &mut Rng) -> Vec<u64
 
 /// Medians by bin of samples (size in bytes, first, total). Empty bins are left out.
 #[must_use]
-pub fn binned(samples: &[(u64, f64, f64)]) -> Vec<Bin> {
+pub(super) fn binned(samples: &[(u64, f64, f64)]) -> Vec<Bin> {
     let mut of_bin: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     for (size, first, total) in samples {
         of_bin.entry(bin_of(*size)).or_default().push((*first, *total));
@@ -84,7 +84,7 @@ pub fn binned(samples: &[(u64, f64, f64)]) -> Vec<Bin> {
 }
 
 /// The median; of an even number of values the mean of the middle two; NaN without values.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -8,8 +8,8 @@
 //! shows whether that worked. Names and inodes stay in memory, and the device's own cache is
 //! unknown.
 
+use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use regress::Rng;
@@ -19,7 +19,8 @@ use store::disk::BLOCK_BYTES;
 use super::files::{Files, Reader, forget_cached};
 use super::ours::{self, Ours};
 use super::sample::{Rows, Sample};
-use super::{Error, Plan, bins};
+use super::{Plan, bins};
+use crate::found::Steps;
 use harness::environment::fetched_bytes;
 use harness::rounds::shuffle;
 
@@ -74,22 +75,21 @@ pub(super) fn measure(
     plan: &Plan,
     until: Instant,
     rng: &mut Rng,
-    stop: &AtomicBool,
-    say: &mut dyn FnMut(&str),
-) -> Result<Found, Error> {
+    steps: &mut Steps<'_>,
+) -> io::Result<Found> {
     let mut runtime = Runtime::new(runtime::Options::default())?;
     runtime.block_on(async {
-        let mut bench = Bench::new(set, home, plan.objects, rng).await?;
-        say(&format!("{}: writing {} objects", set.name, plan.objects));
-        bench.write_all(rng, stop).await?;
-        for round in 1..=plan.rounds {
+        let mut bench = Bench::new(set, home, plan.objects as usize, rng).await?;
+        steps.say(&format!("{}: writing {} objects", set.name, plan.objects));
+        bench.write_all(rng, steps).await?;
+        for round in 1..=plan.repeat.rounds {
             if round > 1 && Instant::now() > until {
-                say(&format!("{}: the time is up after {} rounds", set.name, round - 1));
+                steps.say(&format!("{}: the time is up after {} rounds", set.name, round - 1));
                 break;
             }
-            say(&format!("{}: round {round} of {}", set.name, plan.rounds));
-            bench.warm_round(rng, stop).await?;
-            bench.cold_round(rng, stop).await?;
+            steps.say(&format!("{}: round {round} of {}", set.name, plan.repeat.rounds));
+            bench.warm_round(rng, steps).await?;
+            bench.cold_round(rng, steps).await?;
         }
         Ok(bench.finish().await)
     })
@@ -107,7 +107,7 @@ struct Bench {
 }
 
 impl Bench {
-    async fn new(set: &Set, home: &Path, objects: usize, rng: &mut Rng) -> Result<Bench, Error> {
+    async fn new(set: &Set, home: &Path, objects: usize, rng: &mut Rng) -> io::Result<Bench> {
         let sizes = bins::sizes(objects, set.size_kib_max, rng);
         let home = home.join(format!("blocks-of-{}", set.block_bytes));
         std::fs::create_dir(&home)?;
@@ -139,10 +139,10 @@ impl Bench {
         Ok(Bench { readers, sizes, content, ours, files, buffer, found })
     }
 
-    async fn write_all(&mut self, rng: &mut Rng, stop: &AtomicBool) -> Result<(), Error> {
+    async fn write_all(&mut self, rng: &mut Rng, steps: &Steps<'_>) -> io::Result<()> {
         for _ in 0..WRITES {
             for object in shuffled(self.sizes.len(), rng) {
-                check(stop)?;
+                check(steps)?;
                 let body = &self.content[..self.sizes[object] as usize];
                 for (reader, rows) in &mut self.found.out {
                     let sample = match (*reader, &self.ours) {
@@ -163,14 +163,14 @@ impl Bench {
         Ok(())
     }
 
-    async fn warm_round(&mut self, rng: &mut Rng, stop: &AtomicBool) -> Result<(), Error> {
+    async fn warm_round(&mut self, rng: &mut Rng, steps: &Steps<'_>) -> io::Result<()> {
         for object in 0..self.sizes.len() {
             for at in 0..self.readers.len() {
                 self.read(self.readers[at], object).await?;
             }
         }
         for object in shuffled(self.sizes.len(), rng) {
-            check(stop)?;
+            check(steps)?;
             for at in shuffled(self.readers.len(), rng) {
                 let sample = self.read(self.readers[at], object).await?;
                 self.found.warm[at].1.add(object, sample);
@@ -179,10 +179,10 @@ impl Bench {
         Ok(())
     }
 
-    async fn cold_round(&mut self, rng: &mut Rng, stop: &AtomicBool) -> Result<(), Error> {
+    async fn cold_round(&mut self, rng: &mut Rng, steps: &Steps<'_>) -> io::Result<()> {
         let before = fetched_bytes();
         for object in shuffled(self.sizes.len(), rng) {
-            check(stop)?;
+            check(steps)?;
             for at in shuffled(self.readers.len(), rng) {
                 match (self.readers[at], &self.ours) {
                     (Reader::Store, Some(ours)) => forget_cached(ours.segments())?,
@@ -199,7 +199,7 @@ impl Bench {
         Ok(())
     }
 
-    async fn read(&mut self, reader: Reader, object: usize) -> Result<Sample, Error> {
+    async fn read(&mut self, reader: Reader, object: usize) -> io::Result<Sample> {
         let len = self.sizes[object];
         let before = runtime::counters().file_reads_would_block;
         let mut sample = match (reader, &self.ours) {
@@ -219,8 +219,8 @@ impl Bench {
     }
 }
 
-fn check(stop: &AtomicBool) -> Result<(), Error> {
-    if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+fn check(steps: &Steps<'_>) -> io::Result<()> {
+    steps.interrupted().map_err(io::Error::other)
 }
 
 /// The numbers below `count` in a random order.

@@ -19,7 +19,7 @@
 //! | `measure` | the rounds: warm and cold, all readers in turn |
 //! | `squid`, `trace` | a real Squid, and its trace by strace |
 //! | [`patterns`] | what holds, what does not, what is inconclusive |
-//! | `show` | all of it in sentences, tables and a figure |
+//! | `show` | what the page shows in addition to the outcome, and the figure |
 
 mod bins;
 mod files;
@@ -31,18 +31,22 @@ mod show;
 mod squid;
 mod trace;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use clap::Args;
+use harness::Error;
 use regress::Rng;
 use serde::Serialize;
 
-pub use bins::{Bin, bin_of, binned, median};
+pub use bins::Bin;
 pub use harness::Environment;
 pub use sample::Reads;
-pub use show::{figure, shown};
+pub(crate) use show::{figure, for_page};
 
+use crate::flags::{Given, Repeat};
+use crate::found::Steps;
 use files::Reader;
 use harness::environment::Temporary;
 use measure::Set;
@@ -50,38 +54,25 @@ use patterns::{Figure, Pattern};
 use sample::{Rows, Sample, Took};
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
+#[command(mut_arg("rounds", |arg| arg.default_value("20")))]
+#[command(mut_arg("duration", |arg| arg.default_value("90s")))]
 pub struct Plan {
-    /// A directory on the file system to measure. The working directory is made in it.
-    pub path: PathBuf,
-    /// Objects of each of the two sets.
-    pub objects: usize,
-    /// How often each object is read, warm and cold.
-    pub rounds: usize,
-    /// No round begins later than this.
-    pub time: Duration,
-    /// Seed of sizes and orders.
-    pub seed: u64,
-    /// Whether to observe a real Squid too.
-    pub squid: bool,
-}
-
-/// Why the study failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The file system refused an operation.
-    #[error("{0} cannot be used: {1}; choose another directory with --path")]
-    Directory(PathBuf, std::io::Error),
-    /// A file of the study cannot be read or written.
-    #[error("the study's files: {0}")]
-    Files(#[from] std::io::Error),
-    /// The store failed.
-    #[error("the store: {0}")]
-    Store(String),
-    /// The user interrupted the study.
-    #[error("interrupted")]
-    Interrupted,
+    /// A directory on the file system to measure; the study removes its files again [default: the
+    /// directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    path: Option<PathBuf>,
+    /// Objects of each of the two sets (blocks of 32 KiB and of 8 KiB)
+    #[arg(long, value_name = "N", default_value_t = 720,
+        value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    objects: u32,
+    #[command(flatten)]
+    repeat: Repeat,
+    /// Leave out the real Squid
+    #[arg(long)]
+    no_squid: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// One plot: medians by size, the reads, and the patterns that hold.
@@ -170,37 +161,40 @@ const SQUID_SIZES_MAX: usize = 240;
 const SQUID_WRITES: usize = 3;
 const SQUID_ROUNDS_MAX: usize = 2;
 
-/// Measures. `say` is called with each step.
+/// Measures.
 ///
 /// # Errors
 /// The directory cannot be used; the store fails; interrupted.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     let begun = Instant::now();
-    let refused = |error| Error::Directory(plan.path.clone(), error);
-    let home = Temporary::new(&plan.path, "swapin").map_err(refused)?;
+    let path = plan.path.clone().unwrap_or_else(std::env::temp_dir);
+    let home = Temporary::new(&path, "swapin").map_err(|error| {
+        let why = format!("{} cannot be used: {error}; choose another directory", path.display());
+        Error::System("--path", io::Error::other(why))
+    })?;
     let mut outcome = Outcome {
         ground: Environment::of(home.path()),
-        objects: plan.objects,
-        seed: plan.seed,
+        objects: plan.objects as usize,
+        seed: plan.given.seed,
         plots: Vec::new(),
         costs: Vec::new(),
         cold: Vec::new(),
         squid: Peer::LeftOut,
     };
-    let mut rng = Rng::new(plan.seed);
+    let mut rng = Rng::new(plan.given.seed);
     // The wider set has four times the bytes.
     for (set, part) in [(Set::OURS, 0.55), (Set::OF_1997, 0.8)] {
-        let until = begun + plan.time.mul_f64(part);
-        let found = measure::measure(&set, home.path(), plan, until, &mut rng, stop, say)?;
+        let until = begun + plan.repeat.duration.mul_f64(part);
+        let found = measure::measure(&set, home.path(), plan, until, &mut rng, steps);
+        steps.interrupted()?;
+        let found = found.map_err(|error| Error::System("the files of the study", error))?;
         outcome.add(&set, &found);
     }
-    if plan.squid {
-        let until = begun + plan.time.max(Duration::from_secs(10));
-        outcome.observe_squid(plan, home.path(), until, &mut rng, stop, say);
+    if !plan.no_squid {
+        let until = begun + plan.repeat.duration.max(Duration::from_secs(10));
+        outcome.observe_squid(plan, home.path(), until, &mut rng, steps);
     }
-    if stop.load(std::sync::atomic::Ordering::Relaxed) {
-        return Err(Error::Interrupted);
-    }
+    steps.interrupted()?;
     Ok(outcome)
 }
 
@@ -245,18 +239,21 @@ impl Outcome {
         home: &Path,
         until: Instant,
         rng: &mut Rng,
-        stop: &AtomicBool,
-        say: &mut dyn FnMut(&str),
+        steps: &mut Steps<'_>,
     ) {
-        say("a real Squid with a ufs cache_dir, under strace");
-        let sizes = bins::sizes(plan.objects.min(SQUID_SIZES_MAX), Set::OF_1997.size_kib_max, rng);
+        steps.say("a real Squid with a ufs cache_dir, under strace");
+        let sizes = bins::sizes(
+            (plan.objects as usize).min(SQUID_SIZES_MAX),
+            Set::OF_1997.size_kib_max,
+            rng,
+        );
         let order = measure::shuffled(SQUID_WRITES * sizes.len(), rng);
         let asked: Vec<u64> = order.iter().map(|at| sizes[at % sizes.len()]).collect();
         let directory = home.join("squid");
         let seen =
             std::fs::create_dir(&directory).map_err(|error| error.to_string()).and_then(|()| {
-                let rounds = plan.rounds.min(SQUID_ROUNDS_MAX);
-                squid::observe(&directory, &asked, rounds, until, stop)
+                let rounds = (plan.repeat.rounds as usize).min(SQUID_ROUNDS_MAX);
+                squid::observe(&directory, &asked, rounds, until, steps.stop)
             });
         match seen {
             Err(why) => self.squid = Peer::NotSupported(why),

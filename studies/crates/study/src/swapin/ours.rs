@@ -6,6 +6,8 @@
 //! request waits for. The total ends when the object is in the page cache. It includes no sync,
 //! because nothing waits for one.
 
+use std::fmt::Display;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -13,7 +15,6 @@ use runtime::JoinHandle;
 use store::Key;
 use store::disk::{About, BLOCK_BYTES, DiskStore, Geometry, Options};
 
-use super::Error;
 use super::sample::{Sample, Took};
 
 /// A typical length of a response head.
@@ -33,13 +34,13 @@ pub(super) struct Ours {
 
 impl Ours {
     /// Opens a store for `body_bytes` of bodies. Must be called on a runtime.
-    pub(super) async fn open(directory: &Path, body_bytes: u64) -> Result<Ours, Error> {
+    pub(super) async fn open(directory: &Path, body_bytes: u64) -> io::Result<Ours> {
         let room = (ROOM * body_bytes).max(ROOM_BYTES_MIN);
-        let geometry = Geometry::for_bytes(room).ok_or(Error::Store("no room".into()))?;
+        let geometry = Geometry::for_bytes(room).ok_or_else(|| failed("no room"))?;
         let mut options = Options::new(directory, geometry);
         options.seeds = Some([1, 9, 97]);
         let opened = DiskStore::open(options).await;
-        let (store, _) = opened.map_err(|error| Error::Store(error.to_string()))?;
+        let (store, _) = opened.map_err(failed)?;
         let running = store.clone();
         let flusher = runtime::spawn(async move { running.run().await });
         Ok(Ours { store, flusher, segments: directory.join("segments") })
@@ -51,15 +52,15 @@ impl Ours {
     }
 
     /// Puts an object and waits until it is written.
-    pub(super) async fn write(&self, object: usize, body: &[u8]) -> Result<Sample, Error> {
+    pub(super) async fn write(&self, object: usize, body: &[u8]) -> io::Result<Sample> {
         let begun = Instant::now();
         let put = self.store.put(&key(object), About::default(), &[b'h'; META_BYTES], body);
         let first = begun.elapsed();
-        put.map_err(|refused| Error::Store(refused.to_string()))?;
+        put.map_err(failed)?;
         self.store.hasten();
         while self.store.buffered_bytes() > 0 {
             if let Some(trouble) = self.store.trouble() {
-                return Err(Error::Store(trouble));
+                return Err(failed(trouble));
             }
             runtime::yield_now().await;
         }
@@ -67,14 +68,14 @@ impl Ours {
     }
 
     /// Syncs everything to the disk.
-    pub(super) async fn sync(&self) -> Result<(), Error> {
-        self.store.flush().await.map_err(|error| Error::Store(error.to_string()))
+    pub(super) async fn sync(&self) -> io::Result<()> {
+        self.store.flush().await.map_err(failed)
     }
 
     /// Reads an object of `len` bytes.
-    pub(super) async fn read(&self, object: usize, len: u64) -> Result<Sample, Error> {
+    pub(super) async fn read(&self, object: usize, len: u64) -> io::Result<Sample> {
         let before = self.store.counters();
-        let gone = || Error::Store(format!("object {object} is missing"));
+        let gone = || failed(format!("object {object} is missing"));
         let begun = Instant::now();
         let hit = self.store.get(&key(object)).await.ok_or_else(gone)?;
         let mut body = hit.body();
@@ -87,7 +88,7 @@ impl Ours {
         let total = begun.elapsed();
         let counters = self.store.counters();
         if read != len {
-            return Err(Error::Store(format!("object {object} has {read} bytes and not {len}")));
+            return Err(failed(format!("object {object} has {read} bytes and not {len}")));
         }
         let took = Took {
             reads: u32::try_from(counters.reads - before.reads).unwrap_or(u32::MAX),
@@ -103,6 +104,10 @@ impl Ours {
         self.store.close();
         self.flusher.await;
     }
+}
+
+fn failed(why: impl Display) -> io::Error {
+    io::Error::other(format!("the store: {why}"))
 }
 
 /// Blocks of an object of `len` bytes.

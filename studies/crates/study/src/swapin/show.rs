@@ -1,41 +1,91 @@
-//! The results as text and as a figure.
+//! What the page shows in addition to the plots: their tables, and the figures.
 
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
+use report::sheet::{Curve, Panel, Stroke, Ticks, Tone, svg_curves};
+use serde_json::{Value, json};
 
 use super::measure::Set;
 use super::patterns::{Pattern, Verdict, in_us};
 use super::squid::PAGE_BYTES;
 use super::{Bin, Outcome, Peer, Plot};
-use crate::show::{NONE, curve, fact, panel, table};
+use crate::found::row_with;
+use crate::show::{NONE, curve, panel};
 
 /// The bins of the table of medians, by their lower ends in KiB.
 const SHOWN_KIB: [u64; 11] = [0, 3, 7, 8, 15, 16, 30, 34, 62, 66, 126];
 
-/// The meaning of the columns of the table of verdicts.
-const LEGEND: &str = "Steps: the cost of one more block at equal size. Blurred: no such step after \
-    the third block. First = total: for objects of one block. Equal first: the first delay beyond \
-    one block relative to that of one. Beyond: the same of three blocks and more relative to two. \
-    Drop: how much it drops after the end of the first block, which reveals the extra read. ?: \
-    inconclusive.";
+/// Results for the page.
+pub(crate) fn for_page(outcome: &Outcome) -> Value {
+    let rounds: Vec<String> = [Set::OURS, Set::OF_1997]
+        .iter()
+        .filter_map(|set| outcome.plot("exact", "in", "warm", set.block_bytes))
+        .map(|plot| format!("{} of {}", plot.rounds, kib(plot.block_bytes)))
+        .collect();
+    let plots = outcome.plots.iter().map(|plot| {
+        let verdicts: Vec<String> = plot.patterns.iter().map(verdict).collect();
+        let named = named(outcome, plot.who);
+        let block = kib(plot.block_bytes);
+        let more =
+            [("named", named.into()), ("block", block.into()), ("verdicts", verdicts.into())];
+        row_with(plot, more)
+    });
+    let plots: Vec<Value> = plots.collect();
+    let costs = outcome.costs.iter().map(|cost| {
+        let more = [
+            ("named", named(outcome, cost.who).into()),
+            ("block", kib(cost.block_bytes).into()),
+            ("each", in_us(&cost.us).into()),
+            ("held", cost.loss.verdict.label().into()),
+        ];
+        row_with(cost, more)
+    });
+    let costs: Vec<Value> = costs.collect();
+    let mistakes =
+        costs.iter().filter(|cost| cost["cache"] == "warm" && cost["who"] == "scheduled");
+    let squid = match &outcome.squid {
+        Peer::Seen(version) => format!(
+            "{version}, cache_dir ufs (its own blocking reads), no memory cache, pages of {}: \
+             under strace, which slows each call; the counts are exact",
+            kib(PAGE_BYTES)
+        ),
+        Peer::LeftOut => "left out".to_owned(),
+        Peer::NotSupported(why) => format!("not supported here: {why}"),
+    };
+    let (medians, names) = medians(outcome);
+    let ours = outcome.plot("store", "in", "warm", Set::OURS.block_bytes);
+    json!({
+        "rounds": rounds.join(", "),
+        "was_cold": outcome.cold.iter().map(was_cold).collect::<Vec<_>>(),
+        "squid": squid,
+        "store": ours.map(|plot| &plot.reads),
+        "read": plots.iter().filter(|plot| plot["reads"].is_object()).collect::<Vec<_>>(),
+        "mistakes": mistakes.collect::<Vec<_>>(),
+        "plots": plots,
+        "costs": costs,
+        "medians": medians,
+        "median_names": names,
+    })
+}
 
-/// The results: sentences and tables.
-#[must_use]
-pub fn shown(outcome: &Outcome) -> Sheet {
-    let mut tables = vec![
-        reads(outcome),
-        costs(outcome),
-        verdicts(outcome, "warm"),
-        verdicts(outcome, "cold"),
-        medians(outcome),
-    ];
-    tables.retain(|table| !table.rows.is_empty());
-    let title = "The swap-in bug of 1997 on this machine".to_owned();
-    Sheet { title, facts: facts(outcome), tables }
+/// Whether the page cache was cold, in words.
+fn was_cold(cold: &super::Cold) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let (asked, block) = (mib(cold.asked_bytes), kib(cold.block_bytes));
+    match (cold.fetched_bytes.map(mib), cold.cold) {
+        (Some(fetched), true) => format!(
+            "{block}: {asked:.0} MiB read, {fetched:.0} MiB fetched from the device: it was cold; \
+             names and inodes stayed in memory"
+        ),
+        (Some(fetched), false) => format!(
+            "{block}: {asked:.0} MiB read, only {fetched:.0} MiB fetched from a device: not \
+             supported here, left out"
+        ),
+        (None, _) => "the kernel does not report what it fetched: left out".to_owned(),
+    }
 }
 
 /// The figure, warm or cold. `None` if nothing was measured in that state.
 #[must_use]
-pub fn figure(outcome: &Outcome, cache: &str) -> Option<String> {
+pub(crate) fn figure(outcome: &Outcome, cache: &str) -> Option<String> {
     let panels = panels(outcome, cache);
     let drawn = panels.iter().any(|panel| !panel.curves.is_empty());
     let ground = &outcome.ground;
@@ -65,153 +115,6 @@ fn kib(bytes: u64) -> String {
     format!("{} KiB", bytes / 1024)
 }
 
-fn facts(outcome: &Outcome) -> Vec<(String, String)> {
-    let ground = &outcome.ground;
-    let rounds: Vec<String> = [Set::OURS, Set::OF_1997]
-        .iter()
-        .filter_map(|set| outcome.plot("exact", "in", "warm", set.block_bytes))
-        .map(|plot| format!("{} of {}", plot.rounds, kib(plot.block_bytes)))
-        .collect();
-    let machine = format!("{} on {}, {}", ground.file_system, ground.device, ground.machine());
-    let mut facts = vec![
-        fact("Environment", machine),
-        fact(
-            "Measured",
-            format!(
-                "{} objects of each set; rounds with blocks {}; seed {}",
-                outcome.objects,
-                rounds.join(", "),
-                outcome.seed
-            ),
-        ),
-    ];
-    for cold in &outcome.cold {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let (asked, block) = (mib(cold.asked_bytes), kib(cold.block_bytes));
-        let text = match (cold.fetched_bytes.map(mib), cold.cold) {
-            (Some(fetched), true) => format!(
-                "{block}: {asked:.0} MiB read, {fetched:.0} MiB fetched from the device: it was \
-                 cold; names and inodes stayed in memory"
-            ),
-            (Some(fetched), false) => format!(
-                "{block}: {asked:.0} MiB read, only {fetched:.0} MiB fetched from a device: not \
-                 supported here, left out"
-            ),
-            (None, _) => "the kernel does not report what it fetched: left out".to_owned(),
-        };
-        facts.push(fact("Cold", text));
-    }
-    let squid = match &outcome.squid {
-        Peer::Seen(version) => format!(
-            "{version}, cache_dir ufs (its own blocking reads), no memory cache, pages of {}: \
-             under strace, which slows each call; the counts are exact",
-            kib(PAGE_BYTES)
-        ),
-        Peer::LeftOut => "left out".to_owned(),
-        Peer::NotSupported(why) => format!("not supported here: {why}"),
-    };
-    facts.push(fact("Squid", squid));
-    facts.extend(headline(outcome));
-    facts
-}
-
-/// The answers to the two questions.
-fn headline(outcome: &Outcome) -> Vec<(String, String)> {
-    let mut facts = Vec::new();
-    let ours = outcome.plot("store", "in", "warm", Set::OURS.block_bytes);
-    if let Some(reads) = ours.and_then(|plot| plot.reads.as_ref()) {
-        let text = format!(
-            "our store read {} of {} objects by exactly one read a block; {} reads gave nothing",
-            reads.exact, reads.objects, reads.zero
-        );
-        facts.push(fact("Fix", text));
-    }
-    let costs = outcome.costs.iter().filter(|cost| cost.cache == "warm" && cost.who == "scheduled");
-    facts.extend(costs.map(|cost| {
-        let text = format!(
-            "the extra read of 1997 costs {} an object with blocks of {}; below one block {}",
-            in_us(&cost.us),
-            kib(cost.block_bytes),
-            cost.loss.text
-        );
-        fact("Mistake", text)
-    }));
-    facts
-}
-
-fn reads(outcome: &Outcome) -> Rows {
-    let rows = outcome.plots.iter().filter_map(|plot| {
-        let reads = plot.reads.as_ref()?;
-        let mut row = vec![named(outcome, plot.who), kib(plot.block_bytes), plot.cache.to_owned()];
-        let counts = [
-            reads.objects,
-            reads.blocks,
-            reads.reads,
-            reads.zero,
-            reads.short,
-            reads.exact,
-            reads.one_more,
-            reads.would_block,
-        ];
-        row.extend(counts.map(|count| count.to_string()));
-        Some(row)
-    });
-    table(
-        "Reads, counted",
-        &[
-            "<reader", "<block", "<cache", "objects", "blocks", "reads", "gave 0", "short",
-            "exact", "one more", "blocked",
-        ],
-        rows,
-        "Short: reads that gave only the part of a block that the page cache had. Exact: objects \
-         with one read a block, not counting short ones; one more: with one more read, which gave \
-         nothing. Blocked: reads that went to the pool.",
-    )
-}
-
-fn costs(outcome: &Outcome) -> Rows {
-    let rows = outcome.costs.iter().map(|cost| {
-        [
-            named(outcome, cost.who),
-            kib(cost.block_bytes),
-            cost.cache.to_owned(),
-            in_us(&cost.us),
-            cost.loss.text.clone(),
-            cost.loss.verdict.label().to_owned(),
-        ]
-    });
-    table(
-        "The cost of the old mistake, relative to reading the same files without it",
-        &["<reader", "<block", "<cache", "<an object", "<below one block", "<more than 80 %"],
-        rows,
-        "Medians of differences in the same round, with 95 % intervals over objects.",
-    )
-}
-
-fn verdicts(outcome: &Outcome, cache: &str) -> Rows {
-    let rows = outcome.plots.iter().filter(|plot| plot.cache == cache).map(|plot| {
-        let name = format!("{}, {}", named(outcome, plot.who), plot.direction);
-        let mut row = vec![name, kib(plot.block_bytes)];
-        row.extend(plot.patterns.iter().map(verdict));
-        row
-    });
-    table(
-        format!("The patterns of 1997, page cache {cache}"),
-        &[
-            "<reader",
-            "<block",
-            "<steps",
-            "<blurred after 3",
-            "<first = total",
-            "<equal first",
-            "<beyond",
-            "<drop",
-        ],
-        rows,
-        LEGEND,
-    )
-}
-
 /// `holds 0.61 µs`
 fn verdict(pattern: &Pattern) -> String {
     let verdict = match pattern.verdict {
@@ -222,7 +125,8 @@ fn verdict(pattern: &Pattern) -> String {
     format!("{verdict} {}", pattern.short)
 }
 
-fn medians(outcome: &Outcome) -> Rows {
+/// The medians of some bins, and the names of the plots.
+fn medians(outcome: &Outcome) -> (Vec<Value>, Vec<String>) {
     let (ours, of_1997) = (Set::OURS.block_bytes, Set::OF_1997.block_bytes);
     let shown = [
         ("store", "in", ours),
@@ -243,21 +147,16 @@ fn medians(outcome: &Outcome) -> Rows {
         let bin = |plot: &&Plot| plot.bins.iter().find(|bin| bin.low_kib == *low).cloned();
         let bins: Vec<Option<Bin>> = plots.iter().map(bin).collect();
         let high = bins.iter().flatten().next()?.high_kib;
-        let mut row = vec![format!("{low}..{high}")];
-        row.extend(bins.iter().map(|bin| match bin {
-            Some(bin) => format!("{:.1} / {:.1}", bin.first_us, bin.total_us),
-            None => NONE.to_owned(),
-        }));
-        Some(row)
+        let cells: Vec<String> = bins
+            .iter()
+            .map(|bin| match bin {
+                Some(bin) => format!("{:.1} / {:.1}", bin.first_us, bin.total_us),
+                None => NONE.to_owned(),
+            })
+            .collect();
+        Some(json!({"kib": format!("{low}..{high}"), "cells": cells}))
     });
-    let mut table = table(
-        "Medians in µs, first block / total, page cache warm",
-        &["<KiB"],
-        rows,
-        "Blocks of our store: 32 KiB; of the files: 8 KiB; of Squid: 4 KiB.",
-    );
-    table.columns.extend(names);
-    table
+    (rows.collect(), names)
 }
 
 /// Swap-ins and, from a warm page cache, swap-outs: of our store, of files, and of Squid.

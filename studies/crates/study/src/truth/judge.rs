@@ -1,13 +1,15 @@
 //! Compares estimates with the truth.
 
+use std::io;
 use std::path::Path;
 
+use harness::Error;
 use report::{CompareOptions, CostRow, Grade, Instead, Options};
 use serde::Serialize;
 use trial::{Trial, Writer};
 
 use super::server::Spent;
-use super::{Error, REMOVED, Run};
+use super::{REMOVED, Run};
 
 /// A figure with its interval.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -90,7 +92,7 @@ pub(super) fn estimate(path: &Path, options: &Options) -> Result<Estimated, Erro
     let Some(costs) = &analysis.costs else {
         let refused = trial.manifest().capabilities.iter().find(|able| able.name == "profile");
         let why = refused.map_or("the report has no costs", |able| able.reason.as_str());
-        return Err(Error::NoProfile(why.to_owned()));
+        return Err(Error::System("there is no profile", io::Error::other(why.to_owned())));
     };
     let marginal =
         |row: &CostRow| Side { value: row.us_per_request, low: row.us_low, high: row.us_high };

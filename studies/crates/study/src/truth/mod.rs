@@ -15,20 +15,26 @@
 mod judge;
 mod server;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use load::{Plan as Load, Population, Schedule, Target};
+use clap::Args;
+use command::flags::parse_duration;
+use harness::Error;
+use load::{Plan as Load, Population, Schedule};
 use record::{ProfileSpec, Spec};
-use report::sheet::Sheet;
 use report::{Groups, Options};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use crate::show::{fact, table};
+use crate::conditions::working_directory;
+use crate::flags::Given;
+use crate::found::Steps;
+use crate::servers::load_on;
 
 pub use judge::{Judged, Side, Tally};
 pub use server::{Control, Spent, Truth};
@@ -50,22 +56,20 @@ const PROFILE_HZ: u32 = 499;
 const REMOVED: &str = "table";
 
 /// What to do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct Plan {
-    /// The program whose hidden verb `truth-server` is [`Truth::serve`].
-    pub program: PathBuf,
-    /// Runs, each with its own costs.
-    pub runs: usize,
-    /// Length of a recording.
-    pub duration: Duration,
-    /// Length of its intervals.
-    pub interval: Duration,
-    /// Seed of the first run; the next runs have the next seeds.
-    pub seed: u64,
-    /// Where trials and logs are written. They are removed again unless `keep`.
-    pub home: PathBuf,
-    /// Whether the trials are kept.
-    pub keep: bool,
+    /// Runs, each with its own costs; one takes slightly longer than two recordings
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: u32,
+    /// Length of a recording; a run has two
+    #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
+    duration: Duration,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    interval: Duration,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// The results.
@@ -100,65 +104,31 @@ pub struct Run {
     pub grade: report::Grade,
 }
 
-/// Why the study failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The user interrupted it.
-    #[error("interrupted")]
-    Interrupted,
-    /// A system call failed.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    /// The child misbehaved.
-    #[error("the server of known costs {0}")]
-    Server(&'static str),
-    /// The load generator failed.
-    #[error("the load: {0}")]
-    Load(#[from] load::Error),
-    /// The recorder failed.
-    #[error("the recording: {0}")]
-    Record(#[from] record::Error),
-    /// The trial cannot be read or written.
-    #[error("{0}")]
-    Trial(#[from] trial::Error),
-    /// The analysis failed.
-    #[error("{0}")]
-    Report(#[from] report::Error),
-    /// There is no profile, which is what the study judges.
-    #[error("there is no profile: {0}")]
-    NoProfile(String),
-}
-
-/// Runs the study. `say` is called with each step.
+/// Runs the study.
 ///
 /// # Errors
-/// See [`Error`]; the first error ends the study.
-pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
+/// The server misbehaves; the load, the recorder or the analysis fails; there is no profile;
+/// interrupted. The first error ends the study.
+pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Outcome, Error> {
     let options = Options {
         groups: Groups::read(server::RULES, "the rules of this study")
             .expect("the rules of this study are valid"),
         ..Options::default()
     };
-    let mut runs = Vec::with_capacity(plan.runs);
+    let scratch = working_directory(None, "truth")?;
+    let home = plan.given.out.as_deref().unwrap_or(scratch.path());
+    let mut runs = Vec::new();
     for number in 0..plan.runs {
-        let seed = plan.seed + number as u64;
-        let mut say = |step: &str| say(&format!("run {} of {}: {step}", number + 1, plan.runs));
-        let sides = [true, false].map(|walks| plan.home.join(name_of(seed, walks)));
-        let run = Once { plan, options: &options, stop, seed, sides: &sides };
-        let done = run.run(&mut say);
-        if !plan.keep {
-            for trial in &sides {
-                let _ = std::fs::remove_file(trial);
-                let _ = std::fs::remove_file(trial.with_extension("log"));
-            }
-        }
-        runs.push(done?);
+        let seed = plan.given.seed + u64::from(number);
+        let mut once = Once { plan, options: &options, home, seed, steps };
+        let step = |step: &str| format!("run {} of {}: {step}", number + 1, plan.runs);
+        runs.push(once.run(step)?);
     }
     let tallies = judge::tallies(&runs);
     let count = |grade| runs.iter().filter(|run| run.grade == grade).count();
     let graded =
         [report::Grade::Held, report::Grade::Missed, report::Grade::Inconclusive].map(count);
-    let allowed = (MISSED_SHARE_MAX * plan.runs as f64).floor() as usize;
+    let allowed = (MISSED_SHARE_MAX * f64::from(plan.runs)).floor() as usize;
     Ok(Outcome {
         level: options.level,
         recorded_s: plan.duration.as_secs_f64(),
@@ -171,38 +141,42 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     })
 }
 
-fn name_of(seed: u64, walks: bool) -> String {
-    format!("truth-{seed}-{}.trial", if walks { "before" } else { "after" })
-}
-
 /// One run of the study.
-struct Once<'a> {
+struct Once<'a, 's> {
     plan: &'a Plan,
     options: &'a Options,
-    stop: &'a AtomicBool,
+    home: &'a Path,
     seed: u64,
-    sides: &'a [PathBuf; 2],
+    steps: &'a mut Steps<'s>,
 }
 
-impl Once<'_> {
-    fn run(&self, say: &mut dyn FnMut(&str)) -> Result<Run, Error> {
-        say("recording");
-        let [before, after] = self.sides;
-        let running = Running::start(self, true)?;
-        let spent_before = running.record(self, before)?;
-        let estimated = judge::estimate(before, self.options)?;
-        say("recording without the group that the change removes");
-        let running = Running::start(self, false)?;
-        let spent_after = running.record(self, after)?;
-        let grade = judge::grade(before, after, self.options)?;
+impl Once<'_, '_> {
+    fn run(&mut self, step: impl Fn(&str) -> String) -> Result<Run, Error> {
+        let [before, after] = [true, false].map(|walks| self.trial(walks));
+        self.steps.say(&step("recording"));
+        let spent_before = Running::start(self, true)?.record(self, &before)?;
+        let estimated = judge::estimate(&before, self.options)?;
+        self.steps.say(&step("recording without the group that the change removes"));
+        let spent_after = Running::start(self, false)?.record(self, &after)?;
+        let grade = judge::grade(&before, &after, self.options)?;
         // The truth is read only now.
         let spent = [spent_before.read()?, spent_after.read()?];
         Ok(Run { seed: self.seed, judged: estimated.judge(&spent), spent, grade })
     }
 
-    fn interrupted(&self) -> Result<(), Error> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    fn trial(&self, walks: bool) -> PathBuf {
+        let side = if walks { "before" } else { "after" };
+        self.home.join(format!("truth-{}-{side}.trial", self.seed))
     }
+}
+
+/// The server did something wrong.
+fn wrong(what: &'static str) -> Error {
+    failed(io::Error::other(what))
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::System("the server of known costs", error)
 }
 
 /// The first line that the server prints.
@@ -228,7 +202,7 @@ struct Unread(String);
 impl Unread {
     fn read(&self) -> Result<Spent, Error> {
         serde_json::from_str(&self.0)
-            .map_err(|_| Error::Server("did not print the CPU time it had spent"))
+            .map_err(|_| wrong("it did not print the CPU time it had spent"))
     }
 }
 
@@ -240,10 +214,10 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn start(once: &Once<'_>, walks: bool) -> Result<Running, Error> {
-        let log = once.plan.home.join(name_of(once.seed, walks)).with_extension("log");
+    fn start(once: &Once<'_, '_>, walks: bool) -> Result<Running, Error> {
+        let log = once.trial(walks).with_extension("log");
         let _ = std::fs::remove_file(&log);
-        let mut command = Command::new(&once.plan.program);
+        let mut command = Command::new(once.steps.study);
         command.arg("truth-server").arg("--seed").arg(once.seed.to_string());
         command.arg("--log").arg(&log);
         if !walks {
@@ -254,29 +228,22 @@ impl Running {
         if two {
             command.args(["--cpu", "0"]);
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let output = child.stdout.take().ok_or(Error::Server("has no output"))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let output = child.stdout.take().ok_or_else(|| wrong("it has no output"))?;
         let mut output = BufReader::new(output);
         let mut line = String::new();
-        output.read_line(&mut line)?;
+        output.read_line(&mut line).map_err(failed)?;
         let Ok(listening) = serde_json::from_str::<Listening>(&line) else {
             let _ = child.kill();
             let _ = child.wait();
-            return Err(Error::Server("did not start"));
+            return Err(wrong("it did not start"));
         };
         Ok(Running { child, output, address: listening.listen, log, other_cpu })
     }
 
     fn load(&self, schedule: Schedule, duration: Duration, seed: u64) -> Load {
-        let target = Target {
-            addr: self.address,
-            authority: self.address.to_string(),
-            path: "/{n}".into(),
-            absolute: false,
-            tls: false,
-            tunnel: false,
-        };
-        let mut load = Load::new(target, schedule, duration);
+        let mut load = load_on(self.address, "/{n}", schedule, duration);
         load.connections = CONNECTIONS;
         load.population = Population { objects: 1_000, ..Population::default() };
         load.pin_cpu = self.other_cpu;
@@ -286,40 +253,40 @@ impl Running {
 
     /// Finds the capacity of the server, records it under a load that rises to a part of that, and
     /// ends it.
-    fn record(mut self, once: &Once<'_>, trial: &Path) -> Result<Unread, Error> {
+    fn record(mut self, once: &Once<'_, '_>, trial: &Path) -> Result<Unread, Error> {
         let look = self.load(Schedule::ClosedLoop, LOOK, once.seed);
-        let looked = load::run(&look, once.stop, &mut |_| {})?;
-        once.interrupted()?;
+        let looked = load::run(&look, once.steps.stop, &mut |_| {})?;
+        once.steps.interrupted()?;
         let length = once.plan.duration + 2 * MARGIN;
         let rises = Schedule::rises(TOP * looked.rate(), length, RISES);
         let rising = self.load(rises, length, once.seed);
         if let Some(input) = &mut self.child.stdin {
-            input.write_all(b"restart the counts\n")?;
+            input.write_all(b"restart the counts\n").map_err(failed)?;
         }
-        let done = AtomicBool::new(false);
+        let (plan, done) = (once.plan, AtomicBool::new(false));
         std::thread::scope(|scope| {
             let recorder = scope.spawn(|| {
                 std::thread::sleep(MARGIN);
-                self.recording(once, trial, &done)
+                self.recording(plan, trial, &done)
             });
-            let loaded = load::run(&rising, once.stop, &mut |_| {});
+            let loaded = load::run(&rising, once.steps.stop, &mut |_| {});
             done.store(true, Ordering::Relaxed);
-            let recorded = recorder.join().map_err(|_| Error::Server("was not recorded"))?;
+            let recorded = recorder.join().map_err(|_| Error::Thread("the recorder"))?;
             loaded?;
             recorded
         })?;
-        once.interrupted()?;
+        once.steps.interrupted()?;
         drop(self.child.stdin.take());
         let mut last = String::new();
-        self.output.read_to_string(&mut last)?;
+        self.output.read_to_string(&mut last).map_err(failed)?;
         Ok(Unread(last))
     }
 
-    fn recording(&self, once: &Once<'_>, trial: &Path, done: &AtomicBool) -> Result<(), Error> {
+    fn recording(&self, plan: &Plan, trial: &Path, done: &AtomicBool) -> Result<(), Error> {
         let target = record::Target::Pid(self.child.id());
         let mut spec = Spec::new(target, Some(self.log.clone()), trial);
-        spec.interval = once.plan.interval;
-        spec.duration = Some(once.plan.duration);
+        spec.interval = plan.interval;
+        spec.duration = Some(plan.duration);
         spec.overwrite = true;
         spec.profile = Some(ProfileSpec { hz: PROFILE_HZ });
         record::record(&spec, done, &mut |_| {})?;
@@ -327,54 +294,14 @@ impl Running {
     }
 }
 
-/// The results: sentences and a table.
-#[must_use]
-pub fn shown(outcome: &Outcome) -> Sheet {
-    let [held, missed, inconclusive] = outcome.graded;
-    let facts = vec![
-        fact(
-            "Measured",
-            format!(
-                "{} runs, each with its own costs: {:.0} s recorded at {} intervals, with the \
-                 group and without",
-                outcome.runs.len(),
-                outcome.recorded_s,
-                outcome.intervals
-            ),
-        ),
-        fact(
-            "Predicted",
-            format!(
-                "capacity without the group, graded by compare: {held} held, {missed} missed, \
-                 {inconclusive} inconclusive"
-            ),
-        ),
-        fact(
-            "Verdict",
-            match outcome.held {
-                true => "each figure held in at least nine runs of ten",
-                false => "NOT every figure held in nine runs of ten",
-            },
-        ),
-    ];
-    let rows = outcome.tallies.iter().map(|tally| {
-        [
-            tally.what.to_owned(),
-            format!("{} of {}", tally.held, tally.runs),
-            format!("{:+.1}", tally.error_percent),
-            format!("{:.1}", tally.width_percent),
-        ]
-    });
-    let table = table(
-        "Figures and their truth",
-        &["<figure", "held", "error %", "half width %"],
-        rows,
-        format!(
-            "Held: the truth was within the interval of {:.0} %. Error: mean over the runs, of the \
-             truth. Half width of the interval: median over the runs, of the truth.",
-            100.0 * outcome.level
-        ),
-    );
-    let title = "Known costs, and what the laboratory found".to_owned();
-    Sheet { title, facts, tables: vec![table] }
+/// Results for the page.
+pub(crate) fn for_page(outcome: &Outcome) -> Value {
+    json!({
+        "count": outcome.runs.len(),
+        "percent": 100.0 * outcome.level,
+        "verdict": match outcome.held {
+            true => "each figure held in at least nine runs of ten",
+            false => "NOT every figure held in nine runs of ten",
+        },
+    })
 }
