@@ -9,7 +9,7 @@ const LINES_MAX: usize = 900;
 
 /// Files that may be longer than `LINES_MAX`, each with the reason.
 const LONG_FILES: &[(&str, &str)] = &[(
-    "crates/plimsoll/tests/end_to_end/smuggling/corpus/requests.rs",
+    "crates/http/http1/tests/smuggling_corpus/requests.rs",
     "a table of attacks, each with its control",
 )];
 

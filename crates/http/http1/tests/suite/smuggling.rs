@@ -3,7 +3,7 @@
 
 use http1::{BodyDecoder, BodyKind, Limits, Method, Scratch, accept_response, parse_request};
 
-#[path = "../../../../plimsoll/tests/end_to_end/smuggling/corpus/mod.rs"]
+#[path = "../smuggling_corpus/mod.rs"]
 mod corpus;
 
 use corpus::responses::Got;

@@ -6,6 +6,7 @@
 //! - `<!-- run -->`: the end-to-end test runs it as printed, except for ports, paths and times;
 //! - `<!-- run with a proxy -->`, `<!-- run with trials -->`: with that around it;
 //! - `<!-- not run: REASON -->`;
+//! - `<!-- NAME: cargo xtask map -->` and `<!-- end -->`: between them is a picture of the code;
 //! - `<!-- prints -->`, above a block of text: the commands before it print these lines.
 //!
 //! A block without a comment may contain only commands that are checked without running them.
@@ -47,7 +48,9 @@ pub(crate) struct Block {
 
 /// The documents of the repository whose blocks are checked: path and text.
 pub(crate) fn documents() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Two packages include this file, at different depths.
+    let mut folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let root = folders.find(|folder| folder.join("Cargo.lock").exists()).unwrap();
     let mut open = vec![PathBuf::from("docs"), PathBuf::from("studies")];
     let mut paths = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"]
         .map(PathBuf::from)
@@ -108,6 +111,7 @@ fn mark_of(line: &str) -> Result<Mark, String> {
         "run with a proxy" => Ok(Mark::Run(Around::Proxy)),
         "run with trials" => Ok(Mark::Run(Around::Trials)),
         "prints" => Ok(Mark::Prints),
+        "houses: cargo xtask map" | "ways: cargo xtask map" | "end" => Ok(Mark::None),
         other => match other.strip_prefix("not run: ") {
             Some(reason) if reason.len() > 5 => Ok(Mark::NotRun),
             _ => Err(format!("the comment {other:?} is none that the tests know")),

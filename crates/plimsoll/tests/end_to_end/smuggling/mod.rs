@@ -8,6 +8,7 @@
 //! The cases are in [`corpus`]; `http1` replays them without a server.
 
 mod clients;
+#[path = "../../../../http/http1/tests/smuggling_corpus/mod.rs"]
 mod corpus;
 mod origins;
 
