@@ -42,7 +42,8 @@ fn a_corrupt_trial_a_foreign_file_and_a_missing_one() {
     plimsoll(&["report", &foreign]).refused(&["foreign.trial", "not a trial"]);
     let empty = home.write("empty.trial", "");
     plimsoll(&["report", &empty]).refused(&["empty.trial", "not a trial"]);
-    plimsoll(&["report", &home.at("")]).refused(&["not a trial"]);
+    fs::create_dir(home.at("days")).unwrap();
+    plimsoll(&["report", &home.at("days")]).refused(&["days", "no trials"]);
     plimsoll(&["report", &home.at("none.trial")]).refused(&["none.trial", "no such file"]);
     // No page is written for an unreadable trial.
     plimsoll(&["report", &foreign, "--html", &home.at("page.html")]).refused(&["not a trial"]);

@@ -175,9 +175,10 @@ fn a_load_is_joined_to_its_trial_once() {
     assert_eq!(after["trial"]["complete"], true);
     let text = plimsoll(&["report", &trial]).succeeded().stdout;
     assert!(text.contains("latency is counted from the intended start"), "{text}");
-    // On a busy machine the generator may have fallen behind all the time.
+    // On a busy machine the generator may have fallen behind all the time. Then the latencies count
+    // that it did not change.
     let rows = load["rows"].as_array().unwrap();
-    let valid = rows.iter().filter(|row| row["behind"] == false).count();
+    let valid = rows.iter().filter(|row| row["latency"]["count"] != 0).count();
     assert_eq!(after["latency"]["points"].as_array().unwrap().len(), valid, "{text}");
     let beside = text.contains("99 % within 10.0 ms");
     assert_eq!(beside, valid > 0, "capacity at an objective beside it: {text}");
