@@ -12,7 +12,7 @@
 //! | [`parts`] | lines that a container runtime has split, joined again |
 //! | [`tail`] | a file that grows, is rotated and truncated |
 //! | [`survey`] | whole files, packed or not, read by every core, and their totals |
-//! | [`sample`] | what is shown of a line that was not understood |
+//! | [`mod@sample`] | what is shown of a line that was not understood |
 //! | [`zone`] | local times |
 //!
 //! What never happens: a line is an error or a panic; a line is neither a request nor counted as
