@@ -1,7 +1,9 @@
 //! Lengths of time and numbers of bytes, as flags and configuration files write them: a number and
-//! a unit.
+//! a unit. [`civil`] has the calendar.
 
 #![forbid(unsafe_code)]
+
+pub mod civil;
 
 use std::time::Duration;
 

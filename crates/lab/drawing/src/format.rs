@@ -153,21 +153,11 @@ pub fn bytes(value: u64) -> String {
     format!("{size:.1} TiB")
 }
 
-/// An instant in UTC: `2026-01-31 17:05:09`. Computed from the days since 1970 by the civil
-/// calendar (Hinnant's algorithm), without a clock or a time zone.
+/// An instant in UTC: `2026-01-31 17:05:09`.
 pub fn instant(unix_ns: i64) -> String {
     let seconds = unix_ns.div_euclid(1_000_000_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (year, month, day) = units::civil::date(seconds.div_euclid(86_400));
+    let second = seconds.rem_euclid(86_400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }

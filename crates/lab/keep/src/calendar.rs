@@ -7,6 +7,7 @@
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use units::civil::{self, Date};
 
 /// Seconds of a day in UTC.
 pub const DAY_S: i64 = 86_400;
@@ -22,24 +23,14 @@ impl Day {
         if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
             return None;
         }
-        // Days since 1970 by the civil calendar (Hinnant's algorithm).
-        let shifted = i64::from(year) - i64::from(month <= 2);
-        let era = shifted.div_euclid(400);
-        let year_of_era = shifted.rem_euclid(400);
-        let from_march = i64::from((month + 9) % 12);
-        let day_of_year = (153 * from_march + 2) / 5 + i64::from(day) - 1;
-        let day_of_era = 365 * year_of_era + year_of_era / 4 - year_of_era / 100 + day_of_year;
-        let found = Day(era * 146_097 + day_of_era - 719_468);
+        let found = Day(civil::days((year, month, day)));
         (found.date() == (year, month, day)).then_some(found)
     }
 
-    /// Its year, month and day.
+    /// The year, the month and the day.
     #[must_use]
-    pub fn date(self) -> (i32, u32, u32) {
-        let text = report::format::instant(self.0 * DAY_S * 1_000_000_000);
-        let mut parts = text[..10].split('-').map(|part| part.parse().unwrap_or(0));
-        let mut next = || parts.next().unwrap_or(0);
-        (next() as i32, next(), next())
+    pub fn date(self) -> Date {
+        civil::date(self.0)
     }
 
     /// A date such as `2026-11-28`.

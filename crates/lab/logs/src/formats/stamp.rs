@@ -3,6 +3,8 @@
 //! Thousands of lines share a second, so the last result is cached, and so is the shape of the last
 //! line.
 
+use units::civil::Date;
+
 use super::keys::Shape;
 use super::{NS_PER_MS, NS_PER_S};
 use crate::zone;
@@ -240,7 +242,7 @@ fn days_of_month(year: i32, month: u32) -> u32 {
 }
 
 fn utc(date: Date, time: Time) -> i64 {
-    days_since_epoch(date) * 86_400 + i64::from(time.0 * 3600 + time.1 * 60 + time.2)
+    units::civil::days(date) * 86_400 + i64::from(time.0 * 3600 + time.1 * 60 + time.2)
 }
 
 /// The number of a month by its short English name.
@@ -249,8 +251,6 @@ pub(super) fn month(name: &[u8]) -> Option<u32> {
     MONTHS.chunks(3).position(|month| month == name).map(|at| at as u32 + 1)
 }
 
-/// Year, month from 1, day from 1.
-pub(super) type Date = (i32, u32, u32);
 /// Hour, minute, second.
 pub(super) type Time = (u32, u32, u32);
 
@@ -273,14 +273,4 @@ fn two(bytes: &[u8]) -> Option<u32> {
         }
         _ => None,
     }
-}
-
-/// Days since 1970-01-01 in the proleptic Gregorian calendar. Years begin in March, so that the
-/// leap day is the last of its year; 400 years have 146,097 days.
-fn days_since_epoch((year, month, day): Date) -> i64 {
-    let year = i64::from(year) - i64::from(month <= 2);
-    let era = year.div_euclid(400);
-    let of_era = year.rem_euclid(400);
-    let of_year = (153 * i64::from((month + 9) % 12) + 2) / 5 + i64::from(day) - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }

@@ -196,33 +196,14 @@ impl Survey {
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// `2015-05-17 10:05:03`, from seconds since the epoch. This is the inverse of `days_since_epoch`
-/// in the formats.
+/// `2015-05-17 10:05:03`, from seconds since the epoch.
 pub(crate) fn date(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let of_400 = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * of_400 + of_400 / 4 - of_400 / 100);
-    let march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march + 2) / 5 + 1;
-    let month = if march < 10 { march + 3 } else { march - 9 };
-    let year = of_400 + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
+    drawing::format::instant(seconds.saturating_mul(NS_PER_S))
 }
 
 /// `1,234,567`.
 pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    drawing::format::thousands(number as f64)
 }
 
 fn number(value: f64) -> String {
