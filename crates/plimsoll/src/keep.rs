@@ -8,7 +8,7 @@ use std::time::Instant;
 use ::keep::calendar::Zone;
 use ::keep::files;
 use ::keep::keeper::{self, Event, Terms};
-use ::keep::live::Live;
+use ::keep::live::{self, Live};
 use ::keep::past::{self, Past, Question, Row};
 use ::report::format::{duration, fixed, latency, rate, thousands};
 use ::report::sheet::{self, Chapter, Rows, Sheet};
@@ -141,7 +141,7 @@ pub(crate) fn days(flags: &cli::Report, directory: &Path) -> Result<(), Failure>
 
 /// What changed: the last release with the one before, or the last day with those before.
 fn answer(past: &Past, options: CompareOptions) -> (String, Option<Comparison>) {
-    let compared = past.sides(&Question::default(), ::load::sys::wall_ns() / 1_000_000_000);
+    let compared = past.sides(&Question::default(), live::now_s());
     let compared = compared.and_then(|sides| Ok((past::compare(&sides, &options)?, sides.what)));
     match compared {
         Ok((found, what)) => {
@@ -196,8 +196,7 @@ pub(crate) fn compared(
     let past = Past::open(&flags.trial, flags.server.as_deref(), ZONE).map_err(misuse)?;
     let cli::Compare { since, before, after, .. } = flags;
     let question = Question { since: since.clone(), before: before.clone(), after: after.clone() };
-    let now_s = ::load::sys::wall_ns() / 1_000_000_000;
-    let sides = past.sides(&question, now_s).map_err(misuse)?;
+    let sides = past.sides(&question, live::now_s()).map_err(misuse)?;
     let found = past::compare(&sides, options).map_err(misuse)?;
     for why in &past.skipped {
         eprintln!("plimsoll: skipped: {why}");

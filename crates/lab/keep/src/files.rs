@@ -118,7 +118,10 @@ pub(crate) fn next(directory: &Path, server: &str, day: Day) -> io::Result<PathB
 
 /// The right to record a server into a directory. It ends with the process, however it ends.
 #[derive(Debug)]
-pub(crate) struct Lock(#[allow(dead_code, reason = "the lock is held by the open file")] File);
+pub(crate) struct Lock {
+    /// As long as it is open.
+    _held: File,
+}
 
 impl Lock {
     /// Takes the lock, and removes what a killed recorder has left unfinished.
@@ -148,7 +151,7 @@ impl Lock {
                 _ => {}
             }
         }
-        Ok(Lock(file))
+        Ok(Lock { _held: file })
     }
 }
 

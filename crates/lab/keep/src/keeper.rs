@@ -53,6 +53,12 @@ const PAUSE_FULL: Duration = Duration::from_secs(60);
 /// How often the sizes are checked while a part is recorded.
 const CHECK_S: i64 = 600;
 
+const _: () = {
+    assert!(INTERVAL.as_secs() <= SYNC_EVERY.as_secs(), "a sync has something to write");
+    assert!(SIZE_MIN <= SIZE_DEFAULT && PART_SHARE > 1, "a part is not all that there is");
+    assert!(PAUSE.as_secs() <= PAUSE_FULL.as_secs());
+};
+
 /// What to keep, and where.
 #[derive(Clone, Debug)]
 pub struct Terms {

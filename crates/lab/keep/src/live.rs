@@ -13,17 +13,12 @@ use record::{Spec, Target};
 use trial::Interval;
 
 use crate::keeper::{Ends, Event, Reason, Recorded, World};
-use crate::program::{self, Program};
+use crate::program::{self, LABEL_BUILD, LABEL_VERSION, Program};
 
 /// How often a part is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often it is checked whether the recorder must stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
-
-/// The label that has the version of the server's package.
-const LABEL_VERSION: &str = "version";
-/// The label that has the build id of its program.
-const LABEL_BUILD: &str = "build-id";
 
 /// The real world.
 pub struct Live<'a> {
@@ -41,7 +36,9 @@ pub struct Live<'a> {
     pub found: Option<(u32, Program)>,
 }
 
-fn now_s() -> i64 {
+/// Seconds since the epoch.
+#[must_use]
+pub fn now_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

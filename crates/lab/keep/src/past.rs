@@ -18,17 +18,18 @@ use trial::{Histogram, Manifest, Trial};
 
 use crate::calendar::{DAY_S, Day, Zone};
 use crate::error::Error;
-use crate::when;
+use crate::program::{LABEL_BUILD, LABEL_VERSION, short};
+use crate::{thin, when};
 
 const SECOND_NS: i64 = 1_000_000_000;
 /// Lengths of intervals in an analysis, seconds: the first with which a span has few enough.
 const LENGTHS_S: [i64; 4] = [10, 60, 300, 3600];
+// Those of a thinned trial are among them.
+const _: () = assert!(LENGTHS_S[1] == thin::LEVELS[0].1 && LENGTHS_S[2] == thin::LEVELS[1].1);
 /// Most intervals of a span. A week of five minutes each has 2,016.
 const INTERVALS_MAX: i64 = 2_100;
 /// A span is compared with at least so many days before it, if they were recorded.
 const BEFORE_DAYS_MIN: i64 = 7;
-/// Digits of a build id that are shown.
-const BUILD_ID_SHOWN: usize = 12;
 /// Characters of a release in a narrow column.
 const SHORT_CHARS_MAX: usize = 24;
 /// Most versions that a message names.
@@ -44,12 +45,13 @@ pub struct Release {
 }
 
 /// Labels that do not say what ran.
-const LABELS_OF_PLACE: [&str; 3] = ["server", "host", "version"];
+const LABELS_OF_PLACE: [&str; 3] = ["server", "host", LABEL_VERSION];
 
 impl Release {
     fn of(manifest: &Manifest) -> Release {
         let mut labels = manifest.labels.clone();
-        let version = manifest.server.version.clone().or_else(|| labels.get("version").cloned());
+        let version =
+            manifest.server.version.clone().or_else(|| labels.get(LABEL_VERSION).cloned());
         labels.retain(|name, _| !LABELS_OF_PLACE.contains(&name.as_str()));
         Release { version, labels }
     }
@@ -60,8 +62,8 @@ impl Release {
         let version = self.version.iter().map(|version| format!("version {version}"));
         let named = self.version.is_some();
         let labels = self.labels.iter().filter_map(|(name, value)| match name.as_str() {
-            "build-id" if named => None,
-            "build-id" => Some(format!("build {}", value.get(..BUILD_ID_SHOWN).unwrap_or(value))),
+            LABEL_BUILD if named => None,
+            LABEL_BUILD => Some(format!("build {}", short(value))),
             _ => Some(format!("{name} {value}")),
         });
         let text = version.chain(labels).collect::<Vec<String>>().join(", ");
@@ -73,8 +75,8 @@ impl Release {
     pub fn short(&self) -> String {
         let named = self.version.is_some();
         let labels = self.labels.iter().filter_map(|(name, value)| match name.as_str() {
-            "build-id" if named => None,
-            "build-id" => Some(value.get(..BUILD_ID_SHOWN).unwrap_or(value)),
+            LABEL_BUILD if named => None,
+            LABEL_BUILD => Some(short(value)),
             _ => Some(value.as_str()),
         });
         let all: Vec<&str> = self.version.as_deref().into_iter().chain(labels).collect();

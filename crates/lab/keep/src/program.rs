@@ -12,8 +12,18 @@ use std::process::Command;
 
 use serde::Serialize;
 
+/// The label that has the version of the program's package.
+pub(crate) const LABEL_VERSION: &str = "version";
+/// The label that has the build id of the program.
+pub(crate) const LABEL_BUILD: &str = "build-id";
+
 /// Digits of a build id that are shown.
 const BUILD_ID_SHOWN: usize = 12;
+
+/// The digits of a build id that are shown.
+pub(crate) fn short(build_id: &str) -> &str {
+    build_id.get(..BUILD_ID_SHOWN).unwrap_or(build_id)
+}
 
 /// A program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -48,8 +58,8 @@ impl Program {
     /// How the program is called in a table: its version, or the begin of its build id.
     #[must_use]
     pub fn text(&self) -> Option<String> {
-        let build = |id: &String| format!("build {}", id.get(..BUILD_ID_SHOWN).unwrap_or(id));
-        self.version.clone().or_else(|| self.build_id.as_ref().map(build))
+        let build = |id: &str| format!("build {}", short(id));
+        self.version.clone().or_else(|| self.build_id.as_deref().map(build))
     }
 
     /// Whether it is the same program. One that was replaced on disk while it runs stays the same.
@@ -128,7 +138,8 @@ fn rpm(root: &Path, path: &str) -> Option<String> {
     let places = ["var/lib/rpm", "usr/lib/sysimage/rpm", "usr/share/rpm"];
     places.iter().find(|place| root.join(place).is_dir())?;
     let mut command = Command::new("rpm");
-    command.arg("--root").arg(fs::canonicalize(root).ok()?);
+    // As it is: resolved, the root of a process in a container would be that of this machine.
+    command.arg("--root").arg(root);
     let asked = command.args(["-qf", "--qf", "%{VERSION}-%{RELEASE}\\n", path]).output().ok()?;
     let text = String::from_utf8(asked.stdout).ok()?;
     let first = text.lines().next().filter(|line| asked.status.success() && !line.is_empty())?;

@@ -85,6 +85,7 @@ pub(crate) fn by_size(
             }
         }
     }
+    debug_assert!(closed.iter().all(|(_, kept)| !is_current(kept)), "it is being written");
     while bytes > bytes_max
         && let Some((size, oldest)) = closed.pop_front()
     {

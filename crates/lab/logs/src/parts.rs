@@ -94,6 +94,7 @@ impl Joiner {
             begun.extend_from_slice(&line[from..to]);
             begun.truncate(LINE_BYTES_MAX + 1);
         }
+        debug_assert!(begun.len() <= LINE_BYTES_MAX + 1, "no more is kept for a stream");
         if !is_last {
             return None;
         }

@@ -77,6 +77,9 @@ impl Trial {
             numbers.insert(interval.index, into);
             last = Some(interval.clone());
         }
+        let length_ns_of = |all: &[Interval]| all.iter().map(|one| one.length_ns).sum::<i64>();
+        debug_assert_eq!(length_ns_of(&merged), length_ns_of(&self.intervals), "a total is exact");
+        debug_assert!(merged.windows(2).all(|pair| pair[0].index < pair[1].index));
         let number = |old: u64| {
             let before = numbers.range(..=old).next_back().or_else(|| numbers.iter().next());
             before.map_or(0, |(_, new)| *new)
