@@ -5,33 +5,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 
+use crate::tidy::{HOUSES, halves};
 use crate::tree::listed_by_git;
 
-/// A half, and the folders that its copy of the repository lacks: those of the other half, and all
-/// that needs both.
-struct Half {
-    name: &'static str,
-    without: &'static [&'static str],
-}
+/// A half: its house.
+struct Half(&'static str);
 
-const HALVES: [Half; 2] = [
-    Half {
-        name: "server",
-        without: &["crates/lab/", "crates/plimsoll/", "studies/crates/", "tools/bench/"],
-    },
-    Half {
-        name: "lab",
-        without: &["crates/server/", "crates/plimsoll/", "studies/crates/", "tools/bench/"],
-    },
-];
+/// The house of the tools. Most of them need neither half, so the copy has them.
+const TOOLS: &str = "tools/";
+/// The tool that needs both halves.
+const TOOL_OF_BOTH: &str = "tools/bench/";
 
 pub(crate) fn run(root: &Path) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
-    for half in &HALVES {
-        match half.tested(root) {
-            Ok(true) => println!("halves: the {} stands alone", half.name),
+    for house in HOUSES[halves()] {
+        match Half(house).tested(root) {
+            Ok(true) => println!("halves: {house} stands alone"),
             Ok(false) => {
-                println!("halves: the {} does not stand alone: see above", half.name);
+                println!("halves: {house} does not stand alone: see above");
                 code = ExitCode::FAILURE;
             }
             Err(error) => {
@@ -55,7 +46,8 @@ impl Half {
 
     /// Where the copy is. What cargo built there before stays.
     fn copied(&self, root: &Path) -> io::Result<PathBuf> {
-        let copy = root.join("target/halves").join(self.name);
+        let name = self.0.trim_end_matches('/').rsplit('/').next().unwrap_or(self.0);
+        let copy = root.join("target/halves").join(name);
         for folder in ["crates", "studies", "tools", "docs", "packaging"] {
             match fs::remove_dir_all(copy.join(folder)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -76,8 +68,13 @@ impl Half {
         Ok(copy)
     }
 
+    /// Whether a path is in the copy: all but the other half, the houses above the halves, and the
+    /// tool that needs both halves.
     fn has(&self, path: &str) -> bool {
-        !self.without.iter().any(|folder| path.starts_with(folder))
+        let other_halves = HOUSES[halves()].iter().filter(|house| **house != self.0);
+        let above = HOUSES[halves() + 1..].iter().copied().flatten();
+        let mut without = other_halves.chain(above.filter(|house| **house != TOOLS));
+        !path.starts_with(TOOL_OF_BOTH) && !without.any(|house| path.starts_with(house))
     }
 
     /// The manifest of the workspace without the members that are not there.
@@ -96,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_half_has_no_folder_of_the_other_and_none_that_needs_both() {
-        let [server, lab] = HALVES;
+        let [server, lab] = ["crates/server/", "crates/lab/"].map(Half);
         assert!(server.has("crates/server/store/Cargo.toml") && !lab.has("crates/server/x.rs"));
         assert!(!server.has("crates/lab/load/src/lib.rs") && lab.has("crates/lab/load/src/lib.rs"));
         let manifest = "members = [\n    \"crates/core/*\",\n    \"crates/lab/*\",\n    \

@@ -48,35 +48,32 @@ impl LoadLine {
         let number = |name| self.capacity.get(name).and_then(Value::as_f64);
         let text = |name| self.capacity.get(name).and_then(Value::as_str);
         let now = self.now.get("rate").and_then(Value::as_f64);
-        let text_of_doubt = text("plain");
+        let has_now = now.map_or_else(String::new, |now| format!(" It has {}/s now.", rate(now)));
         let Some(value) = number("value") else {
-            let why = match (text("plain"), text("remark")) {
-                (Some(why), _) => why,
-                (None, Some(why)) => why,
-                (None, None) => "its page (/dashboard) knows the load line, and may not be read.",
-            };
-            let rate = now.map_or_else(String::new, |now| format!(" It has {}/s now.", rate(now)));
+            let why = text("plain")
+                .or(text("remark"))
+                .unwrap_or("its page (/dashboard) knows the load line, and may not be read.");
             let why = why.trim_end_matches('.');
-            return format!("How much this server can carry is not known: {why}.{rate}");
+            return format!("How much this server can carry is not known: {why}.{has_now}");
         };
         let (low, high) = (number("low"), number("high"));
-        let text = Carried { value, low, high, seen: number("at_least").unwrap_or(0.0) }.text("");
-        if number("at_least").is_some() {
-            let now = now.map_or_else(String::new, |now| format!(" It has {}/s now.", rate(now)));
+        let at_least = number("at_least");
+        let carries = Carried { value, low, high, seen: at_least.unwrap_or(0.0) }.text("");
+        if at_least.is_some() {
             return format!(
-                "This server carries {text}.{now} How much more it can carry becomes known when \
-                 the load rises."
+                "This server carries {carries}.{has_now} How much more it can carry becomes known \
+                 when the load rises."
             );
         }
         let state = match now {
             Some(now) => format!("; it is at {:.0} % now ({}/s)", 100.0 * now / value, rate(now)),
             None => String::new(),
         };
-        let doubt = match text_of_doubt.is_some() {
+        let doubt = match text("plain").is_some() {
             true => " This is uncertain: the true capacity may lie outside this range.",
             false => "",
         };
-        format!("This server carries {text}{state}.{doubt}")
+        format!("This server carries {carries}{state}.{doubt}")
     }
 }
 
@@ -102,10 +99,7 @@ struct Values<'s>(&'s [Sample]);
 impl<'s> Values<'s> {
     /// The samples of a metric; its name has no prefix.
     fn each(&self, name: &str) -> impl Iterator<Item = &'s Sample> {
-        let of =
-            move |sample: &&Sample, name: &str| sample.name.strip_prefix("plimsoll_") == Some(name);
-        let found: Vec<&Sample> = self.0.iter().filter(|sample| of(sample, name)).collect();
-        found.into_iter()
+        self.0.iter().filter(move |sample| sample.name.strip_prefix("plimsoll_") == Some(name))
     }
 
     /// Their sum; zero if there is none.

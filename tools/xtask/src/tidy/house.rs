@@ -410,22 +410,18 @@ const READERS_OF_FOREIGN_BYTES: &[&str] = &[
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    let reads_foreign_bytes = |path: &str| {
-        let name_and_inside = crate_of(path);
-        name_and_inside.is_some_and(|(name, inside)| {
-            inside.starts_with("src/") && READERS_OF_FOREIGN_BYTES.contains(&name)
-        })
-    };
-    {
-        for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| reads_foreign_bytes(path)) {
-            for (number, function) in parsers_in(text) {
-                let known = PARSERS.iter().any(|p| p.file == path && p.function == function)
-                    || NOT_PARSERS.contains(&(path, function.as_str()));
-                if !known {
-                    let what = format!("the parser {function} has no fuzz target");
-                    let fix = "write one and name it in xtask, PARSERS";
-                    findings.push(Finding::at(path, number, what, fix));
-                }
+    for (path, text) in tree.with_suffix(".rs") {
+        let Some((name, inside)) = crate_of(path) else { continue };
+        if !inside.starts_with("src/") || !READERS_OF_FOREIGN_BYTES.contains(&name) {
+            continue;
+        }
+        for (number, function) in parsers_in(text) {
+            let known = PARSERS.iter().any(|p| p.file == path && p.function == function)
+                || NOT_PARSERS.contains(&(path, function.as_str()));
+            if !known {
+                let what = format!("the parser {function} has no fuzz target");
+                let fix = "write one and name it in xtask, PARSERS";
+                findings.push(Finding::at(path, number, what, fix));
             }
         }
     }

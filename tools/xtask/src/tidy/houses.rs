@@ -128,11 +128,15 @@ fn is_for_tests(manifest: &str, line: usize) -> bool {
 /// What the crates' tests share with the fuzz targets, which both halves have.
 const SHARED: &str = "tools/fuzz/";
 
-/// Whether a file of the first house can be without the second: those of a half, and all below the
-/// halves, are built without the other half and without all that is above.
+/// The row of the halves of the product.
+pub(crate) fn halves() -> usize {
+    HOUSES.iter().position(|row| row.len() > 1).expect("two houses stand side by side")
+}
+
+/// Whether the first house must do without the second: each half, and all below the halves, is
+/// built without the other half and without all that is above.
 fn must_do_without(own: (usize, usize), other: (usize, usize)) -> bool {
-    let halves = HOUSES.iter().position(|row| row.len() > 1).unwrap_or(HOUSES.len());
-    are_side_by_side(own, other) || (own.0 <= halves && other.0 > own.0)
+    are_side_by_side(own, other) || (own.0 <= halves() && other.0 > own.0)
 }
 
 /// A file that is included from the house next door, or from a house above.

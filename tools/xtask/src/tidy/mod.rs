@@ -29,7 +29,7 @@ mod words;
 
 use std::fmt;
 
-pub(crate) use houses::{FLOORS, HOUSES, crates_in};
+pub(crate) use houses::{FLOORS, HOUSES, crates_in, halves};
 pub(crate) use size::code_lines_in;
 
 use crate::tree::Tree;

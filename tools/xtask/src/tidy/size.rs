@@ -11,11 +11,8 @@ const CRATE_LINES_MAX: usize = 9_000;
 
 pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
     let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
-    for (path, text) in tree.with_suffix(".rs") {
-        let Some((root, inside)) = path.split_once("src/") else { continue };
-        if !inside.contains("tests/") && !inside.ends_with("tests.rs") {
-            *lines.entry(root).or_default() += code_lines(text);
-        }
+    for (root, text) in code(tree) {
+        *lines.entry(root).or_default() += code_lines(text);
     }
     for (root, lines) in lines {
         if lines > CRATE_LINES_MAX {
@@ -28,11 +25,16 @@ pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
 
 /// The lines of code of the crate in this folder.
 pub(crate) fn code_lines_in(tree: &Tree, folder: &str) -> usize {
-    let files = tree.with_suffix(".rs").filter(|(path, _)| {
-        let inside = path.strip_prefix(folder).and_then(|inside| inside.strip_prefix("src/"));
-        inside.is_some_and(|inside| !inside.contains("tests/") && !inside.ends_with("tests.rs"))
-    });
-    files.map(|(_, text)| code_lines(text)).sum()
+    code(tree).filter(|(root, _)| *root == folder).map(|(_, text)| code_lines(text)).sum()
+}
+
+/// The folder of the crate and the text of each file that is not a test's.
+fn code(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.with_suffix(".rs").filter_map(|(path, text)| {
+        let (root, inside) = path.split_once("src/")?;
+        let is_test = inside.contains("tests/") || inside.ends_with("tests.rs");
+        (!is_test).then_some((root, text))
+    })
 }
 
 /// Lines that are neither blank, nor only a comment, nor part of a test.

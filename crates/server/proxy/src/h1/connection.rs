@@ -445,7 +445,8 @@ fn after(stored: &Stored, from: u64) -> Vec<&[u8]> {
     parts
 }
 
-/// One turn: reads, answers what it can from the store, and writes once (see the module's text).
+/// One turn: reads, answers the requests whose responses are stored and fresh, and writes once (see
+/// the module's text).
 fn turn(
     worker: &Worker,
     listener: &ListenerContext,
