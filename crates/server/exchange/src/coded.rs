@@ -1,7 +1,7 @@
 //! Which form of a response a client gets: as the origin sent it, coded, or decoded.
 //!
 //! The choice is made where a response is sent, by the fields of that request, on the fast path of
-//! a hit ([`crate::hit`]), in an exchange ([`crate::in_form`]) and in an explanation alike. A form
+//! a hit ([`crate::hit`]), in an exchange ([`crate::serve`]) and in an explanation alike. A form
 //! that has not been made is asked for, and this client gets the response as it is. Only a client
 //! that cannot read that waits for the decoded form.
 //!

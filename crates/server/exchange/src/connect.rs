@@ -23,12 +23,12 @@ use runtime::time;
 use transport::Transport;
 use upstream::{BodyLength, Reading, Request, Reuse, To, Upstream};
 
-use super::Exchange;
-use super::course::used;
-use super::fetch::unanswered;
-use super::routing::RequestContext;
-use super::step::{Ending, Summary};
+use crate::Exchange;
 use crate::client::{ByteStream, Client, Gone, RequestBody, Response};
+use crate::destination::used;
+use crate::fetch::unanswered;
+use crate::routing::RequestContext;
+use crate::step::{Ending, Summary};
 use crate::tunnel::Tunnel;
 
 /// A fatal alert: unrecognized_name (RFC 8446, 6.2).

@@ -22,15 +22,13 @@ use runtime::fs::SharedPages;
 use store::disk::{Body, Broken, Piece};
 use upstream::{Answer, UpstreamBody};
 
-use super::Exchange;
-use super::abandoned::unless_left;
-use super::ask::{Ask, Held, What};
-use super::destination::Destination;
-use super::fetch::{Purpose, hierarchy};
-use super::step::{Ending, Step, Summary, Torn};
 use crate::client::{Client, Gone};
+use crate::destination::Destination;
+use crate::fetch::{Purpose, hierarchy};
 use crate::limits::{BLOCKS_SENT_MAX, PACED_BLOCKS_MAX, PRESSED_BYTES};
+use crate::step::{Ask, Ending, Held, Step, Summary, Torn, What};
 use crate::worker::Worker;
+use crate::{Exchange, unless_left};
 
 /// A body on the disk whose beginning has been read.
 #[derive(Debug)]

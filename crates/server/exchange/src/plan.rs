@@ -15,13 +15,11 @@ use outcome::Refusal;
 use runtime::time;
 use store::Key;
 
-use super::ask::{Ask, Held, Unshared, What};
-use super::destination::Destination;
-use super::rules;
-use super::step::{FromStore, Step, Validated};
 use crate::cache_status::CacheStatus;
-use crate::coded;
+use crate::destination::Destination;
 use crate::request::hints;
+use crate::step::{Ask, FromStore, Held, Step, Unshared, Validated, What};
+use crate::{coded, rules};
 
 /// The form in which a whole response is sent.
 pub(crate) enum Form {

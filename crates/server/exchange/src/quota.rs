@@ -28,7 +28,6 @@ use runtime::{Either, time};
 use upstream::UpstreamBody;
 
 use crate::Exchange;
-use crate::abandoned::unless_left;
 use crate::client::{Client, Gone};
 use crate::limits::{PACED_BYTES_MAX, PACED_BYTES_MIN, PACED_PIECES_PER_SECOND};
 use crate::listener::ListenerContext;
@@ -36,6 +35,7 @@ use crate::request::requested_uri;
 use crate::routing::RequestContext;
 use crate::snapshot::Snapshot;
 use crate::step::{Cut, Step};
+use crate::unless_left;
 
 /// Whether a fresh hit may be answered in its turn. It is then taken from its quotas.
 #[inline]

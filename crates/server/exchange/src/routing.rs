@@ -26,16 +26,15 @@ use transport::tls::TlsFacts;
 use upstream::group::Group;
 use upstream::{Preface, To};
 
-use super::cluster::Share;
-use super::course::Course;
-use super::destination::Destination;
-use super::fetch::hierarchy::{addresses, tls_peer};
-use super::fetch::{Forwarding, set_cookie};
-use super::step::Step;
+use crate::cluster::Share;
+use crate::destination::{Course, Destination};
+use crate::fetch::hierarchy::{addresses, tls_peer};
+use crate::fetch::{Forwarding, set_cookie};
 use crate::listener::ListenerContext;
-use crate::our_digest;
 use crate::request::{Class, RequestedUri, has_content, requested_uri};
+use crate::shared;
 use crate::snapshot::Snapshot;
+use crate::step::Step;
 use crate::worker::Worker;
 
 /// A request and its context: connection, client and configuration.
@@ -105,7 +104,7 @@ impl<'x> RequestContext<'x> {
             Class::Cacheable => (None, None),
         };
         if let Some(rules) = &snapshot.config.digest
-            && our_digest::is_requested(self.head, role, &self.worker.shared.own)
+            && shared::is_requested(self.head, role, &self.worker.shared.own)
         {
             return self.digest(rules);
         }

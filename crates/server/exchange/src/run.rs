@@ -32,15 +32,14 @@ use caching::cache_status::Forward;
 use outcome::Refusal;
 use policy::quota::Stage;
 
-use super::ask::Held;
-use super::destination::Destination;
-use super::fetch::pass::{self, Passed};
-use super::fetch::{background, member};
-use super::routing::Place;
-use super::step::{Ending, FromStore, Provenance, Serving, Step};
-use super::{Exchange, connect, digest_answer, member_calls, purge_method, route_answer, upgrade};
 use crate::client::Client;
+use crate::destination::Destination;
+use crate::fetch::pass::{self, Passed};
+use crate::fetch::{flight, member};
 use crate::limits::BODIES_LOST_MAX;
+use crate::routing::Place;
+use crate::step::{Ending, FromStore, Held, Provenance, Serving, Step};
+use crate::{Exchange, connect, own_answers, upgrade};
 
 /// How often a request looks into the store again after another request's fetch could not answer
 /// it.
@@ -59,7 +58,7 @@ impl<'x, C: Client> Exchange<'x, C> {
     /// Serves the request to its end.
     pub async fn serve_request(mut self, body: &mut C::Body) -> Ending {
         if self.context.listener.cluster
-            && let Some(ending) = Box::pin(member_calls::answer(&mut self, body)).await
+            && let Some(ending) = Box::pin(own_answers::answer_call(&mut self, body)).await
         {
             return ending;
         }
@@ -105,12 +104,12 @@ impl<'x, C: Client> Exchange<'x, C> {
                 step = Box::pin(member::passed_on(self, step)).await;
             }
             step = match step {
-                Step::Purge => return purge_method::purge(self).await,
+                Step::Purge => return own_answers::purge(self).await,
                 Step::AnswerByRoute(action) => {
-                    return Ok(route_answer::answer(self, &action).await);
+                    return Ok(own_answers::answer_by_route(self, &action).await);
                 }
                 Step::AnswerWithDigest(made) => {
-                    return Ok(Box::pin(digest_answer::answer(self, &made)).await);
+                    return Ok(Box::pin(own_answers::answer_with_digest(self, &made)).await);
                 }
                 Step::Refuse(refusal) => return Err(refusal),
                 Step::Connect => {
@@ -204,7 +203,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         if let Some(ask) = revalidate
             && self.shed().is_ok()
         {
-            background::revalidate(self, to, *ask);
+            flight::revalidate(self, to, *ask);
         }
         Step::Serve(to, Serving { held, provenance: Provenance::stored(cache_status) })
     }

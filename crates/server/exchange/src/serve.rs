@@ -3,33 +3,37 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use cache::flight::{Next, Reader};
-use cache::forms::Away;
+use cache::flight::{Found, Next, Reader, Settled};
+use cache::forms::{Away, Made};
 use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
 use cache::stored::{Head, Stored, Wire};
+use cache::{Look, Lookup, Query};
 use caching::ContentRange;
 use caching::cache_status::Forward;
 use caching::range::{ByteRange, Selection, select_range};
+use coding::Rules;
+use coding::rules::Target;
 use http1::write::trailer_lines;
 use http1::{Method, trailer_fields};
-use outcome::{BrokenBy, Fault, Outcome};
+use outcome::{BrokenBy, Fault, Outcome, Refusal};
 use runtime::{Either, time};
+use store::Key;
 use store::disk::Chunks;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
-use super::Exchange;
-use super::abandoned::unless_left;
-use super::ask::Held;
-use super::destination::Destination;
-use super::fetch::continued::Beginning;
-use super::fetch::unanswered;
-use super::plan::Form;
-use super::routing::RequestContext;
-use super::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, Gone, Labels, Relayed, Response, StoredForm};
+use crate::coded::{Chosen, Wish};
+use crate::destination::Destination;
+use crate::fetch::continued::Beginning;
+use crate::fetch::unanswered;
+use crate::limits::DECODED_WAIT_MAX;
+use crate::plan::Form;
 use crate::request::accepts_trailers;
+use crate::routing::RequestContext;
+use crate::step::{Cut, Ending, Held, Provenance, Serving, Step, Streaming, Summary};
+use crate::{Exchange, unless_left};
 
 impl<C: Client> Exchange<'_, C> {
     /// Sends a complete response. A body on the disk may turn out to be gone, or break off.
@@ -502,4 +506,127 @@ fn cut(piece: &[u8], at: u64, slice: Option<ByteRange>) -> &[u8] {
         usize::try_from(offset).expect("no more than the piece")
     };
     &piece[within(range.first)..within(range.last + 1)]
+}
+
+impl<C: Client> Exchange<'_, C> {
+    fn wish(&self, to: &Destination<'_>) -> Wish<'_> {
+        Wish::of(&self.context.snapshot, to.realm.role, to.reading(), self.context.head)
+    }
+
+    /// Sends another form of a response of which there may be several; `None`: it is sent as it is.
+    /// Waits only for a form that must be decoded.
+    pub(crate) async fn serve_in_form<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        serving: &Serving,
+    ) -> Option<Step<'d>> {
+        let Serving { held, provenance } = serving;
+        let wish = self.wish(to);
+        let form = match (wish.answer(held.head(), held.whole()), held, wish.rules) {
+            (Chosen::NotModified(head), ..) => {
+                return Some(Step::End(self.send_not_modified(&head, provenance).await));
+            }
+            (Chosen::Form(form), ..) => form,
+            (Chosen::Wanting(coding, meanwhile), Held::Whole(stored), Some(rules)) => {
+                if let Some((now, key)) = self.latest(to, stored) {
+                    let target = Target(Some(coding));
+                    self.context.worker.cache.ask_for_form(key, &now, target, rules);
+                }
+                meanwhile?
+            }
+            (Chosen::Decoding, Held::Whole(stored), Some(rules)) => {
+                match self.decoded(to, stored, rules).await {
+                    Some(form) => form,
+                    None => return Some(self.unreadable(to)),
+                }
+            }
+            (Chosen::Unreadable | Chosen::Decoding, ..) => return Some(self.unreadable(to)),
+            (Chosen::AsItIs | Chosen::Wanting(..), ..) => return None,
+        };
+        // A form is sent whole.
+        Some(Step::End(self.send_whole(&form, provenance).await))
+    }
+
+    /// Sends a response of which there may be several forms while its body arrives: as it is, if
+    /// the client can read that. Otherwise it waits for the end of the body.
+    pub(crate) async fn stream_in_form<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        streaming: Box<Streaming>,
+    ) -> Result<Step<'d>, Refusal> {
+        let Streaming { head, provenance, .. } = &*streaming;
+        let wish = self.wish(to);
+        if let Some(head) = wish.not_modified(head) {
+            return Ok(Step::End(self.send_not_modified(&head, provenance).await));
+        }
+        if !wish.cannot_read(head.source()) {
+            return Ok(Step::End(self.stream(to, *streaming).await));
+        }
+        // What does not stay in memory has no forms: the client must not wait for all of it.
+        let most = self.context.worker.cache.memory_object_bytes_max();
+        if !wish.decodes(head) || head.announced_length.is_some_and(|bytes| bytes > most) {
+            return Ok(self.unreadable(to));
+        }
+        let Streaming { reader, provenance, .. } = *streaming;
+        loop {
+            match unless_left(self.left(), reader.next()).await? {
+                Ok(Next::End) => break,
+                Ok(_) if reader.is_bounded() => return Ok(self.unreadable(to)),
+                Ok(_) => {}
+                // Its core has ended, the origin has not, and the client has got nothing.
+                Err(Fault::Abandoned) => return Ok(Step::LookUp(to)),
+                Err(fault) => return Err(Refusal::Fault(fault)),
+            }
+        }
+        Ok(match reader.found().await {
+            Found::Settled(Settled::Stored(stored)) => {
+                Step::Serve(to, Serving { held: Held::Whole(stored), provenance })
+            }
+            // It is not stored, so it has no forms.
+            _ => self.unreadable(to),
+        })
+    }
+
+    /// The step for a client that cannot read the stored response.
+    fn unreadable<'d>(&self, to: &'d Destination<'d>) -> Step<'d> {
+        match self.planner().wants_only_stored() {
+            true => Step::Refuse(Refusal::OnlyIfCached),
+            false => Step::Pass(to, Forward::VaryMiss, None),
+        }
+    }
+
+    /// The decoded form, once it has been made; `None` if it cannot be.
+    async fn decoded(
+        &self,
+        to: &Destination<'_>,
+        stored: &Stored,
+        rules: &Rules,
+    ) -> Option<Arc<Stored>> {
+        const TARGET: Target = Target(None);
+        let cache = &self.context.worker.cache;
+        let (mut now, key) = self.latest(to, stored)?;
+        if matches!(now.forms()?.get(TARGET), Made::Not) {
+            if !cache.ask_for_form(key, &now, TARGET, rules) {
+                return None;
+            }
+            let ended = now.forms()?.making().ended(TARGET);
+            time::timeout(DECODED_WAIT_MAX, ended).await.ok()?;
+            now = cache.latest(key, stored)?;
+        }
+        match now.forms()?.get(TARGET) {
+            Made::Form(form, _) => Some(Arc::clone(form)),
+            Made::Not | Made::Declined => None,
+        }
+    }
+
+    /// The entry of this response in the store, if it is there, and its key.
+    fn latest(&self, to: &Destination<'_>, stored: &Stored) -> Option<(Arc<Stored>, Key)> {
+        let (cache, wire) = (&self.context.worker.cache, Wire(self.context.head.fields));
+        let (uri, parts) = (cache.uri_key(to.uri()), self.context.key_parts(self.routed.route));
+        let (look, now_ms) = (Look::Peek, time::wall_ms());
+        match cache.look_by_parts(uri, &Query { look, parts, request: &wire, now_ms }) {
+            Lookup::Found(found, key) if found.shares_body(stored) => Some((found, key)),
+            _ => None,
+        }
+    }
 }

@@ -6,9 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::cluster::Cluster;
-use crate::limits::Limits;
-use crate::shared::Shared;
 use config::{Config, Role};
 use policy::forward::Rules;
 use policy::peers::Peers;
@@ -17,6 +14,10 @@ use policy::routes::Routes;
 use policy::via::ViaNames;
 use upstream::group::Group;
 use upstream::peers::Peer;
+
+use crate::cluster::Cluster;
+use crate::limits::Limits;
+use crate::shared::Shared;
 
 /// A configuration, ready for use.
 #[derive(Clone, Debug)]

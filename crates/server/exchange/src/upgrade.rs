@@ -10,19 +10,22 @@
 //! What never happens: HTTP within HTTP (`h2c`), whose requests would bypass every rule; a tunnel
 //! without a 101 that names a requested protocol; such a connection in the pool.
 
+use std::hash::{BuildHasher, RandomState};
+
+use base64::prelude::{BASE64_STANDARD, Engine};
 use caching::cache_status::Forward;
+use config::Protocol;
 use http1::{Name, RequestHead, ResponseHead, tokens};
 use outcome::{Fault, Outcome, Refusal};
 use runtime::time;
+use sha1_smol::Sha1;
 use upstream::{BodyLength, HeadRead, Reading, Reuse, Upstream};
 
-use super::Exchange;
-use super::abandoned::unless_left;
-use super::destination::Destination;
-use super::fetch::{Purpose, hierarchy, unanswered};
-use super::step::{Ending, Summary};
 use crate::client::{Client, RequestBody, Response};
-use crate::websocket;
+use crate::destination::Destination;
+use crate::fetch::{Purpose, hierarchy, unanswered};
+use crate::step::{Ending, Summary};
+use crate::{Exchange, unless_left};
 
 /// Passes the request on; if the upstream agrees, carries the tunnel to its end.
 pub(super) async fn upgrade<C: Client>(
@@ -109,5 +112,42 @@ async fn switch<C: Client>(
 fn accepts(answer: &ResponseHead<'_>, request: &RequestHead<'_>) -> bool {
     let key = request.fields.values(b"sec-websocket-key").next().unwrap_or_default();
     let mut answers = answer.fields.values(b"sec-websocket-accept");
-    answers.next() == Some(websocket::accept(key).as_bytes()) && answers.next().is_none()
+    answers.next() == Some(accept_value(key).as_bytes()) && answers.next().is_none()
+}
+
+/// Whether clients without an upgrade may open a WebSocket: by what the configuration allows.
+pub fn allows_websocket(upgrades: &[Protocol]) -> bool {
+    upgrades.iter().any(|protocol| protocol.as_str().eq_ignore_ascii_case("websocket"))
+}
+
+/// A new value of `Sec-WebSocket-Key`. It need not be hard to guess: it shows that an answer is not
+/// an old one, or one to another question.
+pub fn websocket_key() -> String {
+    let half = |domain: u64| RandomState::new().hash_one(domain);
+    BASE64_STANDARD.encode((u128::from(half(0)) << 64 | u128::from(half(1))).to_be_bytes())
+}
+
+/// The value of `Sec-WebSocket-Accept` that answers a key.
+pub(crate) fn accept_value(key: &[u8]) -> String {
+    let mut hash = Sha1::new();
+    hash.update(key);
+    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    BASE64_STANDARD.encode(hash.digest().bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc6455_1_3_the_answer_to_a_key() {
+        assert_eq!(accept_value(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn keys_have_sixteen_bytes_and_differ() {
+        let (one, other) = (websocket_key(), websocket_key());
+        assert_eq!(BASE64_STANDARD.decode(&one).unwrap().len(), 16);
+        assert_ne!(one, other);
+    }
 }

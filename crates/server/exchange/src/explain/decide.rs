@@ -18,30 +18,27 @@ use policy::quota::Stage;
 use policy::quota::figures::Judged;
 use runtime::time;
 use store::Key;
-use upstream::To;
-use upstream::digests;
+use upstream::{To, digests};
 
-use super::keyed::Keyed;
-use super::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
-use super::question::Question;
-use super::{stored, text};
-use crate::ask::{Ask, Held, What};
 use crate::cache_status::{CacheStatus, proxy_status};
 use crate::cluster::Share;
 use crate::coded::{self, Chosen, Wish};
 use crate::connect::{tunnel_addresses, tunnel_to};
 use crate::destination::Destination;
+use crate::explain::model::{Answer, Decision, Explained, Quota, Range, Request, Response};
+use crate::explain::stored::{self, Keyed};
+use crate::explain::{Question, text};
 use crate::fetch::{Forwarding, Purpose, hierarchy};
 use crate::hit::{FastPath, Hit, fresh_hit};
+use crate::own_answers::{self, purged_uri};
 use crate::plan::{Form, Planner};
-use crate::purge_method::purged_uri;
 use crate::quota::judged;
 use crate::request::{body_length, requested_uri};
 use crate::routing::{Place, RequestContext, Routed};
+use crate::rules;
 use crate::snapshot::Snapshot;
-use crate::step::{FromStore, Step};
+use crate::step::{Ask, FromStore, Held, Step, What};
 use crate::worker::Worker;
-use crate::{route_answer, rules};
 
 /// Explains a request.
 pub(super) async fn explained(
@@ -189,7 +186,7 @@ impl<'t> Explanator<'t> {
             },
             Step::AnswerByRoute(action) => {
                 self.does("answer", rules::ROUTE);
-                self.own_answer(route_answer::status_of(&action));
+                self.own_answer(own_answers::status_of(&action));
                 if let Action::Redirect { location, .. } = &*action {
                     self.out.decision.text += &format!(": to {location}");
                 }

@@ -2,15 +2,20 @@
 
 use std::sync::atomic::Ordering;
 
-use caching::{Explain, LifetimeSource};
-use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
-
-use super::model::{Freshness, Purge, Range, Response};
-use super::text;
-use crate::ask::Held;
 use cache::Cache;
+use cache::key::{KeyParts, KeySettings, StoredUri};
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
+use caching::{Explain, LifetimeSource};
+use config::Role;
+use policy::routes::Route;
+use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
+
+use crate::explain::model::{Freshness, Purge, Range, Response, Setting};
+use crate::explain::text;
+use crate::request::requested_uri;
+use crate::routing::RequestContext;
+use crate::step::Held;
 
 /// The response that is stored under a key, if there is one.
 pub(super) fn at(cache: &Cache, key: Key, now_ms: u64) -> Option<Response> {
@@ -120,5 +125,58 @@ fn purge(hit: &Hit<'_>) -> Purge {
         soft: hit.soft,
         at_ms: hit.mark.at_ms,
         generation: hit.mark.generation,
+    }
+}
+
+/// The key of a request.
+pub(super) struct Keyed {
+    /// The key of its URI, if it has one.
+    pub(super) uri: Option<Key>,
+    /// The index of its route.
+    route: Option<usize>,
+}
+
+impl Keyed {
+    pub(super) fn of(context: &RequestContext<'_>) -> Keyed {
+        let Some(uri) = requested_uri(context.listener, context.head) else {
+            return Keyed { uri: None, route: None };
+        };
+        let route = match context.listener.role {
+            Role::Reverse => context.snapshot.routes.find(uri.reading()).ok(),
+            Role::Forward => None,
+        };
+        let route = route.map(|chosen| chosen.at);
+        let path = context.stored_path(uri.reading());
+        let stored = StoredUri::new(uri.realm, uri.authority, &path);
+        let key = context.worker.cache.uri_key(stored);
+        Keyed { uri: Some(key), route }
+    }
+
+    fn route<'c>(&self, context: &'c RequestContext<'_>) -> Option<&'c Route> {
+        context.snapshot.routes.get(self.route?)
+    }
+
+    fn key<'c>(&self, context: &'c RequestContext<'_>) -> Option<&'c KeySettings> {
+        self.route(context)?.key.as_ref()
+    }
+
+    /// The parts of the key besides the URI.
+    pub(super) fn parts<'c>(&self, context: &'c RequestContext<'_>) -> Option<KeyParts<'c>> {
+        self.key(context)?.parts()
+    }
+
+    /// The settings that concern the request.
+    pub(super) fn settings(&self, context: &RequestContext<'_>) -> Vec<Setting> {
+        let (Some(at), Some(settings)) = (self.route, self.key(context)) else { return Vec::new() };
+        if self.route(context).is_none_or(|route| !route.config.store) {
+            return Vec::new();
+        }
+        let requested = requested_uri(context.listener, context.head);
+        let path = requested.map_or(&b""[..], |uri| uri.path);
+        let named = |applied: cache::key::Applied| Setting {
+            key: format!("route[{at}].{}", applied.setting),
+            effect: applied.effect,
+        };
+        settings.applied(path, context.head.fields).into_iter().map(named).collect()
     }
 }

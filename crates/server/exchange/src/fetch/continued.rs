@@ -34,12 +34,12 @@ use runtime::{Either, time};
 use upstream::group::Group;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
-use super::detached::Detached;
-use super::member::{ask, has_had_its_time, request};
-use super::{Forwarding, Purpose, hierarchy};
 use crate::Exchange;
 use crate::client::Client;
 use crate::destination::Destination;
+use crate::fetch::detached::Detached;
+use crate::fetch::member::{ask, has_had_its_time, request};
+use crate::fetch::{Forwarding, Purpose, hierarchy};
 use crate::limits::{MEMBER_AWAITED_BYTES_MAX, MEMBER_BODIES_MAX, MEMBER_LOOK};
 use crate::step::{Cut, Ending};
 use crate::worker::Worker;

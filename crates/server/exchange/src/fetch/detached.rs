@@ -6,8 +6,8 @@ use std::rc::Rc;
 use config::Role;
 use http1::{OwnedRequest, RequestHead};
 
-use super::Forwarding;
 use crate::destination::{Destination, OwnedDestination};
+use crate::fetch::Forwarding;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 

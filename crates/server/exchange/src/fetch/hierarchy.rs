@@ -34,12 +34,11 @@ use transport::tls::TlsPeer;
 use upstream::peers::{By, Found};
 use upstream::{Answer, Request, Reuse, To, Upstream};
 
-use super::Forwarding;
-use crate::ask::{Ask, What};
 use crate::cluster::Used;
-use crate::course::Course;
-use crate::destination::Destination;
+use crate::destination::{Course, Destination};
+use crate::fetch::Forwarding;
 use crate::snapshot::Snapshot;
+use crate::step::{Ask, What};
 use crate::worker::Worker;
 
 /// Fetches a response for the store: from a peer that has it, or else as [`exchange()`].

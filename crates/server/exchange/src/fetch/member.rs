@@ -17,15 +17,13 @@ use outcome::Fault;
 use upstream::members::Member;
 use upstream::{Answer, BodyLength, Request, To};
 
-use super::{Forwarding, Purpose, continued, hierarchy};
-use crate::Exchange;
-use crate::abandoned::unless_left;
-use crate::ask::{Ask, What};
 use crate::client::Client;
 use crate::cluster::{CLIENT, REFUSED, Share, Used, has_for_hop};
+use crate::fetch::{Forwarding, Purpose, continued, hierarchy};
 use crate::request::says_trailers;
-use crate::step::Step;
+use crate::step::{Ask, Step, What};
 use crate::worker::Worker;
+use crate::{Exchange, unless_left};
 
 /// The step that follows, if another member answers in place of the origin and nothing is stored
 /// here: its answer. Otherwise the given step.

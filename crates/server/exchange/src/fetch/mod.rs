@@ -7,25 +7,16 @@
 //! cluster; [`continued`] asks for the rest of a body of which a client has the beginning; [`pass`]
 //! passes a request through.
 
-pub(crate) mod background;
-mod coding;
-pub(crate) mod continued;
-mod detached;
-mod fill;
-pub(crate) mod hierarchy;
-mod lead;
-pub(crate) mod member;
-pub(crate) mod pass;
-mod response;
-
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use cache::key::{DeviceClass, KeyParts, KeySettings};
-use cache::stored::Wire;
+use cache::stored::{Head, Wire};
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
+use coding::Rules;
+use coding::rules::Source;
 use config::{ClientField, DEVICE_FIELD, ForwardedFields, Role, SetCookie};
 use core_io::CoreIo;
 use http1::{Fields, Method, Name, RequestHead, Target, write};
@@ -37,13 +28,21 @@ use policy::via::ClientFields;
 use runtime::time;
 use upstream::{Answer, BodyLength, Request, To};
 
-use super::ask::{Ask, Held, What};
-use super::destination::Destination;
-use super::step::{Provenance, Serving};
 use crate::cache_status::CacheStatus;
+use crate::destination::Destination;
 use crate::request::{max_forwards, says_trailers};
 use crate::snapshot::Snapshot;
+use crate::step::{Ask, Held, Provenance, Serving, What};
 use crate::worker::Worker;
+
+pub(crate) mod continued;
+mod detached;
+mod fill;
+pub(crate) mod flight;
+pub(crate) mod hierarchy;
+pub(crate) mod member;
+pub(crate) mod pass;
+mod response;
 
 /// A request to be forwarded, and where it goes.
 pub(crate) struct Forwarding<'a> {
@@ -372,4 +371,47 @@ pub(crate) fn unanswered(io: &CoreIo, fault: Fault) -> Refusal {
         io.counters.upstream_errors.add(1);
     }
     Refusal::Fault(fault)
+}
+
+impl Forwarding<'_> {
+    fn rules(&self) -> Option<&Rules> {
+        let rules = self.snapshot.config.compression.as_ref()?;
+        let is_coded = self.role == Role::Reverse
+            && self.route().is_some_and(|route| route.config.compression);
+        is_coded.then_some(rules)
+    }
+
+    /// Whether the origin is asked for the response without coding, whatever the client accepts:
+    /// the store makes the coded forms. `HEAD` describes the response that a GET would get.
+    pub(super) fn asks_for_identity(&self, purpose: Purpose<'_>) -> bool {
+        let of_store = match purpose {
+            Purpose::Store(_) | Purpose::Rest { for_store: true, .. } => true,
+            Purpose::Pass(_) => self.head.method == Method::Head,
+            Purpose::Upgrade(_) | Purpose::Rest { .. } => false,
+        };
+        of_store && self.rules().is_some()
+    }
+
+    /// A head that is about to be stored, with what several forms need if there may be some.
+    pub(super) fn with_forms(&self, head: Head, bytes: Option<u64>) -> Head {
+        let Some(rules) = self.rules() else { return head };
+        // A part has the length of the part.
+        let bytes = if head.part.is_some() { None } else { bytes };
+        match rules.source(head.status, &head, bytes) {
+            Some(source) => head.in_several_forms(source, &Wire(self.head.fields)),
+            None => head,
+        }
+    }
+
+    /// The new head of a stored response of which there may be several forms. How its body is coded
+    /// does not change with its fields, nor with the configuration: who cannot read it must not get
+    /// it, even if it must not be decoded any more. What is not coded loses its forms if the new
+    /// fields forbid them.
+    pub(super) fn still_with_forms(&self, head: Head, source: Source) -> Head {
+        let wire = Wire(self.head.fields);
+        match self.rules().map(|rules| rules.source(head.status, &head, None)) {
+            Some(None) if source == Source::Identity => head.not_by_coding(&wire),
+            Some(_) | None => head.in_several_forms(source, &wire),
+        }
+    }
 }

@@ -22,20 +22,18 @@ use upstream::{
     Upstream, Upstreams,
 };
 
-use super::fill::{Filling, Into};
-use super::response::{cookie_lines, instants, prepare, storable_unshared, store, updated};
-use super::{Purpose, hierarchy, unanswered};
-use crate::Exchange;
-use crate::abandoned::unless_left;
-use crate::ask::{Held, Unshared};
 use crate::cache_status::CacheStatus;
 use crate::client::{Client, RequestBody};
-use crate::course::Course;
-use crate::destination::Destination;
+use crate::destination::{Course, Destination};
+use crate::fetch::fill::{Filling, Into};
+use crate::fetch::response::{cookie_lines, instants, prepare, storable_unshared, store, updated};
+use crate::fetch::{Purpose, hierarchy, unanswered};
 use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::request::body_length;
-use crate::spread;
-use crate::step::{Cut, Ending, Provenance, Serving, Step, Streaming, Summary, Validated};
+use crate::step::{
+    Cut, Ending, Held, Provenance, Serving, Step, Streaming, Summary, Unshared, Validated,
+};
+use crate::{Exchange, spread, unless_left};
 
 /// What became of a request that was passed on. It is small: a [`Step`] would be copied on its way
 /// to the caller, for each request.

@@ -19,12 +19,11 @@ use runtime::time;
 use store::{Generation, Key};
 use upstream::Answer;
 
-use super::Forwarding;
-use super::continued::Kept;
-use super::fill::{Filling, Into};
-use crate::ask::{Ask, Held, Unshared, What};
 use crate::cache_status::CacheStatus;
-use crate::step::{Provenance, Serving, Step, Streaming};
+use crate::fetch::Forwarding;
+use crate::fetch::continued::Kept;
+use crate::fetch::fill::{Filling, Into};
+use crate::step::{Ask, Held, Provenance, Serving, Step, Streaming, Unshared, What};
 
 /// The step that follows an answer, for the request that led the fetch.
 type Next<'d> = Result<Step<'d>, Refusal>;

@@ -51,7 +51,7 @@ use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
 use exchange::quota::admits_hit;
 use exchange::routing::RequestContext;
-use exchange::websocket;
+use exchange::upgrade;
 use exchange::{Slot, Worker};
 
 /// Bytes of frames that wait for the socket before nothing more is read.
@@ -153,7 +153,7 @@ pub(crate) async fn serve(
     let worker = Rc::clone(&slot.worker);
     let mut out = Vec::new();
     let mut limits = http2::Limits::DEFAULT;
-    limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
+    limits.extended_connect = upgrade::allows_websocket(&worker.snapshot().config.upgrades);
     let http2 = http2::Connection::server(&limits, &mut out);
     let state = State {
         http2,

@@ -58,7 +58,7 @@ use exchange::listener::ListenerContext;
 use exchange::logged::Origin;
 use exchange::quota::{Counted, admits_hit};
 use exchange::routing::RequestContext;
-use exchange::websocket;
+use exchange::upgrade;
 
 /// A connection, shared with the tasks of its streams.
 pub(super) struct Link {
@@ -137,7 +137,7 @@ impl Link {
         let peer = canonical(quinn.remote_address());
         let worker = Rc::clone(&endpoint.worker);
         let mut limits = Limits::DEFAULT;
-        limits.extended_connect = websocket::is_allowed(&worker.snapshot().config.upgrades);
+        limits.extended_connect = upgrade::allows_websocket(&worker.snapshot().config.upgrades);
         let state = State {
             quinn,
             http3: http3::Connection::server(&limits),

@@ -1,23 +1,29 @@
-//! Collapsed forwarding: joining another request's fetch, and waiting for it.
+//! The flight of a fetch: joining another request's, leading one, and revalidating in the
+//! background.
 
-use cache::flight::{Found, Joined, Reader, Settled};
+use std::pin::pin;
+
+use cache::flight::{Found, Joined, Lead, Reader, Settled};
 use cache::stored::{Head, Wire};
+use caching::Failure;
+use http1::ResponseHead;
 use outcome::{Fault, Refusal};
 use runtime::time;
 
-use super::Exchange;
-use super::abandoned::unless_left;
-use super::ask::{Ask, Held};
-use super::destination::Destination;
-use super::step::{Provenance, Serving, Step, Streaming};
 use crate::cache_status::CacheStatus;
 use crate::client::Client;
+use crate::destination::Destination;
+use crate::fetch::detached::Detached;
+use crate::fetch::response::handle;
+use crate::fetch::{Purpose, member, unanswered};
+use crate::step::{Ask, Held, Provenance, Serving, Step, Streaming};
+use crate::{Exchange, unless_left};
 
 impl<C: Client> Exchange<'_, C> {
     /// Begins a fetch that no other request can join until the head shows that the response may be
     /// stored. Afterwards, other requests can join if `ask.unshared` was the only reason to keep
     /// them out.
-    pub(super) fn fetch_alone<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
+    pub(crate) fn fetch_alone<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
         let cache = &self.context.worker.cache;
         let lead = cache.flights.alone(ask.key, self.began, cache.watches.watch(ask.uri));
         let lead = if ask.unshared { lead.shared() } else { lead };
@@ -25,7 +31,7 @@ impl<C: Client> Exchange<'_, C> {
     }
 
     /// Joins a fetch of the same key, or begins a fetch.
-    pub(super) fn fetch_together<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
+    pub(crate) fn fetch_together<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
         match self.join(to, &ask) {
             Joined::Lead(lead) => Step::Lead { to, ask, lead, is_shared: true },
             Joined::Follow(reader) => Step::Follow(to, ask, reader),
@@ -34,7 +40,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// Joins a fetch of the same key that neither a purge nor a change has overtaken, or begins a
     /// fetch.
-    pub(super) fn join(&self, to: &Destination<'_>, ask: &Ask) -> Joined {
+    pub(crate) fn join(&self, to: &Destination<'_>, ask: &Ask) -> Joined {
         let cache = &self.context.worker.cache;
         let key = self.planner().flight_key(ask);
         let watch = || cache.watches.watch(ask.uri);
@@ -45,7 +51,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// Waits for another request's fetch, and uses its response if the response may answer this
     /// request.
-    pub(super) async fn follow<'d>(
+    pub(crate) async fn follow<'d>(
         &mut self,
         to: &'d Destination<'d>,
         ask: Ask,
@@ -121,7 +127,7 @@ impl<C: Client> Exchange<'_, C> {
     /// Waits for the end of a response that refreshes a stored response. If the new response breaks
     /// off, the stale response is served in its place. A body of more than a window is sent as it
     /// arrives.
-    pub(super) async fn hold_back<'d>(
+    pub(crate) async fn hold_back<'d>(
         &mut self,
         to: &'d Destination<'d>,
         mut streaming: Box<Streaming>,
@@ -141,5 +147,102 @@ impl<C: Client> Exchange<'_, C> {
         let request = caching::Request { method: self.context.head.method_bytes, fields: &wire };
         let now_ms = time::wall_ms();
         caching::decide_collapsed(&request, &head.meta, self.arrived_ms, now_ms).is_ok()
+    }
+}
+
+impl<'x, C: Client> Exchange<'x, C> {
+    /// Asks the origin and settles the flight. If it `is_shared`, another core may have stored an
+    /// answer between the look into the store and the joining: then the origin is not asked.
+    pub(crate) async fn lead<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        ask: Ask,
+        lead: Lead,
+        is_shared: bool,
+    ) -> Result<Step<'d>, Refusal>
+    where
+        'x: 'd,
+    {
+        if is_shared && let Some(stored) = self.planner().look_again(ask.uri) {
+            lead.settle(Settled::Stored(stored.clone()));
+            let provenance = Provenance::stored(CacheStatus::HIT);
+            return Ok(Step::Serve(to, Serving { held: Held::Whole(stored), provenance }));
+        }
+        let (forwarding, left) = (self.forwarding(to), self.left());
+        let request = forwarding.request(Purpose::Store(&ask));
+        // Interim responses are for the client that leads; they are not stored.
+        let client = &mut self.client;
+        let mut interim = |head: &ResponseHead<'_>| client.interim(head);
+        let worker = self.context.worker;
+        // Here, because a future and a result that are passed by value are copied.
+        let mut fetched = None;
+        let ended = {
+            let abandoned = pin!(async {
+                left.await;
+                lead.unread().await;
+            });
+            let fetching = pin!(async {
+                fetched = Some(member::fetch(&forwarding, &ask, &request, &mut interim).await);
+            });
+            unless_left(abandoned, fetching).await
+        };
+        ended.inspect_err(|_| tracing::debug!("a fetch that no request waits for ends"))?;
+        match fetched.expect("the fetch has ended, because it was not abandoned") {
+            Ok(answer) => handle(&forwarding, ask, lead, forwarding.ruled(answer)),
+            Err(fault) => {
+                lead.settle(Settled::Failed(fault));
+                let _ = unanswered(&worker.io, fault);
+                self.failed(to, ask, fault)
+            }
+        }
+    }
+
+    /// The origin gave no answer: serves a stale response if a rule allows it.
+    pub(crate) fn failed<'d>(
+        &self,
+        to: &'d Destination<'d>,
+        ask: Ask,
+        fault: Fault,
+    ) -> Result<Step<'d>, Refusal> {
+        match self.forwarding(to).stale_substitute(&ask, Failure::Unreachable) {
+            Some(serving) => Ok(Step::Serve(to, serving)),
+            None => Err(Refusal::Fault(fault)),
+        }
+    }
+
+    /// The origin answered another's request with an error: serves a stale response if a rule
+    /// allows it, or fetches this request by itself.
+    pub(crate) fn declined<'d>(&self, to: &'d Destination<'d>, ask: Ask, status: u16) -> Step<'d> {
+        match self.forwarding(to).stale_substitute(&ask, Failure::Status(status)) {
+            Some(serving) => Step::Serve(to, serving),
+            None => Step::LookUpAlone(to),
+        }
+    }
+}
+
+/// Starts a revalidation, unless another fetch of the key is in flight.
+pub(crate) fn revalidate<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>, ask: Ask) {
+    let Joined::Lead(lead) = exchange.join(to, &ask) else { return };
+    let detached = Detached::of(&exchange.forwarding(to));
+    runtime::spawn(run(detached, ask, lead)).detach();
+}
+
+async fn run(detached: Detached, ask: Ask, lead: Lead) {
+    let (to, head) = detached.views();
+    let forwarding = detached.forwarding(&to, &head);
+    let request = forwarding.request(Purpose::Store(&ask));
+    match member::exchange(&forwarding, &ask, &request, &mut |_| {}).await {
+        Err(fault) => {
+            let _ = unanswered(&forwarding.worker.io, fault);
+            lead.settle(Settled::Failed(fault));
+        }
+        // The flight is settled, or its own task fetches the body: no client needs the step.
+        Ok(answer) => {
+            let step = handle(&forwarding, ask, lead, forwarding.ruled(answer));
+            if let Ok(Step::Relay(answer, _, rule)) = step {
+                let status = answer.head.head().status;
+                tracing::debug!(status, rule, "a revalidation was not stored");
+            }
+        }
     }
 }
