@@ -40,7 +40,6 @@ pub mod client;
 pub mod cluster;
 mod coded;
 mod connect;
-mod destination;
 pub mod explain;
 mod fetch;
 mod from_disk;
@@ -76,11 +75,9 @@ use store::Generation;
 use store::disk::Hit;
 
 use crate::client::{Client, RequestBody, Sent};
-use destination::Destination;
-use fetch::Forwarding;
-use plan::Planner;
 use quota::Taken;
-use routing::{RequestContext, Routed};
+use request::Request;
+use routing::ClientConnection;
 use step::{Ending, Summary};
 
 /// The rule in the log for a client that has broken a response off: the client has left, or reads
@@ -91,12 +88,11 @@ pub fn client_rule(is_slow: bool) -> &'static str {
 
 /// One request on its way to a response.
 pub struct Exchange<'x, C> {
-    pub(crate) context: RequestContext<'x>,
+    pub(crate) request: Request,
+    connection: ClientConnection<'x>,
     pub(crate) client: &'x mut C,
     /// The request has a body with content.
     has_body: bool,
-    /// What routing found.
-    routed: Routed,
     /// The kind of server that was asked, in the terms of the hierarchy.
     hierarchy: Hierarchy,
     /// Bytes that the client sent through a tunnel.
@@ -119,48 +115,37 @@ pub struct Exchange<'x, C> {
 
 impl<'x, C: Client> Exchange<'x, C> {
     /// An exchange that begins now.
-    pub fn new(context: RequestContext<'x>, client: &'x mut C, body: &C::Body) -> Self {
+    pub fn new(
+        request: Request,
+        connection: ClientConnection<'x>,
+        client: &'x mut C,
+        body: &C::Body,
+    ) -> Self {
         Exchange {
             client,
             has_body: !body.length().is_empty(),
-            routed: Routed::default(),
             hierarchy: Hierarchy::Direct,
             tunnelled: 0,
             started: time::now(),
             arrived_ms: time::wall_ms(),
-            began: context.worker.cache.purges.now(),
+            began: request.worker.cache.purges.now(),
             swapped_in: None,
             rule: "",
             broken: None,
             taken: None,
-            context,
+            request,
+            connection,
         }
-    }
-
-    /// The request, for a decision by the stored response.
-    fn planner(&self) -> Planner<'_> {
-        let parts = self.context.key_parts(self.routed.route);
-        let shares_cookies = self.context.shares_cookies(self.routed.route);
-        let cache = &self.context.worker.cache;
-        Planner { cache, head: self.context.head, parts, shares_cookies }
-    }
-
-    /// The request, to be forwarded to an origin.
-    fn forwarding<'a>(&self, to: &'a Destination<'a>) -> Forwarding<'a>
-    where
-        'x: 'a,
-    {
-        self.context.forwarding(to, self.routed.route)
     }
 
     /// Refuses a request that needs an upstream, if the core is overloaded, or if the client has
     /// already cancelled the request: a client that cancels its requests at once (rapid reset)
     /// costs upstreams nothing.
     fn shed(&self) -> Result<(), Refusal> {
-        if self.client.is_gone() && !self.context.finishes_abandoned(self.routed.route) {
+        if self.client.is_gone() && !self.request.finishes_abandoned() {
             return Err(Refusal::Cancelled);
         }
-        match self.context.worker.overload.sheds_of(self.context.peer.ip()) {
+        match self.request.worker.overload.sheds_of(self.request.peer.ip()) {
             true => Err(Refusal::Overload),
             false => Ok(()),
         }
@@ -180,7 +165,7 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     /// Ready when the client has left, unless its request goes on without it.
     pub(crate) fn left(&self) -> impl Future<Output = ()> + use<C> {
-        let goes_on = self.context.finishes_abandoned(self.routed.route);
+        let goes_on = self.request.finishes_abandoned();
         let gone = (!goes_on).then(|| self.client.gone());
         async move {
             match gone {
@@ -192,7 +177,7 @@ impl<'x, C: Client> Exchange<'x, C> {
 
     /// Counts and logs the exchange, which has ended.
     fn log(&self, ending: &Ending, body: &C::Body) {
-        let RequestContext { worker, listener, head, tls, .. } = &self.context;
+        let Request { worker, listener, peer, user, .. } = &self.request;
         let Summary { outcome, status, upstream } = *ending.summary();
         let io = &worker.io;
         let elapsed_us = self.started.elapsed().as_micros() as u64;
@@ -209,13 +194,14 @@ impl<'x, C: Client> Exchange<'x, C> {
             (Some(_), "") => client_rule(is_slow),
             (_, rule) => rule,
         };
+        let head = self.request.head();
         io.log.record(&Record {
             end_wall_ms: time::wall_ms(),
             elapsed_us,
-            client: self.context.peer,
+            client: *peer,
             listener: listener.address,
             scheme: listener.scheme,
-            request: Some(**head),
+            request: Some(head),
             request_bytes: head.head_bytes as u64 + body.bytes_used() + self.tunnelled,
             outcome,
             status,
@@ -225,11 +211,11 @@ impl<'x, C: Client> Exchange<'x, C> {
             body_bytes,
             upstream,
             hierarchy: self.hierarchy,
-            user: self.routed.user.as_deref().unwrap_or_default(),
+            user: user.as_deref().unwrap_or_default(),
             keep: keeps && matches!(ending, Ending::Complete(_)),
             rule,
             broken,
-            tls: *tls,
+            tls: self.connection.tls,
         });
     }
 }

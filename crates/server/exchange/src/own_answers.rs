@@ -20,7 +20,6 @@ use cache::Cache;
 use cache::key::StoredUri;
 use cache::paths::Paths;
 use cache::realm::normal_authority;
-use cache::stored::Wire;
 use caching::{FieldSource, date};
 use config::{Action, HEALTH_PATH};
 use http1;
@@ -38,8 +37,7 @@ use crate::client::{Client, Gone, Own, RequestBody, Response};
 use crate::cluster::{self, DONE, is_of_member};
 use crate::fetch::hierarchy;
 use crate::limits::{DIGEST_PAUSE, PURGE_MESSAGE_BYTES_MAX};
-use crate::request::{RequestedUri, requested_uri};
-use crate::routing::RequestContext;
+use crate::request::{Request, RequestedUri};
 use crate::shared::Made;
 use crate::spread::{self, PURGE_PATH, Spread};
 use crate::step::{Ending, Summary};
@@ -52,7 +50,7 @@ impl<C: Client> Exchange<'_, C> {
             self.client.close_after();
         }
         self.client.respond(&Response::Own(own));
-        if self.context.head.method != Method::Head {
+        if self.request.method() != Method::Head {
             self.client.offer(content.as_bytes());
         }
         if self.client.flush().await.is_err() {
@@ -63,7 +61,7 @@ impl<C: Client> Exchange<'_, C> {
 
     /// Answers with an error, unless the client has left.
     pub(crate) async fn refuse(&mut self, refusal: Refusal) -> Ending {
-        let worker = self.context.worker;
+        let worker = &self.request.worker;
         worker.io.count_refusal(refusal);
         if refusal == Refusal::Cancelled {
             // No client reads an answer.
@@ -78,21 +76,21 @@ impl<C: Client> Exchange<'_, C> {
         }
         // A client may send on without waiting for the answer to its CONNECT: what comes then is
         // no request.
-        if !refusal.keeps() || self.context.head.method == Method::Connect {
+        if !refusal.keeps() || self.request.method() == Method::Connect {
             self.client.close_after();
         }
         self.rule = refusal.name();
         let mut lines = b"Cache-Control: no-store\r\n".to_vec();
         lines.extend_from_slice(&proxy_status_line(refusal));
         if matches!(refusal, Refusal::PasswordMissing | Refusal::PasswordWrong) {
-            let challenge = policy::forward::challenge(&self.context.snapshot.forward);
+            let challenge = policy::forward::challenge(&self.request.snapshot.forward);
             lines.extend_from_slice(challenge.as_bytes());
         }
         if refusal == Refusal::Overload {
             let seconds = worker.overload.retry_after();
             lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
         }
-        if self.context.listener.cluster {
+        if self.request.listener.cluster {
             let name = cluster::REFUSED;
             lines.extend_from_slice(format!("Connection: {name}\r\n{name}: 1\r\n").as_bytes());
         }
@@ -111,19 +109,19 @@ impl<C: Client> Exchange<'_, C> {
 
 /// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
 pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
-    let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
+    let RequestedUri { realm, authority, path } = purged_uri(&exchange.request)?;
     // Not only on reverse listeners: a purge is of all roles.
-    let stored = exchange.context.snapshot.routes.stored_path(Reading::of(authority, path));
-    let fields = Wire(exchange.context.head.fields);
+    let stored = exchange.request.snapshot.routes.stored_path(Reading::of(authority, path));
+    let fields = exchange.request.wire();
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
-    let cache = &exchange.context.worker.cache;
+    let cache = &exchange.request.worker.cache;
     let host = normal_authority(realm, authority);
     let paths = Paths::new(path, &stored);
     let (mark, changes) = cache.purge_url(&host, paths, soft, time::wall_ms());
     let notices = changes.notices();
     let durable = changes.durable(cache).await;
     let durable = cache.disk.is_some().then_some(durable);
-    let RequestContext { worker, snapshot, .. } = &exchange.context;
+    let Request { worker, snapshot, .. } = &exchange.request;
     let cluster = Box::pin(spread::purge(worker, snapshot, notices)).await;
     if snapshot.peers.is_some() && !soft {
         Box::pin(hierarchy::clear_purged(worker, snapshot, &host, path)).await;
@@ -143,11 +141,11 @@ pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<E
 }
 
 /// The URI that a request purges, or why it purges nothing.
-pub(crate) fn purged_uri<'x>(context: &RequestContext<'x>) -> Result<RequestedUri<'x>, Refusal> {
-    if !context.snapshot.config.purge.allows(context.peer.ip()) {
+pub(crate) fn purged_uri(request: &Request) -> Result<RequestedUri<'_>, Refusal> {
+    if !request.snapshot.config.purge.allows(request.peer.ip()) {
         return Err(Refusal::PurgeFrom);
     }
-    requested_uri(context.listener, context.head).ok_or(Refusal::PurgeTarget)
+    request.requested_uri().ok_or(Refusal::PurgeTarget)
 }
 
 fn is_yes(value: Option<&[u8]>) -> bool {
@@ -206,12 +204,12 @@ pub(crate) async fn answer_by_route<C: Client>(
     exchange: &mut Exchange<'_, C>,
     action: &Action,
 ) -> Ending {
-    let head = &exchange.context.head;
     let mut lines = Vec::new();
     let text = match action {
         Action::Redirect { location, with_path, .. } => {
             let mut location = location.clone().into_bytes();
             if *with_path {
+                let head = exchange.request.head();
                 write::origin_form(&mut location, head.method, &head.target);
             }
             // The configuration was checked, and a target has no byte that a field may not have.
@@ -236,9 +234,8 @@ pub(crate) async fn answer_by_route<C: Client>(
 
 /// The field lines of such an answer, changed by the rules of the route.
 fn ruled<C: Client>(exchange: &Exchange<'_, C>, status: u16, lines: Vec<u8>) -> Vec<u8> {
-    let context = &exchange.context;
-    let route = exchange.routed.route.and_then(|route| context.snapshot.routes.get(route));
-    let (Some(route), Ok(uri)) = (route, context.uri()) else { return lines };
+    let request = &exchange.request;
+    let (Some(route), Ok(uri)) = (request.taken_route(), request.uri()) else { return lines };
     let rules = &route.config.response;
     match (!rules.is_empty())
         .then(|| route.captured(Reading::of(uri.authority, uri.path)))
@@ -257,7 +254,7 @@ pub(crate) async fn answer_with_digest<C: Client>(
     if exchange.has_body {
         exchange.client.close_after();
     }
-    let head = exchange.context.head;
+    let head = exchange.request.head();
     let until_ms = made.made_ms + made.lifetime.as_millis() as u64;
     let left_s = until_ms.saturating_sub(time::wall_ms()) / 1000;
     let expires = String::from_utf8_lossy(&date::format(until_ms)).into_owned();
@@ -299,8 +296,8 @@ pub(crate) async fn answer_call<C: Client>(
     exchange: &mut Exchange<'_, C>,
     body: &mut C::Body,
 ) -> Option<Ending> {
-    let head = exchange.context.head;
-    let is_call = is_of_member(head);
+    let head = exchange.request.head();
+    let is_call = is_of_member(&head);
     let switches = head.fields.has(Name::Upgrade);
     let status = match (head.method, head.target) {
         (Method::Purge, http1::Target::Absolute { .. }) if is_call => {
@@ -316,7 +313,7 @@ pub(crate) async fn answer_call<C: Client>(
         (Method::Get, http1::Target::Origin { path_and_query })
             if path_and_query == HEALTH_PATH.as_bytes() =>
         {
-            if exchange.context.worker.io.is_draining() { 503 } else { 200 }
+            if exchange.request.worker.io.is_draining() { 503 } else { 200 }
         }
         _ => 404,
     };
@@ -348,7 +345,7 @@ async fn purge_as_called<C: Client>(exchange: &mut Exchange<'_, C>, body: &mut C
         }
     }
     exchange.has_body = false;
-    let cache = &exchange.context.worker.cache;
+    let cache = &exchange.request.worker.cache;
     match cache.apply_all(&notices) {
         Some(changes) => done(cache, changes.durable(cache).await),
         None => 400,
@@ -357,11 +354,11 @@ async fn purge_as_called<C: Client>(exchange: &mut Exchange<'_, C>, body: &mut C
 
 /// Removes the responses of a URL, as it was requested and as its route stores it.
 async fn change_as_called<C: Client>(exchange: &mut Exchange<'_, C>) -> u16 {
-    let context = &exchange.context;
-    let Some(uri) = requested_uri(context.listener, context.head) else { return 400 };
+    let request = &exchange.request;
+    let Some(uri) = request.requested_uri() else { return 400 };
     let RequestedUri { realm, authority, path } = uri;
-    let cache = &context.worker.cache;
-    let stored = context.stored_path(uri.reading());
+    let cache = &request.worker.cache;
+    let stored = request.stored_path(uri.reading());
     let paths = Paths::new(path, &stored);
     let changes = cache.invalidate_url(realm, authority, paths, None, false);
     done(cache, changes.durable(cache).await)

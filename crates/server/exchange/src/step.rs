@@ -22,13 +22,12 @@ use upstream::Answer;
 
 use crate::cache_status::CacheStatus;
 use crate::client::Gone;
-use crate::destination::Destination;
 use crate::shared::Made;
 
 /// What an exchange does next. One function carries out each step, and returns the next step.
 ///
 /// Each step of each request is copied as it is passed on, so rare parts are boxed.
-pub(crate) enum Step<'d> {
+pub(crate) enum Step {
     /// Purges the URL.
     Purge,
     /// Opens a tunnel to a host.
@@ -40,36 +39,36 @@ pub(crate) enum Step<'d> {
     /// Answers with an error.
     Refuse(Refusal),
     /// Passes on a request to switch to one of these protocols.
-    Upgrade(&'d Destination<'d>, Vec<u8>),
+    Upgrade(Vec<u8>),
     /// Passes the request on, for this reason. With an [`Unshared`], the response is stored if that
     /// is allowed and if the URI has not changed since the stamp; no other request waits for it.
     /// Without an [`Unshared`], nothing is stored.
-    Pass(&'d Destination<'d>, Forward, Option<Unshared>),
+    Pass(Forward, Option<Unshared>),
     /// Looks into the store.
-    LookUp(&'d Destination<'d>),
+    LookUp,
     /// Looks into the store again, because another request's fetch could not answer this request,
     /// and waits for no other fetch.
-    LookUpAlone(&'d Destination<'d>),
+    LookUpAlone,
     /// Looks into the store again, because a stored body could not be read. Nothing has been sent.
-    LookUpAgain(&'d Destination<'d>),
+    LookUpAgain,
     /// Answers from the store.
-    ServeStored(&'d Destination<'d>, FromStore),
+    ServeStored(FromStore),
     /// Passes a HEAD on, and updates the stored response by its answer.
-    ValidateByHead(&'d Destination<'d>, Validated),
+    ValidateByHead(Validated),
     /// Fetches for the store, together with other requests for the same key.
-    Fetch(&'d Destination<'d>, Ask),
+    Fetch(Ask),
     /// Waits for another request's fetch.
-    Follow(&'d Destination<'d>, Ask, Reader),
+    Follow(Ask, Reader),
     /// Asks the origin. `is_shared`: other requests may follow this fetch.
-    Lead { to: &'d Destination<'d>, ask: Ask, lead: Lead, is_shared: bool },
+    Lead { fetch: Fetch, is_shared: bool },
     /// Sends a response that is complete.
-    Serve(&'d Destination<'d>, Serving),
+    Serve(Serving),
     /// Sends a response while its body arrives.
-    Stream(&'d Destination<'d>, Box<Streaming>),
+    Stream(Box<Streaming>),
     /// Sends an upstream's response that is not stored, for this reason and by this rule.
     Relay(Box<Answer>, Forward, Option<&'static str>),
     /// Requests the remainder of a body that broke off from the origin.
-    Repair(&'d Destination<'d>, Torn),
+    Repair(Torn),
     /// The exchange has ended.
     End(Ending),
 }
@@ -77,7 +76,7 @@ pub(crate) enum Step<'d> {
 /// The maximum size of a [`Step`].
 const STEP_BYTES_MAX: usize = 176;
 
-const _: () = assert!(size_of::<Step<'_>>() <= STEP_BYTES_MAX);
+const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
 /// An answer from the store.
 pub(crate) struct FromStore {
@@ -217,6 +216,13 @@ pub(crate) struct Ask {
     pub(crate) offered: Vec<Arc<Stored>>,
     /// Requests for the key do not wait for each other: an answer could not be stored.
     pub(crate) unshared: bool,
+}
+
+/// A fetch for the store: what the origin is asked for, on behalf of a flight. Its methods are in
+/// `fetch/response.rs`; each takes the request that draws the answer.
+pub(crate) struct Fetch {
+    pub(crate) ask: Ask,
+    pub(crate) lead: Lead,
 }
 
 /// A request for whose key requests do not wait for each other. Its answer is stored if it may be.

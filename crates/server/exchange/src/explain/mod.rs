@@ -53,7 +53,7 @@ pub(super) struct Question {
     pub(super) method: String,
     pub(super) url: String,
     /// The listener that it would come to.
-    pub(super) listener: ListenerContext,
+    pub(super) listener: Rc<ListenerContext>,
     /// The client's address.
     pub(super) peer: SocketAddr,
     scheme: Scheme,
@@ -86,7 +86,7 @@ impl Question {
         let from = asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok(Question {
             method: asked.method.unwrap_or_else(|| "GET".to_owned()),
-            listener: ListenerContext::without_setup(listener),
+            listener: Rc::new(ListenerContext::without_setup(listener)),
             peer: SocketAddr::new(from, 0),
             url,
             scheme,

@@ -13,8 +13,7 @@ use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
 use crate::explain::model::{Freshness, Purge, Range, Response, Setting};
 use crate::explain::text;
-use crate::request::requested_uri;
-use crate::routing::RequestContext;
+use crate::request::Request;
 use crate::step::Held;
 
 /// The response that is stored under a key, if there is one.
@@ -137,46 +136,46 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    pub(super) fn of(context: &RequestContext<'_>) -> Keyed {
-        let Some(uri) = requested_uri(context.listener, context.head) else {
+    pub(super) fn of(asked: &Request) -> Keyed {
+        let Some(uri) = asked.requested_uri() else {
             return Keyed { uri: None, route: None };
         };
-        let route = match context.listener.role {
-            Role::Reverse => context.snapshot.routes.find(uri.reading()).ok(),
+        let route = match asked.role() {
+            Role::Reverse => asked.snapshot.routes.find(uri.reading()).ok(),
             Role::Forward => None,
         };
         let route = route.map(|chosen| chosen.at);
-        let path = context.stored_path(uri.reading());
+        let path = asked.stored_path(uri.reading());
         let stored = StoredUri::new(uri.realm, uri.authority, &path);
-        let key = context.worker.cache.uri_key(stored);
+        let key = asked.worker.cache.uri_key(stored);
         Keyed { uri: Some(key), route }
     }
 
-    fn route<'c>(&self, context: &'c RequestContext<'_>) -> Option<&'c Route> {
-        context.snapshot.routes.get(self.route?)
+    fn route<'c>(&self, asked: &'c Request) -> Option<&'c Route> {
+        asked.snapshot.routes.get(self.route?)
     }
 
-    fn key<'c>(&self, context: &'c RequestContext<'_>) -> Option<&'c KeySettings> {
-        self.route(context)?.key.as_ref()
+    fn key<'c>(&self, asked: &'c Request) -> Option<&'c KeySettings> {
+        self.route(asked)?.key.as_ref()
     }
 
     /// The parts of the key besides the URI.
-    pub(super) fn parts<'c>(&self, context: &'c RequestContext<'_>) -> Option<KeyParts<'c>> {
-        self.key(context)?.parts()
+    pub(super) fn parts<'c>(&self, asked: &'c Request) -> Option<KeyParts<'c>> {
+        self.key(asked)?.parts()
     }
 
     /// The settings that concern the request.
-    pub(super) fn settings(&self, context: &RequestContext<'_>) -> Vec<Setting> {
-        let (Some(at), Some(settings)) = (self.route, self.key(context)) else { return Vec::new() };
-        if self.route(context).is_none_or(|route| !route.config.store) {
+    pub(super) fn settings(&self, asked: &Request) -> Vec<Setting> {
+        let (Some(at), Some(settings)) = (self.route, self.key(asked)) else { return Vec::new() };
+        if self.route(asked).is_none_or(|route| !route.config.store) {
             return Vec::new();
         }
-        let requested = requested_uri(context.listener, context.head);
+        let requested = asked.requested_uri();
         let path = requested.map_or(&b""[..], |uri| uri.path);
         let named = |applied: cache::key::Applied| Setting {
             key: format!("route[{at}].{}", applied.setting),
             effect: applied.effect,
         };
-        settings.applied(path, context.head.fields).into_iter().map(named).collect()
+        settings.applied(path, asked.fields()).into_iter().map(named).collect()
     }
 }
