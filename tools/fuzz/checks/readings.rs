@@ -10,7 +10,7 @@ use config::{Action, FieldRule, Group, Host, Path, Query, Route};
 use outcome::Refusal;
 use policy::reading::Reading;
 use policy::routes::{Choice, Routes};
-use upstream::group::Registry;
+use upstream::registry::Registry;
 
 /// Longer paths only take longer.
 const PATH_BYTES_MAX: usize = 40;

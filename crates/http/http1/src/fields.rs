@@ -407,7 +407,8 @@ macro_rules! owned_head {
         }
 
         impl $owned {
-            /// The head as it was parsed; costs nothing.
+            /// The head as it was parsed; copies no bytes.
+            #[inline]
             pub fn head(&self) -> $head<'_> {
                 self.meta.view(&self.bytes, self.fields.view(&self.bytes))
             }

@@ -164,6 +164,19 @@ impl OwnedRequest {
         &self.bytes[start..start + method_len]
     }
 
+    /// The requested resource.
+    #[inline]
+    pub fn target(&self) -> Target<'_> {
+        let Line { target_start, target_len, .. } = self.meta.line;
+        self.meta.form.view(&self.bytes[target_start..target_start + target_len])
+    }
+
+    /// How the length of the body is found.
+    #[inline]
+    pub fn body(&self) -> BodyKind {
+        self.meta.body
+    }
+
     /// Drops the content, when the end of the stream has shown that none follows.
     pub fn end_without_content(&mut self) {
         self.meta.body = BodyKind::None;

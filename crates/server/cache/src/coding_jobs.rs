@@ -224,6 +224,11 @@ impl Drop for Running {
 }
 
 impl Cache {
+    /// The figures of the forms, in the order of [`FIGURES`].
+    pub fn form_figures(&self) -> impl Iterator<Item = (Described, u64)> {
+        FIGURES.iter().copied().zip(self.jobs.figures())
+    }
+
     /// Has a form of a stored response made, for later requests, unless it is being made or there
     /// is no room. Returns whether it is being made.
     #[cold]

@@ -220,11 +220,6 @@ impl Cache {
         FIGURES.iter().copied().zip(values)
     }
 
-    /// The figures of the forms, in the order of [`coding_jobs::FIGURES`](crate::coding_jobs).
-    pub fn form_figures(&self) -> impl Iterator<Item = (Described, u64)> {
-        crate::coding_jobs::FIGURES.iter().copied().zip(self.jobs.figures())
-    }
-
     /// The hit ratio and byte hit ratio that other memory sizes would give, by size.
     pub fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
         let sizes = self.sizing.forecasts().sizes;

@@ -194,8 +194,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::purge::Resource;
     use crate::realm::Realm;
+    use crate::stored::Resource;
     use config::Role;
     use http1::Scheme;
 

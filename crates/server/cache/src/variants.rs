@@ -16,112 +16,16 @@
 //! origin has more than [`VARIANTS_OFFERED_MAX`] tags, or more than [`OFFERED_BYTES_MAX`] bytes of
 //! them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use caching::{StoredMeta, VaryNames};
-use serde::{Deserialize, Serialize};
 use store::Key;
 
 use crate::key::KeyParts;
-use crate::limits::{OFFERED_BYTES_MAX, VARIANTS_LISTED_MAX, VARIANTS_OFFERED_MAX, VARY_SETS_MAX};
+use crate::limits::{OFFERED_BYTES_MAX, VARIANTS_OFFERED_MAX};
 use crate::partial::Partial;
-use crate::stored::{Entry, Head, Stored, Wire};
+use crate::stored::{Entry, Head, Stored, Varies, VarySet, Wire};
 use crate::{Cache, Look, Lookup, Query};
-
-/// Bytes of a `Varies` besides its names and listed keys.
-const STRUCTURE_BYTES: usize = 256;
-
-/// What the responses of one URI vary by.
-#[derive(Debug)]
-pub struct Varies {
-    /// At least one; the most recently named comes first.
-    sets: Box<[VarySet]>,
-    listed: Mutex<Vec<Key>>,
-}
-
-/// Names that some of the responses vary by.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct VarySet {
-    names: VaryNames,
-    /// Part of the keys.
-    number: u64,
-}
-
-impl Varies {
-    fn new(sets: Vec<VarySet>, listed: Vec<Key>) -> Varies {
-        assert!((1..=VARY_SETS_MAX).contains(&sets.len()) && listed.len() <= VARIANTS_LISTED_MAX);
-        debug_assert!(
-            sets.iter()
-                .enumerate()
-                .all(|(at, set)| sets[..at].iter().all(|o| o.names != set.names)),
-            "no two sets have the same names"
-        );
-        Varies { sets: sets.into(), listed: Mutex::new(listed) }
-    }
-
-    /// The sets of names.
-    pub fn sets(&self) -> &[VarySet] {
-        &self.sets
-    }
-
-    /// Restores a saved entry; `None` if this program could not have written it.
-    pub fn read(sets: Vec<VarySet>, listed: Vec<u128>) -> Option<Varies> {
-        let fits = (1..=VARY_SETS_MAX).contains(&sets.len()) && listed.len() <= VARIANTS_LISTED_MAX;
-        fits.then(|| Varies::new(sets, listed.into_iter().map(Key::from_u128).collect()))
-    }
-
-    /// Adds a set, and drops the oldest beyond the maximum. A set of the same names, which a
-    /// response has added meanwhile, is dropped, too.
-    fn with(&self, set: VarySet) -> Varies {
-        let others = self.sets.iter().filter(|other| other.names != set.names);
-        let others: Vec<VarySet> = others.take(VARY_SETS_MAX - 1).cloned().collect();
-        let mut sets = vec![set];
-        sets.extend(others);
-        debug_assert!(sets.len() <= VARY_SETS_MAX);
-        Varies::new(sets, self.keys())
-    }
-
-    fn has(&self, set: &VarySet) -> bool {
-        self.sets.iter().any(|other| other.number == set.number)
-    }
-
-    fn set_of(&self, names: &VaryNames) -> Option<&VarySet> {
-        self.sets.iter().find(|set| set.names == *names)
-    }
-
-    /// All names, without duplicates.
-    pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.sets.iter().flat_map(|set| set.names.iter()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    /// Lists the key of a stored response, and drops the oldest beyond the maximum.
-    fn list(&self, key: Key) {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.retain(|&there| there != key);
-        if listed.len() >= VARIANTS_LISTED_MAX {
-            listed.remove(0);
-        }
-        listed.push(key);
-        debug_assert!(listed.len() <= VARIANTS_LISTED_MAX);
-    }
-
-    /// The listed keys, oldest first.
-    pub fn keys(&self) -> Vec<Key> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The bytes that the store accounts for it.
-    pub fn accounted_bytes(&self) -> u64 {
-        let names = self.sets.iter().flat_map(|set| set.names.iter());
-        let names: usize = names.map(|name| name.len() + size_of::<Box<str>>()).sum();
-        let sets = self.sets.len() * size_of::<VarySet>();
-        let listed = VARIANTS_LISTED_MAX * size_of::<Key>();
-        (STRUCTURE_BYTES + sets + names + listed) as u64
-    }
-}
 
 /// Where a response is stored: its key, and how a look-up of its URI finds the key.
 #[derive(Clone, Debug)]

@@ -31,8 +31,9 @@ use outcome::Hierarchy;
 use serde_json::{Value, json};
 use store::Key;
 use upstream::figures;
-use upstream::group::{Group, Registry};
+use upstream::group::Group;
 use upstream::members::{Member, Members, url_number};
+use upstream::registry::Registry;
 
 use crate::backlog::{Backlog, Batch};
 use crate::hot::Hot;

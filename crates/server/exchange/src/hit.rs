@@ -53,7 +53,7 @@ pub fn fresh_hit(path: &FastPath<'_>, head: &RequestHead<'_>) -> Option<Hit> {
     if class != Class::Cacheable {
         return None;
     }
-    let uri = requested_uri(listener, head)?;
+    let uri = requested_uri(listener, head.target, head.fields)?;
     let by = match listener.role {
         Role::Reverse => match snapshot.routes.choose(uri.reading()) {
             Choice::Plain => None,

@@ -80,7 +80,7 @@ fn who<'w>(
     user: Option<&'w [u8]>,
     head: &'w RequestHead<'w>,
 ) -> Who<'w> {
-    let (authority, path) = match (requested_uri(listener, head), head.target) {
+    let (authority, path) = match (requested_uri(listener, head.target, head.fields), head.target) {
         (Some(uri), _) => (uri.authority, uri.path),
         (None, Target::Authority { host, .. }) => (host, &b"/"[..]),
         (None, _) => (head.host().unwrap_or_default(), &b"/"[..]),

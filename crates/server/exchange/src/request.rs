@@ -104,6 +104,18 @@ impl Request {
         }
     }
 
+    /// The class of the request.
+    pub(crate) fn class(&self) -> Class {
+        let (snapshot, owned) = (&self.snapshot, &self.owned_head);
+        match is_plain(owned.method(), owned.body(), &owned.fields()) {
+            true => Class::Cacheable,
+            false => {
+                let upgrades = &snapshot.config.upgrades;
+                Class::of_unusual(&self.head(), self.role(), &snapshot.via, upgrades)
+            }
+        }
+    }
+
     /// The head. Where only its fields or its method are needed, [`Request::fields`] and
     /// [`Request::method`] cost less.
     pub(crate) fn head(&self) -> RequestHead<'_> {
@@ -132,6 +144,11 @@ impl Request {
     }
 
     #[inline]
+    pub(crate) fn target(&self) -> Target<'_> {
+        self.owned_head.target()
+    }
+
+    #[inline]
     pub(crate) fn version(&self) -> Version {
         self.owned_head.version()
     }
@@ -148,7 +165,7 @@ impl Request {
 
     /// The requested URI, or `None` if the listener does not accept the target in this form.
     pub(crate) fn requested_uri(&self) -> Option<RequestedUri<'_>> {
-        requested_uri(&self.listener, &self.head())
+        requested_uri(&self.listener, self.target(), self.fields())
     }
 
     /// Where the request goes. Only steps that follow a route ask for it.
@@ -373,10 +390,10 @@ impl Class {
         via: &ViaNames,
         upgrades: &[Protocol],
     ) -> Class {
-        let is_plain = matches!(head.method, Method::Get | Method::Head)
-            && !has_content(head)
-            && !UNUSUAL.iter().any(|name| head.fields.has(*name));
-        if is_plain { Class::Cacheable } else { Class::of_unusual(head, role, via, upgrades) }
+        match is_plain(head.method, head.body(), &head.fields) {
+            true => Class::Cacheable,
+            false => Class::of_unusual(head, role, via, upgrades),
+        }
     }
 
     fn of_unusual(
@@ -428,6 +445,14 @@ impl Class {
     }
 }
 
+/// Whether a request needs no further look to be [`Class::Cacheable`].
+#[inline]
+fn is_plain(method: Method, body: BodyKind, fields: &Fields<'_>) -> bool {
+    matches!(method, Method::Get | Method::Head)
+        && !is_content(body)
+        && !UNUSUAL.iter().any(|name| fields.has(*name))
+}
+
 /// A request without any of these fields is classified by its method and body alone.
 const UNUSUAL: [Name; 5] =
     [Name::Via, Name::Upgrade, Name::Expect, Name::IfMatch, Name::IfUnmodifiedSince];
@@ -456,7 +481,12 @@ pub(crate) fn says_trailers(head: &RequestHead<'_>) -> bool {
 /// Whether a request has a body with content.
 #[inline]
 pub(crate) fn has_content(head: &RequestHead<'_>) -> bool {
-    !matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+    is_content(head.body())
+}
+
+#[inline]
+fn is_content(body: BodyKind) -> bool {
+    !matches!(body, BodyKind::None | BodyKind::Length(0))
 }
 
 /// The requested protocols that may be passed on, as a field's value; `None` for an ordinary
@@ -511,13 +541,14 @@ impl<'h> RequestedUri<'h> {
 #[inline]
 pub(crate) fn requested_uri<'h>(
     listener: &ListenerContext,
-    head: &RequestHead<'h>,
+    target: Target<'h>,
+    fields: Fields<'h>,
 ) -> Option<RequestedUri<'h>> {
     let role = listener.role;
-    match (role, head.target) {
+    match (role, target) {
         (Role::Reverse, Target::Origin { path_and_query }) => Some(RequestedUri {
             realm: Realm { role, scheme: listener.scheme },
-            authority: head.host().unwrap_or_default(),
+            authority: fields.get(Name::Host).unwrap_or_default(),
             path: path_and_query,
         }),
         (_, Target::Absolute { scheme, authority, path_and_query }) => {

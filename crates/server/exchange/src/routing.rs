@@ -10,7 +10,7 @@ use cache::Look;
 use cache::realm::Realm;
 use caching::cache_status::Forward;
 use config::{Action, DigestServer, Role};
-use http1::Target;
+use http1::{Name, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
 use policy::peers::{Allowed, Peers};
@@ -23,9 +23,7 @@ use upstream::{Preface, To};
 use crate::cluster::Share;
 use crate::fetch::hierarchy::{addresses, tls_peer};
 use crate::listener::ListenerContext;
-use crate::request::{
-    Class, Course, Destination, Request, RequestedUri, has_content, requested_uri,
-};
+use crate::request::{Class, Course, Destination, Request, RequestedUri, has_content};
 use crate::shared;
 use crate::step::Step;
 
@@ -55,12 +53,11 @@ impl Request {
         &mut self,
         connection: &ClientConnection<'_>,
     ) -> Result<Class, Refusal> {
-        let (snapshot, role) = (&self.snapshot, self.role());
-        let class = Class::of(&self.head(), role, &snapshot.via, &snapshot.config.upgrades);
+        let class = self.class();
         if connection.is_early && !self.may_be_early(&class) {
             return Err(Refusal::TooEarly);
         }
-        if role == Role::Forward && class != Class::Purge && !self.listener.cluster {
+        if self.role() == Role::Forward && class != Class::Purge && !self.listener.cluster {
             self.user = Box::pin(self.admit()).await?;
         }
         Ok(class)
@@ -218,12 +215,11 @@ impl Request {
     /// The requested URI, or why it is refused.
     pub(crate) fn uri(&self) -> Result<RequestedUri<'_>, Refusal> {
         let ListenerContext { role, scheme, .. } = *self.listener;
-        let head = self.head();
-        match (requested_uri(&self.listener, &head), role, head.target) {
+        match (self.requested_uri(), role, self.target()) {
             (Some(uri), ..) => Ok(uri),
             (None, Role::Reverse, Target::Asterisk) => Ok(RequestedUri {
                 realm: Realm { role, scheme },
-                authority: head.host().unwrap_or_default(),
+                authority: self.fields().get(Name::Host).unwrap_or_default(),
                 path: b"*",
             }),
             (None, _, Target::Absolute { .. }) => Err(Refusal::Scheme),

@@ -32,7 +32,7 @@ use policy::quota::Stage;
 
 use crate::client::Client;
 use crate::fetch::pass::{self, Passed};
-use crate::fetch::{flight, member};
+use crate::fetch::{flight, owner};
 use crate::limits::BODIES_LOST_MAX;
 use crate::step::{Ending, FromStore, Held, Provenance, Serving, Step};
 use crate::{Exchange, connect, own_answers, upgrade};
@@ -91,8 +91,8 @@ impl<C: Client> Exchange<'_, C> {
                     Box::pin(self.take(Stage::Fetch)).await?;
                 }
             }
-            if self.request.snapshot.cluster.is_some() && member::may_take(&self.request, &step) {
-                step = Box::pin(member::passed_on(self, step)).await;
+            if self.request.snapshot.cluster.is_some() && owner::may_take(&self.request, &step) {
+                step = Box::pin(owner::passed_on(self, step)).await;
             }
             step = match step {
                 Step::Purge => return own_answers::purge(self).await,

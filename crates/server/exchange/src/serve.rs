@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use cache::flight::{Found, Next, Reader, Settled};
 use cache::forms::{Away, Made};
-use cache::purge::is_tag_field;
 use cache::ranges::{Content, Parts};
-use cache::stored::{Head, Stored};
+use cache::stored::{Head, Stored, is_tag_field};
 use cache::{Look, Lookup, Query};
 use caching::ContentRange;
 use caching::cache_status::Forward;

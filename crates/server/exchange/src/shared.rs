@@ -14,7 +14,7 @@ use peering::digest::PATH;
 use policy::forward::{Known, OwnAddresses};
 use policy::{quota, via};
 use store::disk::DiskStore;
-use upstream::group::Registry;
+use upstream::registry::Registry;
 
 use crate::cluster::State;
 

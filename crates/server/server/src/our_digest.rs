@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use cache::disk::listed::listed;
 use cache::key::StoredUri;
-use cache::purge::Resource;
 use cache::realm::Realm;
+use cache::stored::Resource;
 use cache::stored::{Entry, Stored, Wire};
 use cache::{Look, Lookup};
 use config::Role;

@@ -1,4 +1,4 @@
-//! Fetches the cache digests of peers ([`upstream::digests`]), each from its own peer alone.
+//! Fetches the cache digests of peers ([`upstream::peers`]), each from its own peer alone.
 //!
 //! A digest is fetched at the start, and again when its time is over, with the validators that came
 //! with the last one. A failure leaves the last one in use until its time is over.
@@ -18,7 +18,7 @@ use exchange::Worker;
 use http1::{Method, Name, Target, write};
 use peering::digest::{CONTENT_TYPE, Digest, HEADER_BYTES, Header, PATH};
 use runtime::time;
-use upstream::digests::Fetched;
+use upstream::peers::Fetched;
 use upstream::peers::Peer;
 use upstream::{Answer, BodyLength, Request, To};
 

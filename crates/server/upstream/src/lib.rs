@@ -19,7 +19,6 @@
 mod balance;
 mod budget;
 pub mod dial;
-pub mod digests;
 pub mod figures;
 mod given;
 pub mod group;
@@ -31,7 +30,9 @@ pub mod members;
 pub mod peers;
 mod pool;
 mod preface;
+pub mod queries;
 mod queue;
+pub mod registry;
 mod server;
 
 use std::cell::RefCell;
@@ -53,10 +54,10 @@ pub use self::h1::{
     UpstreamBody, answer, final_head, next_head,
 };
 use self::h2::{Link, Links, Place, Slot, Unprocessed};
-use self::peers::Asker;
 pub use self::pool::Reuse;
 use self::pool::{Line, Pool};
 pub use self::preface::Preface;
+use self::queries::Asker;
 use self::server::Tried;
 use config::limits::Limits;
 use config::{Timeouts, UpstreamProtocol, UpstreamReuse};

@@ -16,7 +16,8 @@ use config::Cluster;
 use config::limits::SERVERS_PER_GROUP_MAX;
 
 use crate::balance::stable_hash;
-use crate::group::{Group, Registry};
+use crate::group::Group;
+use crate::registry::Registry;
 
 /// The members at one time.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use http1::Scheme;
 use super::*;
 use crate::key::StoredUri;
 use crate::limits::FORM_WAITERS_MAX;
-use crate::purge::Resource;
 use crate::realm::Realm;
+use crate::stored::Resource;
 use crate::stored::{Head, Wire};
 
 const GZIP: Target = Target(Some(Coding::Gzip));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::stored::Head;
-use crate::variants::{Varies, VarySet};
+use crate::stored::{Varies, VarySet};
 
 /// Raise it whenever the structures change.
 const VERSION: u8 = 1;
@@ -73,8 +73,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::purge::Resource;
     use crate::realm::Realm;
+    use crate::stored::Resource;
     use config::Role;
     use http1::Scheme;
 

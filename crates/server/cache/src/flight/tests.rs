@@ -11,8 +11,8 @@ use store::disk::{About, DiskStore, Geometry, Options, Writer};
 
 use super::*;
 use crate::key::StoredUri;
-use crate::purge::Resource;
 use crate::realm::Realm;
+use crate::stored::Resource;
 use crate::watch::Watches;
 
 const KEY: Key = Key::from_u128(7);

@@ -7,8 +7,8 @@ use http1::Scheme;
 
 use super::*;
 use crate::key::StoredUri;
-use crate::purge::Resource;
 use crate::realm::Realm;
+use crate::stored::Resource;
 use crate::variants::Place;
 
 const GZIP: Target = Target(Some(Coding::Gzip));

@@ -18,7 +18,8 @@ use policy::quota::Stage;
 use policy::quota::figures::Judged;
 use runtime::time;
 use store::Key;
-use upstream::{To, digests};
+use upstream::To;
+use upstream::peers::having;
 
 use crate::cache_status::{CacheStatus, proxy_status};
 use crate::cluster::Share;
@@ -335,7 +336,7 @@ impl<'t> Explanator<'t> {
         });
         let (digest, asks) = asks.map_or_else(Default::default, |course| {
             let peers = &course.peers.asked;
-            match digests::having(peers, &hierarchy::url_for_peers(asked.to())) {
+            match having(peers, &hierarchy::url_for_peers(asked.to())) {
                 Some(at) => (Some(peers[at].name.clone()), Vec::new()),
                 None => {
                     let queried = peers.iter().filter(|peer| peer.is_asked());

@@ -23,22 +23,20 @@
 
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 
 use cache::stored::{Head, Wire};
 use caching::cache_status::Forward;
 use caching::range::ByteRange;
 use caching::{ContentRange, Validators};
 use outcome::Fault;
-use runtime::{Either, time};
-use upstream::group::Group;
+use runtime::Either;
 use upstream::{Answer, BodyLength, UpstreamBody};
 
 use crate::Exchange;
 use crate::client::Client;
-use crate::fetch::member::{ask, has_had_its_time, message};
+use crate::fetch::member::{ask, down, has_had_its_time, message, while_up};
 use crate::fetch::{Purpose, hierarchy};
-use crate::limits::{MEMBER_AWAITED_BYTES_MAX, MEMBER_BODIES_MAX, MEMBER_LOOK};
+use crate::limits::{MEMBER_AWAITED_BYTES_MAX, MEMBER_BODIES_MAX};
 use crate::request::Request;
 use crate::step::{Cut, Ending};
 use crate::worker::Worker;
@@ -55,25 +53,6 @@ pub(super) async fn is_safe(worker: &Worker, answer: &mut Answer) -> Result<(), 
     let _held = worker.io.held(length as usize);
     let group = answer.body.group();
     while_up(group.as_ref(), answer.body.arrive(&worker.upstreams)).await
-}
-
-/// The result of work that a member does for us. It is broken when the member is down.
-pub(super) async fn while_up<T>(
-    group: Option<&Arc<Group>>,
-    work: impl Future<Output = Result<T, Fault>>,
-) -> Result<T, Fault> {
-    match runtime::race(work, down(group)).await {
-        Either::Left(done) => done,
-        Either::Right(()) => Err(Fault::Broken),
-    }
-}
-
-/// Ready when the checks of this member have failed.
-async fn down(group: Option<&Arc<Group>>) {
-    let Some(group) = group else { return std::future::pending().await };
-    while !group.is_down() {
-        time::sleep(MEMBER_LOOK).await;
-    }
 }
 
 fn validators(answer: &Answer) -> Validators {

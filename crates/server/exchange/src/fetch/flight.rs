@@ -12,7 +12,7 @@ use runtime::time;
 
 use crate::cache_status::CacheStatus;
 use crate::client::Client;
-use crate::fetch::{Purpose, member, unanswered};
+use crate::fetch::{Purpose, owner, unanswered};
 use crate::request::Request;
 use crate::step::{Ask, Fetch, Held, Provenance, Serving, Step, Streaming};
 use crate::{Exchange, unless_left};
@@ -162,7 +162,7 @@ impl<C: Client> Exchange<'_, C> {
                 lead.unread().await;
             });
             let fetching = pin!(async {
-                fetched = Some(member::fetch(request, ask, &message, &mut interim).await);
+                fetched = Some(owner::fetch(request, ask, &message, &mut interim).await);
             });
             unless_left(abandoned, fetching).await
         };
@@ -206,7 +206,7 @@ pub(crate) fn revalidate<C: Client>(exchange: &Exchange<'_, C>, ask: Ask) {
 /// Leads a flight with no request to answer. Requests that need the response wait for it.
 async fn in_background(request: Request, fetch: Fetch) {
     let message = request.message(Purpose::Store(&fetch.ask));
-    match member::exchange(&request, &fetch.ask, &message, &mut |_| {}).await {
+    match owner::exchange(&request, &fetch.ask, &message, &mut |_| {}).await {
         Err(fault) => {
             let _ = unanswered(&request.worker.io, fault);
             fetch.lead.settle(Settled::Failed(fault));

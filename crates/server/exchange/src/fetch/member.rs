@@ -1,141 +1,22 @@
-//! Asking another member of the cluster for a response that is not stored here.
+//! One request to another member of the cluster: how it is written, and whether its answer counts.
 //!
-//! Each URL has one member that is responsible for it, its owner, so that the members' memories
-//! are one. A request that misses here goes to the owner as the client sent it, and its answer goes
-//! to the client as it comes. Only what is requested here again and again ([`crate::hot`]), or is
-//! stored here already and has become stale, is fetched on behalf of our own store. A server that
-//! is none of the members stores nothing.
-//!
-//! The owner applies the route and the settings for keys: what it gets has nothing that they add or
-//! remove. Its answer has been through the rules on responses. If it does not answer, the next
-//! member is asked and then the origin, as if there were no cluster; so they are for the rest of a
-//! body that breaks off ([`super::continued`]). All of this concerns GET and HEAD alone, which may
-//! be repeated.
+//! The cluster is one proxy. So a member gets the request as the client has sent it, with its URL,
+//! and with the address of the client.
+
+use std::sync::Arc;
 
 use http1::{Method, Name, ResponseHead, Target, write};
 use outcome::Fault;
+use runtime::{Either, time};
+use upstream::group::Group;
 use upstream::members::Member;
 use upstream::{Answer, BodyLength, To};
 
-use crate::client::Client;
-use crate::cluster::{CLIENT, REFUSED, Share, Used, has_for_hop};
-use crate::fetch::{Purpose, continued, hierarchy};
+use crate::cluster::{CLIENT, REFUSED, has_for_hop};
+use crate::fetch::Purpose;
+use crate::limits::MEMBER_LOOK;
 use crate::request::{Request, says_trailers};
-use crate::step::{Ask, Step, What};
 use crate::worker::Worker;
-use crate::{Exchange, unless_left};
-
-/// The step that follows, if another member answers in place of the origin and nothing is stored
-/// here: its answer. Otherwise the given step.
-#[cold]
-pub(crate) async fn passed_on<C: Client>(exchange: &mut Exchange<'_, C>, step: Step) -> Step {
-    let (why, ask) = match &step {
-        Step::Fetch(ask) => (ask.why, Some(ask)),
-        Step::Pass(why, None) => (*why, None),
-        _ => return step,
-    };
-    let (request, left) = (&exchange.request, exchange.left());
-    let share = request.to().share.as_ref().filter(|share| share.used.get() == Used::None);
-    let Some(share) = share else { return step };
-    let worker = &request.worker;
-    let may_keep = share.may_keep();
-    let otherwise = |step| if may_keep { step } else { Step::Pass(why, None) };
-    if share.asked().next().is_none() {
-        return otherwise(step);
-    }
-    if let Some(ask) = ask.filter(|_| may_keep) {
-        let is_hot = || share.is_hot(ask.uri, || worker.cache.store.len());
-        let is_kept = ask.held.is_some() || (ask.what == What::Whole && is_hot());
-        if is_kept {
-            return step;
-        }
-    }
-    worker.io.counters.cluster_passed.add(1);
-    let client = &mut exchange.client;
-    let mut interim = |head: &ResponseHead<'_>| client.interim(head);
-    let purpose = Purpose::Pass(BodyLength::None);
-    match unless_left(left, answer(request, share, purpose, &mut interim)).await {
-        Ok(Some(answer)) => Step::Relay(Box::new(answer), why, Some(RULE)),
-        Ok(None) => otherwise(step),
-        Err(left) => Step::Refuse(left),
-    }
-}
-
-/// The detail in `Cache-Status`.
-const RULE: &str = "cluster";
-
-/// Fetches a response for the store, from another member if one is responsible.
-pub(super) async fn fetch(
-    request: &Request,
-    ask: &Ask,
-    message: &upstream::Request,
-    interim: &mut dyn FnMut(&ResponseHead<'_>),
-) -> Result<Answer, Fault> {
-    match for_store(request, ask, interim).await {
-        Some(answer) => Ok(answer),
-        None => hierarchy::fetch(request, ask, message, interim).await,
-    }
-}
-
-/// The same without peers that are asked for what they have stored.
-pub(super) async fn exchange(
-    request: &Request,
-    ask: &Ask,
-    message: &upstream::Request,
-    interim: &mut dyn FnMut(&ResponseHead<'_>),
-) -> Result<Answer, Fault> {
-    match for_store(request, ask, interim).await {
-        Some(answer) => Ok(answer),
-        None => hierarchy::exchange(request, message, interim).await,
-    }
-}
-
-async fn for_store(
-    request: &Request,
-    ask: &Ask,
-    interim: &mut dyn FnMut(&ResponseHead<'_>),
-) -> Option<Answer> {
-    let share = request.to().share.as_ref()?;
-    let is_asked = share.asked().next().is_some();
-    if !is_asked || share.used.get() != Used::None {
-        return None;
-    }
-    let answered = Box::pin(answer(request, share, Purpose::Store(ask), interim)).await;
-    request.worker.io.counters.cluster_kept.add(u64::from(answered.is_some()));
-    answered
-}
-
-/// The answer of another member, or `None` if the origin is to be asked from here.
-async fn answer(
-    request: &Request,
-    share: &Share,
-    purpose: Purpose<'_>,
-    interim: &mut dyn FnMut(&ResponseHead<'_>),
-) -> Option<Answer> {
-    let (worker, message) = (&request.worker, message(request, purpose));
-    for member in share.asked() {
-        match ask(worker, member, &message, interim).await {
-            Ok(Some(mut answer)) => match continued::is_safe(worker, &mut answer).await {
-                Ok(()) => {
-                    share.used.set(Used::Member);
-                    return Some(answer);
-                }
-                Err(fault) => {
-                    tracing::debug!(member = %member.address, %fault, "a body broke off");
-                    worker.io.counters.cluster_continued.add(1);
-                    if has_had_its_time(fault) {
-                        break;
-                    }
-                }
-            },
-            Ok(None) => {}
-            Err(fault) if has_had_its_time(fault) => break,
-            Err(_) => {}
-        }
-    }
-    share.used.set(Used::Origin);
-    None
-}
 
 /// Whether no other member is asked after this fault: the request has waited for a whole time-out,
 /// or there is no descriptor for more.
@@ -152,7 +33,7 @@ pub(super) async fn ask(
 ) -> Result<Option<Answer>, Fault> {
     let to = To::Group(member.group.clone(), 0, None);
     let answered = upstream::exchange(&worker.upstreams, &to, message, interim);
-    match continued::while_up(Some(&member.group), answered).await {
+    match while_up(Some(&member.group), answered).await {
         Ok(mut answer) if is_refusal(&answer) => {
             tracing::debug!(member = %member.address, "a member refused a request");
             // The connection can be used again if all of the refusal is here.
@@ -181,10 +62,23 @@ fn is_refusal(answer: &Answer) -> bool {
     }
 }
 
-/// Whether this is a step that another member may take.
-pub(crate) fn may_take(request: &Request, step: &Step) -> bool {
-    let is_of_get = matches!(step, Step::Fetch(_) | Step::Pass(_, None));
-    is_of_get && request.to().share.is_some()
+/// The result of work that a member does for us. It is broken when the member is down.
+pub(super) async fn while_up<T>(
+    group: Option<&Arc<Group>>,
+    work: impl Future<Output = Result<T, Fault>>,
+) -> Result<T, Fault> {
+    match runtime::race(work, down(group)).await {
+        Either::Left(done) => done,
+        Either::Right(()) => Err(Fault::Broken),
+    }
+}
+
+/// Ready when the checks of this member have failed.
+pub(super) async fn down(group: Option<&Arc<Group>>) {
+    let Some(group) = group else { return std::future::pending().await };
+    while !group.is_down() {
+        time::sleep(MEMBER_LOOK).await;
+    }
 }
 
 /// The request as another member is to see it: with its URL, and as the client has sent it. It has

@@ -3,9 +3,9 @@
 //! This file writes a request as the origin is to see it. [`flight`] asks on behalf of a flight and
 //! answers the request that leads it, or has no request to answer, in the background; [`response`]
 //! decides what an answer means for the store and for those who wait; [`fill`] fetches a body;
-//! [`hierarchy`] sends a request to a parent or to its origin, [`member`] to another member of the
-//! cluster; [`continued`] asks for the rest of a body of which a client has the beginning; [`pass`]
-//! passes a request through.
+//! [`hierarchy`] sends a request to a parent or to its origin, [`owner`] to the member of the
+//! cluster that owns its URL; [`continued`] asks for the rest of a body of which a client has the
+//! beginning; [`pass`] passes a request through.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,8 @@ pub(crate) mod continued;
 mod fill;
 pub(crate) mod flight;
 pub(crate) mod hierarchy;
-pub(crate) mod member;
+mod member;
+pub(crate) mod owner;
 pub(crate) mod pass;
 mod response;
 

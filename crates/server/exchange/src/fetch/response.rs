@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::flight::Settled;
-use cache::purge::{Resource, is_tag_field};
-use cache::stored::{Entry, Fetched, Head, Piece, Stored, Wire, is_cookie_field, varies_of};
+use cache::stored::{
+    Entry, Fetched, Head, Piece, Resource, Stored, Wire, is_cookie_field, is_tag_field, varies_of,
+};
 use cache::variants::Place;
 use caching::range::ByteRange;
 use caching::{
@@ -435,8 +436,8 @@ impl Request {
         Ok((self.with_forms(prepared, length), own_lines))
     }
 
-    /// Whether a peer may have left out the tags. Reverse listeners do not show tags to clients, and
-    /// to a peer we are a client. A member of the cluster shows them as this member does.
+    /// Whether a peer may have left out the tags. Reverse listeners do not show tags to clients,
+    /// and to a peer we are a client. A member of the cluster shows them as this member does.
     fn lacks_tags(&self, head: &ResponseHead<'_>) -> bool {
         let is_of_peer =
             matches!(self.to().hierarchy(), Hierarchy::SiblingHit | Hierarchy::ParentHit);

@@ -1,7 +1,7 @@
 //! Routes by host and path, in every spelling.
 
 use super::*;
-use upstream::group::Registry;
+use upstream::registry::Registry;
 
 /// Answers with a number, so that a test sees which route it was.
 fn route(hosts: &[&str], path: Path, number: u16) -> config::Route {

@@ -15,7 +15,7 @@ use config::{Action, Group, Path, Query, Route};
 use outcome::Refusal;
 use policy::reading::Reading;
 use policy::routes::{Choice, Routes};
-use upstream::group::Registry;
+use upstream::registry::Registry;
 
 use origins::Origin;
 

@@ -1,6 +1,6 @@
 //! Response heads as HTTP/1 writes them.
 
-use cache::purge::is_tag_field;
+use cache::stored::is_tag_field;
 use cache::stored::{Connection, Framing, Use, append_date, append_framing, has_length};
 use config::Role;
 use http1::{Name, RequestHead, ResponseHead, Version, write};

@@ -16,8 +16,8 @@ use runtime::stop::StopSource;
 use runtime::time::sleep;
 use server::explain::Explained;
 use server::{Config, Core, Listener, LogTo};
-use upstream::group::Registry;
 use upstream::members::{Members, url_number};
+use upstream::registry::Registry;
 
 use crate::common::Response;
 use crate::origin::expected;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::registry::Registry;
 use config::{Balance, Ejection, Origin};
 
 fn config(servers: usize) -> config::Group {

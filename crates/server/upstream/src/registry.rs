@@ -1,0 +1,106 @@
+//! All groups, servers and peers of the process, by name, so that a reload finds the existing ones.
+//!
+//! Who owns: the configurations that name a group, a server or a peer own its state together. What
+//! never happens: the state of a server that no configuration names is kept.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use config::Queries;
+use config::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
+use hashbrown::HashMap;
+
+use crate::balance::{Balancer, stable_hash};
+use crate::budget::Budget;
+use crate::group::{Group, GroupFigures, GroupState, Member, WEIGHT_UNIT};
+use crate::peers::{Peer, PeerState};
+use crate::queue::Queue;
+use crate::server::ServerState;
+
+/// All groups and servers of the process, so that a reload finds the existing ones.
+#[derive(Debug, Default)]
+pub struct Registry {
+    groups: Mutex<HashMap<String, Weak<GroupState>>>,
+    pub(super) servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
+    peers: Mutex<HashMap<PeerId, Weak<PeerState>>>,
+}
+
+/// The name of a peer, and how it is asked.
+type PeerId = (String, Option<Queries>);
+
+impl Registry {
+    /// The groups of a configuration.
+    pub fn groups<'c>(
+        &self,
+        groups: impl IntoIterator<Item = &'c config::Group>,
+    ) -> Arc<[Arc<Group>]> {
+        groups.into_iter().map(|group| Arc::new(self.group(group))).collect()
+    }
+
+    /// The peers that are asked, which are these groups.
+    pub fn peers(&self, asked: &[config::AskedPeer], groups: &[Arc<Group>]) -> Arc<[Peer]> {
+        let one = |(peer, group): (&config::AskedPeer, &Arc<Group>)| Peer {
+            name: peer.group.name.clone(),
+            kind: peer.kind,
+            group: Arc::clone(group),
+            queries: peer.queries,
+            fetches_digest: peer.digest,
+            state: kept(&self.peers, (peer.group.name.clone(), peer.queries), PeerState::default),
+        };
+        asked.iter().zip(groups).map(one).collect()
+    }
+
+    pub(crate) fn group(&self, config: &config::Group) -> Group {
+        let shared = kept(&self.groups, config.name.clone(), || GroupState {
+            queue: Queue::default(),
+            budget: Budget::new(config.retries),
+            figures: GroupFigures::default(),
+        });
+        let servers = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
+        let members: Box<[Member]> =
+            servers.map(|server| self.member(&config.name, server)).collect();
+        let named = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
+        let named = named.map(|server| (server.origin.authority.as_str(), server.weight));
+        let balancer = Balancer::new(config.balance, &named.collect::<Vec<_>>());
+        Group { config: config.clone(), members, balancer, shared }
+    }
+
+    fn member(&self, group: &str, server: &config::Server) -> Member {
+        let authority = server.origin.authority.clone();
+        let addresses = || server.origin.addresses.as_slice().into();
+        let origin = &server.origin;
+        let key = (group.to_owned(), format!("{}://{authority}", origin.scheme()));
+        let state = kept(&self.servers, key, || ServerState::new(addresses()));
+        let (host, port) = origin.host_and_port(origin.default_port());
+        let is_name = dns::literal(host).is_none();
+        if !is_name || state.addresses().is_empty() {
+            state.set_addresses(addresses());
+        }
+        Member {
+            state,
+            identity: stable_hash(&[authority.as_bytes()]),
+            authority,
+            tls: origin.tls.clone(),
+            name: is_name.then(|| (host.to_owned(), port)),
+            weight: u64::from(server.weight.clamp(1, WEIGHT_MAX)) * WEIGHT_UNIT,
+            backup: server.backup,
+            login: server.login.clone(),
+            outstanding_max: server.outstanding_max.unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The existing value under this key, or a new one. Unused values are dropped.
+fn kept<K: std::hash::Hash + Eq, T>(
+    all: &Mutex<HashMap<K, Weak<T>>>,
+    key: K,
+    make: impl FnOnce() -> T,
+) -> Arc<T> {
+    let mut all: MutexGuard<'_, _> = all.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(there) = all.get(&key).and_then(Weak::upgrade) {
+        return there;
+    }
+    all.retain(|_, one| one.strong_count() > 0);
+    let made = Arc::new(make());
+    all.insert(key, Arc::downgrade(&made));
+    made
+}
