@@ -18,7 +18,7 @@ use config::{DigestServer, Role, SetCookie};
 use http1::{RequestHead, Target};
 use outcome::Refusal;
 use policy::forward::Passwords;
-use policy::peers::{Allowed, Peers};
+use policy::peers::Allowed;
 use policy::reading::Reading;
 use transport::Transport;
 use transport::proxy_protocol::Ends;
@@ -27,7 +27,7 @@ use upstream::group::Group;
 use upstream::{Preface, To};
 
 use super::cluster::Share;
-use super::course::Course;
+use super::course::{Course, Peers};
 use super::destination::Destination;
 use super::fetch::hierarchy::{addresses, tls_peer};
 use super::fetch::{Forwarding, set_cookie};
@@ -125,7 +125,7 @@ impl<'x> RequestContext<'x> {
                 if self.is_early && !(route.config.early_data && chosen.is_sole) {
                     return Err(Refusal::TooEarly);
                 }
-                let Some(group) = &route.group else {
+                let Some(group) = snapshot.group_of(route) else {
                     let action = match route.captured(uri.reading()) {
                         Some(captured) => captured.action(&route.config.action),
                         None => route.config.action.clone(),
@@ -310,10 +310,11 @@ impl<'x> RequestContext<'x> {
             return None;
         }
         let host = parsed.host;
-        let allowed = match peers.allowed(std::str::from_utf8(host).ok()?, self.head.method_bytes) {
-            Allowed::Direct => Allowed::Direct,
-            Allowed::Either | Allowed::Peer => Allowed::Either,
-        };
+        let allowed =
+            match peers.rules.allowed(std::str::from_utf8(host).ok()?, self.head.method_bytes) {
+                Allowed::Direct => Allowed::Direct,
+                Allowed::Either | Allowed::Peer => Allowed::Either,
+            };
         Some(Course::to_origin(peers, allowed, false))
     }
 
@@ -347,7 +348,7 @@ impl<'x> RequestContext<'x> {
         (host, port): (&[u8], u16),
     ) -> Result<(Allowed, Option<&'p Arc<Group>>), Refusal> {
         let name = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
-        let allowed = peers.allowed(name, self.head.method_bytes);
+        let allowed = peers.rules.allowed(name, self.head.method_bytes);
         let parents = peers.parents.as_ref().filter(|group| match allowed {
             Allowed::Direct => false,
             Allowed::Either => group.is_usable(),

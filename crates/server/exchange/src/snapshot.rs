@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
+use crate::course::Peers;
 use crate::limits::Limits;
 use crate::shared::Shared;
 use config::{Config, Role};
 use policy::forward::Rules;
-use policy::peers::Peers;
 use policy::quota::Quotas;
-use policy::routes::Routes;
+use policy::routes::{Route, Routes};
 use policy::via::ViaNames;
 use upstream::group::Group;
 use upstream::peers::Peer;
@@ -51,10 +51,10 @@ impl Snapshot {
         let one_each = asked.iter().map(|peer| &peer.group);
         let registry = &shared.upstreams;
         let groups = registry.groups(config.groups.iter().chain(parents).chain(one_each));
-        let (of_routes, of_peers) = groups.split_at(config.groups.len());
+        let of_peers = &groups[config.groups.len()..];
         let (parents, of_asked) = of_peers.split_at(usize::from(parents.is_some()));
         let asked = registry.peers(asked, of_asked);
-        let routes = Arc::new(Routes::new(&config.routes, of_routes));
+        let routes = Arc::new(Routes::new(&config.routes, &config.groups));
         let peers = config.hierarchy.as_ref();
         let peers = peers.map(|peers| Arc::new(Peers::new(peers, parents.first().cloned(), asked)));
         let cluster = config.cluster.as_ref();
@@ -85,6 +85,13 @@ impl Snapshot {
             None => Arc::clone(&self.groups),
             Some(cluster) => self.groups.iter().cloned().chain(cluster.groups()).collect(),
         }
+    }
+
+    /// The group of a route. Routes of forward mode, and routes that give the answer themselves, have
+    /// no group.
+    pub(crate) fn group_of(&self, route: &Route) -> Option<&Arc<Group>> {
+        debug_assert!(route.group.is_none_or(|at| at < self.config.groups.len()));
+        route.group.map(|at| &self.groups[at])
     }
 
     /// The limits of the configuration.

@@ -5,15 +5,13 @@
 //! The path is passed on as it was received.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use hashbrown::HashMap;
 
 use cache::key::KeySettings;
-use config::{Action, FieldRule, Host, Path};
+use config::{Action, FieldRule, Group, Host, Path};
 use http1::{Fields, is_one_variable};
 use outcome::Refusal;
-use upstream::group::Group;
 
 use crate::captures::{Captured, Matcher};
 use crate::fields::{ResponseRules, replaces};
@@ -57,8 +55,8 @@ pub enum Choice<'r> {
 pub struct Route {
     /// As configured.
     pub config: config::Route,
-    /// `None` if the route gives the answer itself.
-    pub group: Option<Arc<Group>>,
+    /// The index of the group in the configuration; `None` if the route gives the answer itself.
+    pub group: Option<usize>,
     /// Changes to the heads of responses.
     pub response: ResponseRules,
     /// The settings for keys, if any are configured.
@@ -84,8 +82,8 @@ struct Paths {
 
 impl Routes {
     /// The routes of a configuration. Without routes, everything goes to the first group.
-    pub fn new(routes: &[config::Route], groups: &[Arc<Group>]) -> Routes {
-        let simple = || groups.first().map(|group| config::Route::to(&group.config.name));
+    pub fn new(routes: &[config::Route], groups: &[Group]) -> Routes {
+        let simple = || groups.first().map(|group| config::Route::to(&group.name));
         let simple: Vec<_> =
             if routes.is_empty() { simple().into_iter().collect() } else { vec![] };
         let all: Box<[Route]> =
@@ -302,9 +300,9 @@ impl Route {
         })
     }
 
-    fn new(config: &config::Route, groups: &[Arc<Group>]) -> Route {
+    fn new(config: &config::Route, groups: &[Group]) -> Route {
         let group = match &config.action {
-            Action::Group(name) => groups.iter().find(|group| group.config.name == *name).cloned(),
+            Action::Group(name) => groups.iter().position(|group| group.name == *name),
             Action::Redirect { .. } | Action::Answer { .. } => None,
         };
         let response = ResponseRules::new(&config.response);
