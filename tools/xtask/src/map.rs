@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::tidy::{FLOORS, HOUSES, code_lines_in, crates_in};
+use crate::tidy::houses::{FLOORS, HOUSES, crates_in};
+use crate::tidy::size::code_lines_in;
 use crate::tree::Tree;
 
 pub(crate) const DOCUMENT: &str = "ARCHITECTURE.md";

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::keys::MANY;
+use super::limits::MANY;
 use super::peers::{
     AskedPeer, DigestServer, DirectRule, Hierarchy, Login, PARENTS, PeerKind, Queries, QueryServer,
 };

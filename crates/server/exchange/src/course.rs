@@ -2,49 +2,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Duration;
 
 use config::PeerKind;
 use outcome::Hierarchy;
-use policy::peers::{Allowed, DirectRules, code};
+use policy::peers::{Allowed, code};
 use upstream::To;
-use upstream::group::Group;
-use upstream::peers::Peer;
 
-/// The peers of forward listeners, ready for use.
-#[derive(Debug)]
-pub struct Peers {
-    /// Which requests go to peers.
-    pub(crate) rules: DirectRules,
-    /// The parents.
-    pub(crate) parents: Option<Arc<Group>>,
-    /// The peers that are asked before a request is sent.
-    pub(crate) asked: Arc<[Peer]>,
-    /// How long a request waits for the answers of peers.
-    pub(crate) query_timeout: Duration,
-    /// How long a peer may have a response that was purged or changed here.
-    pub(crate) doubt_time: Duration,
-    /// Peers are notified of changes by unsafe methods.
-    pub(crate) clear_changed: bool,
-}
-
-impl Peers {
-    /// From the configuration, with the parents as a group.
-    pub(crate) fn new(
-        config: &config::Hierarchy,
-        parents: Option<Arc<Group>>,
-        asked: Arc<[Peer]>,
-    ) -> Peers {
-        Peers {
-            rules: DirectRules::new(config),
-            parents,
-            asked,
-            query_timeout: config.query_timeout,
-            doubt_time: config.doubt_time,
-            clear_changed: config.clear_changed,
-        }
-    }
-}
+use crate::snapshot::Peers;
 
 /// How a request may be answered by peers, and by which it was.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ use upstream::group::Group;
 use upstream::{Preface, To};
 
 use super::cluster::Share;
-use super::course::{Course, Peers};
+use super::course::Course;
 use super::destination::Destination;
 use super::fetch::hierarchy::{addresses, tls_peer};
 use super::fetch::{Forwarding, set_cookie};
@@ -35,6 +35,7 @@ use super::step::Step;
 use crate::listener::ListenerContext;
 use crate::our_digest;
 use crate::request::{Class, RequestedUri, has_content, requested_uri};
+use crate::snapshot::Peers;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 

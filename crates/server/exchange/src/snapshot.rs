@@ -5,13 +5,14 @@
 //! snapshot that it began with.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::course::Peers;
 use crate::limits::Limits;
 use crate::shared::Shared;
 use config::{Config, Role};
 use policy::forward::Rules;
+use policy::peers::DirectRules;
 use policy::quota::Quotas;
 use policy::routes::{Route, Routes};
 use policy::via::ViaNames;
@@ -87,8 +88,7 @@ impl Snapshot {
         }
     }
 
-    /// The group of a route. Routes of forward mode, and routes that give the answer themselves, have
-    /// no group.
+    /// The group of a route; `None` if the route gives the answer itself.
     pub(crate) fn group_of(&self, route: &Route) -> Option<&Arc<Group>> {
         debug_assert!(route.group.is_none_or(|at| at < self.config.groups.len()));
         route.group.map(|at| &self.groups[at])
@@ -97,5 +97,40 @@ impl Snapshot {
     /// The limits of the configuration.
     pub fn limits(&self) -> &Limits {
         &self.config.limits
+    }
+}
+
+/// The peers of forward listeners, ready for use.
+#[derive(Debug)]
+pub struct Peers {
+    /// Which requests go to peers.
+    pub(crate) rules: DirectRules,
+    /// The parents.
+    pub(crate) parents: Option<Arc<Group>>,
+    /// The peers that are asked before a request is sent.
+    pub(crate) asked: Arc<[Peer]>,
+    /// How long a request waits for the answers of peers.
+    pub(crate) query_timeout: Duration,
+    /// How long a peer may have a response that was purged or changed here.
+    pub(crate) doubt_time: Duration,
+    /// Peers are notified of changes by unsafe methods.
+    pub(crate) clear_changed: bool,
+}
+
+impl Peers {
+    /// From the configuration, with the parents as a group.
+    pub(crate) fn new(
+        config: &config::Hierarchy,
+        parents: Option<Arc<Group>>,
+        asked: Arc<[Peer]>,
+    ) -> Peers {
+        Peers {
+            rules: DirectRules::new(config),
+            parents,
+            asked,
+            query_timeout: config.query_timeout,
+            doubt_time: config.doubt_time,
+            clear_changed: config.clear_changed,
+        }
     }
 }

@@ -36,11 +36,11 @@ use trial::counters::Kind;
 use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 
 use self::counted::{Counted, Counter, PERIOD_FIRST};
-use self::event::{Event, EventId, Events, STACK_BYTES, STACKS};
+use self::event::{Event, EventId, Events, STACK_BYTES};
 pub use self::files::build_id;
 use self::maps::Space;
 use self::names::Names;
-use self::records::{Record, Sample};
+use self::records::{Record, STACKS, Sample};
 use self::unwind::{Rules, Unwinder};
 use crate::clock;
 use crate::error::Unsupported;

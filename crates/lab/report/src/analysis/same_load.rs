@@ -22,8 +22,8 @@ use serde::Serialize;
 use trial::Trial;
 
 use super::classes::{WORDS, rates_by_class};
-use super::compare::{CompareOptions, Ratio, Verdict};
 use super::fit::Fitted;
+use super::ratio::{CompareOptions, Ratio, Verdict};
 use super::{Options, Saturation};
 use crate::Error;
 use crate::format::{change, fixed, rate, thousands};
