@@ -33,9 +33,7 @@ use serde::Serialize;
 
 use crate::bins::Bin;
 use crate::busy::{BusyFit, Known, Marginal, fit_busy};
-use crate::capacity::{
-    AUTOCORRELATION_MAX, Capacity, EFFECTIVE_DOF_MIN, Question, Why, variance_at,
-};
+use crate::capacity::{AUTOCORRELATION_MAX, Capacity, EFFECTIVE_DOF_MIN, Question, variance_at};
 use crate::curvature::{Curvature, curvature_of};
 use crate::dist::t_upper_p;
 use crate::interval::{Fieller, Interval, fieller};
@@ -46,6 +44,7 @@ use crate::load_line::{
 };
 use crate::sums::Sums;
 use crate::wakes::instruments;
+use crate::why::Why;
 use crate::{Unfit, variation, wls};
 
 /// Fewest windows for errors of clusters.

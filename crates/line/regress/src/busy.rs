@@ -37,10 +37,11 @@ use nalgebra::{SMatrix, SVector};
 use serde::{Deserialize, Serialize};
 
 use crate::Unfit;
-use crate::capacity::{Autocorrelation, Capacity, Question, Why};
+use crate::capacity::{Autocorrelation, Capacity, Question};
 use crate::dist::{t_critical, t_upper_p, weighted_median};
 use crate::interval::Interval;
 use crate::linear::{Design, least_squares};
+use crate::why::Why;
 
 /// What a wake costs on a warm CPU, CPU seconds: the prior's median, and the sd of the logarithm.
 /// The values of this constant and the next five come from trials of real servers, see

@@ -75,11 +75,12 @@ mod unfit;
 pub mod variation;
 pub mod wakes;
 pub mod what_if;
+mod why;
 
 pub use bin_line::{BinLine, BinLineInput, Model, WINDOWS_MIN, line_of};
 pub use bootstrap::{block_bootstrap, block_length};
 pub use busy::{BusyFit, Marginal, WakesByUse};
-pub use capacity::{Capacity, Why};
+pub use capacity::Capacity;
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::equivalent;
 pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
@@ -104,3 +105,4 @@ pub use switchback::{
 pub use unfit::Unfit;
 pub use wakes::{Collinearity, WakesFit};
 pub use what_if::{Change, FIRST_ORDER, Group, Predicted, WhatIf, predict, what_if};
+pub use why::Why;

@@ -185,7 +185,7 @@ impl Profile {
         profile.observe(pids);
         for space in profile.spaces.values_mut() {
             // Before the first interval rather than in it.
-            space.unwinder = Some(Unwinder::of(space, &mut profile.names.files));
+            space.unwinder = Some(Unwinder::of(space.mapped(), &mut profile.names.files));
         }
         Ok(profile)
     }
@@ -459,7 +459,7 @@ impl Profile {
         let whole = match &sample.user {
             Some(user) if user.is_64_bit => {
                 if space.unwinder.is_none() {
-                    space.unwinder = Some(Unwinder::of(space, &mut self.names.files));
+                    space.unwinder = Some(Unwinder::of(space.mapped(), &mut self.names.files));
                 }
                 space.unwinder.as_ref().is_some_and(|unwinder| {
                     unwinder.unwind(user, &mut self.rules, room, &mut self.addresses)

@@ -13,6 +13,7 @@ mod fit;
 mod flame;
 mod latency;
 mod model;
+mod others;
 mod profile;
 mod ratio;
 mod recent;
