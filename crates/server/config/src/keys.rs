@@ -15,8 +15,9 @@ use toml::de::DeValue;
 use super::cluster::ClusterSection;
 use super::compression::CompressionSection;
 use super::forward_keys::UpgradeSection;
+use super::here::Here;
 use super::peer_keys::{DigestSection, HierarchySection, HtcpSection, IcpSection, PeerTable};
-use super::table::{Here, Key, Table, keys};
+use super::table::{Key, Table, keys};
 use super::value::{Kind, Parsed, Setting, TIMEOUT, WHILE, quoted, words};
 use super::{
     Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,

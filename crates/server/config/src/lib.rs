@@ -11,6 +11,7 @@ mod compression;
 mod file;
 mod forward;
 mod forward_keys;
+mod here;
 mod key_settings;
 mod keys;
 pub mod limits;
