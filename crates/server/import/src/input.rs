@@ -1,32 +1,33 @@
-//! The files that are read: one, and those that it includes, within the limits.
+//! The files that are read, within the limits, and the notes of their directives.
 
 use std::rc::Rc;
 
 use crate::limits::{DIRECTIVES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, INPUT_BYTES_MAX};
-use crate::note::Place;
+use crate::note::{Notes, Place};
 use crate::{Included, SyntaxError};
 
 /// A file: its name and its text.
 pub(crate) type File = (Rc<str>, String);
 
-/// Reads included files through the caller's function, and counts what was read.
+/// Reads included files through the caller's function, and counts them and their directives.
 pub(crate) struct Input<'r> {
     read: &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>,
     files: usize,
     bytes: usize,
     depth: usize,
     directives: usize,
+    pub(crate) notes: Notes,
 }
 
 impl<'r> Input<'r> {
     pub(crate) fn new(read: &'r mut dyn FnMut(&str) -> Result<Vec<Included>, String>) -> Input<'r> {
-        Input { read, files: 0, bytes: 0, depth: 0, directives: 0 }
+        Input { read, files: 0, bytes: 0, depth: 0, directives: 0, notes: Notes::default() }
     }
 
     /// Counts a file.
     ///
     /// # Errors
-    /// There are too many, or they are too large.
+    /// There are too many files, or the files are too large.
     pub(crate) fn count_file(&mut self, at: &Place, text: &str) -> Result<(), SyntaxError> {
         self.files += 1;
         self.bytes += text.len();
@@ -43,7 +44,7 @@ impl<'r> Input<'r> {
     /// Counts a directive.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many directives.
     pub(crate) fn count_directive(&mut self, at: &Place) -> Result<(), SyntaxError> {
         self.directives += 1;
         if self.directives > DIRECTIVES_MAX {
@@ -52,11 +53,11 @@ impl<'r> Input<'r> {
         Ok(())
     }
 
-    /// The files that a name or a pattern stands for. If the caller cannot read it, the inner
+    /// The files that a name or a pattern stands for. If the caller cannot read them, the inner
     /// result says why.
     ///
     /// # Errors
-    /// There are too many, or they are too large.
+    /// There are too many files, or the files are too large.
     pub(crate) fn files(
         &mut self,
         at: &Place,
@@ -74,23 +75,35 @@ impl<'r> Input<'r> {
         Ok(Ok(files))
     }
 
-    /// Goes one level down in included files while `within` runs.
+    /// Parses the files of an include, one level down. Writes the note of the directive. Returns
+    /// whether the caller can read the files. If not, they may have had rules that keep requests
+    /// out.
     ///
     /// # Errors
-    /// There are too many levels, or what `within` returns.
-    pub(crate) fn nested<T>(
+    /// A limit is exceeded, or an error of `parse`.
+    pub(crate) fn include(
         &mut self,
         at: &Place,
-        within: impl FnOnce(&mut Self) -> Result<T, SyntaxError>,
-    ) -> Result<T, SyntaxError> {
-        if self.depth == INCLUDE_DEPTH_MAX {
-            let text =
-                format!("files include each other more than {INCLUDE_DEPTH_MAX} levels deep");
-            return Err(SyntaxError::at(at, text));
+        name: &str,
+        mut parse: impl FnMut(&Rc<str>, &str, &mut Self) -> Result<(), SyntaxError>,
+    ) -> Result<bool, SyntaxError> {
+        let files = match self.files(at, name)? {
+            Ok(files) => files,
+            Err(why) => {
+                self.notes.unprotected(at, why);
+                return Ok(false);
+            }
+        };
+        self.notes.carried(at);
+        for (file, text) in files {
+            if self.depth == INCLUDE_DEPTH_MAX {
+                let text = "files include each other more than";
+                return Err(SyntaxError::at(at, format!("{text} {INCLUDE_DEPTH_MAX} levels deep")));
+            }
+            self.depth += 1;
+            parse(&file, &text, self)?;
+            self.depth -= 1;
         }
-        self.depth += 1;
-        let done = within(self);
-        self.depth -= 1;
-        done
+        Ok(true)
     }
 }

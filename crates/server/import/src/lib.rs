@@ -31,6 +31,7 @@ mod pattern;
 mod route;
 mod squid;
 pub mod starter;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -42,7 +43,7 @@ use std::rc::Rc;
 use serde::Serialize;
 
 use crate::input::Input;
-use crate::note::{Notes, Place};
+use crate::note::Place;
 use crate::tree::{Section, Tree, Value};
 
 pub use crate::note::{Fate, Note};
@@ -175,12 +176,11 @@ pub fn import(
     let at = Place::new(&Rc::from(name), 1);
     let mut input = Input::new(read);
     input.count_file(&at, text)?;
-    let (mut tree, mut notes) = (Tree::default(), Notes::default());
-    match source {
-        Source::Squid => squid::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
-        Source::Nginx => nginx::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
-        Source::Vcl => vcl::import(&at.file, text, options, &mut input, &mut tree, &mut notes)?,
-    }
+    let (mut tree, notes) = match source {
+        Source::Squid => squid::import(&at.file, text, options.open, &mut input)?,
+        Source::Nginx => nginx::import(&at.file, text, options.open, &mut input)?,
+        Source::Vcl => vcl::import(&at.file, text, options.open, &mut input)?,
+    };
     needs_an_upstream(&mut tree);
     let head = format!(
         "# Imported from {} of {} by `plimsoll import`.\n# A comment behind a key is the line \

@@ -165,6 +165,11 @@ pub(crate) struct Keys {
 /// Statuses that a lifetime cannot name: of a part, of an update, and of what answers one client.
 pub(crate) const WITHOUT_LIFETIME: [u16; 8] = [206, 304, 401, 407, 428, 429, 431, 511];
 
+/// Patterns for all statuses.
+pub(crate) fn all_statuses() -> Vec<String> {
+    ["2xx", "3xx", "4xx", "5xx"].map(str::to_owned).to_vec()
+}
+
 /// How long some responses are fresh: `[[route.lifetime]]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lifetime {

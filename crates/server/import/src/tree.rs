@@ -138,6 +138,14 @@ impl Section {
         self.keys.iter().find(|(there, ..)| *there == key).map(|(_, value, _)| value)
     }
 
+    /// The value of a key that is a text.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
     pub(crate) fn unset(&mut self, key: &str) {
         self.keys.retain(|(there, ..)| *there != key);
     }
@@ -220,6 +228,14 @@ impl Section {
 pub(crate) fn timeout(time: Option<Duration>) -> Option<Value> {
     let day = Duration::from_secs(86_400);
     time.filter(|time| time.as_millis() > 0 && *time <= day).map(Value::Time)
+}
+
+/// A host in a URL: an address of IPv6 has brackets.
+pub(crate) fn authority(host: &str) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    }
 }
 
 /// Writes a server of an upstream.

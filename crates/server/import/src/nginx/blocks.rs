@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::DEPTH_MAX;
-use crate::note::{Notes, Place};
+use crate::note::Place;
 
 /// A directive, with its block if it has one.
 #[derive(Clone, Debug)]
@@ -26,6 +26,12 @@ impl Directive {
         self.block.as_deref().unwrap_or_default()
     }
 
+    /// Its option of this name, `name=value`; empty if it has none.
+    pub(crate) fn option(&self, name: &str) -> &str {
+        let values = self.words.iter().filter_map(|word| word.split_once('='));
+        values.into_iter().find(|(option, _)| *option == name).map_or("", |(_, value)| value)
+    }
+
     /// The directive as a note shows it.
     pub(crate) fn shown(&self) -> String {
         match self.words.is_empty() {
@@ -43,10 +49,9 @@ pub(crate) fn parse(
     file: &Rc<str>,
     text: &str,
     input: &mut Input<'_>,
-    notes: &mut Notes,
 ) -> Result<Vec<Directive>, SyntaxError> {
     let mut reader = Reader { rest: text, line: 1, file };
-    let all = reader.block(0, input, notes)?;
+    let all = reader.block(0, input)?;
     match reader.token()? {
         Token::End => Ok(all),
         _ => Err(reader.error("a } without its {")),
@@ -82,7 +87,6 @@ impl Reader<'_> {
         &mut self,
         depth: usize,
         input: &mut Input<'_>,
-        notes: &mut Notes,
     ) -> Result<Vec<Directive>, SyntaxError> {
         if depth > DEPTH_MAX {
             return Err(self.error(&format!("blocks are nested more than {DEPTH_MAX} deep")));
@@ -109,7 +113,7 @@ impl Reader<'_> {
                         break;
                     }
                     Token::Open => {
-                        block = Some(self.block(depth + 1, input, notes)?);
+                        block = Some(self.block(depth + 1, input)?);
                         if self.token()? != Token::Close {
                             return Err(self.error("a { is not closed"));
                         }
@@ -122,10 +126,14 @@ impl Reader<'_> {
             }
             let mut directive = Directive { at, name, words, block };
             let shown = directive.shown();
-            notes.directive(&mut directive.at, &shown);
-            if directive.name == "include" {
-                include(directive, input, notes, &mut all)?;
-            } else {
+            input.notes.directive(&mut directive.at, &shown);
+            let is_included = directive.name == "include"
+                && input.include(&directive.at, directive.word(0), |file, text, input| {
+                    all.extend(parse(file, text, input)?);
+                    Ok(())
+                })?;
+            // An include that cannot be read stays as a directive.
+            if !is_included {
                 all.push(directive);
             }
         }
@@ -265,27 +273,12 @@ fn unescape(c: char, word: &mut String) {
     }
 }
 
-fn include(
-    directive: Directive,
-    input: &mut Input<'_>,
-    notes: &mut Notes,
-    all: &mut Vec<Directive>,
-) -> Result<(), SyntaxError> {
-    let at = directive.at.clone();
-    match input.files(&at, directive.word(0))? {
-        Ok(files) => {
-            notes.carried(&at);
-            for (file, text) in files {
-                all.extend(input.nested(&at, |input| parse(&file, &text, input, notes))?);
-            }
-        }
-        // It stays as a directive: it may have had rules that keep requests out.
-        Err(why) => {
-            notes.unprotected(&at, why);
-            all.push(directive);
-        }
-    }
-    Ok(())
+/// The directives of this name.
+pub(crate) fn named<'d>(
+    all: &'d [Directive],
+    name: &'static str,
+) -> impl Iterator<Item = &'d Directive> {
+    all.iter().filter(move |one| one.name == name)
 }
 
 #[cfg(test)]
@@ -294,7 +287,7 @@ mod tests {
 
     fn parsed(text: &str) -> Result<Vec<Directive>, SyntaxError> {
         let mut read = |_: &str| Err("no".to_owned());
-        parse(&Rc::from("f"), text, &mut Input::new(&mut read), &mut Notes::default())
+        parse(&Rc::from("f"), text, &mut Input::new(&mut read))
     }
 
     #[test]

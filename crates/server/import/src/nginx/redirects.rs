@@ -8,6 +8,8 @@ use super::variables::variables;
 use crate::note::{Fate, Notes};
 use crate::pattern::{path_of, repeated};
 use crate::route::{Action, CAPTURES, Path};
+use crate::table::Becomes::{Carried, Different, Text};
+use crate::table::is_one;
 
 /// What texts can repeat of the host and the path of a request.
 pub(crate) struct Names<'n> {
@@ -58,7 +60,6 @@ pub(crate) fn action(
     notes: &mut Notes,
 ) -> Option<Action> {
     let first = all.iter().find(|one| is_answer(one))?;
-    let at = &first.at;
     let answer = match first.name.as_str() {
         "return" => returned(first, names),
         _ if is_for_all(first) => rewritten(first, names),
@@ -70,14 +71,15 @@ pub(crate) fn action(
             _ => Err("only a redirect of all requests of its location is carried".to_owned()),
         },
     };
-    match &answer {
+    let becomes = match &answer {
         Ok(_) if first.word(0) == "444" => {
-            notes.different(at, "the answer is 403 instead of a closed connection");
+            Different("the answer is 403 instead of a closed connection")
         }
-        Ok(Action::Redirect { to, .. }) if to.contains('{') => notes.different(at, CAPTURES),
-        Ok(_) => notes.carried(at),
-        Err(why) => notes.left(at, format!("{why}; this is answered with 501")),
-    }
+        Ok(Action::Redirect { to, .. }) if to.contains('{') => Different(CAPTURES),
+        Ok(_) => Carried,
+        Err(why) => Text(Fate::NotCarried, format!("{why}; this is answered with 501")),
+    };
+    notes.became(&first.at, &becomes);
     Some(answer.unwrap_or(Action::NotCarried))
 }
 
@@ -140,8 +142,7 @@ pub(crate) fn condition(
     notes: &mut Notes,
 ) -> bool {
     let words = || condition.words.iter().map(String::as_str);
-    let by_address =
-        words().flat_map(variables).all(|name| ADDRESSES.split(' ').any(|one| one == name));
+    let by_address = words().flat_map(variables).all(|name| is_one(ADDRESSES, &name));
     // What is asked before a request to another site is answered without the page.
     let is_preflight = words().collect::<String>() == "($request_method=OPTIONS)";
     let is_open = |one: &Directive| match one.name.as_str() {
@@ -152,12 +153,8 @@ pub(crate) fn condition(
         _ => false,
     };
     let keeps_out = !condition.inner().iter().all(is_open);
-    let text = "conditions are not carried, and nothing inside";
-    if keeps_out {
-        notes.unprotected(&condition.at, text);
-    } else {
-        notes.left(&condition.at, text);
-    }
+    let fate = if keeps_out { Fate::Unprotected } else { Fate::NotCarried };
+    notes.add(&condition.at, fate, "conditions are not carried, and nothing inside");
     table::inside(condition, Fate::NotCarried, "it is inside a condition", notes);
     keeps_out
 }

@@ -18,6 +18,8 @@ mod table;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ipnet::IpNet;
+
 use self::accel::Peer;
 use self::access::Rule;
 use self::acl::Set;
@@ -26,17 +28,19 @@ use self::peers::{Caches, Senders};
 use self::ports::Port;
 use self::shaping::Pools;
 use self::store::Stored;
+use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::{LIST_MAX, NETWORKS_MAX};
 use crate::note::{Notes, Place};
 use crate::tree::{Section, Tree, Value};
-use crate::{Options, SyntaxError};
 
 /// What the lines have said so far.
-pub(crate) struct Squid<'t> {
-    tree: &'t mut Tree,
-    notes: &'t mut Notes,
-    options: Options,
+#[derive(Default)]
+pub(crate) struct Squid {
+    tree: Tree,
+    notes: Notes,
+    /// Keep open what was protected by a rule that was not carried.
+    open: bool,
     lists: BTreeMap<String, Set>,
     rules: Vec<Rule>,
     ports: Vec<Port>,
@@ -66,29 +70,12 @@ const MEMORY: u64 = 256 << 20;
 pub(crate) fn import(
     file: &Rc<str>,
     text: &str,
-    options: Options,
+    open: bool,
     input: &mut Input<'_>,
-    tree: &mut Tree,
-    notes: &mut Notes,
-) -> Result<(), SyntaxError> {
-    let lines = parse(file, text, input, notes)?;
-    let mut squid = Squid {
-        tree,
-        notes,
-        options,
-        lists: BTreeMap::new(),
-        rules: Vec::new(),
-        ports: Vec::new(),
-        peers: Vec::new(),
-        formats: BTreeMap::new(),
-        caches: Caches::default(),
-        pools: Pools::default(),
-        stored: Stored::default(),
-        senders: BTreeMap::new(),
-        forwarded_for: None,
-        object_max: [None, None],
-        memory: MEMORY,
-    };
+) -> Result<(Tree, Notes), SyntaxError> {
+    let lines = parse(file, text, input)?;
+    let notes = std::mem::take(&mut input.notes);
+    let mut squid = Squid { notes, open, memory: MEMORY, ..Squid::default() };
     // A rule has its lists with what later lines add to them.
     let is_list = |line: &&Line| line.name == "acl";
     for line in lines.iter().filter(is_list) {
@@ -98,10 +85,10 @@ pub(crate) fn import(
         table::directive(&mut squid, line);
     }
     squid.finish();
-    Ok(())
+    Ok((squid.tree, squid.notes))
 }
 
-impl Squid<'_> {
+impl Squid {
     fn list(&mut self, line: &Line, input: &mut Input<'_>) -> Result<(), SyntaxError> {
         // The names of lists have no case.
         let (name, kind) = (&*line.word(0).to_ascii_lowercase(), line.word(1));
@@ -140,7 +127,7 @@ impl Squid<'_> {
             };
             let name = &*name.to_ascii_lowercase();
             // Domains that are denied are only listed.
-            let listed = |set: &Set| !allow && !negated && matches!(set, Set::Domains { .. });
+            let listed = |set: &Set| !allow && !negated && matches!(set, Set::Domains(_));
             let set = match self.lists.get(name) {
                 Some(set) if set.len() > LIST_MAX && !listed(set) => {
                     Set::Unknown(format!("it has more than {LIST_MAX} entries"))
@@ -161,7 +148,7 @@ impl Squid<'_> {
         // A host that is an address is in fewer lists here, so a rule that keeps the hosts of a
         // list out keeps out fewer.
         let keeps_out = |(negated, set): &(bool, Set)| {
-            let looks_up = matches!(set, Set::Domains { looks_up: true, .. });
+            let looks_up = matches!(set, Set::Domains(hosts) if hosts.looks_up);
             looks_up && (rule.allow == *negated || line.name == "never_direct")
         };
         if rule.literals.iter().any(keeps_out) {
@@ -172,14 +159,13 @@ impl Squid<'_> {
 
     fn finish(&mut self) {
         self.size_of_objects();
-        let has = |accel| self.ports.iter().any(|port: &Port| port.accel == accel);
-        let (forward, reverse) = (has(false), has(true));
+        let (forward, reverse) = (self.has_port(false), self.has_port(true));
         self.queries();
         // Before the rules: it can close the proxy.
         self.peers(forward);
         let mut from = Vec::new();
         if forward || reverse {
-            from = purge::purgers(&self.rules, self.notes);
+            from = purge::purgers(&self.rules, &mut self.notes);
         }
         let reason = "who may PURGE, by http_access; without a line Squid refuses it";
         self.tree.section("purge").set_for("from", from, reason);
@@ -194,19 +180,18 @@ impl Squid<'_> {
         self.shape();
         let senders = self.senders.get("proxy_protocol_access");
         let senders = senders.and_then(|(allowed, ..)| allowed.networks(NETWORKS_MAX));
-        for port in std::mem::take(&mut self.ports) {
-            let section = port.section(senders.as_deref().unwrap_or_default());
-            self.tree.add(section);
+        let senders = texts_of(&senders.unwrap_or_default());
+        for port in &self.ports {
+            self.tree.add(port.section(&senders));
         }
     }
 
     /// `[forward]`
     fn forward(&mut self) {
-        let sets = access::sets(&self.rules, self.notes);
-        let closed = sets.unprotected && !self.options.open;
+        let sets = access::sets(&self.rules, &mut self.notes);
+        let closed = sets.unprotected && !self.open;
         if let Some((count, line)) = &sets.connections {
-            let section = shaping::connections(*count, self, line);
-            self.tree.add(section);
+            shaping::connections(*count, self, line);
         }
         let texts = |ports: &[(u16, u16)]| -> Vec<String> {
             let text = |(first, last): &(u16, u16)| match first == last {
@@ -215,7 +200,7 @@ impl Squid<'_> {
             };
             ports.iter().map(text).collect()
         };
-        let clients: Vec<String> = sets.clients.iter().map(ToString::to_string).collect();
+        let clients = texts_of(&sets.clients);
         let from = "http_access";
         let section = self.tree.section("forward");
         if closed {
@@ -255,6 +240,10 @@ impl Squid<'_> {
         }
     }
 
+    fn has_port(&self, accel: bool) -> bool {
+        self.ports.iter().any(|port| port.accel == accel)
+    }
+
     fn size_of_objects(&mut self) {
         let has_disk = self.tree.section("store").get("path").is_some();
         let [in_memory, in_general] = &self.object_max;
@@ -263,6 +252,11 @@ impl Squid<'_> {
         let share = (self.memory / (*bytes).max(1)).clamp(1, 1 << 20);
         self.tree.section("limits").set("object_share", Value::Count(share), at);
     }
+}
+
+/// Networks as our file has them.
+fn texts_of(networks: &[IpNet]) -> Vec<String> {
+    networks.iter().map(ToString::to_string).collect()
 }
 
 /// How rules that keep out domains without `-n` differ.

@@ -18,12 +18,12 @@ use self::eval::Runner;
 use self::lexer::Word;
 use self::parser::{Kind, Program, Stmt, parse};
 use self::state::{End, PRIVATE, Request, State};
+use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::ROUTES_MAX;
 use crate::note::{Fate, Notes, Place};
 use crate::route::{Action, Keys, Path, add, change};
 use crate::tree::{Section, Tree, Value};
-use crate::{Options, SyntaxError};
 
 /// Where the listener is put: VCL does not say, and other machines must not reach it by mistake.
 const ADDRESS: &str = "127.0.0.1:6081";
@@ -35,17 +35,16 @@ const ADDRESS: &str = "127.0.0.1:6081";
 pub(crate) fn import(
     file: &Rc<str>,
     text: &str,
-    options: Options,
+    open: bool,
     input: &mut Input<'_>,
-    tree: &mut Tree,
-    notes: &mut Notes,
-) -> Result<(), SyntaxError> {
+) -> Result<(Tree, Notes), SyntaxError> {
     let mut program = Program::default();
-    parse(file, text, input, notes, &mut program)?;
+    parse(file, text, input, &mut program)?;
+    let (mut tree, mut notes) = (Tree::default(), std::mem::take(&mut input.notes));
     let at = Place::new(file, 1);
     let forwards = !eval::replaces_forwarded(&program);
-    let names = backends::upstreams(&program, forwards, tree, notes);
-    backends::init_notes(&program, &names, notes);
+    let names = backends::upstreams(&program, forwards, &mut tree, &mut notes);
+    backends::init_notes(&program, &names, &mut notes);
     let mut listen = Section::new("listen");
     listen.set_for("address", ADDRESS, "not in VCL: see -a of varnishd");
     tree.add(listen);
@@ -68,7 +67,7 @@ pub(crate) fn import(
         methods,
         names,
         with_queries: BTreeSet::new(),
-        open: options.open,
+        open,
         codes: None,
         at: at.clone(),
     };
@@ -85,14 +84,14 @@ pub(crate) fn import(
     for route in run.routes(&hosts, &paths, &at)? {
         tree.add(route);
     }
-    run.compression(tree);
-    let from = run.purgers(&hosts, &paths, notes);
+    run.compression(&mut tree);
+    let from = run.purgers(&hosts, &paths, &mut notes);
     tree.section("purge").set_for("from", from, "who may PURGE, by vcl_recv");
     if run.removes_via() {
         tree.section("via").set_for("responses", false, "unset resp.http.Via");
     }
-    run.notes(notes);
-    Ok(())
+    run.notes(&mut notes);
+    Ok((tree, notes))
 }
 
 struct Run<'p> {
@@ -282,9 +281,8 @@ impl Run<'_> {
 
     /// The upstream of a request, if it is one.
     fn backend(&self, state: &State) -> Option<String> {
-        let mut declared = self.program.blocks.iter().filter(|block| block.kind == "backend");
-        let first = declared.clone().next();
-        let usual = declared.find(|block| block.name == "default").or(first);
+        let first = || self.program.blocks.iter().find(|block| block.kind == "backend");
+        let usual = self.program.block("backend", "default").or_else(first);
         let name = state.backend.as_ref().or(usual.map(|block| &block.name))?;
         self.names.contains(name).then(|| name.clone())
     }
@@ -515,8 +513,7 @@ fn is_network(text: &str) -> bool {
 /// In `vcl_synth`: `if (resp.status == N) { set resp.http.Location = resp.reason; … }`.
 fn redirects(program: &Program) -> BTreeMap<u64, (u64, Vec<usize>)> {
     let mut found = BTreeMap::new();
-    let subs = program.subs.iter().filter(|(name, _)| name == "vcl_synth");
-    for stmt in subs.flat_map(|(_, body)| body) {
+    for stmt in program.sub("vcl_synth").unwrap_or_default() {
         let Kind::If(arms) = &stmt.kind else { continue };
         for (condition, body) in arms {
             let Some(statuses) = condition.as_ref().and_then(statuses) else { continue };

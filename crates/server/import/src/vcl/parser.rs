@@ -6,7 +6,7 @@ use super::lexer::{Token, Word, shown, tokens};
 use crate::SyntaxError;
 use crate::input::Input;
 use crate::limits::DEPTH_MAX;
-use crate::note::{Notes, Place};
+use crate::note::Place;
 
 /// A file with all that it includes.
 #[derive(Debug, Default)]
@@ -21,6 +21,18 @@ pub(crate) struct Program {
     pub(crate) statements: usize,
     /// An included file cannot be read.
     pub(crate) unreadable: bool,
+}
+
+impl Program {
+    /// The first block of this kind and name.
+    pub(crate) fn block(&self, kind: &str, name: &str) -> Option<&Block> {
+        self.blocks.iter().find(|block| block.kind == kind && block.name == name)
+    }
+
+    /// The statements of a subroutine; none if there is no such subroutine.
+    pub(crate) fn sub(&self, name: &str) -> Option<&[Stmt]> {
+        self.subs.iter().find(|(there, _)| there == name).map(|(_, body)| &body[..])
+    }
 }
 
 /// `backend NAME { … }` or `probe NAME { … }`.
@@ -96,14 +108,13 @@ pub(crate) fn parse(
     file: &Rc<str>,
     text: &str,
     input: &mut Input<'_>,
-    notes: &mut Notes,
     program: &mut Program,
 ) -> Result<(), SyntaxError> {
     let all = tokens(file, text)?;
     let end = Place::new(file, text.lines().count().max(1));
     let mut reader = Reader { all: &all, at: 0, end, statements: program.statements };
     while reader.peek().is_some() {
-        reader.declaration(input, notes, program)?;
+        reader.declaration(input, program)?;
     }
     Ok(())
 }
@@ -152,7 +163,6 @@ impl Reader<'_> {
     fn declaration(
         &mut self,
         input: &mut Input<'_>,
-        notes: &mut Notes,
         program: &mut Program,
     ) -> Result<(), SyntaxError> {
         let mut at = self.place();
@@ -164,24 +174,26 @@ impl Reader<'_> {
                 Some(Word::Name(name)) => format!("{first} {name}"),
                 _ => first.clone(),
             };
-            notes.directive(&mut at, &name);
+            input.notes.directive(&mut at, &name);
         }
         match first.as_str() {
             "vcl" | "import" => {
                 self.until_semicolon()?;
-                notes.nothing(&at, "nothing depends on it");
+                input.notes.nothing(&at, "nothing depends on it");
             }
             "include" => {
                 let words = self.until_semicolon()?;
                 let Some(Word::Text(name)) = words.first() else {
                     return self.error("include has no name of a file");
                 };
-                self.include(&at, name, input, notes, program)?;
+                program.unreadable |= !input
+                    .include(&at, name, |file, text, input| parse(file, text, input, program))?;
+                self.statements = program.statements;
             }
             kind @ ("backend" | "probe") => {
                 let (kind, name) = (kind.to_owned(), self.name()?);
                 let fields = match self.has("{") {
-                    true => self.fields(0, notes)?,
+                    true => self.fields(0, input)?,
                     false => {
                         self.until_semicolon()?;
                         Vec::new()
@@ -204,7 +216,7 @@ impl Reader<'_> {
             "sub" => {
                 let name = self.name()?;
                 self.expect("{")?;
-                let body = self.body(0, input, notes)?;
+                let body = self.body(0, input)?;
                 program.statements = self.statements;
                 match program.subs.iter_mut().find(|(there, _)| *there == name) {
                     Some((_, all)) => all.extend(body),
@@ -219,26 +231,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn include(
-        &mut self,
-        at: &Place,
-        name: &str,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-        program: &mut Program,
-    ) -> Result<(), SyntaxError> {
-        match input.files(at, name)? {
-            Ok(files) => {
-                notes.carried(at);
-                for (file, text) in files {
-                    input.nested(at, |input| parse(&file, &text, input, notes, program))?;
-                }
-                self.statements = program.statements;
-            }
-            Err(why) => {
-                program.unreadable = true;
-                notes.unprotected(at, why);
-            }
+    fn check_depth(&self, what: &str, depth: usize) -> Result<(), SyntaxError> {
+        if depth > DEPTH_MAX {
+            return self.error(format!("{what} are nested more than {DEPTH_MAX} deep"));
         }
         Ok(())
     }
@@ -256,19 +251,17 @@ impl Reader<'_> {
     }
 
     /// Fields of a backend, up to the closing brace.
-    fn fields(&mut self, depth: usize, notes: &mut Notes) -> Result<Vec<Field>, SyntaxError> {
-        if depth > DEPTH_MAX {
-            return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
-        }
+    fn fields(&mut self, depth: usize, input: &mut Input<'_>) -> Result<Vec<Field>, SyntaxError> {
+        self.check_depth("blocks", depth)?;
         let mut fields = Vec::new();
         while !self.has("}") {
             let mut at = self.place();
             let name = self.name()?.trim_start_matches('.').to_owned();
-            notes.directive(&mut at, &format!(".{name}"));
+            input.notes.directive(&mut at, &format!(".{name}"));
             self.expect("=")?;
             let (mut value, mut inner) = (String::new(), Vec::new());
             if self.has("{") {
-                inner = self.fields(depth + 1, notes)?;
+                inner = self.fields(depth + 1, input)?;
                 self.has(";");
             } else {
                 for word in self.until_semicolon()? {
@@ -303,44 +296,32 @@ impl Reader<'_> {
     }
 
     /// Statements, up to the closing brace.
-    fn body(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-    ) -> Result<Vec<Stmt>, SyntaxError> {
-        if depth > DEPTH_MAX {
-            return self.error(format!("blocks are nested more than {DEPTH_MAX} deep"));
-        }
+    fn body(&mut self, depth: usize, input: &mut Input<'_>) -> Result<Vec<Stmt>, SyntaxError> {
+        self.check_depth("blocks", depth)?;
         let mut all = Vec::new();
         while !self.has("}") {
             if self.has(";") {
                 continue;
             }
-            all.push(self.statement(depth, input, notes)?);
+            all.push(self.statement(depth, input)?);
         }
         Ok(all)
     }
 
-    fn statement(
-        &mut self,
-        depth: usize,
-        input: &mut Input<'_>,
-        notes: &mut Notes,
-    ) -> Result<Stmt, SyntaxError> {
+    fn statement(&mut self, depth: usize, input: &mut Input<'_>) -> Result<Stmt, SyntaxError> {
         let (mut at, first) = (self.place(), self.at);
         input.count_directive(&at)?;
         let id = self.statements;
         self.statements += 1;
         let name = self.name()?;
         if name == "if" {
-            let (arms, shown) = self.arms(depth, input, notes)?;
-            notes.directive(&mut at, &shown);
+            let (arms, shown) = self.arms(depth, input)?;
+            input.notes.directive(&mut at, &shown);
             return Ok(Stmt { id, at, kind: Kind::If(arms) });
         }
         let words = self.until_semicolon()?;
         let shown = shown(&self.all[first..self.at]);
-        notes.directive(&mut at, &shown);
+        input.notes.directive(&mut at, &shown);
         let kind = match (name.as_str(), &words[..]) {
             ("set", [Word::Name(to), Word::Sign("="), value @ ..]) => {
                 Kind::Set(to.to_ascii_lowercase(), value.to_vec())
@@ -356,45 +337,47 @@ impl Reader<'_> {
         Ok(Stmt { id, at, kind })
     }
 
-    /// Conditions and bodies, after the word `if`.
+    /// Conditions and bodies, after the word `if`, and how a note shows the first.
     fn arms(
         &mut self,
         depth: usize,
         input: &mut Input<'_>,
-        notes: &mut Notes,
     ) -> Result<(Vec<Arm>, String), SyntaxError> {
         let (mut arms, first) = (Vec::new(), self.at);
-        self.expect("(")?;
-        let condition = self.or(0)?;
-        self.expect(")")?;
+        let condition = self.condition()?;
         let text = format!("if {}", shown(&self.all[first..self.at]));
         self.expect("{")?;
-        arms.push((Some(condition), self.body(depth + 1, input, notes)?));
+        arms.push((Some(condition), self.body(depth + 1, input)?));
         while let Some(Word::Name(next)) = self.peek() {
-            let chained = match next.as_str() {
-                "elsif" | "elseif" | "elif" => true,
-                "else" => {
-                    let after = self.all.get(self.at + 1).map(|token| &token.word);
-                    let is_if = matches!(after, Some(Word::Name(name)) if name == "if");
-                    self.at += usize::from(is_if);
-                    is_if
-                }
-                _ => break,
-            };
+            let next = next.clone();
+            if !matches!(next.as_str(), "elsif" | "elseif" | "elif" | "else") {
+                break;
+            }
             self.at += 1;
-            if chained {
-                self.expect("(")?;
-                let condition = self.or(0)?;
-                self.expect(")")?;
-                self.expect("{")?;
-                arms.push((Some(condition), self.body(depth + 1, input, notes)?));
-            } else {
-                self.expect("{")?;
-                arms.push((None, self.body(depth + 1, input, notes)?));
+            let is_else_if = matches!(self.peek(), Some(Word::Name(name)) if name == "if");
+            let condition = match next.as_str() {
+                "else" if !is_else_if => None,
+                "else" => {
+                    self.at += 1;
+                    Some(self.condition()?)
+                }
+                _ => Some(self.condition()?),
+            };
+            self.expect("{")?;
+            let is_last = condition.is_none();
+            arms.push((condition, self.body(depth + 1, input)?));
+            if is_last {
                 break;
             }
         }
         Ok((arms, text))
+    }
+
+    fn condition(&mut self) -> Result<Expr, SyntaxError> {
+        self.expect("(")?;
+        let condition = self.or(0)?;
+        self.expect(")")?;
+        Ok(condition)
     }
 
     fn or(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
@@ -414,9 +397,7 @@ impl Reader<'_> {
     }
 
     fn single(&mut self, depth: usize) -> Result<Expr, SyntaxError> {
-        if depth > DEPTH_MAX {
-            return self.error(format!("conditions are nested more than {DEPTH_MAX} deep"));
-        }
+        self.check_depth("conditions", depth)?;
         if self.has("!") {
             return Ok(Expr::Not(Box::new(self.single(depth + 1)?)));
         }
